@@ -1,0 +1,63 @@
+"""Every error that mirrortest raises on purpose.
+
+::
+
+    MirrortestError                 exit code 1
+    ├── UsageError                  2: an option, a file or an argument is wrong
+    ├── ClusterError                1: a Kafka cluster cannot be reached, or refuses
+    │   ├── UnreachableError
+    │   ├── TopicMissingError
+    │   └── PartitionCountError
+    ├── FencedError                 1: another incarnation or consumer took over
+    ├── SequenceLogError            1: a sequence log cannot be read or written
+    ├── LabError                    1: a part of the lab did not start, or died
+    └── InterruptedRunError         1: a second signal ended the run at once
+
+Each message is one line for the user: what is wrong, and what to do.
+"""
+
+from __future__ import annotations
+
+
+class MirrortestError(Exception):
+    """Base of the tree; its text is one line for the user."""
+
+    exit_code: int = 1
+
+
+class UsageError(MirrortestError):
+    """An option, an argument or a file given by the user is wrong."""
+
+    exit_code = 2
+
+
+class ClusterError(MirrortestError):
+    """A Kafka cluster cannot be reached or refuses what was asked."""
+
+
+class UnreachableError(ClusterError):
+    """No bootstrap server of a cluster answers; the text names their addresses."""
+
+
+class TopicMissingError(ClusterError):
+    """A topic does not exist; the text names it and how to have it made."""
+
+
+class PartitionCountError(ClusterError):
+    """A topic's partition count contradicts what was asked for."""
+
+
+class FencedError(MirrortestError):
+    """Another incarnation or consumer has taken this one's place."""
+
+
+class SequenceLogError(MirrortestError):
+    """A sequence log cannot be read or written."""
+
+
+class LabError(MirrortestError):
+    """A part of the lab did not start or died; the text ends with its log's last lines."""
+
+
+class InterruptedRunError(MirrortestError):
+    """A second signal ended the run before its drain was complete."""

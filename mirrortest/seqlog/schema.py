@@ -1,0 +1,88 @@
+"""The columns of a sequence log, the same on both sides and in both details.
+
+A row is an interval within which seq *and* offset both step by one. All intervals are half-open:
+``seq_lo <= seq < seq_hi``, ``offset_lo <= offset < offset_hi``. Times are nanoseconds since the
+epoch, UTC. What does not apply to a row's kind is null.
+
+| kind | written by | says |
+|---|---|---|
+| reserved | producer | these numbers may be on their way from now on; durable before the first send |
+| sent | producer | how the sends of these numbers ended (`outcome`), and at which source offsets |
+| end | producer | the lane is closed: `seq_hi` numbers were used in all |
+| seen | consumer | these messages stood at these offsets (`findings`: each by itself) |
+| read | consumer | these offsets were read, with records there or not |
+| unread | consumer | these offsets were gone before they could be read |
+| tail | consumer | the partition ended at `offset_hi` when the reading stopped |
+| vouched | consumer | the ledger vouches for these numbers with this `outcome` (0: reserved only) |
+| claimed | consumer | these numbers were claimed lost online (a later `seen` makes them late) |
+| found | consumer | the online verdict `findings` on these numbers, as of next offset `offset_hi` |
+
+In a `seen` row with findings foreign, other run, or corrupted with its id unknown, the stream's
+columns are null (topic apart) and seq_lo = seq_hi = null.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import pyarrow as pa
+
+
+class Kind(StrEnum):
+    """What a row says; see the module's table."""
+
+    RESERVED = "reserved"
+    SENT = "sent"
+    END = "end"
+    SEEN = "seen"
+    READ = "read"
+    UNREAD = "unread"
+    TAIL = "tail"
+    VOUCHED = "vouched"
+    CLAIMED = "claimed"
+    FOUND = "found"
+
+
+class Role(StrEnum):
+    """Which side wrote a log."""
+
+    PRODUCER = "producer"
+    CONSUMER = "consumer"
+    SOURCE = "source"
+
+
+SCHEMA_VERSION = 1
+
+ROWS = pa.schema(
+    [
+        pa.field("kind", pa.string(), nullable=False),
+        pa.field("topic", pa.string(), nullable=False),
+        pa.field("run", pa.string()),
+        pa.field("producer", pa.string()),
+        pa.field("incarnation", pa.int32()),
+        pa.field("lane", pa.int64()),
+        pa.field("seq_lo", pa.int64()),
+        pa.field("seq_hi", pa.int64()),
+        pa.field("partition", pa.int32()),
+        pa.field("offset_lo", pa.int64()),
+        pa.field("offset_hi", pa.int64()),
+        pa.field("topic_identity", pa.string()),
+        pa.field("outcome", pa.int8()),
+        pa.field("findings", pa.int32()),
+        pa.field("intended_first", pa.int64()),
+        pa.field("intended_last", pa.int64()),
+        pa.field("sent_first", pa.int64()),
+        pa.field("sent_last", pa.int64()),
+        pa.field("arrived_first", pa.int64()),
+        pa.field("arrived_last", pa.int64()),
+        pa.field("negative", pa.int64()),
+        pa.field("latency_bucket", pa.list_(pa.int32())),
+        pa.field("latency_count", pa.list_(pa.int64())),
+    ]
+)
+"""`negative` and the sparse latency histogram are of the latency from the intended time.
+
+On the producer's side `partition` and offsets are the source's and `arrived_*` is when the
+acknowledgement came; on the consumer's side they are the destination's. `topic` is the source
+topic's name on both. `latency_bucket` holds indices of `timing.histogram.Histogram`.
+"""

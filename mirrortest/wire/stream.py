@@ -1,0 +1,80 @@
+"""Who sent a message: the names in its id, and the stream that its seq counts.
+
+The id on the wire is ``NAME@RUN.INCARNATION``. An id without ``@`` is a foreign producer's (the
+ancestor's): it is accepted with the empty run and incarnation 0.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from mirrortest.errors import UsageError
+
+NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+RUN_PATTERN = re.compile(r"[a-z0-9]{1,16}")
+_ID = re.compile(
+    rb"(?P<name>[^@;]{1,200})@(?P<run>[a-z0-9]{1,16})\.(?P<incarnation>[1-9][0-9]{0,8})"
+)
+_FOREIGN = re.compile(rb"[\x21-\x3a\x3c-\x3f\x41-\x7e]{1,200}")
+
+
+class ProducerId(NamedTuple):
+    """A producer's incarnation within a run; `run` is empty for a foreign producer's."""
+
+    name: str
+    run: str
+    incarnation: int
+
+    def encode(self) -> bytes:
+        """The id as it stands in a message."""
+        if not self.run:
+            return self.name.encode()
+        return f"{self.name}@{self.run}.{self.incarnation}".encode()
+
+    @classmethod
+    def parse(cls, raw: bytes) -> ProducerId | None:
+        """Read an id; None where it is no id at all."""
+        match = _ID.fullmatch(raw)
+        if match is not None:
+            try:
+                name = match["name"].decode("ascii")
+            except UnicodeDecodeError:
+                return None
+            if NAME_PATTERN.fullmatch(name) is None:
+                return None
+            return cls(name, match["run"].decode(), int(match["incarnation"]))
+        if _FOREIGN.fullmatch(raw) is not None:
+            return cls(raw.decode(), "", 0)
+        return None
+
+
+class StreamId(NamedTuple):
+    """What one dense seq counts: (topic, run, producer, incarnation, lane).
+
+    `topic` is the source topic's name on both sides of the mirror; `lane` is the number that
+    stands, in decimal, as the record key.
+    """
+
+    topic: str
+    run: str
+    producer: str
+    incarnation: int
+    lane: int
+
+
+def checked_name(name: str, *, option: str = "--id") -> str:
+    """Return a producer's name, or raise UsageError that says what a name may be."""
+    if NAME_PATTERN.fullmatch(name) is None:
+        raise UsageError(
+            f"{option} {name!r}: a producer's name is 1 to 64 letters, digits, '.', '_' or '-', "
+            "and starts with a letter or digit"
+        )
+    return name
+
+
+def checked_run(run: str, *, option: str = "--run") -> str:
+    """Return a run's id, or raise UsageError that says what an id may be."""
+    if RUN_PATTERN.fullmatch(run) is None:
+        raise UsageError(f"{option} {run!r}: a run's id is 1 to 16 lower-case letters and digits")
+    return run

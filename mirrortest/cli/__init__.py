@@ -1,1 +1,1 @@
-"""TBD."""
+"""The command line: one file a verb."""

@@ -1,0 +1,5 @@
+"""`python -m mirrortest`."""
+
+from mirrortest.cli.main import run
+
+run()

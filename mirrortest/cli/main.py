@@ -1,0 +1,82 @@
+"""The command line: one file a verb; here they meet, and errors become exit codes."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from typing import Annotated
+
+import click
+import typer
+from rich.markup import escape
+
+import mirrortest
+from mirrortest.cli import console
+from mirrortest.errors import MirrortestError
+
+app = typer.Typer(
+    name="mirrortest",
+    no_args_is_help=True,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help=(
+        "Test a Kafka mirror: does the copy lose, repeat, reorder or alter messages, "
+        "and how late is it?"
+    ),
+    epilog=(
+        "Exit codes: 0 passed, 1 error, 2 usage, 3 inconclusive, "
+        "99 a threshold or a correctness check failed."
+    ),
+)
+
+_VERBS = ("produce", "consume", "reconcile", "demo")
+
+
+def _show_version(value: bool) -> None:
+    if value:
+        typer.echo(f"mirrortest {mirrortest.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    *,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", "-v", help="Log what the libraries do, too.")
+    ] = False,
+    version: Annotated[  # noqa: ARG001  # typer calls its callback
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, help="Print the version and exit."
+        ),
+    ] = False,
+) -> None:
+    """Set up logging before any verb runs."""
+    console.configure_logging(verbose=verbose)
+
+
+def _register() -> None:
+    for verb in _VERBS:
+        module = importlib.import_module(f"mirrortest.cli.{verb}")
+        app.command(verb)(getattr(module, verb))
+    lab = importlib.import_module("mirrortest.cli.lab")
+    app.add_typer(lab.lab_app, name="lab")
+
+
+def run() -> None:
+    """The entry point: a user's mistake gives one line, never a traceback."""
+    _register()
+    try:
+        code = app(standalone_mode=False)
+    except MirrortestError as error:
+        console.err.print(f"[bold red]error:[/] {escape(str(error))}")
+        sys.exit(error.exit_code)
+    except click.exceptions.Abort:
+        sys.exit(130)
+    except click.ClickException as error:
+        error.show()
+        sys.exit(error.exit_code)
+    except KeyboardInterrupt:
+        sys.exit(130)
+    sys.exit(code if isinstance(code, int) else 0)

@@ -1,0 +1,100 @@
+"""The house's layers: imports point down only."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import mirrortest
+
+ROOT = Path(mirrortest.__file__).parent
+
+LAYERS: tuple[frozenset[str], ...] = (
+    frozenset({"errors", ""}),
+    frozenset({"wire", "check", "timing", "config"}),
+    frozenset({"kafka", "seqlog", "metrics"}),
+    frozenset({"produce", "consume", "reconcile", "lab", "report"}),
+    frozenset({"demo"}),
+    frozenset({"cli", "__main__"}),
+)
+LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}
+
+CORE_MAY_NOT = {
+    "aiokafka", "asyncio", "os", "pathlib", "prometheus_client", "pyarrow", "pyspark",
+    "random", "socket", "subprocess", "threading", "time",
+}  # fmt: skip
+
+
+def _imports(path: Path) -> set[str]:
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative imports hide where an arrow points"
+            names.add(node.module or "")
+    return names
+
+
+def _room(dotted: str) -> str:
+    parts = dotted.split(".")
+    return parts[1] if len(parts) > 1 else ""
+
+
+def _modules() -> list[tuple[str, Path]]:
+    return [
+        (path.relative_to(ROOT).parts[0].removesuffix(".py").replace("__init__", ""), path)
+        for path in sorted(ROOT.rglob("*.py"))
+    ]
+
+
+def test_every_room_has_its_layer():
+    """A new room is put into a layer on purpose."""
+    assert {room for room, _ in _modules()} <= set(LEVEL)
+
+
+def test_arrows_point_down_only():
+    """No module imports from a layer above its own."""
+    upward = [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for room, path in _modules()
+        for name in _imports(path)
+        if name.split(".")[0] == "mirrortest" and LEVEL[_room(name)] > LEVEL[room]
+    ]
+    assert upward == []
+
+
+def test_the_applications_do_not_know_each_other():
+    """Produce, consume, reconcile and the lab stand side by side; all may use the report."""
+    sideways = [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for room, path in _modules()
+        if room in {"produce", "consume", "reconcile", "lab", "report"}
+        for name in _imports(path)
+        if name.split(".")[0] == "mirrortest"
+        and _room(name) in {"produce", "consume", "reconcile", "lab"} - {room}
+    ]
+    assert sideways == []
+
+
+def test_the_core_reads_no_clock_and_does_no_io():
+    """Wire, check, timing and config import nothing that reaches outside."""
+    reaching = [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for room, path in _modules()
+        if LEVEL[room] <= 1
+        for name in _imports(path)
+        if name.split(".")[0] in CORE_MAY_NOT
+        and not (room == "config" and name == "pathlib")  # a properties file is named by its path
+    ]
+    assert reaching == []
+
+
+def test_aiokafka_stays_behind_one_room():
+    """Only `kafka` knows the client library."""
+    leaks = [
+        str(path.relative_to(ROOT))
+        for room, path in _modules()
+        if room != "kafka" and any(name.split(".")[0] == "aiokafka" for name in _imports(path))
+    ]
+    assert leaks == []

@@ -6,7 +6,7 @@ import importlib
 import sys
 from typing import Annotated
 
-import click
+
 import typer
 from rich.markup import escape
 
@@ -68,15 +68,7 @@ def run() -> None:
     """The entry point: a user's mistake gives one line, never a traceback."""
     _register()
     try:
-        code = app(standalone_mode=False)
+        app()
     except MirrortestError as error:
         console.err.print(f"[bold red]error:[/] {escape(str(error))}")
         sys.exit(error.exit_code)
-    except click.exceptions.Abort:
-        sys.exit(130)
-    except click.ClickException as error:
-        error.show()
-        sys.exit(error.exit_code)
-    except KeyboardInterrupt:
-        sys.exit(130)
-    sys.exit(code if isinstance(code, int) else 0)

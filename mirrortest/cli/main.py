@@ -6,7 +6,6 @@ import importlib
 import sys
 from typing import Annotated
 
-
 import typer
 from rich.markup import escape
 

@@ -1,0 +1,186 @@
+"""The checker's state of each destination partition, kept in a compacted topic.
+
+A state holds the next offset inside it, so that state and position move together. Three things
+make it safe:
+
+- **Generations.** Whoever takes a partition claims the next generation: it writes a claim, reads
+  back, and the first claim of that generation in the topic wins; the others try the next one.
+  States are kept under their generation, so that what a zombie still writes under an older one
+  overwrites nothing and is not read. A consumer that sees a claim above its own is fenced.
+- **Slots.** A state larger than one record is cut into chunks. They are written into the slot
+  that the last commit does not name, then a commit record names slot, chunk count and digest: a
+  writer that dies half-way leaves the state before it whole, also after compaction.
+- **Scope.** Keys carry run, cluster, role and reader, so that a source observer's state mirrored
+  along, another group's or another run's is never taken for ours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import json
+import zlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+CHUNK_BYTES = 256 * 1024
+_VERSION = 1
+
+
+class Scope(NamedTuple):
+    """Whose states these are: (run, destination cluster id, role, group or "shards")."""
+
+    run: str
+    cluster: str
+    role: str
+    reader: str
+
+
+class Partition(NamedTuple):
+    """A destination partition."""
+
+    topic: str
+    partition: int
+
+
+class Compacted(Protocol):
+    """What this module asks of a compacted topic (`kafka.compacted.CompactedTopic`)."""
+
+    async def write(self, key: bytes, value: bytes | None) -> int:
+        """Write durably; the record's offset."""
+
+    def tail(self) -> AsyncIterator[tuple[int, bytes, bytes | None]]:
+        """All records from the beginning, then those to come: (offset, key, value)."""
+
+
+@dataclass
+class _Held:
+    """What is known of one partition."""
+
+    claims: dict[int, str] = field(default_factory=dict)
+    """generation -> session of the first claim"""
+    chunks: dict[tuple[int, int, int], bytes] = field(default_factory=dict)
+    """(generation, slot, chunk) -> bytes"""
+    committed: tuple[int, int] = (0, 0)
+    """(generation, version) of the newest whole state"""
+    state: dict[str, Any] | None = None
+
+    @property
+    def generation(self) -> int:
+        return max(self.claims, default=0)
+
+
+class StateStore:
+    """The states of one scope. `follow` must run as a task for as long as the store is used."""
+
+    def __init__(self, topic: Compacted, scope: Scope, session: str) -> None:
+        self._topic = topic
+        self._scope = scope
+        self._session = session
+        self._held: dict[Partition, _Held] = {}
+        self._versions: dict[tuple[Partition, int], int] = {}
+        self._applied = -1
+        self._moved = asyncio.Condition()
+        self.damaged = 0
+        """Records of our scope that could not be read."""
+
+    async def follow(self) -> None:
+        """Apply the topic's records for ever."""
+        async for offset, key, value in self._topic.tail():
+            self._apply(key, value)
+            self._applied = offset
+            async with self._moved:
+                self._moved.notify_all()
+
+    async def claim(self, partition: Partition) -> tuple[int, dict[str, Any] | None]:
+        """Take a partition: the generation won, and the newest state written before it."""
+        while True:
+            held = self._held.setdefault(partition, _Held())
+            generation = held.generation + 1
+            offset = await self._topic.write(
+                self._key("claim", partition, generation, self._session), b"{}"
+            )
+            await self._reach(offset)
+            if held.claims.get(generation) == self._session:
+                return generation, held.state
+
+    async def save(self, partition: Partition, generation: int, state: dict[str, Any]) -> None:
+        """Write a state under a generation; returns when it is durable."""
+        version = self._versions.get((partition, generation), 0) + 1
+        raw = zlib.compress(json.dumps(state, separators=(",", ":")).encode(), 1)
+        slot = version % 2
+        chunks = [raw[at : at + CHUNK_BYTES] for at in range(0, len(raw), CHUNK_BYTES)]
+        for number, chunk in enumerate(chunks):
+            await self._topic.write(self._key("chunk", partition, generation, slot, number), chunk)
+        commit = {
+            "v": _VERSION,
+            "version": version,
+            "slot": slot,
+            "chunks": len(chunks),
+            "sha256": hashlib.sha256(raw).hexdigest(),
+        }
+        await self._topic.write(
+            self._key("commit", partition, generation), json.dumps(commit).encode()
+        )
+        self._versions[partition, generation] = version
+        if version == 1:
+            await self._forget_before(partition, generation)
+
+    def fenced(self, partition: Partition, generation: int) -> bool:
+        """Whether somebody has claimed the partition after this generation."""
+        held = self._held.get(partition)
+        return held is not None and held.generation > generation
+
+    def states(self) -> dict[Partition, dict[str, Any]]:
+        """The newest whole state of every partition of the scope."""
+        return {at: held.state for at, held in self._held.items() if held.state is not None}
+
+    async def _forget_before(self, partition: Partition, generation: int) -> None:
+        """Tombstone what earlier generations wrote: this one's first state is whole now."""
+        held = self._held[partition]
+        for old, slot, number in [at for at in held.chunks if at[0] < generation]:
+            await self._topic.write(self._key("chunk", partition, old, slot, number), None)
+            held.chunks.pop((old, slot, number), None)
+
+    async def _reach(self, offset: int) -> None:
+        async with self._moved:
+            await self._moved.wait_for(lambda: self._applied >= offset)
+
+    def _key(self, kind: str, partition: Partition, *rest: int | str) -> bytes:
+        return json.dumps([kind, *self._scope, *partition, *rest], separators=(",", ":")).encode()
+
+    def _apply(self, key: bytes, value: bytes | None) -> None:
+        with contextlib.suppress(ValueError):
+            parts = json.loads(key)
+            if not isinstance(parts, list) or tuple(parts[1:5]) != self._scope or value is None:
+                return
+            try:
+                self._apply_ours(parts, value)
+            except (ValueError, KeyError, IndexError, TypeError, zlib.error):
+                self.damaged += 1
+
+    def _apply_ours(self, parts: list[Any], value: bytes) -> None:
+        kind, generation = parts[0], int(parts[7])
+        held = self._held.setdefault(Partition(parts[5], int(parts[6])), _Held())
+        if kind == "claim":
+            held.claims.setdefault(generation, str(parts[8]))
+        elif kind == "chunk":
+            held.chunks[generation, int(parts[8]), int(parts[9])] = value
+        elif kind == "commit":
+            commit = json.loads(value)
+            # A zombie's commit comes after its successor's claim: it is no longer the truth.
+            if generation < held.generation:
+                return
+            raw = b"".join(
+                held.chunks[generation, commit["slot"], number]
+                for number in range(commit["chunks"])
+            )
+            if hashlib.sha256(raw).hexdigest() != commit["sha256"]:
+                self.damaged += 1
+                return
+            held.state = json.loads(zlib.decompress(raw))
+            held.committed = (generation, commit["version"])

@@ -1,0 +1,158 @@
+"""States survive their writers: generations, slots, compaction.
+
+The topic here is a list in memory with Kafka's rules (order, first write wins nothing, compaction
+keeps the last record of each key); the same store runs on real topics in tests/lab.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+
+import pytest
+
+from mirrortest.consume.state import CHUNK_BYTES, Partition, Scope, StateStore
+
+SCOPE = Scope("r1", "cluster", "consumer", "g")
+P0 = Partition("A.t", 0)
+
+
+class MemoryTopic:
+    """A compacted topic of one partition."""
+
+    def __init__(self, records=()):
+        self.records = list(records)
+        self._grown = asyncio.Event()
+
+    async def write(self, key, value):
+        self.records.append((self.next_offset, key, value))
+        self._grown.set()
+        self._grown = asyncio.Event()
+        return self.records[-1][0]
+
+    @property
+    def next_offset(self):
+        return self.records[-1][0] + 1 if self.records else 0
+
+    async def tail(self):
+        position = 0
+        while True:
+            grown = self._grown
+            for record in [r for r in self.records if r[0] >= position]:
+                position = record[0] + 1
+                yield record
+            if self.next_offset <= position:
+                await grown.wait()
+
+    def compacted(self):
+        """What a reader finds after compaction."""
+        last = {key: offset for offset, key, _ in self.records}
+        return MemoryTopic(r for r in self.records if last[r[1]] == r[0])
+
+
+@contextlib.asynccontextmanager
+async def following(topic, session, scope=SCOPE):
+    """A store with its follower running."""
+    store = StateStore(topic, scope, session)
+    task = asyncio.create_task(store.follow())
+    try:
+        yield store
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+async def _load(topic):
+    async with following(topic, "reader") as store:
+        return (await store.claim(P0))[1]
+
+
+async def test_a_successor_gets_the_last_saved_state():
+    """What was saved under one generation is what the next claim returns."""
+    topic = MemoryTopic()
+    async with following(topic, "a") as first:
+        generation, state = await first.claim(P0)
+        assert (generation, state) == (1, None)
+        await first.save(P0, generation, {"next": 7})
+        async with following(topic, "b") as second:
+            assert await second.claim(P0) == (2, {"next": 7})
+
+
+async def test_a_zombie_overwrites_nothing_and_learns_that_it_is_fenced():
+    """What an older generation writes after a claim is not read, compacted or not."""
+    topic = MemoryTopic()
+    async with following(topic, "zombie") as zombie, following(topic, "heir") as heir:
+        old, _ = await zombie.claim(P0)
+        await zombie.save(P0, old, {"next": 7})
+        new, state = await heir.claim(P0)
+        await heir.save(P0, new, {"next": 20})
+        await zombie.save(P0, old, {"next": 9})
+        await zombie.claim(Partition("A.t", 1))  # reads back past the heir's claim
+        assert zombie.fenced(P0, old)
+        assert not heir.fenced(P0, new)
+    assert state == {"next": 7}
+    assert await _load(MemoryTopic(topic.records)) == {"next": 20}
+    assert await _load(topic.compacted()) == {"next": 20}
+
+
+async def test_of_two_claims_at_once_each_gets_a_generation_of_its_own():
+    """The first claim in the topic wins; the other tries the next."""
+    topic = MemoryTopic()
+    async with following(topic, "a") as a, following(topic, "b") as b:
+        (one, _), (two, _) = await asyncio.gather(a.claim(P0), b.claim(P0))
+    assert {one, two} == {1, 2}
+
+
+@pytest.mark.parametrize("compact", [False, True])
+async def test_a_writer_that_dies_between_chunks_leaves_the_state_before_it_whole(compact):
+    """Cut the topic after any record: the newest committed state is found, never a mixture."""
+    rng = random.Random(1)
+    states = [
+        {"n": n, "noise": [rng.random() for _ in range(CHUNK_BYTES // 12 * (1 + n % 3))]}
+        for n in range(4)
+    ]
+    topic = MemoryTopic()
+    committed_at = {}
+    async with following(topic, "a") as store:
+        generation, _ = await store.claim(P0)
+        for state in states:
+            await store.save(P0, generation, state)
+            committed_at[len(topic.records)] = state["n"]
+    assert len(topic.records) >= 12
+    for cut in range(1, len(topic.records) + 1):
+        torn = MemoryTopic(topic.records[:cut])
+        found = await _load(torn.compacted() if compact else torn)
+        expected = max((n for at, n in committed_at.items() if at <= cut), default=None)
+        assert (found and found["n"]) == expected
+
+
+async def test_other_scopes_are_never_taken_for_ours():
+    """Another run, cluster, role or group has its own states; so does a mirrored-along observer."""
+    topic = MemoryTopic()
+    for n, value in enumerate(("r2", "other", "source", "h")):
+        scope = Scope(*(value if i == n else part for i, part in enumerate(SCOPE)))
+        async with following(topic, "x", scope) as store:
+            generation, _ = await store.claim(P0)
+            await store.save(P0, generation, {"next": 99})
+    assert await _load(topic) is None
+
+
+async def test_records_that_are_no_state_are_passed_over():
+    """Anything may stand in a topic."""
+    topic = MemoryTopic()
+    async with following(topic, "a") as store:
+        generation, _ = await store.claim(P0)
+        await store.save(P0, generation, {"next": 3})
+        for key in (
+            b"",
+            b"\xff",
+            b"[]",
+            b"7",
+            b'["commit","r1","cluster","consumer","g","A.t","x"]',
+        ):
+            await topic.write(key, b"\x00")
+        await store.claim(Partition("A.t", 1))
+        assert store.damaged == 1
+    assert await _load(topic) == {"next": 3}

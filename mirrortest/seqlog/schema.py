@@ -6,7 +6,7 @@ epoch, UTC. What does not apply to a row's kind is null.
 
 | kind | written by | says |
 |---|---|---|
-| reserved | producer | these numbers may be on their way from now on; durable before the first send |
+| reserved | producer | these numbers may be on their way: durable before the first send |
 | sent | producer | how the sends of these numbers ended (`outcome`), and at which source offsets |
 | end | producer | the lane is closed: `seq_hi` numbers were used in all |
 | seen | consumer | these messages stood at these offsets (`findings`: each by itself) |

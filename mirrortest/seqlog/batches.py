@@ -1,0 +1,166 @@
+"""Rows as Arrow record batches of the columns of `schema.ROWS`, and intervals as messages.
+
+In detail `messages` a log holds one row per message. `explode` makes them of intervals; what an
+interval does not tell is not invented: each message's row keeps the interval's first and last
+times, between which its own lies. `exact` makes them with each message's own times.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mirrortest.seqlog.schema import ROWS, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from mirrortest.seqlog.rows import Row
+
+_TOTALS = ("negative", "latency_bucket", "latency_count")
+_EXPLODED = pa.array([Kind.SENT.value, Kind.SEEN.value])
+
+
+class Detail(StrEnum):
+    """What a `sent` or `seen` row of a log stands for."""
+
+    INTERVALS = "intervals"
+    MESSAGES = "messages"
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """`count` rows of one kind by columns: an array each, or a scalar that holds for all.
+
+    Names are those of `schema.ROWS`; columns not given are null. Arrays are taken over, not
+    copied: they must not change until they are synced.
+    """
+
+    kind: Kind
+    count: int
+    values: Mapping[str, Any]
+
+    def __post_init__(self) -> None:
+        unknown = self.values.keys() - set(ROWS.names)
+        if unknown or "kind" in self.values:
+            raise ValueError(f"no columns of a log's rows: {sorted(unknown) or 'kind'}")
+        if self.values.get("topic") is None:
+            raise ValueError("a row needs its topic")
+        for name, value in self.values.items():
+            if isinstance(value, np.ndarray | pa.Array | list) and len(value) != self.count:
+                raise ValueError(f"{len(value)} values of {name} for {self.count} rows")
+
+    def batch(self) -> pa.RecordBatch:
+        """The rows as a record batch."""
+        columns = []
+        for field in ROWS:
+            value = self.kind.value if field.name == "kind" else self.values.get(field.name)
+            if isinstance(value, np.ndarray | list):
+                columns.append(pa.array(value, type=field.type))
+            elif isinstance(value, pa.Array):
+                columns.append(value.cast(field.type))
+            elif value is None:
+                columns.append(pa.nulls(self.count, field.type))
+            else:
+                columns.append(pa.repeat(pa.scalar(value, field.type), self.count))
+        return pa.record_batch(columns, schema=ROWS)
+
+
+def batch_of(rows: Iterable[Row]) -> pa.RecordBatch:
+    """Rows as a record batch, in their order."""
+    columns: Sequence[Sequence[Any]] = list(zip(*rows, strict=True)) or [()] * len(ROWS)
+    arrays = [
+        pa.array(column, type=field.type) for column, field in zip(columns, ROWS, strict=True)
+    ]
+    return pa.record_batch(arrays, schema=ROWS)
+
+
+def exact(
+    row: Row,
+    *,
+    intended: NDArray[np.int64] | None = None,
+    sent: NDArray[np.int64] | None = None,
+    arrived: NDArray[np.int64] | None = None,
+) -> Columns:
+    """A `sent` or `seen` interval as one row per message, each with its own times (ns).
+
+    Arrays have one value per message; where one is not given, the interval's first and last stay.
+    The latencies, being totals, stand in the first message's row alone.
+    """
+    if row.kind not in {Kind.SENT, Kind.SEEN}:
+        raise ValueError(f"a row of kind {row.kind} is no row of messages")
+    values: dict[str, Any] = row._asdict()
+    lo, hi = (row.seq_lo, row.seq_hi) if row.seq_lo is not None else (row.offset_lo, row.offset_hi)
+    if lo is None or hi is None:
+        raise ValueError("an interval without seqs and offsets")
+    count = hi - lo
+    for column in ("seq", "offset"):
+        start = values[f"{column}_lo"]
+        if start is not None:
+            steps = np.arange(start, start + count, dtype=np.int64)
+            values[f"{column}_lo"], values[f"{column}_hi"] = steps, steps + 1
+    for name, times in (("intended", intended), ("sent", sent), ("arrived", arrived)):
+        if times is not None:
+            values[f"{name}_first"] = values[f"{name}_last"] = times
+    for name in _TOTALS:
+        if values[name] is not None:
+            values[name] = [values[name], *([None] * (count - 1))]
+    return Columns(Kind(values.pop("kind")), count, values)
+
+
+def explode(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Make one row per message of `sent` and `seen` intervals; other rows stay, all in order.
+
+    Sums stay sums: `negative` and the latency histogram stand in the first message's row of their
+    interval and are null in the others. Raises ValueError where seqs and offsets of a row are not
+    equally many.
+    """
+    seqs, offsets = _lengths(batch, "seq"), _lengths(batch, "offset")
+    messages = pc.is_in(batch["kind"], _EXPLODED).to_numpy(zero_copy_only=False)
+    if bool(np.any(messages & (seqs >= 0) & (offsets >= 0) & (seqs != offsets))):
+        raise ValueError("an interval whose seqs and offsets are not equally many")
+    counts = np.where(messages, np.where(seqs >= 0, seqs, offsets), 1)
+    if bool(np.all(counts == 1)):
+        return batch
+    counts = np.maximum(counts, 0)
+    source = np.repeat(np.arange(len(counts)), counts)
+    step = np.arange(len(source)) - np.repeat(np.cumsum(counts) - counts, counts)
+    in_messages = messages[source]
+    taken = batch.take(pa.array(source))
+    columns = {name: taken[name] for name in ROWS.names}
+    for name in ("seq", "offset"):
+        lo = pc.add(columns[f"{name}_lo"], pa.array(step))
+        columns[f"{name}_lo"] = lo
+        ends = pc.if_else(pa.array(in_messages), pc.add(lo, 1), columns[f"{name}_hi"])
+        columns[f"{name}_hi"] = ends
+    repeated = pa.array(step > 0)
+    for name in _TOTALS:
+        columns[name] = pc.if_else(repeated, pa.scalar(None, ROWS.field(name).type), columns[name])
+    return pa.record_batch(list(columns.values()), schema=ROWS)
+
+
+def _lengths(batch: pa.RecordBatch, name: str) -> NDArray[np.int64]:
+    """Length of each row's interval, -1 where there is none."""
+    difference = pc.subtract(batch[f"{name}_hi"], batch[f"{name}_lo"])
+    lengths: NDArray[np.int64] = pc.fill_null(difference, -1).to_numpy(zero_copy_only=False)
+    return lengths
+
+
+def conform(batch: pa.RecordBatch, columns: Sequence[str] | None = None) -> pa.RecordBatch:
+    """A batch of another version's columns as these columns: unknown ones go, missing are null."""
+    fields = [ROWS.field(name) for name in (columns if columns is not None else ROWS.names)]
+    present = set(batch.schema.names)
+    arrays = [
+        batch[field.name].cast(field.type)
+        if field.name in present
+        else pa.nulls(batch.num_rows, field.type)
+        for field in fields
+    ]
+    return pa.record_batch(arrays, schema=pa.schema(fields))

@@ -1,0 +1,183 @@
+"""Finding the sessions of a run and reading their files, whole or damaged.
+
+Nothing missing is passed over: files that a session lists and that are gone, gaps in the numbers,
+torn journals and short files are told as `Damage`. A file is read by its URI alone, so that a
+Spark executor can do it.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+
+from mirrortest.errors import SequenceLogError
+from mirrortest.seqlog.batches import conform
+from mirrortest.seqlog.damage import Damage, DamageKind
+from mirrortest.seqlog.journal import read_frames
+from mirrortest.seqlog.location import Location
+from mirrortest.seqlog.schema import ROWS
+from mirrortest.seqlog.seal import GROUP_ROWS, JOURNAL, PARQUET, file_name, first_line
+from mirrortest.seqlog.session import SESSION_FILE, Session
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+_FILE = re.compile(r"(?P<number>[0-9]{6,})\.(?P<form>journal|parquet)")
+
+
+@dataclass(frozen=True, slots=True)
+class LogFile:
+    """One file of a session. `rows` is how many it must hold, None where nobody noted it."""
+
+    location: Location
+    rows: int | None = None
+    size: int = 0
+
+    @property
+    def uri(self) -> str:
+        """What `read_file` takes on another machine; it may carry the address's credentials."""
+        return self.location.uri
+
+
+@dataclass(frozen=True, slots=True)
+class SessionFiles:
+    """A session, its files in order, and what is known to be missing before any is read."""
+
+    session: Session
+    location: Location
+    files: tuple[LogFile, ...]
+    damage: tuple[Damage, ...]
+
+
+def find_sessions(where: Location | Path | str, run: str | None = None) -> list[SessionFiles]:
+    """The sessions below LOGDIR, of one run or of all, in the order of their paths.
+
+    Raises SequenceLogError where the place cannot be listed, a session.json cannot be read, or a
+    directory of log files has none.
+    """
+    root = Location.parse(where)
+    top = root if run is None else root.child(f"run={run}")
+    try:
+        infos = root.filesystem.get_file_info(
+            fs.FileSelector(top.path, recursive=True, allow_not_found=True)
+        )
+    except (pa.ArrowException, OSError) as error:
+        raise SequenceLogError(f"{top.shown}: cannot be listed: {first_line(error)}") from error
+    directories: dict[str, dict[str, int]] = {}
+    for info in infos:
+        if info.is_file:
+            folder, _, name = info.path.rpartition("/")
+            directories.setdefault(folder, {})[name] = info.size
+    sessions = []
+    for folder, names in sorted(directories.items()):
+        numbered = {name: size for name, size in names.items() if _FILE.fullmatch(name)}
+        if SESSION_FILE not in names and not numbered:
+            continue
+        inner = folder[len(root.path.rstrip("/")) :].strip("/")
+        location = root.child(*inner.split("/")) if inner else root
+        if SESSION_FILE not in names:
+            raise SequenceLogError(f"{location.shown}: log files without {SESSION_FILE}")
+        session = read_session(location)
+        if run is None or session.run == run:
+            sessions.append(_session_files(session, location, numbered))
+    return sessions
+
+
+def read_session(directory: Location) -> Session:
+    """Read a session's session.json. Raises SequenceLogError."""
+    place = directory.child(SESSION_FILE)
+    try:
+        with place.filesystem.open_input_file(place.path) as file:
+            raw = file.read()
+    except (pa.ArrowException, OSError) as error:
+        raise SequenceLogError(f"{place.shown}: cannot be read: {first_line(error)}") from error
+    return Session.decode(raw, place.shown)
+
+
+def _session_files(session: Session, at: Location, names: dict[str, int]) -> SessionFiles:
+    noted = {note.name: note.rows for note in session.files}
+    numbers = {int(name.partition(".")[0]) for name in (*names, *noted)}
+    files, damage = [], list(session.damage)
+    for number in range(1, max(numbers, default=0) + 1):
+        finished, journal = file_name(number, PARQUET), file_name(number, JOURNAL)
+        # Where both are there, a crash came between the rename and the journal's removal.
+        name = finished if finished in names else journal
+        if name in names:
+            files.append(LogFile(at.child(name), noted.get(finished), names[name]))
+        else:
+            place = at.child(finished).shown
+            lost = noted.get(finished)
+            damage.append(Damage(DamageKind.MISSING, place, "the file is gone", lost))
+    return SessionFiles(session, at, tuple(files), tuple(damage))
+
+
+def read_file(
+    file: LogFile | str,
+    damage: list[Damage],
+    *,
+    columns: Sequence[str] | None = None,
+    rows: int | None = None,
+) -> Iterator[pa.RecordBatch]:
+    """Yield a file's rows as batches of the schema's columns, or of those named, in that order.
+
+    What cannot be read is appended to `damage`; a journal that a running writer has just turned
+    into Parquet is read as that. `rows` is how many a file given by URI must hold.
+    """
+    asked = LogFile(Location.parse(file), rows) if isinstance(file, str) else file
+    place = asked.location
+    try:
+        if place.path.endswith(PARQUET):
+            yield from _read_parquet(asked, damage, columns)
+            return
+        try:
+            with place.filesystem.open_input_file(place.path) as source:
+                data = source.read_buffer()
+        except FileNotFoundError:
+            finished = place.parent.child(place.path.rpartition("/")[2][: -len(JOURNAL)] + PARQUET)
+            yield from _read_parquet(replace(asked, location=finished), damage, columns)
+            return
+    except (pa.ArrowException, OSError) as error:
+        kind = DamageKind.MISSING if isinstance(error, FileNotFoundError) else DamageKind.UNREADABLE
+        damage.append(Damage(kind, place.shown, first_line(error), asked.rows))
+        return
+    for batch in read_frames(data, place.shown, damage):
+        yield conform(batch, columns)
+
+
+def _read_parquet(
+    file: LogFile, damage: list[Damage], columns: Sequence[str] | None
+) -> Iterator[pa.RecordBatch]:
+    place = file.location
+    wanted = list(columns if columns is not None else ROWS.names)
+    held = 0
+    with (
+        place.filesystem.open_input_file(place.path) as source,
+        pq.ParquetFile(source) as parquet,
+    ):
+        there = set(parquet.schema_arrow.names)
+        total = parquet.metadata.num_rows
+        if file.rows is not None and file.rows != total:
+            what = f"{total} rows, {file.rows} were written"
+            lost = max(file.rows - total, 0)
+            damage.append(Damage(DamageKind.SHORT, place.shown, what, lost))
+        readable = [name for name in wanted if name in there]
+        try:
+            for batch in parquet.iter_batches(batch_size=GROUP_ROWS, columns=readable):
+                held += batch.num_rows
+                yield conform(batch, wanted)
+        except (pa.ArrowException, OSError) as error:
+            what = first_line(error)
+            damage.append(Damage(DamageKind.UNREADABLE, place.shown, what, total - held))
+
+
+def read_all(found: SessionFiles, damage: list[Damage]) -> pa.Table:
+    """All rows of a session in their order, in memory: for tests and small logs."""
+    damage.extend(found.damage)
+    batches = [batch for file in found.files for batch in read_file(file, damage)]
+    return pa.Table.from_batches(batches, schema=ROWS)

@@ -1,0 +1,162 @@
+"""The journal: framed Arrow record batches in an append-only file, durable at each sync.
+
+A Parquet file cannot be read before its footer is written, so a SIGKILL would erase an open one;
+a journal can be read up to its last whole frame at any time. A frame, little-endian::
+
+    magic 4 | length u32 | rows before u64 | CRC32C u32 | payload (an Arrow IPC stream, LZ4)
+
+The CRC covers `length`, `rows before` and the payload. Each payload carries its own schema, so
+that a damaged frame takes no other with it; `rows before` tells how many rows stood in a hole.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from crc32c import crc32c
+
+from mirrortest.seqlog.damage import Damage, DamageKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+MAGIC = b"MtJ\x01"
+_HEADER = struct.Struct("<4sIQI")
+_GUARDED = struct.Struct("<IQ")
+FRAME_ROWS = 1 << 16
+"""Rows of a frame at most: bounds what a reader holds at once."""
+
+_OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
+_datasync = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
+
+
+def sync_directory(directory: Path) -> None:
+    """Make the names in a directory durable."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def frame(batch: pa.RecordBatch, rows_before: int) -> bytes:
+    """Encode one batch as a frame."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema, options=_OPTIONS) as stream:
+        stream.write_batch(batch)
+    payload = sink.getvalue()
+    checked = crc32c(payload, crc32c(_GUARDED.pack(payload.size, rows_before)))
+    header = _HEADER.pack(MAGIC, payload.size, rows_before, checked)
+    return b"".join((header, payload))
+
+
+class JournalWriter:
+    """Appends batches to one new journal file. Not thread-safe; all methods block.
+
+    The file must not exist yet. `rows` and `size` (bytes) count what has been appended.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.rows = 0
+        self.size = 0
+        self._descriptor = os.open(
+            path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND | os.O_CLOEXEC, 0o644
+        )
+        sync_directory(path.parent)
+
+    def append(self, batches: Sequence[pa.RecordBatch]) -> None:
+        """Write the batches, in frames; durable only after `sync`. Raises OSError."""
+        for batch in batches:
+            for start in range(0, batch.num_rows, FRAME_ROWS):
+                piece = batch.slice(start, FRAME_ROWS)
+                data = memoryview(frame(piece, self.rows))
+                while data:
+                    data = data[os.write(self._descriptor, data) :]
+                    # A write may be partial: a full disk is told by the next one.
+                self.rows += piece.num_rows
+                self.size = os.lseek(self._descriptor, 0, os.SEEK_CUR)
+
+    def sync(self) -> None:
+        """Make everything appended durable. Raises OSError; it must not be tried again then."""
+        _datasync(self._descriptor)
+
+    def close(self) -> None:
+        """Close the file; what was not synced may be lost."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+
+@dataclass(frozen=True, slots=True)
+class _Frame:
+    rows_before: int
+    payload: pa.Buffer
+    end: int
+
+
+def _frame_at(data: pa.Buffer, view: memoryview, at: int) -> _Frame | None:
+    if len(view) - at < _HEADER.size:
+        return None
+    magic, length, rows_before, checked = _HEADER.unpack_from(view, at)
+    start = at + _HEADER.size
+    if magic != MAGIC or length > len(view) - start:
+        return None
+    payload = view[start : start + length]
+    if crc32c(payload, crc32c(_GUARDED.pack(length, rows_before))) != checked:
+        return None
+    return _Frame(rows_before, data.slice(start, length), start + length)
+
+
+def _next_frame(data: pa.Buffer, view: memoryview, at: int) -> tuple[int, _Frame | None]:
+    """The first whole frame at or after `at`, and where it starts (the end where there is none)."""
+    window = 1 << 20
+    while at < len(view):
+        piece = bytes(view[at : at + window])
+        found = piece.find(MAGIC)
+        if found < 0:
+            at += max(len(piece) - len(MAGIC) + 1, 1)
+            continue
+        whole = _frame_at(data, view, at + found)
+        if whole is not None:
+            return at + found, whole
+        at += found + 1
+    return len(view), None
+
+
+def read_frames(data: pa.Buffer, where: str, damage: list[Damage]) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of a journal's bytes in order.
+
+    Bytes that are no frame are skipped to the next whole frame and told in `damage`, where `where`
+    names the journal. It never raises on any bytes.
+    """
+    view = memoryview(data)
+    at = rows = 0
+    while at < len(view):
+        whole = _frame_at(data, view, at)
+        if whole is None:
+            start, whole = _next_frame(data, view, at + 1)
+            detail = f"bytes {at} to {start} of {len(view)} are no frame"
+            if whole is None:
+                damage.append(Damage(DamageKind.TORN_TAIL, where, detail, 0))
+                return
+            gone = max(whole.rows_before - rows, 0)
+            damage.append(Damage(DamageKind.HOLE, where, detail, gone))
+        elif whole.rows_before > rows:
+            gone = whole.rows_before - rows
+            damage.append(Damage(DamageKind.HOLE, where, f"a frame is missing at byte {at}", gone))
+        rows, at = whole.rows_before, whole.end
+        try:
+            with pa.ipc.open_stream(whole.payload) as stream:
+                batches = list(stream)
+        except (pa.ArrowException, OSError) as error:
+            damage.append(Damage(DamageKind.UNREADABLE, where, f"frame before {at}: {error}"))
+            continue
+        for batch in batches:
+            rows += batch.num_rows
+            yield batch

@@ -1,0 +1,69 @@
+"""Where logs lie: a local path, or the URI of any file system that pyarrow knows."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import fs
+
+from mirrortest.errors import UsageError
+
+_SECRETS = re.compile(r"://[^/@]*@|\?.*$")
+
+
+@dataclass(frozen=True, slots=True)
+class Location:
+    """A place on a pyarrow file system; `uri` is what `parse` reads again on another machine.
+
+    A URI may carry credentials: print `shown`, which leaves them out.
+    """
+
+    filesystem: Any = field(repr=False)
+    path: str
+    uri: str = field(repr=False, default="")
+
+    @classmethod
+    def parse(cls, text: str | Path | Location) -> Location:
+        """Read a path or URI (``s3://bucket/logs``). Raises UsageError where none serves it."""
+        if isinstance(text, Location):
+            return text
+        if isinstance(text, Path) or "://" not in text:
+            path = str(Path(text).expanduser().absolute())
+            return cls(fs.LocalFileSystem(), path, path)
+        try:
+            filesystem, path = fs.FileSystem.from_uri(text)
+        except (pa.ArrowException, OSError, ValueError):
+            # The library's text repeats the URI, and with it the credentials.
+            raise UsageError(
+                f"{_SECRETS.sub('://', text, count=1)}: no file system serves this address; give "
+                "a path, or a file://, s3://, gs://, abfs:// or hdfs:// URI"
+            ) from None
+        return cls(filesystem, path, text)
+
+    @property
+    def local(self) -> bool:
+        """Whether it is this machine's file system, where appending and syncing work."""
+        return isinstance(self.filesystem, fs.LocalFileSystem)
+
+    @property
+    def shown(self) -> str:
+        """The place for a human: no credentials, no query."""
+        return _SECRETS.sub(lambda m: "://" if m[0].startswith(":") else "", self.uri) or self.path
+
+    def child(self, *names: str) -> Location:
+        """The place below this one; a URI's query stays at its end."""
+        base, mark, query = self.uri.partition("?") if "://" in self.uri else (self.uri, "", "")
+        tail = "/".join(names)
+        uri = f"{base.rstrip('/')}/{tail}{mark}{query}" if self.uri else ""
+        return Location(self.filesystem, f"{self.path.rstrip('/')}/{tail}", uri)
+
+    @property
+    def parent(self) -> Location:
+        """The place above this one."""
+        base, mark, query = self.uri.partition("?") if "://" in self.uri else (self.uri, "", "")
+        uri = f"{base.rstrip('/').rpartition('/')[0]}{mark}{query}" if self.uri else ""
+        return Location(self.filesystem, self.path.rstrip("/").rpartition("/")[0], uri)

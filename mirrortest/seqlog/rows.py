@@ -1,0 +1,276 @@
+"""The rows of a log by kind: one constructor each, so that nobody gets a column wrong.
+
+An interval that is empty, or whose seqs and offsets are not equally many, raises ValueError: that
+is a mistake in the calling code.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from mirrortest.seqlog.schema import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mirrortest.check.verdict import Finding, Outcome
+    from mirrortest.wire.stream import StreamId
+
+Times = tuple[int, int]
+"""The first and the last time of an interval's messages, ns since the epoch."""
+
+RESERVED_ONLY = 0
+"""The `outcome` of a `vouched` row whose numbers the ledger knows as reserved and no more."""
+
+
+class Row(NamedTuple):
+    """One row, its columns in the order of `schema.ROWS`; None is null."""
+
+    kind: str
+    topic: str
+    run: str | None = None
+    producer: str | None = None
+    incarnation: int | None = None
+    lane: int | None = None
+    seq_lo: int | None = None
+    seq_hi: int | None = None
+    partition: int | None = None
+    offset_lo: int | None = None
+    offset_hi: int | None = None
+    topic_identity: str | None = None
+    outcome: int | None = None
+    findings: int | None = None
+    intended_first: int | None = None
+    intended_last: int | None = None
+    sent_first: int | None = None
+    sent_last: int | None = None
+    arrived_first: int | None = None
+    arrived_last: int | None = None
+    negative: int | None = None
+    latency_bucket: Sequence[int] | None = None
+    latency_count: Sequence[int] | None = None
+
+
+class Latencies(NamedTuple):
+    """An interval's latencies from the intended time.
+
+    `negative` counts those below zero, which no bucket holds; `buckets` are indices of
+    `timing.histogram.Histogram`, and `counts` says how many messages fell into each.
+    """
+
+    negative: int = 0
+    buckets: Sequence[int] = ()
+    counts: Sequence[int] = ()
+
+
+class SeenLike(Protocol):
+    """What `seen` needs of the consumer's row (`check.row.SeenRow` has it); a time of 0 is none."""
+
+    @property
+    def stream(self) -> StreamId | None: ...  # noqa: D102  # the columns of the schema
+    @property
+    def seq_lo(self) -> int: ...  # noqa: D102
+    @property
+    def seq_hi(self) -> int: ...  # noqa: D102
+    @property
+    def offset_lo(self) -> int: ...  # noqa: D102
+    @property
+    def offset_hi(self) -> int: ...  # noqa: D102
+    @property
+    def findings(self) -> int: ...  # noqa: D102
+    @property
+    def intended_first(self) -> int: ...  # noqa: D102
+    @property
+    def intended_last(self) -> int: ...  # noqa: D102
+    @property
+    def sent_first(self) -> int: ...  # noqa: D102
+    @property
+    def sent_last(self) -> int: ...  # noqa: D102
+    @property
+    def arrived_first(self) -> int: ...  # noqa: D102
+    @property
+    def arrived_last(self) -> int: ...  # noqa: D102
+
+
+def _checked(lo: int, hi: int, what: str = "seq") -> int:
+    if not 0 <= lo < hi:
+        raise ValueError(f"{what} [{lo}, {hi}) is no interval of messages")
+    return hi - lo
+
+
+def _of_stream(kind: Kind, stream: StreamId, seq_lo: int, seq_hi: int) -> Row:
+    _checked(seq_lo, seq_hi)
+    return Row(kind.value, *stream, seq_lo, seq_hi)
+
+
+def reserved(stream: StreamId, seq_lo: int, seq_hi: int, *, partition: int | None = None) -> Row:
+    """These numbers may be on their way once this row is durable; `partition`: the source's."""
+    return _of_stream(Kind.RESERVED, stream, seq_lo, seq_hi)._replace(partition=partition)
+
+
+def sent(
+    stream: StreamId,
+    seq_lo: int,
+    seq_hi: int,
+    *,
+    partition: int,
+    outcome: Outcome,
+    offset_lo: int | None,
+    intended: Times | None,
+    sent: Times | None = None,
+    acknowledged: Times | None = None,
+    topic_identity: str | None = None,
+    latencies: Latencies | None = None,
+) -> Row:
+    """How the sends of these numbers ended, on which source partition and offsets.
+
+    `offset_lo` is the first message's source offset, None (or below 0) where no broker told any.
+    """
+    count = _checked(seq_lo, seq_hi)
+    offsets: tuple[int | None, int | None] = (None, None)
+    if offset_lo is not None and offset_lo >= 0:
+        offsets = (offset_lo, offset_lo + count)
+    return Row._make(
+        (
+            Kind.SENT.value,
+            *stream,
+            seq_lo,
+            seq_hi,
+            partition,
+            *offsets,
+            topic_identity,
+            int(outcome),
+            None,
+            *(intended or (None, None)),
+            *(sent or (None, None)),
+            *(acknowledged or (None, None)),
+            *_latency_columns(latencies),
+        )
+    )
+
+
+def end(stream: StreamId, seq_hi: int, *, partition: int | None = None) -> Row:
+    """The lane is closed: `seq_hi` numbers were used in all, which may be none."""
+    if seq_hi < 0:
+        raise ValueError(f"a lane cannot end at {seq_hi}")
+    return Row(Kind.END.value, *stream, None, seq_hi, partition)
+
+
+def seen(
+    row: SeenLike,
+    *,
+    topic: str,
+    partition: int,
+    topic_identity: str | None = None,
+    latencies: Latencies | None = None,
+) -> Row:
+    """These messages stood at these offsets of this destination partition.
+
+    `topic` is the source topic's name, given apart because a message without a stream has none.
+    """
+    count = _checked(row.offset_lo, row.offset_hi, "offset")
+    who: tuple[int | str | None, ...] = (None,) * 6
+    if row.stream is not None:
+        if _checked(row.seq_lo, row.seq_hi) != count:
+            raise ValueError(f"{count} offsets cannot hold seq [{row.seq_lo}, {row.seq_hi})")
+        topic = row.stream.topic
+        who = (*row.stream[1:], row.seq_lo, row.seq_hi)
+    return Row._make(
+        (
+            Kind.SEEN.value,
+            topic,
+            *who,
+            partition,
+            row.offset_lo,
+            row.offset_hi,
+            topic_identity,
+            None,
+            int(row.findings),
+            row.intended_first or None,
+            row.intended_last or None,
+            row.sent_first or None,
+            row.sent_last or None,
+            row.arrived_first or None,
+            row.arrived_last or None,
+            *_latency_columns(latencies),
+        )
+    )
+
+
+def read(
+    topic: str, partition: int, offset_lo: int, offset_hi: int, *, topic_identity: str | None = None
+) -> Row:
+    """These destination offsets were read, with records there or not."""
+    return _of_offsets(Kind.READ, topic, partition, offset_lo, offset_hi, topic_identity)
+
+
+def unread(
+    topic: str, partition: int, offset_lo: int, offset_hi: int, *, topic_identity: str | None = None
+) -> Row:
+    """These destination offsets were gone before they could be read."""
+    return _of_offsets(Kind.UNREAD, topic, partition, offset_lo, offset_hi, topic_identity)
+
+
+def tail(topic: str, partition: int, offset_hi: int, *, topic_identity: str | None = None) -> Row:
+    """The partition ended at `offset_hi` when the reading stopped; an empty one ends at 0."""
+    if offset_hi < 0:
+        raise ValueError(f"a partition cannot end at {offset_hi}")
+    return Row(
+        Kind.TAIL.value,
+        topic,
+        partition=partition,
+        offset_hi=offset_hi,
+        topic_identity=topic_identity,
+    )
+
+
+def vouched(stream: StreamId, seq_lo: int, seq_hi: int, outcome: Outcome | None) -> Row:
+    """The ledger vouches for these numbers with this outcome; None: reserved, and no more."""
+    told = RESERVED_ONLY if outcome is None else int(outcome)
+    return _of_stream(Kind.VOUCHED, stream, seq_lo, seq_hi)._replace(outcome=told)
+
+
+def claimed(stream: StreamId, seq_lo: int, seq_hi: int) -> Row:
+    """These numbers were claimed lost online; a later `seen` makes them late."""
+    return _of_stream(Kind.CLAIMED, stream, seq_lo, seq_hi)
+
+
+def found(
+    stream: StreamId,
+    seq_lo: int,
+    seq_hi: int,
+    findings: Finding,
+    *,
+    partition: int | None = None,
+    next_offset: int | None = None,
+) -> Row:
+    """The online verdict on these numbers, as of the partition's next offset.
+
+    `partition` is None for a verdict on the union of all partitions (lost, in flight, late).
+    """
+    row = _of_stream(Kind.FOUND, stream, seq_lo, seq_hi)
+    return row._replace(findings=int(findings), partition=partition, offset_hi=next_offset)
+
+
+def _of_offsets(
+    kind: Kind, topic: str, partition: int, lo: int, hi: int, topic_identity: str | None
+) -> Row:
+    _checked(lo, hi, "offset")
+    return Row(
+        kind.value,
+        topic,
+        partition=partition,
+        offset_lo=lo,
+        offset_hi=hi,
+        topic_identity=topic_identity,
+    )
+
+
+def _latency_columns(
+    latencies: Latencies | None,
+) -> tuple[int | None, Sequence[int] | None, Sequence[int] | None]:
+    if latencies is None:
+        return (None, None, None)
+    if len(latencies.buckets) != len(latencies.counts):
+        raise ValueError("a latency bucket without its count")
+    return (int(latencies.negative), latencies.buckets, latencies.counts)

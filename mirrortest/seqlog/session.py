@@ -1,0 +1,101 @@
+"""session.json: what stands beside a log's files, so that the log explains itself.
+
+Layout: ``LOGDIR/run=R/role=producer/NAME-SESSION/{session.json, 000001.parquet, 000002.journal}``.
+"""
+
+from __future__ import annotations
+
+import secrets
+from datetime import UTC, datetime
+from typing import Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from mirrortest import __version__
+from mirrortest.errors import SequenceLogError
+from mirrortest.seqlog.batches import Detail
+from mirrortest.seqlog.damage import Damage  # noqa: TC001  # pydantic reads it
+from mirrortest.seqlog.schema import SCHEMA_VERSION, Role
+
+SESSION_FILE = "session.json"
+
+
+def new_session_id(now_ns: int) -> str:
+    """An id that sorts by its start and is unlike any other's: ``20260101T101500Z-1f2e3d4c``."""
+    at = datetime.fromtimestamp(now_ns // 1_000_000_000, tz=UTC)
+    return f"{at:%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"
+
+
+class _Model(BaseModel):
+    # A newer writer's additions do not hinder a reader; a new meaning raises the version.
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Topic(_Model):
+    """A source topic as this session knew it; None is not known (yet)."""
+
+    destination: str | None = None
+    source_partitions: int | None = None
+    destination_partitions: int | None = None
+
+
+class FileNote(_Model):
+    """A finished file of the session and the number of its rows."""
+
+    name: str
+    rows: int
+
+
+class Session(_Model):
+    """One process's log of one run: who wrote it, with which settings, and whether it ended.
+
+    `started_ns` and `ended_ns` are ns since the epoch; `ended_ns` is null while the session runs,
+    and for ever if it crashed. `clean` says that all rows are in the listed files. `clusters` maps
+    `source` and `destination` to cluster ids. `damage` is what a salvage could not read.
+    """
+
+    version: Literal[1] = 1
+    schema_version: int = SCHEMA_VERSION
+    mirrortest: str = __version__
+    run: str
+    role: Role
+    name: str
+    session: str
+    detail: Detail = Detail.INTERVALS
+    incarnation: int | None = None
+    started_ns: int
+    ended_ns: int | None = None
+    clean: bool = False
+    topics: dict[str, Topic] = Field(default_factory=dict)
+    expect_partition: str | None = None
+    deadline_ns: int | None = None
+    clusters: dict[str, str] = Field(default_factory=dict)
+    files: tuple[FileNote, ...] = ()
+    damage: tuple[Damage, ...] = ()
+
+    @model_validator(mode="after")
+    def _readable(self) -> Self:
+        if self.schema_version > SCHEMA_VERSION:
+            raise ValueError(f"columns of version {self.schema_version}")
+        return self
+
+    @property
+    def folders(self) -> tuple[str, str, str]:
+        """The names of its directory and those above it, below LOGDIR."""
+        return (f"run={self.run}", f"role={self.role.value}", f"{self.name}-{self.session}")
+
+    def encode(self) -> bytes:
+        """The file's content."""
+        return self.model_dump_json(indent=1).encode() + b"\n"
+
+    @classmethod
+    def decode(cls, raw: bytes, where: str) -> Session:
+        """Read the file's content; raises SequenceLogError that names `where`."""
+        try:
+            return cls.model_validate_json(raw)
+        except ValidationError as error:
+            first = error.errors()[0]
+            at = ".".join(map(str, first["loc"])) or "content"
+            raise SequenceLogError(
+                f"{where}: not a session of this version of mirrortest: {at}: {first['msg']}"
+            ) from None

@@ -1,1 +1,1 @@
-"""TBD."""
+"""What stands on the wire: ids, lanes, payloads, messages and Kafka's record batches."""

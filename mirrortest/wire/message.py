@@ -1,0 +1,277 @@
+"""One message: the specification of what we send and of how anything that arrives is read.
+
+Body form (the record value, ASCII header then bytes)::
+
+    NAME@RUN.INCARNATION;<seq, 12 digits>;<intended time ns, 19 digits>;<descriptor, 32 bytes><fill>
+
+padded with fill to `size` bytes. Where `size` has no room for the descriptor the header stands
+alone, and the message is unproven. Header form: Kafka headers ``id``, ``seq``, ``ts``, ``d`` (the
+descriptor), in this order and no others, and a value of `size` bytes of fill. The record key is
+the lane in decimal, the record timestamp the actual send in milliseconds.
+
+The ancestor's messages are read too: ``id;seq;timestamp;payload`` with an id without ``@`` and
+decimals of any width, or headers ``id`` and ``seq`` (then the record's timestamp is the time).
+They carry no proof: unproven, run "", incarnation 0.
+
+`batch` does the same to whole batches and is held equal to this module by tests.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+from mirrortest.check.verdict import Finding
+from mirrortest.wire import descriptor as descriptors
+from mirrortest.wire.descriptor import Descriptor
+from mirrortest.wire.digits import SEQ_DIGITS, SEQ_LIMIT, TIME_DIGITS, TIME_LIMIT
+from mirrortest.wire.lanes import lane_key, parse_lane
+from mirrortest.wire.payload import MAX_SIZE, fill, phase_of
+from mirrortest.wire.stream import ProducerId
+
+NS_PER_MS = 1_000_000
+ID, SEQ, TIME, PROOF = "id", "seq", "ts", "d"
+HEADER_NAMES = (ID, SEQ, TIME, PROOF)
+ANCESTOR_HEADER_NAMES = (ID, SEQ)
+FIXED_HEADER = SEQ_DIGITS + TIME_DIGITS + 3
+"""Bytes of a body's header besides the id: two numbers and three semicolons."""
+
+
+class Form(StrEnum):
+    """Where a message carries its header: in the record's value, or in Kafka headers."""
+
+    BODY = "body"
+    HEADERS = "headers"
+
+
+class Record(NamedTuple):
+    """A Kafka record, as far as a mirror has to keep it."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    timestamp_ms: int
+
+
+class Message(NamedTuple):
+    """What a producer sends. Times are ns since the epoch; `size` is bytes of record value."""
+
+    topic: str
+    id: ProducerId
+    lane: int
+    seq: int
+    intended_ns: int
+    sent_ns: int
+    source_partition: int
+    destination_partitions: int
+    size: int
+
+
+class Decoded(NamedTuple):
+    """What one record tells.
+
+    `id`, `lane` and `seq` are all known or all None. They are None exactly where the record is
+    foreign, or corrupted so that it proves no identity: such a message never counts as seen.
+    `sent_ns` and what follows it are None in a message without a descriptor, `intended_ns` where
+    nothing trustworthy tells it.
+    """
+
+    id: ProducerId | None
+    lane: int | None
+    seq: int | None
+    intended_ns: int | None
+    sent_ns: int | None
+    source_partition: int | None
+    destination_partitions: int | None
+    findings: Finding
+    form: Form
+
+
+def value_size(id_size: int, form: Form, size: int) -> tuple[int, int | None]:
+    """Bytes of the record value, and of the fill in it (None: no descriptor, no fill).
+
+    Raises ValueError where `size` is not in [0, MAX_SIZE].
+    """
+    if not 0 <= size <= MAX_SIZE:
+        raise ValueError(f"a message has 0 to {MAX_SIZE} bytes, not {size}")
+    if form is Form.HEADERS:
+        return size, size
+    header = id_size + FIXED_HEADER
+    if size < header + descriptors.SIZE:
+        return header, None
+    return size, size - header - descriptors.SIZE
+
+
+def encode(message: Message, form: Form) -> Record:
+    """The record to send. Raises ValueError where a number is out of its field's range."""
+    if not 0 <= message.seq < SEQ_LIMIT:
+        raise ValueError(f"seq {message.seq} is not in [0, {SEQ_LIMIT})")
+    if not 0 <= message.intended_ns < TIME_LIMIT:
+        raise ValueError(f"time {message.intended_ns} is not in [0, {TIME_LIMIT})")
+    raw_id = message.id.encode()
+    seq = b"%0*d" % (SEQ_DIGITS, message.seq)
+    intended = b"%0*d" % (TIME_DIGITS, message.intended_ns)
+    size, fill_size = value_size(len(raw_id), form, message.size)
+    content = Descriptor(
+        message.source_partition,
+        message.lane,
+        size,
+        message.destination_partitions,
+        message.sent_ns,
+    )
+    proof = descriptors.pack(content, message.topic, raw_id, message.intended_ns, message.seq)
+    phase = phase_of(message.topic, raw_id, message.lane)
+    filled = fill(phase, message.seq, fill_size or 0)
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    if form is Form.HEADERS:
+        headers = tuple(zip(HEADER_NAMES, (raw_id, seq, intended, proof), strict=True))
+        value = filled
+    else:
+        value = b";".join((raw_id, seq, intended, b"" if fill_size is None else proof + filled))
+    return Record(lane_key(message.lane), value, headers, message.sent_ns // NS_PER_MS)
+
+
+def decode(record: Record, topic: str) -> Decoded:
+    """Read a record of the copy of source topic `topic`. Never raises, whatever the bytes are."""
+    names = tuple(name for name, _ in record.headers)
+    if ID in names and SEQ in names:
+        return _decode_headers(record, topic, names)
+    return _decode_body(record, topic)
+
+
+def foreign(form: Form) -> Decoded:
+    """The reading of a record that is no message of ours."""
+    return Decoded(None, None, None, None, None, None, None, Finding.FOREIGN, form)
+
+
+def corrupted(form: Form) -> Decoded:
+    """The reading of a record that was ours once and proves no identity any more."""
+    return Decoded(None, None, None, None, None, None, None, Finding.CORRUPTED, form)
+
+
+def _decode_body(record: Record, topic: str) -> Decoded:
+    if record.value is None:
+        return foreign(Form.BODY)
+    raw_id, semicolon, rest = record.value.partition(b";")
+    producer_id = ProducerId.parse(raw_id)
+    if not semicolon or producer_id is None:
+        return foreign(Form.BODY)
+    altered = Finding.ALTERED_HEADERS if record.headers else Finding(0)
+    if not producer_id.run:
+        fields = rest.split(b";", 2)
+        if len(fields) < 3:
+            return foreign(Form.BODY)
+        seq = _decimal(fields[0])
+        intended_ns = _decimal(fields[1])
+        if seq is None or intended_ns is None:
+            return foreign(Form.BODY)
+        return _unproven(record, producer_id, seq, intended_ns, altered, Form.BODY)
+    raw_seq, _, rest = rest.partition(b";")
+    raw_time, semicolon, payload = rest.partition(b";")
+    seq = _seq(raw_seq)
+    intended_ns = _time(raw_time)
+    if not semicolon or seq is None or intended_ns is None:
+        return corrupted(Form.BODY)
+    if not payload:
+        return _unproven(record, producer_id, seq, intended_ns, altered, Form.BODY)
+    proof, filled = payload[: descriptors.SIZE], payload[descriptors.SIZE :]
+    content = descriptors.unpack(proof, topic, raw_id, intended_ns, seq)
+    if content is None:
+        return corrupted(Form.BODY)
+    return _proven(record, topic, producer_id, seq, intended_ns, content, filled, altered)
+
+
+def _decode_headers(record: Record, topic: str, names: tuple[str, ...]) -> Decoded:
+    values: dict[str, bytes | None] = {}
+    for name, value in record.headers:
+        values.setdefault(name, value)  # the first one is ours, what a mirror adds comes after
+    raw_id, raw_seq = values[ID], values[SEQ]
+    producer_id = None if raw_id is None else ProducerId.parse(raw_id)
+    if raw_id is None or producer_id is None:
+        return foreign(Form.HEADERS)
+    if not producer_id.run:
+        seq = None if raw_seq is None else _decimal(raw_seq)
+        if seq is None:
+            return foreign(Form.HEADERS)
+        altered = Finding(0) if names == ANCESTOR_HEADER_NAMES else Finding.ALTERED_HEADERS
+        restamped_ns = record.timestamp_ms * NS_PER_MS
+        trusted = restamped_ns if 0 <= restamped_ns < TIME_LIMIT else None
+        return _unproven(record, producer_id, seq, trusted, altered, Form.HEADERS)
+    raw_time, proof = values.get(TIME), values.get(PROOF)
+    seq = None if raw_seq is None else _seq(raw_seq)
+    intended_ns = None if raw_time is None else _time(raw_time)
+    if proof is None or seq is None or intended_ns is None:
+        return corrupted(Form.HEADERS)
+    content = descriptors.unpack(proof, topic, raw_id, intended_ns, seq)
+    if content is None:
+        return corrupted(Form.HEADERS)
+    altered = Finding(0) if names == HEADER_NAMES else Finding.ALTERED_HEADERS
+    return _proven(
+        record, topic, producer_id, seq, intended_ns, content, record.value, altered, Form.HEADERS
+    )
+
+
+def _unproven(
+    record: Record,
+    producer_id: ProducerId,
+    seq: int,
+    intended_ns: int | None,
+    altered: Finding,
+    form: Form,
+) -> Decoded:
+    lane = parse_lane(record.key)
+    if lane is None:  # the key alone tells the lane here, and without a lane there is no stream
+        return corrupted(form) if producer_id.run else foreign(form)
+    findings = Finding.UNPROVEN | altered
+    return Decoded(producer_id, lane, seq, intended_ns, None, None, None, findings, form)
+
+
+def _proven(
+    record: Record,
+    topic: str,
+    producer_id: ProducerId,
+    seq: int,
+    intended_ns: int,
+    content: Descriptor,
+    filled: bytes | None,
+    findings: Finding,
+    form: Form = Form.BODY,
+) -> Decoded:
+    size = None if record.value is None else len(record.value)
+    if (
+        filled is None
+        or size != content.value_size
+        or filled != fill(phase_of(topic, producer_id.encode(), content.lane), seq, len(filled))
+    ):
+        findings |= Finding.CORRUPTED
+    if record.key != lane_key(content.lane):
+        findings |= Finding.ALTERED_KEY
+    if record.timestamp_ms != content.sent_ns // NS_PER_MS:
+        findings |= Finding.ALTERED_TIMESTAMP
+    return Decoded(
+        producer_id,
+        content.lane,
+        seq,
+        intended_ns,
+        content.sent_ns,
+        content.source_partition,
+        content.destination_partitions,
+        findings,
+        form,
+    )
+
+
+def _seq(raw: bytes) -> int | None:
+    return int(raw) if len(raw) == SEQ_DIGITS and raw.isdigit() else None
+
+
+def _time(raw: bytes) -> int | None:
+    return _decimal(raw) if len(raw) == TIME_DIGITS else None
+
+
+def _decimal(raw: bytes) -> int | None:
+    """A non-negative decimal of any width that fits a signed 64-bit integer."""
+    if not raw.isdigit() or len(raw) > TIME_DIGITS:
+        return None
+    number = int(raw)
+    return number if number < TIME_LIMIT else None

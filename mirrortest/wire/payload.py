@@ -1,0 +1,74 @@
+"""The fill of a message: a window that slides over one fixed pseudo-random block.
+
+The block has `PERIOD` bytes and repeats for ever. The window of a message starts at
+``(seq + phase) % PERIOD``, where the phase is the stream's own, so that neighbours and streams
+differ and yet no fill is ever generated anew: consecutive fills are one strided view of the block.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+PERIOD = 1 << 20
+"""Bytes after which the block repeats."""
+
+MAX_SIZE = 16 << 20
+"""The greatest value, in bytes, that a message may have."""
+
+GENERATOR = 1
+"""This way to fill, as it is named in a message's descriptor."""
+
+_NAME = b"mirrortest payload 1"
+
+
+@cache
+def _period() -> bytes:
+    # SHAKE-256 is a standard: the block is the same for ever, on every machine.
+    return hashlib.shake_256(_NAME).digest(PERIOD)
+
+
+@cache
+def _repeated(periods: int) -> bytes:
+    return _period() * periods
+
+
+def _block(length: int) -> bytes:
+    """At least `length` bytes of the endless block; few sizes, so that the cache stays small."""
+    periods = 2
+    while periods * PERIOD < length:
+        periods *= 2
+    return _repeated(periods)
+
+
+@lru_cache(maxsize=1 << 16)
+def phase_of(topic: str, producer_id: bytes, lane: int) -> int:
+    """Where in the block the fill of a stream's seq 0 starts, in [0, PERIOD)."""
+    name = b"\0".join((producer_id, topic.encode(), b"%d" % lane))
+    return int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "little") % PERIOD
+
+
+def fill(phase: int, seq: int, size: int) -> bytes:
+    """The `size` bytes of fill of one message."""
+    start = (seq + phase) % PERIOD
+    return _block(start + size)[start : start + size]
+
+
+def windows(phase: int, seq_lo: int, count: int, size: int) -> NDArray[np.uint8]:
+    """The fills of `count` consecutive seqs from `seq_lo`: a read-only (count, size) view."""
+    start = (seq_lo + phase) % PERIOD
+    block = _block(start + count + size)
+    return np.ndarray((count, size), np.uint8, block, start, (1, 1))
+
+
+def windows_at(starts: NDArray[np.int64], size: int) -> NDArray[np.uint8]:
+    """The fills whose windows start at `starts`, each in [0, PERIOD): a (len, size) copy."""
+    block = _block(PERIOD + size)
+    every: NDArray[np.uint8] = np.ndarray((PERIOD, size), np.uint8, block, 0, (1, 1))
+    return every[starts]

@@ -1,0 +1,374 @@
+"""One message: proven, altered, corrupted, foreign; and never an exception."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirrortest.check.verdict import Finding
+from mirrortest.wire.lanes import MAX_LANE, lane_key
+from mirrortest.wire.message import Form, Message, Record, decode, encode
+from mirrortest.wire.stream import ProducerId
+
+TOPIC = "orders"
+NONE = Finding(0)
+
+names = st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._-]{0,20}", fullmatch=True)
+runs = st.from_regex(r"[a-z0-9]{1,16}", fullmatch=True)
+ids = st.builds(ProducerId, names, runs, st.integers(1, 999_999_999))
+times = st.integers(0, (1 << 63) - 1)
+messages = st.builds(
+    Message,
+    topic=st.just(TOPIC),
+    id=ids,
+    lane=st.integers(0, MAX_LANE),
+    seq=st.integers(0, 10**12 - 1),
+    intended_ns=times,
+    sent_ns=times,
+    source_partition=st.integers(0, 65535),
+    destination_partitions=st.integers(0, 65535),
+    size=st.integers(0, 400),
+)
+forms = st.sampled_from(Form)
+
+SAMPLE = Message(
+    topic=TOPIC,
+    id=ProducerId("pa", "run7", 3),
+    lane=11,
+    seq=123456789012,
+    intended_ns=1_700_000_000_123_456_789,
+    sent_ns=1_700_000_000_999_456_789,
+    source_partition=2,
+    destination_partitions=5,
+    size=100,
+)
+HEADER = b"pa@run7.3;123456789012;1700000000123456789;"
+BODY = encode(SAMPLE, Form.BODY)
+HEADERS = encode(SAMPLE, Form.HEADERS)
+GOLDEN_PROOF = bytes.fromhex("d10102000b000000640000000500eddf1580bc71fe9c9717e71301cb277b6a8b")
+GOLDEN_FILL = bytes.fromhex("1d3c97e0e38bae08d5811764ccb07fcb44507597d1248c0d02")
+
+
+def test_body_form_golden():
+    """The bytes of the body form, for ever."""
+    assert (
+        Record(
+            b"11",
+            HEADER + GOLDEN_PROOF + GOLDEN_FILL,
+            (),
+            1_700_000_000_999,
+        )
+        == BODY
+    )
+
+
+def test_header_form_golden():
+    """The bytes of the header form, for ever."""
+    assert HEADERS.headers == (
+        ("id", b"pa@run7.3"),
+        ("seq", b"123456789012"),
+        ("ts", b"1700000000123456789"),
+        ("d", GOLDEN_PROOF),
+    )
+    assert HEADERS.value is not None
+    assert len(HEADERS.value) == 100
+    assert HEADERS.value.startswith(GOLDEN_FILL)
+    assert HEADERS.key == b"11"
+    assert HEADERS.timestamp_ms == 1_700_000_000_999
+
+
+@given(messages, forms)
+def test_what_is_encoded_is_decoded(message, form):
+    """A message tells all that was put in; only one without room for the proof is unproven."""
+    record = encode(message, form)
+    decoded = decode(record, TOPIC)
+    room = form is Form.HEADERS or message.size >= len(message.id.encode()) + 34 + 32
+    assert (decoded.id, decoded.lane, decoded.seq) == (message.id, message.lane, message.seq)
+    assert decoded.intended_ns == message.intended_ns
+    assert decoded.form is form
+    if room:
+        assert record.value is not None
+        assert len(record.value) == message.size
+        assert decoded.findings is NONE
+        assert decoded.sent_ns == message.sent_ns
+        assert decoded.source_partition == message.source_partition
+        assert decoded.destination_partitions == message.destination_partitions
+    else:
+        assert decoded.findings is Finding.UNPROVEN
+        assert decoded.sent_ns is decoded.source_partition is None
+
+
+@given(messages)
+def test_the_ancestor_reads_ours(message):
+    """Splitting at semicolons gives id, seq and time as decimal integers."""
+    value = encode(message, Form.BODY).value
+    assert value is not None
+    raw_id, seq, intended, _ = value.split(b";", 3)
+    assert raw_id.decode() == f"{message.id.name}@{message.id.run}.{message.id.incarnation}"
+    assert (int(seq), int(intended)) == (message.seq, message.intended_ns)
+
+
+@given(messages.filter(lambda m: m.size >= 160), st.data())
+def test_no_changed_byte_of_a_body_escapes(message, data):
+    """Whatever byte of the value changes: corrupted, or no message of ours any more."""
+    record = encode(message, Form.BODY)
+    assert record.value is not None
+    changed = bytearray(record.value)
+    position = data.draw(st.integers(0, len(changed) - 1))
+    changed[position] ^= data.draw(st.integers(1, 255))
+    decoded = decode(record._replace(value=bytes(changed)), TOPIC)
+    if decoded.id is not None and decoded.id.run:
+        assert decoded.findings is Finding.CORRUPTED  # of the fill: then the identity is intact
+        assert (decoded.id, decoded.lane, decoded.seq) == (message.id, message.lane, message.seq)
+    else:  # an id whose `@` is gone reads as a foreign producer's
+        assert decoded.findings & (Finding.CORRUPTED | Finding.FOREIGN | Finding.UNPROVEN)
+
+
+@given(messages.filter(lambda m: m.size >= 160), forms, st.data())
+def test_no_other_seq_escapes(message, form, data):
+    """A digit of seq or of the time flipped into another digit is found from the message alone."""
+    record = encode(message, form)
+    other = data.draw(st.integers(0, 10**12 - 1).filter(lambda seq: seq != message.seq))
+    assert record.value is not None
+    old, new = b"%012d" % message.seq, b"%012d" % other
+    if form is Form.BODY:
+        head, tail = record.value[: len(message.id.encode()) + 1], record.value
+        record = record._replace(value=head + new + tail[len(head) + 12 :])
+    else:
+        record = record._replace(
+            headers=tuple((name, new if value == old else value) for name, value in record.headers)
+        )
+    decoded = decode(record, TOPIC)
+    assert decoded.id is None
+    assert decoded.findings is Finding.CORRUPTED
+
+
+@pytest.mark.parametrize("record", [BODY, HEADERS])
+class TestWhatAMirrorMayDo:
+    """Changes around an intact message, each by its own name."""
+
+    def test_another_topic_is_no_identity(self, record):
+        """A message copied into the wrong topic proves nothing there."""
+        decoded = decode(record, "payments")
+        assert decoded.id is None
+        assert decoded.findings is Finding.CORRUPTED
+
+    def test_rekeyed(self, record):
+        """The lane is known from the proof, the key is altered."""
+        for key in (None, b"", b"12", b"011", b"11\n"):
+            decoded = decode(record._replace(key=key), TOPIC)
+            assert decoded.findings is Finding.ALTERED_KEY
+            assert decoded.lane == 11
+
+    def test_restamped(self, record):
+        """One millisecond off is an altered timestamp."""
+        decoded = decode(record._replace(timestamp_ms=record.timestamp_ms + 1), TOPIC)
+        assert decoded.findings is Finding.ALTERED_TIMESTAMP
+        assert decoded.id == SAMPLE.id
+
+    def test_header_added(self, record):
+        """A mirror's provenance header is an alteration; the message stands."""
+        for headers in (
+            (*record.headers, ("from", b"dc1")),
+            (("from", None), *record.headers),
+            (*record.headers, ("id", b"x")),
+        ):
+            decoded = decode(record._replace(headers=headers), TOPIC)
+            assert decoded.findings is Finding.ALTERED_HEADERS
+            assert decoded.seq == SAMPLE.seq
+
+    def test_cut_or_grown(self, record):
+        """Another length than was sent is corrupted, the identity known."""
+        for value in (record.value[:-1], record.value + b"x", record.value[:76]):
+            decoded = decode(record._replace(value=value), TOPIC)
+            assert decoded.findings is Finding.CORRUPTED
+            assert decoded.id == SAMPLE.id
+
+    def test_several_at_once(self, record):
+        """Findings add up."""
+        decoded = decode(
+            record._replace(
+                key=b"x",
+                value=record.value[:-1] + b"\0",
+                timestamp_ms=-1,
+                headers=(*record.headers, ("x", b"y")),
+            ),
+            TOPIC,
+        )
+        assert decoded.findings == (
+            Finding.ALTERED_KEY
+            | Finding.ALTERED_HEADERS
+            | Finding.ALTERED_TIMESTAMP
+            | Finding.CORRUPTED
+        )
+
+
+def test_null_values():
+    """A tombstone is foreign in body form; in header form it is a corrupted, known message."""
+    assert decode(BODY._replace(value=None), TOPIC).findings is Finding.FOREIGN
+    decoded = decode(HEADERS._replace(value=None), TOPIC)
+    assert decoded.findings is Finding.CORRUPTED
+    assert decoded.id == SAMPLE.id
+
+
+def test_reordered_headers():
+    """The four headers in another order are altered, and still read."""
+    decoded = decode(HEADERS._replace(headers=HEADERS.headers[::-1]), TOPIC)
+    assert decoded.findings is Finding.ALTERED_HEADERS
+    assert decoded.id == SAMPLE.id
+
+
+@pytest.mark.parametrize("missing", [0, 1])
+def test_without_id_or_seq_header(missing):
+    """Headers dropped: nothing of ours is left."""
+    headers = tuple(h for i, h in enumerate(HEADERS.headers) if i != missing)
+    assert decode(HEADERS._replace(headers=headers), TOPIC).findings is Finding.FOREIGN
+
+
+@pytest.mark.parametrize("missing", [2, 3])
+def test_without_time_or_proof_header(missing):
+    """Our own id without its proof is corrupted, its id unknown."""
+    headers = tuple(h for i, h in enumerate(HEADERS.headers) if i != missing)
+    decoded = decode(HEADERS._replace(headers=headers), TOPIC)
+    assert decoded.findings is Finding.CORRUPTED
+    assert decoded.id is None
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        HEADER[:-1],
+        HEADER + b"x" * 31,
+        HEADER + b"x" * 32,
+        b"pa@run7.3;",
+        b"pa@run7.3;12;1700000000123456789;",
+        b"pa@run7.3;12345678901x;1700000000123456789;",
+        b"pa@run7.3;123456789012;170000000012345678;",
+        b"pa@run7.3;123456789012;9999999999999999999;",
+        b"pa@run7.3;123456789012;-700000000123456789;",
+        "pa@run7.3;12345678901٣;1700000000123456789;".encode(),
+    ],
+)
+def test_ours_without_proof_is_corrupted(value):
+    """An id with `@` and anything but a lone header or a valid proof: corrupted, id unknown."""
+    decoded = decode(BODY._replace(value=value), TOPIC)
+    assert decoded.findings is Finding.CORRUPTED
+    assert decoded.id is None
+
+
+def test_a_lone_header_is_unproven():
+    """The lane is then the key's; without a readable key there is no stream."""
+    decoded = decode(BODY._replace(value=HEADER), TOPIC)
+    assert decoded.findings is Finding.UNPROVEN
+    assert (decoded.id, decoded.lane, decoded.seq) == (SAMPLE.id, 11, SAMPLE.seq)
+    decoded = decode(BODY._replace(value=HEADER, key=b"x"), TOPIC)
+    assert decoded.findings is Finding.CORRUPTED
+    assert decoded.id is None
+
+
+class TestTheAncestor:
+    """Messages of the ancestor are accepted, unproven, with the empty run."""
+
+    def test_body_form(self):
+        """Id, seq and time of any width."""
+        record = Record(b"3", b"p1;42;1700000000123456789;\0\0\0;x", (), 5)
+        decoded = decode(record, TOPIC)
+        assert decoded.id == ProducerId("p1", "", 0)
+        assert (decoded.lane, decoded.seq) == (3, 42)
+        assert decoded.intended_ns == 1_700_000_000_123_456_789
+        assert decoded.findings is Finding.UNPROVEN
+
+    def test_header_form(self):
+        """The record's timestamp is the time, where it can be one."""
+        record = Record(b"3", b"xyz", (("id", b"p1"), ("seq", b"42")), 1_700_000_000_123)
+        decoded = decode(record, TOPIC)
+        assert decoded.id == ProducerId("p1", "", 0)
+        assert decoded.intended_ns == 1_700_000_000_123_000_000
+        assert decoded.findings is Finding.UNPROVEN
+        assert decoded.form is Form.HEADERS
+        assert decode(record._replace(timestamp_ms=-1), TOPIC).intended_ns is None
+        assert decode(record._replace(timestamp_ms=1 << 62), TOPIC).intended_ns is None
+
+    @pytest.mark.parametrize(
+        "value",
+        [
+            b"",
+            b";;;",
+            b"p1",
+            b"p1;42",
+            b"p1;42;17",
+            b"p1;-1;17;",
+            b"p1;x;17;",
+            b"p1;42;x;",
+            b"p1;;17;",
+            b"p1;9223372036854775808;17;",
+            b"p1;42;9223372036854775808;",
+            b"p 1;42;17;",
+            b"\xff;42;17;",
+        ],
+    )
+    def test_what_is_not_one(self, value):
+        """Anything else is foreign; it never enters the counts as producer "" with seq 0."""
+        assert decode(Record(b"3", value, (), 5), TOPIC).findings is Finding.FOREIGN
+
+    def test_without_a_lane(self):
+        """A key that is no lane leaves no stream."""
+        assert decode(Record(b"x", b"p1;42;17;", (), 5), TOPIC).findings is Finding.FOREIGN
+
+
+header_names = st.sampled_from(["id", "seq", "ts", "d", "x"]) | st.text(max_size=5)
+loose = st.one_of(
+    st.none(),
+    st.binary(max_size=120),
+    st.just(HEADER),
+    st.just(GOLDEN_PROOF),
+    st.from_regex(rb"[a-z@.0-9]{1,12};[0-9]{1,25};[0-9]{1,25};", fullmatch=True),
+    st.from_regex(rb"[0-9]{12}|[0-9]{19}|a@b\.1", fullmatch=True),
+)
+
+
+@given(
+    st.builds(
+        Record,
+        loose,
+        loose,
+        st.lists(st.tuples(header_names, loose), max_size=6).map(tuple),
+        st.integers(-(1 << 63), (1 << 63) - 1),
+    )
+)
+def test_decode_never_raises(record):
+    """Whatever arrives, there is a reading; id, lane and seq are known together or not at all."""
+    decoded = decode(record, TOPIC)
+    known = decoded.id is not None
+    assert (decoded.lane is not None) == (decoded.seq is not None) == known
+    assert known or decoded.findings in {Finding.FOREIGN, Finding.CORRUPTED}
+    assert not decoded.findings & Finding.FOREIGN or not known
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"seq": -1},
+        {"seq": 10**12},
+        {"lane": -1},
+        {"lane": 1 << 32},
+        {"intended_ns": -1},
+        {"intended_ns": 1 << 63},
+        {"sent_ns": 1 << 63},
+        {"source_partition": 65536},
+        {"destination_partitions": -1},
+        {"size": -1},
+        {"size": (16 << 20) + 1},
+    ],
+)
+@pytest.mark.parametrize("form", Form)
+def test_what_does_not_fit_is_refused(change, form):
+    """Encoding raises rather than sending what cannot be read back."""
+    with pytest.raises(ValueError, match=r"not|fit"):
+        encode(SAMPLE._replace(**change), form)
+
+
+def test_the_key_is_the_lane():
+    """The record key is the lane in decimal."""
+    assert encode(SAMPLE._replace(lane=0), Form.BODY).key == lane_key(0) == b"0"

@@ -6,6 +6,7 @@ the spool, and only finished files are uploaded, under their final names.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import os
 from pathlib import Path
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
     from mirrortest.seqlog.damage import Damage
 
 
+class BusyError(SequenceLogError):
+    """A process on this machine is writing to the session's directory."""
+
+
 class Shelf:
     """One session's place. All methods block; one thread at a time.
 
@@ -34,12 +39,18 @@ class Shelf:
         self.directory = directory
         self.target = target
         self.session = session
+        self._away = not target.local or Path(target.path) != directory
         self._lock = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         try:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             self.release()
-            raise SequenceLogError(f"{directory}: another process is writing here") from None
+            raise BusyError(f"{directory}: another process is writing here") from None
+
+    @property
+    def away(self) -> bool:
+        """Whether finished files go elsewhere than to the directory of the journals."""
+        return self._away
 
     @classmethod
     def make(cls, where: Location | Path | str, session: Session, spool: Path | None) -> Self:
@@ -74,7 +85,7 @@ class Shelf:
             replace(path, session.encode())
         except OSError as error:
             raise SequenceLogError(f"{path}: cannot be written: {first_line(error)}") from error
-        if not self.target.local:
+        if self._away:
             upload(path, self.target.child(SESSION_FILE))
         self.session = session
 
@@ -92,11 +103,11 @@ class Shelf:
                 f"{journal}: holds {sealed} of the {rows} rows written: the disk does not keep "
                 "what it was given"
             )
-        if not self.target.local:
+        if self._away:
             upload(file, self.target.child(file.name))
         self.note(file.name, sealed, found)
         journal.unlink()
-        if not self.target.local:
+        if self._away:
             file.unlink()
         sync_directory(self.directory)
 
@@ -110,6 +121,16 @@ class Shelf:
             return session.model_copy(update={"files": tuple(files), "damage": told})
 
         self.revise(change)
+
+    def clear(self) -> None:
+        """Remove a spool's directory of a session whose files are all at the target."""
+        if not self._away:
+            return
+        for path in (self.directory / SESSION_FILE, *self.directory.glob("*.draft")):
+            path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # not empty: other sessions live beside it
+            for place in (self.directory, *self.directory.parents)[: len(self.session.folders)]:
+                place.rmdir()
 
     def release(self) -> None:
         """Let go of the directory; a second time nothing happens."""

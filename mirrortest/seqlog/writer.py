@@ -260,6 +260,7 @@ class SequenceLog:
                 self._shelf.revise(
                     lambda now: now.model_copy(update={"ended_ns": ended, "clean": whole})
                 )
+                self._shelf.clear()
         finally:
             self._shelf.release()
 

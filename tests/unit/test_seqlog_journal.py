@@ -1,0 +1,159 @@
+"""The journal: every whole frame is read whatever happened to the bytes around it."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirrortest.seqlog import journal as module
+from mirrortest.seqlog import rows
+from mirrortest.seqlog.batches import batch_of
+from mirrortest.seqlog.damage import Damage, DamageKind
+from mirrortest.seqlog.journal import JournalWriter, frame, read_frames
+
+
+def marked(lo: int, count: int) -> pa.RecordBatch:
+    """A batch of `count` rows whose offsets count from `lo`."""
+    return batch_of([rows.read("t", 0, at, at + 1) for at in range(lo, lo + count)])
+
+
+SIZES = (3, 1, 4, 2)
+STARTS = (0, 3, 4, 8)
+FRAMES = [frame(marked(lo, count), lo) for lo, count in zip(STARTS, SIZES, strict=True)]
+WHOLE = b"".join(FRAMES)
+ENDS = [sum(map(len, FRAMES[: n + 1])) for n in range(len(FRAMES))]
+
+
+def read(data: bytes) -> tuple[list[int], list[Damage]]:
+    """The marks that can be read, and the damage."""
+    damage: list[Damage] = []
+    batches = list(read_frames(pa.py_buffer(data), "j", damage))
+    return [mark for batch in batches for mark in batch["offset_lo"].to_pylist()], damage
+
+
+def frame_of(at: int) -> int:
+    """The number of the frame that byte `at` is in."""
+    return next(number for number, end in enumerate(ENDS) if at < end)
+
+
+def marks_without(*frames: int) -> list[int]:
+    """The marks of all frames but these."""
+    return [
+        mark
+        for number, (lo, count) in enumerate(zip(STARTS, SIZES, strict=True))
+        if number not in frames
+        for mark in range(lo, lo + count)
+    ]
+
+
+def test_a_whole_journal_has_no_damage():
+    """All rows come back in order."""
+    assert read(WHOLE) == (list(range(10)), [])
+    assert read(b"") == ([], [])
+
+
+@given(st.integers(0, len(WHOLE)))
+def test_cut_anywhere(at):
+    """Cut at any byte, all frames before the cut are read, and a torn one is told."""
+    marks, damage = read(WHOLE[:at])
+    whole = [number for number, end in enumerate(ENDS) if end <= at]
+    assert marks == marks_without(*(set(range(4)) - set(whole)))
+    if at in {0, *ENDS}:
+        assert damage == []
+    else:
+        assert [each.kind for each in damage] == [DamageKind.TORN_TAIL]
+        assert damage[0].harmless
+
+
+@given(st.integers(0, len(WHOLE) - 1), st.integers(1, 255))
+def test_any_byte_garbled(at, flip):
+    """One wrong byte costs its own frame alone; how many rows that were is told exactly."""
+    data = bytearray(WHOLE)
+    data[at] ^= flip
+    marks, damage = read(bytes(data))
+    hurt = frame_of(at)
+    assert marks == marks_without(hurt)
+    (told,) = damage
+    if hurt == len(FRAMES) - 1:
+        assert told.kind is DamageKind.TORN_TAIL
+    else:
+        assert (told.kind, told.rows) == (DamageKind.HOLE, SIZES[hurt])
+        assert not told.harmless
+
+
+@given(st.binary(max_size=400), st.integers(0, 3))
+def test_rubbish_between_frames(rubbish, place):
+    """Bytes that nobody wrote hide no frame, and are told with no row lost."""
+    cut = ENDS[place]
+    marks, damage = read(WHOLE[:cut] + rubbish + WHOLE[cut:])
+    assert marks == list(range(10))
+    assert [each.rows for each in damage] == ([0] if rubbish else [])
+
+
+def test_a_whole_frame_cut_out():
+    """A frame that is gone without trace is missed by the count of rows before the next."""
+    marks, damage = read(FRAMES[0] + FRAMES[2] + FRAMES[3])
+    assert marks == marks_without(1)
+    assert [(each.kind, each.rows) for each in damage] == [(DamageKind.HOLE, 1)]
+
+
+@given(st.binary(max_size=300))
+def test_no_bytes_make_it_raise(data):
+    """A journal of rubbish is damage, never an error."""
+    marks, damage = read(data)
+    assert marks == []
+    assert len(damage) == (1 if data else 0)
+
+
+def test_a_valid_frame_of_something_else():
+    """A frame whose payload is no Arrow stream is told, and the frames after it are read."""
+    payload = b"not arrow"
+    crc = module.crc32c(payload, module.crc32c(module._GUARDED.pack(len(payload), 0)))
+    odd = module._HEADER.pack(module.MAGIC, len(payload), 0, crc) + payload
+    marks, damage = read(odd + WHOLE)
+    assert marks == list(range(10))
+    assert [each.kind for each in damage] == [DamageKind.UNREADABLE]
+
+
+def test_the_next_frame_is_found_across_windows(monkeypatch):
+    """Megabytes of rubbish, with the magic across the search window's edge, hide nothing."""
+    lead = (1 << 20) - 1
+    marks, damage = read(WHOLE[: ENDS[0]] + bytes(lead) + module.MAGIC * 3 + WHOLE[ENDS[0] :])
+    assert marks == list(range(10))
+    assert [each.kind for each in damage] == [DamageKind.HOLE]
+
+
+def test_the_writer_counts_and_splits(tmp_path, monkeypatch):
+    """Large batches become several frames; rows and bytes are counted; the file must be new."""
+    monkeypatch.setattr(module, "FRAME_ROWS", 4)
+    path = tmp_path / "000001.journal"
+    writer = JournalWriter(path)
+    writer.append([marked(0, 10), marked(10, 0), marked(10, 3)])
+    writer.sync()
+    assert (writer.rows, writer.size) == (13, path.stat().st_size)
+    writer.close()
+    writer.close()
+    data = path.read_bytes()
+    assert read(data) == (list(range(13)), [])
+    assert data.count(module.MAGIC) == 4
+    with pytest.raises(FileExistsError):
+        JournalWriter(path)
+
+
+def test_partial_writes_are_gone_on_with(tmp_path, monkeypatch):
+    """A write that takes a part of the bytes only is continued."""
+    real = module.os.write
+    monkeypatch.setattr(module.os, "write", lambda fd, data: real(fd, bytes(data[:100])))
+    writer = JournalWriter(tmp_path / "j.journal")
+    writer.append([marked(0, 9)])
+    writer.close()
+    assert read((tmp_path / "j.journal").read_bytes()) == (list(range(9)), [])
+
+
+def test_damage_reads_as_one_line():
+    """What is told of damage names the place, the kind and what is lost."""
+    assert str(Damage(DamageKind.HOLE, "x", "why", 3)) == "x: hole: why (lost: 3 rows)"
+    assert str(Damage(DamageKind.TORN_TAIL, "x", "why", 0)).endswith("(lost: no durable row)")
+    assert str(Damage(DamageKind.MISSING, "x", "why")).endswith("(lost: unknown rows)")

@@ -1,0 +1,163 @@
+"""Rows by kind: what each constructor fills in, and what it refuses."""
+
+from __future__ import annotations
+
+import pytest
+
+from mirrortest.check.row import SeenRow
+from mirrortest.check.verdict import Finding, Outcome
+from mirrortest.seqlog import rows
+from mirrortest.seqlog.schema import ROWS, Kind
+from mirrortest.wire.stream import StreamId
+
+STREAM = StreamId("orders", "r1", "alpha", 2, 7)
+WHO = {"topic": "orders", "run": "r1", "producer": "alpha", "incarnation": 2, "lane": 7}
+
+
+def told(row: rows.Row) -> dict[str, object]:
+    """The columns of a row that are not null."""
+    return {name: value for name, value in row._asdict().items() if value is not None}
+
+
+def test_a_row_has_the_columns_of_the_schema_in_their_order():
+    """A row's fields are the schema's columns, so that rows can be zipped into arrays."""
+    assert rows.Row._fields == tuple(ROWS.names)
+
+
+def test_reserved_vouched_claimed_found_and_end():
+    """Rows about numbers name the stream and the numbers, and what their kind adds."""
+    numbers = WHO | {"seq_lo": 3, "seq_hi": 9}
+    assert told(rows.reserved(STREAM, 3, 9)) == numbers | {"kind": "reserved"}
+    assert told(rows.claimed(STREAM, 3, 9)) == numbers | {"kind": "claimed"}
+    assert told(rows.vouched(STREAM, 3, 9, Outcome.ACKED)) == numbers | {
+        "kind": "vouched",
+        "outcome": 1,
+    }
+    assert told(rows.vouched(STREAM, 3, 9, None))["outcome"] == rows.RESERVED_ONLY
+    assert told(rows.found(STREAM, 3, 9, Finding.LATE, partition=4, next_offset=50)) == numbers | {
+        "kind": "found",
+        "findings": int(Finding.LATE),
+        "partition": 4,
+        "offset_hi": 50,
+    }
+    assert told(rows.end(STREAM, 9)) == WHO | {"kind": "end", "seq_hi": 9}
+    assert told(rows.end(STREAM, 0))["seq_hi"] == 0
+
+
+def test_sent_counts_its_offsets_from_the_first():
+    """A sent row's offsets step along with its numbers; the acknowledgement is its arrival."""
+    row = rows.sent(
+        STREAM,
+        3,
+        9,
+        partition=1,
+        outcome=Outcome.ACKED,
+        offset_lo=100,
+        intended=(10, 20),
+        sent=(11, 21),
+        acknowledged=(12, 22),
+        latencies=rows.Latencies(1, (5, 6), (2, 3)),
+    )
+    assert told(row) == WHO | {
+        "kind": "sent",
+        "seq_lo": 3,
+        "seq_hi": 9,
+        "partition": 1,
+        "offset_lo": 100,
+        "offset_hi": 106,
+        "outcome": 1,
+        "intended_first": 10,
+        "intended_last": 20,
+        "sent_first": 11,
+        "sent_last": 21,
+        "arrived_first": 12,
+        "arrived_last": 22,
+        "negative": 1,
+        "latency_bucket": (5, 6),
+        "latency_count": (2, 3),
+    }
+
+
+@pytest.mark.parametrize("offset", [None, -1])
+def test_sent_without_an_offset(offset):
+    """A send that no broker told an offset for has none, not -1."""
+    row = rows.sent(
+        STREAM, 0, 1, partition=0, outcome=Outcome.UNKNOWN, offset_lo=offset, intended=None
+    )
+    assert row.offset_lo is None
+    assert row.offset_hi is None
+
+
+def test_seen_takes_the_consumers_row():
+    """A seen row takes over the checker's row; a sent time of 0 is none."""
+    row = SeenRow(STREAM, 3, 5, 40, 42, int(Finding.MISROUTED), 10, 20, 0, 0, 30, 31)
+    assert told(rows.seen(row, topic="orders", partition=6, topic_identity="x")) == WHO | {
+        "kind": "seen",
+        "seq_lo": 3,
+        "seq_hi": 5,
+        "partition": 6,
+        "offset_lo": 40,
+        "offset_hi": 42,
+        "topic_identity": "x",
+        "findings": int(Finding.MISROUTED),
+        "intended_first": 10,
+        "intended_last": 20,
+        "arrived_first": 30,
+        "arrived_last": 31,
+    }
+
+
+def test_seen_without_a_stream_has_no_numbers():
+    """A foreign message's row has the topic, the offsets and the arrival, and no stream."""
+    row = SeenRow(None, 0, 0, 40, 43, int(Finding.FOREIGN), 0, 0, 0, 0, 30, 31)
+    assert told(rows.seen(row, topic="orders", partition=6)) == {
+        "kind": "seen",
+        "topic": "orders",
+        "partition": 6,
+        "offset_lo": 40,
+        "offset_hi": 43,
+        "findings": int(Finding.FOREIGN),
+        "arrived_first": 30,
+        "arrived_last": 31,
+    }
+
+
+def test_rows_about_offsets():
+    """Read, unread and tail rows name the topic, the partition and the offsets alone."""
+    where = {"topic": "orders", "partition": 2, "offset_lo": 5, "offset_hi": 9}
+    assert told(rows.read("orders", 2, 5, 9)) == where | {"kind": "read"}
+    assert told(rows.unread("orders", 2, 5, 9)) == where | {"kind": "unread"}
+    assert told(rows.tail("orders", 2, 0)) == {
+        "kind": Kind.TAIL,
+        "topic": "orders",
+        "partition": 2,
+        "offset_hi": 0,
+    }
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: rows.reserved(STREAM, 5, 5),
+        lambda: rows.claimed(STREAM, -1, 5),
+        lambda: rows.read("t", 0, 7, 6),
+        lambda: rows.tail("t", 0, -1),
+        lambda: rows.end(STREAM, -1),
+        lambda: rows.seen(SeenRow(STREAM, 0, 2, 5, 8, 0, 1, 1, 1, 1, 1, 1), topic="t", partition=0),
+        lambda: rows.seen(SeenRow(None, 0, 0, 5, 5, 1, 0, 0, 0, 0, 1, 1), topic="t", partition=0),
+        lambda: rows.sent(
+            STREAM,
+            0,
+            1,
+            partition=0,
+            outcome=Outcome.ACKED,
+            offset_lo=0,
+            intended=None,
+            latencies=rows.Latencies(0, (1,), ()),
+        ),
+    ],
+)
+def test_intervals_that_are_none_are_refused(make):
+    """Empty intervals, and seqs that do not match their offsets, are mistakes of the caller."""
+    with pytest.raises(ValueError, match=r"interval|hold|end|bucket"):
+        make()

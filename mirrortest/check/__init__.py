@@ -1,1 +1,1 @@
-"""TBD."""
+"""The judgement: names, sets of numbers, rows, partitions, the ledger, and the verdict."""

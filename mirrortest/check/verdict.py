@@ -18,7 +18,7 @@ class Outcome(IntEnum):
     FAILED = 2
     """Known not to be written."""
     UNKNOWN = 3
-    """Timed out, connection lost, process died: it may or may not appear. Never loss, never phantom."""
+    """Timed out, connection lost, process died: it may or may not appear. Never loss or phantom."""
 
 
 class Finding(IntFlag):

@@ -1,0 +1,215 @@
+"""One destination partition's checker: order and findings, stream by stream.
+
+It is a function of the rows below its next offset and of the offsets that were passed by unread,
+whatever restarts lie between: that is what makes the online verdict equal the offline one.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from mirrortest.check.fragment import STREAM_FINDINGS, Fragment
+from mirrortest.check.intervals import IntervalSet
+from mirrortest.check.verdict import Finding
+from mirrortest.wire.stream import StreamId
+
+if TYPE_CHECKING:
+    from mirrortest.check.row import SeenRow
+
+MAX_INTERVALS = 1_000_000
+"""About 100 MB of intervals a partition."""
+_VERSION = 1
+
+
+class PartitionChecker:
+    """Judges what one destination partition holds.
+
+    Memory is bounded by `max_intervals` over all streams: past it the costliest fragments are
+    collapsed, and when even that does not help new streams are only counted (`untracked`).
+    """
+
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        *,
+        next_offset: int = 0,
+        max_intervals: int = MAX_INTERVALS,
+    ) -> None:
+        self.topic = topic
+        """The source topic's name."""
+        self.partition = partition
+        self.next_offset = next_offset
+        """Everything below it is judged; nothing at or above it."""
+        self.fragments: dict[StreamId, Fragment] = {}
+        self.unread_offsets = IntervalSet()
+        """Offsets that were gone before they could be read."""
+        self.streamless: Counter[Finding] = Counter()
+        """Messages that enter no stream: foreign, other run, corrupted with the id unknown."""
+        self.untracked: Counter[str] = Counter()
+        """Past the memory bound: messages (`seen`, and by finding's label) of further streams."""
+        self._max_intervals = max_intervals
+        self._size = 0
+
+    @property
+    def foreign(self) -> int:
+        """Messages that are none of ours."""
+        return self.streamless[Finding.FOREIGN]
+
+    @property
+    def other_run(self) -> int:
+        """Our messages of other runs."""
+        return self.streamless[Finding.OTHER_RUN]
+
+    @property
+    def corrupted_unknown(self) -> int:
+        """Messages of ours that no longer prove whose they are."""
+        return self.streamless[Finding.CORRUPTED]
+
+    @property
+    def size(self) -> int:
+        """What is held, in the unit of `max_intervals`."""
+        return self._size
+
+    def apply(self, row: SeenRow) -> None:
+        """Judge a row. What lies below the next offset was judged already and is passed over.
+
+        Raises:
+            ValueError: the row's stream is of another topic.
+        """
+        if row.stream is not None and row.stream.topic != self.topic:
+            raise ValueError(f"a row of {row.stream.topic} for the checker of {self.topic}")
+        if row.offset_hi <= self.next_offset:
+            return
+        skip = self.next_offset - row.offset_lo
+        if skip > 0:
+            row = row._replace(
+                offset_lo=self.next_offset,
+                seq_lo=row.seq_lo + skip if row.stream is not None else 0,
+            )
+        self.next_offset = row.offset_hi
+        if row.stream is None:
+            self._count_streamless(row)
+        else:
+            self._apply_to_stream(row.stream, row)
+
+    def advance(self, next_offset: int) -> None:
+        """Pass offsets that hold no records: markers, aborted or compacted ones."""
+        self.next_offset = max(self.next_offset, next_offset)
+
+    def unread(self, lo: int, hi: int) -> None:
+        """Pass offsets [lo, hi) that were deleted before they could be read."""
+        lo = max(lo, self.next_offset)
+        if lo >= hi:
+            return
+        self.unread_offsets.add(lo, hi)
+        self.next_offset = hi
+        for fragment in self.fragments.values():
+            fragment.open_shadow()
+
+    def fragment(self, stream: StreamId) -> Fragment | None:
+        """What is known here of a stream, seen or not; None: certainly nothing stood here.
+
+        For a stream not seen, after offsets that nobody read, a fragment in open shadow; where
+        streams went untracked, one whose ids are given up.
+        """
+        known = self.fragments.get(stream)
+        if known is not None or not (self.unread_offsets or self.untracked):
+            return known
+        return self._new_fragment(inconclusive=bool(self.untracked))
+
+    def _count_streamless(self, row: SeenRow) -> None:
+        count = row.offset_hi - row.offset_lo
+        for finding in (Finding.OTHER_RUN, Finding.FOREIGN, Finding.CORRUPTED):
+            if row.findings & finding:
+                self.streamless[finding] += count
+                return
+        # Nothing was said of it, so that it is nothing of ours.
+        self.streamless[Finding.FOREIGN] += count
+
+    def _apply_to_stream(self, stream: StreamId, row: SeenRow) -> None:
+        fragment = self.fragments.get(stream)
+        if fragment is None:
+            if len(self.fragments) >= self._max_intervals // 2:
+                self._count_untracked(row)
+                return
+            fragment = self.fragments[stream] = self._new_fragment()
+        else:
+            self._size -= fragment.size
+        fragment.apply(row)
+        self._size += fragment.size
+        if self._size > self._max_intervals:
+            self._make_room()
+
+    def _new_fragment(self, *, inconclusive: bool = False) -> Fragment:
+        fragment = Fragment()
+        if self.unread_offsets:
+            fragment.open_shadow()
+        if inconclusive:
+            fragment.collapse()
+        return fragment
+
+    def _count_untracked(self, row: SeenRow) -> None:
+        count = row.offset_hi - row.offset_lo
+        self.untracked["seen"] += count
+        for finding in STREAM_FINDINGS:
+            if row.findings & finding:
+                self.untracked[finding.label] += count
+
+    def _make_room(self) -> None:
+        """Collapse the costliest first, down to nine tenths, so that it is seldom done."""
+        costs = sorted(
+            ((-held.size, at) for at, held in self.fragments.items() if not held.inconclusive),
+        )
+        for _, stream in costs:
+            if self._size * 10 <= self._max_intervals * 9:
+                return
+            fragment = self.fragments[stream]
+            self._size -= fragment.size
+            fragment.collapse()
+            self._size += fragment.size
+
+    def to_state(self) -> dict[str, Any]:
+        """Everything, of JSON's types: state and position in one."""
+        return {
+            "v": _VERSION,
+            "topic": self.topic,
+            "partition": self.partition,
+            "next": self.next_offset,
+            "unread": self.unread_offsets.to_list(),
+            "streamless": {finding.label: n for finding, n in self.streamless.items()},
+            "untracked": dict(self.untracked),
+            "streams": [[*stream[1:], held.to_state()] for stream, held in self.fragments.items()],
+        }
+
+    @classmethod
+    def from_state(
+        cls, state: dict[str, Any], *, max_intervals: int = MAX_INTERVALS
+    ) -> PartitionChecker:
+        """Go on where `to_state` left off.
+
+        Raises:
+            ValueError: this is no state of this version.
+        """
+        if state.get("v") != _VERSION:
+            raise ValueError(f"a checker's state of version {state.get('v')!r}, not {_VERSION}")
+        try:
+            made = cls(
+                state["topic"],
+                state["partition"],
+                next_offset=state["next"],
+                max_intervals=max_intervals,
+            )
+            made.unread_offsets = IntervalSet.from_list(state["unread"])
+            made.streamless.update(
+                {Finding[label.upper()]: n for label, n in state["streamless"].items()}
+            )
+            made.untracked.update(state["untracked"])
+            for run, producer, incarnation, lane, held in state["streams"]:
+                stream = StreamId(made.topic, run, producer, incarnation, lane)
+                made.fragments[stream] = Fragment.from_state(held)
+        except (KeyError, TypeError, AttributeError, ValueError) as error:
+            raise ValueError(f"a damaged checker's state: {error!r}") from error
+        made._size = sum(held.size for held in made.fragments.values())
+        return made

@@ -1,0 +1,166 @@
+"""Runs of messages: what arrays of single messages become before anything is judged or logged.
+
+A row is an interval within which seq *and* offset both step by one, the findings stay the same and
+the intended time stays within one minute. Clean traffic costs a few array operations a batch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from mirrortest.check.verdict import NO_STREAM, PER_MESSAGE, Finding
+from mirrortest.wire.stream import StreamId
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from mirrortest.wire.stream import ProducerId
+
+MINUTE_NS = 60_000_000_000
+
+
+class SeenRow(NamedTuple):
+    """Messages seen at consecutive offsets of one partition with consecutive seqs of one stream.
+
+    Intervals are half-open, times are ns since the epoch and the least and greatest within the
+    row; `sent_*` is 0 where the messages do not tell. Without a stream (foreign, other run, or
+    corrupted with the id unknown) seqs and the producer's times are 0.
+    """
+
+    stream: StreamId | None
+    seq_lo: int
+    seq_hi: int
+    offset_lo: int
+    offset_hi: int
+    findings: int
+    intended_first: int
+    intended_last: int
+    sent_first: int
+    sent_last: int
+    arrived_first: int
+    arrived_last: int
+
+
+@dataclass(frozen=True, slots=True)
+class Messages:
+    """Decoded messages of one partition in offset order, as arrays of equal length."""
+
+    streams: Sequence[StreamId]
+    """Which streams occur."""
+    stream: NDArray[np.int32]
+    """Index into `streams`; -1: the message enters none."""
+    seq: NDArray[np.int64]
+    offset: NDArray[np.int64]
+    """Strictly ascending."""
+    intended_ns: NDArray[np.int64]
+    sent_ns: NDArray[np.int64]
+    """0: not told."""
+    findings: NDArray[np.uint32]
+    """Bits of `Finding`, of those that a message shows by itself."""
+    arrived_ns: NDArray[np.int64] | int
+    """When they arrived: one time for all, or one each."""
+
+
+def streams_of(
+    topic: str,
+    run: str,
+    ids: Sequence[ProducerId | None],
+    id_index: NDArray[np.int32],
+    lane: NDArray[np.int64],
+    findings: NDArray[np.uint32],
+) -> tuple[list[StreamId], NDArray[np.int32], NDArray[np.uint32]]:
+    """Put messages into the streams of one run.
+
+    Args:
+        topic: the source topic's name.
+        run: the run that is judged.
+        ids: the producers that occur; `id_index` points into it, -1 is none.
+        id_index: of each message.
+        lane: of each message, -1 is none.
+        findings: of each message.
+
+    Returns:
+        The streams, each message's index into them (-1 is none), and the findings with
+        `OTHER_RUN` set where a message is another run's and `FOREIGN` where a readable message
+        names no stream.
+    """
+    index = np.full(len(id_index), -1, np.int32)
+    findings = findings.astype(np.uint32)
+    streams: list[StreamId] = []
+    if not len(id_index):
+        return streams, index, findings
+    # A batch mostly has one producer and one lane: that must not cost a sort.
+    changes = np.flatnonzero((np.diff(id_index) != 0) | (np.diff(lane) != 0)) + 1
+    known: dict[StreamId, int] = {}
+    for lo, hi in zip((0, *changes.tolist()), (*changes.tolist(), len(id_index)), strict=True):
+        at, number = int(id_index[lo]), int(lane[lo])
+        producer = ids[at] if at >= 0 else None
+        if producer is None:
+            continue
+        part = findings[lo:hi]
+        if producer.run != run:
+            part |= np.uint32(Finding.OTHER_RUN)
+        elif number < 0:
+            part |= np.uint32(Finding.FOREIGN)
+        else:
+            stream = StreamId(topic, run, producer.name, producer.incarnation, number)
+            if stream not in known:
+                known[stream] = len(streams)
+                streams.append(stream)
+            index[lo:hi] = known[stream]
+    index[(findings & np.uint32(NO_STREAM)) != 0] = -1
+    return streams, index, findings
+
+
+def rows_of(messages: Messages) -> list[SeenRow]:
+    """Split messages into rows, in offset order."""
+    total = len(messages.offset)
+    if not total:
+        return []
+    stream, offset = messages.stream, messages.offset
+    findings = messages.findings & np.uint32(PER_MESSAGE)
+    named = stream >= 0
+    seq = np.where(named, messages.seq, 0)
+    intended = np.where(named, messages.intended_ns, 0)
+    sent = np.where(named, messages.sent_ns, 0)
+    breaks = (
+        (np.diff(stream) != 0)
+        | (np.diff(offset) != 1)
+        | (findings[1:] != findings[:-1])
+        | ((np.diff(seq) != 1) & named[1:])
+        | (np.diff(intended // MINUTE_NS) != 0)
+        | (np.diff((sent == 0).view(np.int8)) != 0)
+    )
+    starts = np.concatenate(([0], np.flatnonzero(breaks) + 1))
+    counts = np.diff(starts, append=total)
+    arrived = np.broadcast_to(np.asarray(messages.arrived_ns, np.int64), (total,))
+    columns = zip(
+        stream[starts].tolist(),
+        seq[starts].tolist(),
+        offset[starts].tolist(),
+        counts.tolist(),
+        findings[starts].tolist(),
+        np.minimum.reduceat(intended, starts).tolist(),
+        np.maximum.reduceat(intended, starts).tolist(),
+        np.minimum.reduceat(sent, starts).tolist(),
+        np.maximum.reduceat(sent, starts).tolist(),
+        np.minimum.reduceat(arrived, starts).tolist(),
+        np.maximum.reduceat(arrived, starts).tolist(),
+        strict=True,
+    )
+    return [
+        SeenRow(
+            messages.streams[at] if at >= 0 else None,
+            seq_lo,
+            seq_lo + count if at >= 0 else 0,
+            offset_lo,
+            offset_lo + count,
+            *rest,
+        )
+        for at, seq_lo, offset_lo, count, *rest in columns
+    ]

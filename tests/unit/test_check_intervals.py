@@ -1,0 +1,107 @@
+"""Interval sets are held against Python's sets."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirrortest.check.intervals import IntervalSet
+
+NUMBERS = st.integers(0, 40)
+SETS = st.frozensets(NUMBERS, max_size=30)
+SPANS = st.tuples(NUMBERS, NUMBERS)
+
+
+def of(numbers):
+    return IntervalSet((n, n + 1) for n in sorted(numbers))
+
+
+def numbers_of(ids):
+    listed = [n for lo, hi in ids.intervals() for n in range(lo, hi)]
+    spans = list(ids.intervals())
+    assert all(lo < hi for lo, hi in spans)
+    assert all(spans[k][1] < spans[k + 1][0] for k in range(len(spans) - 1))
+    assert ids.count == len(listed)
+    assert len(ids) == len(spans)
+    return set(listed)
+
+
+@given(st.lists(st.tuples(st.booleans(), SPANS)))
+def test_adding_and_discarding(steps):
+    """Any sequence of adds and discards leaves the right numbers, disjoint, sorted and joined."""
+    ids, model = IntervalSet(), set()
+    for add, (lo, hi) in steps:
+        if add:
+            ids.add(lo, hi)
+            model |= set(range(lo, hi))
+        else:
+            ids.discard(lo, hi)
+            model -= set(range(lo, hi))
+        assert numbers_of(ids) == model
+
+
+@given(SETS, SETS)
+def test_algebra(left, right):
+    """Union, intersection, difference and update are those of sets, and leave both sides alone."""
+    one, two = of(left), of(right)
+    assert numbers_of(one | two) == left | right
+    assert numbers_of(one & two) == left & right
+    assert numbers_of(one - two) == left - right
+    assert (one == two) == (left == right)
+    updated = one.copy()
+    updated.update(two)
+    assert numbers_of(updated) == left | right
+    assert (numbers_of(one), numbers_of(two)) == (left, right)
+
+
+@given(SETS, SPANS)
+def test_windows(numbers, span):
+    """Within, missing, below and count_within look at one interval only."""
+    ids, window = of(numbers), set(range(*span))
+    assert numbers_of(ids.within(*span)) == numbers & window
+    assert numbers_of(ids.missing(*span)) == window - numbers
+    assert ids.count_within(*span) == len(numbers & window)
+    assert numbers_of(ids.below(span[0])) == {n for n in numbers if n < span[0]}
+
+
+@given(SETS, NUMBERS)
+def test_membership_and_ends(numbers, number):
+    """Membership, least, greatest and end agree with the set; an empty set has no least."""
+    ids = of(numbers)
+    assert (number in ids) == (number in numbers)
+    assert bool(ids) == bool(numbers)
+    if numbers:
+        assert (ids.min, ids.max, ids.end) == (min(numbers), max(numbers), max(numbers) + 1)
+    else:
+        assert ids.end == 0
+        for end in ("min", "max"):
+            with pytest.raises(ValueError, match="empty"):
+                getattr(ids, end)
+
+
+@given(SETS)
+def test_round_trip(numbers):
+    """A set survives its list in JSON."""
+    ids = of(numbers)
+    assert IntervalSet.from_list(json.loads(json.dumps(ids.to_list()))) == ids
+
+
+@pytest.mark.parametrize(
+    "damaged", [[1], [1, 0], [1, -1], [1, 1, 0, 1], ["1", 1], [1.0, 1], [True, 1]]
+)
+def test_damaged_lists_are_refused(damaged):
+    """Odd lengths, steps that do not ascend and other types are no interval list."""
+    with pytest.raises(ValueError, match="interval list"):
+        IntervalSet.from_list(damaged)
+
+
+def test_a_long_clean_stream_is_one_interval():
+    """What is appended at the end costs nothing more."""
+    ids = IntervalSet()
+    for lo in range(0, 100_000, 100):
+        ids.add(lo, lo + 100)
+    assert (len(ids), ids.count) == (1, 100_000)
+    assert repr(ids) == "IntervalSet([(0, 100000)])"

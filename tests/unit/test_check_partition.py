@@ -1,0 +1,205 @@
+"""A partition's checker is held against the oracle, through re-reads and restarts."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from oracle import HORIZON, Fragment, Seen, Unread
+
+from mirrortest.check.partition import PartitionChecker
+from mirrortest.check.row import SeenRow
+from mirrortest.check.verdict import Finding
+from mirrortest.wire.stream import StreamId
+
+STREAMS = [StreamId("t", "r", "a", 1, 0), StreamId("t", "r", "b", 1, 0)]
+STEPS = st.lists(
+    st.one_of(
+        st.tuples(
+            st.just("seen"),
+            st.integers(0, 1),
+            st.integers(0, 20),
+            st.integers(1, 8),
+            st.sampled_from([(), (), ("corrupted",), ("misrouted", "altered_key"), ("unproven",)]),
+        ),
+        st.tuples(st.just("unread"), st.integers(1, 3)),
+        st.tuples(st.just("gap"), st.integers(1, 3)),
+    ),
+    max_size=14,
+)
+
+
+def row(stream, seq, offset, count, findings=0, at=0):
+    seq_hi = seq + count if stream else 0
+    return SeenRow(
+        stream, seq, seq_hi, offset, offset + count, int(findings), at, at, at, at, at, at
+    )
+
+
+def bits(labels):
+    return sum(int(Finding[label.upper()]) for label in labels)
+
+
+def script(steps):
+    """The steps as calls on a checker, and as the oracle's events."""
+    calls, events, offset = [], [], 0
+    for step in steps:
+        if step[0] == "seen":
+            _, which, seq, count, labels = step
+            stream = STREAMS[which]
+            calls.append(("apply", row(stream, seq, offset, count, bits(labels))))
+            events += [Seen(stream, seq + k, offset + k, frozenset(labels)) for k in range(count)]
+            offset += count
+        else:
+            kind, count = step
+            if kind == "unread":
+                calls.append(("unread", offset, offset + count))
+                events.append(Unread(offset, offset + count))
+            else:
+                calls.append(("advance", offset + count))
+            offset += count
+    return calls, events, offset
+
+
+def call(checker, step):
+    getattr(checker, step[0])(*step[1:])
+
+
+def ids(intervals):
+    return {n for lo, hi in intervals.intervals() for n in range(lo, hi)}
+
+
+def restarted(checker):
+    return PartitionChecker.from_state(json.loads(json.dumps(checker.to_state())))
+
+
+@given(STEPS, st.data())
+def test_a_checker_agrees_with_the_oracle(steps, data):
+    """Every stream's sets are the oracle's, wherever a restart falls and whatever is re-read."""
+    calls, events, end = script(steps)
+    checker = PartitionChecker("t", 0)
+    cut = data.draw(st.integers(0, len(calls)))
+    for step in calls[:cut]:
+        call(checker, step)
+    checker = restarted(checker)
+    for step in calls[data.draw(st.integers(0, cut)) :]:
+        call(checker, step)
+    assert checker.next_offset == end
+    for stream in STREAMS:
+        model = Fragment(events, stream)
+        held = checker.fragment(stream)
+        if held is None:
+            assert not model.seqs
+            assert not model.shadow
+            continue
+        assert ids(held.seen) == model.seen
+        assert ids(held.duplicated) == model.duplicated
+        assert held.copies == model.copies
+        assert ids(held.reordered) == model.reordered
+        assert ids(held.shadow_below(HORIZON)) - model.seen == model.shadow - model.seen
+        assert {f.label: ids(v) for f, v in held.by_finding.items()} == model.by_finding
+    assert restarted(checker).to_state() == checker.to_state()
+    assert restarted(checker).size == checker.size
+
+
+@given(STEPS, st.data())
+def test_rows_may_be_cut_anywhere(steps, data):
+    """Rows cut in two, and re-read from their middle, judge like whole ones."""
+    calls, _, _ = script(steps)
+    whole, cut = PartitionChecker("t", 0), PartitionChecker("t", 0)
+    for step in calls:
+        call(whole, step)
+        if step[0] == "apply":
+            full = step[1]
+            at = data.draw(st.integers(0, full.offset_hi - full.offset_lo))
+            first = full._replace(seq_hi=full.seq_lo + at, offset_hi=full.offset_lo + at)
+            cut.apply(first)
+            cut.apply(full)
+        else:
+            call(cut, step)
+    assert cut.to_state() == whole.to_state()
+
+
+def test_a_replay_is_duplicates_and_no_reorder():
+    """0-99 and then 50-149: fifty duplicates, nothing reordered."""
+    checker = PartitionChecker("t", 0)
+    checker.apply(row(STREAMS[0], 0, 0, 100))
+    checker.apply(row(STREAMS[0], 50, 100, 100))
+    held = checker.fragments[STREAMS[0]]
+    assert (held.copies, list(held.duplicated.intervals())) == (50, [(50, 100)])
+    assert not held.reordered
+    assert list(held.seen.intervals()) == [(0, 150)]
+
+
+def test_messages_without_a_stream_are_counted_once():
+    """Foreign, other run's and unreadable corrupted ones are counts, also when re-read in part."""
+    checker = PartitionChecker("t", 0)
+    for offset, finding in (
+        (0, Finding.FOREIGN),
+        (2, Finding.FOREIGN),
+        (5, Finding.OTHER_RUN),
+        (10, Finding.CORRUPTED),
+        (15, 0),
+    ):
+        checker.apply(row(None, 0, offset, 5, finding))
+    assert (checker.foreign, checker.other_run, checker.corrupted_unknown) == (12, 3, 5)
+    assert checker.fragments == {}
+
+
+def test_times_span_all_rows():
+    """A fragment knows the least and the greatest of its times."""
+    checker = PartitionChecker("t", 0)
+    for offset, at in enumerate((30, 10, 20)):
+        checker.apply(row(STREAMS[0], offset, offset, 1, at=at))
+    held = checker.fragments[STREAMS[0]]
+    assert (held.intended_first, held.intended_last) == (10, 30)
+    assert (held.arrived_first, held.arrived_last, held.last_offset) == (10, 30, 2)
+
+
+def test_past_the_memory_bound_a_summary_stays():
+    """The costliest fragment gives up its ids first; counts go on, the others stay exact."""
+    checker = PartitionChecker("t", 0, max_intervals=20)
+    checker.apply(row(STREAMS[1], 0, 0, 4))
+    for offset in range(4, 60):
+        checker.apply(row(STREAMS[0], 2 * offset, offset, 1, Finding.CORRUPTED))
+        assert checker.size <= 20
+    held = checker.fragments[STREAMS[0]]
+    assert held.inconclusive
+    assert held.summary == {"seen": 56, "corrupted": 56}
+    assert not checker.fragments[STREAMS[1]].inconclusive
+    assert restarted(checker).to_state() == checker.to_state()
+    clean = checker.fragment(StreamId("t", "r", "c", 1, 0))
+    assert clean is None
+
+
+def test_streams_past_the_bound_are_only_counted():
+    """Endless new streams cannot fill the memory; nothing is proven of those not tracked."""
+    checker = PartitionChecker("t", 0, max_intervals=20)
+    for number in range(50):
+        stream = StreamId("t", "r", "a", 1, number)
+        checker.apply(row(stream, 0, number, 1, Finding.UNPROVEN))
+    assert checker.size <= 20
+    assert len(checker.fragments) + checker.untracked["seen"] == 50
+    assert checker.untracked["unproven"] == checker.untracked["seen"]
+    assert checker.fragment(StreamId("t", "r", "a", 1, 49)).inconclusive
+
+
+def test_another_topics_row_is_refused():
+    """A row of another topic is a programming error, said at once."""
+    with pytest.raises(ValueError, match="checker of other"):
+        PartitionChecker("other", 0).apply(row(STREAMS[0], 0, 0, 1))
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [{"v": 2}, {"streams": [[1]]}, {"unread": [1]}, {"streamless": {"no": 1}}, {"next": None}],
+)
+def test_a_damaged_state_is_refused(damage):
+    """A state of another version or shape raises ValueError, and nothing else."""
+    state = PartitionChecker("t", 0).to_state() | damage
+    if damage == {"next": None}:
+        del state["next"]
+    with pytest.raises(ValueError, match="state"):
+        PartitionChecker.from_state(state)

@@ -1,0 +1,349 @@
+"""Kafka's record batch format v2 as arrays: a batch is built and read without one object a record.
+
+A batch is a header of 61 bytes and the records, all integers of the header big-endian::
+
+     0 base offset i64       23 last offset delta i32    51 producer epoch i16
+     8 length i32 (from 12)  27 first timestamp i64      53 base sequence i32
+    12 leader epoch i32      35 max timestamp i64        57 record count i32
+    16 magic i8 = 2          43 producer id i64          61 records
+    17 CRC-32C u32 (from 21)
+    21 attributes i16: codec 0-7 | 8 log append time | 16 transactional | 32 control
+
+A record, all lengths zigzag varints, -1 for null::
+
+    length | attributes i8 | timestamp delta | offset delta | key | value | header count, headers
+"""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import crc32c
+import numpy as np
+
+from mirrortest.wire.record_headers import parse_headers
+from mirrortest.wire.varint import (
+    MalformedBatchError,
+    read_varints,
+    record_starts,
+    varint,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from numpy.typing import NDArray
+
+    Buffer = bytes | bytearray | memoryview
+
+__all__ = [
+    "HEADER_SIZE",
+    "BatchHeader",
+    "MalformedBatchError",
+    "RecordArrays",
+    "compress_records",
+    "decode_records",
+    "encode_records",
+    "parse_headers",
+    "read_header",
+    "record_size",
+    "seal",
+]
+
+HEADER_SIZE = 61
+MAGIC = 2
+CODEC_MASK = 0x07
+LOG_APPEND_TIME = 0x08
+TRANSACTIONAL = 0x10
+CONTROL = 0x20
+
+_HEADER = struct.Struct(">qiibIhiqqqhii")
+_PRODUCER = struct.Struct(">qhi")
+_LENGTH_FROM = 12
+_CRC_AT, _CRC_FROM = 17, 21
+_ATTRIBUTES_AT = 21
+_PRODUCER_AT = 43
+# Up to these offset deltas the varint has one, two, three, four bytes.
+_WIDTH_LIMITS = (1 << 6, 1 << 13, 1 << 20, 1 << 27)
+
+
+class BatchHeader(NamedTuple):
+    """The header of a batch, field by field."""
+
+    base_offset: int
+    length: int
+    leader_epoch: int
+    magic: int
+    crc: int
+    attributes: int
+    last_offset_delta: int
+    first_timestamp: int
+    max_timestamp: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+    records: int
+
+    @property
+    def codec(self) -> int:
+        """How the records are compressed: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."""
+        return self.attributes & CODEC_MASK
+
+    @property
+    def log_append_time(self) -> bool:
+        """Whether the broker stamped the records when it appended them."""
+        return bool(self.attributes & LOG_APPEND_TIME)
+
+    @property
+    def transactional(self) -> bool:
+        """Whether the batch belongs to a transaction."""
+        return bool(self.attributes & TRANSACTIONAL)
+
+    @property
+    def control(self) -> bool:
+        """Whether the batch holds a transaction marker and no records for anyone."""
+        return bool(self.attributes & CONTROL)
+
+    @property
+    def next_offset(self) -> int:
+        """The offset after the batch, records there or compacted away."""
+        return self.base_offset + self.last_offset_delta + 1
+
+    @property
+    def size(self) -> int:
+        """Bytes of the whole batch as it came over the wire."""
+        return self.length + _LENGTH_FROM
+
+
+@dataclass(frozen=True, slots=True)
+class RecordArrays:
+    """The records of one batch, an element each; positions are bytes into `buffer`.
+
+    Lengths are -1 for null. The header section of a record begins with its header count. All
+    times are milliseconds since the epoch, as Kafka stamps them.
+    """
+
+    header: BatchHeader
+    buffer: NDArray[np.uint8]
+    offsets: NDArray[np.int64]
+    timestamps: NDArray[np.int64]
+    key_start: NDArray[np.int64]
+    key_len: NDArray[np.int64]
+    value_start: NDArray[np.int64]
+    value_len: NDArray[np.int64]
+    headers_start: NDArray[np.int64]
+    headers_len: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    @property
+    def base_offset(self) -> int:
+        """The offset that the batch's offset deltas count from."""
+        return self.header.base_offset
+
+    @property
+    def timestamp_type(self) -> int:
+        """0: the producer's time (CreateTime); 1: the broker's (LogAppendTime)."""
+        return int(self.header.log_append_time)
+
+    def from_offset(self, offset: int) -> RecordArrays:
+        """Those records whose offset is not below `offset`: a fetch may begin within a batch."""
+        if not len(self) or int(self.offsets.min()) >= offset:
+            return self
+        keep = self.offsets >= offset
+        return RecordArrays(
+            self.header,
+            self.buffer,
+            self.offsets[keep],
+            self.timestamps[keep],
+            self.key_start[keep],
+            self.key_len[keep],
+            self.value_start[keep],
+            self.value_len[keep],
+            self.headers_start[keep],
+            self.headers_len[keep],
+        )
+
+    def key(self, index: int) -> bytes | None:
+        """The key of one record."""
+        return self._bytes(int(self.key_start[index]), int(self.key_len[index]))
+
+    def value(self, index: int) -> bytes | None:
+        """The value of one record."""
+        return self._bytes(int(self.value_start[index]), int(self.value_len[index]))
+
+    def raw_headers(self, index: int) -> bytes:
+        """The header section of one record, for `parse_headers`."""
+        start = int(self.headers_start[index])
+        return self.buffer[start : start + int(self.headers_len[index])].tobytes()
+
+    def _bytes(self, start: int, length: int) -> bytes | None:
+        return None if length < 0 else self.buffer[start : start + length].tobytes()
+
+
+def record_size(content: int, offset_delta: int) -> int:
+    """Bytes of a record with `content` bytes after its offset delta."""
+    body = 2 + len(varint(offset_delta)) + content
+    return len(varint(body)) + body
+
+
+def encode_records(
+    pieces: Sequence[bytes | NDArray[np.uint8]],
+    overlays: Sequence[tuple[int, NDArray[np.generic]]],
+    count: int,
+    timestamp_ms: int,
+) -> bytearray:
+    """Build an uncompressed batch of `count` records of one size and one timestamp.
+
+    `pieces`, joined, are what follows the offset delta in every record: bytes that are the same in
+    all, or a (count, width) array with a row for each. An overlay (position, column) then writes
+    one element a record at that byte of the joined pieces. The batch has no producer and no CRC
+    until it is sealed. Raises ValueError where there is no record.
+    """
+    if count < 1:
+        raise ValueError("a batch has at least one record")
+    widths = [len(piece) if isinstance(piece, bytes) else piece.shape[1] for piece in pieces]
+    segments: list[tuple[int, int, int, bytes]] = []
+    size, lo = HEADER_SIZE, 0
+    for width, limit in enumerate(_WIDTH_LIMITS, start=1):
+        # One timestamp for all keeps its delta at one byte; only the offset delta's width changes.
+        hi = min(count, limit)
+        if lo < hi:
+            opening = varint(2 + width + sum(widths)) + b"\0\0"
+            segments.append((lo, hi, width, opening))
+            size += (hi - lo) * (len(opening) + width + sum(widths))
+            lo = hi
+    if lo < count:
+        raise ValueError(f"{count} records are too many for a batch")
+    buffer = bytearray(size)
+    position = HEADER_SIZE
+    for lo, hi, width, opening in segments:
+        stride = len(opening) + width + sum(widths)
+        rows: NDArray[np.uint8] = np.ndarray((hi - lo, stride), np.uint8, buffer, position)
+        rows[:, : len(opening)] = np.frombuffer(opening, np.uint8)
+        _write_offset_deltas(rows[:, len(opening) : len(opening) + width], lo, hi)
+        column = content = len(opening) + width
+        for piece, piece_width in zip(pieces, widths, strict=True):
+            if isinstance(piece, bytes):
+                rows[:, column : column + piece_width] = np.frombuffer(piece, np.uint8)
+            else:
+                rows[:, column : column + piece_width] = piece[lo:hi]
+            column += piece_width
+        for offset, values in overlays:
+            start = position + content + offset
+            target: NDArray[np.generic] = np.ndarray(
+                (hi - lo,), values.dtype, buffer, start, (stride,)
+            )
+            target[:] = values[lo:hi]
+        position += (hi - lo) * stride
+    _HEADER.pack_into(
+        buffer, 0, 0, size - _LENGTH_FROM, -1, MAGIC, 0, 0, count - 1,
+        timestamp_ms, timestamp_ms, -1, -1, -1, count,
+    )  # fmt: skip
+    return buffer
+
+
+def _write_offset_deltas(target: NDArray[np.uint8], lo: int, hi: int) -> None:
+    zigzag = np.arange(2 * lo, 2 * hi, 2, dtype=np.uint32)
+    width = target.shape[1]
+    for byte in range(width):
+        part = (zigzag >> np.uint32(7 * byte)) & np.uint32(0x7F)
+        target[:, byte] = part if byte == width - 1 else part | np.uint32(0x80)
+
+
+def compress_records(
+    buffer: bytearray, codec: int, compress: Callable[[bytes], bytes]
+) -> bytearray:
+    """The batch with its records compressed; the batch itself where that saves nothing."""
+    compressed = compress(bytes(memoryview(buffer)[HEADER_SIZE:]))
+    if HEADER_SIZE + len(compressed) >= len(buffer):
+        return buffer
+    smaller = buffer[:HEADER_SIZE]
+    smaller += compressed
+    (attributes,) = struct.unpack_from(">h", smaller, _ATTRIBUTES_AT)
+    struct.pack_into(">h", smaller, _ATTRIBUTES_AT, attributes & ~CODEC_MASK | codec)
+    struct.pack_into(">i", smaller, 8, len(smaller) - _LENGTH_FROM)
+    return smaller
+
+
+def seal(
+    buffer: bytearray,
+    producer_id: int,
+    epoch: int,
+    base_sequence: int,
+    *,
+    transactional: bool = False,
+) -> None:
+    """Write Kafka's producer state into a batch, and then the CRC, which covers it."""
+    (attributes,) = struct.unpack_from(">h", buffer, _ATTRIBUTES_AT)
+    attributes = attributes | TRANSACTIONAL if transactional else attributes & ~TRANSACTIONAL
+    struct.pack_into(">h", buffer, _ATTRIBUTES_AT, attributes)
+    _PRODUCER.pack_into(buffer, _PRODUCER_AT, producer_id, epoch, base_sequence)
+    with memoryview(buffer) as view:
+        struct.pack_into(">I", buffer, _CRC_AT, crc32c.crc32c(view[_CRC_FROM:]))
+
+
+def read_header(buffer: Buffer) -> BatchHeader:
+    """Read the header of a batch. Raises MalformedBatchError where it is none of format v2."""
+    if len(buffer) < HEADER_SIZE:
+        raise MalformedBatchError(f"a batch of {len(buffer)} bytes has no header")
+    header = BatchHeader._make(_HEADER.unpack_from(buffer))
+    if header.magic != MAGIC:
+        raise MalformedBatchError(f"batch format {header.magic} is not {MAGIC}")
+    if header.records < 0:
+        raise MalformedBatchError(f"a batch of {header.records} records")
+    return header
+
+
+def decode_records(buffer: Buffer, records: Buffer | None = None) -> RecordArrays:
+    """Read the records of one batch.
+
+    `buffer` is the whole batch. Where its records are compressed, `records` is that section,
+    decompressed, and positions count from its beginning. Neither is copied, and the CRC is not
+    looked at. Raises MalformedBatchError where the structure does not hold.
+    """
+    header = read_header(buffer)
+    if records is None and header.codec:
+        raise MalformedBatchError("the records are still compressed")
+    source, begin = (buffer, HEADER_SIZE) if records is None else (records, 0)
+    data = np.frombuffer(source, np.uint8)
+    starts, ends = record_starts(source, data, begin, header.records)
+    timestamp_deltas, position = read_varints(data, starts + 1, ends)
+    offset_deltas, position = read_varints(data, position, ends)
+    key_len, key_start = read_varints(data, position, ends)
+    value_len, value_start = read_varints(data, _after(key_start, key_len, ends), ends)
+    headers_start = _after(value_start, value_len, ends)
+    if bool((headers_start >= ends).any()):
+        raise MalformedBatchError("a record ends before its headers")
+    offsets = offset_deltas
+    offsets += header.base_offset
+    if header.log_append_time:
+        timestamps = np.full(header.records, header.max_timestamp, np.int64)
+    else:
+        timestamps = timestamp_deltas
+        timestamps += header.first_timestamp
+    return RecordArrays(
+        header,
+        data,
+        offsets,
+        timestamps,
+        key_start,
+        np.maximum(key_len, -1),
+        value_start,
+        np.maximum(value_len, -1),
+        headers_start,
+        ends - headers_start,
+    )
+
+
+def _after(
+    start: NDArray[np.int64], length: NDArray[np.int64], ends: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Where a nullable field of that length ends."""
+    # Compared before it is added: a hostile length must not overflow into a valid position.
+    if bool((length > ends - start).any()):
+        raise MalformedBatchError("a key or value goes beyond its record")
+    return start + np.maximum(length, 0)

@@ -1,0 +1,226 @@
+"""Record batches: aiokafka reads what we write, and we read what aiokafka writes."""
+
+from __future__ import annotations
+
+import gzip
+
+import numpy as np
+import pytest
+from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+from aiokafka.record.memory_records import MemoryRecords
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mirrortest.wire.record_batch import (
+    HEADER_SIZE,
+    MalformedBatchError,
+    compress_records,
+    decode_records,
+    encode_records,
+    parse_headers,
+    read_header,
+    record_size,
+    seal,
+)
+from mirrortest.wire.varint import read_varint, varint
+
+fields = st.none() | st.binary(max_size=80) | st.binary(min_size=60, max_size=9000)
+headers = st.lists(st.tuples(st.text(max_size=8), st.none() | st.binary(max_size=70)), max_size=4)
+loose_records = st.lists(
+    st.tuples(
+        st.integers(0, 1 << 40), fields, fields, headers, st.integers(1, 12), st.integers(1, 90)
+    ),
+    min_size=1,
+    max_size=12,
+)
+
+
+def built(records):
+    """The batch that aiokafka builds of (offset, timestamp, key, value, headers)."""
+    builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 1 << 30)
+    for offset, timestamp, key, value, record_headers in records:
+        builder.append(offset, timestamp, key, value, record_headers)
+    return bytes(builder.build())
+
+
+def read(arrays):
+    """Records as (offset, timestamp, key, value, headers)."""
+    return [
+        (
+            int(arrays.offsets[i]),
+            int(arrays.timestamps[i]),
+            arrays.key(i),
+            arrays.value(i),
+            list(parse_headers(arrays.raw_headers(i))),
+        )
+        for i in range(len(arrays))
+    ]
+
+
+def aiokafka_read(batch):
+    """The same, as aiokafka reads them."""
+    return [(r.offset, r.timestamp, r.key, r.value, list(r.headers)) for r in batch]
+
+
+@given(loose_records)
+def test_any_batch_of_aiokafka_is_read(loose):
+    """Nulls, headers, gaps in offsets, repeated and mixed lengths."""
+    records, offset = [], 0
+    for timestamp, key, value, record_headers, repeat, gap in loose:
+        for _ in range(repeat):
+            records.append((offset, timestamp, key, value, record_headers))
+            offset += gap
+    assert read(decode_records(built(records))) == records
+
+
+def sealed(count, *, timestamp_ms=1_700_000_000_123, transactional=False):
+    """A batch of ours: a numbered value, two bytes of a column, and a header."""
+    numbers = np.arange(count, dtype=">u4")
+    buffer = encode_records(
+        [
+            varint(1) + b"k" + varint(10) + b"....ab",
+            np.full((count, 4), 0x2A, np.uint8),
+            varint(1) + varint(1) + b"h" + varint(-1),
+        ],
+        [(3, numbers)],
+        count,
+        timestamp_ms,
+    )
+    seal(buffer, 77, 3, 1000, transactional=transactional)
+    return buffer
+
+
+def expected(count):
+    """What `sealed` holds."""
+    return [
+        (i, 1_700_000_000_123, b"k", i.to_bytes(4, "big") + b"ab****", [("h", None)])
+        for i in range(count)
+    ]
+
+
+@pytest.mark.parametrize("count", [1, 2, 63, 64, 65, 8192, 8193, 9000])
+def test_aiokafka_reads_ours(count):
+    """Across the widths of the offset delta; the CRC and the producer's state are right."""
+    buffer = sealed(count)
+    records = MemoryRecords(bytes(buffer))
+    batch = records.next_batch()
+    assert batch is not None
+    assert not records.has_next()
+    assert batch.validate_crc()
+    assert (batch.producer_id, batch.producer_epoch, batch.base_sequence) == (77, 3, 1000)
+    assert batch.next_offset == count
+    assert not batch.is_transactional
+    want = expected(count)
+    assert aiokafka_read(batch) == want
+    assert read(decode_records(buffer)) == want
+
+
+def test_three_and_four_byte_offset_deltas():
+    """More than a million records: every width that a batch can need."""
+    count = (1 << 20) + 3
+    buffer = encode_records([b"\1\1\0"], [], count, 5)
+    arrays = decode_records(buffer)
+    assert np.array_equal(arrays.offsets, np.arange(count))
+    assert read_header(buffer).next_offset == count
+
+
+def test_sealing_again_changes_only_the_state():
+    """A batch can be sealed anew, transactional or not."""
+    buffer = sealed(3, transactional=True)
+    batch = MemoryRecords(bytes(buffer)).next_batch()
+    assert batch.is_transactional
+    assert batch.validate_crc()
+    seal(buffer, 77, 3, 1000)
+    assert buffer == sealed(3)
+
+
+def test_compression():
+    """The records compressed, the header not; nothing is done where nothing is won."""
+    plain = sealed(500)
+    small = compress_records(plain, 1, gzip.compress)
+    seal(small, 77, 3, 1000)
+    batch = MemoryRecords(bytes(small)).next_batch()
+    assert batch.validate_crc()
+    assert batch.compression_type == 1
+    assert aiokafka_read(batch) == expected(500)
+    with pytest.raises(MalformedBatchError, match="compressed"):
+        decode_records(small)
+    arrays = decode_records(small, gzip.decompress(bytes(small[HEADER_SIZE:])))
+    assert read(arrays) == expected(500)
+    assert compress_records(plain, 1, lambda records: records) is plain
+
+
+def test_log_append_time():
+    """The broker's time stands for all records."""
+    buffer = bytearray(built([(0, 5, b"k", b"v", []), (1, 9, b"k", b"v", [])]))
+    buffer[22] |= 0x08
+    arrays = decode_records(buffer)
+    assert arrays.timestamp_type == 1
+    assert arrays.timestamps.tolist() == [9, 9]
+    assert aiokafka_read(DefaultRecordBatch(bytes(buffer)))[0][1] == 9
+
+
+def test_an_empty_batch():
+    """Compaction keeps a producer's last batch without its records."""
+    buffer = bytearray(built([(0, 5, b"k", b"v", [])])[:HEADER_SIZE])
+    buffer[57:61] = bytes(4)
+    assert len(decode_records(buffer)) == 0
+
+
+def test_from_offset():
+    """Records below the fetch offset are left out."""
+    arrays = decode_records(built([(i, 5, b"k", b"%d" % i, []) for i in (0, 3, 4, 9)]))
+    assert read(arrays.from_offset(4)) == read(arrays)[2:]
+    assert arrays.from_offset(0) is arrays
+    assert len(arrays.from_offset(10)) == 0
+
+
+@settings(max_examples=300)
+@given(st.data())
+def test_damage_is_an_error_of_its_own(data):
+    """A changed or cut batch is read, or refused by MalformedBatchError; nothing else happens."""
+    batch = bytearray(built([(i, 1000 + i, b"k", b"v" * (i % 3), [("h", b"x")]) for i in range(8)]))
+    for _ in range(data.draw(st.integers(1, 3))):
+        batch[data.draw(st.integers(0, len(batch) - 1))] = data.draw(st.integers(0, 255))
+    batch = batch[: data.draw(st.integers(0, len(batch)))] if data.draw(st.booleans()) else batch
+    try:
+        arrays = decode_records(batch)
+    except MalformedBatchError:
+        return
+    assert len(arrays) == read_header(batch).records
+    for i in range(len(arrays)):
+        arrays.key(i)
+        arrays.value(i)
+        try:
+            parse_headers(arrays.raw_headers(i))
+        except MalformedBatchError:
+            continue
+
+
+@given(st.binary(max_size=40))
+def test_any_bytes_as_headers(raw):
+    """A header section is read or refused."""
+    try:
+        assert len(parse_headers(raw)) <= len(raw)
+    except MalformedBatchError:
+        return
+
+
+@given(st.integers(-(1 << 63), (1 << 63) - 1))
+def test_varints(number):
+    """Every signed 64-bit number comes back."""
+    raw = varint(number)
+    assert read_varint(raw, 0) == (number, len(raw))
+
+
+def test_record_size():
+    """The size told is the size written."""
+    assert HEADER_SIZE + 64 * record_size(30, 0) + record_size(30, 64) == len(
+        encode_records([b"\1" + b"\x36" + bytes(27) + b"\0"], [], 65, 5)
+    )
+
+
+def test_no_records_no_batch():
+    """A batch of nothing is refused."""
+    with pytest.raises(ValueError, match="at least one"):
+        encode_records([b"\1\1\0"], [], 0, 5)

@@ -1,0 +1,266 @@
+"""How to reach a Kafka cluster: the client properties of Kafka's own tools, checked and typed.
+
+Precedence: an option of ours (`--bootstrap-server`), then `--command-property`, then the file
+of `--command-config`, then the defaults of the application, then the defaults below, which are
+those of Kafka's Java client. Secrets never show in a repr, an error or a warning.
+"""
+# ruff: noqa: RUF009  # `prop` is dataclasses.field, with the property's key in its metadata
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields, replace
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from mirrortest.config import keys
+from mirrortest.config.jaas import parse_jaas
+from mirrortest.config.keys import prop
+from mirrortest.config.properties import parse_assignments, read_properties
+from mirrortest.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+
+class SecurityProtocol(StrEnum):
+    """How a connection is protected."""
+
+    PLAINTEXT = "PLAINTEXT"
+    SSL = "SSL"
+    SASL_PLAINTEXT = "SASL_PLAINTEXT"
+    SASL_SSL = "SASL_SSL"
+
+
+class SaslMechanism(StrEnum):
+    """How a client says who it is."""
+
+    PLAIN = "PLAIN"
+    SCRAM_SHA_256 = "SCRAM-SHA-256"
+    SCRAM_SHA_512 = "SCRAM-SHA-512"
+
+
+class Compression(StrEnum):
+    """A record batch's codec."""
+
+    NONE = "none"
+    GZIP = "gzip"
+    SNAPPY = "snappy"
+    LZ4 = "lz4"
+    ZSTD = "zstd"
+
+
+class IsolationLevel(StrEnum):
+    """What a consumer sees of transactions."""
+
+    READ_UNCOMMITTED = "read_uncommitted"
+    READ_COMMITTED = "read_committed"
+
+
+class Assignor(StrEnum):
+    """How a group shares out its partitions, as far as the client library knows how."""
+
+    RANGE = "range"
+    ROUND_ROBIN = "roundrobin"
+    STICKY = "sticky"
+
+
+ASSIGNORS = {
+    "range": Assignor.RANGE,
+    "rangeassignor": Assignor.RANGE,
+    "roundrobin": Assignor.ROUND_ROBIN,
+    "roundrobinassignor": Assignor.ROUND_ROBIN,
+    "sticky": Assignor.STICKY,
+    "stickyassignor": Assignor.STICKY,
+    # No cooperative rebalancing in the client library; the eager kind moves as few partitions.
+    "cooperative-sticky": Assignor.STICKY,
+    "cooperativestickyassignor": Assignor.STICKY,
+}
+
+
+def _assignors(text: str) -> tuple[Assignor, ...]:
+    found: list[Assignor] = []
+    for item in keys.words(text):
+        assignor = ASSIGNORS.get(item.rpartition(".")[2].lower())
+        if assignor is None:
+            raise ValueError(f"{item!r} is none of range, roundrobin, sticky")
+        if assignor not in found:
+            found.append(assignor)
+    return tuple(found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClientConfig:
+    """Checked client properties; times are int milliseconds, sizes int bytes.
+
+    `warnings` are lines for the user about properties that have no effect.
+
+    Raises:
+        UsageError: a value is wrong, or values contradict each other.
+    """
+
+    bootstrap_servers: tuple[str, ...] = prop("bootstrap.servers", keys.servers)
+    client_id: str = prop("client.id", str, "mirrortest")
+    client_rack: str = prop("client.rack", str, "")
+    request_timeout_ms: int = prop("request.timeout.ms", keys.whole(1), 30_000)
+    metadata_max_age_ms: int = prop("metadata.max.age.ms", keys.whole(1), 300_000)
+    retry_backoff_ms: int = prop("retry.backoff.ms", keys.whole(), 100)
+    connections_max_idle_ms: int = prop("connections.max.idle.ms", keys.whole(-1), 540_000)
+
+    security_protocol: SecurityProtocol = prop(
+        "security.protocol", keys.one_of(SecurityProtocol), SecurityProtocol.PLAINTEXT
+    )
+    sasl_mechanism: SaslMechanism | None = prop("sasl.mechanism", keys.one_of(SaslMechanism), None)
+    sasl_username: str | None = prop("sasl.username", str, None)
+    sasl_password: str | None = prop("sasl.password", str, None, secret=True)
+    sasl_jaas_config: str | None = prop("sasl.jaas.config", str, None, secret=True)
+
+    ssl_truststore_type: str = prop("ssl.truststore.type", str.upper, "JKS")
+    ssl_truststore_location: str | None = prop("ssl.truststore.location", str, None)
+    ssl_truststore_certificates: str | None = prop("ssl.truststore.certificates", str, None)
+    ssl_keystore_type: str = prop("ssl.keystore.type", str.upper, "JKS")
+    ssl_keystore_location: str | None = prop("ssl.keystore.location", str, None)
+    ssl_keystore_certificate_chain: str | None = prop("ssl.keystore.certificate.chain", str, None)
+    ssl_keystore_key: str | None = prop("ssl.keystore.key", str, None, secret=True)
+    ssl_key_password: str | None = prop("ssl.key.password", str, None, secret=True)
+    ssl_endpoint_identification_algorithm: str = prop(
+        "ssl.endpoint.identification.algorithm", str.lower, "https"
+    )
+
+    acks: int = prop("acks", keys.acks, -1)
+    enable_idempotence: bool | None = prop("enable.idempotence", keys.boolean, None)
+    linger_ms: int = prop("linger.ms", keys.whole(), 5)
+    batch_size: int = prop("batch.size", keys.whole(), 16_384)
+    compression_type: Compression = prop(
+        "compression.type", keys.one_of(Compression), Compression.NONE
+    )
+    max_request_size: int = prop("max.request.size", keys.whole(1), 1_048_576)
+    delivery_timeout_ms: int = prop("delivery.timeout.ms", keys.whole(1), 120_000)
+    transactional_id: str | None = prop("transactional.id", str, None)
+    transaction_timeout_ms: int = prop("transaction.timeout.ms", keys.whole(1), 60_000)
+
+    fetch_min_bytes: int = prop("fetch.min.bytes", keys.whole(), 1)
+    fetch_max_bytes: int = prop("fetch.max.bytes", keys.whole(1), 52_428_800)
+    fetch_max_wait_ms: int = prop("fetch.max.wait.ms", keys.whole(), 500)
+    max_partition_fetch_bytes: int = prop("max.partition.fetch.bytes", keys.whole(1), 1_048_576)
+    isolation_level: IsolationLevel = prop(
+        "isolation.level", keys.one_of(IsolationLevel), IsolationLevel.READ_UNCOMMITTED
+    )
+    partition_assignment_strategy: tuple[Assignor, ...] = prop(
+        "partition.assignment.strategy", _assignors, (Assignor.RANGE,)
+    )
+    group_instance_id: str | None = prop("group.instance.id", str, None)
+    session_timeout_ms: int = prop("session.timeout.ms", keys.whole(1), 45_000)
+    heartbeat_interval_ms: int = prop("heartbeat.interval.ms", keys.whole(1), 3_000)
+    max_poll_interval_ms: int = prop("max.poll.interval.ms", keys.whole(1), 300_000)
+
+    warnings: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Take the credentials out of the JAAS text and hold what depends on each other."""
+        self._settle_sasl()
+        self._check_stores()
+        if self.enable_idempotence is None:
+            object.__setattr__(self, "enable_idempotence", self.acks == -1)
+        elif self.enable_idempotence and self.acks != -1:
+            raise UsageError("enable.idempotence=true needs acks=all")
+        if self.transactional_id and not self.enable_idempotence:
+            raise UsageError("transactional.id needs enable.idempotence=true")
+        if self.heartbeat_interval_ms >= self.session_timeout_ms:
+            raise UsageError("heartbeat.interval.ms must be below session.timeout.ms")
+
+    @classmethod
+    def from_properties(
+        cls, properties: Mapping[str, str], *, defaults: Mapping[str, str] | None = None
+    ) -> ClientConfig:
+        """Type properties by Kafka's names; `defaults` are the application's own."""
+        known = {item.metadata["key"]: item for item in fields(cls) if item.metadata}
+        values: dict[str, Any] = {}
+        for key, text in {**(defaults or {}), **properties}.items():
+            item = known.get(key)
+            if item is not None:
+                # Java trims a value, but never a secret.
+                value = text.strip() if item.repr else text
+                values[item.name] = keys.typed(
+                    key, value, item.metadata["read"], secret=not item.repr
+                )
+        if not values.get("bootstrap_servers"):
+            raise UsageError("no cluster is given: say --bootstrap-server HOST:PORT")
+        warnings = keys.warnings(properties, frozenset(known))
+        return cls(**values, warnings=warnings)
+
+    @classmethod
+    def load(
+        cls,
+        *,
+        bootstrap_server: str | None = None,
+        config_file: Path | None = None,
+        command_properties: Sequence[str] = (),
+        defaults: Mapping[str, str] | None = None,
+    ) -> ClientConfig:
+        """Merge the options of one cluster by their precedence and type them."""
+        properties = read_properties(config_file) if config_file is not None else {}
+        properties |= parse_assignments(command_properties, option="--command-property")
+        if bootstrap_server:
+            properties["bootstrap.servers"] = bootstrap_server
+        return cls.from_properties(properties, defaults=defaults)
+
+    @property
+    def uses_sasl(self) -> bool:
+        """Whether the client says who it is by SASL."""
+        return self.security_protocol.startswith("SASL_")
+
+    @property
+    def uses_tls(self) -> bool:
+        """Whether connections are encrypted."""
+        return self.security_protocol.endswith("SSL")
+
+    @property
+    def checks_hostname(self) -> bool:
+        """Whether a broker's certificate must carry the name by which it was reached."""
+        return bool(self.ssl_endpoint_identification_algorithm)
+
+    def at(self, bootstrap_server: str) -> ClientConfig:
+        """The same client at another address: for a ledger read from the source."""
+        servers = keys.typed("bootstrap.servers", bootstrap_server, keys.servers)
+        return replace(self, bootstrap_servers=servers)
+
+    def _settle_sasl(self) -> None:
+        if self.sasl_jaas_config is not None and self.uses_sasl:
+            options = parse_jaas(self.sasl_jaas_config).options
+            for name in ("username", "password"):
+                if getattr(self, f"sasl_{name}") is None:
+                    object.__setattr__(self, f"sasl_{name}", options.get(name))
+        if not self.uses_sasl:
+            return
+        if self.sasl_mechanism is None:
+            raise UsageError(
+                f"security.protocol={self.security_protocol} needs sasl.mechanism: one of "
+                + ", ".join(SaslMechanism)
+            )
+        if self.sasl_username is None or self.sasl_password is None:
+            raise UsageError(
+                f"sasl.mechanism={self.sasl_mechanism} needs sasl.jaas.config with a username "
+                "and a password"
+            )
+
+    def _check_stores(self) -> None:
+        if not self.uses_tls:
+            return
+        if self.ssl_endpoint_identification_algorithm not in {"", "https"}:
+            raise UsageError("ssl.endpoint.identification.algorithm is 'https' or empty")
+        keys.check_store(
+            "ssl.truststore",
+            self.ssl_truststore_type,
+            self.ssl_truststore_location,
+            {"certificates": self.ssl_truststore_certificates},
+        )
+        keys.check_store(
+            "ssl.keystore",
+            self.ssl_keystore_type,
+            self.ssl_keystore_location,
+            {
+                "certificate.chain": self.ssl_keystore_certificate_chain,
+                "key": self.ssl_keystore_key,
+            },
+        )

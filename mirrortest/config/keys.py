@@ -1,0 +1,174 @@
+"""How single client properties are declared and read, and what is said of those without effect."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from mirrortest.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from enum import StrEnum
+
+T = TypeVar("T")
+E = TypeVar("E", bound="StrEnum")
+
+_MISSING: Any = object()
+_SERVER = re.compile(
+    r"(?:[A-Za-z_]+://)?(?P<address>(?:\[[0-9A-Fa-f:.%]+\]|[A-Za-z0-9._-]+):(?P<port>[0-9]{1,5}))"
+)
+
+OURS_TO_SET = {
+    "auto.offset.reset": "where to start reading is decided by the checker's state",
+    "enable.auto.commit": "positions are kept together with the checker's state",
+    "auto.commit.interval.ms": "positions are kept together with the checker's state",
+    "group.id": "say --consumer-group",
+    "key.serializer": "mirrortest writes its own messages",
+    "value.serializer": "mirrortest writes its own messages",
+    "key.deserializer": "mirrortest reads its own messages",
+    "value.deserializer": "mirrortest reads its own messages",
+    "partitioner.class": "the lane of a message names its partition",
+    "retries": "sends are tried again until delivery.timeout.ms",
+    "config.providers": "write the value itself, or have it substituted before",
+}
+"""Properties that belong to mirrortest, and why."""
+
+WITHOUT_EFFECT = frozenset(
+    {
+        "allow.auto.create.topics", "api.version.request", "buffer.memory", "check.crcs",
+        "client.dns.lookup", "default.api.timeout.ms", "exclude.internal.topics",
+        "group.protocol", "group.remote.assignor", "interceptor.classes", "max.block.ms",
+        "max.in.flight.requests.per.connection", "max.poll.records", "metadata.max.idle.ms",
+        "metadata.recovery.strategy", "metric.reporters", "metrics.num.samples",
+        "metrics.recording.level", "metrics.sample.window.ms", "receive.buffer.bytes",
+        "reconnect.backoff.max.ms", "reconnect.backoff.ms", "retry.backoff.max.ms",
+        "sasl.client.callback.handler.class", "sasl.kerberos.service.name",
+        "sasl.login.callback.handler.class", "send.buffer.bytes",
+        "socket.connection.setup.timeout.max.ms", "socket.connection.setup.timeout.ms",
+        "ssl.cipher.suites", "ssl.enabled.protocols", "ssl.engine.factory.class",
+        "ssl.keymanager.algorithm", "ssl.keystore.password", "ssl.protocol", "ssl.provider",
+        "ssl.secure.random.implementation", "ssl.trustmanager.algorithm",
+        "ssl.truststore.password",
+    }
+)  # fmt: skip
+"""Properties of Kafka's Java client that this client has no use for."""
+
+
+def prop(
+    key: str, read: Callable[[str], Any], default: Any = _MISSING, *, secret: bool = False
+) -> Any:
+    """Declare a dataclass field for the property `key`; `read` raises ValueError to say why not."""
+    metadata = {"key": key, "read": read}
+    if default is _MISSING:
+        return field(metadata=metadata, repr=not secret)
+    return field(default=default, metadata=metadata, repr=not secret)
+
+
+def typed(key: str, text: str, read: Callable[[str], T], *, secret: bool = False) -> T:
+    """Read a property's value; UsageError names the key, and the value unless it is a secret."""
+    try:
+        return read(text)
+    except ValueError as error:
+        shown = "" if secret else f"={text}"
+        raise UsageError(f"client property {key}{shown}: {error}") from None
+
+
+def whole(least: int = 0) -> Callable[[str], int]:
+    """A reader of decimal integers not below `least`."""
+
+    def read(text: str) -> int:
+        if re.fullmatch(r"[+-]?[0-9]{1,18}", text) is None:
+            raise ValueError("not a whole number")
+        value = int(text)
+        if value < least:
+            raise ValueError(f"must be at least {least}")
+        return value
+
+    return read
+
+
+def one_of(names: type[E]) -> Callable[[str], E]:
+    """A reader of an enumeration's values; case does not matter."""
+    by_name = {member.value.lower(): member for member in names}
+
+    def read(text: str) -> E:
+        member = by_name.get(text.lower())
+        if member is None:
+            raise ValueError("not supported; one of " + ", ".join(names))
+        return member
+
+    return read
+
+
+def boolean(text: str) -> bool:
+    """Read true or false."""
+    if text.lower() not in {"true", "false"}:
+        raise ValueError("true or false")
+    return text.lower() == "true"
+
+
+def acks(text: str) -> int:
+    """Read `acks`: -1 stands for all."""
+    known = {"all": -1, "-1": -1, "0": 0, "1": 1}
+    if text.lower() not in known:
+        raise ValueError("one of all, 1, 0")
+    return known[text.lower()]
+
+
+def words(text: str) -> list[str]:
+    """Read a list separated by commas."""
+    found = [item.strip() for item in text.split(",") if item.strip()]
+    if not found:
+        raise ValueError("must not be empty")
+    return found
+
+
+def servers(text: str) -> tuple[str, ...]:
+    """Read a list of HOST:PORT; a listener's ``PROTOCOL://`` in front is dropped, as Kafka does."""
+    found: list[str] = []
+    for item in words(text):
+        match = _SERVER.fullmatch(item)
+        if match is None or not 0 < int(match["port"]) < 65536:
+            raise ValueError(f"{item!r} is no HOST:PORT")
+        found.append(match["address"])
+    return tuple(found)
+
+
+def check_store(
+    store: str, kind: str, location: str | None, inline: Mapping[str, str | None]
+) -> None:
+    """Hold a key or trust store to what can be read here: PEM, as a file or inline, not both."""
+    given = [name for name, value in inline.items() if value is not None]
+    if location is None and not given:
+        return
+    if kind != "PEM":
+        file = location or "STORE"
+        raise UsageError(
+            f"{store}.type={kind} cannot be read here: make it PEM by 'keytool -importkeystore "
+            f"-srckeystore {file} -destkeystore store.p12 -deststoretype PKCS12' and 'openssl "
+            f"pkcs12 -in store.p12 -out store.pem', then set {store}.type=PEM and {store}.location"
+        )
+    if location is not None and given:
+        raise UsageError(f"give either {store}.location or {store}.{given[0]}, not both")
+    if given and len(given) != len(inline):
+        raise UsageError(f"{store}: give " + " and ".join(f"{store}.{name}" for name in inline))
+
+
+def warnings(properties: Iterable[str], known: frozenset[str]) -> tuple[str, ...]:
+    """One line for each property that has no effect: why, or what may have been meant."""
+    lines: list[str] = []
+    for key in properties:
+        if key in known:
+            continue
+        if key in OURS_TO_SET:
+            lines.append(f"client property {key} is ignored: {OURS_TO_SET[key]}")
+        elif key in WITHOUT_EFFECT:
+            lines.append(f"client property {key} has no effect in mirrortest")
+        else:
+            near = difflib.get_close_matches(key, known, n=1, cutoff=0.8)
+            hint = f"; did you mean {near[0]}?" if near else ""
+            lines.append(f"client property {key} is unknown{hint}")
+    return tuple(lines)

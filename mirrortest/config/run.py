@@ -1,0 +1,114 @@
+"""A run's id, and what its topics are called on the two sides of the mirror.
+
+Streams carry the *source* topic's name on both sides. How the mirror names its copies is told by
+the user and never guessed: a topic `a.b` may be the copy of `b` from cluster `a`, or a topic of
+its own that happens to have a dot.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from mirrortest.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+RUN_ID_LENGTH = 8
+# 32 signs, so that a byte's low five bits draw each alike; 0, 1, l and o are easily misread.
+_SIGNS = "abcdefghijkmnpqrstuvwxyz23456789"
+
+
+def run_id(entropy: bytes) -> str:
+    """Make a run's id of random bytes, one of its eight signs from each; pure.
+
+    Raises ValueError for fewer than eight bytes.
+    """
+    if len(entropy) < RUN_ID_LENGTH:
+        raise ValueError(f"a run's id takes {RUN_ID_LENGTH} random bytes")
+    return "".join(_SIGNS[byte & 31] for byte in entropy[:RUN_ID_LENGTH])
+
+
+@dataclass(frozen=True, kw_only=True)
+class TopicMapping:
+    """From a topic's name in the destination to its name in the source, and back.
+
+    A name in `explicit` (destination to source) is looked up there; any other loses, or on the
+    way back gains, the prefix ``source_alias + separator``; without an alias names are the same.
+
+    Raises:
+        UsageError: two destinations of one source, or an empty name.
+    """
+
+    source_alias: str = ""
+    separator: str = "."
+    explicit: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse what would fold two topics into one."""
+        if self.source_alias and not self.separator:
+            raise UsageError("--separator must not be empty")
+        by_source: dict[str, str] = {}
+        for destination, source in self.explicit.items():
+            if not destination or not source:
+                raise UsageError("--topic-map: write it as DESTINATION=SOURCE")
+            if source in by_source:
+                raise UsageError(
+                    f"--topic-map: both {by_source[source]!r} and {destination!r} stand for the "
+                    f"source topic {source!r}; judge them in two runs of the consumer"
+                )
+            by_source[source] = destination
+
+    @classmethod
+    def parse(
+        cls, *, source_alias: str = "", separator: str = ".", topic_map: Sequence[str] = ()
+    ) -> TopicMapping:
+        """Read the options; `topic_map` holds ``DESTINATION=SOURCE`` arguments."""
+        explicit: dict[str, str] = {}
+        for item in topic_map:
+            destination, equals, source = (part.strip() for part in item.partition("="))
+            if not (equals and destination and source):
+                raise UsageError(f"--topic-map {item!r}: write it as DESTINATION=SOURCE")
+            if explicit.get(destination, source) != source:
+                raise UsageError(f"--topic-map: {destination!r} is given two source topics")
+            explicit[destination] = source
+        return cls(source_alias=source_alias, separator=separator, explicit=explicit)
+
+    @property
+    def prefix(self) -> str:
+        """What the mirror puts before the names of its copies; empty where it keeps names."""
+        return f"{self.source_alias}{self.separator}" if self.source_alias else ""
+
+    def source_of(self, destination: str) -> str:
+        """The source's name of a destination topic; UsageError where no rule gives one."""
+        explicit = self.explicit.get(destination)
+        if explicit is not None:
+            return explicit
+        source = destination.removeprefix(self.prefix)
+        if self.prefix and (source == destination or not source):
+            raise UsageError(
+                f"topic {destination!r} is no copy from {self.source_alias!r}: its name does not "
+                f"begin with {self.prefix!r}; say --topic-map {destination}=SOURCE if it is one"
+            )
+        return source
+
+    def destination_of(self, source: str) -> str:
+        """The destination's name of a source topic: for the ledger, which rides the mirror too."""
+        for destination, mapped in self.explicit.items():
+            if mapped == source:
+                return destination
+        return f"{self.prefix}{source}"
+
+    def sources_of(self, destinations: Iterable[str]) -> dict[str, str]:
+        """Map many destination topics; UsageError where two of them stand for one source."""
+        sources = {destination: self.source_of(destination) for destination in destinations}
+        by_source: dict[str, str] = {}
+        for destination, source in sources.items():
+            other = by_source.setdefault(source, destination)
+            if other != destination:
+                raise UsageError(
+                    f"both {other!r} and {destination!r} stand for the source topic {source!r}; "
+                    "judge them in two runs of the consumer"
+                )
+        return sources

@@ -1,0 +1,75 @@
+"""Durations and sizes as users write them: ``500ms``, ``1h30m``, ``64KiB``, ``2MB``."""
+
+from __future__ import annotations
+
+import re
+from fractions import Fraction
+
+from mirrortest.errors import UsageError
+
+_DURATION_NS = {
+    "ns": 1,
+    "us": 10**3,
+    "ms": 10**6,
+    "s": 10**9,
+    "m": 60 * 10**9,
+    "h": 3600 * 10**9,
+    "d": 86400 * 10**9,
+}
+_SIZE = {
+    "": 1,
+    "b": 1,
+    **{f"{prefix}b": 1000**power for power, prefix in enumerate("kmgt", start=1)},
+    **{f"{prefix}ib": 1024**power for power, prefix in enumerate("kmgt", start=1)},
+}
+_NUMBER = r"[0-9]+(?:\.[0-9]+)?"
+_PART = re.compile(rf"({_NUMBER})(ns|us|ms|s|m|h|d)")
+_WHOLE = re.compile(rf"(?:{_NUMBER}(?:ns|us|ms|s|m|h|d))+")
+_SIZED = re.compile(rf"({_NUMBER})\s*([A-Za-z]*)")
+
+
+def parse_duration(text: str, *, option: str) -> int:
+    """Read a duration with its unit as int nanoseconds; ``0`` alone needs no unit.
+
+    Raises UsageError, which names `option`, for a missing or unknown unit, and for what is no
+    whole number of nanoseconds.
+    """
+    compact = text.strip()
+    if compact == "0":
+        return 0
+    if _WHOLE.fullmatch(compact) is None:
+        raise UsageError(
+            f"{option} {text!r}: write a duration with its unit (ns, us, ms, s, m, h, d), "
+            "for example 500ms or 1h30m"
+        )
+    total = sum(Fraction(number) * _DURATION_NS[unit] for number, unit in _PART.findall(compact))
+    if total.denominator != 1:
+        raise UsageError(f"{option} {text!r}: finer than a nanosecond")
+    return int(total)
+
+
+def parse_size(text: str, *, option: str) -> int:
+    """Read a size in bytes: plain, or with kB, MB, GB, TB (powers of 1000), KiB ... (of 1024).
+
+    Raises UsageError, which names `option`, for what is no whole number of bytes.
+    """
+    match = _SIZED.fullmatch(text.strip())
+    factor = _SIZE.get(match[2].lower()) if match is not None else None
+    if match is None or factor is None:
+        raise UsageError(f"{option} {text!r}: write bytes, for example 900, 64KiB or 1MB")
+    total = Fraction(match[1]) * factor
+    if total.denominator != 1:
+        raise UsageError(f"{option} {text!r}: not a whole number of bytes")
+    return int(total)
+
+
+def format_duration(nanoseconds: int) -> str:
+    """Write a duration for people: three significant digits and the unit that fits."""
+    sign, size = ("-", -nanoseconds) if nanoseconds < 0 else ("", nanoseconds)
+    for unit, factor in (("s", 10**9), ("ms", 10**6), ("us", 10**3)):
+        # 999.6 ms rounds to 1000: the next unit says it better.
+        if size >= factor * 0.9995:
+            value = size / factor
+            digits = 2 if value < 9.995 else 1 if value < 99.95 else 0
+            return f"{sign}{value:.{digits}f} {unit}"
+    return f"{sign}{size} ns"

@@ -1,0 +1,181 @@
+"""Client properties: merged, typed, checked, and silent about secrets."""
+
+from __future__ import annotations
+
+import pytest
+
+from mirrortest.config.client import (
+    Assignor,
+    ClientConfig,
+    Compression,
+    IsolationLevel,
+    SaslMechanism,
+    SecurityProtocol,
+)
+from mirrortest.errors import UsageError
+
+SERVER = {"bootstrap.servers": "a:1"}
+JAAS = (
+    'org.apache.kafka.common.security.scram.ScramLoginModule required username="u" password="hush";'
+)
+
+
+def config(**properties: str) -> ClientConfig:
+    """Make a config; underscores stand for dots."""
+    dotted = {key.replace("_", "."): value for key, value in properties.items()}
+    return ClientConfig.from_properties({**SERVER, **dotted})
+
+
+def test_defaults_are_javas():
+    """Nothing but an address gives an idempotent client without TLS or SASL."""
+    plain = ClientConfig.load(bootstrap_server="a:9092, PLAINTEXT://[::1]:9093")
+    assert plain.bootstrap_servers == ("a:9092", "[::1]:9093")
+    assert plain.security_protocol is SecurityProtocol.PLAINTEXT
+    assert (plain.acks, plain.enable_idempotence) == (-1, True)
+    assert (plain.uses_sasl, plain.uses_tls, plain.warnings) == (False, False, ())
+
+
+def test_option_over_property_over_file_over_default(tmp_path):
+    """Each source of values gives way to the next."""
+    path = tmp_path / "client.properties"
+    path.write_text("bootstrap.servers=file:1\nlinger.ms=2\nclient.id=file\nbatch.size=3\n")
+    merged = ClientConfig.load(
+        bootstrap_server="flag:1",
+        config_file=path,
+        command_properties=["client.id=property", "linger.ms = 7".replace(" ", "")],
+        defaults={"linger.ms": "1", "batch.size": "1", "max.request.size": "1"},
+    )
+    assert merged.bootstrap_servers == ("flag:1",)
+    assert merged.client_id == "property"
+    assert (merged.linger_ms, merged.batch_size, merged.max_request_size) == (7, 3, 1)
+
+
+def test_types():
+    """Values are typed as Kafka means them."""
+    typed = config(
+        acks="1",
+        compression_type="ZSTD",
+        isolation_level="read_committed",
+        partition_assignment_strategy="org.apache.kafka.clients.consumer.StickyAssignor, range",
+        fetch_min_bytes=" 5 ",
+    )
+    assert (typed.acks, typed.enable_idempotence) == (1, False)
+    assert typed.compression_type is Compression.ZSTD
+    assert typed.partition_assignment_strategy == (Assignor.STICKY, Assignor.RANGE)
+    assert typed.fetch_min_bytes == 5
+
+
+def test_read_committed():
+    """The isolation level in Kafka's own spelling."""
+    read = ClientConfig.from_properties({**SERVER, "isolation.level": "read_committed"})
+    assert read.isolation_level is IsolationLevel.READ_COMMITTED
+
+
+def test_scram_by_jaas_says_no_secret():
+    """The credentials are taken out of the JAAS text; no repr shows them."""
+    scram = ClientConfig.from_properties(
+        {
+            **SERVER,
+            "security.protocol": "sasl_plaintext",
+            "sasl.mechanism": "SCRAM-SHA-512",
+            "sasl.jaas.config": JAAS,
+        }
+    )
+    assert scram.sasl_mechanism is SaslMechanism.SCRAM_SHA_512
+    assert (scram.sasl_username, scram.sasl_password) == ("u", "hush")
+    assert "hush" not in repr(scram)
+    elsewhere = scram.at("b:2")
+    assert elsewhere.bootstrap_servers == ("b:2",)
+    assert elsewhere.sasl_password == "hush"
+
+
+def test_pem_stores():
+    """PEM files and inline PEM are taken as they are; host names are checked unless told not to."""
+    tls = ClientConfig.from_properties(
+        {
+            **SERVER,
+            "security.protocol": "SSL",
+            "ssl.truststore.type": "pem",
+            "ssl.truststore.location": "ca.pem",
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.certificate.chain": "CHAIN",
+            "ssl.keystore.key": "hush",
+            "ssl.key.password": "hush",
+            "ssl.endpoint.identification.algorithm": "",
+        }
+    )
+    assert (tls.uses_tls, tls.checks_hostname) == (True, False)
+    assert tls.ssl_keystore_key == "hush"
+    assert "hush" not in repr(tls)
+
+
+@pytest.mark.parametrize(
+    ("properties", "says"),
+    [
+        ({"bootstrap.servers": "a"}, "no HOST:PORT"),
+        ({"bootstrap.servers": "a:0"}, "no HOST:PORT"),
+        ({"bootstrap.servers": ","}, "bootstrap.servers"),
+        ({"linger.ms": "soon"}, "linger.ms=soon: not a whole number"),
+        ({"request.timeout.ms": "0"}, "at least 1"),
+        ({"acks": "2"}, "one of all, 1, 0"),
+        ({"acks": "1", "enable.idempotence": "true"}, "acks=all"),
+        ({"transactional.id": "t", "acks": "1"}, "enable.idempotence"),
+        ({"enable.idempotence": "yes"}, "true or false"),
+        ({"compression.type": "brotli"}, "zstd"),
+        ({"security.protocol": "TLS"}, "SASL_SSL"),
+        ({"security.protocol": "SASL_SSL"}, "needs sasl.mechanism"),
+        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}, "needs sasl.jaas.config"),
+        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "GSSAPI"}, "SCRAM-SHA-256"),
+        ({"partition.assignment.strategy": "a.B"}, "sticky"),
+        ({"heartbeat.interval.ms": "5", "session.timeout.ms": "5"}, "below session"),
+        ({"security.protocol": "SSL", "ssl.truststore.location": "t.jks"}, "keytool"),
+        (
+            {
+                "security.protocol": "SSL",
+                "ssl.keystore.type": "PEM",
+                "ssl.keystore.certificate.chain": "c",
+            },
+            "ssl.keystore.key",
+        ),
+        (
+            {
+                "security.protocol": "SSL",
+                "ssl.truststore.type": "PEM",
+                "ssl.truststore.location": "l",
+                "ssl.truststore.certificates": "c",
+            },
+            "not both",
+        ),
+        (
+            {"security.protocol": "SSL", "ssl.endpoint.identification.algorithm": "ftp"},
+            "https",
+        ),
+    ],
+)
+def test_contradictions_and_nonsense_are_refused(properties, says):
+    """One clear line that names the property."""
+    with pytest.raises(UsageError, match=says):
+        ClientConfig.from_properties({**SERVER, **properties})
+
+
+def test_no_address_is_refused():
+    """The error says which option is missing."""
+    with pytest.raises(UsageError, match="--bootstrap-server"):
+        ClientConfig.load()
+
+
+def test_properties_without_effect_are_warned_of():
+    """Unknown, ours to set, and Java's own: each gets its line, and no value is repeated."""
+    lines = ClientConfig.from_properties(
+        {**SERVER, "linger.sm": "hush", "group.id": "hush", "buffer.memory": "1", "x.y": "1"}
+    ).warnings
+    assert "did you mean linger.ms?" in lines[0]
+    assert "--consumer-group" in lines[1]
+    assert "no effect" in lines[2]
+    assert lines[3] == "client property x.y is unknown"
+    assert "hush" not in "".join(lines)
+
+
+def test_defaults_of_the_application_are_not_warned_of():
+    """Only what the user wrote is worth a warning."""
+    assert ClientConfig.from_properties(SERVER, defaults={"group.id": "g"}).warnings == ()

@@ -1,0 +1,239 @@
+"""Everything brought together: the verdict on a stream over all partitions, and on a run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from mirrortest.check.intervals import IntervalSet
+from mirrortest.check.routing import ExpectPartition
+from mirrortest.check.verdict import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from mirrortest.check.fragment import Fragment
+    from mirrortest.check.ledger_record import LaneRecord
+    from mirrortest.check.partition import PartitionChecker
+    from mirrortest.wire.stream import StreamId
+
+COUNTED: tuple[Finding, ...] = tuple(
+    finding for finding in Finding if finding not in {Finding.FOREIGN, Finding.OTHER_RUN}
+)
+"""The findings of a stream, each under its label an attribute of `StreamVerdict`."""
+
+
+@dataclass(slots=True)
+class StreamVerdict:
+    """The judgement of one stream. All sets hold seqs; the definitions are `Finding`'s.
+
+    Of the acknowledged numbers each is in exactly one of `delivered`, `lost`, `in_flight`,
+    `compacted` and `inconclusive`.
+    """
+
+    stream: StreamId
+    acked: IntervalSet = field(default_factory=IntervalSet)
+    unknown: IntervalSet = field(default_factory=IntervalSet)
+    """Whose sends ended without an answer, seen or not."""
+    delivered: IntervalSet = field(default_factory=IntervalSet)
+    """Acknowledged and seen."""
+    lost: IntervalSet = field(default_factory=IntervalSet)
+    in_flight: IntervalSet = field(default_factory=IntervalSet)
+    late: IntervalSet = field(default_factory=IntervalSet)
+    compacted: IntervalSet = field(default_factory=IntervalSet)
+    inconclusive: IntervalSet = field(default_factory=IntervalSet)
+    duplicated: IntervalSet = field(default_factory=IntervalSet)
+    reordered: IntervalSet = field(default_factory=IntervalSet)
+    corrupted: IntervalSet = field(default_factory=IntervalSet)
+    altered_key: IntervalSet = field(default_factory=IntervalSet)
+    altered_headers: IntervalSet = field(default_factory=IntervalSet)
+    altered_timestamp: IntervalSet = field(default_factory=IntervalSet)
+    misrouted: IntervalSet = field(default_factory=IntervalSet)
+    unproven: IntervalSet = field(default_factory=IntervalSet)
+    phantom: IntervalSet = field(default_factory=IntervalSet)
+    copies: int = 0
+    """Messages beyond the first copy of each, over all partitions."""
+    given_up: Counter[str] = field(default_factory=Counter)
+    """Past the memory bound: messages by finding's label whose ids were not kept."""
+    bounded: bool = False
+    """Whether the memory bound was passed, so that nothing missing can be proven."""
+
+    def count(self, finding: Finding) -> int:
+        """How many messages have a finding, ids kept or not."""
+        ids: IntervalSet = getattr(self, finding.label)
+        return ids.count + self.given_up[finding.label]
+
+
+def judge(
+    stream: StreamId,
+    fragments: Mapping[int, Fragment],
+    lane: LaneRecord | None,
+    *,
+    claimed: IntervalSet | None = None,
+    expired: IntervalSet | None = None,
+    read_to_end: bool = False,
+    ledger_complete: bool = False,
+    policy: ExpectPartition = ExpectPartition.ANY,
+    home: int | None = None,
+    compact: bool = False,
+    superseded: bool = False,
+) -> StreamVerdict:
+    """Judge one stream over all partitions of its destination topic.
+
+    Args:
+        stream: which.
+        fragments: destination partition -> what it knows, as `PartitionChecker.fragment` tells.
+        lane: what the ledger or the logs vouch for; None: nothing.
+        claimed: the numbers ever claimed lost; missing, they stay lost, seen, they are late.
+        expired: the acknowledged numbers past their deadline; None: none is.
+        read_to_end: whether every partition was read to its end since they expired.
+        ledger_complete: whether a lane that the ledger does not know cannot exist.
+        policy: how `MISROUTED` is judged.
+        home: where the lane belongs, if that is known.
+        compact: whether the destination topic is compacted.
+        superseded: whether a later message of the same key was seen in another stream.
+    """
+    verdict = StreamVerdict(stream)
+    claimed = claimed or IntervalSet()
+    seen, twice, surplus = _union(fragments.values())
+    for fragment in fragments.values():
+        verdict.copies += fragment.copies
+        verdict.duplicated.update(fragment.duplicated)
+        # In a shadow the first copy may have stood where nobody read.
+        verdict.reordered.update(fragment.reordered - fragment.shadow_below(seen.end))
+        for finding, ids in fragment.by_finding.items():
+            getattr(verdict, finding.label).update(ids)
+        if fragment.summary is not None:
+            verdict.bounded = True
+            verdict.given_up.update(fragment.summary)
+    verdict.duplicated.update(twice)
+    verdict.copies += surplus
+    if policy is ExpectPartition.ANY:
+        verdict.misrouted = _away_from_home(fragments, home)
+    if lane is not None:
+        verdict.acked, verdict.unknown = lane.acked.copy(), lane.unknown.copy()
+        verdict.delivered = lane.acked & seen
+        missing = lane.acked - seen
+        if compact:
+            bound = missing.end if superseded else seen.end
+            verdict.compacted = missing.below(bound)
+            missing -= verdict.compacted
+        verdict.lost = missing & claimed
+        missing -= verdict.lost
+        verdict.inconclusive = missing & doubtful(fragments, missing.end, home=home)
+        missing -= verdict.inconclusive
+        if expired is not None and read_to_end:
+            verdict.lost.update(missing & expired)
+            missing -= expired
+        verdict.in_flight = missing
+    verdict.late = seen & claimed
+    verdict.phantom = _never_sent(seen, lane, ledger_complete=ledger_complete) - verdict.unproven
+    return verdict
+
+
+def doubtful(
+    fragments: Mapping[int, Fragment], bound: int, *, home: int | None = None
+) -> IntervalSet:
+    """The numbers below `bound` that may stand where nobody read, seen ones among them.
+
+    A partition's unread offsets put a stream in doubt if the stream was seen in it or belongs
+    into it; a stream seen nowhere, with no known home, may be anywhere.
+    """
+    nowhere = home is None and all(held.last_offset < 0 for held in fragments.values())
+    union = IntervalSet()
+    for number, held in fragments.items():
+        if held.inconclusive:
+            union.add(0, bound)
+        elif nowhere or number == home or held.last_offset >= 0:
+            union.update(held.shadow_below(bound))
+    return union
+
+
+def superseded(stream: StreamId, checkers: Mapping[int, PartitionChecker]) -> bool:
+    """Whether a later message of the same key was seen in another stream.
+
+    In a compacted topic that explains why this stream's last messages are gone. Later is what
+    stands behind this stream's last in the same partition, and any later incarnation's of the
+    same producer; of a stream seen nowhere, another producer's messages explain nothing.
+    """
+    mine = stream[:3]
+    for checker in checkers.values():
+        held = checker.fragments.get(stream)
+        for other, its in checker.fragments.items():
+            if other.lane != stream.lane or other == stream:
+                continue
+            if held is not None and its.last_offset > held.last_offset:
+                return True
+            if other[:3] == mine and other.incarnation > stream.incarnation:
+                return True
+    return False
+
+
+@dataclass(slots=True)
+class RunVerdict:
+    """Totals over all streams and partitions."""
+
+    counts: Counter[Finding] = field(default_factory=Counter)
+    acked: int = 0
+    delivered: int = 0
+    unknown: int = 0
+    copies: int = 0
+    bounded: list[StreamId] = field(default_factory=list)
+    """Streams whose ids were given up for lack of memory: inconclusive."""
+    untracked: int = 0
+    """Messages of streams that were never tracked, for the same reason."""
+
+    @classmethod
+    def of(
+        cls, verdicts: Iterable[StreamVerdict], checkers: Iterable[PartitionChecker] = ()
+    ) -> RunVerdict:
+        """Add up. Messages that enter no stream count under their own findings."""
+        total = cls()
+        for verdict in verdicts:
+            for finding in COUNTED:
+                total.counts[finding] += verdict.count(finding)
+            total.acked += verdict.acked.count
+            total.delivered += verdict.delivered.count
+            total.unknown += verdict.unknown.count
+            total.copies += verdict.copies
+            if verdict.bounded:
+                total.bounded.append(verdict.stream)
+        for checker in checkers:
+            total.counts.update(checker.streamless)
+            total.untracked += checker.untracked["seen"]
+            for finding in COUNTED:
+                total.counts[finding] += checker.untracked[finding.label]
+        return total
+
+
+def _union(fragments: Iterable[Fragment]) -> tuple[IntervalSet, IntervalSet, int]:
+    """All that was seen, what was seen in more than one partition, and the copies that makes."""
+    seen, twice, surplus = IntervalSet(), IntervalSet(), 0
+    for fragment in fragments:
+        again = seen & fragment.seen
+        surplus += again.count
+        twice.update(again)
+        seen.update(fragment.seen)
+    return seen, twice, surplus
+
+
+def _away_from_home(fragments: Mapping[int, Fragment], home: int | None) -> IntervalSet:
+    """Where any partition will do: what stands elsewhere than the most of its stream."""
+    away = IntervalSet()
+    if home is None:
+        home = min(fragments, key=lambda n: (-fragments[n].seen.count, n), default=None)
+    for number, fragment in fragments.items():
+        if number != home:
+            away.update(fragment.seen)
+    return away
+
+
+def _never_sent(
+    seen: IntervalSet, lane: LaneRecord | None, *, ledger_complete: bool
+) -> IntervalSet:
+    if lane is None:
+        return seen.copy() if ledger_complete else IntervalSet()
+    if lane.end is None:
+        return IntervalSet()
+    return (seen & lane.failed) | seen.within(lane.end, seen.end)

@@ -1,0 +1,245 @@
+"""The two kinds of records in the ledger's topic, and their bytes.
+
+Everything stands in key and value, for mirrors may drop headers; all that identifies a record
+stands in its key, so that compaction keeps the newest of each. Both are compact JSON: keys lists,
+values objects with a version ``v``.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from mirrortest.check.intervals import IntervalSet
+from mirrortest.wire.stream import StreamId
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+_VERSION = 1
+_INT64 = 1 << 63
+
+
+@dataclass(frozen=True, slots=True)
+class LaneRecord:
+    """What a producer's incarnation vouches for of one lane. All sets hold seqs.
+
+    Where records disagree acked stands before failed, and failed before unknown: an outcome is
+    only ever found out later. Set sizes, marks and counts only grow.
+    """
+
+    stream: StreamId
+    reserved: int = 0
+    """Numbers below it may have been sent; none at or above it."""
+    acked: IntervalSet = field(default_factory=IntervalSet)
+    failed: IntervalSet = field(default_factory=IntervalSet)
+    unknown: IntervalSet = field(default_factory=IntervalSet)
+    end: int | None = None
+    """How many numbers were used in all, once the lane is closed."""
+    destination_partitions: int = 0
+    source_partitions: int = 0
+    """Partition counts as the producer last knew them; 0: not told."""
+
+    def merge(self, other: LaneRecord) -> LaneRecord:
+        """The union of two records of one lane, in either order, any number of times."""
+        acked = self.acked | other.acked
+        failed = (self.failed | other.failed) - acked
+        ends = [end for end in (self.end, other.end) if end is not None]
+        return LaneRecord(
+            self.stream,
+            max(self.reserved, other.reserved),
+            acked,
+            failed,
+            (self.unknown | other.unknown) - acked - failed,
+            max(ends, default=None),
+            max(self.destination_partitions, other.destination_partitions),
+            max(self.source_partitions, other.source_partitions),
+        )
+
+    def closed(self, mark: int) -> LaneRecord:
+        """The lane after its incarnation is over: what has no outcome is unknown for ever.
+
+        `mark` is what its successor knew to be reserved.
+        """
+        reserved = max(self.reserved, mark)
+        end = reserved if self.end is None else self.end
+        known = self.acked | self.failed | self.unknown
+        return LaneRecord(
+            self.stream,
+            reserved,
+            self.acked,
+            self.failed,
+            self.unknown | known.missing(0, end),
+            end,
+            self.destination_partitions,
+            self.source_partitions,
+        )
+
+
+class ClosedLane(NamedTuple):
+    """A lane of the incarnation before, and how much of it was reserved."""
+
+    topic: str
+    lane: int
+    reserved: int
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A producer's incarnation: who, which session of it, on what, and what it closes."""
+
+    run: str
+    producer: str
+    incarnation: int
+    session: str
+    lanes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    """Source topic -> its lanes."""
+    closes: tuple[ClosedLane, ...] = ()
+    """The lanes of the incarnation before."""
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """The source topics, sorted."""
+        return tuple(sorted(self.lanes))
+
+    def streams(self) -> Iterator[StreamId]:
+        """The streams that this incarnation will write."""
+        for topic, lanes in self.lanes.items():
+            for lane in lanes:
+                yield StreamId(topic, self.run, self.producer, self.incarnation, lane)
+
+    def closed_streams(self) -> Iterator[tuple[StreamId, int]]:
+        """The streams of the incarnation before, each with its reserved mark."""
+        for topic, lane, reserved in self.closes:
+            yield StreamId(topic, self.run, self.producer, self.incarnation - 1, lane), reserved
+
+    def merge(self, other: Claim) -> Claim:
+        """The union with the same session's claim as it was written at another time."""
+        lanes = {
+            topic: tuple(sorted({*self.lanes.get(topic, ()), *other.lanes.get(topic, ())}))
+            for topic in {*self.lanes, *other.lanes}
+        }
+        closes = tuple(sorted({*self.closes, *other.closes}))
+        return Claim(self.run, self.producer, self.incarnation, self.session, lanes, closes)
+
+
+def lane_key(stream: StreamId) -> bytes:
+    """The record key of a lane."""
+    return _encode(["lane", *stream[1:4], stream.topic, stream.lane])
+
+
+def lane_value(record: LaneRecord) -> bytes:
+    """The record value of a lane."""
+    return _encode(
+        {
+            "v": _VERSION,
+            "reserved": record.reserved,
+            "acked": record.acked.to_list(),
+            "failed": record.failed.to_list(),
+            "unknown": record.unknown.to_list(),
+            "end": record.end,
+            "destination_partitions": record.destination_partitions,
+            "source_partitions": record.source_partitions,
+        }
+    )
+
+
+def claim_key(claim: Claim) -> bytes:
+    """The record key of a claim: one for each session, so that two claimants both stay."""
+    return _encode(["claim", claim.run, claim.producer, claim.incarnation, claim.session])
+
+
+def claim_value(claim: Claim) -> bytes:
+    """The record value of a claim."""
+    return _encode(
+        {
+            "v": _VERSION,
+            "lanes": {topic: list(lanes) for topic, lanes in claim.lanes.items()},
+            "closes": [list(lane) for lane in claim.closes],
+        }
+    )
+
+
+def parse(key: bytes, value: bytes) -> LaneRecord | Claim | None:
+    """Read a record; None if it is none of the ledger's, damaged or of another version."""
+    # Missing fields, wrong types, damaged lists and nesting without end all mean the same.
+    try:
+        parts, body = json.loads(key), json.loads(value)
+        if body["v"] != _VERSION:
+            return None
+        if parts[0] == "lane":
+            return _lane(parts, body)
+        return _claim(parts, body) if parts[0] == "claim" else None
+    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
+        return None
+
+
+def parse_claim_key(key: bytes) -> tuple[str, str, int, str] | None:
+    """(run, producer, incarnation, session) of a claim's key; None if it is none."""
+    try:
+        kind, run, producer, incarnation, session = json.loads(key)
+        if kind != "claim":
+            return None
+        return _text(run), _text(producer), _number(incarnation, 1), _text(session)
+    except (ValueError, TypeError, RecursionError):
+        return None
+
+
+def _lane(parts: list[Any], body: dict[str, Any]) -> LaneRecord:
+    _, run, producer, incarnation, topic, lane = parts
+    stream = StreamId(
+        _text(topic), _text(run), _text(producer), _number(incarnation, 1), _number(lane)
+    )
+    reserved = _number(body["reserved"])
+    acked, failed, unknown = (
+        IntervalSet.from_list(body[name]) for name in ("acked", "failed", "unknown")
+    )
+    end = None if body["end"] is None else _number(body["end"])
+    for numbers in (acked, failed, unknown):
+        if numbers and not 0 <= numbers.min <= numbers.max < reserved:
+            raise ValueError("an outcome of a number that was not reserved")
+    if end is not None and end > reserved:
+        raise ValueError("an end beyond what was reserved")
+    record = LaneRecord(
+        stream,
+        reserved,
+        acked,
+        failed,
+        unknown,
+        end,
+        _number(body["destination_partitions"]),
+        _number(body["source_partitions"]),
+    )
+    return record.merge(record)
+
+
+def _claim(parts: list[Any], body: dict[str, Any]) -> Claim:
+    _, run, producer, incarnation, session = parts
+    return Claim(
+        _text(run),
+        _text(producer),
+        _number(incarnation, 1),
+        _text(session),
+        {topic: tuple(map(_number, lanes)) for topic, lanes in body["lanes"].items()},
+        tuple(
+            ClosedLane(_text(topic), _number(lane), _number(reserved))
+            for topic, lane, reserved in body["closes"]
+        ),
+    )
+
+
+def _encode(thing: object) -> bytes:
+    return json.dumps(thing, separators=(",", ":")).encode()
+
+
+def _text(thing: object) -> str:
+    if not isinstance(thing, str) or not thing:
+        raise ValueError("a name is a text and not empty")
+    return thing
+
+
+def _number(thing: object, least: int = 0) -> int:
+    if type(thing) is not int or not least <= thing < _INT64:
+        raise ValueError("a number is a non-negative 64-bit integer")
+    return thing

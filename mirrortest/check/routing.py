@@ -1,0 +1,83 @@
+"""Where in the destination a lane's messages belong."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mirrortest.wire.lanes import lane_key, partition_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+
+class ExpectPartition(StrEnum):
+    """How the mirror under test is meant to choose a partition."""
+
+    SOURCE = "source"
+    """The same number as in the source."""
+    MURMUR2 = "murmur2"
+    """By the key, as Kafka's default partitioner does among the destination's partitions."""
+    SOURCE_MODULO = "source-modulo"
+    """The number in the source, modulo the destination's partitions."""
+    ANY = "any"
+    """Whatever, but all of a lane in one partition."""
+
+
+def expected_partition(
+    policy: ExpectPartition, lane: int, source_partition: int | None, destination_partitions: int
+) -> int | None:
+    """A lane's partition in the destination; None where the policy or the message cannot tell.
+
+    `source_partition` is None (or negative) and `destination_partitions` 0 where not known.
+    """
+    if policy is ExpectPartition.MURMUR2:
+        if destination_partitions < 1:
+            return None
+        return partition_of(lane_key(lane), destination_partitions)
+    if policy is ExpectPartition.ANY or source_partition is None or source_partition < 0:
+        return None
+    if policy is ExpectPartition.SOURCE:
+        return source_partition
+    return source_partition % destination_partitions if destination_partitions > 0 else None
+
+
+def misrouted(
+    policy: ExpectPartition,
+    *,
+    lanes: NDArray[np.int64],
+    source_partitions: NDArray[np.int32],
+    partition: int,
+    destination_partitions: int | Sequence[int],
+) -> NDArray[np.bool_]:
+    """Which of these messages stand on a partition where they do not belong.
+
+    Args:
+        policy: what is expected; under `ANY` a message by itself is never misrouted.
+        lanes: of each message; those with none (-1) are never misrouted.
+        source_partitions: of each message, -1 is unknown.
+        partition: where all of them stand.
+        destination_partitions: the destination's count, or every count that was in force while
+            they were mirrored: a message may stand where any of them puts it.
+    """
+    counts = (
+        (destination_partitions,)
+        if isinstance(destination_partitions, int)
+        else tuple(destination_partitions)
+    )
+    wrong = np.zeros(len(lanes), np.bool_)
+    if policy is ExpectPartition.ANY or not len(lanes):
+        return wrong
+    # A batch mostly has one lane from one partition: one answer serves each stretch of equals.
+    changes = np.flatnonzero((np.diff(lanes) != 0) | (np.diff(source_partitions) != 0)) + 1
+    for lo, hi in zip((0, *changes.tolist()), (*changes.tolist(), len(lanes)), strict=True):
+        lane, source = int(lanes[lo]), int(source_partitions[lo])
+        if lane < 0:
+            continue
+        homes = {expected_partition(policy, lane, source, count) for count in counts}
+        wrong[lo:hi] = None not in homes and partition not in homes
+    return wrong

@@ -1,0 +1,34 @@
+"""Keep glibc from giving large buffers back to the system after each use.
+
+A fetch response or a produce request is hundreds of kB, above malloc's threshold for a mapping of
+its own: each one costs fresh page faults, which is more CPU than all that is done with its bytes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+
+_M_TRIM_THRESHOLD = -1
+_M_MMAP_THRESHOLD = -3
+_MMAP_BYTES = 256 * 1024 * 1024
+_TRIM_BYTES = 512 * 1024 * 1024
+
+
+@functools.cache
+def keep_large_buffers() -> bool:
+    """Raise malloc's thresholds once for this process; whether that was possible.
+
+    Left alone where the user has set them by the environment, and where there is no glibc.
+    """
+    if any(name.startswith("MALLOC_") for name in os.environ):
+        return False
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (AttributeError, OSError, TypeError):
+        return False
+    mallopt.argtypes = (ctypes.c_int, ctypes.c_int)
+    mallopt.restype = ctypes.c_int
+    done = mallopt(_M_MMAP_THRESHOLD, _MMAP_BYTES) and mallopt(_M_TRIM_THRESHOLD, _TRIM_BYTES)
+    return bool(done)

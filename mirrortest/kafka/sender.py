@@ -1,0 +1,291 @@
+"""Sends whole batches, and tells of each what is known of its end, never more.
+
+What makes an outcome:
+
+- **acked**: the broker said so.
+- **failed**: the bytes were never handed to a connection and never will be; or they were handed
+  over once, and the broker refused that one request by an error which it raises before it writes.
+- **unknown**: all else. A request that was repeated may have been written by a try whose answer
+  was lost; several errors (not leader, timed out, too few replicas after the append) come from a
+  broker that has written already; with acks=0 nobody answers.
+
+An idempotent producer cannot go on past a batch that was not acknowledged: the broker refuses
+what comes after the hole. So the first such batch ends the sender: what waits behind it has
+failed, what is on its way still gets its answer, and the application makes a new sender, as a new
+incarnation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+import structlog
+from aiokafka import AIOKafkaProducer, errors
+
+from mirrortest.check.verdict import Outcome
+from mirrortest.errors import ClusterError, UsageError
+from mirrortest.kafka import seam
+from mirrortest.kafka.allocator import keep_large_buffers
+from mirrortest.kafka.client import (
+    addresses,
+    bootstrap_failure,
+    cluster_error,
+    connection,
+    reason,
+)
+
+if TYPE_CHECKING:
+    from mirrortest.config.client import ClientConfig
+    from mirrortest.kafka.seam import Encoded
+
+_log = structlog.get_logger()
+
+_STOP_SECONDS = 2.0
+
+REFUSED_BEFORE_WRITING = (
+    errors.ClusterAuthorizationFailedError,
+    errors.CorruptRecordException,
+    errors.InvalidProducerEpoch,
+    errors.InvalidRequiredAcksError,
+    errors.InvalidTimestampError,
+    errors.InvalidTopicError,
+    errors.MessageSizeTooLargeError,
+    errors.NotEnoughReplicasError,
+    errors.OutOfOrderSequenceNumber,
+    errors.PolicyViolationError,
+    errors.ProducerFenced,
+    errors.RecordListTooLargeError,
+    errors.TopicAuthorizationFailedError,
+    errors.UnknownProducerId,
+    errors.UnsupportedForMessageFormatError,
+)
+"""A broker answers with these before it appends, and with none of them after."""
+
+
+class SenderDeadError(ClusterError):
+    """An idempotent sender met an error that it cannot go past: a new incarnation is needed."""
+
+
+class Sent(NamedTuple):
+    """How the send of a batch ended.
+
+    `base_offset` is the offset of its first record, or -1 where that is not known; `ended_wall_ns`
+    is when the end was learnt, `error` why it was not acknowledged.
+    """
+
+    outcome: Outcome
+    base_offset: int
+    error: str | None
+    ended_wall_ns: int
+
+    @property
+    def acked_wall_ns(self) -> int:
+        """When the acknowledgement was learnt; 0 where there was none."""
+        return self.ended_wall_ns if self.outcome is Outcome.ACKED else 0
+
+
+@dataclass(eq=False)
+class _Pending:
+    batch: seam.ReadyBatch
+    ended: asyncio.Future[Sent]
+    where: str
+    deadline: asyncio.TimerHandle | None = None
+
+    def settle(self, outcome: Outcome, error: str | None, base_offset: int = -1) -> None:
+        if self.deadline is not None:
+            self.deadline.cancel()
+        self.batch.withdrawn = True
+        if not self.ended.done():
+            self.ended.set_result(Sent(outcome, base_offset, error, time.time_ns()))
+
+    def give_up(self, error: str) -> None:
+        """Settle without an answer; once withdrawn, what was not handed over never will be."""
+        self.settle(Outcome.UNKNOWN if self.batch.handed_over else Outcome.FAILED, error)
+
+
+class Sender:
+    """Sends encoded batches to one cluster, as an async context manager.
+
+    Calls of `send` for one partition are served in their order. A batch's buffer must not be
+    touched before its future is done.
+    """
+
+    def __init__(self, config: ClientConfig) -> None:
+        if config.transactional_id is not None:
+            raise UsageError("transactional.id: mirrortest's producers write no transactions")
+        self._config = config
+        self._producer: Any = None
+        self._pending: set[_Pending] = set()
+        self._order: dict[tuple[str, int], asyncio.Lock] = {}
+        self._dead: str | None = None
+        self._closed = False
+
+    @property
+    def dead(self) -> str | None:
+        """Why no more can be sent and a new sender is needed; None while all is well."""
+        return self._dead
+
+    @property
+    def pending(self) -> int:
+        """Batches whose end is not known yet."""
+        return len(self._pending)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    async def start(self) -> None:
+        """Connect, and get a producer id where sends are idempotent.
+
+        Raises:
+            UnreachableError: no broker answers within `request.timeout.ms`.
+            ClusterError: the cluster refuses.
+        """
+        seam.install()
+        keep_large_buffers()
+        config = self._config
+        producer = AIOKafkaProducer(
+            **connection(config), acks=config.acks, enable_idempotence=config.enable_idempotence
+        )
+        seam.wrap_sequences(producer)
+        self._producer = producer
+        try:
+            async with asyncio.timeout(config.request_timeout_ms / 1000):
+                await producer.start()
+        except errors.KafkaConnectionError as error:
+            await producer.stop()
+            raise await bootstrap_failure(config, error) from error
+        except (errors.KafkaError, OSError, TimeoutError) as error:
+            await producer.stop()
+            raise cluster_error(config, "starting a producer", error) from error
+        except BaseException:
+            await producer.stop()
+            raise
+
+    async def send(self, topic: str, partition: int, encoded: Encoded) -> asyncio.Future[Sent]:
+        """Hand a batch over for sending; returns once it stands next in line for its partition.
+
+        The future always gets a result, never an exception.
+
+        Raises:
+            SenderDeadError: the sender has ended; the batch was not sent.
+        """
+        if self._dead is not None:
+            raise SenderDeadError(self._dead)
+        loop = asyncio.get_running_loop()
+        pending = _Pending(seam.ReadyBatch(encoded), loop.create_future(), f"{topic}-{partition}")
+        pending.deadline = loop.call_later(
+            self._config.delivery_timeout_ms / 1000, self._overdue, pending
+        )
+        self._pending.add(pending)
+        pending.ended.add_done_callback(lambda _: self._pending.discard(pending))
+        order = self._order.setdefault((topic, partition), asyncio.Lock())
+        try:
+            async with order:
+                await self._hand_over(topic, partition, pending)
+        except asyncio.CancelledError:
+            pending.give_up("the send was cancelled")
+            raise
+        return pending.ended
+
+    async def flush(self, timeout: float) -> bool:  # noqa: ASYNC109  # what is left stays pending
+        """Wait until every batch has its outcome; False where `timeout` seconds did not do."""
+        waiting = [pending.ended for pending in self._pending]
+        if waiting:
+            await asyncio.wait(waiting, timeout=max(timeout, 0))
+        return not self._pending
+
+    async def stop(self, timeout: float = 0) -> None:  # noqa: ASYNC109  # as for flush
+        """Flush for up to `timeout` seconds, give up what is left, disconnect."""
+        if self._producer is None or self._closed:
+            return
+        self._closed = True
+        if self._dead is None:
+            await self.flush(timeout)
+        self._end("the sender was stopped")
+        try:
+            async with asyncio.timeout(_STOP_SECONDS):
+                await self._producer.stop()
+        except TimeoutError:  # a broker that does not answer is not waited for
+            await self._producer.client.close()
+        seam.abandon(self._producer, self._dead or "")
+        if self._pending:
+            await asyncio.wait([pending.ended for pending in self._pending])
+
+    # -- one batch ------------------------------------------------------------------------------
+
+    async def _hand_over(self, topic: str, partition: int, pending: _Pending) -> None:
+        if pending.ended.done():
+            return
+        try:
+            delivered = await self._producer.send_batch(pending.batch, topic, partition=partition)
+        except (errors.KafkaError, AssertionError) as error:
+            # It was not queued, and a batch that was not queued is not sent.
+            missing = isinstance(error, AssertionError)
+            why = "the partition does not exist" if missing else reason(error)
+            pending.give_up(f"{pending.where}: {why}")
+            self._look_for_death()
+            return
+        if pending.ended.done():
+            delivered.add_done_callback(_retrieve)
+            return
+        delivered.add_done_callback(lambda future: self._delivered(pending, future))
+
+    def _delivered(self, pending: _Pending, future: asyncio.Future[Any]) -> None:
+        error = None if future.cancelled() else future.exception()
+        if pending.ended.done():
+            return
+        if error is None and not future.cancelled():
+            metadata = future.result()
+            if metadata is None:
+                pending.settle(Outcome.UNKNOWN, None)  # acks=0
+            else:
+                pending.settle(Outcome.ACKED, None, int(metadata.offset))
+            return
+        why = f"{pending.where}: {reason(error)}"
+        tries = pending.batch.handed_over
+        refused = tries == 1 and isinstance(error, REFUSED_BEFORE_WRITING)
+        pending.settle(Outcome.FAILED if refused or not tries else Outcome.UNKNOWN, why)
+        if self._config.enable_idempotence:
+            self._end(f"sending to {addresses(self._config)} broke off: {why}")
+        else:
+            self._look_for_death()
+
+    def _overdue(self, pending: _Pending) -> None:
+        """`delivery.timeout.ms` is over for a batch."""
+        seconds = self._config.delivery_timeout_ms / 1000
+        why = f"{pending.where}: no acknowledgement within {seconds:g} s"
+        pending.give_up(why)
+        # Others stand behind it in the queue: the queue ends with it.
+        self._end(f"sending to {addresses(self._config)} broke off: {why}")
+
+    # -- the end --------------------------------------------------------------------------------
+
+    def _look_for_death(self) -> None:
+        failure = seam.delivery_failure(self._producer)
+        if failure is not None:
+            self._end(f"sending to {addresses(self._config)} broke off: {reason(failure)}")
+
+    def _end(self, why: str) -> None:
+        """Send no more. What was handed over still gets its answer, where one is on its way."""
+        if self._dead is not None:
+            return
+        self._dead = why
+        if not self._closed:
+            _log.warning("sender ended", reason=why)
+        for pending in list(self._pending):
+            pending.batch.withdrawn = True
+            if not pending.batch.handed_over:
+                pending.give_up(why)
+        seam.abandon(self._producer, why)
+
+
+def _retrieve(future: asyncio.Future[Any]) -> None:
+    if not future.cancelled():
+        future.exception()

@@ -81,7 +81,16 @@ class Lane(NamedTuple):
 
 
 def judge(
-    fragments, lane, *, ledger_complete, expired, read_to_end, claimed, home, any_partition, compact
+    fragments,
+    lane,
+    *,
+    ledger_complete,
+    expired,
+    read_to_end,
+    claimed,
+    home,
+    misrouted_from,
+    compact,
 ):
     """Judge a stream by single messages; `fragments` is {partition: Fragment}.
 
@@ -103,15 +112,17 @@ def judge(
         out["reordered"] |= fragment.reordered - fragment.shadow
         for finding, seqs in fragment.by_finding.items():
             out[finding] |= seqs
-    if any_partition:
+    if misrouted_from is not None:
         out["misrouted"] = {
-            seq for seq, at in offsets.items() if home is not None and set(at) != {home}
+            seq for seq, at in offsets.items() if any(p != misrouted_from for p in at)
         }
     for seq in lane.acked if lane else ():
         if seq in seen:
             out["delivered"].add(seq)
         elif compact and any(later > seq for later in seen):
             out["compacted"].add(seq)
+        elif seq in claimed:
+            out["lost"].add(seq)
         elif seq in shadow:
             out["inconclusive"].add(seq)
         elif read_to_end and seq in expired:

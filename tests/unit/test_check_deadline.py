@@ -1,0 +1,59 @@
+"""Deadlines expire after their time, never before, and only by elapsed time."""
+
+from __future__ import annotations
+
+import json
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirrortest.check.deadline import Deadlines
+from mirrortest.check.intervals import IntervalSet
+from mirrortest.wire.stream import StreamId
+
+STREAM = StreamId("t", "r", "a", 1, 0)
+
+
+def ids(intervals):
+    return {n for lo, hi in intervals.intervals() for n in range(lo, hi)}
+
+
+@given(
+    st.integers(0, 1000),
+    st.lists(st.tuples(st.integers(0, 200), st.integers(0, 20), st.integers(1, 5))),
+    st.booleans(),
+)
+def test_expiry(deadline, notes, restart):
+    """What is noted first at t has not expired before t + deadline, and has a 64th later."""
+    deadlines, now, noted = Deadlines(deadline), 0, {}
+    for wait, lo, count in notes:
+        now += wait
+        deadlines.note(STREAM, IntervalSet([(lo, lo + count)]), now)
+        for number in range(lo, lo + count):
+            noted.setdefault(number, now)
+        if restart:
+            state = json.loads(json.dumps(deadlines.to_state(now)))
+            deadlines = Deadlines(deadline)
+            deadlines.restore(state, now)
+        expired = ids(deadlines.expired(STREAM, now))
+        assert expired <= {n for n, at in noted.items() if at + deadline <= now}
+    grace = deadline // 64 + 1
+    assert ids(deadlines.expired(STREAM, now + deadline + grace)) == set(noted)
+
+
+def test_waiting_numbers_take_bounded_room():
+    """However often numbers are noted, a stream waits in few pieces."""
+    deadlines = Deadlines(64_000)
+    for now in range(64_000):
+        deadlines.note(STREAM, IntervalSet([(0, now + 1)]), now)
+    (entry,) = deadlines.to_state(64_000)
+    assert len(entry[2]) <= 65
+
+
+def test_an_unknown_stream_has_nothing_expired():
+    """Nothing noted, nothing expired; the answer is the caller's own."""
+    deadlines = Deadlines(0)
+    assert not deadlines.expired(STREAM, 10)
+    deadlines.note(STREAM, IntervalSet([(0, 1)]), 0)
+    deadlines.expired(STREAM, 0).add(5, 9)
+    assert ids(deadlines.expired(STREAM, 0)) == {0}

@@ -1,0 +1,70 @@
+"""Where messages belong, one by one and as arrays."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirrortest.check.routing import ExpectPartition, expected_partition, misrouted
+from mirrortest.wire.lanes import lane_numbers
+
+
+@pytest.mark.parametrize(
+    ("policy", "source", "count", "expected"),
+    [
+        (ExpectPartition.SOURCE, 2, 5, 2),
+        (ExpectPartition.SOURCE, None, 5, None),
+        (ExpectPartition.SOURCE, -1, 5, None),
+        (ExpectPartition.SOURCE_MODULO, 7, 5, 2),
+        (ExpectPartition.SOURCE_MODULO, 7, 0, None),
+        (ExpectPartition.MURMUR2, 0, 0, None),
+        (ExpectPartition.ANY, 2, 5, None),
+    ],
+)
+def test_policies(policy, source, count, expected):
+    """Each policy names its partition, or none where it cannot tell."""
+    assert expected_partition(policy, 3, source, count) == expected
+
+
+def test_lanes_belong_where_murmur2_puts_them():
+    """Lane p of a topic belongs into partition p under murmur2."""
+    homes = [expected_partition(ExpectPartition.MURMUR2, lane, None, 7) for lane in lane_numbers(7)]
+    assert homes == list(range(7))
+
+
+@given(
+    st.sampled_from(ExpectPartition),
+    st.lists(st.tuples(st.integers(-1, 5), st.integers(-1, 5)), max_size=12),
+    st.integers(0, 5),
+    st.lists(st.integers(0, 6), min_size=1, max_size=2),
+)
+def test_arrays_agree_with_single_messages(policy, messages, partition, counts):
+    """A message is misrouted unless one of the counts in force puts it there, or cannot tell."""
+    wrong = misrouted(
+        policy,
+        lanes=np.array([lane for lane, _ in messages], np.int64),
+        source_partitions=np.array([source for _, source in messages], np.int32),
+        partition=partition,
+        destination_partitions=counts if len(counts) > 1 else counts[0],
+    )
+    expected = []
+    for lane, source in messages:
+        homes = [expected_partition(policy, lane, source, count) for count in counts]
+        right = lane < 0 or any(home is None or home == partition for home in homes)
+        expected.append(not right)
+    assert wrong.tolist() == expected
+
+
+def test_three_source_partitions_copied_onto_five_are_not_misrouted():
+    """MirrorMaker 2 keeps partition numbers: right by `source`, wrong by `murmur2`."""
+    lanes = np.array(lane_numbers(5), np.int64)
+    about = {
+        "lanes": lanes,
+        "source_partitions": np.full(5, 1, np.int32),
+        "partition": 1,
+        "destination_partitions": 5,
+    }
+    assert not misrouted(ExpectPartition.SOURCE, **about).any()
+    assert misrouted(ExpectPartition.MURMUR2, **about).sum() == 4

@@ -1,0 +1,89 @@
+r"""Runs one program and sees to it that the program never outlives its owner.
+
+A script of its own, with the standard library alone, so that it starts in milliseconds:
+``python guard.py OWNER_PID PROGRAM ARGUMENT...``, with a pipe from the owner as stdin and one to it
+as stdout. It leads a process group that the program is in.
+
+- It writes ``<pid of the program>\n`` to stdout, and exits as the program does: with its code, or
+  128 + the signal that ended it.
+- A line ``<number>\n`` on stdin sends that signal to the program. The guard is the program's
+  parent, so the signal can never hit another process that got the same pid.
+- End of file on stdin, or the owner's end (seen apart, since a fork of the owner may hold the pipe
+  open), kills the whole group. Neither can be missed, however the owner ended.
+- Should the guard itself be killed, the kernel kills the program: PR_SET_PDEATHSIG works by parent
+  thread, and the guard has but one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import subprocess
+import sys
+
+_PR_SET_PDEATHSIG = 1
+
+
+def _tie_to_parent(guard_pid: int) -> None:
+    """In the program, before exec: ask the kernel for SIGKILL at the guard's end."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != guard_pid:  # it ended before we had asked
+        os._exit(128 + signal.SIGKILL)
+
+
+def _owner_watch(owner: int) -> int | None:
+    """A descriptor that turns readable when the owner ends; none where the system has none."""
+    try:
+        watch = os.pidfd_open(owner)
+    except (AttributeError, OSError):
+        return None
+    if os.getppid() != owner:  # the pid may be somebody else's by now; the pipe will tell
+        os.close(watch)
+        return None
+    return watch
+
+
+def main() -> int:
+    """Run the program until it ends; see the module's text."""
+    owner, command = int(sys.argv[1]), sys.argv[2:]
+    wake_read, wake_write = os.pipe()
+    os.set_blocking(wake_write, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(wake_write)
+    guard_pid = os.getpid()
+    program = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=sys.stderr,  # the owner gave the part's log as our stderr
+        preexec_fn=lambda: _tie_to_parent(guard_pid),  # noqa: PLW1509  # the guard has one thread
+    )
+    os.write(1, b"%d\n" % program.pid)
+
+    watched = [0, wake_read]
+    owner_watch = _owner_watch(owner)
+    if owner_watch is not None:
+        watched.append(owner_watch)
+    pending = b""
+    while (code := program.poll()) is None:
+        readable = select.select(watched, [], [])[0]
+        if wake_read in readable:
+            os.read(wake_read, 512)
+        if owner_watch is not None and owner_watch in readable:
+            os.killpg(0, signal.SIGKILL)
+        if 0 in readable:
+            chunk = os.read(0, 512)
+            if not chunk:
+                os.killpg(0, signal.SIGKILL)
+            *lines, pending = (pending + chunk).split(b"\n")
+            for line in lines:
+                with contextlib.suppress(ProcessLookupError):
+                    program.send_signal(int(line))
+    return code if code >= 0 else 128 - code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

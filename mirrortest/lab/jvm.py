@@ -1,0 +1,77 @@
+"""How the lab starts a Java program: the runtime, the class path, the flags, the log."""
+
+from __future__ import annotations
+
+import importlib.resources
+import subprocess
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mirrortest.errors import LabError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mirrortest.lab.java import Java
+
+
+@dataclass(frozen=True)
+class Jvm:
+    """A Java runtime with everything of Kafka on its class path.
+
+    Attributes:
+        java: the runtime.
+        class_path: of all jars in the lock.
+        heap: the most that a part's heap may take, as -Xmx has it.
+        options: further options of the user; they stand last, so they win.
+    """
+
+    java: Java
+    class_path: str
+    heap: str = "512m"
+    options: tuple[str, ...] = ()
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The class path goes by the environment: it would drown everything else in `ps`."""
+        return {"CLASSPATH": self.class_path}
+
+    def command(self, main: str, *arguments: str, options: Sequence[str] = ()) -> list[str]:
+        """The command line of a long-running program whose log goes to stdout."""
+        log = importlib.resources.files("mirrortest.lab").joinpath("log4j2.properties")
+        return [
+            str(self.java.executable),
+            f"-Xmx{self.heap}",
+            *_FLAGS,
+            *(["--enable-native-access=ALL-UNNAMED"] if self.java.major >= 22 else []),
+            f"-Dlog4j2.configurationFile={log}",
+            *options,
+            *self.options,
+            main,
+            *arguments,
+        ]
+
+    def run(self, main: str, *arguments: str) -> None:
+        """Run a short program to its end.
+
+        Raises:
+            LabError: it failed; the text has what it said.
+        """
+        done = subprocess.run(
+            self.command(main, *arguments),
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise LabError(f"{main} failed: {(done.stdout + done.stderr).strip()[-2000:]}")
+
+
+# On two cores two brokers and the mirror are ready the soonest with the quick compiler alone.
+_FLAGS = (
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:-UsePerfData",
+    "-Djava.awt.headless=true",
+)

@@ -1,0 +1,189 @@
+"""The lab: two clusters, a mirror between them, one directory, one life."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from mirrortest.errors import LabError
+from mirrortest.lab import jars
+from mirrortest.lab.cluster import Cluster
+from mirrortest.lab.java import find_java
+from mirrortest.lab.jvm import Jvm
+from mirrortest.lab.mirror import Mirror, MirrorSettings
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import TracebackType
+
+    from mirrortest.lab.process import Part
+
+_FORM = 1
+
+
+class Lab:
+    """Two local Kafka clusters with MirrorMaker 2 between them; a context manager.
+
+    ::
+
+        with Lab() as lab:
+            lab.source.create_topic("orders", 4)
+            lab.mirror.wait_topic("orders")  # -> "A.orders"
+            lab.mirror.kill()
+
+    Everything listens on 127.0.0.1 alone. No part outlives the process that started it.
+
+    Args:
+        directory: configuration, logs and data; kept, and a lab that was there is taken up again
+            on its ports. None: a temporary one, removed at the end.
+        brokers: of each cluster.
+        source_alias: the mirror's name of the source, and the prefix of mirrored topics.
+        destination_alias: the mirror's name of the destination.
+        mirror: its settings. None: the mirror is left for `lab.mirror.start()`.
+        broker_properties: further properties of every broker.
+        heap: of each Java process.
+        tell: called with one line of text at each step of the start.
+    """
+
+    def __init__(
+        self,
+        directory: Path | None = None,
+        *,
+        brokers: int = 1,
+        source_alias: str = "A",
+        destination_alias: str = "B",
+        mirror: MirrorSettings | None = MirrorSettings(),  # noqa: B008  # frozen
+        broker_properties: Mapping[str, str] | None = None,
+        heap: str = "512m",
+        tell: Callable[[str], None] | None = None,
+    ) -> None:
+        self._keep = directory is not None
+        self._chosen = directory
+        self._brokers = brokers
+        self._aliases = (source_alias, destination_alias)
+        self._mirror_settings = mirror
+        self._broker_properties = dict(broker_properties or {})
+        self._heap = heap
+        self._tell = tell or (lambda _: None)
+        self._up = False
+        self.directory: Path
+        self.source: Cluster
+        self.destination: Cluster
+        self.mirror: Mirror
+
+    @property
+    def parts(self) -> dict[str, Part]:
+        """Every part by its name: A1, B1, ..., mirror."""
+        every: list[Part] = [*self.source.brokers, *self.destination.brokers, self.mirror]
+        return {part.name: part for part in every}
+
+    def part(self, name: str) -> Part:
+        """A part by its name.
+
+        Raises:
+            LabError: there is none of that name.
+        """
+        try:
+            return self.parts[name]
+        except KeyError:
+            raise LabError(f"no part {name}: there are {', '.join(self.parts)}") from None
+
+    def up(self) -> Self:
+        """Start both clusters, and the mirror unless left for later; wait until all are ready.
+
+        Raises:
+            LabError: a part did not start; nothing is left running.
+        """
+        if self._up:
+            raise LabError("this lab is up already")
+        java = find_java()
+        self._tell(f"Java {java.major} from {java.origin}")
+        class_path = jars.class_path(
+            progress=lambda there, of: self._tell(f"jars: {there} of {of}"),
+        )
+        jvm = Jvm(java, class_path, self._heap)
+        self.directory = self._make_directory()
+        self._up = True
+        try:
+            self._build(jvm)
+            clusters = (self.source, self.destination)
+            for cluster in clusters:
+                self._tell(f"cluster {cluster.alias}: starting")
+                cluster.spawn()
+            for cluster in clusters:
+                cluster.wait_ready()
+                self._tell(f"cluster {cluster.alias}: ready at {cluster.bootstrap_servers}")
+            if self._mirror_settings is not None:
+                self._tell("mirror: starting")
+                self.mirror.start()
+                self.mirror.wait_ready()
+                self._tell("mirror: ready")
+        except BaseException:
+            self.down()
+            raise
+        return self
+
+    def down(self) -> None:
+        """End every part, the mirror first; a temporary directory is removed."""
+        if not self._up:
+            return
+        self._up = False
+        with contextlib.suppress(AttributeError):  # it failed before they were made
+            for part in reversed(self.parts.values()):
+                if self._keep:
+                    part.terminate()
+                else:
+                    part.kill()
+        if not self._keep:
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+    def __enter__(self) -> Self:
+        return self.up()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.down()
+
+    def _make_directory(self) -> Path:
+        if self._chosen is not None:
+            chosen = self._chosen.absolute()
+            chosen.mkdir(parents=True, exist_ok=True)
+            return chosen
+        return Path(tempfile.mkdtemp(prefix=f"mirrortest-lab-{os.getpid()}-"))
+
+    def _build(self, jvm: Jvm) -> None:
+        shape = self.directory / "lab.json"
+        known: dict[str, Any] = json.loads(shape.read_text()) if shape.exists() else {}
+        clusters = []
+        for alias in self._aliases:
+            former = known.get(alias, {})
+            clusters.append(
+                Cluster(
+                    alias,
+                    jvm,
+                    self.directory,
+                    brokers=self._brokers,
+                    cluster_id=former.get("cluster_id"),
+                    ports=former.get("ports"),
+                    properties=self._broker_properties,
+                )
+            )
+        self.source, self.destination = clusters
+        self.mirror = Mirror(
+            jvm,
+            self.directory,
+            source=self.source,
+            destination=self.destination,
+            settings=self._mirror_settings,
+        )
+        facts = {c.alias: {"cluster_id": c.cluster_id, "ports": c.ports} for c in clusters}
+        shape.write_text(json.dumps({"v": _FORM, **facts}, indent=1))

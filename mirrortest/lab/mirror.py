@@ -1,0 +1,177 @@
+"""MirrorMaker 2 as a part of the lab."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from mirrortest.errors import LabError
+from mirrortest.lab.ports import ADDRESS, free_ports
+from mirrortest.lab.process import Part
+from mirrortest.lab.properties import write_properties
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from mirrortest.lab.cluster import Cluster
+    from mirrortest.lab.jvm import Jvm
+
+READY_TIMEOUT = 120.0
+
+
+@dataclass(frozen=True)
+class MirrorSettings:
+    """How MirrorMaker 2 is to mirror.
+
+    Attributes:
+        topics: the regular expressions of the topics to mirror, separated by commas.
+        exclude: those to leave out; None: MirrorMaker's own default.
+        refresh_seconds: how often it looks for new topics and partitions.
+        offset_flush_ms: how often it stores how far it got: what a kill makes it repeat. Its own
+            default is a minute.
+        exactly_once: write in transactions. The destination's offsets then have gaps that are
+            transaction markers, no loss.
+        tasks: the most tasks that copy.
+        properties: further properties; they win.
+    """
+
+    topics: str = ".*"
+    exclude: str | None = None
+    refresh_seconds: int = 1
+    offset_flush_ms: int = 1000
+    exactly_once: bool = False
+    tasks: int = 1
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+class Mirror(Part):
+    """MirrorMaker 2 from one cluster to another, in a process of its own."""
+
+    def __init__(
+        self,
+        jvm: Jvm,
+        directory: Path,
+        *,
+        source: Cluster,
+        destination: Cluster,
+        settings: MirrorSettings | None = None,
+    ) -> None:
+        self.source = source
+        self.destination = destination
+        self.settings = settings or MirrorSettings()
+        self.properties_file = directory / "config" / "mirror.properties"
+        self._rest_port = 0
+        super().__init__(
+            "mirror",
+            jvm.command(
+                "org.apache.kafka.connect.mirror.MirrorMaker",
+                str(self.properties_file),
+                *("--clusters", destination.alias),
+            ),
+            directory / "logs" / "mirror.log",
+            environment=jvm.environment,
+        )
+
+    def properties(self) -> dict[str, str]:
+        """What its properties file says."""
+        wanted = self.settings
+        a, b = self.source.alias, self.destination.alias
+        found = {
+            "clusters": f"{a}, {b}",
+            f"{a}.bootstrap.servers": self.source.bootstrap_servers,
+            f"{b}.bootstrap.servers": self.destination.bootstrap_servers,
+            f"{a}->{b}.enabled": "true",
+            f"{a}->{b}.topics": wanted.topics,
+            f"{b}->{a}.enabled": "false",
+            f"{b}->{a}.emit.heartbeats.enabled": "false",
+            "tasks.max": str(wanted.tasks),
+            "refresh.topics.interval.seconds": str(wanted.refresh_seconds),
+            "refresh.groups.interval.seconds": str(wanted.refresh_seconds),
+            "emit.checkpoints.interval.seconds": "1",
+            "sync.group.offsets.enabled": "true",
+            "sync.group.offsets.interval.seconds": "1",
+            "replication.factor": "1",
+            "checkpoints.topic.replication.factor": "1",
+            "heartbeats.topic.replication.factor": "1",
+            "offset-syncs.topic.replication.factor": "1",
+            "offset.storage.replication.factor": "1",
+            "offset.storage.partitions": "4",
+            "status.storage.replication.factor": "1",
+            "status.storage.partitions": "1",
+            "config.storage.replication.factor": "1",
+            # Keys of the worker need the name of the cluster that it writes to.
+            f"{b}.offset.flush.interval.ms": str(wanted.offset_flush_ms),
+            # A killed mirror comes back once the group has given up its former self.
+            f"{b}.session.timeout.ms": "6000",
+            f"{b}.heartbeat.interval.ms": "2000",
+        }
+        if wanted.exclude is not None:
+            found[f"{a}->{b}.topics.exclude"] = wanted.exclude
+        if wanted.exactly_once:
+            self._rest_port = self._rest_port or free_ports(1)[0]
+            found |= {
+                f"{b}.exactly.once.source.support": "enabled",
+                f"{a}.consumer.isolation.level": "read_committed",
+                "dedicated.mode.enable.internal.rest": "true",
+                "listeners": f"http://{ADDRESS}:{self._rest_port}",
+            }
+        return {**found, **wanted.properties}
+
+    def spawn(self) -> None:
+        """Write its properties file, start it, and return at once."""
+        write_properties(self.properties_file, self.properties())
+        super().spawn()
+
+    def start(self) -> None:
+        """Start it and return at once: `wait_ready` waits for it."""
+        self.spawn()
+
+    def reconfigure(self, **changes: Any) -> None:
+        """Change its settings (see `MirrorSettings`); it is restarted if it runs.
+
+        Raises:
+            LabError: there is no such setting.
+        """
+        try:
+            self.settings = replace(self.settings, **changes)
+        except TypeError:
+            known = ", ".join(MirrorSettings.__dataclass_fields__)
+            raise LabError(f"the mirror's settings are {known}") from None
+        if self.alive:
+            self.restart()
+
+    def wait_ready(self, timeout: float = READY_TIMEOUT) -> None:
+        """Wait until its source connector runs, after the last start.
+
+        Raises:
+            LabError: it died, or `timeout` seconds have passed.
+        """
+        self._wait(self._runs, timeout, "had no running connector")
+
+    def wait_topic(self, topic: str, timeout: float = READY_TIMEOUT) -> str:
+        """Wait until a topic of the source is in the destination; returns its name there.
+
+        Raises:
+            LabError: it died, or `timeout` seconds have passed.
+        """
+        wanted = self.source.partitions(topic)
+        name = f"{self.source.alias}.{topic}"
+
+        def there() -> bool:
+            return self.destination.partitions(name) >= wanted > 0
+
+        self._wait(there, timeout, f"did not create {name}")
+        return name
+
+    def _runs(self) -> bool:
+        return "Finished starting connectors and tasks" in self.log_since_start()
+
+    def _wait(self, ready: Any, timeout: float, what: str) -> None:
+        deadline = time.monotonic() + timeout
+        while not ready():
+            self.check()
+            if time.monotonic() > deadline:
+                raise self.failure(f"{what} within {timeout:g} s")
+            time.sleep(0.1)

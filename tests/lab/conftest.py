@@ -1,0 +1,33 @@
+"""One lab for the whole session: two clusters and a MirrorMaker 2 that mirrors every topic.
+
+A test that hurts a part must leave it running, with `mirror.wait_ready()` where it is the mirror.
+"""
+
+from __future__ import annotations
+
+import itertools
+import uuid
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mirrortest.lab import Lab
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+@pytest.fixture(scope="session")
+def lab() -> Iterator[Lab]:
+    """The session's lab: source alias A, destination alias B, one broker each, the mirror runs."""
+    with Lab() as running:
+        yield running
+
+
+@pytest.fixture
+def topic_name(request: pytest.FixtureRequest) -> Callable[[], str]:
+    """Makes topic names that nobody else has, dotted, so that prefixes are put to the test."""
+    numbers = itertools.count(1)
+    unique = uuid.uuid4().hex[:8]
+    test = request.node.originalname.removeprefix("test_")[:40].replace("_", "-")
+    return lambda: f"{test}.{unique}.{next(numbers)}"

@@ -1,0 +1,15 @@
+"""The lab mirrors, and its parts can be hurt and healed."""
+
+from __future__ import annotations
+
+import pytest
+
+pytestmark = pytest.mark.lab
+
+
+def test_a_new_topic_is_mirrored(lab, topic_name):
+    """A topic made on the source appears in the destination, with its partitions, prefixed."""
+    topic = topic_name()
+    lab.source.create_topic(topic, 3)
+    assert lab.mirror.wait_topic(topic) == f"A.{topic}"
+    assert lab.destination.partitions(f"A.{topic}") == 3

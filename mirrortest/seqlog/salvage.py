@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from mirrortest.errors import SequenceLogError
-from mirrortest.seqlog.files import find_sessions
+from mirrortest.seqlog.files import find_sessions, read_session
 from mirrortest.seqlog.location import Location
 from mirrortest.seqlog.seal import JOURNAL, PARQUET, first_line, upload
 from mirrortest.seqlog.shelf import BusyError, Shelf
@@ -36,9 +36,11 @@ def salvage(spool: Path, where: Location | Path | str, run: str | None = None) -
         target = root.child(*found.session.folders)
         try:
             shelf = Shelf(directory, target, found.session)
-        except BusyError:
-            continue
+        except (BusyError, FileNotFoundError):
+            continue  # it lives, or it has just ended and taken its directory along
         try:
+            # It may have written on between the listing and the lock.
+            shelf.session = read_session(Location.parse(directory))
             _save(shelf)
         except (OSError, pa.ArrowException) as error:
             raise SequenceLogError(f"{directory}: {first_line(error)}") from error

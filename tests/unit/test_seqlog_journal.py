@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
+
 import pyarrow as pa
 import pytest
+from crc32c import crc32c
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -110,14 +113,14 @@ def test_no_bytes_make_it_raise(data):
 def test_a_valid_frame_of_something_else():
     """A frame whose payload is no Arrow stream is told, and the frames after it are read."""
     payload = b"not arrow"
-    crc = module.crc32c(payload, module.crc32c(module._GUARDED.pack(len(payload), 0)))
+    crc = crc32c(payload, crc32c(module._GUARDED.pack(len(payload), 0)))
     odd = module._HEADER.pack(module.MAGIC, len(payload), 0, crc) + payload
     marks, damage = read(odd + WHOLE)
     assert marks == list(range(10))
     assert [each.kind for each in damage] == [DamageKind.UNREADABLE]
 
 
-def test_the_next_frame_is_found_across_windows(monkeypatch):
+def test_the_next_frame_is_found_across_windows():
     """Megabytes of rubbish, with the magic across the search window's edge, hide nothing."""
     lead = (1 << 20) - 1
     marks, damage = read(WHOLE[: ENDS[0]] + bytes(lead) + module.MAGIC * 3 + WHOLE[ENDS[0] :])
@@ -144,8 +147,8 @@ def test_the_writer_counts_and_splits(tmp_path, monkeypatch):
 
 def test_partial_writes_are_gone_on_with(tmp_path, monkeypatch):
     """A write that takes a part of the bytes only is continued."""
-    real = module.os.write
-    monkeypatch.setattr(module.os, "write", lambda fd, data: real(fd, bytes(data[:100])))
+    real = os.write
+    monkeypatch.setattr(os, "write", lambda fd, data: real(fd, bytes(data[:100])))
     writer = JournalWriter(tmp_path / "j.journal")
     writer.append([marked(0, 9)])
     writer.close()

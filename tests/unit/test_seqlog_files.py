@@ -1,0 +1,262 @@
+"""Finding and reading logs: whatever is missing is told."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from mirrortest.errors import SequenceLogError, UsageError
+from mirrortest.seqlog import rows
+from mirrortest.seqlog.batches import batch_of
+from mirrortest.seqlog.damage import Damage, DamageKind
+from mirrortest.seqlog.files import LogFile, find_sessions, read_all, read_file
+from mirrortest.seqlog.journal import JournalWriter
+from mirrortest.seqlog.location import Location
+from mirrortest.seqlog.schema import ROWS
+from mirrortest.seqlog.seal import seal
+from mirrortest.seqlog.session import FileNote, Session, new_session_id
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def make_session(root: Path, *, name: str = "p", **more: Any) -> Path:
+    """A session's directory with its session.json."""
+    given = {"run": "r1", "role": "consumer", "name": name, "session": "s", "started_ns": 1}
+    session = Session.model_validate(given | more)
+    directory = root.joinpath(*session.folders)
+    directory.mkdir(parents=True)
+    (directory / "session.json").write_bytes(session.encode())
+    return directory
+
+
+def make_journal(directory: Path, number: int, lo: int, hi: int) -> Path:
+    """A journal whose rows' offsets go from lo to hi."""
+    path = directory / f"{number:06d}.journal"
+    writer = JournalWriter(path)
+    writer.append([batch_of([rows.read("t", 0, at, at + 1) for at in range(lo, hi)])])
+    writer.close()
+    return path
+
+
+def make_parquet(directory: Path, number: int, lo: int, hi: int) -> Path:
+    """A finished file with these rows."""
+    journal = make_journal(directory, number, lo, hi)
+    path, _ = seal(journal, [])
+    journal.unlink()
+    return path
+
+
+def offsets(where: Path) -> tuple[list[int], list[Damage]]:
+    """The offsets of the only session there, and the damage."""
+    (found,) = find_sessions(where)
+    damage: list[Damage] = []
+    return read_all(found, damage)["offset_lo"].to_pylist(), damage
+
+
+def test_sessions_of_one_run(tmp_path):
+    """Only the run's sessions are found, and all of them; strange files are left alone."""
+    make_session(tmp_path, name="a")
+    make_session(tmp_path, name="b", role="producer")
+    make_session(tmp_path, name="c", run="r2")
+    (tmp_path / "notes.txt").write_text("mine")
+    assert [each.session.name for each in find_sessions(tmp_path, "r1")] == ["a", "b"]
+    assert len(find_sessions(str(tmp_path))) == 3
+    assert len(find_sessions(f"file://{tmp_path}", "r2")) == 1
+    assert find_sessions(tmp_path, "r3") == []
+    assert find_sessions(tmp_path / "nowhere") == []
+
+
+def test_journals_and_parquet_together(tmp_path):
+    """A crashed session is read from its Parquet files and its last journal, in order."""
+    directory = make_session(tmp_path)
+    make_parquet(directory, 1, 0, 4)
+    make_journal(directory, 2, 4, 6)
+    (directory / "000002.draft").write_bytes(b"PAR1 half")
+    assert offsets(tmp_path) == ([0, 1, 2, 3, 4, 5], [])
+
+
+def test_both_forms_of_a_file_are_read_once(tmp_path):
+    """Killed between the rename and the removal: the rows are there once."""
+    directory = make_session(tmp_path)
+    seal(make_journal(directory, 1, 0, 4), [])
+    assert offsets(tmp_path) == ([0, 1, 2, 3], [])
+
+
+def test_missing_files_are_told(tmp_path):
+    """A gap in the numbers, and a listed file that is gone, are damage."""
+    notes = [{"name": "000002.parquet", "rows": 7}, {"name": "000004.parquet", "rows": 1}]
+    directory = make_session(tmp_path, files=notes)
+    make_parquet(directory, 3, 0, 2)
+    marks, damage = offsets(tmp_path)
+    assert marks == [0, 1]
+    assert [each.kind for each in damage] == [DamageKind.MISSING] * 3
+    assert [each.rows for each in damage] == [None, 7, 1]
+
+
+def test_a_short_file_is_told(tmp_path):
+    """A file with fewer rows than its session noted is damage, and its rows are read."""
+    directory = make_session(tmp_path, files=[{"name": "000001.parquet", "rows": 9}])
+    make_parquet(directory, 1, 0, 2)
+    marks, (damage,) = offsets(tmp_path)
+    assert marks == [0, 1]
+    assert (damage.kind, damage.rows) == (DamageKind.SHORT, 7)
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1", b"PAR1" + bytes(100) + b"PAR1"])
+def test_an_unreadable_parquet_file_is_told(tmp_path, content):
+    """A Parquet file that is none is damage with the rows that were noted, not an error."""
+    directory = make_session(tmp_path, files=[{"name": "000001.parquet", "rows": 9}])
+    (directory / "000001.parquet").write_bytes(content)
+    make_journal(directory, 2, 0, 1)
+    marks, (damage,) = offsets(tmp_path)
+    assert marks == [0]
+    assert (damage.kind, damage.rows) == (DamageKind.UNREADABLE, 9)
+
+
+def test_garbled_pages_are_told(tmp_path):
+    """A Parquet file whose footer is whole and whose pages are not is damage."""
+    path = make_parquet(make_session(tmp_path), 1, 0, 5000)
+    data = bytearray(path.read_bytes())
+    data[4:400] = bytes(396)
+    path.write_bytes(data)
+    _, (damage,) = offsets(tmp_path)
+    assert (damage.kind, damage.rows) == (DamageKind.UNREADABLE, 5000)
+
+
+def test_salvaged_damage_is_told_again(tmp_path):
+    """What a salvage could not read stays known with the session."""
+    known = Damage(DamageKind.HOLE, "000001.journal", "bytes", 3)
+    make_session(
+        tmp_path, damage=[{"kind": "hole", "where": known.where, "detail": "bytes", "rows": 3}]
+    )
+    assert offsets(tmp_path) == ([], [known])
+
+
+def test_a_file_by_its_uri_and_columns(tmp_path):
+    """An executor reads named columns of a file by its URI alone, journal or Parquet alike."""
+    directory = make_session(tmp_path)
+    make_parquet(directory, 1, 0, 3)
+    make_journal(directory, 2, 3, 5)
+    (found,) = find_sessions(f"file://{tmp_path}")
+    damage: list[Damage] = []
+    read = [
+        batch.to_pylist()
+        for file in found.files
+        for batch in read_file(file.uri, damage, columns=["offset_lo", "lane"])
+    ]
+    assert read == [
+        [{"offset_lo": at, "lane": None} for at in (0, 1, 2)],
+        [{"offset_lo": at, "lane": None} for at in (3, 4)],
+    ]
+    assert damage == []
+    assert all(file.size > 0 for file in found.files)
+
+
+def test_a_journal_finished_meanwhile(tmp_path):
+    """A journal that became Parquet between listing and reading is read as that."""
+    directory = make_session(tmp_path)
+    journal = make_journal(directory, 1, 0, 4)
+    (found,) = find_sessions(tmp_path)
+    seal(journal, [])
+    journal.unlink()
+    damage: list[Damage] = []
+    assert read_all(found, damage).num_rows == 4
+    assert damage == []
+
+
+def test_a_file_that_vanished(tmp_path):
+    """A file that is gone when it is read is damage."""
+    damage: list[Damage] = []
+    assert list(read_file(str(tmp_path / "000001.journal"), damage, rows=4)) == []
+    assert list(read_file(LogFile(Location.parse(tmp_path / "000002.parquet")), damage)) == []
+    assert [(each.kind, each.rows) for each in damage] == [
+        (DamageKind.MISSING, 4),
+        (DamageKind.MISSING, None),
+    ]
+
+
+def test_a_parquet_file_of_an_older_version(tmp_path):
+    """Columns that a file does not have yet are null."""
+    directory = make_session(tmp_path)
+    table = pa.Table.from_batches([batch_of([rows.read("t", 0, 1, 2)])])
+    pq.write_table(table.drop_columns(["negative", "lane"]), directory / "000001.parquet")
+    (found,) = find_sessions(tmp_path)
+    assert read_all(found, []).equals(table.cast(ROWS))
+
+
+def test_log_files_without_a_session(tmp_path):
+    """Log files that nothing explains are an error; an empty directory is none."""
+    directory = make_session(tmp_path)
+    make_journal(directory, 1, 0, 1)
+    (directory / "session.json").unlink()
+    with pytest.raises(SequenceLogError, match=r"log files without session\.json"):
+        find_sessions(tmp_path)
+    (directory / "000001.journal").unlink()
+    assert find_sessions(tmp_path) == []
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        (b"{", "Invalid JSON"),
+        (b"{}", "run: Field required"),
+        (b'{"version": 2}', "version"),
+    ],
+)
+def test_sessions_that_cannot_be_read(tmp_path, content, what):
+    """A session.json that is none, or of a later version, is an error that names it."""
+    directory = make_session(tmp_path)
+    (directory / "session.json").write_bytes(content)
+    with pytest.raises(SequenceLogError, match=rf"session\.json: not a session.*{what}"):
+        find_sessions(tmp_path)
+
+
+def test_a_session_with_later_columns(tmp_path):
+    """A session whose rows have columns of a later version is refused."""
+    make_session(tmp_path)
+    (path,) = tmp_path.rglob("session.json")
+    path.write_text(path.read_text().replace('"schema_version": 1', '"schema_version": 9'))
+    with pytest.raises(SequenceLogError, match="columns of version 9"):
+        find_sessions(tmp_path)
+
+
+def test_a_session_survives_its_file():
+    """A session is the same after its file; ids sort by their start and differ."""
+    session = Session.model_validate(
+        {
+            "run": "r1",
+            "role": "source",
+            "name": "p",
+            "session": new_session_id(1_767_262_500_000_000_000),
+            "started_ns": 5,
+            "topics": {"t": {"destination": "a.t"}},
+            "clusters": {"source": "x"},
+            "files": [FileNote(name="000001.parquet", rows=3)],
+            "damage": [{"kind": "hole", "where": "x", "detail": "y", "rows": None}],
+        }
+    )
+    assert Session.decode(session.encode(), "x") == session
+    assert session.session.startswith("20260101T101500Z-")
+    assert new_session_id(0) != new_session_id(0)
+
+
+def test_places():
+    """Children and parents keep a URI's query, and nothing shown carries credentials."""
+    place = Location(None, "bucket/logs", "s3://key:secret@bucket/logs?region=x&token=t")
+    child = place.child("run=r", "a.journal")
+    assert child.uri == "s3://key:secret@bucket/logs/run=r/a.journal?region=x&token=t"
+    assert child.path == "bucket/logs/run=r/a.journal"
+    assert child.parent.parent == place
+    assert child.shown == "s3://bucket/logs/run=r/a.journal"
+    assert "secret" not in repr(child)
+    assert Location(None, "a/b").child("c").shown == "a/b/c"
+    assert Location(None, "b/c", "s3://key:sec/ret@b/c").shown == "s3://b/c"
+    assert Location(None, "b/x@y", "s3://b/x@y").shown == "s3://b/x@y"
+    assert Location(None, "/a?b", "/a?b").shown == "/a?b"
+    with pytest.raises(UsageError, match=r"^nope://host/x: no file system") as caught:
+        Location.parse("nope://key:secret@host/x?token=secret")
+    assert "secret" not in str(caught.value)

@@ -1,0 +1,120 @@
+"""Salvage: what a killed process left in its spool comes home, once and whole."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyarrow import fs
+
+from mirrortest.errors import SequenceLogError
+from mirrortest.seqlog import rows
+from mirrortest.seqlog.batches import batch_of
+from mirrortest.seqlog.damage import Damage, DamageKind
+from mirrortest.seqlog.files import find_sessions, read_all
+from mirrortest.seqlog.journal import JournalWriter
+from mirrortest.seqlog.location import Location
+from mirrortest.seqlog.salvage import salvage
+from mirrortest.seqlog.schema import Role
+from mirrortest.seqlog.seal import seal
+from mirrortest.seqlog.session import Session
+from mirrortest.seqlog.shelf import Shelf
+
+SESSION = Session(run="r1", role=Role.CONSUMER, name="c", session="s", started_ns=1)
+
+
+@pytest.fixture
+def target():
+    """An object store."""
+    return Location(fs._MockFileSystem(), "bucket")
+
+
+def killed(target: Location, spool: Path) -> Shelf:
+    """A session whose process died after three journals: one brought home, one torn."""
+    shelf = Shelf.make(target, SESSION, spool)
+    for number in (1, 2, 3):
+        writer = JournalWriter(shelf.directory / f"{number:06d}.journal")
+        writer.append([batch_of([rows.read("t", 0, number, number + 1)])])
+        writer.close()
+    shelf.put(shelf.directory / "000001.journal", 1)
+    with (shelf.directory / "000003.journal").open("ab") as file:
+        file.write(b"MtJ\x01 and then the kill")
+    return shelf
+
+
+def offsets(where: Location) -> tuple[list[int], list[Damage]]:
+    """The offsets of the only session there, and the damage."""
+    (found,) = find_sessions(where)
+    damage: list[Damage] = []
+    return read_all(found, damage)["offset_lo"].to_pylist(), damage
+
+
+def test_a_dead_session_comes_home(target, tmp_path):
+    """All rows arrive, the torn tail stays known, the session stays unended, the spool empties."""
+    killed(target, tmp_path).release()
+    assert offsets(target)[0] == [1]
+    (saved,) = salvage(tmp_path, target)
+    marks, damage = offsets(target)
+    assert marks == [1, 2, 3]
+    assert [(each.kind, each.rows) for each in damage] == [(DamageKind.TORN_TAIL, 0)]
+    assert (saved.ended_ns, saved.clean) == (None, False)
+    assert [each.rows for each in saved.files] == [1, 1, 1]
+    assert list(tmp_path.iterdir()) == []
+    assert salvage(tmp_path, target) == []
+
+
+def test_a_living_session_is_left_alone(target, tmp_path):
+    """A session whose process holds its lock is not touched, nor can another writer open it."""
+    shelf = killed(target, tmp_path)
+    assert salvage(tmp_path, target) == []
+    assert (shelf.directory / "000002.journal").exists()
+    with pytest.raises(SequenceLogError, match="another process is writing"):
+        Shelf(shelf.directory, target, SESSION)
+    shelf.release()
+    assert len(salvage(tmp_path, target, "r1")) == 1
+
+
+def test_a_salvage_is_repeatable(target, tmp_path, monkeypatch):
+    """A salvage that fails in mid-way tells it, and the next one ends with the same rows."""
+    shelf = killed(target, tmp_path)
+    seal(shelf.directory / "000002.journal", [])
+    shelf.release()
+    real, calls = fs.copy_files, []
+
+    def second_fails(*args: object, **more: object) -> None:
+        calls.append(args)
+        if len(calls) == 2:
+            raise OSError("the network is gone")
+        real(*args, **more)
+
+    with monkeypatch.context() as broken:
+        broken.setattr(fs, "copy_files", second_fails)
+        with pytest.raises(SequenceLogError, match="the network is gone"):
+            salvage(tmp_path, target)
+    salvage(tmp_path, target)
+    assert offsets(target)[0] == [1, 2, 3]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_local_log_is_finished_in_place(tmp_path):
+    """For a local log directory a salvage turns the journals into Parquet where they are."""
+    where = Location.parse(tmp_path)
+    shelf = killed(where, tmp_path)
+    shelf.release()
+    salvage(tmp_path, tmp_path)
+    assert offsets(where)[0] == [1, 2, 3]
+    assert {path.name for path in Path(shelf.directory).iterdir()} == {
+        "session.json",
+        "000001.parquet",
+        "000002.parquet",
+        "000003.parquet",
+    }
+
+
+def test_a_spool_comes_home_to_a_local_directory(tmp_path):
+    """The target may be a local directory other than the spool."""
+    spool, home = tmp_path / "spool", tmp_path / "home"
+    killed(Location.parse(spool), spool).release()
+    salvage(spool, home)
+    assert offsets(Location.parse(home))[0] == [1, 2, 3]
+    assert not any(path.is_file() for path in spool.rglob("*"))

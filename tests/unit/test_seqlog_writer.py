@@ -1,0 +1,355 @@
+"""The open log: what `sync` promises, rotation, failure, and logs that end elsewhere."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from pyarrow import fs
+
+from mirrortest.check.verdict import Outcome
+from mirrortest.errors import SequenceLogError, UsageError
+from mirrortest.seqlog import journal, rows, writer
+from mirrortest.seqlog import seal as sealing
+from mirrortest.seqlog.batches import Detail, exact
+from mirrortest.seqlog.files import find_sessions, read_all
+from mirrortest.seqlog.location import Location
+from mirrortest.seqlog.schema import Role
+from mirrortest.seqlog.session import Session, Topic
+from mirrortest.seqlog.writer import SequenceLog
+from mirrortest.wire.stream import StreamId
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mirrortest.seqlog.damage import Damage
+
+STREAM = StreamId("t", "r1", "p", 1, 0)
+
+
+def session(**more: Any) -> Session:
+    """A producer's session."""
+    return Session(run="r1", role=Role.PRODUCER, name="p", session="s", started_ns=1, **more)
+
+
+def numbers(lo: int, hi: int) -> list[rows.Row]:
+    """One `reserved` row per number."""
+    return [rows.reserved(STREAM, at, at + 1) for at in range(lo, hi)]
+
+
+def logged(where: Location | Path) -> list[int]:
+    """The first numbers of all rows of the only session there, which must be whole."""
+    (found,) = find_sessions(where)
+    damage: list[Damage] = []
+    table = read_all(found, damage)
+    assert damage == []
+    result: list[int] = table["seq_lo"].to_pylist()
+    return result
+
+
+def names(directory: Path) -> list[str]:
+    """The names of all files below a directory."""
+    return sorted(path.name for path in directory.rglob("*") if path.is_file())
+
+
+@pytest.fixture(params=["local", "file", "mock"])
+def place(request, tmp_path):
+    """Where a log goes, and its spool: a path, a file:// URI, a file system elsewhere."""
+    if request.param == "local":
+        return tmp_path / "logs", None
+    if request.param == "file":
+        return f"file://{tmp_path}/logs", None
+    return Location(fs._MockFileSystem(), "bucket/logs", "mock://bucket/logs"), tmp_path / "spool"
+
+
+async def test_a_log_from_open_to_close(place, tmp_path):
+    """Rows of several rotations come back in order from Parquet alone, counted in session.json."""
+    where, spool = place
+    async with await SequenceLog.open(where, session(), spool=spool, rotate_rows=10) as log:
+        for at in range(0, 45, 5):
+            log.append(numbers(at, at + 5))
+            await log.sync()
+    assert logged(where) == list(range(45))
+    (found,) = find_sessions(where, "r1")
+    assert [(each.name, each.rows) for each in found.session.files] == [
+        ("000001.parquet", 10),
+        ("000002.parquet", 10),
+        ("000003.parquet", 10),
+        ("000004.parquet", 10),
+        ("000005.parquet", 5),
+    ]
+    assert found.session.clean
+    assert found.session.ended_ns is not None
+    assert [file.location.path.rpartition("/")[2] for file in found.files] == [
+        each.name for each in found.session.files
+    ]
+    if spool is not None:
+        assert names(spool) == []
+    assert not [name for name in names(tmp_path) if name.endswith((".journal", ".draft"))]
+
+
+async def test_synced_rows_are_in_the_file_at_once(tmp_path):
+    """After `sync` the rows are read by another reader, while the log is open."""
+    log = await SequenceLog.open(tmp_path, session())
+    log.append(numbers(0, 3))
+    log.append_arrays(
+        exact(
+            rows.sent(
+                STREAM,
+                3,
+                5,
+                partition=0,
+                outcome=Outcome.ACKED,
+                offset_lo=0,
+                intended=(1, 2),
+            ),
+            intended=np.array([1, 2]),
+        )
+    )
+    log.append(numbers(5, 7))
+    assert log.pending_rows == 7
+    await log.sync()
+    assert log.pending_rows == 0
+    assert logged(tmp_path) == list(range(7))
+    assert names(tmp_path) == ["000001.journal", "session.json"]
+    (found,) = find_sessions(tmp_path)
+    assert (found.session.ended_ns, found.session.clean) == (None, False)
+    await log.close()
+
+
+async def test_detail_messages_explodes(tmp_path):
+    """In detail `messages` sent intervals become rows of messages; reserved ones stay."""
+    log = await SequenceLog.open(tmp_path, session(detail=Detail.MESSAGES))
+    assert log.detail is Detail.MESSAGES
+    log.append([rows.reserved(STREAM, 0, 4)])
+    log.append(
+        [
+            rows.sent(
+                STREAM,
+                0,
+                4,
+                partition=0,
+                outcome=Outcome.FAILED,
+                offset_lo=None,
+                intended=(1, 9),
+            )
+        ]
+    )
+    await log.close()
+    assert logged(tmp_path) == [0, 0, 1, 2, 3]
+
+
+async def test_a_log_without_rows(tmp_path):
+    """A session that wrote nothing is a whole session without files."""
+    log = await SequenceLog.open(tmp_path, session())
+    await log.sync()
+    await log.close()
+    await log.close()
+    (found,) = find_sessions(tmp_path)
+    assert (found.files, found.damage, found.session.clean) == ((), (), True)
+
+
+async def test_an_unclean_end(tmp_path):
+    """Leaving by an error ends the session, and does not call it clean; the rows are there."""
+
+    async def work() -> None:
+        async with await SequenceLog.open(tmp_path, session()) as log:
+            log.append(numbers(0, 2))
+            raise RuntimeError("the work failed")
+
+    with pytest.raises(RuntimeError, match="the work failed"):
+        await work()
+    assert logged(tmp_path) == [0, 1]
+    (found,) = find_sessions(tmp_path)
+    assert not found.session.clean
+    assert found.session.ended_ns is not None
+
+
+async def test_syncs_share_a_write(tmp_path, monkeypatch):
+    """Syncs asked for while a write runs are served by one more write, in order."""
+    gate, entered, synced = threading.Event(), threading.Event(), []
+
+    def slow(descriptor: int) -> None:
+        entered.set()
+        gate.wait(60)
+        synced.append(os.fstat(descriptor).st_size)
+
+    monkeypatch.setattr(journal, "_datasync", slow)
+    log = await SequenceLog.open(tmp_path, session())
+    log.append(numbers(0, 1))
+    first = asyncio.create_task(log.sync())
+    await asyncio.to_thread(entered.wait, 60)
+    waiting = []
+    for at in range(1, 6):
+        log.append(numbers(at, at + 1))
+        waiting.append(asyncio.create_task(log.sync()))
+    await asyncio.sleep(0)
+    gate.set()
+    await asyncio.gather(first, *waiting)
+    assert len(synced) == 2
+    assert logged(tmp_path) == list(range(6))
+    await log.close()
+
+
+async def test_a_cancelled_sync_takes_nobody_along(tmp_path, monkeypatch):
+    """Cancelling one waiter leaves the shared write and the other waiters alone."""
+    gate = threading.Event()
+    monkeypatch.setattr(journal, "_datasync", lambda _: gate.wait(60))
+    log = await SequenceLog.open(tmp_path, session())
+    log.append(numbers(0, 1))
+    one, other = asyncio.create_task(log.sync()), asyncio.create_task(log.sync())
+    await asyncio.sleep(0)
+    one.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await one
+    gate.set()
+    await other
+    assert logged(tmp_path) == [0]
+    await log.close()
+
+
+async def test_many_pending_rows_are_written_unasked(tmp_path, monkeypatch):
+    """Past the bound a write starts by itself, so that memory stays bounded."""
+    monkeypatch.setattr(writer, "HELD_ROWS", 10)
+    log = await SequenceLog.open(tmp_path, session())
+    log.append(numbers(0, 10))
+    await asyncio.to_thread(log._writing.submit(lambda: None).result)
+    assert log.pending_rows == 0
+    assert logged(tmp_path) == list(range(10))
+    await log.close()
+
+
+async def test_a_failed_sync_breaks_the_log_for_good(tmp_path, monkeypatch):
+    """After a failed sync nothing is told durable again, and the end is not clean."""
+
+    def fail(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    log = await SequenceLog.open(tmp_path, session())
+    log.append(numbers(0, 2))
+    await log.sync()
+    with monkeypatch.context() as broken:
+        broken.setattr(journal, "_datasync", fail)
+        log.append(numbers(2, 3))
+        with pytest.raises(SequenceLogError, match="No space left on device"):
+            await log.sync()
+    with pytest.raises(SequenceLogError, match="cannot be written"):
+        log.append(numbers(3, 4))
+    with pytest.raises(SequenceLogError, match="cannot be written"):
+        await log.sync()
+    with pytest.raises(SequenceLogError, match="cannot be written"):
+        await log.close()
+    assert logged(tmp_path)[:2] == [0, 1]
+    (found,) = find_sessions(tmp_path)
+    assert not found.session.clean
+
+
+async def test_a_row_that_does_not_fit_is_told(tmp_path):
+    """A value that no column takes breaks the log with a clear error, not a lost row."""
+    log = await SequenceLog.open(tmp_path, session())
+    log.append([rows.Row("reserved", "t", lane=1 << 70)])
+    with pytest.raises(SequenceLogError, match="cannot be written"):
+        await log.sync()
+    with pytest.raises(SequenceLogError):
+        await log.close()
+
+
+async def test_a_closed_log_takes_nothing(tmp_path):
+    """After `close` rows are refused, not dropped."""
+    log = await SequenceLog.open(tmp_path, session())
+    await log.close()
+    with pytest.raises(SequenceLogError, match="closed"):
+        log.append(numbers(0, 1))
+
+
+async def test_sealing_that_fails_is_tried_again(tmp_path, monkeypatch):
+    """A Parquet file that could not be made stays a readable journal until `close` makes it."""
+    real = sealing.write_parquet
+
+    def fail(*_: object) -> int:
+        raise pa.ArrowInvalid("not now")
+
+    log = await SequenceLog.open(tmp_path, session(), rotate_rows=2)
+    with monkeypatch.context() as broken:
+        broken.setattr(sealing, "write_parquet", fail)
+        log.append(numbers(0, 2))
+        await log.sync()
+        await asyncio.to_thread(log._sealing.submit(lambda: None).result)
+    assert names(tmp_path) == ["000001.journal", "session.json"]
+    assert logged(tmp_path) == [0, 1]
+    assert sealing.write_parquet is real
+    await log.close()
+    assert names(tmp_path) == ["000001.parquet", "session.json"]
+    assert logged(tmp_path) == [0, 1]
+
+
+async def test_close_tells_where_the_rows_are(tmp_path, monkeypatch):
+    """Where the last files cannot be brought home, the error names the directory of the rows."""
+    spool = tmp_path / "spool"
+    where = Location(fs._MockFileSystem(), "bucket/logs")
+    log = await SequenceLog.open(where, session(), spool=spool)
+    log.append(numbers(0, 2))
+    await log.sync()
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError("the bucket is gone")
+
+    monkeypatch.setattr(fs, "copy_files", refuse)
+    with pytest.raises(SequenceLogError, match=r"the bucket is gone.*spool/run=r1"):
+        await log.close()
+    assert "000001.journal" in names(spool)
+
+
+async def test_a_journal_that_lost_rows_is_not_removed(tmp_path):
+    """A journal with fewer rows than were written is never turned into Parquet and dropped."""
+    log = await SequenceLog.open(tmp_path, session())
+    log.append(numbers(0, 2))
+    await log.sync()
+    (path,) = tmp_path.rglob("*.journal")
+    path.write_bytes(b"")
+    with pytest.raises(SequenceLogError, match="holds 0 of the 2 rows"):
+        await log.close()
+    assert names(tmp_path) == ["000001.journal", "session.json"]
+
+
+async def test_session_json_can_be_revised(tmp_path):
+    """What becomes known in mid-run is in session.json at once, and `close` keeps it."""
+    log = await SequenceLog.open(tmp_path, session())
+    topics = {"t": Topic(destination="a.t", source_partitions=3)}
+    await log.revise(lambda now: now.model_copy(update={"topics": topics, "incarnation": 2}))
+    (found,) = find_sessions(tmp_path)
+    assert (found.session.topics, found.session.incarnation) == (topics, 2)
+    await log.close()
+    (found,) = find_sessions(tmp_path)
+    assert (found.session.topics, found.session.clean) == (topics, True)
+
+
+async def test_places_that_cannot_hold_a_log(tmp_path):
+    """Wrong places are told at the start: no spool, an occupied directory, a file in the way."""
+    with pytest.raises(UsageError, match="needs a local spool"):
+        await SequenceLog.open(Location(fs._MockFileSystem(), "b", "mock://b"), session())
+    log = await SequenceLog.open(tmp_path, session())
+    with pytest.raises(SequenceLogError, match="cannot keep a sequence log here"):
+        await SequenceLog.open(tmp_path, session())
+    await log.close()
+    (tmp_path / "file").write_text("")
+    with pytest.raises(SequenceLogError, match="cannot keep a sequence log here"):
+        await SequenceLog.open(tmp_path / "file", session())
+
+
+async def test_parquet_is_delta_encoded(tmp_path):
+    """Integers are delta-encoded, texts dictionaries, all zstd."""
+    async with await SequenceLog.open(tmp_path, session()) as log:
+        log.append(numbers(0, 100))
+    (path,) = tmp_path.rglob("*.parquet")
+    with pa.parquet.ParquetFile(path) as file:
+        group = file.metadata.row_group(0)
+        columns = {group.column(n).path_in_schema: group.column(n) for n in range(23)}
+    assert "DELTA_BINARY_PACKED" in columns["seq_lo"].encodings
+    assert "RLE_DICTIONARY" in columns["producer"].encodings
+    assert columns["latency_count.list.element"].compression == "ZSTD"

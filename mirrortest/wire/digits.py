@@ -40,9 +40,9 @@ def four_digits() -> NDArray[np.uint32]:
 
 
 @cache
-def semicolon_three_digits() -> NDArray[np.uint32]:
-    """Table: the number n < 1,000 as ``;`` and three ASCII digits in one little-endian word."""
-    text = b"".join(b";%03d" % number for number in range(1_000))
+def three_digits_after(byte: int) -> NDArray[np.uint32]:
+    """Table: the number n < 1,000 as three ASCII digits, after `byte`, in one word."""
+    text = b"".join(b"%c%03d" % (byte, number) for number in range(1_000))
     return np.frombuffer(text, "<u4")
 
 

@@ -1,0 +1,130 @@
+"""When each message is meant to be sent: an open loop in exact integer arithmetic.
+
+Messages have indices from 0. A schedule never moves with what the sender manages: what is not
+sent in time stays due, and its latency counts from when it was due. Times are int nanoseconds of
+whatever clock `start_ns` belongs to; producers use the monotonic one (see `skew`).
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+_SECOND = 1_000_000_000
+_INT64 = (1 << 63) - 1
+ENDLESS = 1 << 62
+"""What `due` answers where neither a rate nor a limit holds messages back."""
+
+
+class Schedule(Protocol):
+    """What a lane or a producer needs to know of a schedule."""
+
+    @property
+    def limit(self) -> int | None:
+        """How many messages there are in all; None without end."""
+        ...
+
+    def due(self, now_ns: int) -> int:
+        """How many messages are due by now: indices below it may go out."""
+        ...
+
+    def intended(self, lo: int, hi: int, now_ns: int | None = None) -> NDArray[np.int64]:
+        """The times of messages lo to hi (half-open); `now_ns` stands in where there is no plan."""
+        ...
+
+    def next_time(self, index: int) -> int | None:
+        """When message `index` is due; None past the limit."""
+        ...
+
+
+class ConstantRate:
+    """Evenly spaced messages: message i at ``start + floor(i / rate)``.
+
+    `per_second` may be any positive rate, below one a second too; a float means its decimal
+    writing, so 0.1 is a tenth. Raises ValueError for a rate that is not positive.
+    """
+
+    def __init__(
+        self, per_second: Fraction | float | str, start_ns: int, limit: int | None = None
+    ) -> None:
+        self.per_second = exact_rate(per_second)
+        self.start_ns = start_ns
+        self.limit = limit
+        spacing = _SECOND / self.per_second
+        # Message i lies i * _step // _parts nanoseconds after the start.
+        self._step, self._parts = spacing.numerator, spacing.denominator
+
+    def due(self, now_ns: int) -> int:
+        """How many messages have their time at or before now."""
+        elapsed = now_ns - self.start_ns
+        if elapsed < 0:
+            return 0
+        # floor(i * step / parts) <= elapsed, solved for i: i * step < (elapsed + 1) * parts.
+        count = -(-(elapsed + 1) * self._parts // self._step)
+        return count if self.limit is None else min(count, self.limit)
+
+    def intended(self, lo: int, hi: int, now_ns: int | None = None) -> NDArray[np.int64]:  # noqa: ARG002  # the protocol's
+        """The times of messages lo to hi, exact; int64."""
+        count = max(hi - lo, 0)
+        first, rest = divmod(lo * self._step, self._parts)
+        whole, part = divmod(self._step, self._parts)
+        if self._parts + count * part > _INT64:
+            # A rate of many digits: Python's integers do not overflow.
+            times = [self.start_ns + i * self._step // self._parts for i in range(lo, hi)]
+            return np.array(times, dtype=np.int64)
+        index = np.arange(count, dtype=np.int64)
+        base = np.int64(self.start_ns + first)
+        return np.asarray(base + index * whole + (rest + index * part) // self._parts)
+
+    def next_time(self, index: int) -> int | None:
+        """When message `index` is due; None past the limit."""
+        if self.limit is not None and index >= self.limit:
+            return None
+        return self.start_ns + index * self._step // self._parts
+
+
+class Unlimited:
+    """As fast as it goes: all messages are due at the start, and each is meant for when it is made.
+
+    There is no plan to be late against, so the latency from the intended time is the latency from
+    the making of the message, and says nothing of coordinated omission.
+    """
+
+    def __init__(self, start_ns: int, limit: int | None = None) -> None:
+        self.start_ns = start_ns
+        self.limit = limit
+
+    def due(self, now_ns: int) -> int:
+        """Everything from the start on."""
+        if now_ns < self.start_ns:
+            return 0
+        return ENDLESS if self.limit is None else self.limit
+
+    def intended(self, lo: int, hi: int, now_ns: int | None = None) -> NDArray[np.int64]:
+        """Now, for each message; raises ValueError without it."""
+        if now_ns is None:
+            raise ValueError("without a plan a message is meant for now: now_ns is needed")
+        return np.full(max(hi - lo, 0), now_ns, dtype=np.int64)
+
+    def next_time(self, index: int) -> int | None:
+        """The start; None past the limit."""
+        if self.limit is not None and index >= self.limit:
+            return None
+        return self.start_ns
+
+
+def exact_rate(per_second: Fraction | float | str) -> Fraction:
+    """A rate as the fraction that its writing means; ValueError where it is not positive."""
+    text = repr(per_second) if isinstance(per_second, float) else per_second
+    try:
+        rate = Fraction(text)
+    except (ValueError, ZeroDivisionError):
+        raise ValueError(f"{per_second!r} is no rate") from None
+    if rate <= 0:
+        raise ValueError("a rate must be above 0")
+    return rate

@@ -1,0 +1,168 @@
+"""The histogram against sorted lists of what was put in."""
+
+from __future__ import annotations
+
+import math
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirrortest.timing.histogram import (
+    BUCKETS,
+    PROMETHEUS_NS,
+    PROMETHEUS_SECONDS,
+    Histogram,
+    bucket_of,
+    lower_bound,
+    middle,
+)
+
+INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
+LATENCY = st.integers(-(10**10), 20_000 * 10**9)
+VALUES = st.lists(INT64 | LATENCY | st.integers(-5, 200), max_size=60)
+QUANTILE = st.sampled_from([0, 0.07, 0.5, 0.9, 0.99, 0.999, 1, Fraction(1, 3)])
+
+
+def filled(values: list[int]) -> Histogram:
+    """A histogram of one batch."""
+    histogram = Histogram()
+    histogram.add(np.array(values, dtype=np.int64))
+    return histogram
+
+
+def facts(histogram: Histogram) -> tuple[object, ...]:
+    """All that can be asked of a histogram."""
+    return (
+        histogram.count,
+        histogram.negative,
+        histogram.total,
+        histogram.negative_total,
+        histogram.minimum,
+        histogram.maximum,
+        histogram.sparse(),
+        [histogram.quantile(q / 100) for q in range(101)] if histogram.count else None,
+    )
+
+
+@given(VALUES)
+def test_counts_sum_and_extremes_are_exact(values):
+    """Also where the sum leaves 64 bits; negative values are counted apart and not clipped."""
+    histogram = filled(values)
+    assert histogram.count == len(values)
+    assert histogram.total == sum(values)
+    assert histogram.negative == sum(value < 0 for value in values)
+    assert histogram.negative_total == sum(value for value in values if value < 0)
+    assert histogram.minimum == min(values, default=0)
+    assert histogram.maximum == max(values, default=0)
+
+
+@given(VALUES.filter(bool), QUANTILE)
+def test_quantiles_are_within_half_a_percent_of_the_sorted_list(values, q):
+    """At rank ceil(q n), negative values lowest."""
+    share = Fraction(repr(q)) if isinstance(q, float) else Fraction(q)
+    expected = sorted(values)[max(math.ceil(share * len(values)), 1) - 1]
+    assert abs(filled(values).quantile(q) - expected) <= abs(expected) * 0.005
+
+
+@given(st.lists(VALUES, max_size=4))
+def test_merging_is_adding(batches):
+    """Batches added to one histogram, or each to its own and merged: the same."""
+    together, merged = Histogram(), Histogram()
+    for batch in batches:
+        together.add(np.array(batch, dtype=np.int64))
+        merged.merge(filled(batch))
+    assert (
+        facts(merged)
+        == facts(together)
+        == facts(filled([value for batch in batches for value in batch]))
+    )
+    assert facts(together.copy()) == facts(together)
+
+
+@given(VALUES)
+def test_the_sparse_form_is_rebuilt(values):
+    """Counts and buckets survive; sums are within the buckets' width."""
+    histogram = filled(values)
+    buckets, counts = histogram.sparse()
+    rebuilt = Histogram.from_sparse(buckets, counts, histogram.negative)
+    assert rebuilt.sparse() == (buckets, counts)
+    assert (rebuilt.count, rebuilt.negative) == (histogram.count, histogram.negative)
+    positive = sum(value for value in values if value >= 0)
+    assert abs(rebuilt.total - rebuilt.negative_total - positive) <= positive * 0.005
+    assert sum(counts) + histogram.negative == len(values)
+
+
+def test_buckets_that_come_twice_add_up():
+    """Sparse forms of many rows may be strung together."""
+    rebuilt = Histogram.from_sparse([5, 5, 6], [1, 2, 3])
+    assert rebuilt.sparse() == ([5, 6], [3, 3])
+
+
+@pytest.mark.parametrize(
+    ("buckets", "counts", "negative"),
+    [([BUCKETS], [1], 0), ([-1], [1], 0), ([1], [-1], 0), ([1], [], 0), ([], [], -1)],
+)
+def test_an_unsound_sparse_form_is_refused(buckets, counts, negative):
+    """No bucket beyond the last, no count below zero, as many counts as buckets."""
+    with pytest.raises(ValueError, match="bucket"):
+        Histogram.from_sparse(buckets, counts, negative)
+
+
+@given(st.integers(0, (1 << 53)))
+def test_a_value_lies_in_its_bucket(value):
+    """Between the bucket's lower bound and the next one's; its middle is within 0.4 %."""
+    bucket = bucket_of(value)
+    assert lower_bound(bucket) <= value < lower_bound(bucket + 1)
+    assert abs(middle(bucket) - value) <= value / 256
+    assert bucket_of(middle(bucket)) == bucket
+    assert bucket_of(-value) == -bucket
+
+
+def test_small_integers_have_buckets_of_their_own():
+    """Below 128 nothing is rounded."""
+    assert [middle(bucket_of(value)) for value in range(128)] == list(range(128))
+
+
+@given(VALUES)
+def test_cumulative_counts_are_within_a_buckets_width(values):
+    """Of the values from 0 on; never falling."""
+    counts = filled(values).cumulative()
+    assert counts == sorted(counts)
+    for bound, count in zip(PROMETHEUS_NS, counts, strict=True):
+        assert sum(0 <= value <= bound * 0.995 for value in values) <= count
+        assert count <= sum(0 <= value <= bound * 1.005 for value in values)
+
+
+def test_cumulative_of_small_bounds():
+    """Exact where buckets are single integers; nothing lies at or below a negative bound."""
+    assert filled([-1, 0, 1, 5, 127]).cumulative([-1, 0, 1, 126, 127]) == [0, 1, 2, 3, 4]
+
+
+def test_published_bounds():
+    """1-2-5 per decade from a millisecond to 5000 s, then two and four hours."""
+    assert PROMETHEUS_SECONDS[:4] == (0.001, 0.002, 0.005, 0.01)
+    assert PROMETHEUS_SECONDS[-4:] == (2000, 5000, 7200, 14400)
+    assert len(PROMETHEUS_SECONDS) == 23
+    assert list(PROMETHEUS_NS) == sorted(PROMETHEUS_NS)
+
+
+def test_an_empty_histogram_has_no_quantile():
+    """It says so rather than answering zero."""
+    with pytest.raises(ValueError, match="no value"):
+        Histogram().quantile(0.5)
+    assert Histogram().mean == 0
+
+
+@pytest.mark.parametrize("q", [-0.1, 1.1])
+def test_a_quantile_beyond_its_range_is_refused(q):
+    """0 to 1."""
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        filled([1]).quantile(q)
+
+
+def test_the_mean_counts_negative_values():
+    """They are part of the truth."""
+    assert filled([-2, 4]).mean == 1

@@ -1,0 +1,88 @@
+"""Schedules against exact fractions."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirrortest.timing.schedule import ENDLESS, ConstantRate, Unlimited, exact_rate
+
+RATES = st.fractions(Fraction(1, 10**5), 10**8) | st.floats(0.001, 1e8).map(
+    lambda rate: Fraction(repr(rate))
+)
+START = st.integers(0, 2 * 10**18)
+INDEX = st.integers(0, 10**9)
+
+
+def oracle(rate: Fraction, index: int) -> int:
+    """When message `index` is due after the start, in ns, rounded down."""
+    return int(index * 10**9 / rate)
+
+
+@given(RATES, START, INDEX, st.integers(0, 300))
+def test_times_are_exact(rate, start, lo, count):
+    """Every message at the floor of its exact time, in arrays as one by one; no drift."""
+    hi = lo + count
+    schedule = ConstantRate(rate, start)
+    if oracle(rate, hi) + start >= 1 << 62:
+        return
+    expected = [start + oracle(rate, index) for index in range(lo, hi)]
+    assert schedule.intended(lo, hi).tolist() == expected
+    assert [schedule.next_time(index) for index in range(lo, hi)] == expected
+
+
+@given(RATES, START, st.integers(-(10**6), 10**12))
+def test_due_is_exactly_what_has_come(rate, start, elapsed):
+    """The last message due is not in the future, and the next one is."""
+    due = ConstantRate(rate, start).due(start + elapsed)
+    if elapsed < 0:
+        assert due == 0
+    else:
+        assert oracle(rate, due - 1) <= elapsed < oracle(rate, due)
+
+
+@given(RATES, START, st.integers(0, 10**12), st.integers(0, 1000))
+def test_a_limit_is_never_exceeded(rate, start, elapsed, limit):
+    """Nor is there a next time past it."""
+    schedule = ConstantRate(rate, start, limit)
+    assert schedule.due(start + elapsed) <= limit
+    assert schedule.next_time(limit) is None
+
+
+def test_debt_stays_due():
+    """A sender that stood still for a minute owes the minute's messages, at their old times."""
+    schedule = ConstantRate(100, 0)
+    assert schedule.due(60 * 10**9) == 6001
+    assert schedule.intended(0, 2).tolist() == [0, 10**7]
+
+
+def test_a_rate_of_many_digits_does_not_overflow():
+    """Python's integers take over."""
+    rate = Fraction(10**40 + 7, 10**36 + 3)
+    times = ConstantRate(rate, 5).intended(10**6, 10**6 + 3)
+    assert times.tolist() == [5 + oracle(rate, 10**6 + i) for i in range(3)]
+
+
+@pytest.mark.parametrize("rate", [0, -1, "x", float("nan"), float("inf"), "1/0"])
+def test_no_rate_at_all_is_refused(rate):
+    """A rate is a number above zero."""
+    with pytest.raises(ValueError, match="rate"):
+        ConstantRate(rate, 0)
+
+
+def test_a_float_means_its_writing():
+    """A tenth is a tenth."""
+    assert exact_rate(0.1) == Fraction(1, 10) == exact_rate("0.1")
+
+
+def test_unlimited():
+    """Everything is due from the start, and a message is meant for when it is made."""
+    schedule = Unlimited(10, limit=3)
+    assert (schedule.due(9), schedule.due(10), Unlimited(0).due(0)) == (0, 3, ENDLESS)
+    assert schedule.intended(0, 2, 77).tolist() == [77, 77]
+    assert (schedule.next_time(2), schedule.next_time(3)) == (10, None)
+    with pytest.raises(ValueError, match="now_ns"):
+        schedule.intended(0, 2)

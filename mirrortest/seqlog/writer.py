@@ -191,7 +191,7 @@ class SequenceLog:
             journal = self._journal or self._next_journal()
             journal.append(batches)
             journal.sync()
-        except (OSError, pa.ArrowException, ValueError, TypeError, OverflowError) as error:
+        except BaseException as error:  # whatever it is, these rows are not durable
             self._broken = SequenceLogError(
                 f"{self._shelf.directory}: the sequence log cannot be written: {first_line(error)}"
             )

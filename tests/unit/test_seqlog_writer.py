@@ -249,6 +249,24 @@ async def test_a_failed_sync_breaks_the_log_for_good(tmp_path, monkeypatch):
     assert not found.session.clean
 
 
+async def test_any_failure_breaks_the_log(tmp_path, monkeypatch):
+    """Rows whose write failed for an unforeseen reason are not told durable by the next sync."""
+
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    log = await SequenceLog.open(tmp_path, session())
+    log.append(numbers(0, 2))
+    with monkeypatch.context() as broken:
+        broken.setattr(writer, "batch_of", fail)
+        with pytest.raises(SequenceLogError, match="MemoryError"):
+            await log.sync()
+    with pytest.raises(SequenceLogError, match="MemoryError"):
+        await log.sync()
+    with pytest.raises(SequenceLogError, match="MemoryError"):
+        await log.close()
+
+
 async def test_a_row_that_does_not_fit_is_told(tmp_path):
     """A value that no column takes breaks the log with a clear error, not a lost row."""
     log = await SequenceLog.open(tmp_path, session())

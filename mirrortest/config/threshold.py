@@ -1,0 +1,222 @@
+"""Thresholds that decide whether a run passed: ``lost==0``, ``duplicated<0.1%``, ``p(99)<2s``.
+
+A threshold is METRIC OPERATOR VALUE.
+
+- METRIC is a count, by the name it has everywhere (`COUNTS`), or a statistic of a latency:
+  ``p(PERCENTILE)``, ``min``, ``mean`` or ``max``, by itself of the latency from the intended time,
+  or after a series' name and a dot: ``sent_latency.p(99)``, ``ack_latency.max``.
+- OPERATOR is one of ``== != < <= > >=``.
+- VALUE is a whole number or a percentage of the acknowledged messages for a count, and a duration
+  with its unit for a latency. Percentiles are within 0.4 % (`timing.histogram`), extremes exact.
+
+A metric that was not measured, or a latency or percentage of no message, decides nothing: the
+threshold is *undecided*, which makes a run inconclusive, neither passed nor failed.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from mirrortest.check.verdict import Finding
+from mirrortest.config.units import format_duration, parse_duration
+from mirrortest.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from mirrortest.timing.histogram import Histogram
+
+COUNTS: tuple[str, ...] = (
+    *(finding.label for finding in Finding),
+    "delivered", "acked", "failed", "unknown", "negative_latency",
+)  # fmt: skip
+"""What can be counted: the findings; outcomes of sends; latencies below zero."""
+
+
+class Series(StrEnum):
+    """Latencies that thresholds may speak of."""
+
+    LATENCY = "latency"
+    """From the intended time to the arrival at the consumer."""
+    SENT_LATENCY = "sent_latency"
+    """From the actual send to the arrival at the consumer."""
+    ACK_LATENCY = "ack_latency"
+    """From the actual send to the broker's acknowledgement."""
+    SCHEDULE_LAG = "schedule_lag"
+    """From the intended time to the actual send."""
+
+
+_OPERATORS: dict[str, Callable[[Fraction, Fraction], bool]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<=": operator.le,
+    ">=": operator.ge,
+    "<": operator.lt,
+    ">": operator.gt,
+}
+_EXPRESSION = re.compile(r"\s*(?P<metric>[^\s=!<>]+)\s*(?P<operator>[=!<>]=|[<>])\s*(?P<value>.+)")
+_STATISTIC = re.compile(
+    r"(?:(?P<series>[a-z_]+)\.)?(?P<name>min|mean|max|p\((?P<percentile>[0-9]+(?:\.[0-9]+)?)\))"
+)
+_VALUE = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)(?P<percent>\s*%)?")
+
+NEVER = ("lost", "corrupted", "misrouted", "phantom")
+ALTERED = ("altered_key", "altered_headers", "altered_timestamp")
+ONLY_ONCE = ("duplicated", "reordered")
+
+
+@dataclass(frozen=True)
+class Threshold:
+    """One condition; `bound` is a number of messages, a share of them, or nanoseconds.
+
+    `series` is None for a count; `statistic` is ``min``, ``mean``, ``max``, or the quantile as a
+    fraction.
+    """
+
+    metric: str
+    comparison: str
+    bound: Fraction
+    text: str
+    relative: bool = False
+    series: Series | None = None
+    statistic: str | Fraction = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Threshold:
+        """Read a threshold; UsageError says what is wrong with it."""
+        match = _EXPRESSION.fullmatch(text)
+        if match is None:
+            raise _wrong(text, "write METRIC OPERATOR VALUE, for example lost==0 or 'p(99)<2s'")
+        metric, comparison, value = match["metric"], match["operator"], match["value"].strip()
+        shown = f"{metric}{comparison}{value}"
+        if metric in COUNTS:
+            number = _VALUE.fullmatch(value)
+            if number is None or ("." in number["number"] and not number["percent"]):
+                raise _wrong(text, f"{metric} counts messages: compare with a number or N%")
+            bound = Fraction(number["number"])
+            if number["percent"]:
+                return cls(metric, comparison, bound / 100, shown, relative=True)
+            return cls(metric, comparison, bound, shown)
+        statistic = _STATISTIC.fullmatch(metric)
+        if statistic is None:
+            raise _wrong(
+                text,
+                f"no metric {metric!r}; there are p(N), min, mean, max, and " + ", ".join(COUNTS),
+            )
+        series = statistic["series"] or Series.LATENCY.value
+        if series not in set(Series):
+            raise _wrong(text, f"no latency {series!r}; one of " + ", ".join(Series))
+        nanoseconds = Fraction(parse_duration(value, option=f"--threshold {text!r}: value"))
+        which: str | Fraction = statistic["name"]
+        if statistic["percentile"] is not None:
+            which = Fraction(statistic["percentile"]) / 100
+            if which > 1:
+                raise _wrong(text, "a percentile is at most 100")
+        return cls(metric, comparison, nanoseconds, shown, series=Series(series), statistic=which)
+
+    def __str__(self) -> str:
+        return self.text
+
+    def evaluate(
+        self, counts: Mapping[str, int], *, total: int, latencies: Mapping[str, Histogram]
+    ) -> ThresholdResult:
+        """Hold the threshold to what was measured; see `evaluate`."""
+        measured = self._measured(counts, total, latencies)
+        if measured is None:
+            return ThresholdResult(self, None, passed=True)
+        passed = _OPERATORS[self.comparison](measured, self.bound)
+        if self.series is not None:
+            return ThresholdResult(self, float(measured / 10**9), passed=passed)
+        value = float(measured * 100) if self.relative else int(measured)
+        return ThresholdResult(self, value, passed=passed)
+
+    def _measured(
+        self, counts: Mapping[str, int], total: int, latencies: Mapping[str, Histogram]
+    ) -> Fraction | None:
+        if self.series is None:
+            count = counts.get(self.metric)
+            if count is None or (self.relative and not total):
+                return None
+            return Fraction(count, total if self.relative else 1)
+        histogram = latencies.get(self.series)
+        if histogram is None or not histogram.count:
+            return None
+        match self.statistic:
+            case Fraction() as q:
+                return Fraction(histogram.quantile(q))
+            case "min":
+                return Fraction(histogram.minimum)
+            case "max":
+                return Fraction(histogram.maximum)
+            case _:
+                return Fraction(histogram.total, histogram.count)
+
+
+@dataclass(frozen=True)
+class ThresholdResult:
+    """How a threshold ended.
+
+    `value` is what was measured, in messages, per cent or seconds as the threshold speaks; None
+    where it is undecided. `passed` is False only for a proven failure.
+    """
+
+    threshold: Threshold
+    value: float | None
+    passed: bool
+
+    @property
+    def undecided(self) -> bool:
+        """Whether there was nothing to measure."""
+        return self.value is None
+
+    def __str__(self) -> str:
+        if self.value is None:
+            return f"{self.threshold}: nothing measured"
+        if self.threshold.series is not None:
+            shown = format_duration(round(self.value * 1e9))
+        else:
+            shown = f"{self.value:.6g}%" if self.threshold.relative else f"{self.value:,}"
+        return f"{self.threshold}: {shown}, {'passed' if self.passed else 'failed'}"
+
+
+def thresholds(texts: Iterable[str], *, exactly_once: bool = False) -> tuple[Threshold, ...]:
+    """The user's thresholds, after those defaults whose metric the user does not speak of.
+
+    By default nothing may be lost, corrupted, misrouted, phantom or altered; with `exactly_once`
+    nothing duplicated or reordered either.
+    """
+    own = [Threshold.parse(text) for text in texts]
+    spoken = {threshold.metric for threshold in own}
+    never = NEVER + ALTERED + (ONLY_ONCE if exactly_once else ())
+    return (*(Threshold.parse(f"{name}==0") for name in never if name not in spoken), *own)
+
+
+def evaluate(
+    conditions: Iterable[Threshold],
+    counts: Mapping[str, int],
+    *,
+    total: int,
+    latencies: Mapping[str, Histogram],
+) -> list[ThresholdResult]:
+    """Hold thresholds to what was measured.
+
+    `counts` are by the names of `COUNTS`, and a name that is absent was not measured; `total` is
+    the number of acknowledged messages; `latencies` are by the names of `Series`.
+    """
+    return [
+        condition.evaluate(counts, total=total, latencies=latencies) for condition in conditions
+    ]
+
+
+def undecided(results: Sequence[ThresholdResult]) -> list[str]:
+    """One reason for each threshold that makes a run inconclusive."""
+    return [f"threshold {result}" for result in results if result.undecided]
+
+
+def _wrong(text: str, why: str) -> UsageError:
+    return UsageError(f"--threshold {text!r}: {why}")

@@ -1,0 +1,138 @@
+"""Thresholds: read, refused, and held to what was measured."""
+
+from __future__ import annotations
+
+import operator
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirrortest.check.verdict import Finding
+from mirrortest.config.threshold import COUNTS, Threshold, evaluate, thresholds, undecided
+from mirrortest.errors import UsageError
+from mirrortest.timing.histogram import Histogram
+
+OPERATORS = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+def seconds(*values: float) -> Histogram:
+    """A histogram of latencies."""
+    histogram = Histogram()
+    histogram.add(np.array([round(value * 1e9) for value in values], dtype=np.int64))
+    return histogram
+
+
+def held(text: str, counts=None, total=100, **latencies):
+    """The result of one threshold."""
+    return Threshold.parse(text).evaluate(counts or {}, total=total, latencies=latencies)
+
+
+@given(st.sampled_from(COUNTS), st.sampled_from(sorted(OPERATORS)), *[st.integers(0, 20)] * 2)
+def test_counts_compare_as_integers(metric, comparison, bound, count):
+    """Every metric, every operator, with or without white space."""
+    result = held(f" {metric} {comparison} {bound}", {metric: count})
+    assert result.passed is OPERATORS[comparison](count, bound)
+    assert result.value == count
+    assert str(result.threshold) == f"{metric}{comparison}{bound}"
+
+
+@given(st.integers(0, 1000), st.integers(1, 1000), st.integers(0, 1000))
+def test_percentages_are_exact(count, total, tenths):
+    """A share of the acknowledged messages, with no rounding at the bound."""
+    result = held(f"lost<={tenths / 10}%", {"lost": count}, total)
+    assert result.passed is (count * 1000 <= tenths * total)
+
+
+@pytest.mark.parametrize(
+    ("text", "passed"),
+    [
+        ("p(50)<2s", True),
+        ("p(50)<=1.01s", True),
+        ("p(99.9)<=3s", True),
+        ("max<3s", False),
+        ("max<=3000ms", True),
+        ("min>=1s", True),
+        ("mean==2s", False),
+        ("latency.p(100)>2999ms", True),
+        ("sent_latency.max<1s", True),
+    ],
+)
+def test_latencies(text, passed):
+    """Statistics of the latency from the intended time, or of the series that is named."""
+    result = held(text, latency=seconds(1, 1, 3), sent_latency=seconds(0.5))
+    assert result.passed is passed
+
+
+def test_every_finding_can_be_spoken_of():
+    """By the name it has everywhere."""
+    assert {finding.label for finding in Finding} <= set(COUNTS)
+
+
+def test_what_was_not_measured_decides_nothing():
+    """Neither passed nor failed: a reason for an inconclusive run."""
+    conditions = [Threshold.parse(text) for text in ("lost==0", "late<1%", "p(99)<2s", "max<1s")]
+    results = evaluate(conditions, {"late": 0}, total=0, latencies={"latency": Histogram()})
+    assert [result.undecided for result in results] == [True] * 4
+    assert all(result.passed for result in results)
+    assert undecided(results)[0] == "threshold lost==0: nothing measured"
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("lost", "METRIC OPERATOR VALUE"),
+        ("lost=0", "METRIC OPERATOR VALUE"),
+        ("==0", "METRIC OPERATOR VALUE"),
+        ("lost==", "METRIC OPERATOR VALUE"),
+        ("lost==few", "compare with a number"),
+        ("lost<1.5", "compare with a number"),
+        ("lost<2s", "compare with a number"),
+        ("lots==0", "no metric 'lots'"),
+        ("p(99)<2", "with its unit"),
+        ("p(101)<2s", "at most 100"),
+        ("p()<2s", "no metric"),
+        ("nap.p(5)<2s", "no latency 'nap'"),
+    ],
+)
+def test_nonsense_is_refused(text, says):
+    """One clear line that repeats the threshold."""
+    with pytest.raises(UsageError, match="--threshold") as caught:
+        Threshold.parse(text)
+    assert says in str(caught.value)
+    assert text in str(caught.value)
+
+
+def test_defaults():
+    """Nothing lost, corrupted, misrouted, phantom or altered; exactly once adds two."""
+    never = [
+        "lost==0", "corrupted==0", "misrouted==0", "phantom==0",
+        "altered_key==0", "altered_headers==0", "altered_timestamp==0",
+    ]  # fmt: skip
+    assert [str(threshold) for threshold in thresholds(())] == never
+    once = [str(threshold) for threshold in thresholds((), exactly_once=True)]
+    assert once == [*never, "duplicated==0", "reordered==0"]
+
+
+def test_the_user_speaks_before_the_defaults():
+    """A threshold on the same metric takes the default's place; others are added."""
+    found = [str(threshold) for threshold in thresholds(["lost<=5", "p(99)<2s"])]
+    assert "lost==0" not in found
+    assert found[-2:] == ["lost<=5", "p(99)<2s"]
+    assert "corrupted==0" in found
+
+
+def test_results_for_people():
+    """The threshold, what was measured, and how it ended."""
+    counts = {"lost": 1234}
+    assert str(held("lost==0", counts)) == "lost==0: 1,234, failed"
+    assert str(held("lost<50%", counts, 10_000)) == "lost<50%: 12.34%, passed"
+    assert str(held("max<2s", latency=seconds(3))) == "max<2s: 3.00 s, failed"

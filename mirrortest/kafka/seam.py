@@ -345,3 +345,8 @@ def positions(consumer: AIOKafkaConsumer) -> dict[Any, tuple[int | None, bool]]:
         tp: (state.position if state.has_valid_position else None, state.paused)
         for tp, state in states.items()
     }
+
+
+async def disconnect(consumer: AIOKafkaConsumer) -> None:
+    """Close the connections of a consumer that cannot be stopped in order."""
+    await consumer._client.close()

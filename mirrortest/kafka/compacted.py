@@ -1,0 +1,257 @@
+"""A compacted topic of one partition as a table: write by key, read it all, follow it."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any, Self
+
+import structlog
+from aiokafka import AIOKafkaProducer, errors
+
+from mirrortest.errors import ClusterError, PartitionCountError, TopicMissingError
+from mirrortest.kafka import seam
+from mirrortest.kafka.admin import Admin
+from mirrortest.kafka.client import (
+    TopicPartition,
+    addresses,
+    bootstrap_failure,
+    cluster_error,
+    connection,
+)
+from mirrortest.kafka.reader import OutOfRange, Reader
+from mirrortest.wire.record_batch import decode_records
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterator
+
+    from mirrortest.config.client import ClientConfig
+    from mirrortest.kafka.fetched import FetchedBatch
+
+    Entry = tuple[int, bytes, bytes | None]
+    """(offset, key, value); the value is None where the key was deleted."""
+
+_log = structlog.get_logger()
+
+_POLL_SECONDS = 1.0
+_STOP_SECONDS = 2.0
+_CONFIGS = {
+    "cleanup.policy": "compact",
+    # The newest segment is never compacted: small ones keep what must be read at start small.
+    "segment.bytes": str(16 * 1024 * 1024),
+}
+
+
+class CompactedTopic:
+    """One compacted topic; connections are made when they are first needed.
+
+    Writing is idempotent and waits for all replicas. A record may still stand in the topic twice
+    after a write that raised was called again: readers must not mind.
+    """
+
+    def __init__(self, config: ClientConfig, topic: str) -> None:
+        self._config = config
+        self._at = TopicPartition(topic, 0)
+        self._producer: Any = None
+        self._starting = asyncio.Lock()
+        self._readers: set[Reader] = set()
+
+    @property
+    def topic(self) -> str:
+        """The topic's name."""
+        return self._at.topic
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Disconnect; tails that still run end with it."""
+        for reader in list(self._readers):
+            await self._close_reader(reader)
+        await self._drop_producer()
+
+    async def create(self, *, replication_factor: int = -1) -> bool:
+        """Make the topic where it is missing, else hold it to its form; whether it was missing.
+
+        Raises:
+            PartitionCountError: it has more than one partition.
+            ClusterError: it is not compacted, so its records would go with time.
+        """
+        async with Admin(self._config) as admin:
+            if await admin.partitions(self.topic) is None and await admin.create_topic(
+                self.topic, 1, replication_factor=replication_factor, configs=_CONFIGS
+            ):
+                return True
+            partitions = await admin.partitions(self.topic)
+            if partitions != [0]:
+                raise PartitionCountError(
+                    f"topic {self.topic!r} at {addresses(self._config)} has "
+                    f"{len(partitions or [])} partitions and must have one: name another topic"
+                )
+            try:
+                policy = await admin.cleanup_policy(self.topic)
+            except ClusterError as error:
+                # Describing a topic's configuration is a permission of its own.
+                _log.warning("cannot see whether the topic is compacted", why=str(error))
+                return False
+        if policy != {"compact"}:
+            raise ClusterError(
+                f"topic {self.topic!r} at {addresses(self._config)} has cleanup.policy="
+                f"{','.join(sorted(policy))} and must have compact: set it, or name another topic"
+            )
+        return False
+
+    # -- writing --------------------------------------------------------------------------------
+
+    async def write(self, key: bytes, value: bytes | None) -> int:
+        """Write a record, or a tombstone, durably; its offset, or one not far above it.
+
+        Calls that run at the same time share requests. Those made one after another by one task
+        stand in the topic in that order.
+
+        Raises:
+            ClusterError: it was refused, or not acknowledged within `delivery.timeout.ms`; it may
+                have been written.
+        """
+        producer = await self._started()
+        doing = f"writing to {self.topic}"
+        try:
+            async with asyncio.timeout(self._config.delivery_timeout_ms / 1000):
+                metadata = await producer.send_and_wait(
+                    self.topic, value=value, key=key, partition=self._at.partition
+                )
+        except (errors.KafkaError, OSError) as error:
+            # An idempotent producer cannot go on past what was not acknowledged.
+            await self._drop_producer(producer)
+            raise cluster_error(self._config, doing, error) from error
+        except AssertionError as error:
+            raise TopicMissingError(f"{doing}: it has no partition 0") from error
+        if metadata.offset >= 0:
+            return int(metadata.offset)
+        # Acknowledged as a repetition of something so old that its offset is forgotten.
+        async with Admin(self._config) as admin:
+            return (await admin.end_offsets([self._at]))[self._at] - 1
+
+    async def _started(self) -> Any:
+        async with self._starting:
+            if self._producer is not None:
+                return self._producer
+            seam.install()
+            producer = AIOKafkaProducer(
+                **connection(self._config),
+                acks="all",
+                enable_idempotence=True,
+                max_request_size=self._config.max_request_size,
+            )
+            try:
+                async with asyncio.timeout(self._config.request_timeout_ms / 1000):
+                    await producer.start()
+            except errors.KafkaConnectionError as error:
+                await producer.stop()
+                raise await bootstrap_failure(self._config, error) from error
+            except (errors.KafkaError, OSError) as error:
+                await producer.stop()
+                raise cluster_error(self._config, "starting a producer", error) from error
+            except BaseException:
+                await producer.stop()
+                raise
+            self._producer = producer
+            return producer
+
+    async def _drop_producer(self, failed: Any = None) -> None:
+        """Stop the producer, or the one that failed if it is still in use."""
+        producer = self._producer
+        if producer is None or (failed is not None and failed is not producer):
+            return
+        self._producer = None
+        if failed is not None:
+            seam.abandon(producer, f"writing to {self.topic} broke off")
+        try:
+            async with asyncio.timeout(_STOP_SECONDS):
+                await producer.stop()
+        except TimeoutError:
+            await producer.client.close()
+
+    # -- reading --------------------------------------------------------------------------------
+
+    async def read_to_end(self) -> list[Entry]:
+        """All records that the topic holds now, oldest first; older ones of a key may be gone.
+
+        Raises:
+            TopicMissingError: there is no such topic.
+        """
+        entries: list[Entry] = []
+        reader = await self._open_reader()
+        try:
+            end = (await reader.end_offsets([self._at]))[self._at]
+            position = await self._rewind(reader)
+            while position < end:
+                for item in await reader.next(_POLL_SECONDS):
+                    if isinstance(item, OutOfRange):
+                        position = await self._rewind(reader)
+                        end = (await reader.end_offsets([self._at]))[self._at]
+                    else:
+                        entries += (entry for entry in _entries(item) if entry[0] < end)
+                        position = item.next_offset
+        finally:
+            await self._close_reader(reader)
+        return entries
+
+    async def tail(self) -> AsyncIterator[Entry]:
+        """All records from the beginning, then those to come, for ever.
+
+        Where the topic is cut or made anew it begins again: a record may come more than once.
+
+        Raises:
+            TopicMissingError: there is no such topic.
+        """
+        reader = await self._open_reader()
+        try:
+            await self._rewind(reader)
+            while True:
+                for item in await reader.next(_POLL_SECONDS):
+                    if isinstance(item, OutOfRange):
+                        await self._rewind(reader)
+                        continue
+                    for entry in _entries(item):
+                        yield entry
+        finally:
+            await self._close_reader(reader)
+
+    async def _open_reader(self) -> Reader:
+        async with Admin(self._config) as admin:
+            if await admin.partitions(self.topic) is None:
+                raise TopicMissingError(
+                    f"topic {self.topic!r} does not exist at {addresses(self._config)}"
+                )
+        reader = Reader(self._config)
+        self._readers.add(reader)
+        try:
+            await reader.start()
+            await reader.assign([self._at])
+        except BaseException:
+            await self._close_reader(reader)
+            raise
+        return reader
+
+    async def _rewind(self, reader: Reader) -> int:
+        begin = (await reader.beginning_offsets([self._at]))[self._at]
+        reader.seek(self._at, begin)
+        return begin
+
+    async def _close_reader(self, reader: Reader) -> None:
+        self._readers.discard(reader)
+        await reader.close()
+
+
+def _entries(batch: FetchedBatch) -> Iterator[Entry]:
+    """A batch's records from where reading stood; those without a key say nothing of the table."""
+    if batch.buffer is None:
+        return
+    records = decode_records(batch.buffer)
+    for index, offset in enumerate(records.offsets.tolist()):
+        key = records.key(index)
+        if key is not None and offset >= batch.fetched_from:
+            yield offset, key, records.value(index)

@@ -1,0 +1,394 @@
+"""Reads partitions as whole batches, in a consumer group or by hand.
+
+Nothing is reset, committed or skipped behind the caller's back: where to read is said by `seek`,
+a position that does not exist any more is an `OutOfRange`, and each batch that `next` returns
+begins where the one before it ended.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, Any, Self
+
+import structlog
+from aiokafka import AIOKafkaConsumer, errors
+from aiokafka import TopicPartition as KafkaPartition
+from aiokafka.coordinator.assignors.range import RangePartitionAssignor
+from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
+from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
+
+from mirrortest.errors import ClusterError, TopicMissingError, UsageError
+from mirrortest.kafka import seam
+from mirrortest.kafka.admin import topic_pattern
+from mirrortest.kafka.allocator import keep_large_buffers
+from mirrortest.kafka.client import (
+    TopicPartition,
+    addresses,
+    bootstrap_failure,
+    cluster_error,
+    connection,
+    reason,
+    told,
+)
+from mirrortest.kafka.fetched import FetchedBatch, OutOfRange, Unreadable
+from mirrortest.kafka.rebalance import Rebalances
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from mirrortest.config.client import ClientConfig
+    from mirrortest.kafka.rebalance import OnChange
+
+__all__ = ["FetchedBatch", "OutOfRange", "Reader", "TopicPartition"]
+
+_log = structlog.get_logger()
+
+_STOP_SECONDS = 10.0
+_SLACK_SECONDS = 0.05
+_GROUP_METADATA_MS = 10_000
+"""A group's reader looks for new topics and partitions at least this often."""
+
+
+class Reader:
+    """Reads from one cluster, as an async context manager; to be used by one task.
+
+    With a group it is `subscribe`d, without one it is `assign`ed partitions.
+    """
+
+    def __init__(self, config: ClientConfig, *, group: str | None = None) -> None:
+        self._config = config
+        self._group = group
+        self._consumer: Any = None
+        self._fetching: asyncio.Task[dict[Any, list[Any]]] | None = None
+        self._rebalances: Rebalances | None = None
+        self._active: set[TopicPartition] = set()
+        """What may be returned: assigned, and the caller knows it."""
+        self._expected: dict[TopicPartition, int] = {}
+        """Where the next batch of a partition must begin."""
+        self._paused: set[TopicPartition] = set()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.close()
+
+    async def start(self) -> None:
+        """Connect.
+
+        Raises:
+            UnreachableError: no bootstrap server answers.
+        """
+        seam.install()
+        keep_large_buffers()
+        consumer = AIOKafkaConsumer(**self._arguments())
+        try:
+            await consumer.start()
+        except (errors.KafkaError, OSError) as error:
+            await consumer.stop()
+            raise await bootstrap_failure(self._config, error) from error
+        except BaseException:
+            await consumer.stop()
+            raise
+        self._consumer = consumer
+
+    async def close(self) -> None:
+        """Leave the group and disconnect; no callback is called any more."""
+        if self._rebalances is not None:
+            self._rebalances.close()
+        if self._fetching is not None:
+            self._fetching.cancel()
+            with contextlib.suppress(asyncio.CancelledError, errors.KafkaError):
+                await self._fetching
+        consumer, self._consumer = self._consumer, None
+        if consumer is None:
+            return
+        try:
+            async with asyncio.timeout(_STOP_SECONDS):
+                await consumer.stop()
+        except TimeoutError:  # a broker that does not answer is not waited for
+            await seam.disconnect(consumer)
+
+    # -- what to read ---------------------------------------------------------------------------
+
+    async def subscribe(
+        self,
+        *,
+        topics: Iterable[str] | None = None,
+        pattern: str | None = None,
+        on_assigned: OnChange,
+        on_revoked: OnChange,
+    ) -> None:
+        """Join the group for topics by name, or for all whose whole name matches a pattern.
+
+        The callbacks are awaited inside `next`, so they never run beside the caller's own work,
+        and the rebalance waits for them. `on_assigned` must seek each partition, or it is read
+        from the group's committed offset; nothing is fetched for it before the callback returns.
+        """
+        if self._group is None:
+            raise UsageError("a group's id is needed to subscribe")
+
+        async def assigned(partitions: list[tuple[str, int]]) -> None:
+            await on_assigned(partitions)
+            named = {TopicPartition(*at) for at in partitions}
+            self._active |= named
+            self._consumer.resume(*(KafkaPartition(*at) for at in named - self._paused))
+
+        async def revoked(partitions: list[tuple[str, int]]) -> None:
+            await on_revoked(partitions)
+            for at in map(TopicPartition._make, partitions):
+                self._active.discard(at)
+                self._expected.pop(at, None)
+                self._paused.discard(at)
+
+        self._rebalances = Rebalances(
+            on_assigned=assigned,
+            on_revoked=revoked,
+            at_once=lambda partitions: self._consumer.pause(*partitions),
+        )
+        if pattern is not None:
+            self._consumer.subscribe(
+                pattern=topic_pattern(pattern).pattern, listener=self._rebalances
+            )
+        else:
+            self._consumer.subscribe(topics=list(topics or ()), listener=self._rebalances)
+
+    async def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Read these partitions from now on; those read before keep their position and pause.
+
+        Each new one must be sought before `next` is called.
+        """
+        wanted = [TopicPartition(*at) for at in partitions]
+        before = seam.positions(self._consumer)
+        self._consumer.assign([KafkaPartition(*at) for at in wanted])
+        self._active = set(wanted)
+        self._expected = {at: o for at, o in self._expected.items() if at in self._active}
+        self._paused &= self._active
+        for at in wanted:
+            position, _ = before.get(KafkaPartition(*at), (None, False))
+            position = self._expected.get(at, position)
+            if position is not None:
+                self.seek(at, position)
+        if self._paused:
+            self.pause(self._paused)
+
+    def assignment(self) -> set[TopicPartition]:
+        """The partitions that are being read, as far as the caller has been told."""
+        return set(self._active)
+
+    def seek(self, partition: tuple[str, int], offset: int) -> None:
+        """Read a partition from an offset on; allowed for assigned ones, in callbacks too."""
+        at = TopicPartition(*partition)
+        self._consumer.seek(KafkaPartition(*at), offset)
+        self._expected[at] = offset
+
+    def pause(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Fetch nothing for these partitions until they are resumed or revoked."""
+        named = [TopicPartition(*at) for at in partitions]
+        self._paused |= set(named)
+        self._consumer.pause(*(KafkaPartition(*at) for at in named))
+
+    def resume(self, partitions: Iterable[tuple[str, int]]) -> None:
+        """Fetch for these partitions again."""
+        named = [TopicPartition(*at) for at in partitions]
+        self._paused -= set(named)
+        self._consumer.resume(*(KafkaPartition(*at) for at in named))
+
+    # -- reading --------------------------------------------------------------------------------
+
+    async def next(self, timeout: float) -> list[FetchedBatch | OutOfRange]:  # noqa: ASYNC109
+        """What has arrived, within `timeout` seconds; the empty list where nothing has.
+
+        An OutOfRange comes alone and comes again until its partition is sought. What is returned
+        counts as read: the position has moved past it.
+
+        Raises:
+            ClusterError: the cluster refuses, a batch cannot be read, or fetching has broken off.
+        """
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout
+        while True:
+            if self._rebalances is not None:
+                await self._rebalances.tell()
+            failure = seam.fetch_failure(self._consumer)
+            if failure is not None:
+                raise ClusterError(
+                    f"fetching from {addresses(self._config)} broke off: {reason(failure)}"
+                )
+            left = max(deadline - loop.time(), 0)
+            if self._fetching is None:
+                self._fetching = loop.create_task(
+                    self._consumer.getmany(timeout_ms=int(left * 1000))
+                )
+            if await self._wait(self._fetching, left):
+                fetching, self._fetching = self._fetching, None
+                found = self._taken(fetching)
+                if found or loop.time() >= deadline:
+                    return found
+            elif loop.time() >= deadline and not self._change_waits():
+                return []
+
+    async def _wait(self, fetching: asyncio.Task[Any], seconds: float) -> bool:
+        """Wait for a fetch or a rebalance; whether the fetch is done."""
+        # It ends by itself in time, unless a rebalance holds it up: then it is left for later,
+        # since aiokafka's accounts do not stand a cancellation.
+        seconds += _SLACK_SECONDS
+        if self._rebalances is None:
+            await asyncio.wait({fetching}, timeout=seconds)
+            return fetching.done()
+        changed = asyncio.ensure_future(self._rebalances.changed.wait())
+        try:
+            await asyncio.wait(
+                {fetching, changed}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED
+            )
+        finally:
+            changed.cancel()
+        return fetching.done()
+
+    def _change_waits(self) -> bool:
+        return self._rebalances is not None and self._rebalances.changed.is_set()
+
+    def _taken(self, fetching: asyncio.Task[dict[Any, list[Any]]]) -> list[Any]:
+        try:
+            fetched = fetching.result()
+        except errors.OffsetOutOfRangeError as error:
+            outside = [(TopicPartition(*at), offset) for at, offset in error.args[0].items()]
+            return [OutOfRange(*at, offset) for at, offset in outside if at in self._active]
+        except errors.NoOffsetForPartitionError as error:
+            at = error.args[0]
+            if at not in self._active or at in self._expected:
+                return []  # found out before it was sought
+            raise ClusterError(
+                f"{at.topic}-{at.partition} was assigned and never sought, and its group has "
+                "committed nothing"
+            ) from error
+        except (errors.KafkaError, OSError) as error:
+            if getattr(error, "retriable", False):
+                _log.warning(
+                    "fetching is tried again", cluster=addresses(self._config), why=reason(error)
+                )
+                return []
+            raise cluster_error(self._config, "reading", error) from error
+        return [item for items in fetched.values() for item in self._continued(items)]
+
+    def _continued(self, items: list[FetchedBatch | Unreadable]) -> list[FetchedBatch]:
+        """Those batches of one partition that go on where it stands; others are fetched again."""
+        kept: list[FetchedBatch] = []
+        for item in items:
+            at = TopicPartition(item.topic, item.partition)
+            if at not in self._active:
+                return []
+            if isinstance(item, Unreadable):
+                # What came before it is delivered; it turns up again with the next fetch.
+                if kept:
+                    self.seek(at, item.offset)
+                    return kept
+                raise ClusterError(
+                    f"{at.topic}-{at.partition} at offset {item.offset} cannot be read from "
+                    f"{addresses(self._config)}: {item.reason}"
+                )
+            expected = self._expected.get(at, item.fetched_from)
+            if item.fetched_from != expected:
+                self.seek(at, expected)
+                return kept
+            self._expected[at] = item.next_offset
+            kept.append(item)
+        return kept
+
+    # -- offsets --------------------------------------------------------------------------------
+
+    async def beginning_offsets(
+        self, partitions: Iterable[tuple[str, int]]
+    ) -> dict[tuple[str, int], int]:
+        """The first offset that each partition still holds."""
+        return await self._offsets(partitions, "beginning_offsets")
+
+    async def end_offsets(
+        self, partitions: Iterable[tuple[str, int]]
+    ) -> dict[tuple[str, int], int]:
+        """The offset after each partition's last record that this reader may see."""
+        return await self._offsets(partitions, "end_offsets")
+
+    async def commit(self, offsets: Mapping[tuple[str, int], int]) -> bool:
+        """Commit each partition's next offset; False where the group has moved on meanwhile."""
+        positions = {KafkaPartition(*at): offset for at, offset in offsets.items()}
+        try:
+            await self._consumer.commit(positions)
+        except (
+            errors.CommitFailedError,
+            errors.IllegalStateError,
+            errors.IllegalGenerationError,
+            errors.RebalanceInProgressError,
+            errors.UnknownMemberIdError,
+        ) as error:
+            _log.info("commit left out: the group has moved on", why=reason(error))
+            return False
+        except (errors.KafkaError, OSError) as error:
+            raise cluster_error(self._config, "committing offsets", error) from error
+        return True
+
+    async def committed(self, partition: tuple[str, int]) -> int | None:
+        """The group's committed offset of a partition."""
+        with told(self._config, "asking for committed offsets"):
+            offset = await self._consumer.committed(KafkaPartition(*partition))
+        return None if offset is None else int(offset)
+
+    async def _offsets(
+        self, partitions: Iterable[tuple[str, int]], method: str
+    ) -> dict[tuple[str, int], int]:
+        wanted = [KafkaPartition(*at) for at in partitions]
+        if not wanted:
+            return {}
+        try:
+            offsets = await getattr(self._consumer, method)(wanted)
+        except errors.KafkaTimeoutError as error:
+            with told(self._config, "asking for topics"):
+                missing = {at.topic for at in wanted} - await self._consumer.topics()
+            if missing:
+                named = ", ".join(sorted(missing))
+                raise TopicMissingError(
+                    f"{named}: no such topic at {addresses(self._config)}"
+                ) from error
+            raise cluster_error(self._config, "asking for offsets", error) from error
+        except (errors.KafkaError, OSError) as error:
+            raise cluster_error(self._config, "asking for offsets", error) from error
+        return {TopicPartition(*at): int(offset) for at, offset in offsets.items()}
+
+    def _arguments(self) -> dict[str, Any]:
+        config = self._config
+        arguments = connection(config) | {
+            "key_deserializer": seam.Door(),
+            "auto_offset_reset": "none",
+            "enable_auto_commit": False,
+            "fetch_min_bytes": config.fetch_min_bytes,
+            "fetch_max_bytes": config.fetch_max_bytes,
+            "fetch_max_wait_ms": config.fetch_max_wait_ms,
+            "max_partition_fetch_bytes": config.max_partition_fetch_bytes,
+            "isolation_level": str(config.isolation_level),
+            "client_rack": config.client_rack or None,
+        }
+        if self._group is not None:
+            arguments |= {
+                "group_id": self._group,
+                "group_instance_id": config.group_instance_id,
+                "partition_assignment_strategy": _assignors(config),
+                "session_timeout_ms": config.session_timeout_ms,
+                "heartbeat_interval_ms": config.heartbeat_interval_ms,
+                "max_poll_interval_ms": config.max_poll_interval_ms,
+                # As in Kafka's own consumer: whoever is slow to give up is waited for that long.
+                "rebalance_timeout_ms": config.max_poll_interval_ms,
+                "metadata_max_age_ms": min(config.metadata_max_age_ms, _GROUP_METADATA_MS),
+            }
+        return arguments
+
+
+def _assignors(config: ClientConfig) -> tuple[type, ...]:
+    # The sticky one keeps its memory in its class: each reader gets a class of its own.
+    known = {
+        "range": RangePartitionAssignor,
+        "roundrobin": RoundRobinPartitionAssignor,
+        "sticky": type("StickyAssignor", (StickyPartitionAssignor,), {}),
+    }
+    return tuple(known[str(name)] for name in config.partition_assignment_strategy)

@@ -32,11 +32,11 @@ if TYPE_CHECKING:
 
     Where = slice | NDArray[np.int64]
 
-_WORTH_IT = 8
+WORTH_IT = 16
 """Records of one shape, from which on array work is quicker than reading one by one."""
 _ATTEMPTS = 16
 """Ids (or failures) tried in one shape before the rest of it is read one by one."""
-_CHUNK_BYTES = 1 << 17
+_CHUNK_BYTES = 1 << 18
 """Fill compared at once: what stays in the processor's cache."""
 # Shape codes: value length + 1 below bit 33, key length + 1 above it, headers' length above bit 39.
 _KEY_BITS, _VALUE_BITS, _HEADER_BITS = 6, 33, 20
@@ -89,10 +89,11 @@ class BatchDecoder:
     """Reads batches of the copy of one source topic. Nothing that a record holds makes it raise."""
 
     topic: str
+    worth_it: int = WORTH_IT
     _index: dict[ProducerId, int] = field(default_factory=dict, init=False, repr=False)
 
     def decode(self, records: RecordArrays) -> MessageArrays:
-        """Read the messages of one batch."""
+        """Read the messages of the records, be they of one batch or of several."""
         messages = MessageArrays.unread(records.offsets)
         self._index = {}
         for rows in _shapes(records):
@@ -104,7 +105,7 @@ class BatchDecoder:
         self, records: RecordArrays, rows: NDArray[np.int64], messages: MessageArrays
     ) -> None:
         for _ in range(_ATTEMPTS):
-            if len(rows) < _WORTH_IT:
+            if len(rows) < self.worth_it:
                 break
             layout = layout_of(records, int(rows[0]))
             if layout is None:
@@ -203,7 +204,7 @@ class _Reading:
             )
             self._write(where, lanes, seqs, times, findings)
             return
-        words = [head.words(layout.proof_at + 8 * word) for word in range(4)]
+        words = head.words([layout.proof_at + 8 * word for word in range(4)])
         sound &= self._proves(words, times, seqs)
         where, (word0, word1, word2, seqs, times) = self._keep(
             sound, (words[0], words[1], words[2], seqs, times)
@@ -258,15 +259,12 @@ class _Reading:
         """Seqs and intended times, and whether both are what they should be, digit by digit."""
         seq_at, time_at = self._layout.seq_at, self._layout.time_at
         # Words overlap where the digits are no multiple of eight; the remainder cuts them off.
-        seq_words = [head.words(seq_at), head.words(seq_at + 4)]
-        time_words = [head.words(time_at + offset) for offset in (0, 8, 11)]
-        sound = are_digits(seq_words[0])
-        for words in (seq_words[1], *time_words):
-            sound &= are_digits(words)
-        first, last = map(parse_digits, seq_words)
-        seqs = first * np.uint64(10_000) + last % np.uint64(10_000)
-        first, middle, last = map(parse_digits, time_words)
-        times = (first * np.uint64(10**8) + middle) * np.uint64(1000) + last % np.uint64(1000)
+        words = head.words((seq_at, seq_at + 4, time_at, time_at + 8, time_at + 11))
+        sound = are_digits(words).all(axis=0)
+        numbers = parse_digits(words)
+        seqs = numbers[0] * np.uint64(10_000) + numbers[1] % np.uint64(10_000)
+        times = numbers[2] * np.uint64(10**8) + numbers[3]
+        times = times * np.uint64(1000) + numbers[4] % np.uint64(1000)
         sound &= times < np.uint64(TIME_LIMIT)
         if self._layout.form is Form.BODY:
             sound &= head.bytes_at(seq_at + 12) == ord(";")
@@ -275,17 +273,18 @@ class _Reading:
 
     def _proves(
         self,
-        words: list[NDArray[np.uint64]],
+        words: NDArray[np.uint64],
         times: NDArray[np.uint64],
         seqs: NDArray[np.uint64],
     ) -> NDArray[np.bool_]:
         """Whether the check value proves topic, id, time and seq."""
         state: int | NDArray[np.uint64]
         state = descriptors.identity_hash(self._decoder.topic, self._layout.raw_id)
-        if all(bool((word == word[0]).all()) for word in words[:3]):
-            state = descriptors.mix(state, [int(word[0]) for word in words[:3]])
+        constant = words[:3]
+        if bool((constant == constant[:, :1]).all()):
+            state = descriptors.mix(state, constant[:, 0].tolist())
         else:
-            state = descriptors.mix_arrays(state, words[:3])
+            state = descriptors.mix_arrays(state, list(constant))
         state = descriptors.mix_arrays(state, (times, seqs))
         proven: NDArray[np.bool_] = descriptors.finish_arrays(state) == words[3]
         proven &= (words[0] & np.uint64(0xFFFF)) == np.uint64(descriptors.TAG)
@@ -319,12 +318,17 @@ class _Reading:
         differs = np.zeros(count, np.bool_)
         if not size:
             return differs
-        unique, inverse = np.unique(lanes, return_inverse=True)
         topic, raw_id = self._decoder.topic, self._layout.raw_id
-        phases = np.array([phase_of(topic, raw_id, lane) for lane in unique.tolist()], np.int64)
-        starts = (seqs + phases[inverse]) % PERIOD
+        one_lane = bool((lanes == lanes[0]).all())
+        phases: int | NDArray[np.int64]
+        if one_lane:
+            phases = phase_of(topic, raw_id, int(lanes[0]))
+        else:
+            unique, inverse = np.unique(lanes, return_inverse=True)
+            known = [phase_of(topic, raw_id, lane) for lane in unique.tolist()]
+            phases = np.array(known, np.int64)[inverse]
+        starts = (seqs + phases) % PERIOD
         values = Columns(self._records.buffer, self._records.value_start[where])
-        one_lane = len(unique) == 1
         step = max(1, _CHUNK_BYTES // size)
         for lo in range(0, count, step):
             hi = min(lo + step, count)

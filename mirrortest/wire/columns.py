@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
 _T = TypeVar("_T", bound=np.generic)
@@ -18,30 +20,35 @@ _T = TypeVar("_T", bound=np.generic)
 _WORDS = tuple((np.dtype(f"<u{width}"), width) for width in (8, 4, 2, 1))
 
 
+# More changes of the stride than this, and gathering is quicker than many small views.
+_MOST_RUNS = 12
+
+
 class Columns:
-    """Bytes of `data`, seen from each of `starts` (int64 positions, at least one)."""
+    """Bytes of `data`, seen from each of `starts` (ascending int64 positions, at least one)."""
 
     def __init__(self, data: NDArray[np.uint8], starts: NDArray[np.int64]) -> None:
         self._data = data
         self._starts = starts
-        self._first = int(starts[0])
-        step = int(starts[1]) - self._first if len(starts) > 1 else 1
-        regular = step > 0 and (len(starts) < 3 or bool((np.diff(starts) == step).all()))
-        self._stride = step if regular else 0
+        self._runs = _regular_runs(starts)
 
-    def words(self, offset: int) -> NDArray[np.uint64]:
-        """The little-endian 64-bit words at `offset`: a copy."""
-        return self._column(offset, np.dtype("<u8"), 8).astype(np.uint64)
+    def words(self, offsets: Sequence[int]) -> NDArray[np.uint64]:
+        """The little-endian 64-bit words at each of `offsets`: (offsets, positions), a copy."""
+        words = np.empty((len(offsets), len(self._starts)), np.uint64)
+        for row, offset in zip(words, offsets, strict=True):
+            row[:] = self._column(offset, np.dtype("<u8"), 8)
+        return words
 
     def bytes_at(self, offset: int) -> NDArray[np.uint8]:
         """The bytes at `offset`."""
-        return self._column(offset, np.dtype("u1"), 1).astype(np.uint8, copy=False)
+        return self._column(offset, np.dtype(np.uint8), 1)
 
     def rows(self, offset: int, width: int, lo: int, hi: int) -> NDArray[np.uint8]:
         """The `width` bytes at `offset` of the positions lo to hi: (hi - lo, width)."""
-        if self._stride:
-            start = self._first + lo * self._stride + offset
-            return np.ndarray((hi - lo, width), np.uint8, self._data, start, (self._stride, 1))
+        for run_lo, run_hi, first, stride in self._runs:
+            if run_lo <= lo and hi <= run_hi:
+                start = first + (lo - run_lo) * stride + offset
+                return np.ndarray((hi - lo, width), np.uint8, self._data, start, (stride, 1))
         every: NDArray[np.uint8]
         every = np.ndarray((len(self._data) - width + 1, width), np.uint8, self._data, 0, (1, 1))
         return every[self._starts[lo:hi] + offset]
@@ -58,9 +65,30 @@ class Columns:
         return same
 
     def _column(self, offset: int, dtype: np.dtype[_T], width: int) -> NDArray[_T]:
-        data = self._data
-        if self._stride:
-            shape = (len(self._starts),)
-            return np.ndarray(shape, dtype, data, self._first + offset, (self._stride,))
-        every: NDArray[_T] = np.ndarray((len(data) - width + 1,), dtype, data, 0, (1,))
-        return every[self._starts + offset]
+        data, runs = self._data, self._runs
+        if not runs:
+            every: NDArray[_T] = np.ndarray((len(data) - width + 1,), dtype, data, 0, (1,))
+            return every[self._starts + offset]
+        views: list[NDArray[_T]] = [
+            np.ndarray((hi - lo,), dtype, data, first + offset, (stride,))
+            for lo, hi, first, stride in runs
+        ]
+        return views[0] if len(views) == 1 else np.concatenate(views)
+
+
+def _regular_runs(starts: NDArray[np.int64]) -> list[tuple[int, int, int, int]]:
+    """Runs (lo, hi, first position, stride) of equal stride; none where they are too many."""
+    steps = np.diff(starts)
+    changes = np.flatnonzero(np.diff(steps))
+    if len(changes) > 2 * _MOST_RUNS:
+        return []
+    runs: list[tuple[int, int, int, int]] = []
+    # Steps up to and with a change are equal; the last of them leads into the run's last row.
+    ends = [*(int(change) + 2 for change in changes), len(starts)]
+    lo = 0
+    for end in ends:
+        if end > lo:
+            stride = int(steps[lo]) if end - lo > 1 else 1
+            runs.append((lo, end, int(starts[lo]), stride))
+            lo = end
+    return runs if len(runs) <= _MOST_RUNS else []

@@ -1,14 +1,5 @@
 """Kafka's record batch format v2 as arrays: a batch is built and read without one object a record.
 
-A batch is a header of 61 bytes and the records, all integers of the header big-endian::
-
-     0 base offset i64       23 last offset delta i32    51 producer epoch i16
-     8 length i32 (from 12)  27 first timestamp i64      53 base sequence i32
-    12 leader epoch i32      35 max timestamp i64        57 record count i32
-    16 magic i8 = 2          43 producer id i64          61 records
-    17 CRC-32C u32 (from 21)
-    21 attributes i16: codec 0-7 | 8 log append time | 16 transactional | 32 control
-
 A record, all lengths zigzag varints, -1 for null::
 
     length | attributes i8 | timestamp delta | offset delta | key | value | header count, headers
@@ -18,11 +9,26 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import crc32c
 import numpy as np
 
+from mirrortest.wire.batch_header import (
+    ATTRIBUTES_AT,
+    CODEC_MASK,
+    CRC_AT,
+    CRC_FROM,
+    HEADER,
+    HEADER_SIZE,
+    LENGTH_FROM,
+    MAGIC,
+    PRODUCER,
+    PRODUCER_AT,
+    TRANSACTIONAL,
+    BatchHeader,
+    read_header,
+)
 from mirrortest.wire.record_headers import parse_headers
 from mirrortest.wire.varint import (
     MalformedBatchError,
@@ -36,14 +42,16 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    Buffer = bytes | bytearray | memoryview
+    from mirrortest.wire.batch_header import Buffer
 
 __all__ = [
+    "CODEC_MASK",
     "HEADER_SIZE",
     "BatchHeader",
     "MalformedBatchError",
     "RecordArrays",
     "compress_records",
+    "decode_batches",
     "decode_records",
     "encode_records",
     "parse_headers",
@@ -52,77 +60,16 @@ __all__ = [
     "seal",
 ]
 
-HEADER_SIZE = 61
-MAGIC = 2
-CODEC_MASK = 0x07
-LOG_APPEND_TIME = 0x08
-TRANSACTIONAL = 0x10
-CONTROL = 0x20
-
-_HEADER = struct.Struct(">qiibIhiqqqhii")
-_PRODUCER = struct.Struct(">qhi")
-_LENGTH_FROM = 12
-_CRC_AT, _CRC_FROM = 17, 21
-_ATTRIBUTES_AT = 21
-_PRODUCER_AT = 43
 # Up to these offset deltas the varint has one, two, three, four bytes.
 _WIDTH_LIMITS = (1 << 6, 1 << 13, 1 << 20, 1 << 27)
 
 
-class BatchHeader(NamedTuple):
-    """The header of a batch, field by field."""
-
-    base_offset: int
-    length: int
-    leader_epoch: int
-    magic: int
-    crc: int
-    attributes: int
-    last_offset_delta: int
-    first_timestamp: int
-    max_timestamp: int
-    producer_id: int
-    producer_epoch: int
-    base_sequence: int
-    records: int
-
-    @property
-    def codec(self) -> int:
-        """How the records are compressed: 0 none, 1 gzip, 2 snappy, 3 lz4, 4 zstd."""
-        return self.attributes & CODEC_MASK
-
-    @property
-    def log_append_time(self) -> bool:
-        """Whether the broker stamped the records when it appended them."""
-        return bool(self.attributes & LOG_APPEND_TIME)
-
-    @property
-    def transactional(self) -> bool:
-        """Whether the batch belongs to a transaction."""
-        return bool(self.attributes & TRANSACTIONAL)
-
-    @property
-    def control(self) -> bool:
-        """Whether the batch holds a transaction marker and no records for anyone."""
-        return bool(self.attributes & CONTROL)
-
-    @property
-    def next_offset(self) -> int:
-        """The offset after the batch, records there or compacted away."""
-        return self.base_offset + self.last_offset_delta + 1
-
-    @property
-    def size(self) -> int:
-        """Bytes of the whole batch as it came over the wire."""
-        return self.length + _LENGTH_FROM
-
-
 @dataclass(frozen=True, slots=True)
 class RecordArrays:
-    """The records of one batch, an element each; positions are bytes into `buffer`.
+    """The records of one batch, or of several, an element each; positions are bytes into `buffer`.
 
-    Lengths are -1 for null. The header section of a record begins with its header count. All
-    times are milliseconds since the epoch, as Kafka stamps them.
+    `header` is that of the first batch. Lengths are -1 for null. The header section of a record
+    begins with its header count. All times are milliseconds since the epoch, as Kafka stamps them.
     """
 
     header: BatchHeader
@@ -239,8 +186,8 @@ def encode_records(
             )
             target[:] = values[lo:hi]
         position += (hi - lo) * stride
-    _HEADER.pack_into(
-        buffer, 0, 0, size - _LENGTH_FROM, -1, MAGIC, 0, 0, count - 1,
+    HEADER.pack_into(
+        buffer, 0, 0, size - LENGTH_FROM, -1, MAGIC, 0, 0, count - 1,
         timestamp_ms, timestamp_ms, -1, -1, -1, count,
     )  # fmt: skip
     return buffer
@@ -263,9 +210,9 @@ def compress_records(
         return buffer
     smaller = buffer[:HEADER_SIZE]
     smaller += compressed
-    (attributes,) = struct.unpack_from(">h", smaller, _ATTRIBUTES_AT)
-    struct.pack_into(">h", smaller, _ATTRIBUTES_AT, attributes & ~CODEC_MASK | codec)
-    struct.pack_into(">i", smaller, 8, len(smaller) - _LENGTH_FROM)
+    (attributes,) = struct.unpack_from(">h", smaller, ATTRIBUTES_AT)
+    struct.pack_into(">h", smaller, ATTRIBUTES_AT, attributes & ~CODEC_MASK | codec)
+    struct.pack_into(">i", smaller, 8, len(smaller) - LENGTH_FROM)
     return smaller
 
 
@@ -278,24 +225,12 @@ def seal(
     transactional: bool = False,
 ) -> None:
     """Write Kafka's producer state into a batch, and then the CRC, which covers it."""
-    (attributes,) = struct.unpack_from(">h", buffer, _ATTRIBUTES_AT)
+    (attributes,) = struct.unpack_from(">h", buffer, ATTRIBUTES_AT)
     attributes = attributes | TRANSACTIONAL if transactional else attributes & ~TRANSACTIONAL
-    struct.pack_into(">h", buffer, _ATTRIBUTES_AT, attributes)
-    _PRODUCER.pack_into(buffer, _PRODUCER_AT, producer_id, epoch, base_sequence)
+    struct.pack_into(">h", buffer, ATTRIBUTES_AT, attributes)
+    PRODUCER.pack_into(buffer, PRODUCER_AT, producer_id, epoch, base_sequence)
     with memoryview(buffer) as view:
-        struct.pack_into(">I", buffer, _CRC_AT, crc32c.crc32c(view[_CRC_FROM:]))
-
-
-def read_header(buffer: Buffer) -> BatchHeader:
-    """Read the header of a batch. Raises MalformedBatchError where it is none of format v2."""
-    if len(buffer) < HEADER_SIZE:
-        raise MalformedBatchError(f"a batch of {len(buffer)} bytes has no header")
-    header = BatchHeader._make(_HEADER.unpack_from(buffer))
-    if header.magic != MAGIC:
-        raise MalformedBatchError(f"batch format {header.magic} is not {MAGIC}")
-    if header.records < 0:
-        raise MalformedBatchError(f"a batch of {header.records} records")
-    return header
+        struct.pack_into(">I", buffer, CRC_AT, crc32c.crc32c(view[CRC_FROM:]))
 
 
 def decode_records(buffer: Buffer, records: Buffer | None = None) -> RecordArrays:
@@ -306,27 +241,73 @@ def decode_records(buffer: Buffer, records: Buffer | None = None) -> RecordArray
     looked at. Raises MalformedBatchError where the structure does not hold.
     """
     header = read_header(buffer)
-    if records is None and header.codec:
+    if records is not None:
+        return _decode([header], records, 0)
+    _not_compressed(header)
+    return _decode([header], buffer, HEADER_SIZE)
+
+
+def decode_batches(batches: Sequence[tuple[Buffer, Buffer | None]]) -> RecordArrays:
+    """Read the records of several batches of one partition as if they were one.
+
+    Each batch is what `decode_records` takes, and at least one is given. Small batches cost less
+    so: their records are copied together, and the arrays' fixed cost is paid once. Raises
+    MalformedBatchError where the structure of one of them does not hold.
+    """
+    if len(batches) == 1:
+        return decode_records(*batches[0])
+    headers: list[BatchHeader] = []
+    sections: list[Buffer] = []
+    for buffer, records in batches:
+        header = read_header(buffer)
+        if records is None:
+            _not_compressed(header)
+            records = memoryview(buffer)[HEADER_SIZE:]  # noqa: PLW2901  # one meaning from here on
+        headers.append(header)
+        sections.append(records)
+    arrays = _decode(headers, b"".join(sections), 0)
+    row = position = 0
+    for header, section in zip(headers, sections, strict=True):
+        row += header.records
+        position += len(section)
+        # A batch must not borrow its last records from the next one.
+        end = _end_before(arrays, row)
+        if end != position:
+            raise MalformedBatchError(f"a batch of {header.records} records ends elsewhere")
+    return arrays
+
+
+def _end_before(arrays: RecordArrays, row: int) -> int:
+    return int(arrays.headers_start[row - 1] + arrays.headers_len[row - 1]) if row else 0
+
+
+def _not_compressed(header: BatchHeader) -> None:
+    if header.codec:
         raise MalformedBatchError("the records are still compressed")
-    source, begin = (buffer, HEADER_SIZE) if records is None else (records, 0)
+
+
+def _decode(headers: Sequence[BatchHeader], source: Buffer, begin: int) -> RecordArrays:
+    counts = [header.records for header in headers]
     data = np.frombuffer(source, np.uint8)
-    starts, ends = record_starts(source, data, begin, header.records)
-    timestamp_deltas, position = read_varints(data, starts + 1, ends)
-    offset_deltas, position = read_varints(data, position, ends)
+    starts, ends = record_starts(source, data, begin, sum(counts))
+    timestamps, position = read_varints(data, starts + 1, ends)
+    offsets, position = read_varints(data, position, ends)
     key_len, key_start = read_varints(data, position, ends)
     value_len, value_start = read_varints(data, _after(key_start, key_len, ends), ends)
     headers_start = _after(value_start, value_len, ends)
     if bool((headers_start >= ends).any()):
         raise MalformedBatchError("a record ends before its headers")
-    offsets = offset_deltas
-    offsets += header.base_offset
-    if header.log_append_time:
-        timestamps = np.full(header.records, header.max_timestamp, np.int64)
-    else:
-        timestamps = timestamp_deltas
-        timestamps += header.first_timestamp
+    lo = 0
+    for header in headers:
+        hi = lo + header.records
+        offsets[lo:hi] += header.base_offset
+        if header.log_append_time:
+            timestamps[lo:hi] = header.max_timestamp
+        else:
+            timestamps[lo:hi] += header.first_timestamp
+        lo = hi
     return RecordArrays(
-        header,
+        headers[0],
         data,
         offsets,
         timestamps,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from mirrortest.check.verdict import Finding
 from mirrortest.wire.batch import BatchDecoder, LaneEncoder
 from mirrortest.wire.message import Form, Message, Record, decode, encode
-from mirrortest.wire.record_batch import HEADER_SIZE, decode_records
+from mirrortest.wire.record_batch import HEADER_SIZE, decode_batches, decode_records
 from mirrortest.wire.stream import ProducerId
 
 TOPIC = "orders"
@@ -91,7 +91,7 @@ def one_by_one(records):
 
 def all_at_once(arrays):
     """What the batch decoder says."""
-    m = BatchDecoder(TOPIC).decode(arrays)
+    m = BatchDecoder(TOPIC, worth_it=4).decode(arrays)
     assert len(set(m.ids)) == len(m.ids)
     return [
         (None if index < 0 else m.ids[index], *rest)
@@ -347,6 +347,22 @@ def test_broken_header_sections_are_foreign(garbage, count):
     broken[at : at + len(garbage)] = np.frombuffer(garbage, np.uint8)
     said = all_at_once(decode_records(broken.tobytes()))
     assert said[:count] == one_by_one(records)[:count]
+
+
+def test_small_batches_together():
+    """Many small batches, one of them compressed, are read as if they were one."""
+    lane = encoder(lane_messages(1)[0], Form.BODY)
+    batches = [lane.encode(i, START + np.arange(5) + i, START + 7 + i) for i in range(0, 100, 5)]
+    for batch, base in zip(batches, range(0, 2000, 100), strict=True):
+        batch.buffer[:8] = base.to_bytes(8, "big")
+    parts = [(bytes(batch.buffer), None) for batch in batches]
+    small = batches[3].compressed(1, gzip.compress)
+    parts[3] = (small.buffer, gzip.decompress(bytes(small.buffer[HEADER_SIZE:])))
+    messages = BatchDecoder(TOPIC).decode(decode_batches(parts))
+    assert messages.seq.tolist() == list(range(100))
+    assert messages.intended_ns.tolist() == [START + i for i in range(100)]
+    assert messages.offset.tolist() == [100 * (i // 5) + i % 5 for i in range(100)]
+    assert messages.findings.tolist() == [0] * 100
 
 
 def test_an_empty_batch():

@@ -15,6 +15,7 @@ from mirrortest.wire.record_batch import (
     HEADER_SIZE,
     MalformedBatchError,
     compress_records,
+    decode_batches,
     decode_records,
     encode_records,
     parse_headers,
@@ -165,6 +166,31 @@ def test_an_empty_batch():
     buffer = bytearray(built([(0, 5, b"k", b"v", [])])[:HEADER_SIZE])
     buffer[57:61] = bytes(4)
     assert len(decode_records(buffer)) == 0
+
+
+@given(st.lists(loose_records, min_size=1, max_size=4), st.data())
+def test_batches_together_are_the_batches_one_by_one(loose, data):
+    """Several batches, with the broker's time or the producer's, an empty one among them."""
+    batches = []
+    for records in loose:
+        rows = [(i, *record[:4]) for i, record in enumerate(records)]
+        batch = bytearray(built(rows))
+        batch[:8] = data.draw(st.integers(0, 1 << 60)).to_bytes(8, "big")
+        batch[22] |= data.draw(st.sampled_from([0, 8]))
+        batches.append(bytes(batch))
+    empty = bytearray(batches[0][:HEADER_SIZE])
+    empty[57:61] = bytes(4)
+    batches.insert(data.draw(st.integers(0, len(batches))), bytes(empty))
+    together = decode_batches([(batch, None) for batch in batches])
+    assert read(together) == [row for batch in batches for row in read(decode_records(batch))]
+
+
+def test_a_batch_borrows_no_record():
+    """Counts that are wrong by batch and right in sum are refused."""
+    batches = [bytearray(built([(i, 5, b"k", b"v", []) for i in range(3)])) for _ in range(2)]
+    batches[0][60], batches[1][60] = 4, 2
+    with pytest.raises(MalformedBatchError, match="elsewhere"):
+        decode_batches([(bytes(batch), None) for batch in batches])
 
 
 def test_from_offset():

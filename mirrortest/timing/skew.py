@@ -1,0 +1,75 @@
+"""The wall clock watched against the monotonic one.
+
+Schedules and deadlines run on the monotonic clock; messages carry wall time, which other machines
+can read. The offset between the two follows slow corrections (NTP slews by at most 500 ppm) and
+is told apart from a *step*: a jump by more than slewing explains, as from `date -s`, a virtual
+machine's resume, or a machine's sleep, which the monotonic clock does not count. A step changes
+no verdict; latencies around it are flagged.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+Times = TypeVar("Times", int, NDArray[np.int64])
+
+STEP_BOUND_NS = 50_000_000
+"""What a step is by default: beyond 50 ms two readings are never that far apart by chance."""
+SLEW_PPM = 500
+
+
+class ClockStep(NamedTuple):
+    """The wall clock jumped by `by_ns` (forwards above 0); times are of the reading after it."""
+
+    by_ns: int
+    wall_ns: int
+    monotonic_ns: int
+
+
+class ClockWatch:
+    """Follows one machine's wall clock; fed with readings, reads no clock itself.
+
+    Attributes:
+        offset_ns: wall time minus monotonic time, by the latest reading.
+        steps: how many steps there were.
+        stepped_ns: the sum of their sizes, whatever their direction.
+        last: the latest step.
+    """
+
+    def __init__(self, wall_ns: int, monotonic_ns: int, *, bound_ns: int = STEP_BOUND_NS) -> None:
+        self.offset_ns = wall_ns - monotonic_ns
+        self.steps = 0
+        self.stepped_ns = 0
+        self.last: ClockStep | None = None
+        self._bound_ns = bound_ns
+        self._read_at = monotonic_ns
+
+    def observe(
+        self, wall_ns: int, monotonic_ns: int, *, uncertainty_ns: int = 0
+    ) -> ClockStep | None:
+        """Take a reading of both clocks; the step since the last one, if there was one.
+
+        `uncertainty_ns` is how far apart the two clocks may have been read: the monotonic time
+        between a reading before the wall clock's and one after it. Raises ValueError where the
+        monotonic clock runs backwards.
+        """
+        elapsed = monotonic_ns - self._read_at
+        if elapsed < 0:
+            raise ValueError("the monotonic clock runs backwards")
+        change = wall_ns - monotonic_ns - self.offset_ns
+        self.offset_ns += change
+        self._read_at = monotonic_ns
+        slewed = elapsed * SLEW_PPM // 1_000_000
+        if abs(change) <= self._bound_ns + slewed + uncertainty_ns:
+            return None
+        self.steps += 1
+        self.stepped_ns += abs(change)
+        self.last = ClockStep(change, wall_ns, monotonic_ns)
+        return self.last
+
+    def to_wall(self, monotonic_ns: Times) -> Times:
+        """Wall time of monotonic times, one or an array, by the latest reading."""
+        return monotonic_ns + self.offset_ns

@@ -9,8 +9,8 @@ import uuid
 from typing import TYPE_CHECKING
 
 from mirrortest.errors import LabError, MirrortestError
-from mirrortest.lab import probe
 from mirrortest.lab.ports import ADDRESS, free_ports
+from mirrortest.lab.probe import Probe
 from mirrortest.lab.process import Part
 from mirrortest.lab.properties import write_properties
 
@@ -95,7 +95,7 @@ class Broker(Part):
         while True:
             self.check()
             with contextlib.suppress(MirrortestError):
-                known = probe.count_brokers(self.address, timeout=2)
+                known = Probe(self.address, timeout=2).broker_count()
                 if known >= brokers:
                     return
                 answer = f"{known} of {brokers} brokers"
@@ -179,34 +179,35 @@ class Cluster:
         self.spawn()
         self.wait_ready()
 
+    @property
+    def probe(self) -> Probe:
+        """What asks this cluster: topics, offsets, deletion of records."""
+        return Probe(self.bootstrap_servers)
+
     def create_topic(
-        self, name: str, partitions: int = 1, *, configs: Mapping[str, str] | None = None
+        self, topic: str, partitions: int = 1, *, configs: Mapping[str, str] | None = None
     ) -> None:
-        """Create a topic and wait until every broker knows it.
+        """Create a topic and wait until it can be used; it may be there already.
 
         Raises:
-            ClusterError: the cluster refuses.
+            ClusterError: the cluster does not answer, or refuses.
         """
-        probe.create_topic(
-            self.bootstrap_servers,
-            name,
-            partitions,
-            replication=min(len(self.brokers), 3),
-            configs=dict(configs or {}),
-        )
+        self.probe.create_topic(topic, partitions, configs)
 
     def partitions(self, topic: str) -> int:
         """How many partitions a topic has; 0 if there is no such topic."""
-        return probe.partitions(self.bootstrap_servers, topic)
+        return self.probe.partitions(topic)
 
     def end_offsets(self, topic: str) -> dict[int, int]:
         """The end offset of each partition of a topic; empty if there is no such topic."""
-        return probe.end_offsets(self.bootstrap_servers, topic)
+        return self.probe.end_offsets(topic)
 
-    def delete_records(self, topic: str, before: Mapping[int, int]) -> None:
-        """Delete the records of each partition below an offset; -1: all there are.
+    def delete_records(self, topic: str, before: Mapping[int, int] | int) -> None:
+        """Delete records below an offset: one for each partition, or one for all; -1: the end.
 
         Raises:
-            ClusterError: the cluster refuses.
+            ClusterError: the cluster does not answer, or refuses.
         """
-        probe.delete_records(self.bootstrap_servers, topic, dict(before))
+        if isinstance(before, int):
+            before = dict.fromkeys(range(self.partitions(topic)), before)
+        self.probe.delete_records(topic, before)

@@ -18,7 +18,7 @@ from mirrortest.lab.jvm import Jvm
 from mirrortest.lab.mirror import Mirror, MirrorSettings
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from types import TracebackType
 
     from mirrortest.lab.process import Part
@@ -47,6 +47,7 @@ class Lab:
         mirror: its settings. None: the mirror is left for `lab.mirror.start()`.
         broker_properties: further properties of every broker.
         heap: of each Java process.
+        jvm_options: further options of each; they win.
         tell: called with one line of text at each step of the start.
     """
 
@@ -60,6 +61,7 @@ class Lab:
         mirror: MirrorSettings | None = MirrorSettings(),  # noqa: B008  # frozen
         broker_properties: Mapping[str, str] | None = None,
         heap: str = "512m",
+        jvm_options: Sequence[str] = (),
         tell: Callable[[str], None] | None = None,
     ) -> None:
         self._keep = directory is not None
@@ -69,6 +71,7 @@ class Lab:
         self._mirror_settings = mirror
         self._broker_properties = dict(broker_properties or {})
         self._heap = heap
+        self._jvm_options = tuple(jvm_options)
         self._tell = tell or (lambda _: None)
         self._up = False
         self.directory: Path
@@ -106,7 +109,7 @@ class Lab:
         class_path = jars.class_path(
             progress=lambda there, of: self._tell(f"jars: {there} of {of}"),
         )
-        jvm = Jvm(java, class_path, self._heap)
+        jvm = Jvm(java, class_path, self._heap, self._jvm_options)
         self.directory = self._make_directory()
         self._up = True
         try:

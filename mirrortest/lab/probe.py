@@ -1,130 +1,119 @@
-"""What the lab asks of its clusters, by real requests; callable with or without a running loop."""
+"""What the lab asks of its clusters, by real requests; callable inside a running loop, too."""
 
 from __future__ import annotations
 
 import asyncio
 import socket
 import threading
-from typing import TYPE_CHECKING, Any, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeVar
 
-from aiokafka import AIOKafkaConsumer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic, RecordsToDelete
-from aiokafka.errors import KafkaError
-
-from mirrortest.errors import ClusterError, UnreachableError
+from mirrortest.config.client import ClientConfig
+from mirrortest.errors import UnreachableError
+from mirrortest.kafka.admin import Admin
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Coroutine
+    from collections.abc import Awaitable, Callable, Mapping
 
 T = TypeVar("T")
 
+TIMEOUT = 30.0
 
-def count_brokers(address: str, *, timeout: float) -> int:
-    """How many brokers the broker at `address` knows.
 
-    Raises:
-        UnreachableError: it does not answer.
+@dataclass(frozen=True)
+class Probe:
+    """Asks one cluster; each question takes a connection of its own, for brokers come and go.
+
+    Methods raise ClusterError where the cluster does not answer or refuses.
+
+    Attributes:
+        bootstrap: addresses, separated by commas.
+        timeout: seconds for an answer.
     """
 
-    async def ask(admin: Any) -> int:
-        described = await admin.describe_cluster()
-        return len(described["brokers"])
+    bootstrap: str
+    timeout: float = TIMEOUT
 
-    host, port = address.rsplit(":", 1)
-    try:  # the client library logs an error for each knock at a port where nobody listens
-        socket.create_connection((host, int(port)), timeout).close()
-    except OSError as error:
-        raise UnreachableError(f"{address} does not answer: {error}") from error
-    return _with_admin(address, ask, timeout=timeout)
+    def broker_count(self) -> int:
+        """How many brokers the cluster knows."""
+        self._knock()
+        return self._ask(Admin.broker_count)
 
+    def create_topic(
+        self, topic: str, partitions: int, configs: Mapping[str, str] | None = None
+    ) -> bool:
+        """Make a topic and wait until it can be used; whether it was missing before."""
+        return self._ask(lambda admin: admin.create_topic(topic, partitions, configs=configs))
 
-def create_topic(
-    bootstrap: str, name: str, partitions: int, *, replication: int, configs: dict[str, str]
-) -> None:
-    """Create a topic and wait until it is in the metadata."""
+    def add_partitions(self, topic: str, total: int) -> None:
+        """Raise a topic's partition count to `total`."""
+        return self._ask(lambda admin: admin.add_partitions(topic, total))
 
-    async def ask(admin: Any) -> None:
-        topic = NewTopic(name, partitions, replication, topic_configs=configs)
-        answer = await admin.create_topics([topic])
-        for _, code, *message in answer.topic_errors:
-            if code:
-                raise ClusterError(f"topic {name} was not created: error {code} {message}")
-        while True:
-            found = (await admin.describe_topics([name]))[0]
-            leaders = [p["leader"] for p in found["partitions"]]
-            if not found["error_code"] and len(leaders) == partitions and -1 not in leaders:
-                return
-            await asyncio.sleep(0.02)
+    def delete_topic(self, topic: str) -> None:
+        """Delete a topic and wait until it is gone."""
+        return self._ask(lambda admin: admin.delete_topic(topic))
 
-    _with_admin(bootstrap, ask)
+    def partitions(self, topic: str) -> int:
+        """How many partitions a topic has; 0 without it."""
 
+        async def ask(admin: Admin) -> int:
+            return (await admin.partition_counts([topic])).get(topic, 0)
 
-def partitions(bootstrap: str, topic: str) -> int:
-    """How many partitions a topic has; 0 without it."""
+        return self._ask(ask)
 
-    async def ask(admin: Any) -> int:
-        if topic not in await admin.list_topics():
-            return 0
-        return len((await admin.describe_topics([topic]))[0]["partitions"])
+    def end_offsets(self, topic: str) -> dict[int, int]:
+        """The end offset of each partition; empty without the topic."""
 
-    return _with_admin(bootstrap, ask)
+        async def ask(admin: Admin) -> dict[int, int]:
+            numbers = await admin.partitions(topic) or []
+            ends = await admin.end_offsets([(topic, number) for number in numbers])
+            return {at.partition: end for at, end in ends.items()}
 
+        return self._ask(ask)
 
-def end_offsets(bootstrap: str, topic: str) -> dict[int, int]:
-    """The end offset of each partition; empty without the topic."""
-    count = partitions(bootstrap, topic)
+    def delete_records(self, topic: str, before: Mapping[int, int]) -> None:
+        """Delete the records of each partition (number -> offset) below an offset."""
 
-    async def ask() -> dict[int, int]:
-        consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap)
-        await consumer.start()
+        async def ask(admin: Admin) -> None:
+            for number, offset in before.items():
+                await admin.delete_records(topic, number, offset)
+
+        return self._ask(ask)
+
+    def _knock(self) -> None:
+        """Fail where nobody listens: the client library would log an error each time."""
+        host, port = self.bootstrap.split(",")[0].rsplit(":", 1)
         try:
-            ends = await consumer.end_offsets([TopicPartition(topic, n) for n in range(count)])
-            return {where.partition: end for where, end in ends.items()}
-        finally:
-            await consumer.stop()
+            socket.create_connection((host, int(port)), self.timeout).close()
+        except OSError as error:
+            raise UnreachableError(f"{self.bootstrap} does not answer: {error}") from error
 
-    return _run(bootstrap, ask, 30) if count else {}
-
-
-def delete_records(bootstrap: str, topic: str, before: dict[int, int]) -> None:
-    """Delete the records of each partition below an offset."""
-
-    async def ask(admin: Any) -> None:
-        await admin.delete_records(
-            {TopicPartition(topic, n): RecordsToDelete(offset) for n, offset in before.items()}
+    def _ask(self, ask: Callable[[Admin], Awaitable[T]]) -> T:
+        config = ClientConfig(
+            bootstrap_servers=tuple(self.bootstrap.split(",")),
+            client_id="mirrortest-lab",
+            request_timeout_ms=round(self.timeout * 1000),
         )
 
-    _with_admin(bootstrap, ask)
+        async def main() -> T:
+            async with asyncio.timeout(self.timeout + 5), Admin(config) as admin:
+                return await ask(admin)
 
+        # On a thread of its own: the caller may be inside a running loop.
+        answers: list[T] = []
+        failures: list[BaseException] = []
 
-def _with_admin(bootstrap: str, ask: Callable[[Any], Awaitable[T]], *, timeout: float = 30) -> T:
-    async def main() -> T:
-        admin = AIOKafkaAdminClient(bootstrap_servers=bootstrap)
-        try:
-            await admin.start()
-            return await ask(admin)
-        finally:
-            await admin.close()
+        def body() -> None:
+            try:
+                answers.append(asyncio.run(main()))
+            except TimeoutError:
+                failures.append(UnreachableError(f"{self.bootstrap} does not answer"))
+            except BaseException as error:  # noqa: BLE001  # raised again by the caller
+                failures.append(error)
 
-    return _run(bootstrap, main, timeout)
-
-
-def _run(bootstrap: str, main: Callable[[], Coroutine[Any, Any, T]], timeout: float) -> T:
-    """Run it on a loop of its own in a thread of its own: the caller may be inside another."""
-    outcome: list[T | BaseException] = []
-
-    def body() -> None:
-        try:
-            outcome.append(asyncio.run(asyncio.wait_for(main(), timeout)))
-        except BaseException as error:  # noqa: BLE001  # handed to the caller
-            outcome.append(error)
-
-    thread = threading.Thread(target=body, name="lab-probe")
-    thread.start()
-    thread.join()
-    result = outcome[0]
-    if isinstance(result, (KafkaError, TimeoutError, OSError)):
-        raise UnreachableError(f"{bootstrap} does not answer: {result!r}") from result
-    if isinstance(result, BaseException):
-        raise result
-    return result
+        thread = threading.Thread(target=body, name="lab-probe", daemon=True)
+        thread.start()
+        thread.join()
+        if failures:
+            raise failures[0]
+        return answers[0]

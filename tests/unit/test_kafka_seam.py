@@ -1,0 +1,266 @@
+"""Contract with aiokafka: these tests fail loudly where another version breaks the seam."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from types import SimpleNamespace
+from typing import Any
+
+import aiokafka
+import pytest
+from aiokafka import AIOKafkaProducer, TopicPartition
+from aiokafka.client import AIOKafkaClient
+from aiokafka.consumer import fetcher
+from aiokafka.consumer.subscription_state import SubscriptionState
+from aiokafka.errors import KafkaError, OffsetOutOfRangeError
+from aiokafka.producer.message_accumulator import MessageAccumulator
+from aiokafka.producer.transaction_manager import TransactionManager
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+
+from mirrortest.errors import ClusterError
+from mirrortest.kafka import seam
+from mirrortest.kafka.fetched import FetchedBatch, Unreadable
+
+TP = TopicPartition("t", 0)
+NO_ERROR = 0
+OUT_OF_RANGE = 1
+
+
+def batch_bytes(base_offset: int, values: list[bytes]) -> bytes:
+    builder = DefaultRecordBatchBuilder(
+        2, 0, is_transactional=0, producer_id=-1, producer_epoch=-1, base_sequence=-1,
+        batch_size=1 << 20,
+    )  # fmt: skip
+    for delta, value in enumerate(values):
+        builder.append(delta, 1000, b"k", value, [])
+    raw = bytearray(builder.build())
+    raw[:8] = base_offset.to_bytes(8, "big")
+    return bytes(raw)
+
+
+class Encoded:
+    def __init__(self) -> None:
+        self.buffer = bytearray(batch_bytes(0, [b"a", b"b", b"c"]))
+        self.count = 3
+        self.sealed: list[tuple[int, int, int]] = []
+
+    def seal(self, producer_id: int, epoch: int, base_sequence: int) -> None:
+        self.sealed.append((producer_id, epoch, base_sequence))
+
+
+class FakeClient:
+    """Answers fetches with what it was given, as AIOKafkaClient would."""
+
+    _metadata_max_age_ms = 300_000
+
+    def __init__(self, error: int = NO_ERROR, records: bytes = b"") -> None:
+        self._loop = asyncio.get_running_loop()
+        self.response = SimpleNamespace(
+            API_VERSION=4, topics=[("t", [(0, error, 10, 10, None, records)])]
+        )
+
+    async def send(self, node_id: int, request: Any) -> Any:
+        return self.response
+
+
+async def fetched(
+    client: FakeClient, key_deserializer: Any, offset: int = 0, times: int = 1
+) -> list[Any]:
+    """What one or more fetches through aiokafka's own Fetcher bring."""
+    subscriptions = SubscriptionState()
+    subscriptions.assign_from_user([TP])
+    subscriptions.seek(TP, offset)
+    made = fetcher.Fetcher(
+        client,
+        subscriptions,
+        key_deserializer=key_deserializer,
+        value_deserializer=None,
+        auto_offset_reset="none",
+    )
+    made._fetch_task.cancel()
+    assignment = subscriptions.subscription.assignment
+    found: list[Any] = []
+    try:
+        for _ in range(times):
+            position = assignment.state_value(TP).position
+            request = SimpleNamespace(topics=[("t", [(0, position, 1 << 20)])])
+            await made._proc_fetch_request(assignment, 1, request)
+            for items in (await made.fetched_records([])).values():
+                found += items
+    finally:
+        await made.close()
+    return found
+
+
+@pytest.fixture(autouse=True)
+def _installed() -> None:
+    seam.install()
+
+
+def test_this_aiokafka_is_the_one_that_the_seam_is_made_for() -> None:
+    """The installed version is of the series, and every callable has its known parameters."""
+    assert aiokafka.__version__.startswith(f"{seam.SERIES}.")
+    seam.check_series.cache_clear()
+    seam.check_series()
+
+
+def test_another_series_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another version is refused before a client is made, with the way out."""
+    monkeypatch.setattr(aiokafka, "__version__", "0.15.0")
+    seam.check_series.cache_clear()
+    with pytest.raises(ClusterError, match=r"it is 0\.15\.0; install 'aiokafka==0\.14"):
+        seam.install()
+    seam.check_series.cache_clear()
+
+
+def test_another_shape_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A callable with other parameters is refused by its name."""
+    monkeypatch.setattr(seam, "_SIGNATURES", ((fetcher.FetchResult.getall, "self"),))
+    seam.check_series.cache_clear()
+    with pytest.raises(ClusterError, match=r"FetchResult\.getall takes"):
+        seam.install()
+    seam.check_series.cache_clear()
+
+
+async def test_a_door_gets_whole_batches_through_aiokafkas_fetcher() -> None:
+    """Both batches come whole, one begun below the offset asked for, and the position moves on."""
+    data = batch_bytes(4, [b"x", b"y"]) + batch_bytes(6, [b"z"])
+    first, second = await fetched(FakeClient(records=data), seam.Door(), offset=5)
+    assert isinstance(first, FetchedBatch)
+    assert (first.base_offset, first.fetched_from, first.next_offset, first.count) == (4, 5, 6, 2)
+    assert (second.base_offset, second.fetched_from, second.next_offset) == (6, 6, 7)
+    assert bytes(second.buffer) == batch_bytes(6, [b"z"])
+    assert second.arrived_ns >= first.arrived_ns > 0
+
+
+async def test_other_consumers_get_records_as_ever() -> None:
+    """A consumer without the door is served by aiokafka's own classes."""
+    data = batch_bytes(4, [b"x", b"y"])
+    records = await fetched(FakeClient(records=data), None, offset=5)
+    assert [(record.offset, record.value) for record in records] == [(5, b"y")]
+
+
+async def test_a_torn_batch_is_fetched_again_and_at_last_named() -> None:
+    """A bad CRC ends the response; what lies before is delivered, the third try names the batch."""
+    good, torn = batch_bytes(0, [b"x"]), bytearray(batch_bytes(1, [b"y"]))
+    torn[-1] ^= 1
+    client, door = FakeClient(records=good + bytes(torn)), seam.Door()
+    items = await fetched(client, door, times=2)
+    assert [item.next_offset for item in items] == [1]
+    (named,) = await fetched(client, door, offset=1)
+    assert isinstance(named, Unreadable)
+    assert (named.offset, named.reason) == (1, "the batch fails its CRC")
+
+
+async def test_a_batch_that_heals_is_read() -> None:
+    """A batch torn once on its way is read by the next fetch, and the count starts anew."""
+    torn = bytearray(batch_bytes(0, [b"y"]))
+    torn[-1] ^= 1
+    client, door = FakeClient(records=bytes(torn)), seam.Door()
+    assert await fetched(client, door) == []
+    client.response = FakeClient(records=batch_bytes(0, [b"y"])).response
+    (item,) = await fetched(client, door)
+    assert item.next_offset == 1
+    assert door.torn == {}
+
+
+async def test_an_offset_out_of_range_is_an_error_with_partition_and_offset() -> None:
+    """Without a reset policy the error names partition and offset, as the reader relies on."""
+    with pytest.raises(OffsetOutOfRangeError) as caught:
+        await fetched(FakeClient(error=OUT_OF_RANGE), seam.Door(), offset=7)
+    assert caught.value.args[0] == {TP: 7}
+
+
+class Cluster:
+    def leader_for_partition(self, tp: Any) -> int:
+        return 1
+
+
+async def test_a_ready_batch_goes_through_aiokafkas_accumulator() -> None:
+    """It is taken at once, gets its state once, and gives the same bytes for a repetition."""
+    manager = TransactionManager(None, 60_000)
+    manager.set_pid_and_epoch(77, 3)
+    accumulator = MessageAccumulator(Cluster(), 16_384, 0, 30, txn_manager=manager, linger_ms=9999)
+    encoded = Encoded()
+    ready = seam.ReadyBatch(encoded)
+    future = await accumulator.add_batch(ready, TP, 1)
+    nodes, _ = accumulator.drain_by_nodes(ignore_nodes=())
+    batch = nodes[1][TP]
+    assert encoded.sealed == [(77, 3, 0)]
+    assert manager.sequence_number(TP) == 3
+    assert ready.handed_over == 0
+    assert batch.get_data_buffer() is encoded.buffer
+    accumulator.reenqueue(batch)
+    nodes, _ = accumulator.drain_by_nodes(ignore_nodes=())
+    assert nodes[1][TP].get_data_buffer() is encoded.buffer
+    assert encoded.sealed == [(77, 3, 0)]
+    assert ready.handed_over == 2
+    batch.done(40, -1)
+    assert (await future).offset == 40
+
+
+async def test_a_ready_batch_without_a_producer_id_is_sealed_once() -> None:
+    """Where nobody gives a producer state the batch says so, and has its CRC."""
+    encoded = Encoded()
+    ready = seam.ReadyBatch(encoded)
+    ready._build()
+    ready._build()
+    assert encoded.sealed == [(-1, -1, -1)]
+
+
+async def test_a_withdrawn_batch_is_never_given_out() -> None:
+    """After it was given up its bytes cannot reach a connection any more."""
+    ready = seam.ReadyBatch(Encoded())
+    ready.withdrawn = True
+    with pytest.raises(seam.WithdrawnError):
+        ready._build()
+    assert ready.handed_over == 0
+
+
+async def test_abandoned_deliveries_fail_without_a_word_on_the_log(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """All futures of an abandoned producer fail, those queued and those not yet."""
+    producer = AIOKafkaProducer(bootstrap_servers="127.0.0.1:9")
+    accumulator = producer._message_accumulator
+    future = await accumulator.add_batch(seam.ReadyBatch(Encoded()), TP, 1)
+    with caplog.at_level(logging.WARNING):
+        seam.abandon(producer, "told so")
+        with pytest.raises(KafkaError, match="told so"):
+            await future
+        with pytest.raises(KafkaError, match="told so"):
+            await accumulator.add_batch(seam.ReadyBatch(Encoded()), TP, 1)
+    await producer.stop()
+    assert not caplog.records
+
+
+async def test_sequence_numbers_wrap_as_brokers_expect() -> None:
+    """After 2^31 - 1 comes 0; aiokafka alone would send a negative number."""
+    producer = AIOKafkaProducer(bootstrap_servers="127.0.0.1:9", enable_idempotence=True)
+    seam.wrap_sequences(producer)
+    manager = producer._txn_manager
+    manager.increment_sequence_number(TP, 2**31 - 2)
+    manager.increment_sequence_number(TP, 5)
+    assert manager.sequence_number(TP) == 3
+    await producer.stop()
+
+
+async def test_no_metadata_request_of_a_client_makes_a_topic() -> None:
+    """A client asks for metadata without leave to create what is missing."""
+    asked: list[Any] = []
+
+    class Connection:
+        async def send(self, request: Any) -> Any:
+            asked.append(request.prepare({3: (0, 5)}))
+            return SimpleNamespace(brokers=[])
+
+    client = AIOKafkaClient(bootstrap_servers="127.0.0.1:9")
+    client.cluster.brokers = lambda: [SimpleNamespace(nodeId=1)]
+
+    async def connect(node_id: int) -> Connection:
+        return Connection()
+
+    client._get_conn = connect
+    await client._metadata_update(client.cluster, {"missing"})
+    assert asked[0].allow_auto_topic_creation is False

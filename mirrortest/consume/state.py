@@ -173,7 +173,7 @@ class StateStore:
         elif kind == "commit":
             commit = json.loads(value)
             # A zombie's commit comes after its successor's claim: it is no longer the truth.
-            if generation < held.generation:
+            if generation < held.generation or (generation, commit["version"]) < held.committed:
                 return
             raw = b"".join(
                 held.chunks[generation, commit["slot"], number]

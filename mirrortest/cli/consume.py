@@ -1,0 +1,216 @@
+"""`mirrortest consume`: judge a mirror's copy while it arrives."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mirrortest.check.routing import ExpectPartition
+from mirrortest.cli import console
+from mirrortest.cli.live import LiveLines
+from mirrortest.config.client import ClientConfig
+from mirrortest.config.run import TopicMapping
+from mirrortest.config.threshold import thresholds as read_thresholds
+from mirrortest.consume.consumer import run as run_consumer
+from mirrortest.consume.options import ConsumeOptions, Shard
+from mirrortest.errors import UsageError
+from mirrortest.wire.stream import checked_name, checked_run
+
+EXAMPLES = """
+[bold]Examples[/]
+
+  Judge two topics that MirrorMaker 2 copies from the cluster it calls A:
+
+    mirrortest consume --bootstrap-server dc2:9092 --run nightly --topics A.orders,A.clicks.eu --source-alias A
+
+  The second of five pods with fixed shares, exactly-once expected, at most 5 minutes to arrive:
+
+    mirrortest consume --bootstrap-server dc2:9092 --run nightly --topic-pattern 'A[.].*' --source-alias A --shard 2/5 --exactly-once --deadline 300
+
+Exit codes: 0 passed, 1 error, 2 usage, 3 inconclusive, 99 a threshold or a correctness check failed.
+"""  # noqa: E501  # commands are pasted whole
+
+
+def consume(  # noqa: D103  # the help text is an option of its own, with examples
+    *,
+    bootstrap_server: Annotated[
+        str | None,
+        typer.Option(envvar="MIRRORTEST_BOOTSTRAP_SERVER", help="The destination's brokers."),
+    ] = None,
+    run: Annotated[
+        str, typer.Option(envvar="MIRRORTEST_RUN", help="The run to judge: the producers' --run.")
+    ],
+    topics: Annotated[
+        str | None,
+        typer.Option(envvar="MIRRORTEST_TOPICS", help="Destination topics, separated by commas."),
+    ] = None,
+    topic_pattern: Annotated[
+        str | None, typer.Option(help="A regular expression over destination topics.")
+    ] = None,
+    source_alias: Annotated[
+        str,
+        typer.Option(
+            envvar="MIRRORTEST_SOURCE_ALIAS",
+            help="The mirror's name for the source: its copies are called ALIAS.topic.",
+        ),
+    ] = "",
+    separator: Annotated[str, typer.Option(help="What stands between alias and topic.")] = ".",
+    topic_map: Annotated[
+        list[str] | None,
+        typer.Option(metavar="DEST=SOURCE", help="A topic that is renamed otherwise."),
+    ] = None,
+    name: Annotated[
+        str | None,
+        typer.Option("--id", envvar="MIRRORTEST_ID", help="This consumer's name in logs."),
+    ] = None,
+    consumer_group: Annotated[
+        str | None,
+        typer.Option(help="Share the partitions in a Kafka consumer group."),
+    ] = None,
+    shard: Annotated[
+        str | None, typer.Option(metavar="INDEX/OF", help="Take a fixed part of the partitions.")
+    ] = None,
+    ledger_topic: Annotated[
+        str, typer.Option(help="Where producers vouch; its name in the source.")
+    ] = "mirrortest.ledger",
+    ledger_bootstrap_server: Annotated[
+        str | None,
+        typer.Option(help="Read the ledger from the source's brokers, not through the mirror."),
+    ] = None,
+    ledger_command_config: Annotated[
+        Path | None, typer.Option(help="Client properties for the source's brokers.")
+    ] = None,
+    state_topic: Annotated[
+        str, typer.Option(help="Where the checkers' states are kept, in the destination.")
+    ] = "mirrortest.state",
+    expect_producers: Annotated[
+        str | None, typer.Option(help="Producers that must appear, separated by commas.")
+    ] = None,
+    expect_partition: Annotated[
+        ExpectPartition, typer.Option(help="Where a message belongs in the destination.")
+    ] = ExpectPartition.SOURCE,
+    deadline: Annotated[
+        float,
+        typer.Option(help="Seconds after which an acknowledged message not seen is lost."),
+    ] = 60.0,
+    until: Annotated[
+        str,
+        typer.Option(
+            metavar="complete|forever",
+            help="End when all that the ledger vouches for is judged, or only on a signal.",
+        ),
+    ] = "complete",
+    duration: Annotated[
+        float | None, typer.Option(min=0, help="End after so many seconds.")
+    ] = None,
+    idle_timeout: Annotated[
+        float | None, typer.Option(min=0, help="End after so many seconds without a message.")
+    ] = None,
+    settle_time: Annotated[
+        float,
+        typer.Option(help="Seconds of silence to wait for late copies once all is judged."),
+    ] = 5.0,
+    state_interval: Annotated[
+        float, typer.Option(help="Seconds between two saves of the state.")
+    ] = 5.0,
+    log_dir: Annotated[
+        str, typer.Option(envvar="MIRRORTEST_LOG_DIR", help="Sequence logs: a folder or a URI.")
+    ] = "mirrortest-logs",
+    log_detail: Annotated[
+        str, typer.Option(metavar="intervals|messages", help="A log row per interval or message.")
+    ] = "intervals",
+    metrics_port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Serve Prometheus metrics here; 0 is off.")
+    ] = 0,
+    metrics_address: Annotated[str, typer.Option(help="The address to serve them on.")] = "",
+    threshold: Annotated[
+        list[str] | None,
+        typer.Option(metavar="EXPR", help="For example 'lost==0' or 'p(99)<2s'."),
+    ] = None,
+    exactly_once: Annotated[
+        bool, typer.Option("--exactly-once", help="Duplicates and reorders fail the run, too.")
+    ] = False,
+    command_config: Annotated[
+        Path | None,
+        typer.Option(envvar="MIRRORTEST_COMMAND_CONFIG", help="A file of Kafka client properties."),
+    ] = None,
+    command_property: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="One client property.")
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Write the JSON summary to this file, too.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the summary as JSON on stdout.")
+    ] = False,
+) -> None:
+    if until not in {"complete", "forever"}:
+        raise UsageError(f"--until {until!r}: say complete or forever")
+    if topic_pattern is not None:
+        try:
+            re.compile(topic_pattern)
+        except re.error as error:
+            raise UsageError(f"--topic-pattern {topic_pattern!r}: {error}") from error
+    properties = tuple(command_property or ())
+    client = ClientConfig.load(
+        bootstrap_server=bootstrap_server,
+        config_file=command_config,
+        command_properties=properties,
+    )
+    ledger_client = None
+    if ledger_bootstrap_server is not None or ledger_command_config is not None:
+        ledger_client = ClientConfig.load(
+            bootstrap_server=ledger_bootstrap_server,
+            config_file=ledger_command_config or command_config,
+            command_properties=() if ledger_command_config else properties,
+        )
+    for warning in client.warnings:
+        console.err.print(f"[yellow]warning:[/] {warning}")
+    options = ConsumeOptions(
+        run=checked_run(run),
+        name=checked_name(name or f"consumer-{os.uname().nodename.split('.')[0]}-{os.getpid()}"),
+        client=client,
+        mapping=TopicMapping.parse(
+            source_alias=source_alias, separator=separator, topic_map=tuple(topic_map or ())
+        ),
+        thresholds=read_thresholds(tuple(threshold or ()), exactly_once=exactly_once),
+        topics=tuple(t.strip() for t in (topics or "").split(",") if t.strip()),
+        topic_pattern=topic_pattern,
+        group=consumer_group,
+        shard=Shard.parse(shard) if shard else None,
+        ledger_topic=ledger_topic,
+        ledger_client=ledger_client,
+        state_topic=state_topic,
+        expect_producers=tuple(p.strip() for p in (expect_producers or "").split(",") if p.strip()),
+        expect_partition=expect_partition,
+        deadline=deadline,
+        duration=duration,
+        idle_timeout=idle_timeout,
+        settle_time=settle_time,
+        until_complete=until == "complete",
+        state_interval=state_interval,
+        log_dir=log_dir,
+        log_detail=log_detail,
+        metrics_port=metrics_port,
+        metrics_address=metrics_address or "127.0.0.1",
+    )
+    with LiveLines(console.err) as live:
+        result = console.run_application(
+            lambda stop: run_consumer(options, stop=stop, on_progress=live.show)
+        )
+    summary = result.to_json()
+    if report is not None:
+        report.write_text(json.dumps(summary, indent=2) + "\n")
+    if as_json:
+        typer.echo(json.dumps(summary))
+    else:
+        console.out.print(result.table())
+    raise typer.Exit(result.exit_code)
+
+
+consume.__doc__ = f"Judge a mirror's copy while it arrives.\n{EXAMPLES}"

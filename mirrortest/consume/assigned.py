@@ -1,0 +1,181 @@
+"""One destination partition in this consumer's care: from fetched batches to judged rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import crc32c
+import numpy as np
+
+from mirrortest.check.intervals import IntervalSet
+from mirrortest.check.partition import PartitionChecker
+from mirrortest.check.routing import ExpectPartition, misrouted
+from mirrortest.check.row import Messages, SeenRow, rows_of, streams_of
+from mirrortest.check.verdict import Finding
+from mirrortest.wire.batch import BatchDecoder
+from mirrortest.wire.stream import StreamId
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from mirrortest.consume.state import Partition
+    from mirrortest.kafka.fetched import FetchedBatch
+    from mirrortest.wire.batch import MessageArrays
+    from mirrortest.wire.record_batch import RecordArrays
+
+_STATE_VERSION = 1
+
+
+@dataclass
+class Taken:
+    """What a fetched batch held: rows for checker and log, and the latencies of our messages.
+
+    `latency_intended` and `latency_sent` are ns, one entry per message of the run in offset order
+    (`latency_sent` only where the message carries its actual send); `positions` are their indices
+    into rows' order: entry i belongs to `rows[row_index[i]]`.
+    """
+
+    rows: list[SeenRow]
+    latency_intended: NDArray[np.int64]
+    latency_sent: NDArray[np.int64]
+    row_index: NDArray[np.int64]
+    messages: int
+    value_bytes: int
+
+
+@dataclass
+class AssignedPartition:
+    """A partition with its checker, under the generation that was claimed for it.
+
+    `identity` counts the topic's incarnations: it steps when the topic turns out to have been
+    deleted and made again. `claimed` are the numbers of home lanes that were claimed lost here.
+    """
+
+    at: Partition
+    source: str
+    run: str
+    generation: int
+    policy: ExpectPartition
+    destination_partitions: int
+    checker: PartitionChecker
+    identity: int = 0
+    claimed: dict[StreamId, IntervalSet] = field(default_factory=dict)
+    last_record: tuple[int, int] | None = None
+    """(offset, CRC-32C of key and value) of the last judged record."""
+    read_from: int | None = None
+    """Where the offsets read but not logged as such begin."""
+    resumed: bool = False
+    """Whether the last judged record is still to be compared with what is there now."""
+
+    def __post_init__(self) -> None:
+        """Make the decoder of the source topic's messages."""
+        self._decoder = BatchDecoder(self.source)
+
+    @classmethod
+    def fresh(cls, at: Partition, generation: int, **about: Any) -> AssignedPartition:
+        """A partition that nobody has judged yet."""
+        checker = PartitionChecker(about["source"], at.partition)
+        return cls(at=at, generation=generation, checker=checker, **about)
+
+    @classmethod
+    def restored(
+        cls, at: Partition, generation: int, state: dict[str, Any], **about: Any
+    ) -> AssignedPartition:
+        """A partition as its last judge left it."""
+        last = state["last_record"]
+        return cls(
+            at=at,
+            generation=generation,
+            checker=PartitionChecker.from_state(state["checker"]),
+            identity=state["identity"],
+            claimed={
+                StreamId(*stream): IntervalSet.from_list(numbers)
+                for stream, numbers in state["claimed"]
+            },
+            last_record=tuple(last) if last else None,
+            resumed=last is not None,
+            **about,
+        )
+
+    def to_state(self) -> dict[str, Any]:
+        """The state as JSON's types; it shares nothing with this object."""
+        return {
+            "v": _STATE_VERSION,
+            "checker": self.checker.to_state(),
+            "identity": self.identity,
+            "claimed": [[list(s), numbers.to_list()] for s, numbers in self.claimed.items()],
+            "last_record": list(self.last_record) if self.last_record else None,
+        }
+
+    @property
+    def start_offset(self) -> int:
+        """Where to read from: one record early after a resumption, to compare it."""
+        if self.resumed and self.last_record is not None:
+            return self.last_record[0]
+        return self.checker.next_offset
+
+    def was_recreated(self, records: RecordArrays) -> bool:
+        """Whether the last judged record's offset now holds another record; asked once."""
+        if not self.resumed or self.last_record is None:
+            return False
+        self.resumed = False
+        at = np.flatnonzero(records.offsets == self.last_record[0])
+        return bool(at.size) and _fingerprint(records, int(at[0])) != self.last_record[1]
+
+    def take(self, batch: FetchedBatch, records: RecordArrays) -> Taken:
+        """Judge a batch. Records below the checker's next offset are passed over."""
+        records = records.from_offset(self.checker.next_offset)
+        messages = self._decoder.decode(records)
+        streams, index, findings = streams_of(
+            self.source,
+            self.run,
+            messages.ids,
+            messages.id_index,
+            messages.lane,
+            messages.findings,
+        )
+        findings |= self._routing(messages, index)
+        rows = rows_of(
+            Messages(
+                streams,
+                index,
+                messages.seq,
+                messages.offset,
+                messages.intended_ns,
+                messages.sent_ns,
+                findings,
+                batch.arrived_ns,
+            )
+        )
+        for row in rows:
+            self.checker.apply(row)
+        self.checker.advance(batch.next_offset)
+        if len(records.offsets):
+            last = len(records.offsets) - 1
+            self.last_record = (int(records.offsets[last]), _fingerprint(records, last))
+        ours = index >= 0
+        sent = ours & (messages.sent_ns > 0)
+        starts = np.array([row.offset_lo for row in rows], dtype=np.int64)
+        return Taken(
+            rows=rows,
+            latency_intended=batch.arrived_ns - messages.intended_ns[ours],
+            latency_sent=batch.arrived_ns - messages.sent_ns[sent],
+            row_index=np.searchsorted(starts, messages.offset[ours], side="right") - 1,
+            messages=len(messages.offset),
+            value_bytes=int(np.maximum(records.value_len, 0).sum()),
+        )
+
+    def _routing(self, messages: MessageArrays, index: NDArray[np.int32]) -> NDArray[np.uint32]:
+        wrong = misrouted(
+            self.policy,
+            lanes=messages.lane,
+            source_partitions=messages.source_partition,
+            partition=self.at.partition,
+            destination_partitions=self.destination_partitions,
+        )
+        return np.where(wrong & (index >= 0), Finding.MISROUTED.value, 0).astype(np.uint32)
+
+
+def _fingerprint(records: RecordArrays, at: int) -> int:
+    return int(crc32c.crc32c(records.value(at) or b"", crc32c.crc32c(records.key(at) or b"")))

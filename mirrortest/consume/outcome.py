@@ -1,0 +1,181 @@
+"""What a consumer has to say: while it runs, and in the end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+from mirrortest.check.judge import COUNTED
+from mirrortest.check.verdict import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mirrortest.check.judge import RunVerdict, StreamVerdict
+    from mirrortest.config.threshold import ThresholdResult
+    from mirrortest.timing.histogram import Histogram
+    from mirrortest.wire.stream import StreamId
+
+PASSED, INCONCLUSIVE, FAILED = 0, 3, 99
+
+QUANTILES = (0.5, 0.9, 0.99, 0.999)
+_ALWAYS_SHOWN = ("acked", "delivered", "lost", "duplicated", "reordered")
+
+
+@dataclass(frozen=True)
+class ConsumeProgress:
+    """The state of things, once a second."""
+
+    consumed: int
+    per_second: float
+    acked: int
+    delivered: int
+    findings: Mapping[str, int]
+    partitions: int
+    waiting_for: str | None = None
+
+    def __str__(self) -> str:
+        told = ", ".join(f"{name} {count:,}" for name, count in self.findings.items() if count)
+        line = (
+            f"{self.consumed:,} read ({self.per_second:,.0f}/s) of {self.partitions} partitions; "
+            f"{self.delivered:,} delivered of {self.acked:,} acknowledged"
+        )
+        if told:
+            line += f"; {told}"
+        if self.waiting_for:
+            line += f"; waiting for {self.waiting_for}"
+        return line
+
+
+@dataclass(frozen=True)
+class ConsumeReport:
+    """The online verdict on the run as one consumer knows it: all partitions, by their states.
+
+    `counts` are numbers of messages by finding, with `delivered`, `acked` and `unknown`; `copies`
+    those beyond the first of each; `inconclusive` are the reasons why nothing better can be said;
+    latencies are of what this consumer itself read, from the intended and from the actual send.
+    """
+
+    run: str
+    name: str
+    counts: Mapping[str, int]
+    copies: int
+    verdicts: Mapping[StreamId, StreamVerdict]
+    latency: Mapping[str, tuple[Histogram, Histogram]]
+    thresholds: Sequence[ThresholdResult]
+    inconclusive: Sequence[str]
+    notes: Sequence[str]
+    messages: int
+    log: str
+    partitions: Sequence[str] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """A proven failure stands before what cannot be judged."""
+        if any(not result.passed for result in self.thresholds):
+            return FAILED
+        return INCONCLUSIVE if self.inconclusive else PASSED
+
+    @property
+    def verdict(self) -> str:
+        """The exit code in a word."""
+        return {PASSED: "passed", INCONCLUSIVE: "inconclusive", FAILED: "failed"}[self.exit_code]
+
+    def to_json(self) -> dict[str, Any]:
+        """The versioned summary."""
+        return {
+            "version": 1,
+            "kind": "consume",
+            "run": self.run,
+            "consumer": self.name,
+            "verdict": self.verdict,
+            "exit_code": self.exit_code,
+            "counts": dict(self.counts),
+            "copies": self.copies,
+            "streams": [
+                {
+                    **stream._asdict(),
+                    "acked": verdict.acked.count,
+                    "delivered": verdict.delivered.count,
+                    "unknown": verdict.unknown.count,
+                    **{
+                        finding.label: list(numbers.intervals())
+                        for finding in COUNTED
+                        if (numbers := getattr(verdict, finding.label))
+                    },
+                }
+                for stream, verdict in self.verdicts.items()
+            ],
+            "latency_seconds": {
+                topic: {
+                    "from_intended": _quantiles(intended),
+                    "from_sent": _quantiles(sent),
+                    "negative": intended.negative,
+                }
+                for topic, (intended, sent) in self.latency.items()
+            },
+            "thresholds": [
+                {"expression": str(r.threshold), "value": r.value, "passed": r.passed}
+                for r in self.thresholds
+            ],
+            "inconclusive": list(self.inconclusive),
+            "notes": list(self.notes),
+            "messages_read": self.messages,
+            "partitions": list(self.partitions),
+            "log": self.log,
+        }
+
+    def table(self) -> Table:
+        """The summary for a terminal."""
+        table = Table(
+            title=f"run {self.run}, as {self.name} saw it: {self.verdict}", title_justify="left"
+        )
+        table.add_column("judged online")
+        table.add_column("messages", justify="right")
+        for name, count in self.counts.items():
+            if count or name in _ALWAYS_SHOWN:
+                table.add_row(name, f"{count:,}")
+        for topic, (intended, sent) in self.latency.items():
+            for origin, histogram in (("intended", intended), ("sent", sent)):
+                if histogram.count:
+                    quantiles = " / ".join(f"{v:.3f}" for v in _quantiles(histogram).values())
+                    table.add_row(f"latency {topic} from {origin}, s, p50/90/99/99.9", quantiles)
+        for result in self.thresholds:
+            if not result.passed:
+                table.add_row(f"[red]threshold {result}[/]", "")
+        for reason in self.inconclusive:
+            table.add_row(f"[yellow]inconclusive: {reason}[/]", "")
+        for note in self.notes:
+            table.add_row(note, "")
+        return table
+
+
+def counts_of(total: RunVerdict, *, vouched: bool) -> dict[str, int]:
+    """Numbers of messages by the names that thresholds and metrics use.
+
+    Without a ledger that vouches, what can only be told by it was not measured and is left out.
+    """
+    counts = {finding.label: total.counts[finding] for finding in Finding}
+    counts |= {"acked": total.acked, "delivered": total.delivered, "unknown": total.unknown}
+    if not vouched:
+        for name in (*(finding.label for finding in _BY_LEDGER), "acked", "delivered", "unknown"):
+            del counts[name]
+    return counts
+
+
+_BY_LEDGER = (
+    Finding.LOST,
+    Finding.IN_FLIGHT,
+    Finding.LATE,
+    Finding.PHANTOM,
+    Finding.COMPACTED,
+    Finding.INCONCLUSIVE,
+)
+
+
+def _quantiles(histogram: Histogram) -> dict[str, float]:
+    if not histogram.count:
+        return {}
+    return {f"p{q * 100:g}": histogram.quantile(q) / 1e9 for q in QUANTILES}

@@ -1,0 +1,84 @@
+"""What the producers vouch for, as it reaches the destination.
+
+The ledger rides the mirror under test, or is read directly from the source. Either way its topic
+may not exist yet when the consumer starts, and may never come: a user's topic filter may leave it
+out. Then nothing vouches for anything, and the verdict is inconclusive.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Protocol
+
+import structlog
+
+from mirrortest.check.ledger import Ledger
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Awaitable, Callable
+
+_log = structlog.get_logger()
+
+_POLL_SECONDS = 1.0
+
+
+class Tailed(Protocol):
+    """What is asked of the ledger's topic (`kafka.compacted.CompactedTopic`)."""
+
+    def tail(self) -> AsyncIterator[tuple[int, bytes, bytes | None]]:
+        """All records from the beginning, then those to come: (offset, key, value)."""
+
+
+class LedgerFollower:
+    """Keeps a `Ledger` up to date; `follow` must run as a task.
+
+    `exists` tells whether the topic is there; `topic` makes the tail once it is. `where` names
+    the topic and its cluster for messages to the user.
+    """
+
+    def __init__(
+        self,
+        *,
+        exists: Callable[[], Awaitable[bool]],
+        topic: Callable[[], Awaitable[Tailed]],
+        where: str,
+        now_ns: Callable[[], int],
+    ) -> None:
+        self.ledger = Ledger()
+        self.where = where
+        self._exists = exists
+        self._topic = topic
+        self._now_ns = now_ns
+        self.present = False
+        """Whether the topic has been found."""
+        self.last_record_ns: int | None = None
+        """Monotonic time of the last record; None before the first."""
+
+    async def follow(self) -> None:
+        """Wait for the topic, then apply its records for ever."""
+        waiting = False
+        while not await self._exists():
+            if not waiting:
+                _log.info("waiting for the ledger's topic", ledger=self.where)
+                waiting = True
+            await asyncio.sleep(_POLL_SECONDS)
+        self.present = True
+        topic = await self._topic()
+        async for _, key, value in topic.tail():
+            self.ledger.apply(key, value)
+            self.last_record_ns = self._now_ns()
+
+    def silence(self, run: str) -> str | None:
+        """Why the ledger says nothing of a run, in words for the user; None if it does."""
+        if not self.present:
+            return (
+                f"the ledger's topic {self.where} does not exist, so nothing vouches for what was "
+                "sent: let the mirror copy it, too, or read it where it is written by "
+                "--ledger-bootstrap-server"
+            )
+        if not any(stream.run == run for stream in self.ledger.lanes):
+            return (
+                f"the ledger {self.where} says nothing of run {run!r}: is that the producers' "
+                "--run, and does the mirror copy the ledger's topic?"
+            )
+        return None

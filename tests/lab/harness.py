@@ -1,0 +1,164 @@
+"""What the scenarios share: real commands as a user types them, and their JSON answers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def until(condition: Callable[[], Any], *, seconds: float = 60, what: str = "") -> Any:
+    """Wait for a condition to hold; what it returned. Fails with `what` at the deadline."""
+    deadline = time.monotonic() + seconds
+    while True:
+        value = condition()
+        if value:
+            return value
+        assert time.monotonic() < deadline, f"not within {seconds:g} s: {what}"
+        time.sleep(0.1)
+
+
+@dataclass
+class Command:
+    """A running `mirrortest` command; its stderr goes to a file."""
+
+    arguments: list[str]
+    folder: Path
+    name: str
+    process: subprocess.Popen[bytes] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.errors = self.folder / f"{self.name}.stderr"
+        self.answers = self.folder / f"{self.name}.stdout"
+        with self.errors.open("wb") as errors, self.answers.open("wb") as answers:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "mirrortest", *self.arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=answers,
+                stderr=errors,
+                cwd=self.folder,
+                env={**os.environ, "NO_COLOR": "1", "COLUMNS": "200"},
+            )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.kill()
+        self.process.wait()
+
+    def signal(self, number: signal.Signals) -> None:
+        self.process.send_signal(number)
+
+    def wait(self, *, seconds: float = 120) -> int:
+        try:
+            return self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise AssertionError(f"{self.name} did not end:\n{self.stderr[-3000:]}") from None
+
+    @property
+    def stderr(self) -> str:
+        return self.errors.read_text()
+
+    @property
+    def stdout(self) -> str:
+        return self.answers.read_text()
+
+    def answer(self, *, code: int | None = 0, seconds: float = 120) -> dict[str, Any]:
+        """Wait for the end, hold the exit code, and read the JSON answer."""
+        got = self.wait(seconds=seconds)
+        assert code is None or got == code, (
+            f"{self.name} exited {got}, not {code}:\n{self.stderr[-3000:]}\n{self.stdout[-3000:]}"
+        )
+        answer: dict[str, Any] = json.loads(self.stdout)
+        return answer
+
+
+@dataclass
+class Scene:
+    """One scenario's run: its id, its topics and its sequence logs."""
+
+    lab: Any
+    folder: Path
+    run: str
+    topics: tuple[str, ...]
+    ledger: str
+    state: str
+    alias: str = "A"
+    commands: list[Command] = field(default_factory=list)
+
+    def close(self) -> None:
+        for command in self.commands:
+            command.__exit__()
+
+    @property
+    def logs(self) -> Path:
+        return self.folder / "logs"
+
+    def _start(self, name: str, *arguments: str) -> Command:
+        command = Command(list(arguments), self.folder, name)
+        self.commands.append(command)
+        return command
+
+    def produce(self, name: str, *arguments: str, label: str = "") -> Command:
+        return self._start(
+            label or f"produce-{name}",
+            "produce",
+            *("--bootstrap-server", self.lab.source.bootstrap_servers),
+            *("--topics", ",".join(self.topics)),
+            *("--run", self.run),
+            *("--id", name),
+            *("--ledger-topic", self.ledger),
+            *("--log-dir", str(self.logs)),
+            "--json",
+            *arguments,
+        )
+
+    def consume(self, name: str, *arguments: str, label: str = "") -> Command:
+        return self._start(
+            label or f"consume-{name}",
+            "consume",
+            *("--bootstrap-server", self.lab.destination.bootstrap_servers),
+            *("--topics", ",".join(f"{self.alias}.{topic}" for topic in self.topics)),
+            *("--source-alias", self.alias),
+            *("--run", self.run),
+            *("--id", name),
+            *("--ledger-topic", self.ledger),
+            *("--state-topic", self.state),
+            *("--log-dir", str(self.logs)),
+            *("--state-interval", "1"),
+            *("--settle-time", "2"),
+            "--json",
+            *arguments,
+        )
+
+    def reconcile(self, *arguments: str) -> Command:
+        return self._start(
+            f"reconcile-{len(self.commands)}",
+            *("reconcile", str(self.logs), "--run", self.run, "--json"),
+            *arguments,
+        )
+
+    def lines(self, command: Command) -> list[str]:
+        return command.stderr.splitlines()
+
+
+def ids(answer: dict[str, Any], finding: str) -> set[tuple[str, str, int, int, int]]:
+    """The ids of a finding in an answer: (topic, producer, incarnation, lane, seq)."""
+    return {
+        (s["topic"], s["producer"], s["incarnation"], s["lane"], seq)
+        for s in answer["streams"]
+        for lo, hi in s.get(finding, ())
+        for seq in range(lo, hi)
+    }

@@ -1,0 +1,71 @@
+"""Claiming an incarnation: write a claim into the ledger, read back, the first one wins.
+
+A claim closes the incarnation before it at that one's reserved marks. That one may still be
+alive: it reads the ledger back after each reservation, before it uses the numbers, and ends when
+it finds the claim. So its marks are final as soon as the claim has an offset; if they moved while
+the claim was on its way, the claim is written once more with the right ones.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import structlog
+
+from mirrortest.check.ledger_record import Claim, ClosedLane, claim_key, claim_value
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mirrortest.check.ledger import Ledger
+    from mirrortest.produce.ledger_view import LedgerView
+
+_log = structlog.get_logger()
+
+
+async def claim_incarnation(
+    view: LedgerView,
+    *,
+    run: str,
+    producer: str,
+    session: str,
+    lanes: Mapping[str, tuple[int, ...]],
+) -> Claim:
+    """Claim the next free incarnation for these lanes (topic -> lanes).
+
+    The view must be read up to the ledger's end, and be followed.
+    """
+    view.forget_lanes = False
+    incarnation = 0
+    while True:
+        newest = view.ledger.latest(run, producer)
+        incarnation = max(incarnation, newest.incarnation if newest else 0) + 1
+        claim = Claim(run, producer, incarnation, session, dict(lanes))
+        claim = replace(claim, closes=closing(view.ledger, claim))
+        await view.passed(await view.write(claim_key(claim), claim_value(claim)))
+        first = view.ledger.winner(run, producer, incarnation)
+        if first is None or first.session != session:
+            _log.info("incarnation already taken", producer=producer, incarnation=incarnation)
+            # A claim that lost must not look like the first one after a compaction.
+            await view.write(claim_key(claim), None)
+            continue
+        closes = closing(view.ledger, claim)
+        if closes != claim.closes:
+            claim = replace(claim, closes=closes)
+            await view.passed(await view.write(claim_key(claim), claim_value(claim)))
+        view.forget_lanes = True
+        return claim
+
+
+def closing(ledger: Ledger, claim: Claim) -> tuple[ClosedLane, ...]:
+    """The lanes of the incarnation before the claimed one, with their reserved marks."""
+    before = claim.incarnation - 1
+    earlier = ledger.winner(claim.run, claim.producer, before)
+    marks = dict.fromkeys(earlier.streams(), 0) if earlier is not None else {}
+    for stream, record in ledger.lanes.items():
+        if stream[1:4] == (claim.run, claim.producer, before):
+            marks[stream] = record.reserved
+    return tuple(
+        sorted(ClosedLane(stream.topic, stream.lane, mark) for stream, mark in marks.items())
+    )

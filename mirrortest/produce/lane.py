@@ -1,0 +1,132 @@
+"""One lane of one incarnation: a stream's numbers, from reserved to vouched for."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mirrortest.check.intervals import IntervalSet
+from mirrortest.check.ledger_record import LaneRecord
+from mirrortest.check.verdict import Outcome
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from mirrortest.produce.pace import Pace
+    from mirrortest.produce.reservation import Reservation
+    from mirrortest.wire.batch import LaneEncoder
+    from mirrortest.wire.stream import StreamId
+
+MAX_IN_FLIGHT = 2
+"""Batches of a lane underway: one with the broker, one ready behind it."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Flight:
+    """A batch underway; times are monotonic ns, `wall_offset_ns` makes them the wall's.
+
+    `index_lo` is the position of its first message in the lane's schedule, which goes on over
+    incarnations; `seq_lo` starts anew with each.
+    """
+
+    seq_lo: int
+    index_lo: int
+    intended: NDArray[np.int64]
+    sent: int
+    wall_offset_ns: int
+
+    @property
+    def count(self) -> int:
+        """How many messages."""
+        return len(self.intended)
+
+    @property
+    def seq_hi(self) -> int:
+        """The number after the last."""
+        return self.seq_lo + len(self.intended)
+
+
+class Lane:
+    """The state of one stream; everything happens on the event loop."""
+
+    def __init__(
+        self,
+        stream: StreamId,
+        *,
+        partition: int,
+        source_partitions: int,
+        destination_partitions: int,
+        pace: Pace,
+        reservation: Reservation,
+        encoder: LaneEncoder,
+    ) -> None:
+        self.stream = stream
+        self.partition = partition
+        self.pace = pace
+        self.reservation = reservation
+        self.encoder = encoder
+        self.next_seq = 0
+        self.flights: set[Flight] = set()
+        self.wake = asyncio.Event()
+        """Set when something that the lane may wait for has happened."""
+        self.dirty = True
+        """Whether the ledger does not know yet all that is known here."""
+        self.end: int | None = None
+        self._source_partitions = source_partitions
+        self._destination_partitions = destination_partitions
+        self._numbers = {outcome: IntervalSet() for outcome in Outcome}
+
+    @property
+    def room(self) -> int:
+        """How many numbers may be sent at once."""
+        return self.reservation.granted - self.next_seq
+
+    def count(self, outcome: Outcome) -> int:
+        """How many messages ended so."""
+        return self._numbers[outcome].count
+
+    def depart(self, intended: NDArray[np.int64], index_lo: int, sent: int, offset: int) -> Flight:
+        """Give the next numbers to messages; they count as underway from here on."""
+        flight = Flight(self.next_seq, index_lo, intended, sent, offset)
+        if flight.seq_hi > self.reservation.granted:
+            raise AssertionError(f"{self.stream}: numbers that are not reserved")
+        self.next_seq = flight.seq_hi
+        self.flights.add(flight)
+        return flight
+
+    def recall(self, flight: Flight) -> None:
+        """The newest batch was not sent after all: its numbers and its messages are free again."""
+        if flight.seq_hi != self.next_seq:
+            raise AssertionError(f"{self.stream}: only the newest batch can be recalled")
+        self.flights.discard(flight)
+        self.next_seq = flight.seq_lo
+        self.pace.position = flight.index_lo
+
+    def land(self, flight: Flight, outcome: Outcome) -> None:
+        """A batch has its outcome."""
+        self.flights.discard(flight)
+        self._numbers[outcome].add(flight.seq_lo, flight.seq_hi)
+        self.dirty = True
+        self.wake.set()
+
+    def close(self) -> None:
+        """Nothing more will be sent, and everything sent has its outcome."""
+        if self.flights:
+            raise AssertionError(f"{self.stream}: closed with messages underway")
+        self.end = self.next_seq
+        self.dirty = True
+
+    def record(self) -> LaneRecord:
+        """What the ledger is to say, as of now, the block asked for included."""
+        return LaneRecord(
+            self.stream,
+            self.reservation.requested,
+            self._numbers[Outcome.ACKED],
+            self._numbers[Outcome.FAILED],
+            self._numbers[Outcome.UNKNOWN],
+            self.end,
+            self._destination_partitions,
+            self._source_partitions,
+        )

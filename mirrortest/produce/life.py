@@ -1,0 +1,299 @@
+"""One incarnation at work: a task for each lane, one for the books, and an orderly end.
+
+A lane's task makes one batch at a time of what is due, as far as numbers are reserved and while
+fewer than `MAX_IN_FLIGHT` of its batches are underway. So a slow cluster shows as lag against the
+schedule, never as a growing queue.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
+
+from mirrortest.check.verdict import Outcome
+from mirrortest.errors import ClusterError, SequenceLogError
+from mirrortest.kafka.sender import SenderDeadError
+from mirrortest.produce.lane import MAX_IN_FLIGHT
+
+if TYPE_CHECKING:
+    from collections import Counter
+    from collections.abc import Callable, Sequence
+    from typing import Any
+
+    from mirrortest.kafka.sender import Sent
+    from mirrortest.produce.clock import Clock
+    from mirrortest.produce.lane import Flight, Lane
+    from mirrortest.produce.vouching import BookKeeper, Kept
+    from mirrortest.wire.batch import EncodedBatch
+
+_MAX_SLEEP_NS = 1_000_000_000
+
+
+class Sends(Protocol):
+    """What is asked of a sender (`kafka.sender.Sender`)."""
+
+    @property
+    def dead(self) -> str | None:
+        """Why no more can be sent; None while all is well."""
+
+    async def send(self, topic: str, partition: int, encoded: EncodedBatch) -> asyncio.Future[Sent]:
+        """Hand a batch over; raises SenderDeadError where it was not sent for the sender ended."""
+
+    async def flush(self, timeout: float) -> bool:  # noqa: ASYNC109  # the sender's
+        """Wait until every batch has its outcome; False where `timeout` seconds did not do."""
+
+    async def stop(self) -> None:
+        """Give up what is left."""
+
+
+@dataclass(frozen=True)
+class Rules:
+    """`batch_bytes` bounds a batch; `compress` makes it smaller; the rest are durations."""
+
+    batch_bytes: int
+    linger_ns: int
+    drain_seconds: float
+    compress: Callable[[EncodedBatch], EncodedBatch] | None = None
+
+
+class Life:
+    """One incarnation, from its first message to its end marks.
+
+    `run` returns when all lanes are through, on `stop`, or when the sender has died (then `died`
+    says why); in each case everything sent has its outcome.
+    """
+
+    def __init__(
+        self,
+        kept: Sequence[Kept],
+        books: BookKeeper,
+        sender: Sends,
+        clock: Clock,
+        rules: Rules,
+        *,
+        reasons: Counter[str],
+    ) -> None:
+        self._kept = kept
+        self._books = books
+        self._sender = sender
+        self._clock = clock
+        self._rules = rules
+        self._reasons = reasons
+        self._halted = False
+        self._stopped = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._underway = 0
+        self.died: str | None = None
+        """Why the sender ended by itself."""
+
+    @property
+    def in_flight(self) -> int:
+        """Messages without an outcome yet."""
+        return sum(flight.count for kept in self._kept for flight in kept.lane.flights)
+
+    @property
+    def acked(self) -> int:
+        """Messages of this incarnation that were acknowledged."""
+        return sum(kept.lane.count(Outcome.ACKED) for kept in self._kept)
+
+    def lags(self, now_ns: int) -> dict[str, int]:
+        """By how much each topic is behind its schedule, ns; a schedule that was stopped is not."""
+        if self._stopped:
+            return {}
+        lags: dict[str, int] = {}
+        for kept in self._kept:
+            lane = kept.lane
+            topic = lane.stream.topic
+            lags[topic] = max(lags.get(topic, 0), lane.pace.lag_ns(now_ns))
+        return lags
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until the end; see the class.
+
+        Raises:
+            SequenceLogError: the log cannot be written; nothing is told durable after that.
+            FencedError: another process took this incarnation's place.
+            ClusterError: the end marks could not be written in time.
+        """
+        books = asyncio.create_task(self._books.run())
+        drivers = [asyncio.create_task(self._drive(kept)) for kept in self._kept]
+        stopped = asyncio.create_task(stop.wait())
+        through: asyncio.Future[Any] = asyncio.gather(*drivers)
+        try:
+            first: set[asyncio.Future[Any]] = {books, stopped, through}
+            await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+            self._stopped = stop.is_set()
+            await self._drain(drivers, books, stop)
+            if through.done() and not through.cancelled():
+                through.result()
+            if books.done():
+                books.result()
+            await _cancelled(books)
+            await self._finish(stop)
+        except Exception:
+            # What is known is true: it goes into the log, and without end marks to the ledger.
+            await self._settle(drivers)
+            with contextlib.suppress(Exception):
+                async with asyncio.timeout(self._rules.drain_seconds):
+                    await self._books.finish(ended=False)
+            raise
+        finally:
+            self.halt()
+            await _cancelled(books, stopped, through, *drivers)
+
+    def halt(self) -> None:
+        """No lane makes another batch."""
+        self._halted = True
+        for kept in self._kept:
+            kept.lane.wake.set()
+
+    # -- the end --------------------------------------------------------------------------------
+
+    async def _drain(
+        self,
+        drivers: list[asyncio.Task[None]],
+        books: asyncio.Task[None],
+        stop: asyncio.Event,
+    ) -> None:
+        """Bring everything underway to its outcome, and after a stop not too late."""
+        stopped = asyncio.create_task(stop.wait())
+        idle = asyncio.create_task(self._all_idle(drivers))
+        try:
+            if not books.done():
+                # Lanes that are through wait for their last outcomes as long as it takes.
+                if all(driver.done() for driver in drivers):
+                    await asyncio.wait({idle, stopped, books}, return_when=asyncio.FIRST_COMPLETED)
+                self.halt()
+                await asyncio.wait(
+                    {idle, books},
+                    timeout=self._rules.drain_seconds,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+        finally:
+            await _cancelled(stopped, idle)
+        await self._settle(drivers)
+
+    async def _settle(self, drivers: list[asyncio.Task[None]]) -> None:
+        """Give up what is still underway: it is unknown, or failed if it was never handed over."""
+        self.halt()
+        for driver in drivers:
+            driver.cancel()
+        await asyncio.gather(*drivers, return_exceptions=True)
+        self.died = self.died or self._sender.dead
+        await self._sender.stop()
+        await self._idle.wait()
+
+    async def _all_idle(self, drivers: list[asyncio.Task[None]]) -> None:
+        await asyncio.gather(*drivers, return_exceptions=True)
+        await self._idle.wait()
+
+    async def _finish(self, stop: asyncio.Event) -> None:
+        """Publish outcomes and end marks; without a deadline unless the run is being stopped."""
+        finishing = asyncio.create_task(self._books.finish(ended=True))
+        stopped = asyncio.create_task(stop.wait())
+        try:
+            await asyncio.wait({finishing, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({finishing}, timeout=self._rules.drain_seconds)
+            if not finishing.done():
+                raise ClusterError(
+                    "the ledger does not take the end marks: consumers will not see this "
+                    "producer's end; its sequence log is complete"
+                )
+            finishing.result()
+        finally:
+            await _cancelled(finishing, stopped)
+
+    # -- one lane -------------------------------------------------------------------------------
+
+    async def _drive(self, kept: Kept) -> None:
+        lane, pace = kept.lane, kept.lane.pace
+        most = max(1, self._rules.batch_bytes // lane.encoder.record_size)
+        while not self._halted:
+            now = self._clock.now()
+            available = pace.available(now)
+            if not available:
+                at = pace.next_ns(now)
+                if at is None:
+                    return
+                await self._sleep(lane, at + self._rules.linger_ns - now)
+            elif available < most and (ripe := pace.ripe_ns(now, self._rules.linger_ns)) > now:
+                await self._sleep(lane, ripe - now)
+            elif len(lane.flights) >= MAX_IN_FLIGHT:
+                await self._wait(lane)
+            elif not lane.room:
+                self._books.starved()
+                await self._wait(lane)
+            else:
+                await self._send(kept, min(available, lane.room, most), now)
+
+    async def _send(self, kept: Kept, count: int, now: int) -> None:
+        lane = kept.lane
+        index = lane.pace.position
+        intended = lane.pace.take(count, now)
+        flight = lane.depart(intended, index, now, self._clock.offset_ns)
+        self._underway += 1
+        self._idle.clear()
+        encoded = lane.encoder.encode(
+            flight.seq_lo, intended + flight.wall_offset_ns, self._clock.wall(now)
+        )
+        if self._rules.compress is not None:
+            encoded = self._rules.compress(encoded)
+        try:
+            future = await self._sender.send(lane.stream.topic, lane.partition, encoded)
+        except SenderDeadError:
+            # It was not sent: its numbers and its place in the schedule are free again.
+            lane.recall(flight)
+            self._landed()
+            self.halt()
+        except asyncio.CancelledError:
+            self._land(kept, flight, Outcome.UNKNOWN, -1, "given up at the end of the drain")
+            raise
+        else:
+            future.add_done_callback(partial(self._answered, kept, flight))
+
+    def _answered(self, kept: Kept, flight: Flight, future: asyncio.Future[Sent]) -> None:
+        sent = future.result()
+        self._land(kept, flight, sent.outcome, sent.base_offset, sent.error)
+        if self._sender.dead is not None:
+            self.halt()
+
+    def _land(
+        self, kept: Kept, flight: Flight, outcome: Outcome, offset: int, reason: str | None
+    ) -> None:
+        # A broken log never lets the ledger vouch for this; the books' next round tells of it.
+        with contextlib.suppress(SequenceLogError):
+            kept.recorder.ended(flight, outcome, offset, self._clock.now())
+        kept.lane.land(flight, outcome)
+        if outcome is not Outcome.ACKED:
+            self._reasons[reason or "acknowledgements are switched off (acks=0)"] += flight.count
+        self._landed()
+
+    def _landed(self) -> None:
+        self._underway -= 1
+        if not self._underway:
+            self._idle.set()
+
+    async def _sleep(self, lane: Lane, nanoseconds: int) -> None:
+        """Sleep, at most until the lane is woken."""
+        seconds = max(0, min(nanoseconds, _MAX_SLEEP_NS)) / 1e9
+        timer = asyncio.get_running_loop().call_later(seconds, lane.wake.set)
+        try:
+            await self._wait(lane)
+        finally:
+            timer.cancel()
+
+    @staticmethod
+    async def _wait(lane: Lane) -> None:
+        await lane.wake.wait()
+        lane.wake.clear()
+
+
+async def _cancelled(*tasks: asyncio.Future[Any]) -> None:
+    """Cancel tasks and wait for their end; what they raise has been seen or is of no account."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,196 @@
+"""When the messages of a lane are due.
+
+Message *i* of a topic goes to lane *i* modulo the number of lanes, so that a lane of a topic with
+a rate has an exact constant rate of its own, shifted against its neighbours'. A debt (a broker was
+away) is never forgiven, as the intended times stay what they were; it is worked off at no more
+than `CATCH_UP` times the rate, so that no flood follows an outage.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from mirrortest.timing.schedule import ENDLESS, ConstantRate, exact_rate
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+CATCH_UP = 2
+_BURST_SECONDS = 0.25
+_SECOND = 1_000_000_000
+
+
+class Pace(Protocol):
+    """The schedule of one lane; times are monotonic ns. `position` counts what was taken."""
+
+    position: int
+
+    @property
+    def limit(self) -> int | None:
+        """How many messages there are in all; None: no end."""
+
+    @property
+    def per_second(self) -> float | None:
+        """The lane's rate; None: unlimited."""
+
+    def start(self, now_ns: int) -> None:
+        """The topic's message 0 is due now."""
+
+    def available(self, now_ns: int) -> int:
+        """How many messages may be sent now."""
+
+    def next_ns(self, now_ns: int) -> int | None:
+        """When `available` will be above 0, if it is 0 now; None: never again."""
+
+    def ripe_ns(self, now_ns: int, linger_ns: int) -> int:
+        """When the oldest of the messages that are due will have waited for `linger_ns`."""
+
+    def take(self, count: int, now_ns: int) -> NDArray[np.int64]:
+        """Take so many messages: their intended times."""
+
+    def lag_ns(self, now_ns: int) -> int:
+        """By how much the lane is behind its schedule."""
+
+
+def lane_share(total: int | None, index: int, lanes: int) -> int | None:
+    """How many of the first `total` messages of a topic are the lane's, the index-th of `lanes`."""
+    return None if total is None else max(0, -((index - total) // lanes))
+
+
+class SteadyPace:
+    """A lane of a topic with a constant rate.
+
+    `per_second` is the topic's rate, `duration_ns` how long after its message 0 the last may be
+    due, `total` how many messages the topic gets; the lane is the `index`-th of `lanes`.
+    """
+
+    def __init__(
+        self,
+        per_second: float,
+        *,
+        index: int,
+        lanes: int,
+        total: int | None = None,
+        duration_ns: int | None = None,
+    ) -> None:
+        rate = exact_rate(per_second)
+        # Rounded up: a message is never due before its time.
+        self._schedule = ConstantRate(rate / lanes, -(-index * _SECOND // rate))
+        self._start_ns = 0
+        self.limit = lane_share(total, index, lanes)
+        if duration_ns is not None:
+            within = self._schedule.due(duration_ns - 1)
+            self.limit = within if self.limit is None else min(self.limit, within)
+        self.per_second: float | None = float(rate / lanes)
+        self._credit_per_ns = CATCH_UP * self.per_second / _SECOND
+        self._burst = max(1.0, CATCH_UP * self.per_second * _BURST_SECONDS)
+        self._credit = self._burst
+        self._credited_ns = 0
+        self.position = 0
+
+    def start(self, now_ns: int) -> None:
+        """See `Pace`."""
+        self._start_ns = self._credited_ns = now_ns
+
+    def available(self, now_ns: int) -> int:
+        """See `Pace`."""
+        return min(self._owed(now_ns), int(self._refill(now_ns)))
+
+    def next_ns(self, now_ns: int) -> int | None:
+        """See `Pace`."""
+        if self.limit is not None and self.position >= self.limit:
+            return None
+        if self._owed(now_ns) == 0:
+            return self._start_ns + self._due_ns(self.position)
+        missing = max(0.0, 1.0 - self._refill(now_ns))
+        return now_ns + int(missing / self._credit_per_ns) + 1
+
+    def ripe_ns(self, now_ns: int, linger_ns: int) -> int:
+        """See `Pace`."""
+        return now_ns - self.lag_ns(now_ns) + linger_ns
+
+    def take(self, count: int, now_ns: int) -> NDArray[np.int64]:
+        """See `Pace`."""
+        lo = self.position
+        self.position += count
+        self._credit = self._refill(now_ns) - count
+        return self._schedule.intended(lo, self.position) + self._start_ns
+
+    def lag_ns(self, now_ns: int) -> int:
+        """See `Pace`."""
+        if self._owed(now_ns) == 0:
+            return 0
+        return now_ns - self._start_ns - self._due_ns(self.position)
+
+    def _due_ns(self, index: int) -> int:
+        due_ns = self._schedule.next_time(index)
+        assert due_ns is not None  # noqa: S101  # the schedule itself has no limit
+        return due_ns
+
+    def _owed(self, now_ns: int) -> int:
+        due = self._schedule.due(now_ns - self._start_ns)
+        if self.limit is not None:
+            due = min(due, self.limit)
+        return max(0, due - self.position)
+
+    def _refill(self, now_ns: int) -> float:
+        elapsed = max(0, now_ns - self._credited_ns)
+        self._credited_ns += elapsed
+        self._credit = min(self._burst, self._credit + elapsed * self._credit_per_ns)
+        return self._credit
+
+
+class UnlimitedPace:
+    """A lane as fast as it goes: each message is intended when it is sent."""
+
+    def __init__(
+        self, *, index: int, lanes: int, total: int | None = None, duration_ns: int | None = None
+    ) -> None:
+        self.per_second: float | None = None
+        self.limit = lane_share(total, index, lanes)
+        self._duration_ns = duration_ns
+        self._end_ns: int | None = None
+        self.position = 0
+
+    def start(self, now_ns: int) -> None:
+        """See `Pace`."""
+        self._end_ns = None if self._duration_ns is None else now_ns + self._duration_ns
+
+    def available(self, now_ns: int) -> int:
+        """See `Pace`."""
+        if self._end_ns is not None and now_ns >= self._end_ns:
+            return 0
+        return ENDLESS if self.limit is None else self.limit - self.position
+
+    def next_ns(self, now_ns: int) -> int | None:
+        """See `Pace`."""
+        return now_ns if self.available(now_ns) else None
+
+    def ripe_ns(self, now_ns: int, linger_ns: int) -> int:  # noqa: ARG002  # never lingers
+        """See `Pace`: there is always more, so batches fill up without waiting."""
+        return now_ns
+
+    def take(self, count: int, now_ns: int) -> NDArray[np.int64]:
+        """See `Pace`."""
+        self.position += count
+        return np.full(count, now_ns, dtype=np.int64)
+
+    def lag_ns(self, now_ns: int) -> int:  # noqa: ARG002  # part of the protocol
+        """See `Pace`: without a schedule there is none to be behind."""
+        return 0
+
+
+def pace_of(
+    throughput: float | None,
+    *,
+    index: int,
+    lanes: int,
+    total: int | None = None,
+    duration_ns: int | None = None,
+) -> Pace:
+    """The pace of a topic's index-th lane of `lanes`; a throughput of None is unlimited."""
+    if throughput is None:
+        return UnlimitedPace(index=index, lanes=lanes, total=total, duration_ns=duration_ns)
+    return SteadyPace(throughput, index=index, lanes=lanes, total=total, duration_ns=duration_ns)

@@ -1,0 +1,93 @@
+"""Which topics and lanes a producer writes: checked against the cluster before anything starts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from mirrortest.errors import PartitionCountError, TopicMissingError
+from mirrortest.wire.lanes import lane_key, lane_numbers, partition_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from mirrortest.produce.options import ProduceOptions
+
+
+class Topics(Protocol):
+    """What is asked of the cluster (`kafka.admin.Admin`)."""
+
+    async def partition_counts(self, topics: Iterable[str]) -> dict[str, int]:
+        """How many partitions each topic has; those that do not exist are left out."""
+
+    async def create_topics(
+        self,
+        topics: Mapping[str, int],
+        *,
+        replication_factor: int = -1,
+        configs: Mapping[str, str] | None = None,
+    ) -> set[str]:
+        """Make topics (name -> partitions); the names of those that are new."""
+
+
+@dataclass(frozen=True)
+class TopicPlan:
+    """A topic and its lanes: message i goes to lane ``lanes[i % len(lanes)]``.
+
+    There is one lane for each partition of the *destination*'s topic; `partitions` are those of
+    the source's where the default partitioner puts the lanes' keys.
+    """
+
+    topic: str
+    source_partitions: int
+    destination_partitions: int
+
+    @property
+    def lanes(self) -> tuple[int, ...]:
+        """The lanes' numbers."""
+        return lane_numbers(self.destination_partitions)
+
+    @property
+    def partitions(self) -> tuple[int, ...]:
+        """The source partition of each lane."""
+        return tuple(partition_of(lane_key(lane), self.source_partitions) for lane in self.lanes)
+
+
+async def plan_topics(admin: Topics, options: ProduceOptions) -> list[TopicPlan]:
+    """Look the topics up, make those that are missing if that is asked for.
+
+    Raises:
+        TopicMissingError: a topic does not exist.
+        PartitionCountError: a topic has another partition count than asked for.
+        ClusterError: the cluster does not answer, or refuses.
+    """
+    counts = await admin.partition_counts(options.topics)
+    missing = [topic for topic in options.topics if topic not in counts]
+    create = options.create
+    where = ",".join(options.client.bootstrap_servers)
+    if create is None and missing:
+        raise TopicMissingError(
+            f"no topic {', '.join(map(repr, missing))} at {where}: make it, or let it be made by "
+            "--create-topics"
+        )
+    if create is not None:
+        for topic, count in counts.items():
+            if count != create.partitions:
+                raise PartitionCountError(
+                    f"topic {topic!r} at {where} has {count} partitions, not {create.partitions}: "
+                    f"say --partitions {count}, or delete the topic"
+                )
+        if missing:
+            configs = {}
+            if create.retention_ms is not None:
+                configs["retention.ms"] = str(create.retention_ms)
+            await admin.create_topics(
+                dict.fromkeys(missing, create.partitions),
+                replication_factor=create.replication_factor or -1,
+                configs=configs,
+            )
+            counts = await admin.partition_counts(options.topics)
+    return [
+        TopicPlan(topic, counts[topic], options.destination_partitions or counts[topic])
+        for topic in options.topics
+    ]

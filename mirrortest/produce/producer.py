@@ -1,0 +1,360 @@
+"""The producer: claims an incarnation, lets it work, and where its sender dies claims the next."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import time
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import structlog
+
+from mirrortest.errors import ClusterError, MirrortestError, SequenceLogError, UnreachableError
+from mirrortest.kafka.admin import Admin
+from mirrortest.kafka.client import TopicPartition
+from mirrortest.kafka.codec import compressor
+from mirrortest.kafka.compacted import CompactedTopic
+from mirrortest.kafka.sender import Sender
+from mirrortest.produce.clock import Clock
+from mirrortest.produce.incarnation import claim_incarnation
+from mirrortest.produce.lane import Lane
+from mirrortest.produce.ledger_view import LedgerView
+from mirrortest.produce.life import Life, Rules
+from mirrortest.produce.pace import Pace, lane_share, pace_of
+from mirrortest.produce.plan import TopicPlan, plan_topics
+from mirrortest.produce.recording import LaneRecorder, TopicNumbers, Window
+from mirrortest.produce.report import ProduceReport
+from mirrortest.produce.reservation import Reservation
+from mirrortest.produce.tending import Tender
+from mirrortest.produce.vouching import BookKeeper, Kept
+from mirrortest.seqlog.batches import Detail
+from mirrortest.seqlog.location import Location
+from mirrortest.seqlog.schema import Role
+from mirrortest.seqlog.session import Session, Topic, new_session_id
+from mirrortest.seqlog.writer import SequenceLog
+from mirrortest.wire.batch import LaneEncoder
+from mirrortest.wire.message import value_size
+from mirrortest.wire.stream import ProducerId, StreamId
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+    from typing import Any
+
+    from mirrortest.check.ledger_record import Claim
+    from mirrortest.produce.options import ProduceOptions
+    from mirrortest.produce.report import ProduceProgress
+    from mirrortest.wire.batch import EncodedBatch
+
+_log = structlog.get_logger()
+
+SUMMARY_FILE = "summary.json"
+_RETRY_SECONDS = 1.0
+_HOPELESS = 3
+"""So many incarnations in a row that ended soon and without any acknowledgement end the run."""
+_SOON_NS = 10_000_000_000
+
+
+async def run(
+    options: ProduceOptions,
+    *,
+    stop: asyncio.Event,
+    on_progress: Callable[[ProduceProgress], None] = lambda _: None,
+    progress_seconds: float = 5.0,
+) -> ProduceReport:
+    """Produce until the options say that it is enough, or `stop` is set; then drain and report.
+
+    What ends a run that has begun is told in the report's `error`. Cancelling ends it at once:
+    what has no outcome then is unknown by definition.
+
+    Raises:
+        ClusterError: the source cannot be reached or refuses, a topic is missing or wrong.
+        SequenceLogError: there can be no log.
+        UsageError: the metrics' port is taken.
+    """
+    return await Producer(options, on_progress, progress_seconds).run(stop)
+
+
+class Producer:
+    """See the module's text; `run` is its whole life."""
+
+    def __init__(
+        self,
+        options: ProduceOptions,
+        on_progress: Callable[[ProduceProgress], None],
+        progress_seconds: float,
+    ) -> None:
+        self._options = options
+        self._clock = Clock()
+        self._window = Window()
+        self._plans: list[TopicPlan] = []
+        self._numbers: dict[str, TopicNumbers] = {}
+        self._paces: dict[tuple[str, int], Pace] = {}
+        """(topic, index of the lane) -> its schedule, which goes on over incarnations"""
+        self._lanes: list[Lane] = []
+        self._reasons: Counter[str] = Counter()
+        self._tender = Tender(
+            options, self._clock, self._window, self._numbers, on_progress, progress_seconds
+        )
+
+    async def run(self, stop: asyncio.Event) -> ProduceReport:
+        """Set up, produce, wind up, report."""
+        options = self._options
+        with self._tender.serving():
+            async with Admin(options.client) as admin:
+                cluster = await admin.cluster_id()
+                self._plans = await plan_topics(admin, options)
+                ledger = CompactedTopic(options.client, options.ledger_topic)
+                await ledger.create()
+                at = TopicPartition(options.ledger_topic, 0)
+                begin = (await admin.beginning_offsets([at]))[at]
+                end = (await admin.end_offsets([at]))[at]
+            self._prepare()
+            session = self._session(cluster)
+            log = await SequenceLog.open(options.log_dir, session, spool=Path(options.log_spool))
+            view = LedgerView(ledger, options.run, options.name)
+            tasks = [asyncio.create_task(view.follow()), asyncio.create_task(self._tender.run())]
+            error: MirrortestError | None = None
+            ended = False
+            try:
+                if end > begin and not await _unless(stop, view.passed(end - 1)):
+                    stop.set()
+                await self._live(stop, log, view, session.session)
+                ended = True
+            except MirrortestError as problem:
+                error = problem
+                ended = True
+            finally:
+                for task in tasks:
+                    task.cancel()
+                await asyncio.gather(*tasks, return_exceptions=True)
+                await ledger.close()
+                error = await _closed(log, error, clean=ended and error is None)
+            report = self._report(log, session.session, error)
+            await asyncio.to_thread(self._write_summary, session, report)
+        return report
+
+    # -- setting up -----------------------------------------------------------------------------
+
+    def _prepare(self) -> None:
+        options = self._options
+        probe = ProducerId(options.name, options.run, 1).encode()
+        size, _ = value_size(len(probe), options.form, options.message_size)
+        for plan in self._plans:
+            count = len(plan.lanes)
+            self._numbers[plan.topic] = TopicNumbers(options.warmup_records, count, size)
+            for index in range(count):
+                self._paces[plan.topic, index] = pace_of(
+                    options.throughput,
+                    index=index,
+                    lanes=count,
+                    total=options.num_records,
+                    duration_ns=options.duration_ns,
+                )
+
+    def _session(self, cluster: str) -> Session:
+        options = self._options
+        now = time.time_ns()
+        return Session(
+            run=options.run,
+            role=Role.PRODUCER,
+            name=options.name,
+            session=new_session_id(now),
+            detail=options.log_detail,
+            started_ns=now,
+            topics={
+                plan.topic: Topic(
+                    source_partitions=plan.source_partitions,
+                    destination_partitions=plan.destination_partitions,
+                )
+                for plan in self._plans
+            },
+            clusters={"source": cluster},
+        )
+
+    # -- one incarnation after the other --------------------------------------------------------
+
+    async def _live(
+        self, stop: asyncio.Event, log: SequenceLog, view: LedgerView, session: str
+    ) -> None:
+        hopeless = 0
+        started = False
+        while not stop.is_set():
+            sender = await self._sender(stop, patient=started)
+            if sender is None:
+                return
+            try:
+                claim = await claim_incarnation(
+                    view,
+                    run=self._options.run,
+                    producer=self._options.name,
+                    session=session,
+                    lanes={plan.topic: plan.lanes for plan in self._plans},
+                )
+                incarnation = claim.incarnation
+                _log.info("incarnation claimed", producer=claim.producer, incarnation=incarnation)
+                await log.revise(_with_incarnation(incarnation))
+                life, books = self._born(claim, log, view, sender)
+                await books.round()
+                born = self._clock.now()
+                if not started:
+                    started = True
+                    for pace in self._paces.values():
+                        pace.start(born)
+                self._tender.life = life
+                await life.run(stop)
+            finally:
+                await sender.stop()
+            if life.died is None:
+                return
+            soon = self._clock.now() - born < _SOON_NS
+            hopeless = hopeless + 1 if soon and not life.acked else 0
+            if hopeless >= _HOPELESS:
+                raise ClusterError(
+                    f"{life.died}; so ended {hopeless} incarnations in a row, and nothing was "
+                    "acknowledged"
+                )
+            _log.warning("a new incarnation is needed", reason=life.died)
+
+    async def _sender(self, stop: asyncio.Event, *, patient: bool) -> Sender | None:
+        """Connect; once the run has begun try until it works, None if it is stopped meanwhile."""
+        while True:
+            sender = Sender(self._options.client)
+            try:
+                await sender.start()
+            except UnreachableError as error:
+                if not patient:
+                    raise
+                _log.warning("the source does not answer, trying again", reason=str(error))
+            else:
+                return sender
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(stop.wait(), _RETRY_SECONDS)
+            if stop.is_set():
+                return None
+
+    def _born(
+        self, claim: Claim, log: SequenceLog, view: LedgerView, sender: Sender
+    ) -> tuple[Life, BookKeeper]:
+        options = self._options
+        client = options.client
+        kept = [
+            self._keep(claim, log, plan, index)
+            for plan in self._plans
+            for index in range(len(plan.lanes))
+        ]
+        books = BookKeeper(log, view, claim, kept, self._clock)
+        rules = Rules(
+            batch_bytes=min(client.batch_size, client.max_request_size),
+            linger_ns=client.linger_ms * 1_000_000,
+            drain_seconds=options.drain_timeout,
+            compress=_compress(client.compression_type),
+        )
+        return Life(kept, books, sender, self._clock, rules, reasons=self._reasons), books
+
+    def _keep(self, claim: Claim, log: SequenceLog, plan: TopicPlan, index: int) -> Kept:
+        options = self._options
+        number, partition = plan.lanes[index], plan.partitions[index]
+        pace = self._paces[plan.topic, index]
+        who = ProducerId(options.name, options.run, claim.incarnation)
+        lane = Lane(
+            StreamId(plan.topic, options.run, options.name, claim.incarnation, number),
+            partition=partition,
+            source_partitions=plan.source_partitions,
+            destination_partitions=plan.destination_partitions,
+            pace=pace,
+            reservation=Reservation(
+                per_second=pace.per_second,
+                limit=None if pace.limit is None else pace.limit - pace.position,
+            ),
+            encoder=LaneEncoder(
+                plan.topic,
+                who,
+                number,
+                partition,
+                plan.destination_partitions,
+                options.form,
+                options.message_size,
+            ),
+        )
+        self._lanes.append(lane)
+        recorder = LaneRecorder(
+            lane,
+            self._numbers[plan.topic],
+            warmup=lane_share(options.warmup_records, index, len(plan.lanes)) or 0,
+            clock=self._clock,
+            window=self._window,
+            each=options.log_detail is Detail.MESSAGES,
+            append=log.append,
+            append_arrays=log.append_arrays,
+        )
+        return Kept(lane, recorder)
+
+    # -- the end --------------------------------------------------------------------------------
+
+    def _report(
+        self, log: SequenceLog, session: str, error: MirrortestError | None
+    ) -> ProduceReport:
+        return ProduceReport(
+            run=self._options.run,
+            name=self._options.name,
+            session=session,
+            log=log.where,
+            numbers=self._numbers,
+            lanes=[(lane.record(), lane.partition) for lane in self._lanes],
+            reasons=self._reasons,
+            behind_ns=self._tender.behind_ns,
+            warmup_records=self._options.warmup_records,
+            notes=self._tender.notes,
+            error=error,
+        )
+
+    def _write_summary(self, session: Session, report: ProduceReport) -> None:
+        """Write the summary beside the log; that it cannot be written changes no result."""
+        place = Location.parse(self._options.log_dir).child(*session.folders, SUMMARY_FILE)
+        content = json.dumps(report.to_json(), indent=1).encode() + b"\n"
+        try:
+            with place.filesystem.open_output_stream(place.path) as file:
+                file.write(content)
+        except OSError as error:
+            _log.warning("the summary cannot be written", where=place.shown, reason=str(error))
+
+
+async def _closed(
+    log: SequenceLog, error: MirrortestError | None, *, clean: bool
+) -> MirrortestError | None:
+    """Close the log; the error that ends the run, an earlier one before one of closing."""
+    try:
+        await log.close(clean=clean)
+    except SequenceLogError as problem:
+        return error or problem
+    return error
+
+
+async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
+    """Do something unless `stop` is set before it is done; whether it was done."""
+    task, stopped = asyncio.create_task(work), asyncio.create_task(stop.wait())
+    try:
+        await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
+        if not task.done():
+            return False
+        task.result()
+        return True
+    finally:
+        for each in (task, stopped):
+            each.cancel()
+        await asyncio.gather(task, stopped, return_exceptions=True)
+
+
+def _with_incarnation(incarnation: int) -> Callable[[Session], Session]:
+    return lambda session: session.model_copy(update={"incarnation": incarnation})
+
+
+def _compress(name: str) -> Callable[[EncodedBatch], EncodedBatch] | None:
+    found = compressor(name)
+    if found is None:
+        return None
+    codec, function = found
+    return lambda batch: batch.compressed(codec, function)

@@ -1,0 +1,172 @@
+"""What a producer has to say: while it runs, and in the end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mirrortest.check.verdict import Outcome
+from mirrortest.produce.statistics import MIB, QUANTILES, SECOND, Tally, merged
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mirrortest.check.ledger_record import LaneRecord
+    from mirrortest.errors import MirrortestError
+    from mirrortest.produce.recording import TopicNumbers
+
+PASSED, ERROR, INCONCLUSIVE = 0, 1, 3
+
+
+@dataclass(frozen=True)
+class ProduceProgress:
+    """What happened since the last such line; latencies in ns, from the intended time."""
+
+    acked: int
+    value_bytes: int
+    seconds: float
+    latency_mean: float
+    latency_max: int
+    in_flight: int
+    behind_ns: int
+    outcomes: Mapping[Outcome, int]
+    """Of the whole run so far."""
+
+    def __str__(self) -> str:
+        seconds = self.seconds or 1.0
+        line = (
+            f"{self.acked} records sent, {self.acked / seconds:.1f} records/sec "
+            f"({self.value_bytes / MIB / seconds:.2f} MB/sec), "
+            f"{self.latency_mean / 1e6:.1f} ms avg latency, {self.latency_max / 1e6:.1f} ms max "
+            "latency."
+        )
+        if not self.acked and self.in_flight:
+            line += f" {self.in_flight} wait for an acknowledgement."
+        if self.behind_ns:
+            line += f" {self.behind_ns / SECOND:.1f} s behind schedule."
+        for outcome in (Outcome.FAILED, Outcome.UNKNOWN):
+            if self.outcomes[outcome]:
+                line += f" {self.outcomes[outcome]} {outcome.name.lower()}."
+        return line
+
+
+@dataclass(frozen=True)
+class ProduceReport:
+    """How a run went.
+
+    `reasons` counts messages that were not acknowledged by why; `behind_ns` is how long the
+    schedule was not held, by topic; `error` is what ended the run early.
+    """
+
+    run: str
+    name: str
+    session: str
+    log: str
+    numbers: Mapping[str, TopicNumbers]
+    lanes: Sequence[tuple[LaneRecord, int]]
+    """The lanes of all incarnations as the ledger knows them, and their source partitions."""
+    reasons: Mapping[str, int]
+    behind_ns: Mapping[str, int]
+    warmup_records: int
+    notes: Sequence[str] = ()
+    error: MirrortestError | None = None
+
+    @property
+    def whole(self) -> Tally:
+        """The whole run, all topics."""
+        return merged(numbers.whole for numbers in self.numbers.values())
+
+    @property
+    def steady(self) -> Tally:
+        """Without each topic's warm-up."""
+        return merged(numbers.steady for numbers in self.numbers.values())
+
+    @property
+    def exit_code(self) -> int:
+        """1 if a message failed or the run ended by an error, 3 if one is unknown, else 0."""
+        outcomes = self.whole.outcomes
+        if self.error is not None:
+            return self.error.exit_code
+        if outcomes[Outcome.FAILED]:
+            return ERROR
+        return INCONCLUSIVE if outcomes[Outcome.UNKNOWN] else PASSED
+
+    @property
+    def verdict(self) -> str:
+        """The exit code in a word."""
+        return {PASSED: "passed", INCONCLUSIVE: "inconclusive"}.get(self.exit_code, "failed")
+
+    def to_json(self) -> dict[str, Any]:
+        """The versioned summary."""
+        return {
+            "version": 1,
+            "kind": "produce",
+            "run": self.run,
+            "producer": self.name,
+            "session": self.session,
+            "verdict": self.verdict,
+            "exit_code": self.exit_code,
+            "error": None if self.error is None else str(self.error),
+            "incarnations": sorted({record.stream.incarnation for record, _ in self.lanes}),
+            "warmup_records": self.warmup_records,
+            "whole": self.whole.to_json(),
+            "steady_state": self.steady.to_json() if self.warmup_records else None,
+            "topics": {
+                topic: {
+                    "whole": numbers.whole.to_json(),
+                    "steady_state": numbers.steady.to_json() if self.warmup_records else None,
+                    "behind_seconds": round(self.behind_ns.get(topic, 0) / SECOND, 3),
+                }
+                for topic, numbers in self.numbers.items()
+            },
+            "streams": [
+                {
+                    **record.stream._asdict(),
+                    "source_partition": partition,
+                    "source_partitions": record.source_partitions,
+                    "destination_partitions": record.destination_partitions,
+                    "reserved": record.reserved,
+                    "end": record.end,
+                    "acked": list(record.acked.intervals()),
+                    "failed": list(record.failed.intervals()),
+                    "unknown": list(record.unknown.intervals()),
+                }
+                for record, partition in self.lanes
+            ],
+            "not_acked_because": dict(self.reasons),
+            "notes": list(self.notes),
+            "log": self.log,
+        }
+
+    def lines(self) -> list[str]:
+        """The summary in words, the first lines as kafka-producer-perf-test's."""
+        lines = [_summary(self.whole, "records sent")]
+        if self.warmup_records:
+            lines.append(_summary(self.steady, "steady state records sent"))
+        outcomes = self.whole.outcomes
+        told = ", ".join(f"{count} {outcome.name.lower()}" for outcome, count in outcomes.items())
+        lines.append(f"run {self.run}, producer {self.name}: {self.verdict}: {told}; {self.log}")
+        lines += [f"{count} not acknowledged: {why}" for why, count in self.reasons.items()]
+        lines += [
+            f"topic {topic} was behind its schedule for {behind / SECOND:.1f} s"
+            for topic, behind in self.behind_ns.items()
+            if behind
+        ]
+        return [*lines, *self.notes]
+
+
+def _summary(tally: Tally, what: str) -> str:
+    acked = tally.outcomes[Outcome.ACKED]
+    line = f"{acked} {what}, {tally.per_second:.2f} records/sec ({tally.mib_per_second:.2f} MB/sec)"
+    latency = tally.from_intended
+    if not latency.count:
+        return f"{line}."
+    names = ("50th", "95th", "99th", "99.9th")
+    shown = ", ".join(
+        f"{latency.quantile(q) / 1e6:.2f} ms {name}"
+        for name, q in zip(names, QUANTILES.values(), strict=True)
+    )
+    return (
+        f"{line}, {latency.mean / 1e6:.2f} ms avg latency, "
+        f"{latency.maximum / 1e6:.2f} ms max latency, {shown}."
+    )

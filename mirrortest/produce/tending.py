@@ -1,0 +1,117 @@
+"""What goes on beside the work, once a second: progress, lag, metrics, the clock's steps."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING
+
+import structlog
+
+from mirrortest.check.verdict import Outcome
+from mirrortest.produce.report import ProduceProgress
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from mirrortest.produce.clock import Clock
+    from mirrortest.produce.life import Life
+    from mirrortest.produce.options import ProduceOptions
+    from mirrortest.produce.recording import TopicNumbers, Window
+
+_log = structlog.get_logger()
+
+_TICK_SECONDS = 0.5
+BEHIND_NS = 250_000_000
+"""A schedule that is later than this, lingering apart, is not held."""
+
+
+class Tender:
+    """Watches a producer; `life` is the incarnation that works now."""
+
+    def __init__(
+        self,
+        options: ProduceOptions,
+        clock: Clock,
+        window: Window,
+        numbers: Mapping[str, TopicNumbers],
+        on_progress: Callable[[ProduceProgress], None],
+        progress_seconds: float,
+    ) -> None:
+        self._options = options
+        self._clock = clock
+        self._window = window
+        self._numbers = numbers
+        self._on_progress = on_progress
+        self._progress_ns = int(progress_seconds * 1e9)
+        self._told_ns = clock.now()
+        self._ticked_ns = clock.now()
+        self._bound_ns = BEHIND_NS + 2 * options.client.linger_ms * 1_000_000
+        self._lags: dict[str, int] = {}
+        self.life: Life | None = None
+        self.behind_ns: dict[str, int] = {}
+        """topic -> for how long its schedule was not held"""
+        self.notes: list[str] = []
+
+    @contextlib.contextmanager
+    def serving(self) -> Iterator[None]:
+        """Serve metrics where that is asked for."""
+        yield
+
+    async def run(self) -> None:
+        """Tick for ever."""
+        while True:
+            await asyncio.sleep(_TICK_SECONDS)
+            self.tick()
+
+    def tick(self) -> None:
+        """Look at everything once."""
+        now = self._clock.now()
+        moved = self._clock.refresh()
+        if moved is not None:
+            note = f"the wall clock was set by {moved / 1e9:+.3f} s during the run"
+            _log.warning(note)
+            self.notes.append(note)
+        self._watch_lag(now)
+        if now - self._told_ns >= self._progress_ns and self.life is not None:
+            self._tell(now)
+        self._ticked_ns = now
+
+    def _watch_lag(self, now_ns: int) -> None:
+        if self.life is None:
+            return
+        for topic, lag_ns in self.life.lags(now_ns).items():
+            before, self._lags[topic] = self._lags.get(topic, 0), lag_ns
+            behind = lag_ns > self._bound_ns
+            if behind:
+                elapsed = now_ns - self._ticked_ns
+                self.behind_ns[topic] = self.behind_ns.get(topic, 0) + elapsed
+            if behind and before <= self._bound_ns:
+                _log.warning(
+                    "the throughput cannot be held",
+                    topic=topic,
+                    behind_seconds=round(lag_ns / 1e9, 3),
+                )
+            elif before > self._bound_ns and not behind:
+                _log.info("the throughput is held again", topic=topic)
+
+    def _tell(self, now_ns: int) -> None:
+        window, life = self._window, self.life
+        totals = dict.fromkeys(Outcome, 0)
+        for numbers in self._numbers.values():
+            for tally in (numbers.warm, numbers.steady):
+                for outcome, count in tally.outcomes.items():
+                    totals[outcome] += count
+        progress = ProduceProgress(
+            acked=window.acked,
+            value_bytes=window.value_bytes,
+            seconds=(now_ns - self._told_ns) / 1e9,
+            latency_mean=window.latency_sum / window.acked if window.acked else 0.0,
+            latency_max=window.latency_max,
+            in_flight=life.in_flight if life is not None else 0,
+            behind_ns=max((lag for lag in self._lags.values() if lag > self._bound_ns), default=0),
+            outcomes=totals,
+        )
+        self._told_ns = now_ns
+        window.clear()
+        self._on_progress(progress)

@@ -1,0 +1,139 @@
+"""Rounds of book-keeping: reservations and outcomes become durable, then the ledger says so.
+
+The order is what everything else rests on: numbers are in the sequence log and in the ledger
+before one of them is sent; an outcome is in the sequence log before the ledger vouches for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from mirrortest.check.ledger_record import lane_key, lane_value
+from mirrortest.seqlog import rows
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from mirrortest.check.ledger_record import Claim
+    from mirrortest.produce.clock import Clock
+    from mirrortest.produce.lane import Lane
+    from mirrortest.produce.ledger_view import LedgerView
+    from mirrortest.produce.recording import LaneRecorder
+    from mirrortest.seqlog.rows import Row
+
+ROUND_SECONDS = 0.5
+PUBLISH_NS = 1_000_000_000
+"""How often the ledger hears of outcomes."""
+
+
+class Log(Protocol):
+    """What is asked of a sequence log (`seqlog.writer.SequenceLog`)."""
+
+    def append(self, rows: Iterable[Row]) -> None:
+        """Add rows."""
+
+    async def sync(self) -> None:
+        """Make all rows appended so far durable. Raises SequenceLogError."""
+
+
+@dataclass
+class Kept:
+    """A lane and what records it."""
+
+    lane: Lane
+    recorder: LaneRecorder
+
+
+class BookKeeper:
+    """Keeps the books of one incarnation's lanes; `run` must run as a task."""
+
+    def __init__(
+        self, log: Log, view: LedgerView, claim: Claim, kept: Sequence[Kept], clock: Clock
+    ) -> None:
+        self._log = log
+        self._view = view
+        self._claim = claim
+        self._kept = kept
+        self._clock = clock
+        self._published_ns = clock.now()
+        self._urgent = asyncio.Event()
+
+    def starved(self) -> None:
+        """A lane has no numbers left: do not wait for the next round."""
+        self._urgent.set()
+
+    async def run(self) -> None:
+        """Hold a round every half second, and at once where a lane starves; for ever.
+
+        Raises:
+            SequenceLogError: the log cannot be written.
+            FencedError: another process has taken this incarnation's place.
+        """
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(ROUND_SECONDS):
+                    await self._urgent.wait()
+            self._urgent.clear()
+            await self.round()
+
+    async def round(self) -> None:
+        """Reserve what is asked for, and publish outcomes where it is time; see `run`."""
+        now = self._clock.now()
+        asking = [kept.lane for kept in self._kept if self._asks(kept.lane, now)]
+        due = now - self._published_ns >= PUBLISH_NS
+        publishing = [kept.lane for kept in self._kept if kept.lane.dirty] if due else []
+        if due:
+            self._published_ns = now
+        marks = [(lane, lane.reservation.requested) for lane in asking]
+        await self._write({*asking, *publishing}, asking)
+        self._view.check_fence(self._claim)
+        for lane, mark in marks:
+            lane.reservation.grant(mark)
+            lane.wake.set()
+
+    async def finish(self, *, ended: bool) -> None:
+        """Make all outcomes durable and publish them; with end marks if the lanes are `ended`."""
+        lanes = [kept.lane for kept in self._kept]
+        if ended:
+            for lane in lanes:
+                lane.close()
+                self._log.append([rows.end(lane.stream, lane.next_seq, partition=lane.partition)])
+        await self._write([lane for lane in lanes if lane.dirty], ())
+
+    def close_rows(self) -> None:
+        """Hand all open rows to the log."""
+        for kept in self._kept:
+            kept.recorder.close_row()
+
+    def _asks(self, lane: Lane, now_ns: int) -> bool:
+        lane.reservation.consider(lane.next_seq, now_ns)
+        return lane.reservation.pending
+
+    async def _write(self, lanes: Iterable[Lane], reserving: Iterable[Lane]) -> None:
+        """First the log, then the ledger: what the ledger will say is fixed before the sync."""
+        self.close_rows()
+        self._log.append(
+            rows.reserved(
+                lane.stream,
+                lane.reservation.granted,
+                lane.reservation.requested,
+                partition=lane.partition,
+            )
+            for lane in reserving
+        )
+        written = list(lanes)
+        records = [(lane_key(lane.stream), lane_value(lane.record())) for lane in written]
+        for lane in written:
+            lane.dirty = False
+        try:
+            await self._log.sync()
+            if records:
+                offsets = await asyncio.gather(*(self._view.write(*record) for record in records))
+                await self._view.passed(max(offsets))
+        except BaseException:
+            for lane in written:
+                lane.dirty = True
+            raise

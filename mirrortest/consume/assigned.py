@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from mirrortest.consume.state import Partition
-    from mirrortest.kafka.fetched import FetchedBatch
     from mirrortest.wire.batch import MessageArrays
     from mirrortest.wire.record_batch import RecordArrays
 
@@ -29,7 +28,7 @@ _STATE_VERSION = 1
 
 @dataclass
 class Taken:
-    """What a fetched batch held: rows for checker and log, and the latencies of our messages.
+    """What was fetched held: rows for checker and log, and the latencies of our messages.
 
     `latency_intended` and `latency_sent` are ns, one entry per message of the run in offset order
     (`latency_sent` only where the message carries its actual send); `positions` are their indices
@@ -123,8 +122,8 @@ class AssignedPartition:
         at = np.flatnonzero(records.offsets == self.last_record[0])
         return bool(at.size) and _fingerprint(records, int(at[0])) != self.last_record[1]
 
-    def take(self, batch: FetchedBatch, records: RecordArrays) -> Taken:
-        """Judge a batch. Records below the checker's next offset are passed over."""
+    def take(self, records: RecordArrays, arrived_ns: int) -> Taken:
+        """Judge records. Those below the checker's next offset are passed over."""
         records = records.from_offset(self.checker.next_offset)
         messages = self._decoder.decode(records)
         streams, index, findings = streams_of(
@@ -145,12 +144,11 @@ class AssignedPartition:
                 messages.intended_ns,
                 messages.sent_ns,
                 findings,
-                batch.arrived_ns,
+                arrived_ns,
             )
         )
         for row in rows:
             self.checker.apply(row)
-        self.checker.advance(batch.next_offset)
         if len(records.offsets):
             last = len(records.offsets) - 1
             self.last_record = (int(records.offsets[last]), _fingerprint(records, last))
@@ -159,8 +157,8 @@ class AssignedPartition:
         starts = np.array([row.offset_lo for row in rows], dtype=np.int64)
         return Taken(
             rows=rows,
-            latency_intended=batch.arrived_ns - messages.intended_ns[ours],
-            latency_sent=batch.arrived_ns - messages.sent_ns[sent],
+            latency_intended=arrived_ns - messages.intended_ns[ours],
+            latency_sent=arrived_ns - messages.sent_ns[sent],
             row_index=np.searchsorted(starts, messages.offset[ours], side="right") - 1,
             messages=len(messages.offset),
             value_bytes=int(np.maximum(records.value_len, 0).sum()),

@@ -8,6 +8,7 @@ reading, but before a partition is given up it is waited for.
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
@@ -19,7 +20,7 @@ from mirrortest.check.judge import RunVerdict
 from mirrortest.check.partition import PartitionChecker
 from mirrortest.check.verdict import Finding
 from mirrortest.config.threshold import Series, evaluate, undecided
-from mirrortest.consume.assigned import AssignedPartition
+from mirrortest.consume.assigned import AssignedPartition, Taken
 from mirrortest.consume.judging import TopicJudge, read_past
 from mirrortest.consume.logbook import Logbook
 from mirrortest.consume.outcome import ConsumeProgress, ConsumeReport, counts_of
@@ -31,10 +32,10 @@ from mirrortest.kafka.compacted import CompactedTopic
 from mirrortest.kafka.reader import FetchedBatch, OutOfRange, Reader, TopicPartition
 from mirrortest.seqlog.session import new_session_id
 from mirrortest.timing.histogram import Histogram
-from mirrortest.wire.record_batch import decode_records
+from mirrortest.wire.record_batch import decode_batches
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable
 
     from mirrortest.consume.options import ConsumeOptions
 
@@ -72,6 +73,14 @@ class Totals:
     value_bytes: int = 0
     latency: dict[str, tuple[Histogram, Histogram]] = field(default_factory=dict)
     """source topic -> latencies from the intended and from the actual send"""
+
+    def count(self, topic: str, taken: Taken) -> None:
+        """Add what a response brought of one source topic."""
+        self.messages += taken.messages
+        self.value_bytes += taken.value_bytes
+        intended, sent = self.latency.setdefault(topic, (Histogram(), Histogram()))
+        intended.add(taken.latency_intended)
+        sent.add(taken.latency_sent)
 
 
 class Consumer:
@@ -153,11 +162,10 @@ class Consumer:
         """Learn which topics there are and how many partitions they have."""
         options = self._options
         if options.topics:
-            wanted: Iterable[str] = options.topics
-            self._counts = await self._admin.partition_counts(list(wanted))
+            self._counts = await self._admin.partition_counts(options.topics)
         else:
-            self._counts = await self._admin.matching(options.topic_pattern or "")
-        for topic in [*options.topics, *self._counts]:
+            self._counts = await self._admin.matching(self._pattern)
+        for topic in (*options.topics, *self._counts, *self._vouched_topics()):
             if topic not in self._judges:
                 self._judges[topic] = TopicJudge(
                     options.mapping.source_of(topic),
@@ -165,16 +173,38 @@ class Consumer:
                     options.expect_partition,
                     Deadlines(int(options.deadline * 1e9)),
                 )
-        for topic in options.topics:
-            if topic not in self._counts:
-                _log.warning("topic not there yet: the mirror has not made it", topic=topic)
+                if topic not in self._counts:
+                    _log.warning("topic not there yet: the mirror has not made it", topic=topic)
+            self._judges[topic].destination_partitions = self._counts.get(topic, 0)
+
+    @property
+    def _pattern(self) -> str:
+        """The user's pattern, without our own topics and the mirror's heartbeats."""
+        options = self._options
+        ledger = options.mapping.destination_of(options.ledger_topic)
+        heartbeats = options.mapping.destination_of("heartbeats")
+        ours = "|".join(map(re.escape, (ledger, options.state_topic, heartbeats)))
+        return f"(?!(?:{ours})$)(?:{options.topic_pattern})"
+
+    def _vouched_topics(self) -> set[str]:
+        """Topics that match the pattern and that the ledger tells of, copied or not."""
+        if self._options.topic_pattern is None:
+            return set()
+        wanted = re.compile(self._pattern)
+        lanes = self._ledger.ledger.lanes
+        topics = {
+            self._options.mapping.destination_of(stream.topic)
+            for stream in lanes
+            if stream.run == self._options.run
+        }
+        return {topic for topic in topics if wanted.fullmatch(topic)}
 
     async def _subscribe(self) -> None:
         options = self._options
         if options.group:
             await self._reader.subscribe(
                 topics=list(options.topics) or None,
-                pattern=options.topic_pattern,
+                pattern=self._pattern if options.topic_pattern else None,
                 on_assigned=self._on_assigned,
                 on_revoked=self._on_revoked,
             )
@@ -266,32 +296,32 @@ class Consumer:
         return False
 
     async def _read(self) -> None:
+        fetched: dict[Partition, list[FetchedBatch]] = {}
         for item in await self._reader.next(_POLL_SECONDS):
-            mine = self._mine.get(Partition(item.topic, item.partition))
-            if mine is None:
+            at = Partition(item.topic, item.partition)
+            if at not in self._mine:
                 continue
             if isinstance(item, OutOfRange):
-                await self._out_of_range(mine)
+                await self._out_of_range(self._mine[at])
             else:
-                await self._judge_batch(mine, item)
+                fetched.setdefault(at, []).append(item)
+        for at, batches in fetched.items():
+            await self._judge_batches(self._mine[at], batches)
 
-    async def _judge_batch(self, mine: AssignedPartition, batch: FetchedBatch) -> None:
-        if batch.buffer is None:
-            mine.checker.advance(batch.next_offset)
-            return
-        records = decode_records(batch.buffer)
-        if mine.was_recreated(records):
-            await self._start_over(mine)
-            return
-        taken = mine.take(batch, records)
-        self._log.seen(mine, taken)
-        if taken.messages:
-            self._read_last_ns = time.monotonic_ns()
-        self.totals.messages += taken.messages
-        self.totals.value_bytes += taken.value_bytes
-        intended, sent = self.totals.latency.setdefault(mine.source, (Histogram(), Histogram()))
-        intended.add(taken.latency_intended)
-        sent.add(taken.latency_sent)
+    async def _judge_batches(self, mine: AssignedPartition, batches: list[FetchedBatch]) -> None:
+        """Judge what one response brought of a partition, all at once: mirrors write small."""
+        buffers = [(batch.buffer, None) for batch in batches if batch.buffer is not None]
+        if buffers:
+            records = decode_batches(buffers)
+            if mine.was_recreated(records):
+                await self._start_over(mine)
+                return
+            taken = mine.take(records, batches[0].arrived_ns)
+            self._log.seen(mine, taken)
+            if taken.messages:
+                self._read_last_ns = time.monotonic_ns()
+            self.totals.count(mine.source, taken)
+        mine.checker.advance(batches[-1].next_offset)
 
     async def _out_of_range(self, mine: AssignedPartition) -> None:
         """Retention overtook us, or the topic was made anew and is shorter than we had read."""
@@ -473,6 +503,8 @@ class Consumer:
         if not ledger.complete(options.run, options.expect_producers):
             doubts.append("producers have not told their end")
         for topic, there in ends.items():
+            if not there:
+                doubts.append(f"{topic} does not exist in the destination")
             behind = [n for n in there if not read_past(views[topic], {n: there[n]})]
             if behind:
                 doubts.append(f"{topic}: not read to the end: partitions {behind}")

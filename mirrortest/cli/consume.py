@@ -16,6 +16,7 @@ from mirrortest.cli.live import LiveLines
 from mirrortest.config.client import ClientConfig
 from mirrortest.config.run import TopicMapping
 from mirrortest.config.threshold import thresholds as read_thresholds
+from mirrortest.config.units import parse_duration
 from mirrortest.consume.consumer import run as run_consumer
 from mirrortest.consume.options import ConsumeOptions, Shard
 from mirrortest.errors import UsageError
@@ -30,7 +31,7 @@ EXAMPLES = """
 
   The second of five pods with fixed shares, exactly-once expected, at most 5 minutes to arrive:
 
-    mirrortest consume --bootstrap-server dc2:9092 --run nightly --topic-pattern 'A[.].*' --source-alias A --shard 2/5 --exactly-once --deadline 300
+    mirrortest consume --bootstrap-server dc2:9092 --run nightly --topic-pattern 'A[.].*' --source-alias A --shard 2/5 --exactly-once --deadline 5m
 
 Exit codes: 0 passed, 1 error, 2 usage, 3 inconclusive, 99 a threshold or a correctness check failed.
 """  # noqa: E501  # commands are pasted whole
@@ -95,9 +96,11 @@ def consume(  # noqa: D103  # the help text is an option of its own, with exampl
         ExpectPartition, typer.Option(help="Where a message belongs in the destination.")
     ] = ExpectPartition.SOURCE,
     deadline: Annotated[
-        float,
-        typer.Option(help="Seconds after which an acknowledged message not seen is lost."),
-    ] = 60.0,
+        str,
+        typer.Option(
+            metavar="DURATION", help="After this long, an acknowledged message not seen is lost."
+        ),
+    ] = "60s",
     until: Annotated[
         str,
         typer.Option(
@@ -106,18 +109,20 @@ def consume(  # noqa: D103  # the help text is an option of its own, with exampl
         ),
     ] = "complete",
     duration: Annotated[
-        float | None, typer.Option(min=0, help="End after so many seconds.")
+        str | None, typer.Option(metavar="DURATION", help="End after this long.")
     ] = None,
     idle_timeout: Annotated[
-        float | None, typer.Option(min=0, help="End after so many seconds without a message.")
+        str | None, typer.Option(metavar="DURATION", help="End after this long without a message.")
     ] = None,
     settle_time: Annotated[
-        float,
-        typer.Option(help="Seconds of silence to wait for late copies once all is judged."),
-    ] = 5.0,
+        str,
+        typer.Option(
+            metavar="DURATION", help="Silence to wait for late copies once all is judged."
+        ),
+    ] = "5s",
     state_interval: Annotated[
-        float, typer.Option(help="Seconds between two saves of the state.")
-    ] = 5.0,
+        str, typer.Option(metavar="DURATION", help="Time between two saves of the state.")
+    ] = "5s",
     log_dir: Annotated[
         str, typer.Option(envvar="MIRRORTEST_LOG_DIR", help="Sequence logs: a folder or a URI.")
     ] = "mirrortest-logs",
@@ -188,12 +193,12 @@ def consume(  # noqa: D103  # the help text is an option of its own, with exampl
         state_topic=state_topic,
         expect_producers=tuple(p.strip() for p in (expect_producers or "").split(",") if p.strip()),
         expect_partition=expect_partition,
-        deadline=deadline,
-        duration=duration,
-        idle_timeout=idle_timeout,
-        settle_time=settle_time,
+        deadline=_seconds(deadline, "--deadline"),
+        duration=_seconds(duration, "--duration") if duration else None,
+        idle_timeout=_seconds(idle_timeout, "--idle-timeout") if idle_timeout else None,
+        settle_time=_seconds(settle_time, "--settle-time"),
         until_complete=until == "complete",
-        state_interval=state_interval,
+        state_interval=_seconds(state_interval, "--state-interval"),
         log_dir=log_dir,
         log_detail=log_detail,
         metrics_port=metrics_port,
@@ -211,6 +216,10 @@ def consume(  # noqa: D103  # the help text is an option of its own, with exampl
     else:
         console.out.print(result.table())
     raise typer.Exit(result.exit_code)
+
+
+def _seconds(text: str, option: str) -> float:
+    return parse_duration(text, option=option) / 1e9
 
 
 consume.__doc__ = f"Judge a mirror's copy while it arrives.\n{EXAMPLES}"

@@ -137,8 +137,8 @@ class Scene:
             *("--ledger-topic", self.ledger),
             *("--state-topic", self.state),
             *("--log-dir", str(self.logs)),
-            *("--state-interval", "1"),
-            *("--settle-time", "2"),
+            *("--state-interval", "1s"),
+            *("--settle-time", "2s"),
             "--json",
             *arguments,
         )

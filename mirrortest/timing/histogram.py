@@ -230,7 +230,7 @@ def _middles_up_to(bound: int) -> int:
     """How many buckets, from 0 on, have their middle at or below a bound."""
     if bound < 0:
         return 0
-    bucket = bucket_of(bound)
+    bucket = min(bucket_of(bound), BUCKETS - 1)
     return bucket + (middle(bucket) <= bound)
 
 

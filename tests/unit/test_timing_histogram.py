@@ -139,6 +139,7 @@ def test_cumulative_counts_are_within_a_buckets_width(values):
 def test_cumulative_of_small_bounds():
     """Exact where buckets are single integers; nothing lies at or below a negative bound."""
     assert filled([-1, 0, 1, 5, 127]).cumulative([-1, 0, 1, 126, 127]) == [0, 1, 2, 3, 4]
+    assert filled([0, (1 << 63) - 1]).cumulative([1 << 64]) == [2]
 
 
 def test_published_bounds():

@@ -1,0 +1,156 @@
+"""The numbers that are published, and the collector that a scrape reads them from.
+
+The applications keep plain numbers and `timing.histogram.Histogram`s, a batch at a time; nothing
+is converted before a scrape asks. A scrape runs in the endpoint's thread while the application
+goes on: each number is read once, so a histogram's count is always the sum of its own buckets.
+"""
+
+from __future__ import annotations
+
+from threading import Lock
+from typing import TYPE_CHECKING, TypeVar
+
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+)
+from prometheus_client.registry import Collector
+
+import mirrortest
+from mirrortest.metrics import names
+from mirrortest.metrics.names import Kind, Metric
+from mirrortest.timing.histogram import PROMETHEUS_NS, PROMETHEUS_SECONDS, Histogram
+
+if TYPE_CHECKING:
+    import prometheus_client
+    from collections.abc import Callable, Iterator, Mapping
+
+_BOUNDS = (*PROMETHEUS_NS, 1 << 64)
+_LABELS = (*(str(float(bound)) for bound in PROMETHEUS_SECONDS), "+Inf")
+
+
+class Counter:
+    """A number that only rises; one thread writes it."""
+
+    __slots__ = ("value",)
+
+    def __init__(self) -> None:
+        self.value: float = 0
+
+    def add(self, amount: float = 1) -> None:
+        """Count on; ValueError for less than 0."""
+        if amount < 0:
+            raise ValueError("a counter only rises")
+        self.value += amount
+
+    def raise_to(self, total: float) -> None:
+        """Take over a total that is counted elsewhere; a lower one is ignored."""
+        self.value = max(self.value, total)
+
+
+class Gauge:
+    """A number that goes up and down, or a function that is asked at each scrape."""
+
+    __slots__ = ("_read", "_value")
+
+    def __init__(self) -> None:
+        self._value: float = 0
+        self._read: Callable[[], float] | None = None
+
+    def set(self, value: float) -> None:
+        """Publish a value from now on."""
+        self._value = value
+        self._read = None
+
+    def read_by(self, function: Callable[[], float]) -> None:
+        """Ask at each scrape, in the endpoint's thread: for ages, which grow by themselves."""
+        self._read = function
+
+    @property
+    def value(self) -> float:
+        """What a scrape would see now."""
+        return self._value if self._read is None else self._read()
+
+
+Child = TypeVar("Child", Counter, Gauge, Histogram)
+
+
+class Metrics(Collector):
+    """All that one process publishes, by the names of `names.TABLE`.
+
+    A child exists from the first time it is asked for, at zero; asking again gives the same one.
+    Labels are keyword arguments, exactly those of the metric's row. ValueError otherwise.
+    """
+
+    def __init__(self) -> None:
+        self._lock = Lock()
+        self._children: dict[Metric, dict[tuple[str, ...], Counter | Gauge | Histogram]] = {}
+        self.gauge(names.BUILD_INFO, version=mirrortest.__version__).set(1)
+
+    def counter(self, metric: Metric, **labels: str) -> Counter:
+        """A counter of the table."""
+        return self._child(metric, Kind.COUNTER, labels, Counter())
+
+    def gauge(self, metric: Metric, **labels: str) -> Gauge:
+        """A gauge of the table."""
+        return self._child(metric, Kind.GAUGE, labels, Gauge())
+
+    def histogram(
+        self, metric: Metric, histogram: Histogram | None = None, **labels: str
+    ) -> Histogram:
+        """A histogram of the table; a given one takes the child's place and is read as it grows."""
+        if histogram is not None:
+            self.remove(metric, **labels)
+        fresh = Histogram() if histogram is None else histogram
+        return self._child(metric, Kind.HISTOGRAM, labels, fresh)
+
+    def remove(self, metric: Metric, **labels: str) -> None:
+        """Publish a child no longer: a partition that went to another consumer."""
+        with self._lock:
+            self._children.get(metric, {}).pop(_key(metric, labels), None)
+
+    def collect(self) -> Iterator[prometheus_client.Metric]:
+        """What a scrape reads; see `prometheus_client.registry.Collector`."""
+        with self._lock:
+            families = [(metric, list(found.items())) for metric, found in self._children.items()]
+        for metric, children in families:
+            if children:
+                yield _family(metric, children)
+
+    def _child(self, metric: Metric, kind: Kind, labels: Mapping[str, str], fresh: Child) -> Child:
+        if metric.kind is not kind:
+            raise ValueError(f"{metric.name} is a {metric.kind}, not a {kind}")
+        with self._lock:
+            child = self._children.setdefault(metric, {}).setdefault(_key(metric, labels), fresh)
+        if not isinstance(child, type(fresh)):
+            raise TypeError(f"{metric.name} is published as {type(child).__name__}")
+        return child
+
+
+def _key(metric: Metric, labels: Mapping[str, str]) -> tuple[str, ...]:
+    if set(labels) != set(metric.labels):
+        raise ValueError(f"{metric.name} has the labels {metric.labels}, not {tuple(labels)}")
+    return tuple(labels[name] for name in metric.labels)
+
+
+def _family(
+    metric: Metric, children: list[tuple[tuple[str, ...], Counter | Gauge | Histogram]]
+) -> prometheus_client.Metric:
+    family: CounterMetricFamily | GaugeMetricFamily | HistogramMetricFamily
+    if metric.kind is Kind.HISTOGRAM:
+        family = HistogramMetricFamily(metric.full_name, metric.help, labels=metric.labels)
+        for labels, child in children:
+            if isinstance(child, Histogram):
+                buckets = list(zip(_LABELS, child.cumulative(_BOUNDS), strict=True))
+                seconds = (child.total - child.negative_total) / 1e9
+                family.add_metric(labels, buckets, seconds)
+        return family
+    if metric.kind is Kind.COUNTER:
+        family = CounterMetricFamily(metric.full_name, metric.help, labels=metric.labels)
+    else:
+        family = GaugeMetricFamily(metric.full_name, metric.help, labels=metric.labels)
+    for labels, child in children:
+        if not isinstance(child, Histogram):
+            family.add_metric(labels, child.value)
+    return family

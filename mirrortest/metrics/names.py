@@ -1,0 +1,182 @@
+"""Every metric, once: its name, kind, labels and meaning. docs/metrics.md is made of this table.
+
+Base units (seconds, bytes), counters end in ``_total``. Histograms carry no partition label: their
+buckets would multiply by it.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import NamedTuple
+
+PREFIX = "mirrortest_"
+
+
+class Kind(StrEnum):
+    """What Prometheus may do with a metric."""
+
+    COUNTER = "counter"
+    GAUGE = "gauge"
+    HISTOGRAM = "histogram"
+
+
+class Side(StrEnum):
+    """Whose metric it is. A source observer is a consumer in the source."""
+
+    BOTH = "both"
+    PRODUCER = "producer"
+    CONSUMER = "consumer"
+
+
+class Metric(NamedTuple):
+    """A row of the table; `name` goes without the prefix."""
+
+    side: Side
+    name: str
+    kind: Kind
+    labels: tuple[str, ...]
+    help: str
+
+    @property
+    def full_name(self) -> str:
+        """The name as it is scraped; a histogram's samples add ``_bucket``, ``_sum`` and so on."""
+        return PREFIX + self.name
+
+
+TABLE: list[Metric] = []
+
+
+def _both(name: str, kind: Kind, labels: tuple[str, ...], text: str) -> Metric:
+    return _row(Metric(Side.BOTH, name, kind, labels, text))
+
+
+def _producer(name: str, kind: Kind, labels: tuple[str, ...], text: str) -> Metric:
+    return _row(Metric(Side.PRODUCER, f"producer_{name}", kind, labels, text))
+
+
+def _consumer(name: str, kind: Kind, labels: tuple[str, ...], text: str) -> Metric:
+    return _row(Metric(Side.CONSUMER, f"consumer_{name}", kind, labels, text))
+
+
+def _row(metric: Metric) -> Metric:
+    TABLE.append(metric)
+    return metric
+
+
+BUILD_INFO = _both("build_info", Kind.GAUGE, ("version",), "Always 1; the version that runs.")
+RUN_INFO = _both(
+    "run_info", Kind.GAUGE, ("run", "role", "name"),
+    "Always 1; the run, the role in it (producer, consumer or source) and the instance's name.",
+)  # fmt: skip
+CLOCK_STEPS = _both(
+    "clock_steps_total", Kind.COUNTER, (),
+    "Times the wall clock jumped against the monotonic one; latencies around them are off.",
+)  # fmt: skip
+CLOCK_STEPPED = _both(
+    "clock_stepped_seconds_total", Kind.COUNTER, (), "Sum of the sizes of these jumps."
+)
+LEDGER_AGE = _both(
+    "ledger_age_seconds", Kind.GAUGE, (),
+    "Time since the ledger was last written (producer) or last said anything (consumer).",
+)  # fmt: skip
+LOG_ROWS = _both("log_rows_total", Kind.COUNTER, (), "Rows made durable in the sequence log.")
+
+PRODUCER_MESSAGES = _producer(
+    "messages_total", Kind.COUNTER, ("topic", "outcome"),
+    "Messages whose send ended: acked, failed (known not written), unknown.",
+)  # fmt: skip
+PRODUCER_BYTES = _producer(
+    "bytes_total", Kind.COUNTER, ("topic",),
+    "Bytes of the record batches of these messages, as they stood on the wire.",
+)  # fmt: skip
+PRODUCER_IN_FLIGHT = _producer(
+    "in_flight_messages", Kind.GAUGE, ("topic",), "Messages sent whose outcome is not known yet."
+)
+PRODUCER_SCHEDULE_LAG = _producer(
+    "schedule_lag_seconds", Kind.HISTOGRAM, ("topic",),
+    "From a message's intended time to its actual send.",
+)  # fmt: skip
+PRODUCER_DEBT_SECONDS = _producer(
+    "schedule_debt_seconds", Kind.GAUGE, ("topic",),
+    "How long the oldest message that is due has waited to be sent.",
+)  # fmt: skip
+PRODUCER_DEBT_MESSAGES = _producer(
+    "schedule_debt_messages", Kind.GAUGE, ("topic",), "Messages that are due and not sent."
+)
+PRODUCER_BEHIND = _producer(
+    "behind_schedule", Kind.GAUGE, ("topic",),
+    "1 while the producer does not keep up with its schedule: its numbers are then its own limit.",
+)  # fmt: skip
+PRODUCER_TARGET = _producer(
+    "target_messages_per_second", Kind.GAUGE, ("topic",),
+    "The rate that the schedule asks for; absent where it is unlimited.",
+)  # fmt: skip
+PRODUCER_ACK_LATENCY = _producer(
+    "ack_latency_seconds", Kind.HISTOGRAM, ("topic",),
+    "From the actual send to the source broker's acknowledgement.",
+)  # fmt: skip
+PRODUCER_INCARNATION = _producer(
+    "incarnation", Kind.GAUGE, (), "This producer's incarnation within the run."
+)
+
+CONSUMER_MESSAGES = _consumer(
+    "messages_total", Kind.COUNTER, ("topic",), "Messages read and judged, of whatever kind."
+)
+CONSUMER_BYTES = _consumer(
+    "bytes_total", Kind.COUNTER, ("topic",), "Bytes of their record batches, decompressed."
+)
+CONSUMER_LATENCY = _consumer(
+    "latency_seconds", Kind.HISTOGRAM, ("topic", "since"),
+    "Mirror latency up to the arrival here, since the intended time or since the actual send; "
+    "negative ones are not in it.",
+)  # fmt: skip
+CONSUMER_NEGATIVE = _consumer(
+    "negative_latency_total", Kind.COUNTER, ("topic", "since"),
+    "Messages that arrived before they were sent: the two machines' clocks disagree.",
+)  # fmt: skip
+CONSUMER_FINDINGS = _consumer(
+    "findings", Kind.GAUGE, ("topic", "finding"),
+    "Messages with a finding now, over the whole run as this consumer knows it: take the max over "
+    "consumers, never the sum.",
+)  # fmt: skip
+CONSUMER_DELIVERED = _consumer(
+    "delivered_messages", Kind.GAUGE, ("topic",),
+    "Acknowledged messages seen at least once; of the whole run, as findings are.",
+)  # fmt: skip
+CONSUMER_ACKED = _consumer(
+    "vouched_messages", Kind.GAUGE, ("topic", "outcome"),
+    "Messages that the ledger vouches for, by the outcome of their send; of the whole run.",
+)  # fmt: skip
+CONSUMER_LOST_CLAIMED = _consumer(
+    "lost_claimed_total", Kind.COUNTER, ("topic",), "Messages that were claimed lost."
+)
+CONSUMER_LOST_REPAID = _consumer(
+    "lost_repaid_total", Kind.COUNTER, ("topic",), "Messages claimed lost that came after all."
+)
+CONSUMER_LAG = _consumer(
+    "lag_messages", Kind.GAUGE, ("topic", "partition"),
+    "Offsets between the next one to be judged and the partition's end.",
+)  # fmt: skip
+CONSUMER_UNREAD = _consumer(
+    "unread_offsets", Kind.GAUGE, ("topic",),
+    "Offsets that were gone before they could be read: what stood there cannot be judged.",
+)  # fmt: skip
+CONSUMER_PARTITIONS = _consumer(
+    "assigned_partitions", Kind.GAUGE, ("topic",), "Partitions that this consumer reads."
+)
+CONSUMER_STATE_AGE = _consumer(
+    "state_age_seconds", Kind.GAUGE, (), "Time since the checker's state was last written."
+)
+CONSUMER_COMPLETE = _consumer(
+    "ledger_complete", Kind.GAUGE, (),
+    "1 once the ledger knows every expected producer and the end of every lane.",
+)  # fmt: skip
+
+
+def markdown() -> str:
+    """The table as documentation."""
+    lines = ["| metric | kind | labels | meaning |", "|---|---|---|---|"]
+    for metric in TABLE:
+        labels = ", ".join(f"`{label}`" for label in metric.labels)
+        lines.append(f"| `{metric.full_name}` | {metric.kind} | {labels} | {metric.help} |")
+    return "\n".join(lines) + "\n"

@@ -158,4 +158,6 @@ def reason(error: BaseException | None) -> str:
     """An error's text on one line; its kind where it has none."""
     if isinstance(error, errors.BrokerResponseError):
         return f"{error.message} {' '.join(map(str, error.args))}".strip()
+    if isinstance(error, (ConnectionError, FileNotFoundError, PermissionError)) and error.errno:
+        return os.strerror(error.errno).lower()
     return " ".join(str(error).split()) or type(error).__name__

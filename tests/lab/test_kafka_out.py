@@ -1,0 +1,304 @@
+"""Admin, sender and compacted topics on a real Kafka."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from aiokafka import AIOKafkaConsumer, TopicPartition
+
+from mirrortest.check.verdict import Outcome
+from mirrortest.config.client import ClientConfig
+from mirrortest.errors import (
+    ClusterError,
+    PartitionCountError,
+    TopicMissingError,
+    UnreachableError,
+    UsageError,
+)
+from mirrortest.kafka.admin import Admin
+from mirrortest.kafka.codec import compressor
+from mirrortest.kafka.compacted import CompactedTopic
+from mirrortest.kafka.sender import Sender, SenderDeadError
+from mirrortest.wire.batch import EncodedBatch, LaneEncoder
+from mirrortest.wire.message import Form
+from mirrortest.wire.stream import ProducerId
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+pytestmark = [pytest.mark.lab, pytest.mark.timeout(120)]
+
+
+@pytest.fixture
+def config(lab: Any) -> ClientConfig:
+    return ClientConfig(bootstrap_servers=tuple(lab.destination.bootstrap_servers.split(",")))
+
+
+@pytest.fixture
+async def admin(config: ClientConfig) -> AsyncIterator[Admin]:
+    async with Admin(config) as made:
+        yield made
+
+
+def messages(topic: str, seq_lo: int, count: int, size: int = 100) -> EncodedBatch:
+    encoder = LaneEncoder(topic, ProducerId("p", "r", 1), 0, 0, 1, Form.BODY, size)
+    now = time.time_ns()
+    return encoder.encode(seq_lo, np.full(count, now), now)
+
+
+async def values(config: ClientConfig, topic: str, end: int) -> list[bytes]:
+    """What aiokafka's own consumer reads, decoded and checked by its own code."""
+    at = TopicPartition(topic, 0)
+    consumer = AIOKafkaConsumer(
+        bootstrap_servers=list(config.bootstrap_servers), enable_auto_commit=False
+    )
+    await consumer.start()
+    try:
+        consumer.assign([at])
+        consumer.seek(at, 0)
+        found: list[bytes] = []
+        while await consumer.position(at) < end:
+            for records in (await consumer.getmany(timeout_ms=500)).values():
+                found += [record.value for record in records]
+        return found
+    finally:
+        await consumer.stop()
+
+
+# -- admin ---------------------------------------------------------------------------------------
+
+
+async def test_topics_are_made_counted_and_deleted(
+    admin: Admin, topic_name: Callable[[], str]
+) -> None:
+    """A topic is made once; a missing one has no count and is not made by asking."""
+    topic, missing = topic_name(), topic_name()
+    assert await admin.create_topic(topic, 3, configs={"cleanup.policy": "compact"})
+    assert not await admin.create_topic(topic, 3)
+    assert await admin.partition_counts([topic, missing]) == {topic: 3}
+    assert await admin.partitions(topic) == [0, 1, 2]
+    assert await admin.partitions(missing) is None
+    assert await admin.cleanup_policy(topic) == {"compact"}
+    assert len(await admin.cluster_id()) == 22
+    await admin.add_partitions(topic, 5)
+    assert await admin.partition_counts([topic]) == {topic: 5}
+    with pytest.raises(PartitionCountError):
+        await admin.add_partitions(topic, 4)
+    await admin.delete_topic(topic)
+    assert await admin.partition_counts([topic]) == {}
+
+
+async def test_a_pattern_matches_whole_names(admin: Admin, topic_name: Callable[[], str]) -> None:
+    """As in Kafka's own tools a pattern must cover the whole name."""
+    topic = topic_name()
+    await admin.create_topic(topic, 2)
+    await admin.create_topic(f"{topic}-more", 1)
+    assert await admin.matching(topic.replace(".", r"\.")) == {topic: 2}
+    assert len(await admin.matching(f"{topic}.*")) == 2
+    with pytest.raises(UsageError, match="no regular expression"):
+        await admin.matching("(")
+
+
+async def test_what_does_not_exist_is_said_at_once(
+    admin: Admin, topic_name: Callable[[], str]
+) -> None:
+    """Missing topics and partitions are errors that name them, without waiting for a timeout."""
+    topic = topic_name()
+    await admin.create_topic(topic, 1)
+    with pytest.raises(TopicMissingError, match=f"{topic}-1"):
+        await admin.end_offsets([(topic, 1)])
+    with pytest.raises(TopicMissingError):
+        await admin.topic_config(topic_name())
+    with pytest.raises(TopicMissingError):
+        await admin.delete_records(topic_name(), 0, 1)
+
+
+async def test_an_address_where_nobody_answers_is_named() -> None:
+    """The error holds address and cause."""
+    with pytest.raises(UnreachableError, match=r"127\.0\.0\.1:9: .*refused"):
+        await Admin(ClientConfig(bootstrap_servers=("127.0.0.1:9",))).start()
+
+
+# -- sender --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("acks", [-1, 1])
+async def test_batches_stand_in_the_topic_as_they_were_sent(
+    config: ClientConfig, admin: Admin, topic_name: Callable[[], str], acks: int
+) -> None:
+    """Each batch is acknowledged at the offset where it is, in the order of the calls."""
+    topic = topic_name()
+    await admin.create_topic(topic, 1)
+    settings = replace(config, acks=acks, enable_idempotence=acks == -1)
+    async with Sender(settings) as sender:
+        ends = [await sender.send(topic, 0, messages(topic, at, 50)) for at in range(0, 500, 50)]
+        sent = [await end for end in ends]
+        assert await sender.flush(10)
+    assert [s.base_offset for s in sent] == list(range(0, 500, 50))
+    assert {s.outcome for s in sent} == {Outcome.ACKED}
+    read = await values(config, topic, 500)
+    assert [int(value.split(b";")[1]) for value in read] == list(range(500))
+
+
+@pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
+async def test_compressed_batches_are_taken_by_the_broker(
+    config: ClientConfig, admin: Admin, topic_name: Callable[[], str], codec: str
+) -> None:
+    """The broker unpacks and checks every codec, and aiokafka reads the same values."""
+    topic = topic_name()
+    await admin.create_topic(topic, 1)
+    plain = messages(topic, 0, 100)
+    by = compressor(codec)
+    assert by is not None
+    async with Sender(config) as sender:
+        for batch in (plain.compressed(*by), messages(topic, 100, 100)):
+            assert (await (await sender.send(topic, 0, batch))).outcome is Outcome.ACKED
+    assert len(await values(config, topic, 200)) == 200
+
+
+async def test_nothing_is_known_without_acknowledgements(
+    config: ClientConfig, admin: Admin, topic_name: Callable[[], str]
+) -> None:
+    """acks=0 gives unknown, though the messages are there."""
+    topic = topic_name()
+    await admin.create_topic(topic, 1)
+    settings = replace(config, acks=0, enable_idempotence=False)
+    async with Sender(settings) as sender:
+        sent = await (await sender.send(topic, 0, messages(topic, 0, 10)))
+        assert (sent.outcome, sent.base_offset) == (Outcome.UNKNOWN, -1)
+        assert len(await values(config, topic, 10)) == 10
+
+
+async def test_a_refused_batch_has_failed_and_ends_the_sender(
+    config: ClientConfig, admin: Admin, topic_name: Callable[[], str]
+) -> None:
+    """Too large for the topic: not written; the next sender starts where nothing is missing."""
+    topic = topic_name()
+    await admin.create_topic(topic, 1, configs={"max.message.bytes": "1000"})
+    async with Sender(config) as sender:
+        sent = await (await sender.send(topic, 0, messages(topic, 0, 100)))
+        assert sent.outcome is Outcome.FAILED
+        assert "MESSAGE_SIZE_TOO_LARGE" in (sent.error or "")
+        with pytest.raises(SenderDeadError):
+            await sender.send(topic, 0, messages(topic, 100, 1))
+    async with Sender(config) as sender:
+        again = await (await sender.send(topic, 0, messages(topic, 0, 1)))
+        assert (again.outcome, again.base_offset) == (Outcome.ACKED, 0)
+
+
+async def test_outcomes_are_true_when_a_broker_freezes(
+    lab: Any, config: ClientConfig, admin: Admin, topic_name: Callable[[], str]
+) -> None:
+    """On its way: unknown. Behind it: failed, and indeed never written, also after it thaws."""
+    topic = topic_name()
+    await admin.create_topic(topic, 1)
+    broker = lab.destination.brokers[0]
+    sender = Sender(replace(config, delivery_timeout_ms=1500))
+    await sender.start()
+    acked = await (await sender.send(topic, 0, messages(topic, 0, 10)))
+    broker.stop()
+    try:
+        on_its_way = await sender.send(topic, 0, messages(topic, 10, 10))
+        await asyncio.wait({on_its_way}, timeout=0.2)
+        behind = await sender.send(topic, 0, messages(topic, 20, 10))
+        assert (await on_its_way).outcome is Outcome.UNKNOWN
+        assert (await behind).outcome is Outcome.FAILED
+        assert sender.dead is not None
+        await sender.stop()
+    finally:
+        broker.cont()
+    assert acked.outcome is Outcome.ACKED
+    async with Sender(config) as fresh:
+        last = await (await fresh.send(topic, 0, messages(topic, 30, 10)))
+    assert last.outcome is Outcome.ACKED
+    read = await values(config, topic, last.base_offset + 10)
+    seqs = [int(value.split(b";")[1]) for value in read]
+    assert not {*range(20, 30)} & {*seqs}
+    assert {*range(10)} | {*range(30, 40)} <= {*seqs}
+
+
+async def test_a_broker_that_comes_back_is_waited_for(
+    lab: Any, config: ClientConfig, admin: Admin, topic_name: Callable[[], str]
+) -> None:
+    """Killed and started again within the delivery timeout: all acknowledged, each there once."""
+    topic = topic_name()
+    await admin.create_topic(topic, 1)
+    broker = lab.destination.brokers[0]
+    async with Sender(replace(config, retry_backoff_ms=200)) as sender:
+        ends = [await sender.send(topic, 0, messages(topic, 0, 10))]
+        await ends[0]
+        broker.kill()
+        try:
+            later = asyncio.create_task(sender.send(topic, 0, messages(topic, 10, 10)))
+            await asyncio.wait({later}, timeout=0.5)
+        finally:
+            await asyncio.to_thread(broker.start)
+            await asyncio.to_thread(broker.wait_ready)
+        ends += [await later, await sender.send(topic, 0, messages(topic, 20, 10))]
+        assert [(await end).outcome for end in ends] == [Outcome.ACKED] * 3
+    read = await values(config, topic, 30)
+    assert [int(value.split(b";")[1]) for value in read] == list(range(30))
+
+
+# -- compacted -----------------------------------------------------------------------------------
+
+
+async def test_a_compacted_topic_is_made_written_read_and_followed(
+    config: ClientConfig, topic_name: Callable[[], str]
+) -> None:
+    """Offsets are those of the records; a tail gives all from the beginning, then what comes."""
+    async with CompactedTopic(config, topic_name()) as table:
+        assert await table.create()
+        assert not await table.create()
+        assert await table.read_to_end() == []
+        assert sorted(await asyncio.gather(*(table.write(b"k", b"%d" % n) for n in range(3)))) == [
+            0, 1, 2,
+        ]  # fmt: skip
+        assert await table.write(b"k", None) == 3
+        entries = await table.read_to_end()
+        assert [offset for offset, _, _ in entries] == [0, 1, 2, 3]
+        assert entries[3] == (3, b"k", None)
+        tail = table.tail()
+        assert [await anext(tail) for _ in range(4)] == entries
+        big = b"x" * 500_000
+        assert await table.write(b"big", big) == 4
+        assert await anext(tail) == (4, b"big", big)
+        await tail.aclose()  # type: ignore[attr-defined]
+
+
+async def test_a_tail_begins_again_where_the_topic_was_made_anew(
+    config: ClientConfig, admin: Admin, topic_name: Callable[[], str]
+) -> None:
+    """A follower outlives the deletion of its topic."""
+    async with CompactedTopic(config, topic_name()) as table:
+        await table.create()
+        await table.write(b"old", b"1")
+        await table.write(b"old", b"2")
+        tail = table.tail()
+        assert [(await anext(tail))[2] for _ in range(2)] == [b"1", b"2"]
+        await admin.delete_topic(table.topic)
+        await table.create()
+        async with CompactedTopic(config, table.topic) as writer:
+            await writer.write(b"new", b"3")
+        assert await anext(tail) == (0, b"new", b"3")
+        await tail.aclose()  # type: ignore[attr-defined]
+
+
+async def test_a_topic_of_the_wrong_form_is_refused(
+    config: ClientConfig, admin: Admin, topic_name: Callable[[], str]
+) -> None:
+    """Several partitions, or records that go with time, would be silent loss of state."""
+    wide, fleeting = topic_name(), topic_name()
+    await admin.create_topic(wide, 2)
+    await admin.create_topic(fleeting, 1)
+    with pytest.raises(PartitionCountError, match="2 partitions"):
+        await CompactedTopic(config, wide).create()
+    with pytest.raises(ClusterError, match=r"cleanup\.policy=delete"):
+        await CompactedTopic(config, fleeting).create()
+    with pytest.raises(TopicMissingError):
+        await CompactedTopic(config, topic_name()).read_to_end()

@@ -1,14 +1,13 @@
-"""Two clusters, a mirror, producers, consumers, a kill: everything but the reconciliation."""
+"""Producers, consumers and a kill, between two clusters: all but the reconciliation."""
 
 from __future__ import annotations
 
 import asyncio
-import secrets
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mirrortest.config.client import ClientConfig
-from mirrortest.config.run import TopicMapping, run_id
+from mirrortest.config.run import TopicMapping
 from mirrortest.config.threshold import thresholds
 from mirrortest.consume import consumer
 from mirrortest.consume.options import ConsumeOptions
@@ -18,7 +17,7 @@ from mirrortest.produce import producer
 from mirrortest.produce.options import PRODUCER_DEFAULTS, NewTopics, ProduceOptions
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
     from pathlib import Path
 
     from mirrortest.consume.outcome import ConsumeReport
@@ -30,52 +29,55 @@ PRODUCERS = ("ann", "bob")
 CONSUMERS = ("carl", "dora")
 RATE = 2_000.0
 """Messages/s of each producer to each topic."""
-SECONDS = 40
-KILL_AFTER, AWAY = 12.0, 3.0
-"""When the mirror is killed, and how long it is away; seconds."""
+KILL_AT, AWAY = 0.4, 3.0
+"""When the mirror is killed, as a share of the producers' time; how long it is away, seconds."""
 
 
 @dataclass
 class Board:
     """What everybody is doing right now, a line each; `tell` is called when one changes."""
 
-    tell: Callable[[Mapping[str, str]], None]
+    tell: Callable[[Board], None]
     lines: dict[str, str] = field(default_factory=dict)
 
     def put(self, who: str, line: object) -> None:
         """Renew a line."""
         self.lines[who] = str(line)
-        self.tell(self.lines)
+        self.tell(self)
+
+    def of(self, who: str) -> Callable[[object], None]:
+        """The line of one, for who only knows what to say."""
+        return lambda line: self.put(who, line)
 
 
 @dataclass(frozen=True)
 class Played:
-    """What came of it."""
+    """What producers and consumers reported."""
 
-    run: str
     producers: list[ProduceReport]
     consumers: list[ConsumeReport]
 
 
-def play(folder: Path, board: Board, start: Callable[..., Played]) -> Played:
-    """Bring the lab up, and run `start(lab)` with it. The lab is gone when this returns."""
-    mirror = MirrorSettings(offset_flush_ms=10_000)
-    with Lab(mirror=mirror, tell=lambda line: board.put("lab", line)) as lab:
-        return start(lab, folder, board)
+def raised(board: Board) -> Lab:
+    """The lab of the demo, not up yet: use it as a context manager."""
+    # A mirror that stores its place every 10 s repeats up to 10 s after a kill: worth seeing.
+    return Lab(mirror=MirrorSettings(offset_flush_ms=10_000), tell=board.of("lab"))
 
 
-async def perform(lab: Lab, folder: Path, board: Board, stop: asyncio.Event) -> Played:
+async def perform(
+    lab: Lab, logs: Path, run: str, board: Board, *, seconds: int, stop: asyncio.Event
+) -> Played:
     """Produce, consume, kill the mirror in between, and wait for the online verdicts."""
-    run = run_id(secrets.token_bytes(8))
-    board.put("lab", f"source {lab.source.bootstrap_servers}, destination "
-              f"{lab.destination.bootstrap_servers}, run {run}")  # fmt: skip
+    board.put(
+        "lab",
+        f"source {lab.source.bootstrap_servers}, destination "
+        f"{lab.destination.bootstrap_servers}, run {run}",
+    )
     async with asyncio.TaskGroup() as group:
         consuming = [
             group.create_task(
                 consumer.run(
-                    _consume_options(lab, folder, run, name),
-                    stop=stop,
-                    on_progress=lambda line, name=name: board.put(name, line),  # type: ignore[misc]
+                    _consume_options(lab, logs, run, name), stop=stop, on_progress=board.of(name)
                 )
             )
             for name in CONSUMERS
@@ -83,20 +85,21 @@ async def perform(lab: Lab, folder: Path, board: Board, stop: asyncio.Event) -> 
         producing = [
             group.create_task(
                 producer.run(
-                    _produce_options(lab, folder, run, name),
+                    _produce_options(lab, logs, run, name, seconds),
                     stop=stop,
-                    on_progress=lambda line, name=name: board.put(name, line),  # type: ignore[misc]
+                    on_progress=board.of(name),
+                    progress_seconds=1.0,
                 )
             )
             for name in PRODUCERS
         ]
-        await _fault(lab, board, stop)
-    return Played(run, [t.result() for t in producing], [t.result() for t in consuming])
+        await _fault(lab, board, stop, seconds * KILL_AT)
+    return Played([t.result() for t in producing], [t.result() for t in consuming])
 
 
-async def _fault(lab: Lab, board: Board, stop: asyncio.Event) -> None:
-    board.put("mirror", f"running; SIGKILL in {KILL_AFTER:.0f} s")
-    if await _stopped_within(stop, KILL_AFTER):
+async def _fault(lab: Lab, board: Board, stop: asyncio.Event, after: float) -> None:
+    board.put("mirror", f"running; SIGKILL in {after:.0f} s")
+    if await _stopped_within(stop, after):
         return
     await asyncio.to_thread(lab.mirror.kill)
     board.put("mirror", "killed by SIGKILL")
@@ -115,7 +118,7 @@ async def _stopped_within(stop: asyncio.Event, seconds: float) -> bool:
     return True
 
 
-def _produce_options(lab: Lab, folder: Path, run: str, name: str) -> ProduceOptions:
+def _produce_options(lab: Lab, folder: Path, run: str, name: str, seconds: int) -> ProduceOptions:
     return ProduceOptions(
         run=run,
         name=name,
@@ -124,7 +127,7 @@ def _produce_options(lab: Lab, folder: Path, run: str, name: str) -> ProduceOpti
         ),
         topics=TOPICS,
         throughput=RATE,
-        duration_ns=SECONDS * 1_000_000_000,
+        duration_ns=seconds * 1_000_000_000,
         message_size=200,
         create=NewTopics(partitions=PARTITIONS, replication_factor=1),
         log_dir=str(folder),

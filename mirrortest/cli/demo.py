@@ -1,0 +1,102 @@
+"""`mirrortest demo`: the main job from end to end on this machine."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from pathlib import Path
+from typing import Annotated, Self
+
+import typer
+from rich.live import Live
+from rich.markup import escape
+from rich.table import Table
+
+from mirrortest.cli import console
+from mirrortest.config.run import run_id
+from mirrortest.config.threshold import thresholds
+from mirrortest.demo.demo import Board, perform, raised
+from mirrortest.reconcile.plan import plan
+from mirrortest.reconcile.session import spark_session
+from mirrortest.report.table import summary_view
+
+EXAMPLES = """
+[bold]Examples[/]
+
+    mirrortest demo
+    mirrortest demo --directory /tmp/first-look --seconds 20
+"""
+
+
+class _Show:
+    """The board on a terminal; elsewhere a line for each change of the lab and the mirror."""
+
+    def __init__(self) -> None:
+        self._live = Live(console=console.err, refresh_per_second=4, transient=True)
+        self._told: dict[str, tuple[str, float]] = {}
+
+    def __enter__(self) -> Self:
+        if console.err.is_terminal:
+            self._live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if console.err.is_terminal:
+            self._live.stop()
+
+    def show(self, board: Board) -> None:
+        """Show what everybody is doing."""
+        if console.err.is_terminal:
+            table = Table.grid(padding=(0, 2))
+            for who, line in board.lines.items():
+                table.add_row(f"[bold]{who}[/]", escape(line))
+            self._live.update(table)
+            return
+        now = time.monotonic()
+        for who, line in board.lines.items():
+            before, at = self._told.get(who, ("", 0.0))
+            quiet = 0.0 if who in {"lab", "mirror", "spark"} else 10.0
+            if line != before and now - at >= quiet:
+                self._told[who] = (line, now)
+                console.err.print(f"{who}: {line}", markup=False)
+
+
+def demo(
+    *,
+    directory: Annotated[
+        Path, typer.Option(help="Where sequence logs, reports and results go.")
+    ] = Path("mirrortest-demo"),
+    seconds: Annotated[int, typer.Option(min=5, help="How long the producers send.")] = 40,
+) -> None:
+    """Test a real mirror between two real clusters, here, and kill it in mid-run.
+
+    Starts two Kafka clusters and MirrorMaker 2, two producers and two checking consumers; kills
+    the mirror with SIGKILL and starts it again; reconciles the sequence logs on Spark; prints the
+    verdicts and where the logs lie. Needs no more than Python: Java and the jars are fetched once.
+    """
+    began = time.monotonic()
+    run = run_id(secrets.token_bytes(8))
+    logs = directory / "logs"
+    with _Show() as show:
+        board = Board(show.show)
+        with raised(board) as lab:
+            played = console.run_application(
+                lambda stop: perform(lab, logs, run, board, seconds=seconds, stop=stop)
+            )
+        board.put("spark", "reconciling the sequence logs of both sides")
+        conditions = thresholds((), exactly_once=False)
+        logged = plan([str(logs)], run)
+        with spark_session() as spark:
+            from mirrortest.reconcile.job import reconcile  # noqa: PLC0415  # see cli/reconcile
+
+            summary = reconcile(spark, logged, conditions, None)
+    for report in played.consumers:
+        console.out.print(report.table())
+    console.out.print(summary_view(summary))
+    console.out.print(f"run {run}, {time.monotonic() - began:.0f} s; the mirror was killed once")
+    console.out.print(f"logs, summaries and tables: {escape(str(logs.resolve() / f'run={run}'))}")
+    codes = [report.exit_code for report in played.consumers] + [summary.exit_code]
+    raise typer.Exit(99 if 99 in codes else max(codes))
+
+
+demo.__doc__ = f"{demo.__doc__}\n{EXAMPLES}"

@@ -74,7 +74,9 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
     first = 0
     for number, natural in enumerate(_LINE_END.split(text), start=1):
         line = natural.lstrip(_BLANK)
-        if not parts:
+        if not any(parts):
+            # Nothing of a logical line yet: to Java, a lone backslash before does not count.
+            parts = []
             if not line or line[0] in "#!":
                 continue
             first = number
@@ -82,8 +84,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
         if trailing % 2:
             parts.append(line[:-1])
             continue
-        if logical := "".join([*parts, line]):
-            yield first, logical
+        yield first, "".join([*parts, line])
         parts = []
     if logical := "".join(parts):
         yield first, logical

@@ -23,8 +23,9 @@ from mirrortest.metrics.names import Kind, Metric
 from mirrortest.timing.histogram import PROMETHEUS_NS, PROMETHEUS_SECONDS, Histogram
 
 if TYPE_CHECKING:
-    import prometheus_client
     from collections.abc import Callable, Iterator, Mapping
+
+    import prometheus_client
 
 _BOUNDS = (*PROMETHEUS_NS, 1 << 64)
 _LABELS = (*(str(float(bound)) for bound in PROMETHEUS_SECONDS), "+Inf")

@@ -61,6 +61,7 @@ def test_what_java_stores_is_read_back(entries):
         ("a=1\\", {"a": "1"}),
         ("a=1\\\n\nb=2", {"a": "1", "b": "2"}),
         ("\\\n\nb=2", {"b": "2"}),
+        ("\\\n# no key\nb=2", {"b": "2"}),
     ],
 )
 def test_javas_rules(text, expected):

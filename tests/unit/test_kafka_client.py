@@ -1,0 +1,106 @@
+"""How client properties become aiokafka's arguments, and its errors ours."""
+
+from __future__ import annotations
+
+import tempfile
+from typing import TYPE_CHECKING
+
+import pytest
+from aiokafka import errors
+
+from mirrortest.config.client import ClientConfig
+from mirrortest.errors import ClusterError, TopicMissingError, UnreachableError, UsageError
+from mirrortest.kafka.client import cluster_error, connection, told
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SECRET = "-----BEGIN PRIVATE KEY-----\nc2VjcmV0\n-----END PRIVATE KEY-----"
+
+
+def config(**properties: str) -> ClientConfig:
+    named = {key.replace("_", "."): value for key, value in properties.items()}
+    return ClientConfig.from_properties({"bootstrap.servers": "a:1,b:2"} | named)
+
+
+def test_plain_connections_have_no_credentials() -> None:
+    """What was not asked for is not passed on; -1 means that idle connections stay."""
+    arguments = connection(config(connections_max_idle_ms="-1"))
+    assert arguments["bootstrap_servers"] == ["a:1", "b:2"]
+    assert arguments["connections_max_idle_ms"] is None
+    assert arguments["ssl_context"] is None
+    assert not [key for key in arguments if key.startswith("sasl")]
+
+
+def test_credentials_are_passed_on() -> None:
+    """SASL by SCRAM over TLS, the host name checked as in Kafka's own clients."""
+    arguments = connection(
+        config(
+            security_protocol="SASL_SSL",
+            sasl_mechanism="SCRAM-SHA-512",
+            sasl_jaas_config='x.ScramLoginModule required username="u" password="p";',
+        )
+    )
+    assert arguments["security_protocol"] == "SASL_SSL"
+    assert arguments["sasl_mechanism"] == "SCRAM-SHA-512"
+    assert (arguments["sasl_plain_username"], arguments["sasl_plain_password"]) == ("u", "p")
+    assert arguments["ssl_context"].check_hostname
+
+
+def test_the_host_name_is_left_unchecked_where_that_is_said() -> None:
+    """`ssl.endpoint.identification.algorithm=` switches the check off, the certificate's stays."""
+    context = connection(config(security_protocol="SSL", ssl_endpoint_identification_algorithm=""))[
+        "ssl_context"
+    ]
+    assert not context.check_hostname
+    assert context.verify_mode.name == "CERT_REQUIRED"
+
+
+def test_a_store_that_cannot_be_read_is_named() -> None:
+    """The file and why, as a mistake in usage."""
+    missing = config(
+        security_protocol="SSL", ssl_truststore_type="PEM", ssl_truststore_location="/none.pem"
+    )
+    with pytest.raises(UsageError, match=r"trust store /none\.pem: no such file"):
+        connection(missing)
+
+
+def test_a_key_is_neither_shown_nor_left_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An inline key passes through a file for a moment; errors do not repeat it."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    inline = config(
+        security_protocol="SSL",
+        ssl_keystore_type="PEM",
+        ssl_keystore_key=SECRET,
+        ssl_keystore_certificate_chain="none",
+    )
+    with pytest.raises(UsageError, match=r"key store ssl\.keystore\.key") as caught:
+        connection(inline)
+    assert "c2VjcmV0" not in str(caught.value)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("error", "ours", "text"),
+    [
+        (errors.KafkaConnectionError("gone"), UnreachableError, "does not answer: x: "),
+        (TimeoutError(), UnreachableError, "does not answer: x: TimeoutError"),
+        (errors.UnknownTopicOrPartitionError(), TopicMissingError, "does not exist"),
+        (
+            errors.TopicAuthorizationFailedError("t"),
+            ClusterError,
+            "refuses: x: TOPIC_AUTHORIZATION_FAILED t",
+        ),
+    ],
+)
+def test_errors_name_the_cluster_and_what_was_done(
+    error: Exception, ours: type[Exception], text: str
+) -> None:
+    """One line for the user, with the address."""
+    with pytest.raises(ours, match=text) as caught, told(config(), "x"):
+        raise error
+    assert str(caught.value).startswith("Kafka at a:1,b:2")
+    assert "\n" not in str(caught.value)
+    assert cluster_error(config(), "x", caught.value) is caught.value

@@ -336,7 +336,7 @@ def _new_topics(
     if retention is not None:
         retention_ms = parse_duration(retention, option="--retention") // 1_000_000
     return NewTopics(
-        partitions=partitions or 1,
+        partitions=partitions,
         replication_factor=replication_factor,
         retention_ms=retention_ms,
     )

@@ -13,7 +13,7 @@ from mirrortest.wire.payload import MAX_SIZE
 if TYPE_CHECKING:
     from mirrortest.config.client import ClientConfig
 
-PRODUCER_DEFAULTS = {"client.id": "mirrortest-produce", "batch.size": str(128 << 10)}
+PRODUCER_DEFAULTS = {"client.id": "mirrortest-produce", "batch.size": str(256 << 10)}
 """Client properties where this application's defaults are not the Java client's."""
 
 _MAX_PARTITIONS = (1 << 16) - 1
@@ -21,9 +21,12 @@ _MAX_PARTITIONS = (1 << 16) - 1
 
 @dataclass(frozen=True, kw_only=True)
 class NewTopics:
-    """How missing topics are made; None leaves it to the brokers."""
+    """How missing topics are made, by default with one partition; the rest is the brokers' to say.
 
-    partitions: int = 1
+    Topics that exist must have as many `partitions`, if a number is given.
+    """
+
+    partitions: int | None = None
     replication_factor: int | None = None
     retention_ms: int | None = None
 

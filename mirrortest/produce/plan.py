@@ -72,7 +72,7 @@ async def plan_topics(admin: Topics, options: ProduceOptions) -> list[TopicPlan]
         )
     if create is not None:
         for topic, count in counts.items():
-            if count != create.partitions:
+            if create.partitions not in {None, count}:
                 raise PartitionCountError(
                     f"topic {topic!r} at {where} has {count} partitions, not {create.partitions}: "
                     f"say --partitions {count}, or delete the topic"
@@ -82,7 +82,7 @@ async def plan_topics(admin: Topics, options: ProduceOptions) -> list[TopicPlan]
             if create.retention_ms is not None:
                 configs["retention.ms"] = str(create.retention_ms)
             await admin.create_topics(
-                dict.fromkeys(missing, create.partitions),
+                dict.fromkeys(missing, create.partitions or 1),
                 replication_factor=create.replication_factor or -1,
                 configs=configs,
             )

@@ -12,10 +12,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mirrortest.check.verdict import Outcome
-from mirrortest.produce.statistics import Tally
+from mirrortest.produce.statistics import Gathered, Tally
 from mirrortest.seqlog import rows
 from mirrortest.seqlog.batches import Columns, exact
-from mirrortest.timing.histogram import Histogram
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -75,7 +74,7 @@ class _Open:
     intended: tuple[int, int]
     sent: tuple[int, int]
     ended: tuple[int, int]
-    from_intended: Histogram = field(default_factory=Histogram)
+    from_intended: Gathered = field(default_factory=Gathered)
 
 
 class LaneRecorder:
@@ -211,8 +210,8 @@ class LaneRecorder:
         acked = row.outcome is Outcome.ACKED
         latencies = None
         if acked:
-            buckets, counts = row.from_intended.sparse()
-            latencies = rows.Latencies(row.from_intended.negative, buckets, counts)
+            histogram = row.from_intended.histogram
+            latencies = rows.Latencies(histogram.negative, *histogram.sparse())
         return rows.sent(
             self._lane.stream,
             row.seq_lo,

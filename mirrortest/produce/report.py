@@ -158,7 +158,7 @@ class ProduceReport:
 def _summary(tally: Tally, what: str) -> str:
     acked = tally.outcomes[Outcome.ACKED]
     line = f"{acked} {what}, {tally.per_second:.2f} records/sec ({tally.mib_per_second:.2f} MB/sec)"
-    latency = tally.from_intended
+    latency = tally.from_intended.histogram
     if not latency.count:
         return f"{line}."
     names = ("50th", "95th", "99th", "99.9th")

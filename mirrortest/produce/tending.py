@@ -80,20 +80,23 @@ class Tender:
     def _watch_lag(self, now_ns: int) -> None:
         if self.life is None:
             return
+        failing, recovered = [], []
         for topic, lag_ns in self.life.lags(now_ns).items():
             before, self._lags[topic] = self._lags.get(topic, 0), lag_ns
-            behind = lag_ns > self._bound_ns
-            if behind:
+            if lag_ns > self._bound_ns:
                 elapsed = now_ns - self._ticked_ns
                 self.behind_ns[topic] = self.behind_ns.get(topic, 0) + elapsed
-            if behind and before <= self._bound_ns:
-                _log.warning(
-                    "the throughput cannot be held",
-                    topic=topic,
-                    behind_seconds=round(lag_ns / 1e9, 3),
-                )
-            elif before > self._bound_ns and not behind:
-                _log.info("the throughput is held again", topic=topic)
+                if before <= self._bound_ns:
+                    failing.append(topic)
+            elif before > self._bound_ns:
+                recovered.append(topic)
+        if failing:
+            seconds = round(max(self._lags[topic] for topic in failing) / 1e9, 3)
+            _log.warning(
+                "the throughput cannot be held", topics=",".join(failing), behind_seconds=seconds
+            )
+        if recovered:
+            _log.info("the throughput is held again", topics=",".join(recovered))
 
     def _tell(self, now_ns: int) -> None:
         window, life = self._window, self.life

@@ -1,0 +1,160 @@
+"""What of the destination was read: the offsets that no log covers, each with its reason.
+
+Pure. A partition is covered from its first offset to its tail by `read` rows without a gap; where
+it is not, a message may stand that nobody saw, so that nothing missing there is proven lost.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from mirrortest.check.verdict import Finding
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+ENDLESS = 1 << 62
+"""The end of a range that has none."""
+
+
+class Span(NamedTuple):
+    """A stretch of offsets of a destination partition, as one session's rows tell it.
+
+    `identity` counts the topic's incarnations; a tail is a span whose `lo` and `hi` are the end.
+    """
+
+    topic: str
+    partition: int
+    identity: int
+    lo: int
+    hi: int
+    session: int
+
+
+class Blind(NamedTuple):
+    """Offsets that nobody read.
+
+    `finding` is what a message missing there is: `IN_FLIGHT` where the partition goes on beyond
+    what was read, else `INCONCLUSIVE`.
+    """
+
+    topic: str
+    partition: int
+    identity: int
+    lo: int
+    hi: int
+    finding: Finding
+
+
+@dataclass
+class Coverage:
+    """The blind ranges, and why each makes the run inconclusive."""
+
+    blind: list[Blind] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
+
+    def _add(self, blind: Blind, reason: str) -> None:
+        self.blind.append(blind)
+        self.reasons.append(reason)
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What the consumers' logs say of offsets, and what the sessions say of topics.
+
+    `partitions` is the destination's partition count by source topic, None where nobody knew;
+    `started_ns` is when each session started; `began_ns` the first intended time by topic.
+    """
+
+    read: Sequence[Span]
+    unread: Sequence[Span]
+    tails: Sequence[Span]
+    partitions: Mapping[str, int | None]
+    started_ns: Mapping[int, int]
+    began_ns: Mapping[str, int]
+
+
+def cover(seen: Observed) -> Coverage:
+    """Find the blind ranges of all partitions of all topics."""
+    coverage = Coverage()
+    keys = {(span.topic, span.partition) for span in (*seen.read, *seen.unread, *seen.tails)}
+    for topic, count in seen.partitions.items():
+        known = {partition for of, partition in keys if of == topic}
+        expected = set(range(count)) if count is not None else set()
+        if count is None and not known:
+            # Not even a partition is known, so that any will do to stand for all.
+            whole = Blind(topic, 0, 0, 0, ENDLESS, Finding.INCONCLUSIVE)
+            coverage._add(whole, f"{topic}: no consumer's log covers it")  # noqa: SLF001  # ours
+        for partition in sorted(known | expected):
+            _cover_partition(seen, topic, partition, coverage)
+    return coverage
+
+
+def _cover_partition(seen: Observed, topic: str, partition: int, coverage: Coverage) -> None:
+    at = f"{topic}-{partition}"
+
+    def here(spans: Iterable[Span]) -> list[Span]:
+        return [span for span in spans if (span.topic, span.partition) == (topic, partition)]
+
+    read, unread, tails = here(seen.read), here(seen.unread), here(seen.tails)
+    add = coverage._add  # noqa: SLF001  # ours
+    if not (read or unread or tails):
+        blind = Blind(topic, partition, 0, 0, ENDLESS, Finding.INCONCLUSIVE)
+        add(blind, f"{at}: no consumer's log covers this partition")
+        return
+    last = max(span.identity for span in (*read, *unread, *tails))
+    for identity in range(last + 1):
+        mine = sorted((s.lo, s.hi, s.session) for s in read if s.identity == identity)
+        gone = [(s.lo, s.hi) for s in unread if s.identity == identity]
+        ends = [s.hi for s in tails if s.identity == identity]
+        tail = max(ends) if ends else None
+        if mine and mine[0][0] > 0:
+            first, session = mine[0][0], mine[0][2]
+            began = seen.began_ns.get(topic)
+            # A reader that was there before the first message was sent can not have missed one.
+            if any(lo < first for lo, _ in gone):
+                pass
+            elif began is None or seen.started_ns.get(session, ENDLESS) > began:
+                # No reason of its own: what is missing there speaks for itself.
+                coverage.blind.append(
+                    Blind(topic, partition, identity, 0, first, Finding.INCONCLUSIVE)
+                )
+        at_offset = min([lo for lo, _, _ in mine[:1]] + [lo for lo, _ in gone], default=0)
+        for lo, hi in _gaps(at_offset, [(lo, hi) for lo, hi, _ in mine], tail):
+            _name_gap(coverage, Blind(topic, partition, identity, lo, hi, Finding.INCONCLUSIVE),
+                      gone, past_end=bool(mine) and lo >= mine[-1][1])  # fmt: skip
+        reached = max((hi for _, hi, _ in mine), default=at_offset)
+        if identity < last:
+            blind = Blind(topic, partition, identity, reached, ENDLESS, Finding.INCONCLUSIVE)
+            add(blind, f"{at}: the topic was deleted and made again after offset {reached}")
+        elif tail is None:
+            blind = Blind(topic, partition, identity, reached, ENDLESS, Finding.IN_FLIGHT)
+            add(blind, f"{at}: read up to offset {reached}, and no log says that it ends there")
+
+
+def _name_gap(
+    coverage: Coverage, blind: Blind, gone: Sequence[tuple[int, int]], *, past_end: bool
+) -> None:
+    at = f"{blind.topic}-{blind.partition}"
+    offsets = f"offsets {blind.lo} to {blind.hi - 1}"
+    if any(lo <= blind.lo < hi for lo, hi in gone):
+        reason = f"{at}: {offsets} were deleted before they could be read"
+    elif past_end:
+        reason = f"{at}: not read to its end: {offsets} are missing"
+        blind = blind._replace(finding=Finding.IN_FLIGHT)
+    else:
+        reason = f"{at}: no log covers {offsets}: a consumer's log is missing or damaged"
+    coverage._add(blind, reason)  # noqa: SLF001  # ours
+
+
+def _gaps(start: int, ranges: Sequence[tuple[int, int]], end: int | None) -> list[tuple[int, int]]:
+    """What sorted ranges leave open between `start` and `end`; with no end, up to their last."""
+    gaps, reached = [], start
+    for lo, hi in ranges:
+        if lo > reached:
+            gaps.append((reached, lo))
+        reached = max(reached, hi)
+    if end is not None and reached < end:
+        gaps.append((reached, end))
+    return gaps

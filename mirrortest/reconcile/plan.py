@@ -1,0 +1,101 @@
+"""Which sessions and files of a run lie there, and what is missing before any is read."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mirrortest.errors import SequenceLogError, UsageError
+from mirrortest.seqlog.files import find_sessions
+from mirrortest.seqlog.location import Location
+from mirrortest.seqlog.schema import Role
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mirrortest.seqlog.files import SessionFiles
+    from mirrortest.seqlog.session import Session
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The logs of one run; a session's number is its place in `sessions`."""
+
+    run: str
+    places: tuple[Location, ...]
+    sessions: tuple[SessionFiles, ...]
+
+    def of(self, role: Role) -> list[tuple[int, Session]]:
+        """The sessions of one side, with their numbers."""
+        return [
+            (number, found.session)
+            for number, found in enumerate(self.sessions)
+            if found.session.role is role
+        ]
+
+    @property
+    def default_output(self) -> Location:
+        """Where the result goes by default: beside the logs of the first place."""
+        return self.places[0].child(f"run={self.run}", "result")
+
+    def missing_sides(self) -> list[str]:
+        """What is inconclusive because a whole side's logs are not there."""
+        where = ", ".join(place.shown for place in self.places)
+        return [
+            f"no {role.value}'s log of run {self.run!r} lies in {where}"
+            for role in (Role.PRODUCER, Role.CONSUMER)
+            if not self.of(role)
+        ]
+
+
+def plan(places: Sequence[str | Location], run: str | None) -> Plan:
+    """Find the logs of a run; without `run` there must be exactly one run.
+
+    Raises:
+        UsageError: the run must be named, or a place can not be read by any file system.
+        SequenceLogError: there is no log of that run, a session.json is broken, or a log of
+            another run lies among this one's.
+    """
+    roots = tuple(Location.parse(place) for place in places)
+    chosen = run if run is not None else _only_run(roots)
+    sessions: list[SessionFiles] = []
+    for root in roots:
+        # Asked without the run: a log that was put into the wrong run's directory is to be told.
+        sessions += find_sessions(root.child(f"run={chosen}"))
+    strangers = [found for found in sessions if found.session.run != chosen]
+    if strangers:
+        raise SequenceLogError(
+            f"{strangers[0].location.shown}: a log of run {strangers[0].session.run!r} lies among "
+            f"those of run {chosen!r}: move it to where it belongs"
+        )
+    if not sessions:
+        known = _runs(roots)
+        there = f"; it holds {', '.join(known)}" if known else ""
+        raise SequenceLogError(
+            f"{', '.join(root.shown for root in roots)}: no log of run {chosen!r} here{there}"
+        )
+    return Plan(chosen, roots, tuple(_distinct(sessions)))
+
+
+def _only_run(roots: Sequence[Location]) -> str:
+    known = _runs(roots)
+    if len(known) == 1:
+        return known[0]
+    where = ", ".join(root.shown for root in roots)
+    if not known:
+        raise SequenceLogError(f"{where}: no sequence logs here")
+    raise UsageError(f"{where} holds several runs, name one by --run: {', '.join(known)}")
+
+
+def _runs(roots: Sequence[Location]) -> list[str]:
+    return sorted({found.session.run for root in roots for found in find_sessions(root)})
+
+
+def _distinct(sessions: Sequence[SessionFiles]) -> list[SessionFiles]:
+    """The same session copied to two places is read once: the copy with more files."""
+    best: dict[tuple[str, str, str], SessionFiles] = {}
+    for found in sessions:
+        key = (found.session.role.value, found.session.name, found.session.session)
+        if key not in best or len(found.files) > len(best[key].files):
+            best[key] = found
+    return list(best.values())

@@ -1,0 +1,154 @@
+"""The summary of a run as a versioned document: what `--json` prints and `summary.json` holds."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from mirrortest import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mirrortest.config.threshold import ThresholdResult
+    from mirrortest.timing.histogram import Histogram
+
+QUANTILES = (0.5, 0.9, 0.99, 0.999)
+
+
+class Verdict(StrEnum):
+    """How a run ended."""
+
+    PASSED = "passed"
+    INCONCLUSIVE = "inconclusive"
+    FAILED = "failed"
+
+    @property
+    def exit_code(self) -> int:
+        """The process's exit code."""
+        return {"passed": 0, "inconclusive": 3, "failed": 99}[self.value]
+
+    @classmethod
+    def of(cls, *, failed: bool, inconclusive: bool) -> Verdict:
+        """A proven failure stands before what cannot be judged."""
+        if failed:
+            return cls.FAILED
+        return cls.INCONCLUSIVE if inconclusive else cls.PASSED
+
+
+class _Model(BaseModel):
+    # A newer writer's additions do not hinder a reader; a new meaning raises the version.
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Latency(_Model):
+    """A latency's distribution in seconds; `quantiles` by name (p50); empty where count is 0.
+
+    `negative` counts those below zero: clocks disagree, or were set.
+    """
+
+    count: int
+    negative: int
+    mean: float | None = None
+    quantiles: dict[str, float] = Field(default_factory=dict)
+
+    @classmethod
+    def of(cls, histogram: Histogram) -> Self:
+        """Summarise a histogram of nanoseconds."""
+        if not histogram.count:
+            return cls(count=0, negative=0)
+        return cls(
+            count=histogram.count,
+            negative=histogram.negative,
+            mean=histogram.mean / 1e9,
+            quantiles={f"p{q * 100:g}": histogram.quantile(q) / 1e9 for q in QUANTILES},
+        )
+
+
+class Threshold(_Model):
+    """A threshold and how it ended; `value` is None where nothing was measured."""
+
+    expression: str
+    value: float | None
+    passed: bool
+
+    @classmethod
+    def of(cls, result: ThresholdResult) -> Self:
+        """From the evaluation's result."""
+        return cls(expression=str(result.threshold), value=result.value, passed=result.passed)
+
+
+class Missing(_Model):
+    """Consecutive numbers of a stream that were not delivered: [seq_lo, seq_hi)."""
+
+    topic: str
+    producer: str
+    incarnation: int
+    lane: int
+    verdict: str
+    seq_lo: int
+    seq_hi: int
+
+
+class Partition(_Model):
+    """What was found in a destination partition; None: missing, and its stream was seen nowhere."""
+
+    topic: str
+    partition: int | None
+    counts: dict[str, int]
+
+
+class Online(_Model):
+    """The comparison with what the consumers had found; `disagreements` are told in words."""
+
+    partitions: int
+    disagreements: list[str]
+
+
+class Summary(_Model):
+    """The reconciliation of a run.
+
+    `counts` are numbers of messages: outcomes of sends and findings, by the names they have
+    everywhere; `surplus` are copies beyond the first, and `corrupted` includes those whose id is
+    unknown. `undelivered` shows the first of them; all are in the table of that name.
+    """
+
+    version: Literal[1] = 1
+    kind: Literal["reconcile"] = "reconcile"
+    mirrortest: str = __version__
+    run: str
+    verdict: Verdict
+    exit_code: int
+    counts: dict[str, int]
+    partitions: list[Partition] = Field(default_factory=list)
+    latency_seconds: dict[str, Latency] = Field(default_factory=dict)
+    thresholds: list[Threshold] = Field(default_factory=list)
+    inconclusive: list[str] = Field(default_factory=list)
+    notes: list[str] = Field(default_factory=list)
+    online: Online | None = None
+    undelivered: list[Missing] = Field(default_factory=list)
+    undelivered_ranges: int = 0
+    tables: str = ""
+
+    def encode(self) -> str:
+        """The document."""
+        return self.model_dump_json(indent=2) + "\n"
+
+
+def as_percentage(part: int, whole: int) -> str:
+    """`part` of `whole` for a human, an incomplete one never shown as 100 %."""
+    if not whole:
+        return "-"
+    share = 100 * part / whole
+    if part < whole and share > 99.9999:
+        return "<100 %"
+    return f"{share:.4f}".rstrip("0").rstrip(".") + " %"
+
+
+def shorten(lines: Sequence[str], most: int = 20) -> list[str]:
+    """The first lines, and how many more there are."""
+    if len(lines) <= most:
+        return list(lines)
+    return [*lines[:most], f"... and {len(lines) - most:,} more"]

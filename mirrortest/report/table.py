@@ -1,0 +1,138 @@
+"""The summary for a terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Group
+from rich.markup import escape
+from rich.table import Table
+from rich.text import Text
+
+from mirrortest.report.summary import Verdict, as_percentage, shorten
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from mirrortest.report.summary import Summary
+
+_COLOURS = {Verdict.PASSED: "green", Verdict.INCONCLUSIVE: "yellow", Verdict.FAILED: "red"}
+_ALWAYS = ("acked", "delivered", "lost", "duplicated", "reordered")
+_WORST_FIRST = ("lost", "corrupted", "misrouted", "phantom")
+_SHOWN_PARTITIONS = 16
+
+
+def summary_view(summary: Summary) -> RenderableType:
+    """Verdict, counts, partitions that stand out, latency, thresholds, reasons."""
+    parts: list[RenderableType] = [_verdict(summary), _counts(summary)]
+    if summary.partitions:
+        parts.append(_partitions(summary))
+    if summary.latency_seconds:
+        parts.append(_latency(summary))
+    if summary.undelivered:
+        parts.append(_undelivered(summary))
+    parts += [
+        Text.from_markup(f"[red]threshold {escape(each.expression)} failed: {each.value:,g}[/]")
+        for each in summary.thresholds
+        if not each.passed and each.value is not None
+    ]
+    parts += [
+        Text.from_markup(f"[yellow]inconclusive:[/] {escape(reason)}")
+        for reason in shorten(summary.inconclusive)
+    ]
+    parts += [Text(note) for note in shorten(summary.notes)]
+    if summary.online is not None:
+        parts.append(_online(summary))
+    if summary.tables:
+        parts.append(Text(f"tables: {summary.tables}"))
+    return Group(*parts)
+
+
+def _verdict(summary: Summary) -> Text:
+    colour = _COLOURS[summary.verdict]
+    return Text.from_markup(f"run {summary.run}: [bold {colour}]{summary.verdict}[/]")
+
+
+def _counts(summary: Summary) -> Table:
+    table = Table("reconciled", "messages", "of acked", title_justify="left")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    acked = summary.counts.get("acked", 0)
+    for name, count in summary.counts.items():
+        if count or name in _ALWAYS:
+            share = as_percentage(count, acked) if name != "acked" else ""
+            colour = "red" if count and name in _WORST_FIRST else None
+            table.add_row(name, f"{count:,}", share, style=colour)
+    return table
+
+
+def _partitions(summary: Summary) -> Table:
+    names = [
+        name
+        for name in summary.partitions[0].counts
+        if any(each.counts.get(name) for each in summary.partitions)
+    ]
+    table = Table("partition", *names)
+    for column in table.columns[1:]:
+        column.justify = "right"
+    findings = [name for name in names if name not in {"seen", "unproven"}]
+    worst = sorted(
+        summary.partitions,
+        key=lambda each: (
+            -sum(each.counts.get(name, 0) for name in findings),
+            each.topic,
+            -1 if each.partition is None else each.partition,
+        ),
+    )
+    for each in worst[:_SHOWN_PARTITIONS]:
+        at = "nowhere" if each.partition is None else str(each.partition)
+        counts = (each.counts.get(name, 0) for name in names)
+        table.add_row(f"{escape(each.topic)}-{at}", *(f"{n:,}" if n else "" for n in counts))
+    if len(worst) > _SHOWN_PARTITIONS:
+        table.caption = f"{len(worst) - _SHOWN_PARTITIONS:,} more in the tables"
+    return table
+
+
+def _latency(summary: Summary) -> Table:
+    names = next(
+        (list(each.quantiles) for each in summary.latency_seconds.values() if each.quantiles), []
+    )
+    table = Table("latency from intended time, s", "messages", *names, "below zero")
+    for column in table.columns[1:]:
+        column.justify = "right"
+    for topic, latency in summary.latency_seconds.items():
+        table.add_row(
+            escape(topic),
+            f"{latency.count:,}",
+            *(f"{latency.quantiles[name]:.3f}" for name in names if latency.quantiles),
+            f"{latency.negative:,}" if latency.negative else "",
+        )
+    return table
+
+
+def _undelivered(summary: Summary) -> Table:
+    table = Table("not delivered", "producer", "lane", "seq from", "to", "messages")
+    for column in table.columns[2:]:
+        column.justify = "right"
+    for each in summary.undelivered:
+        table.add_row(
+            each.verdict,
+            escape(f"{each.producer}.{each.incarnation} in {each.topic}"),
+            str(each.lane),
+            str(each.seq_lo),
+            str(each.seq_hi - 1),
+            f"{each.seq_hi - each.seq_lo:,}",
+        )
+    more = summary.undelivered_ranges - len(summary.undelivered)
+    if more > 0:
+        table.caption = f"{more:,} more ranges in the table `undelivered`"
+    return table
+
+
+def _online(summary: Summary) -> Text:
+    online = summary.online
+    if online is None or not (online.partitions or online.disagreements):
+        return Text("online verdict: none was logged to compare with")
+    if online.disagreements:
+        return Text.from_markup("[yellow]online verdict: differs, see above[/]")
+    return Text(f"online verdict: the same, by id, in {online.partitions:,} partitions")

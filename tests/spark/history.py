@@ -1,0 +1,143 @@
+"""Small synthetic histories: what was sent, what stood where, as logs and as plain messages."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from mirrortest.check.verdict import Finding, Outcome
+from mirrortest.seqlog import rows
+from mirrortest.seqlog.batches import Detail
+from mirrortest.seqlog.schema import Role
+from mirrortest.seqlog.session import Session, Topic, new_session_id
+from mirrortest.seqlog.writer import SequenceLog
+from mirrortest.wire.stream import StreamId
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mirrortest.seqlog.rows import Row
+
+RUN = "r1"
+START = 1_800_000_000_000_000_000
+SECOND = 1_000_000_000
+END = START + 1000 * SECOND
+DEADLINE = 10 * SECOND
+
+
+class Seen(NamedTuple):
+    """The columns that `rows.seen` asks for."""
+
+    stream: StreamId | None
+    seq_lo: int
+    seq_hi: int
+    offset_lo: int
+    offset_hi: int
+    findings: int
+    intended_first: int
+    intended_last: int
+    sent_first: int
+    sent_last: int
+    arrived_first: int
+    arrived_last: int
+
+
+def stream(lane: int = 0, *, producer: str = "p", topic: str = "t") -> StreamId:
+    """A stream of the run."""
+    return StreamId(topic, RUN, producer, 1, lane)
+
+
+def intended(seq: int) -> int:
+    """When a message was meant to be sent: ten a second."""
+    return START + seq * SECOND // 10
+
+
+def seen(
+    of: StreamId | None, lo: int, hi: int, offset: int, *, partition: int = 0, findings: int = 0
+) -> Row:
+    """A `seen` row; without a stream `lo` and `hi` only tell how many."""
+    first, last = intended(lo), intended(hi - 1)
+    own = (lo, hi) if of is not None else (0, 0)
+    row = Seen(
+        of, *own, offset, offset + hi - lo, findings, first, last, first, last,
+        first + SECOND, last + SECOND,
+    )  # fmt: skip
+    latencies = rows.Latencies(0, (2000,), (hi - lo,)) if of is not None else None
+    return rows.seen(row, topic="t", partition=partition, topic_identity="0", latencies=latencies)
+
+
+def sent(
+    of: StreamId, lo: int, hi: int, outcome: Outcome = Outcome.ACKED, *, at: int | None = None
+) -> Row:
+    """A `sent` row; `at` is when the acknowledgement came."""
+    told = intended(hi - 1) + SECOND // 100 if at is None else at
+    return rows.sent(
+        of, lo, hi, partition=0, outcome=outcome, offset_lo=lo,
+        intended=(intended(lo), intended(hi - 1)), acknowledged=(told, told),
+    )  # fmt: skip
+
+
+@dataclass
+class History:
+    """The logs of one run, to be written."""
+
+    partitions: int = 1
+    producer: list[Row] = field(default_factory=list)
+    consumers: list[list[Row]] = field(default_factory=lambda: [[]])
+    policy: str = "source"
+    detail: Detail = Detail.INTERVALS
+    producer_name: str = "p"
+
+    def sends(self, of: StreamId, count: int, *, acked: bool = True) -> None:
+        """Reserve numbers, have them acknowledged, and end the lane."""
+        self.producer.append(rows.reserved(of, 0, count))
+        if acked:
+            self.producer += [sent(of, 0, count), rows.end(of, count)]
+
+    def reads(self, hi: int, *, partition: int = 0, lo: int = 0, tail: int | None = -1) -> None:
+        """Offsets [lo, hi) were read, and there the partition ends (`tail`: where else)."""
+        if hi > lo:
+            self.consumers[-1].append(rows.read("t", partition, lo, hi, topic_identity="0"))
+        if tail is not None:
+            end = hi if tail < 0 else tail
+            self.consumers[-1].append(rows.tail("t", partition, end, topic_identity="0"))
+
+    def write(self, logdir: Path) -> Path:
+        """Write all logs."""
+        asyncio.run(self._write(logdir))
+        return logdir
+
+    async def _write(self, logdir: Path) -> None:
+        if self.producer:
+            await self._log(logdir, Role.PRODUCER, self.producer_name, self.producer)
+        for number, written in enumerate(self.consumers):
+            await self._log(logdir, Role.CONSUMER, f"c{number}", written)
+
+    async def _log(self, logdir: Path, role: Role, name: str, written: list[Row]) -> None:
+        about = Session(
+            run=RUN,
+            role=role,
+            name=name,
+            session=new_session_id(START),
+            detail=self.detail,
+            incarnation=1 if role is Role.PRODUCER else None,
+            started_ns=START,
+            topics={"t": Topic(destination="t", destination_partitions=self.partitions)},
+            expect_partition=self.policy,
+            deadline_ns=DEADLINE,
+        )
+        log = await SequenceLog.open(logdir, about)
+        log.append(written)
+        await log.sync()
+        await log.close()
+
+
+def lost(of: StreamId, lo: int, hi: int) -> Row:
+    """What a consumer claimed lost."""
+    return rows.claimed(of, lo, hi)
+
+
+def found(of: StreamId, lo: int, hi: int, finding: Finding, at: int, partition: int = 0) -> Row:
+    """What a consumer's checker had found below offset `at`."""
+    return rows.found(of, lo, hi, finding, partition=partition, next_offset=at)

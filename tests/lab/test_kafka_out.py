@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import psutil
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
@@ -68,6 +69,12 @@ async def values(config: ClientConfig, topic: str, end: int) -> list[bytes]:
         return found
     finally:
         await consumer.stop()
+
+
+async def frozen(broker: Any) -> None:
+    """Wait until a signal to stop has taken effect."""
+    while psutil.Process(broker.pid).status() != psutil.STATUS_STOPPED:  # noqa: ASYNC110  # no event
+        await asyncio.sleep(0.01)
 
 
 # -- admin ---------------------------------------------------------------------------------------
@@ -203,6 +210,7 @@ async def test_outcomes_are_true_when_a_broker_freezes(
     acked = await (await sender.send(topic, 0, messages(topic, 0, 10)))
     broker.stop()
     try:
+        await frozen(broker)
         on_its_way = await sender.send(topic, 0, messages(topic, 10, 10))
         await asyncio.wait({on_its_way}, timeout=0.2)
         behind = await sender.send(topic, 0, messages(topic, 20, 10))

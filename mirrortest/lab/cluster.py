@@ -84,7 +84,7 @@ class Broker(Part):
         self.spawn()
         self.wait_ready()
 
-    def wait_ready(self, *, brokers: int = 1, timeout: float = START_TIMEOUT) -> None:
+    def wait_ready(self, timeout: float = START_TIMEOUT, *, brokers: int = 1) -> None:
         """Wait until it answers, and knows at least `brokers` brokers.
 
         Raises:

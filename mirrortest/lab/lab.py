@@ -44,7 +44,8 @@ class Lab:
         brokers: of each cluster.
         source_alias: the mirror's name of the source, and the prefix of mirrored topics.
         destination_alias: the mirror's name of the destination.
-        mirror: its settings. None: the mirror is left for `lab.mirror.start()`.
+        mirror: its settings; None: mirror every topic.
+        start_mirror: False leaves it for `lab.mirror.start()`.
         broker_properties: further properties of every broker.
         heap: of each Java process.
         jvm_options: further options of each; they win.
@@ -58,7 +59,8 @@ class Lab:
         brokers: int = 1,
         source_alias: str = "A",
         destination_alias: str = "B",
-        mirror: MirrorSettings | None = MirrorSettings(),  # noqa: B008  # frozen
+        mirror: MirrorSettings | None = None,
+        start_mirror: bool = True,
         broker_properties: Mapping[str, str] | None = None,
         heap: str = "512m",
         jvm_options: Sequence[str] = (),
@@ -68,7 +70,8 @@ class Lab:
         self._chosen = directory
         self._brokers = brokers
         self._aliases = (source_alias, destination_alias)
-        self._mirror_settings = mirror
+        self._mirror_settings = mirror or MirrorSettings()
+        self._start_mirror = start_mirror
         self._broker_properties = dict(broker_properties or {})
         self._heap = heap
         self._jvm_options = tuple(jvm_options)
@@ -96,6 +99,19 @@ class Lab:
         except KeyError:
             raise LabError(f"no part {name}: there are {', '.join(self.parts)}") from None
 
+    def describe(self) -> dict[str, Any]:
+        """The lab as JSON can tell it: addresses, and each part's state, pid and log."""
+        return {
+            "directory": str(self.directory),
+            "pid": os.getpid(),
+            "source": _told(self.source),
+            "destination": _told(self.destination),
+            "parts": {
+                name: {"state": part.state, "pid": part.pid, "log": str(part.log)}
+                for name, part in self.parts.items()
+            },
+        }
+
     def up(self) -> Self:
         """Start both clusters, and the mirror unless left for later; wait until all are ready.
 
@@ -121,7 +137,7 @@ class Lab:
             for cluster in clusters:
                 cluster.wait_ready()
                 self._tell(f"cluster {cluster.alias}: ready at {cluster.bootstrap_servers}")
-            if self._mirror_settings is not None:
+            if self._start_mirror:
                 self._tell("mirror: starting")
                 self.mirror.start()
                 self.mirror.wait_ready()
@@ -190,3 +206,11 @@ class Lab:
         )
         facts = {c.alias: {"cluster_id": c.cluster_id, "ports": c.ports} for c in clusters}
         shape.write_text(json.dumps({"v": _FORM, **facts}, indent=1))
+
+
+def _told(cluster: Cluster) -> dict[str, str]:
+    return {
+        "alias": cluster.alias,
+        "bootstrap_servers": cluster.bootstrap_servers,
+        "cluster_id": cluster.cluster_id,
+    }

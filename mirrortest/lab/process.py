@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,7 +14,7 @@ from typing import TYPE_CHECKING
 from mirrortest.errors import LabError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
 GUARD = Path(__file__).with_name("guard.py")
 LOG_LINES_IN_ERRORS = 20
@@ -97,6 +96,7 @@ class Part:
                 env={**os.environ, **self._environment},
                 start_new_session=True,
             )
+        self._close_pipes()  # of a former one that died by itself
         self._guard, self._stopped, self._expected_end = guard, False, False
         if guard.stdout is None:
             raise AssertionError
@@ -107,8 +107,12 @@ class Part:
         self._pid = int(line)
 
     def start(self) -> None:
-        """Start the program and wait until it is ready; a part knows what that means for it."""
+        """Start the program; a part says whether that waits until it is ready."""
         self.spawn()
+
+    def wait_ready(self) -> None:
+        """Wait until it is ready; a part says what that means."""
+        self.check()
 
     def kill(self) -> None:
         """End it at once (SIGKILL): nothing is flushed, no peer is told."""
@@ -187,23 +191,10 @@ class Part:
                 with contextlib.suppress(LabError):
                     self._signal(signal.SIGKILL)
                 guard.wait()
-        for pipe in (guard.stdin, guard.stdout):
-            if pipe is not None:
-                pipe.close()
+        self._close_pipes()
         self._guard, self._pid, self._stopped = None, None, False
 
-
-def wait_until(part: Part, ready: Callable[[], bool], timeout: float, what: str) -> None:
-    """Ask `ready()` again and again until it says yes.
-
-    Raises:
-        LabError: the part died meanwhile, or `timeout` seconds have passed.
-    """
-    deadline = time.monotonic() + timeout
-    while True:
-        part.check()
-        if ready():
-            return
-        if time.monotonic() > deadline:
-            raise part.failure(f"{what} within {timeout:g} s")
-        time.sleep(0.1)
+    def _close_pipes(self) -> None:
+        for pipe in (self._guard.stdin, self._guard.stdout) if self._guard else ():
+            if pipe is not None:
+                pipe.close()

@@ -1,0 +1,151 @@
+"""How other processes reach a running lab: a socket of its owner, one JSON line each way.
+
+The owner alone can start a part again and knows what each is doing, so that every wish goes to it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from mirrortest.errors import LabError, MirrortestError, UsageError
+
+if TYPE_CHECKING:
+    from mirrortest.lab.lab import Lab
+
+FAULTS = ("kill", "stop", "continue", "restart", "start", "terminate")
+_MAX_PATH = 100  # a socket's path has room for 108 bytes
+
+
+def socket_path(name: str) -> Path:
+    """Where the lab of this name listens: under $XDG_STATE_HOME, else ~/.local/state.
+
+    Raises:
+        UsageError: the name cannot be that of a file, or the path is too long for a socket.
+    """
+    if not name or not all(letter.isalnum() or letter in "-_" for letter in name):
+        raise UsageError(f"a lab's name is made of letters, digits, - and _, not {name!r}")
+    base = os.environ.get("XDG_STATE_HOME")
+    state = Path(base) if base else Path.home() / ".local" / "state"
+    path = state / "mirrortest" / f"lab-{name}.sock"
+    if len(os.fsencode(path)) > _MAX_PATH:
+        raise UsageError(f"{path} is too long for a socket: set XDG_STATE_HOME to a shorter path")
+    return path
+
+
+def ask(path: Path, verb: str, **details: Any) -> dict[str, Any]:
+    """Ask the lab that listens at `path`; returns its answer.
+
+    Raises:
+        LabError: no lab is up there, or it could not do what was asked.
+    """
+    try:
+        with socket.socket(socket.AF_UNIX) as line:
+            line.connect(os.fspath(path))
+            line.sendall(json.dumps({"verb": verb, **details}).encode() + b"\n")
+            with line.makefile("rb") as reader:
+                answer: dict[str, Any] = json.loads(reader.readline() or b"{}")
+    except (FileNotFoundError, ConnectionRefusedError):
+        raise LabError("no lab is up: start one with `mirrortest lab up`") from None
+    except (OSError, ValueError) as error:
+        raise LabError(f"the lab went away: {error}") from error
+    if not answer:
+        raise LabError("the lab went away")
+    if "error" in answer:
+        raise LabError(answer["error"])
+    return answer
+
+
+def is_up(path: Path) -> bool:
+    """Whether a lab listens there."""
+    with socket.socket(socket.AF_UNIX) as line:
+        try:
+            line.connect(os.fspath(path))
+        except OSError:
+            return False
+    return True
+
+
+def bring_down(path: Path, timeout: float = 120) -> None:
+    """End the lab that listens at `path` and wait until it is gone.
+
+    Raises:
+        LabError: none is up there, or it is still there after `timeout` seconds.
+    """
+    ask(path, "down")
+    deadline = time.monotonic() + timeout
+    while is_up(path):
+        if time.monotonic() > deadline:
+            raise LabError(f"the lab is still up after {timeout:g} s")
+        time.sleep(0.05)
+
+
+class Control:
+    """Serves the wishes for one lab, one at a time, on a thread; a context manager.
+
+    Attributes:
+        ending: set once somebody asked for the lab's end.
+    """
+
+    def __init__(self, lab: Lab, path: Path) -> None:
+        self.ending = threading.Event()
+        self._lab = lab
+        self._path = path
+        self._listener = socket.socket(socket.AF_UNIX)
+
+    def __enter__(self) -> Self:
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        if is_up(self._path):
+            raise LabError("a lab of this name is up already: `mirrortest lab status`")
+        self._path.unlink(missing_ok=True)
+        self._listener.bind(os.fspath(self._path))
+        self._path.chmod(0o600)
+        self._listener.listen()
+        threading.Thread(target=self._serve, name="lab-control", daemon=True).start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._path.unlink(missing_ok=True)
+        self._listener.close()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                line, _ = self._listener.accept()
+            except OSError:  # closed: the lab ends
+                return
+            with line, line.makefile("rwb") as stream:
+                try:
+                    wish = stream.readline()
+                    if wish:
+                        stream.write(json.dumps(self._answer(json.loads(wish))).encode() + b"\n")
+                except (OSError, ValueError):  # the asker left, or spoke something else
+                    continue
+
+    def _answer(self, wish: dict[str, Any]) -> dict[str, Any]:
+        try:
+            match wish.get("verb"):
+                case "status":
+                    return self._lab.describe()
+                case "down":
+                    self.ending.set()
+                    return {"ok": True}
+                case verb if verb in FAULTS:
+                    return self._fault(str(verb), str(wish.get("part")))
+                case verb:
+                    return {"error": f"the lab does not know {verb!r}"}
+        except MirrortestError as error:
+            return {"error": str(error)}
+
+    def _fault(self, verb: str, name: str) -> dict[str, Any]:
+        part = self._lab.part(name)
+        method = "cont" if verb == "continue" else verb
+        getattr(part, method)()
+        if verb in {"start", "restart"}:
+            part.wait_ready()
+        return {"ok": True, "state": part.state}

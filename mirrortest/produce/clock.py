@@ -5,11 +5,12 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from mirrortest.timing.skew import ClockWatch
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-STEP_NS = 500_000_000
-"""A wall clock that moved by this much against the monotonic one was set, not slewed."""
+    from mirrortest.timing.skew import ClockStep
 
 
 class Clock:
@@ -26,8 +27,12 @@ class Clock:
     ) -> None:
         self._monotonic_ns = monotonic_ns
         self._wall_ns = wall_ns
-        self.offset_ns = wall_ns() - monotonic_ns()
+        self.watch = ClockWatch(wall_ns(), monotonic_ns())
+
+    @property
+    def offset_ns(self) -> int:
         """Wall minus monotonic, as last measured."""
+        return self.watch.offset_ns
 
     def now(self) -> int:
         """Monotonic nanoseconds."""
@@ -35,10 +40,11 @@ class Clock:
 
     def wall(self, monotonic_ns: int) -> int:
         """What the wall clock shows at a monotonic time, ns since the epoch."""
-        return monotonic_ns + self.offset_ns
+        return monotonic_ns + self.watch.offset_ns
 
-    def refresh(self) -> int | None:
-        """Measure the offset anew; by how many ns the wall clock was set, None if it was not."""
-        offset_ns = self._wall_ns() - self._monotonic_ns()
-        moved, self.offset_ns = offset_ns - self.offset_ns, offset_ns
-        return moved if abs(moved) >= STEP_NS else None
+    def refresh(self) -> ClockStep | None:
+        """Measure the offset anew; the step, if the wall clock was set since."""
+        before = self._monotonic_ns()
+        wall_ns = self._wall_ns()
+        after = self._monotonic_ns()
+        return self.watch.observe(wall_ns, after, uncertainty_ns=after - before)

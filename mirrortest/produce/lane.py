@@ -36,6 +36,7 @@ class Flight:
     intended: NDArray[np.int64]
     sent: int
     wall_offset_ns: int
+    wire_bytes: int
 
     @property
     def count(self) -> int:
@@ -87,14 +88,12 @@ class Lane:
         """How many messages ended so."""
         return self._numbers[outcome].count
 
-    def depart(self, intended: NDArray[np.int64], index_lo: int, sent: int, offset: int) -> Flight:
+    def depart(self, flight: Flight) -> None:
         """Give the next numbers to messages; they count as underway from here on."""
-        flight = Flight(self.next_seq, index_lo, intended, sent, offset)
-        if flight.seq_hi > self.reservation.granted:
-            raise AssertionError(f"{self.stream}: numbers that are not reserved")
+        if flight.seq_lo != self.next_seq or flight.seq_hi > self.reservation.granted:
+            raise AssertionError(f"{self.stream}: numbers that are used or not reserved")
         self.next_seq = flight.seq_hi
         self.flights.add(flight)
-        return flight
 
     def recall(self, flight: Flight) -> None:
         """The newest batch was not sent after all: its numbers and its messages are free again."""

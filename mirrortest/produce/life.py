@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 from mirrortest.check.verdict import Outcome
 from mirrortest.errors import ClusterError, SequenceLogError
 from mirrortest.kafka.sender import SenderDeadError
-from mirrortest.produce.lane import MAX_IN_FLIGHT
+from mirrortest.produce.lane import MAX_IN_FLIGHT, Flight
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from mirrortest.kafka.sender import Sent
     from mirrortest.produce.clock import Clock
-    from mirrortest.produce.lane import Flight, Lane
+    from mirrortest.produce.lane import Lane
     from mirrortest.produce.vouching import BookKeeper, Kept
     from mirrortest.wire.batch import EncodedBatch
 
@@ -59,6 +59,14 @@ class Rules:
     compress: Callable[[EncodedBatch], EncodedBatch] | None = None
 
 
+@dataclass
+class Backlog:
+    """Messages sent and not answered yet, and messages that are due and not sent."""
+
+    in_flight: int = 0
+    due: int = 0
+
+
 class Life:
     """One incarnation, from its first message to its end marks.
 
@@ -77,7 +85,7 @@ class Life:
         reasons: Counter[str],
     ) -> None:
         self._kept = kept
-        self._books = books
+        self.books = books
         self._sender = sender
         self._clock = clock
         self._rules = rules
@@ -100,6 +108,16 @@ class Life:
         """Messages of this incarnation that were acknowledged."""
         return sum(kept.lane.count(Outcome.ACKED) for kept in self._kept)
 
+    def backlogs(self, now_ns: int) -> dict[str, Backlog]:
+        """What waits, by topic."""
+        backlogs: dict[str, Backlog] = {}
+        for kept in self._kept:
+            lane = kept.lane
+            backlog = backlogs.setdefault(lane.stream.topic, Backlog())
+            backlog.in_flight += sum(flight.count for flight in lane.flights)
+            backlog.due += lane.pace.owed(now_ns)
+        return backlogs
+
     def lags(self, now_ns: int) -> dict[str, int]:
         """By how much each topic is behind its schedule, ns; a schedule that was stopped is not."""
         if self._stopped:
@@ -119,7 +137,7 @@ class Life:
             FencedError: another process took this incarnation's place.
             ClusterError: the end marks could not be written in time.
         """
-        books = asyncio.create_task(self._books.run())
+        books = asyncio.create_task(self.books.run())
         drivers = [asyncio.create_task(self._drive(kept)) for kept in self._kept]
         stopped = asyncio.create_task(stop.wait())
         through: asyncio.Future[Any] = asyncio.gather(*drivers)
@@ -139,7 +157,7 @@ class Life:
             await self._settle(drivers)
             with contextlib.suppress(Exception):
                 async with asyncio.timeout(self._rules.drain_seconds):
-                    await self._books.finish(ended=False)
+                    await self.books.finish(ended=False)
             raise
         finally:
             self.halt()
@@ -193,7 +211,7 @@ class Life:
 
     async def _finish(self, stop: asyncio.Event) -> None:
         """Publish outcomes and end marks; without a deadline unless the run is being stopped."""
-        finishing = asyncio.create_task(self._books.finish(ended=True))
+        finishing = asyncio.create_task(self.books.finish(ended=True))
         stopped = asyncio.create_task(stop.wait())
         try:
             await asyncio.wait({finishing, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -225,7 +243,7 @@ class Life:
             elif len(lane.flights) >= MAX_IN_FLIGHT:
                 await self._wait(lane)
             elif not lane.room:
-                self._books.starved()
+                self.books.starved()
                 await self._wait(lane)
             else:
                 await self._send(kept, min(available, lane.room, most), now)
@@ -234,14 +252,14 @@ class Life:
         lane = kept.lane
         index = lane.pace.position
         intended = lane.pace.take(count, now)
-        flight = lane.depart(intended, index, now, self._clock.offset_ns)
-        self._underway += 1
-        self._idle.clear()
-        encoded = lane.encoder.encode(
-            flight.seq_lo, intended + flight.wall_offset_ns, self._clock.wall(now)
-        )
+        offset = self._clock.offset_ns
+        encoded = lane.encoder.encode(lane.next_seq, intended + offset, now + offset)
         if self._rules.compress is not None:
             encoded = self._rules.compress(encoded)
+        flight = Flight(lane.next_seq, index, intended, now, offset, encoded.size)
+        lane.depart(flight)
+        self._underway += 1
+        self._idle.clear()
         try:
             future = await self._sender.send(lane.stream.topic, lane.partition, encoded)
         except SenderDeadError:

@@ -41,6 +41,9 @@ class Pace(Protocol):
     def available(self, now_ns: int) -> int:
         """How many messages may be sent now."""
 
+    def owed(self, now_ns: int) -> int:
+        """How many messages are due and not taken."""
+
     def next_ns(self, now_ns: int) -> int | None:
         """When `available` will be above 0, if it is 0 now; None: never again."""
 
@@ -96,13 +99,13 @@ class SteadyPace:
 
     def available(self, now_ns: int) -> int:
         """See `Pace`."""
-        return min(self._owed(now_ns), int(self._refill(now_ns)))
+        return min(self.owed(now_ns), int(self._refill(now_ns)))
 
     def next_ns(self, now_ns: int) -> int | None:
         """See `Pace`."""
         if self.limit is not None and self.position >= self.limit:
             return None
-        if self._owed(now_ns) == 0:
+        if self.owed(now_ns) == 0:
             return self._start_ns + self._due_ns(self.position)
         missing = max(0.0, 1.0 - self._refill(now_ns))
         return now_ns + int(missing / self._credit_per_ns) + 1
@@ -120,7 +123,7 @@ class SteadyPace:
 
     def lag_ns(self, now_ns: int) -> int:
         """See `Pace`."""
-        if self._owed(now_ns) == 0:
+        if self.owed(now_ns) == 0:
             return 0
         return now_ns - self._start_ns - self._due_ns(self.position)
 
@@ -129,7 +132,8 @@ class SteadyPace:
         assert due_ns is not None  # noqa: S101  # the schedule itself has no limit
         return due_ns
 
-    def _owed(self, now_ns: int) -> int:
+    def owed(self, now_ns: int) -> int:
+        """See `Pace`."""
         due = self._schedule.due(now_ns - self._start_ns)
         if self.limit is not None:
             due = min(due, self.limit)
@@ -163,6 +167,10 @@ class UnlimitedPace:
         if self._end_ns is not None and now_ns >= self._end_ns:
             return 0
         return ENDLESS if self.limit is None else self.limit - self.position
+
+    def owed(self, now_ns: int) -> int:  # noqa: ARG002  # without a schedule nothing is due
+        """See `Pace`."""
+        return 0
 
     def next_ns(self, now_ns: int) -> int | None:
         """See `Pace`."""

@@ -28,6 +28,7 @@ from mirrortest.produce.plan import TopicPlan, plan_topics
 from mirrortest.produce.recording import LaneRecorder, TopicNumbers, Window
 from mirrortest.produce.report import ProduceReport
 from mirrortest.produce.reservation import Reservation
+from mirrortest.produce.telemetry import Telemetry
 from mirrortest.produce.tending import Tender
 from mirrortest.produce.vouching import BookKeeper, Kept
 from mirrortest.seqlog.batches import Detail
@@ -95,14 +96,21 @@ class Producer:
         """(topic, index of the lane) -> its schedule, which goes on over incarnations"""
         self._lanes: list[Lane] = []
         self._reasons: Counter[str] = Counter()
+        self._telemetry = Telemetry(options, self._clock, self._numbers)
         self._tender = Tender(
-            options, self._clock, self._window, self._numbers, on_progress, progress_seconds
+            options,
+            self._clock,
+            self._window,
+            self._numbers,
+            self._telemetry,
+            on_progress,
+            progress_seconds,
         )
 
     async def run(self, stop: asyncio.Event) -> ProduceReport:
         """Set up, produce, wind up, report."""
         options = self._options
-        with self._tender.serving():
+        with self._telemetry.serving():
             async with Admin(options.client) as admin:
                 cluster = await admin.cluster_id()
                 self._plans = await plan_topics(admin, options)

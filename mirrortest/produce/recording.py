@@ -15,6 +15,7 @@ from mirrortest.check.verdict import Outcome
 from mirrortest.produce.statistics import Gathered, Tally
 from mirrortest.seqlog import rows
 from mirrortest.seqlog.batches import Columns, exact
+from mirrortest.timing.histogram import Histogram
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -44,13 +45,43 @@ class Window:
 
 @dataclass
 class TopicNumbers:
-    """A topic's numbers: `warm` holds the warm-up, `steady` the rest."""
+    """A topic's numbers: `warm` holds the warm-up, `steady` the rest.
+
+    `ack_latency` (from the actual send) and `schedule_lag` are of both, in ns, for the metrics.
+    """
 
     warmup: int
     lanes: int
     value_size: int
-    warm: Tally = field(default_factory=Tally)
-    steady: Tally = field(default_factory=Tally)
+    wire_bytes: int = 0
+    ack_latency: Histogram = field(default_factory=Histogram)
+    schedule_lag: Histogram = field(default_factory=Histogram)
+    warm: Tally = field(init=False)
+    steady: Tally = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Let both tallies feed the histograms."""
+        self.warm, self.steady = (
+            Tally(
+                from_sent=Gathered(also=self.ack_latency),
+                schedule_lag=Gathered(also=self.schedule_lag),
+            )
+            for _ in range(2)
+        )
+
+    @property
+    def outcomes(self) -> dict[Outcome, int]:
+        """Messages by outcome."""
+        return {
+            outcome: self.warm.outcomes[outcome] + self.steady.outcomes[outcome]
+            for outcome in Outcome
+        }
+
+    def flush(self) -> None:
+        """Bring the histograms up to date."""
+        for tally in (self.warm, self.steady):
+            for gathered in (tally.from_sent, tally.schedule_lag):
+                gathered.flush()
 
     @property
     def whole(self) -> Tally:
@@ -108,6 +139,7 @@ class LaneRecorder:
 
     def ended(self, flight: Flight, outcome: Outcome, base_offset: int, ended: int) -> None:
         """A batch has its outcome; `ended` is when, monotonic ns."""
+        self._numbers.wire_bytes += flight.wire_bytes
         for lo, hi in self._pieces(flight):
             intended = flight.intended[lo:hi]
             latency = ended - intended

@@ -24,10 +24,14 @@ _GATHERED = 1 << 13
 
 
 class Gathered:
-    """A histogram that takes values in a few large portions: small batches cost next to nothing."""
+    """A histogram that takes values in a few large portions: small batches cost next to nothing.
 
-    def __init__(self) -> None:
+    `also` is another histogram that gets the same values.
+    """
+
+    def __init__(self, also: Histogram | None = None) -> None:
         self._histogram = Histogram()
+        self._also = also
         self._waiting: list[NDArray[np.int64]] = []
         self._count = 0
 
@@ -36,17 +40,22 @@ class Gathered:
         self._waiting.append(values_ns)
         self._count += len(values_ns)
         if self._count >= _GATHERED:
-            self._flush()
+            self.flush()
 
     @property
     def histogram(self) -> Histogram:
         """All values taken so far."""
-        if self._waiting:
-            self._flush()
+        self.flush()
         return self._histogram
 
-    def _flush(self) -> None:
-        self._histogram.add(np.concatenate(self._waiting))
+    def flush(self) -> None:
+        """Count what waits."""
+        if not self._waiting:
+            return
+        values = np.concatenate(self._waiting)
+        self._histogram.add(values)
+        if self._also is not None:
+            self._also.add(values)
         self._waiting.clear()
         self._count = 0
 

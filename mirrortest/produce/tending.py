@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from typing import TYPE_CHECKING
 
 import structlog
@@ -12,12 +11,13 @@ from mirrortest.check.verdict import Outcome
 from mirrortest.produce.report import ProduceProgress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Callable, Mapping
 
     from mirrortest.produce.clock import Clock
     from mirrortest.produce.life import Life
     from mirrortest.produce.options import ProduceOptions
     from mirrortest.produce.recording import TopicNumbers, Window
+    from mirrortest.produce.telemetry import Telemetry
 
 _log = structlog.get_logger()
 
@@ -35,6 +35,7 @@ class Tender:
         clock: Clock,
         window: Window,
         numbers: Mapping[str, TopicNumbers],
+        telemetry: Telemetry,
         on_progress: Callable[[ProduceProgress], None],
         progress_seconds: float,
     ) -> None:
@@ -42,6 +43,7 @@ class Tender:
         self._clock = clock
         self._window = window
         self._numbers = numbers
+        self._telemetry = telemetry
         self._on_progress = on_progress
         self._progress_ns = int(progress_seconds * 1e9)
         self._told_ns = clock.now()
@@ -53,11 +55,6 @@ class Tender:
         """topic -> for how long its schedule was not held"""
         self.notes: list[str] = []
 
-    @contextlib.contextmanager
-    def serving(self) -> Iterator[None]:
-        """Serve metrics where that is asked for."""
-        yield
-
     async def run(self) -> None:
         """Tick for ever."""
         while True:
@@ -67,21 +64,21 @@ class Tender:
     def tick(self) -> None:
         """Look at everything once."""
         now = self._clock.now()
-        moved = self._clock.refresh()
-        if moved is not None:
-            note = f"the wall clock was set by {moved / 1e9:+.3f} s during the run"
+        step = self._clock.refresh()
+        if step is not None:
+            note = f"the wall clock was set by {step.by_ns / 1e9:+.3f} s during the run"
             _log.warning(note)
             self.notes.append(note)
-        self._watch_lag(now)
-        if now - self._told_ns >= self._progress_ns and self.life is not None:
-            self._tell(now)
+        if self.life is not None:
+            self._watch_lag(self.life, now)
+            self._telemetry.publish(self.life, self._lags, self._bound_ns, now)
+            if now - self._told_ns >= self._progress_ns:
+                self._tell(self.life, now)
         self._ticked_ns = now
 
-    def _watch_lag(self, now_ns: int) -> None:
-        if self.life is None:
-            return
+    def _watch_lag(self, life: Life, now_ns: int) -> None:
         failing, recovered = [], []
-        for topic, lag_ns in self.life.lags(now_ns).items():
+        for topic, lag_ns in life.lags(now_ns).items():
             before, self._lags[topic] = self._lags.get(topic, 0), lag_ns
             if lag_ns > self._bound_ns:
                 elapsed = now_ns - self._ticked_ns
@@ -98,20 +95,19 @@ class Tender:
         if recovered:
             _log.info("the throughput is held again", topics=",".join(recovered))
 
-    def _tell(self, now_ns: int) -> None:
-        window, life = self._window, self.life
+    def _tell(self, life: Life, now_ns: int) -> None:
+        window = self._window
         totals = dict.fromkeys(Outcome, 0)
         for numbers in self._numbers.values():
-            for tally in (numbers.warm, numbers.steady):
-                for outcome, count in tally.outcomes.items():
-                    totals[outcome] += count
+            for outcome, count in numbers.outcomes.items():
+                totals[outcome] += count
         progress = ProduceProgress(
             acked=window.acked,
             value_bytes=window.value_bytes,
             seconds=(now_ns - self._told_ns) / 1e9,
             latency_mean=window.latency_sum / window.acked if window.acked else 0.0,
             latency_max=window.latency_max,
-            in_flight=life.in_flight if life is not None else 0,
+            in_flight=life.in_flight,
             behind_ns=max((lag for lag in self._lags.values() if lag > self._bound_ns), default=0),
             outcomes=totals,
         )

@@ -32,6 +32,10 @@ PUBLISH_NS = 1_000_000_000
 class Log(Protocol):
     """What is asked of a sequence log (`seqlog.writer.SequenceLog`)."""
 
+    @property
+    def pending_rows(self) -> int:
+        """Rows appended and not yet handed to the file."""
+
     def append(self, rows: Iterable[Row]) -> None:
         """Add rows."""
 
@@ -59,7 +63,16 @@ class BookKeeper:
         self._kept = kept
         self._clock = clock
         self._published_ns = clock.now()
+        self.written_ns = clock.now()
+        """When the ledger was last written."""
+        self.log_rows = 0
+        """Rows of outcomes and reservations made durable."""
         self._urgent = asyncio.Event()
+
+    @property
+    def incarnation(self) -> int:
+        """Whose books these are."""
+        return self._claim.incarnation
 
     def starved(self) -> None:
         """A lane has no numbers left: do not wait for the next round."""
@@ -129,9 +142,12 @@ class BookKeeper:
         for lane in written:
             lane.dirty = False
         try:
+            pending = self._log.pending_rows
             await self._log.sync()
+            self.log_rows += pending
             if records:
                 offsets = await asyncio.gather(*(self._view.write(*record) for record in records))
+                self.written_ns = self._clock.now()
                 await self._view.passed(max(offsets))
         except BaseException:
             for lane in written:

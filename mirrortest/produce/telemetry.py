@@ -1,0 +1,86 @@
+"""What a producer publishes as metrics while it runs."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from mirrortest.metrics import names
+from mirrortest.metrics.collector import Metrics
+from mirrortest.metrics.endpoint import serve_metrics
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from mirrortest.produce.clock import Clock
+    from mirrortest.produce.life import Life
+    from mirrortest.produce.options import ProduceOptions
+    from mirrortest.produce.recording import TopicNumbers
+
+
+class Telemetry:
+    """Takes the numbers over, from time to time; a scrape sees them as of then."""
+
+    def __init__(
+        self, options: ProduceOptions, clock: Clock, numbers: Mapping[str, TopicNumbers]
+    ) -> None:
+        self._options = options
+        self._clock = clock
+        self._numbers = numbers
+        self._metrics = Metrics()
+        self._ready = False
+        self._told: set[str] = set()
+
+    @contextlib.contextmanager
+    def serving(self) -> Iterator[None]:
+        """Serve the metrics where that is asked for; UsageError where the port is refused."""
+        options = self._options
+        endpoint = serve_metrics(
+            self._metrics,
+            address=options.metrics_address,
+            port=options.metrics_port,
+            ready=lambda: self._ready,
+        )
+        info = {"run": options.run, "role": "producer", "name": options.name}
+        self._metrics.gauge(names.RUN_INFO, **info).set(1)
+        try:
+            yield
+        finally:
+            if endpoint is not None:
+                endpoint.stop()
+
+    def publish(self, life: Life, lags: Mapping[str, int], bound_ns: int, now_ns: int) -> None:
+        """Take over what is known now; `lags` are by topic, above `bound_ns` one is behind."""
+        self._ready = True
+        metrics, watch = self._metrics, self._clock.watch
+        metrics.counter(names.CLOCK_STEPS).raise_to(watch.steps)
+        metrics.counter(names.CLOCK_STEPPED).raise_to(watch.stepped_ns / 1e9)
+        metrics.counter(names.LOG_ROWS).raise_to(life.books.log_rows)
+        metrics.gauge(names.LEDGER_AGE).set((now_ns - life.books.written_ns) / 1e9)
+        metrics.gauge(names.PRODUCER_INCARNATION).set(life.books.incarnation)
+        for topic, backlog in life.backlogs(now_ns).items():
+            self._introduce(topic)
+            numbers = self._numbers[topic]
+            for outcome, count in numbers.outcomes.items():
+                name = outcome.name.lower()
+                metrics.counter(names.PRODUCER_MESSAGES, topic=topic, outcome=name).raise_to(count)
+            metrics.counter(names.PRODUCER_BYTES, topic=topic).raise_to(numbers.wire_bytes)
+            numbers.flush()
+            lag_ns = lags.get(topic, 0)
+            for gauge, value in (
+                (names.PRODUCER_IN_FLIGHT, backlog.in_flight),
+                (names.PRODUCER_DEBT_MESSAGES, backlog.due),
+                (names.PRODUCER_DEBT_SECONDS, lag_ns / 1e9),
+                (names.PRODUCER_BEHIND, int(lag_ns > bound_ns)),
+            ):
+                metrics.gauge(gauge, topic=topic).set(value)
+
+    def _introduce(self, topic: str) -> None:
+        if topic in self._told:
+            return
+        self._told.add(topic)
+        numbers, metrics = self._numbers[topic], self._metrics
+        metrics.histogram(names.PRODUCER_ACK_LATENCY, numbers.ack_latency, topic=topic)
+        metrics.histogram(names.PRODUCER_SCHEDULE_LAG, numbers.schedule_lag, topic=topic)
+        if self._options.throughput is not None:
+            metrics.gauge(names.PRODUCER_TARGET, topic=topic).set(self._options.throughput)

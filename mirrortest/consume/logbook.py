@@ -14,6 +14,8 @@ from mirrortest.seqlog.writer import SequenceLog
 from mirrortest.timing.histogram import Histogram
 
 if TYPE_CHECKING:
+    from types import TracebackType
+
     from mirrortest.check.intervals import IntervalSet
     from mirrortest.check.ledger import Ledger
     from mirrortest.consume.assigned import AssignedPartition, Taken
@@ -159,6 +161,13 @@ class Logbook:
         """Make all of it durable. Raises SequenceLogError."""
         await self._log.sync()
 
-    async def close(self, *, clean: bool = True) -> None:
-        """Finish the log."""
-        await self._log.close(clean=clean)
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._log.close(clean=error is None)
+
+    async def __aenter__(self) -> Self:
+        return self

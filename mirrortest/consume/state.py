@@ -68,6 +68,8 @@ class _Held:
     committed: tuple[int, int] = (0, 0)
     """(generation, version) of the newest whole state"""
     state: dict[str, Any] | None = None
+    serial: int = 0
+    """Steps with each new state."""
 
     @property
     def generation(self) -> int:
@@ -135,9 +137,13 @@ class StateStore:
         held = self._held.get(partition)
         return held is not None and held.generation > generation
 
-    def states(self) -> dict[Partition, dict[str, Any]]:
-        """The newest whole state of every partition of the scope."""
-        return {at: held.state for at, held in self._held.items() if held.state is not None}
+    def states(self) -> dict[Partition, tuple[int, dict[str, Any]]]:
+        """The newest whole state of every partition of the scope, each with a serial number."""
+        return {
+            at: (held.serial, held.state)
+            for at, held in self._held.items()
+            if held.state is not None
+        }
 
     async def _forget_before(self, partition: Partition, generation: int) -> None:
         """Tombstone what earlier generations wrote: this one's first state is whole now."""
@@ -184,3 +190,4 @@ class StateStore:
                 return
             held.state = json.loads(zlib.decompress(raw))
             held.committed = (generation, commit["version"])
+            held.serial += 1

@@ -32,15 +32,14 @@ class Tailed(Protocol):
 class LedgerFollower:
     """Keeps a `Ledger` up to date; `follow` must run as a task.
 
-    `exists` tells whether the topic is there; `topic` makes the tail once it is. `where` names
-    the topic and its cluster for messages to the user.
+    `exists` tells whether the topic is there; `where` names it and its cluster for the user.
     """
 
     def __init__(
         self,
-        *,
+        topic: Tailed,
         exists: Callable[[], Awaitable[bool]],
-        topic: Callable[[], Awaitable[Tailed]],
+        *,
         where: str,
         now_ns: Callable[[], int],
     ) -> None:
@@ -63,8 +62,7 @@ class LedgerFollower:
                 waiting = True
             await asyncio.sleep(_POLL_SECONDS)
         self.present = True
-        topic = await self._topic()
-        async for _, key, value in topic.tail():
+        async for _, key, value in self._topic.tail():
             self.ledger.apply(key, value)
             self.last_record_ns = self._now_ns()
 

@@ -1,0 +1,239 @@
+"""The partitions in this consumer's care: taken, read, saved, handed over.
+
+Saving is: the log durable, then the state. Saves of one consumer never overlap.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from mirrortest.check.partition import PartitionChecker
+from mirrortest.consume.assigned import AssignedPartition
+from mirrortest.consume.state import Partition
+from mirrortest.errors import FencedError
+from mirrortest.kafka.reader import OutOfRange, Reader, TopicPartition
+from mirrortest.wire.record_batch import decode_batches
+
+if TYPE_CHECKING:
+    from mirrortest.consume.logbook import Logbook
+    from mirrortest.consume.measuring import Measures
+    from mirrortest.consume.options import ConsumeOptions
+    from mirrortest.consume.state import StateStore
+    from mirrortest.consume.topics import Topics
+    from mirrortest.kafka.admin import Admin
+    from mirrortest.kafka.fetched import FetchedBatch
+
+_log = structlog.get_logger()
+
+
+class Holdings:
+    """What this consumer reads; `partitions` are those that it owns right now."""
+
+    def __init__(
+        self,
+        options: ConsumeOptions,
+        *,
+        admin: Admin,
+        topics: Topics,
+        store: StateStore,
+        reader: Reader,
+        log: Logbook,
+        measures: Measures,
+    ) -> None:
+        self._options = options
+        self._admin = admin
+        self._topics = topics
+        self._store = store
+        self._reader = reader
+        self._logbook = log
+        self._measures = measures
+        self.partitions: dict[Partition, AssignedPartition] = {}
+        self.notes: list[str] = []
+        self._one_save = asyncio.Lock()
+        self._saving: asyncio.Task[None] | None = None
+        self._saved_last = time.monotonic()
+
+    # -- taking -----------------------------------------------------------------------------------
+
+    async def begin(self) -> None:
+        """Join the group, or take the fixed share."""
+        options = self._options
+        if options.group is None:
+            await self.take_share()
+            return
+        await self._reader.subscribe(
+            topics=options.topics or None,
+            pattern=self._topics.pattern if options.topic_pattern else None,
+            on_assigned=self._on_assigned,
+            on_revoked=self._on_revoked,
+        )
+
+    async def take_share(self) -> None:
+        """Without a group: take our share of all partitions that are known now."""
+        if self._options.group is not None:
+            return
+        shard = self._options.shard
+        share = [
+            Partition(topic, number)
+            for topic, count in sorted(self._topics.counts.items())
+            for number in range(count)
+            if shard is None or number in shard
+        ]
+        new = [at for at in share if at not in self.partitions]
+        if new:
+            await self._reader.assign(share)
+            await self._on_assigned(list(new))
+
+    def drop_fenced(self) -> None:
+        """Let go of what another consumer has claimed.
+
+        Raises:
+            FencedError: without a group nobody else should have.
+        """
+        fenced = [
+            held
+            for held in self.partitions.values()
+            if self._store.fenced(held.at, held.generation)
+        ]
+        for held in fenced:
+            del self.partitions[held.at]
+            _log.warning("partition taken by another consumer", partition=str(held.at))
+        if fenced and self._options.group is None:
+            named = ", ".join(f"{held.at.topic}-{held.at.partition}" for held in fenced)
+            raise FencedError(
+                f"another consumer of run {self._options.run!r} has taken {named}: "
+                "were two consumers given the same --shard?"
+            )
+
+    async def _on_assigned(self, partitions: list[tuple[str, int]]) -> None:
+        for at in map(Partition._make, partitions):
+            if at.topic not in self._topics.counts:
+                await self._topics.discover()
+            held = self.partitions[at] = await self._claim(at)
+            await self._seek(held)
+
+    async def _claim(self, at: Partition) -> AssignedPartition:
+        options = self._options
+        generation, state = await self._store.claim(at)
+        about: dict[str, Any] = {
+            "source": options.mapping.source_of(at.topic),
+            "run": options.run,
+            "policy": options.expect_partition,
+            "destination_partitions": self._topics.counts[at.topic],
+        }
+        if state is None:
+            return AssignedPartition.fresh(at, generation, **about)
+        held = AssignedPartition.restored(at, generation, state, **about)
+        self._topics.judges[at.topic].merge_claims(held.claimed)
+        # At once, so that the state does not hang on what a zombie may still overwrite.
+        await self._store.save(at, generation, state)
+        return held
+
+    async def _seek(self, held: AssignedPartition) -> None:
+        """Go to the next offset; what the destination no longer holds was not read."""
+        at = TopicPartition(*held.at)
+        begin = (await self._admin.beginning_offsets([at]))[at]
+        if held.checker.next_offset < begin:
+            self._logbook.unread(held, held.checker.next_offset, begin)
+            held.checker.unread(held.checker.next_offset, begin)
+            held.resumed = False
+        if held.read_from is None:
+            held.read_from = held.checker.next_offset
+        self._reader.seek(at, max(held.start_offset, begin))
+
+    # -- reading ----------------------------------------------------------------------------------
+
+    async def read(self, timeout: float) -> None:  # noqa: ASYNC109  # how long to wait for data
+        """Judge and log what arrives within `timeout` seconds."""
+        fetched: dict[Partition, list[FetchedBatch]] = {}
+        for item in await self._reader.next(timeout):
+            at = Partition(item.topic, item.partition)
+            if at not in self.partitions:
+                continue
+            if isinstance(item, OutOfRange):
+                await self._out_of_range(self.partitions[at])
+            else:
+                fetched.setdefault(at, []).append(item)
+        for at, batches in fetched.items():
+            await self._judge(self.partitions[at], batches)
+
+    async def _judge(self, held: AssignedPartition, batches: list[FetchedBatch]) -> None:
+        """Judge what one response brought of a partition, all at once: mirrors write small."""
+        buffers = [(batch.buffer, None) for batch in batches if batch.buffer is not None]
+        if buffers:
+            records = decode_batches(buffers)
+            if held.was_recreated(records):
+                await self._start_over(held)
+                return
+            taken = held.take(records, batches[0].arrived_ns)
+            self._logbook.seen(held, taken)
+            self._measures.count(held.source, taken)
+        held.checker.advance(batches[-1].next_offset)
+
+    async def _out_of_range(self, held: AssignedPartition) -> None:
+        """Retention overtook us, or the topic was made anew and is shorter than we had read."""
+        at = TopicPartition(*held.at)
+        end = (await self._admin.end_offsets([at]))[at]
+        if end < held.checker.next_offset:
+            await self._start_over(held)
+        else:
+            await self._seek(held)
+
+    async def _start_over(self, held: AssignedPartition) -> None:
+        note = (
+            f"{held.at.topic}-{held.at.partition} was deleted and made again after offset "
+            f"{held.checker.next_offset}: judged anew from its beginning"
+        )
+        _log.warning(note)
+        self.notes.append(note)
+        self._logbook.read(held)
+        held.identity += 1
+        held.checker = PartitionChecker(held.source, held.at.partition)
+        held.last_record, held.resumed, held.read_from = None, False, None
+        await self._seek(held)
+
+    # -- saving -----------------------------------------------------------------------------------
+
+    def save_beside(self) -> None:
+        """Start a save if the last one is done and the interval is over. Raises what that met."""
+        if time.monotonic() - self._saved_last < self._options.state_interval:
+            return
+        if self._saving is not None:
+            if not self._saving.done():
+                return
+            self._saving.result()
+        self._saved_last = time.monotonic()
+        self._saving = asyncio.create_task(self._save(list(self.partitions.values())))
+
+    async def hand_over(self) -> None:
+        """The last save of all that is held."""
+        if self._saving is not None:
+            await self._saving
+        await self._save(list(self.partitions.values()), parting=True)
+
+    async def _on_revoked(self, partitions: list[tuple[str, int]]) -> None:
+        # Taken out first: nothing may be judged beyond the state that is written now.
+        gone = [self.partitions.pop(Partition(*at), None) for at in partitions]
+        await self._save([held for held in gone if held is not None], parting=True)
+
+    async def _save(self, partitions: list[AssignedPartition], *, parting: bool = False) -> None:
+        states = []
+        for held in partitions:
+            if self._store.fenced(held.at, held.generation):
+                continue
+            self._logbook.read(held)
+            if parting:
+                self._logbook.found(held)
+            states.append((held, held.to_state(), held.checker.next_offset))
+        async with self._one_save:
+            await self._logbook.sync()
+            for held, state, _ in states:
+                await self._store.save(held.at, held.generation, state)
+        self._measures.saved()
+        if self._options.group is not None and states and not parting:
+            # For lag tools alone: we resume from our own state.
+            await self._reader.commit({held.at: offset for held, _, offset in states})

@@ -1,0 +1,237 @@
+"""The judging rounds over all topics, and the verdict at the end."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, TypeAlias
+
+from mirrortest.check.judge import RunVerdict
+from mirrortest.check.partition import PartitionChecker
+from mirrortest.check.verdict import Finding
+from mirrortest.config.threshold import Series, evaluate, undecided
+from mirrortest.consume.judging import read_past
+from mirrortest.consume.outcome import ConsumeProgress, ConsumeReport, counts_of
+
+if TYPE_CHECKING:
+    from mirrortest.check.judge import StreamVerdict
+    from mirrortest.consume.holdings import Holdings
+    from mirrortest.consume.logbook import Logbook
+    from mirrortest.consume.measuring import Measures
+    from mirrortest.consume.options import ConsumeOptions
+    from mirrortest.consume.state import Partition, StateStore
+    from mirrortest.consume.topics import Topics
+    from mirrortest.consume.vouching import LedgerFollower
+    from mirrortest.kafka.reader import Reader
+    from mirrortest.wire.stream import StreamId
+
+Views: TypeAlias = dict[str, dict[int, PartitionChecker]]
+"""Destination topic -> partition -> its newest checker."""
+Ends: TypeAlias = dict[str, dict[int, int]]
+"""Destination topic -> partition -> the offset after its last record."""
+
+
+class Rounds:
+    """Holds the ledger against what all consumers together have seen."""
+
+    def __init__(
+        self,
+        options: ConsumeOptions,
+        *,
+        topics: Topics,
+        holdings: Holdings,
+        store: StateStore,
+        ledger: LedgerFollower,
+        reader: Reader,
+        log: Logbook,
+        measures: Measures,
+    ) -> None:
+        self._options = options
+        self._topics = topics
+        self._holdings = holdings
+        self._store = store
+        self._follower = ledger
+        self._ledger = ledger.ledger
+        self._reader = reader
+        self._logbook = log
+        self._measures = measures
+        self._told = (time.monotonic(), 0)
+        self._decoded: dict[Partition, tuple[int, PartitionChecker]] = {}
+
+    async def judge(self) -> tuple[bool, ConsumeProgress]:
+        """Judge once. Whether all that the ledger vouches for has been judged, and how it stands.
+
+        Raises:
+            ClusterError: the destination does not tell its offsets.
+        """
+        # In this order: what is overdue now had its chance to stand below the ends told after.
+        now = time.monotonic_ns()
+        ends = await self._ends()
+        views = self._views()
+        complete = self._ledger.complete(self._options.run, self._options.expect_producers)
+        self._measures.follow_ledger(self._follower.last_record_ns)
+        for topic, judge in self._topics.judges.items():
+            checkers = views[topic]
+            if judge.overdue(self._ledger, checkers, now):
+                judge.hear(self._ledger, checkers, ends[topic], now)
+            judge.note(self._ledger, now)
+            news = judge.decide(self._ledger, checkers)
+            for stream, numbers in news.items():
+                self._logbook.claimed(stream, numbers)
+                self._measures.claimed(judge.source, numbers.count)
+            if news:
+                self._keep_claims(topic)
+            complete = (
+                complete
+                and judge.judged(self._ledger, checkers)
+                and read_past(checkers, ends[topic])
+            )
+        self._publish(views, ends, complete=complete)
+        return complete, self._progress(views)
+
+    async def conclude(self, *, complete: bool) -> ConsumeReport:
+        """The verdict as of now; what it rests on goes into the log."""
+        views, ends = self._views(), await self._ends()
+        verdicts = self._verdicts(views, closed=complete)
+        for held in self._holdings.partitions.values():
+            self._logbook.tail(held, ends[held.at.topic][held.at.partition])
+        for stream, verdict in verdicts.items():
+            self._logbook.lost(stream, verdict.lost)
+        self._logbook.vouched(self._ledger)
+        return self._report(views, ends, verdicts)
+
+    def _views(self) -> Views:
+        """Of each topic, every partition's newest checker: ours, else the last state told."""
+        mine = self._holdings.partitions
+        views: Views = {topic: {} for topic in self._topics.judges}
+        for at, (serial, state) in self._store.states().items():
+            if at.topic not in views or at in mine:
+                continue
+            known = self._decoded.get(at)
+            if known is None or known[0] != serial:
+                known = (serial, PartitionChecker.from_state(state["checker"]))
+                self._decoded[at] = known
+            views[at.topic][at.partition] = known[1]
+        for at, held in mine.items():
+            views[at.topic][at.partition] = held.checker
+        return views
+
+    async def _ends(self) -> Ends:
+        """Where every partition of every topic ends now."""
+        wanted = [
+            (topic, number)
+            for topic, count in self._topics.counts.items()
+            for number in range(count)
+        ]
+        ends: Ends = {topic: {} for topic in self._topics.judges}
+        for (topic, number), end in (
+            await self._reader.end_offsets(wanted) if wanted else {}
+        ).items():
+            ends[topic][number] = end
+        return ends
+
+    def _keep_claims(self, topic: str) -> None:
+        """Put a topic's claims into a partition of ours, whose state carries them on."""
+        mine = self._holdings.partitions
+        ours = min((at for at in mine if at.topic == topic), default=None)
+        if ours is not None:
+            mine[ours].claimed = dict(self._topics.judges[topic].claimed)
+
+    def _verdicts(self, views: Views, *, closed: bool) -> dict[StreamId, StreamVerdict]:
+        return {
+            stream: verdict
+            for topic, judge in self._topics.judges.items()
+            for stream, verdict in judge.verdicts(self._ledger, views[topic], closed=closed).items()
+        }
+
+    def _publish(self, views: Views, ends: Ends, *, complete: bool) -> None:
+        vouched = self._follower.silence(self._options.run) is None
+        unread: dict[str, int] = {}
+        for topic, judge in self._topics.judges.items():
+            checkers = views[topic].values()
+            verdicts = judge.verdicts(self._ledger, views[topic], closed=False)
+            total = RunVerdict.of(verdicts.values(), checkers)
+            self._measures.judged(
+                judge.source, total, late=total.counts[Finding.LATE], vouched=vouched
+            )
+            unread[judge.source] = sum(c.unread_offsets.count for c in checkers)
+        lags = {
+            at: max(ends[at.topic].get(at.partition, 0) - held.checker.next_offset, 0)
+            for at, held in self._holdings.partitions.items()
+        }
+        self._measures.progressed(lags, unread, complete=complete)
+
+    def _progress(self, views: Views) -> ConsumeProgress:
+        now, messages = time.monotonic(), self._measures.messages
+        last, before = self._told
+        self._told = (now, messages)
+        total = _total(self._verdicts(views, closed=False), views)
+        return ConsumeProgress(
+            consumed=messages,
+            per_second=(messages - before) / max(now - last, 1e-9),
+            acked=total.acked,
+            delivered=total.delivered,
+            findings={f.label: count for f, count in sorted(total.counts.items()) if count},
+            partitions=len(self._holdings.partitions),
+            waiting_for=self._follower.silence(self._options.run),
+        )
+
+    def _report(
+        self, views: Views, ends: Ends, verdicts: dict[StreamId, StreamVerdict]
+    ) -> ConsumeReport:
+        options, measures = self._options, self._measures
+        total = _total(verdicts, views)
+        silence = self._follower.silence(options.run)
+        counts = counts_of(total, vouched=silence is None)
+        intended, sent = measures.merged_latency()
+        results = evaluate(
+            options.thresholds,
+            counts | {"negative_latency": intended.negative},
+            total=total.acked,
+            latencies={Series.LATENCY: intended, Series.SENT_LATENCY: sent},
+        )
+        doubts = [silence] if silence else self._doubts(total, views, ends)
+        return ConsumeReport(
+            run=options.run,
+            name=options.name,
+            counts=counts,
+            copies=total.copies,
+            verdicts=verdicts,
+            latency=measures.latency,
+            thresholds=results,
+            inconclusive=[*doubts, *undecided(results)],
+            notes=self._holdings.notes,
+            messages=measures.messages,
+            log=self._logbook.where,
+            partitions=[f"{at.topic}-{at.partition}" for at in sorted(self._holdings.partitions)],
+        )
+
+    def _doubts(self, total: RunVerdict, views: Views, ends: Ends) -> list[str]:
+        """Why the verdict is not final, though the ledger speaks."""
+        options = self._options
+        doubts = []
+        missing = sorted(set(options.expect_producers) - self._ledger.producers(options.run))
+        if missing:
+            doubts.append(f"producers never heard of: {', '.join(missing)}")
+        elif not self._ledger.complete(options.run, options.expect_producers):
+            doubts.append("not all producers have told their end")
+        for topic, there in ends.items():
+            if not there:
+                doubts.append(f"{topic} does not exist in the destination")
+            behind = [n for n in there if not read_past(views[topic], {n: there[n]})]
+            if behind:
+                doubts.append(f"{topic}: not read to the end: partitions {behind}")
+        for finding, why in (
+            (Finding.IN_FLIGHT, "acknowledged, not seen, and not overdue"),
+            (Finding.INCONCLUSIVE, "may have stood where nobody could read"),
+        ):
+            if total.counts[finding]:
+                doubts.append(f"{total.counts[finding]:,} messages {why}")
+        if total.bounded or total.untracked:
+            doubts.append("the checker passed its memory bound: ids were given up")
+        doubts += self._holdings.notes
+        return doubts
+
+
+def _total(verdicts: dict[StreamId, StreamVerdict], views: Views) -> RunVerdict:
+    checkers = [checker for view in views.values() for checker in view.values()]
+    return RunVerdict.of(verdicts.values(), checkers)

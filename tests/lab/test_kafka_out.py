@@ -217,8 +217,8 @@ async def test_outcomes_are_true_when_a_broker_freezes(
         assert (await on_its_way).outcome is Outcome.UNKNOWN
         assert (await behind).outcome is Outcome.FAILED
         assert sender.dead is not None
-        await sender.stop()
     finally:
+        await sender.stop()
         broker.cont()
     assert acked.outcome is Outcome.ACKED
     async with Sender(config) as fresh:

@@ -34,7 +34,7 @@ class ConsumeProgress:
     delivered: int
     findings: Mapping[str, int]
     partitions: int
-    waiting_for: str | None = None
+    ledger_silent: bool = False
 
     def __str__(self) -> str:
         told = ", ".join(f"{name} {count:,}" for name, count in self.findings.items() if count)
@@ -44,8 +44,8 @@ class ConsumeProgress:
         )
         if told:
             line += f"; {told}"
-        if self.waiting_for:
-            line += f"; waiting for {self.waiting_for}"
+        if self.ledger_silent:
+            line += "; no word from the ledger yet"
         return line
 
 

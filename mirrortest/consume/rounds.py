@@ -172,7 +172,7 @@ class Rounds:
             delivered=total.delivered,
             findings={f.label: count for f, count in sorted(total.counts.items()) if count},
             partitions=len(self._holdings.partitions),
-            waiting_for=self._follower.silence(self._options.run),
+            ledger_silent=self._follower.silence(self._options.run) is not None,
         )
 
     def _report(

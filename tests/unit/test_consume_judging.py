@@ -1,0 +1,112 @@
+"""When a missing message is claimed lost, and when it is not."""
+
+from __future__ import annotations
+
+from mirrortest.check.deadline import Deadlines
+from mirrortest.check.intervals import IntervalSet
+from mirrortest.check.ledger import LaneRecord, Ledger
+from mirrortest.check.partition import PartitionChecker
+from mirrortest.check.routing import ExpectPartition
+from mirrortest.check.row import SeenRow
+from mirrortest.consume.judging import TopicJudge, read_past
+from mirrortest.wire.stream import StreamId
+
+STREAM = StreamId("t", "r1", "p", 1, 0)
+DEADLINE = 1000
+
+
+def _judge():
+    return TopicJudge("t", "r1", ExpectPartition.ANY, Deadlines(DEADLINE))
+
+
+def _ledger(acked, *, end=None):
+    ledger = Ledger()
+    numbers = IntervalSet(acked)
+    ledger.merge(LaneRecord(STREAM, numbers.end, numbers, end=end))
+    return ledger
+
+
+def _checker(*seqs, partition=0, start=0):
+    checker = PartitionChecker("t", partition, next_offset=start)
+    for offset, seq in enumerate(seqs, start=start):
+        checker.apply(SeenRow(STREAM, seq, seq + 1, offset, offset + 1, 0, 1, 1, 1, 1, 2, 2))
+    return checker
+
+
+def test_nothing_is_lost_before_its_deadline():
+    """An acknowledged number that is missing is in flight until the deadline is past."""
+    judge, ledger, checkers = _judge(), _ledger([(0, 3)]), {0: _checker(0, 2)}
+    judge.note(ledger, 0)
+    assert not judge.overdue(ledger, checkers, DEADLINE - 1)
+    (verdict,) = judge.verdicts(ledger, checkers, closed=False).values()
+    assert verdict.in_flight.to_list() == IntervalSet([(1, 2)]).to_list()
+    assert not verdict.lost
+
+
+def test_lost_is_claimed_once_the_ends_told_after_the_deadline_are_read():
+    """Past its deadline a number is still not lost while there are offsets left to read."""
+    judge, ledger = _judge(), _ledger([(0, 3)])
+    checker = _checker(0, 2)
+    judge.note(ledger, 0)
+    assert judge.overdue(ledger, {0: checker}, 2 * DEADLINE)
+    judge.hear(ledger, {0: checker}, {0: 4}, 2 * DEADLINE)
+    assert judge.decide(ledger, {0: checker}) == {}
+    checker.advance(4)
+    assert judge.decide(ledger, {0: checker}) == {STREAM: IntervalSet([(1, 2)])}
+    assert judge.judged(ledger, {0: checker})
+
+
+def test_what_stands_in_another_partition_is_not_lost():
+    """Loss is judged on the union of all partitions."""
+    judge, ledger = _judge(), _ledger([(0, 3)])
+    checkers = {0: _checker(0, 2), 1: _checker(1, partition=1)}
+    judge.note(ledger, 0)
+    assert not judge.overdue(ledger, checkers, 2 * DEADLINE)
+    assert judge.judged(ledger, checkers)
+
+
+def test_a_partition_that_nobody_reads_keeps_everything_open():
+    """An end above zero with no reader proves nothing; an empty partition needs none."""
+    judge, ledger, checkers = _judge(), _ledger([(0, 3)]), {0: _checker(0, 2)}
+    judge.note(ledger, 0)
+    judge.hear(ledger, checkers, {0: 2, 1: 5}, 2 * DEADLINE)
+    assert judge.decide(ledger, checkers) == {}
+    assert read_past(checkers, {0: 2, 1: 0})
+
+
+def test_a_claimed_message_that_comes_after_all_is_late():
+    """The claim is repaid: no longer lost, and said to be late."""
+    judge, ledger, checker = _judge(), _ledger([(0, 2)]), _checker(0)
+    judge.note(ledger, 0)
+    judge.hear(ledger, {0: checker}, {0: 1}, 2 * DEADLINE)
+    assert judge.decide(ledger, {0: checker}) == {STREAM: IntervalSet([(1, 2)])}
+    late = _checker(0, 1)
+    (verdict,) = judge.verdicts(ledger, {0: late}, closed=True).values()
+    assert (verdict.lost.count, verdict.late.count, verdict.delivered.count) == (0, 1, 2)
+
+
+def test_what_may_stand_in_offsets_that_nobody_read_is_never_claimed():
+    """Retention that overtakes the reader makes numbers inconclusive, not lost."""
+    judge, ledger, checker = _judge(), _ledger([(0, 5)]), _checker(0)
+    checker.unread(1, 4)
+    judge.note(ledger, 0)
+    assert not judge.overdue(ledger, {0: checker}, 2 * DEADLINE)
+    (verdict,) = judge.verdicts(ledger, {0: checker}, closed=True).values()
+    assert (verdict.lost.count, verdict.inconclusive.count) == (0, 4)
+
+
+def test_a_topic_that_the_mirror_never_made_loses_everything():
+    """No partition is nothing left to read."""
+    judge, ledger = _judge(), _ledger([(0, 5)])
+    judge.note(ledger, 0)
+    judge.hear(ledger, {}, {}, 2 * DEADLINE)
+    assert judge.decide(ledger, {}) == {STREAM: IntervalSet([(0, 5)])}
+
+
+def test_claims_taken_over_are_not_made_again():
+    """Another consumer's claims count as made."""
+    judge, ledger, checker = _judge(), _ledger([(0, 2)]), _checker(0)
+    judge.merge_claims({STREAM: IntervalSet([(1, 2)])})
+    judge.note(ledger, 0)
+    assert not judge.overdue(ledger, {0: checker}, 2 * DEADLINE)
+    assert judge.judged(ledger, {0: checker})

@@ -29,6 +29,9 @@ _SETTINGS = {
     "num.network.threads": "2",
     "num.io.threads": "4",
     "background.threads": "2",
+    # A killed broker is let in again once its former session has run out.
+    "broker.session.timeout.ms": "5000",
+    "broker.heartbeat.interval.ms": "1000",
     "group.initial.rebalance.delay.ms": "0",
     "group.min.session.timeout.ms": "1000",
     "offsets.topic.num.partitions": "4",

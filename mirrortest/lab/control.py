@@ -5,6 +5,7 @@ The owner alone can start a part again and knows what each is doing, so that eve
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import socket
@@ -96,13 +97,14 @@ class Control:
         self.ending = threading.Event()
         self._lab = lab
         self._path = path
-        self._listener = socket.socket(socket.AF_UNIX)
+        self._listener: socket.socket
 
     def __enter__(self) -> Self:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         if is_up(self._path):
             raise LabError("a lab of this name is up already: `mirrortest lab status`")
         self._path.unlink(missing_ok=True)
+        self._listener = socket.socket(socket.AF_UNIX)
         self._listener.bind(os.fspath(self._path))
         self._path.chmod(0o600)
         self._listener.listen()
@@ -111,6 +113,8 @@ class Control:
 
     def __exit__(self, *_: object) -> None:
         self._path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # or the thread would wait on
         self._listener.close()
 
     def _serve(self) -> None:

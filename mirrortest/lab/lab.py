@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from mirrortest.lab.process import Part
 
 _FORM = 1
+_PREFIX = "mirrortest-lab-"
 
 
 class Lab:
@@ -177,7 +178,8 @@ class Lab:
             chosen = self._chosen.absolute()
             chosen.mkdir(parents=True, exist_ok=True)
             return chosen
-        return Path(tempfile.mkdtemp(prefix=f"mirrortest-lab-{os.getpid()}-"))
+        _sweep(Path(tempfile.gettempdir()))
+        return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
 
     def _build(self, jvm: Jvm) -> None:
         shape = self.directory / "lab.json"
@@ -214,3 +216,16 @@ def _told(cluster: Cluster) -> dict[str, str]:
         "bootstrap_servers": cluster.bootstrap_servers,
         "cluster_id": cluster.cluster_id,
     }
+
+
+def _sweep(parent: Path) -> None:
+    """Remove the temporary directories of owners that were killed: they could not do it."""
+    for left in parent.glob(f"{_PREFIX}*-*"):
+        owner = left.name.removeprefix(_PREFIX).split("-")[0]
+        if owner.isdigit() and left.stat().st_uid == os.getuid():
+            try:
+                os.kill(int(owner), 0)
+            except ProcessLookupError:
+                shutil.rmtree(left, ignore_errors=True)
+            except OSError:
+                continue

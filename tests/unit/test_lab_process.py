@@ -1,0 +1,197 @@
+"""A part of the lab can be hurt, tells how it died, and never outlives its owner."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import textwrap
+import time
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from mirrortest.errors import LabError
+from mirrortest.lab.process import Part, PartState
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SLEEP = (sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)")
+
+
+def until(condition, seconds=30.0):
+    """Wait for a condition, which has to come true."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def gone(pid):
+    """Whether a process is there no more (or is only waited for)."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+@pytest.fixture
+def part(tmp_path):
+    made = Part("sleeper", SLEEP, tmp_path / "sleeper.log")
+    yield made
+    made.kill()
+
+
+def test_a_part_runs_and_is_killed(part):
+    """Killed on purpose it is down, not dead, and its process is gone."""
+    assert part.state is PartState.DOWN
+    part.start()
+    pid = part.pid
+    assert part.state is PartState.RUNNING
+    part.kill()
+    assert part.state is PartState.DOWN
+    assert part.pid is None
+    assert gone(pid)
+    part.check()
+
+
+def test_a_part_is_frozen_and_goes_on(part):
+    """SIGSTOP and SIGCONT reach the program itself."""
+    part.start()
+    part.stop()
+    assert part.state is PartState.STOPPED
+    until(lambda: psutil.Process(part.pid).status() == psutil.STATUS_STOPPED)
+    part.cont()
+    until(lambda: psutil.Process(part.pid).status() != psutil.STATUS_STOPPED)
+    assert part.state is PartState.RUNNING
+
+
+def test_a_frozen_part_can_be_ended_in_order(part):
+    """SIGTERM reaches a stopped program, for it is let go on."""
+    part.start()
+    part.stop()
+    part.terminate()
+    assert part.state is PartState.DOWN
+
+
+def test_a_part_that_ignores_the_request_is_killed(tmp_path):
+    """What does not end by SIGTERM in time is killed."""
+    script = (
+        "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
+        "print('up', flush=True); time.sleep(600)"
+    )
+    part = Part("deaf", (sys.executable, "-c", script), tmp_path / "log")
+    part.start()
+    until(lambda: "up" in part.tail())
+    part.terminate(timeout=0.2)
+    assert part.state is PartState.DOWN
+
+
+def test_a_restart_makes_a_new_process(part):
+    """The log goes on, the process is another."""
+    part.start()
+    first = part.pid
+    until(lambda: "up" in part.log_since_start())
+    part.restart()
+    assert part.pid != first
+    until(lambda: "up" in part.log_since_start())
+    assert part.tail().splitlines() == ["up", "up"]
+
+
+def test_a_death_is_told_with_the_end_of_the_log(tmp_path):
+    """A part that ends by itself is dead; the error has its exit code and last lines."""
+    script = "import sys; print(*range(100), sep='\\n'); sys.exit(7)"
+    part = Part("mortal", (sys.executable, "-c", script), tmp_path / "log")
+    part.start()
+    until(lambda: part.state is PartState.DEAD)
+    with pytest.raises(LabError, match=r"mortal died with exit code 7.*\n80\n81\n(.*\n)*99$"):
+        part.check()
+    part.start()  # a dead part can be started again
+    until(lambda: part.state is PartState.DEAD)
+    part.kill()
+
+
+def test_a_kill_from_outside_is_a_death(part):
+    """Who killed it was not us: it is dead, by signal 9."""
+    part.start()
+    os.kill(part.pid, signal.SIGKILL)
+    until(lambda: part.state is PartState.DEAD)
+    with pytest.raises(LabError, match="exit code 137"):
+        part.check()
+
+
+def test_a_program_that_cannot_be_run_is_told(tmp_path):
+    """A missing program fails at once, and no guard stays."""
+    part = Part("nothing", (str(tmp_path / "missing"),), tmp_path / "log")
+    with pytest.raises(LabError, match=r"nothing could not be started(.*\n)*.*missing"):
+        part.start()
+    part.kill()
+
+
+def test_what_does_not_run_cannot_be_signalled(part):
+    """A signal for a part that is down is refused, and a second start too."""
+    with pytest.raises(LabError, match="sleeper is not running"):
+        part.stop()
+    part.start()
+    with pytest.raises(LabError, match="already running"):
+        part.start()
+
+
+def _owner(tmp_path: Path, before_waiting: str = "") -> subprocess.Popen[bytes]:
+    """A process that owns a part, prints the part's and its guard's pid, and waits."""
+    script = f"""
+        import os, sys, time
+        from pathlib import Path
+        from mirrortest.lab.process import Part
+        part = Part("p", (sys.executable, "-c", "import time; time.sleep(600)"), Path("log"))
+        part.start()
+        {before_waiting}
+        print(part.pid, part._guard.pid, flush=True)
+        time.sleep(600)
+    """
+    return subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(script)], stdout=subprocess.PIPE, cwd=tmp_path
+    )
+
+
+def _pids(owner: subprocess.Popen[bytes]) -> list[int]:
+    assert owner.stdout is not None
+    with owner.stdout:
+        return [int(word) for word in owner.stdout.readline().split()]
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_the_part_ends_with_its_owner(tmp_path, number):
+    """However the owner ends, program and guard are gone."""
+    owner = _owner(tmp_path)
+    pids = _pids(owner)
+    owner.send_signal(number)
+    owner.wait()
+    until(lambda: all(map(gone, pids)))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs a pidfd")
+def test_a_fork_of_the_owner_does_not_keep_the_part_alive(tmp_path):
+    """A child that inherited the guard's pipe changes nothing."""
+    fork = "child = os.fork()\n        if not child: os.close(1); time.sleep(600)"
+    owner = _owner(tmp_path, fork)
+    pids = _pids(owner)
+    children = [c for c in psutil.Process(owner.pid).children() if c.pid not in pids]
+    owner.kill()
+    owner.wait()
+    until(lambda: all(map(gone, pids)))
+    for child in children:
+        child.kill()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="needs PR_SET_PDEATHSIG")
+def test_the_part_ends_with_its_guard(part):
+    """A killed guard takes its program along."""
+    part.start()
+    pid = part.pid
+    part._guard.kill()
+    until(lambda: gone(pid))
+    until(lambda: part.state is PartState.DEAD)

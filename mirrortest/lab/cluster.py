@@ -205,6 +205,10 @@ class Cluster:
         """The end offset of each partition of a topic; empty if there is no such topic."""
         return self.probe.end_offsets(topic)
 
+    def beginning_offsets(self, topic: str) -> dict[int, int]:
+        """The first offset that each partition of a topic still holds; empty without it."""
+        return self.probe.beginning_offsets(topic)
+
     def delete_records(self, topic: str, before: Mapping[int, int] | int) -> None:
         """Delete records below an offset: one for each partition, or one for all; -1: the end.
 

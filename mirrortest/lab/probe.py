@@ -6,7 +6,7 @@ import asyncio
 import socket
 import threading
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from mirrortest.config.client import ClientConfig
 from mirrortest.errors import UnreachableError
@@ -61,13 +61,19 @@ class Probe:
 
         return self._ask(ask)
 
+    def beginning_offsets(self, topic: str) -> dict[int, int]:
+        """The first offset that each partition still holds; empty without the topic."""
+        return self._offsets(topic, Admin.beginning_offsets)
+
     def end_offsets(self, topic: str) -> dict[int, int]:
         """The end offset of each partition; empty without the topic."""
+        return self._offsets(topic, Admin.end_offsets)
 
+    def _offsets(self, topic: str, which: Callable[..., Awaitable[Any]]) -> dict[int, int]:
         async def ask(admin: Admin) -> dict[int, int]:
             numbers = await admin.partitions(topic) or []
-            ends = await admin.end_offsets([(topic, number) for number in numbers])
-            return {at.partition: end for at, end in ends.items()}
+            offsets = await which(admin, [(topic, number) for number in numbers])
+            return {at.partition: offset for at, offset in offsets.items()}
 
         return self._ask(ask)
 

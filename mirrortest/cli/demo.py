@@ -90,8 +90,11 @@ def demo(
             from mirrortest.reconcile.job import reconcile  # noqa: PLC0415  # see cli/reconcile
 
             summary = reconcile(spark, logged, conditions, None)
-    for report in played.consumers:
-        console.out.print(report.table())
+    for sent in played.producers:
+        console.out.print(escape(sent.lines()[-1]))
+    console.out.print(played.consumers[0].table())
+    for report in played.consumers[1:]:
+        console.out.print(f"{report.name}, who judged the same run: {report.verdict}")
     console.out.print(summary_view(summary))
     console.out.print(f"run {run}, {time.monotonic() - began:.0f} s; the mirror was killed once")
     console.out.print(f"logs, summaries and tables: {escape(str(logs.resolve() / f'run={run}'))}")

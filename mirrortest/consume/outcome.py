@@ -5,13 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from rich.console import Group
 from rich.table import Table
+from rich.text import Text
 
 from mirrortest.check.judge import COUNTED
 from mirrortest.check.verdict import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from rich.console import RenderableType
 
     from mirrortest.check.judge import RunVerdict, StreamVerdict
     from mirrortest.config.threshold import ThresholdResult
@@ -127,29 +131,29 @@ class ConsumeReport:
             "log": self.log,
         }
 
-    def table(self) -> Table:
+    def table(self) -> Group:
         """The summary for a terminal."""
-        table = Table(
-            title=f"run {self.run}, as {self.name} saw it: {self.verdict}", title_justify="left"
-        )
-        table.add_column("judged online")
-        table.add_column("messages", justify="right")
+        title = f"run {self.run} as {self.name} judged it online: {self.verdict}"
+        counts = Table(title=title, title_justify="left")
+        counts.add_column("finding")
+        counts.add_column("messages", justify="right")
         for name, count in self.counts.items():
             if count or name in _ALWAYS_SHOWN:
-                table.add_row(name, f"{count:,}")
-        for topic, (intended, sent) in self.latency.items():
-            for origin, histogram in (("intended", intended), ("sent", sent)):
+                counts.add_row(name, f"{count:,}")
+        latency = Table("latency, s", "since")
+        for q in QUANTILES:
+            latency.add_column(f"p{q * 100:g}", justify="right")
+        for topic, pair in self.latency.items():
+            for since, histogram in zip(("intended time", "actual send"), pair, strict=True):
                 if histogram.count:
-                    quantiles = " / ".join(f"{v:.3f}" for v in _quantiles(histogram).values())
-                    table.add_row(f"latency {topic} from {origin}, s, p50/90/99/99.9", quantiles)
-        for result in self.thresholds:
-            if not result.passed:
-                table.add_row(f"[red]threshold {result}[/]", "")
-        for reason in self.inconclusive:
-            table.add_row(f"[yellow]inconclusive: {reason}[/]", "")
-        for note in self.notes:
-            table.add_row(note, "")
-        return table
+                    figures = (f"{value:.3f}" for value in _quantiles(histogram).values())
+                    latency.add_row(topic, since, *figures)
+        lines = [f"threshold {result}" for result in self.thresholds if not result.passed]
+        lines += [f"inconclusive: {reason}" for reason in self.inconclusive]
+        parts: list[RenderableType] = [counts]
+        if latency.row_count:
+            parts.append(latency)
+        return Group(*parts, *map(Text, (*lines, *self.notes)))
 
 
 def counts_of(total: RunVerdict, *, vouched: bool) -> dict[str, int]:

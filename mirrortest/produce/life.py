@@ -146,8 +146,9 @@ class Life:
             await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
             self._stopped = stop.is_set()
             await self._drain(drivers, books, stop)
-            if through.done() and not through.cancelled():
-                through.result()
+            for driver in drivers:
+                if not driver.cancelled():
+                    driver.result()
             if books.done():
                 books.result()
             await _cancelled(books)

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mirrortest.errors import LabError
+from mirrortest.lab.leftovers import temporary_directory
 
 # What the lab runs; everything else in the lock follows from these. kafka-tools are Kafka's own
 # command line tools, for those who want to compare.
@@ -103,20 +104,21 @@ def fetch(jars: Iterable[Jar], directory: Path, progress: Progress | None = None
         return paths
     directory.mkdir(parents=True, exist_ok=True)
     there = len(jars) - len(missing)
-    with (
-        tempfile.TemporaryDirectory(prefix=".partial-", dir=directory) as partial,
-        ThreadPoolExecutor(THREADS) as pool,
-    ):
-        waiting = {pool.submit(_download, jar, directory, Path(partial)): jar for jar in missing}
-        try:
-            for done in as_completed(waiting):
-                done.result()
-                there += 1
-                if progress:
-                    progress(there, len(jars))
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
+    partial = temporary_directory(directory, ".partial-")
+    try:
+        with ThreadPoolExecutor(THREADS) as pool:
+            waiting = [pool.submit(_download, jar, directory, partial) for jar in missing]
+            try:
+                for done in as_completed(waiting):
+                    done.result()
+                    there += 1
+                    if progress:
+                        progress(there, len(jars))
+            except BaseException:
+                pool.shutdown(cancel_futures=True)
+                raise
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
     return paths
 
 

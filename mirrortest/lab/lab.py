@@ -15,6 +15,7 @@ from mirrortest.lab import jars
 from mirrortest.lab.cluster import Cluster
 from mirrortest.lab.java import find_java
 from mirrortest.lab.jvm import Jvm
+from mirrortest.lab.leftovers import temporary_directory
 from mirrortest.lab.mirror import Mirror, MirrorSettings
 
 if TYPE_CHECKING:
@@ -123,9 +124,7 @@ class Lab:
             raise LabError("this lab is up already")
         java = find_java()
         self._tell(f"Java {java.major} from {java.origin}")
-        class_path = jars.class_path(
-            progress=lambda there, of: self._tell(f"jars: {there} of {of}"),
-        )
+        class_path = jars.class_path(progress=self._tell_jars)
         jvm = Jvm(java, class_path, self._heap, self._jvm_options)
         self.directory = self._make_directory()
         self._up = True
@@ -178,8 +177,11 @@ class Lab:
             chosen = self._chosen.absolute()
             chosen.mkdir(parents=True, exist_ok=True)
             return chosen
-        _sweep(Path(tempfile.gettempdir()))
-        return Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}-"))
+        return temporary_directory(Path(tempfile.gettempdir()), _PREFIX)
+
+    def _tell_jars(self, there: int, of: int) -> None:
+        if there % 10 == 0 or there == of:
+            self._tell(f"jars: {there} of {of}")
 
     def _build(self, jvm: Jvm) -> None:
         shape = self.directory / "lab.json"
@@ -216,16 +218,3 @@ def _told(cluster: Cluster) -> dict[str, str]:
         "bootstrap_servers": cluster.bootstrap_servers,
         "cluster_id": cluster.cluster_id,
     }
-
-
-def _sweep(parent: Path) -> None:
-    """Remove the temporary directories of owners that were killed: they could not do it."""
-    for left in parent.glob(f"{_PREFIX}*-*"):
-        owner = left.name.removeprefix(_PREFIX).split("-")[0]
-        if owner.isdigit() and left.stat().st_uid == os.getuid():
-            try:
-                os.kill(int(owner), 0)
-            except ProcessLookupError:
-                shutil.rmtree(left, ignore_errors=True)
-            except OSError:
-                continue

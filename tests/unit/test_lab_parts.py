@@ -11,9 +11,10 @@ from types import SimpleNamespace
 import pytest
 
 from mirrortest.errors import LabError, UsageError
-from mirrortest.lab import control, java, lab, ports
+from mirrortest.lab import control, java, ports
 from mirrortest.lab.cluster import Cluster
 from mirrortest.lab.jvm import Jvm
+from mirrortest.lab.leftovers import sweep
 from mirrortest.lab.mirror import Mirror, MirrorSettings
 from mirrortest.lab.process import Part
 from mirrortest.lab.properties import write_properties
@@ -149,7 +150,7 @@ def test_directories_of_killed_owners_are_swept(tmp_path):
     gone = 2**22 + 1  # beyond the largest pid
     for name in (f"mirrortest-lab-{gone}-x", f"mirrortest-lab-{os.getpid()}-x", "else"):
         (tmp_path / name).mkdir()
-    lab._sweep(tmp_path)
+    sweep(tmp_path, "mirrortest-lab-")
     assert {path.name for path in tmp_path.iterdir()} == {
         f"mirrortest-lab-{os.getpid()}-x",
         "else",

@@ -49,7 +49,10 @@ def main() -> None:
     table = Table(title="CPU of the client process, us per message: median (min to max)")
     for column in ("message size", "produce", "ours", "consume", "ours"):
         table.add_column(column, justify="right")
-    with Lab(mirror=None) as lab, tempfile.TemporaryDirectory() as folder:
+    with (
+        Lab(start_mirror=False, jvm_options=["-XX:TieredStopAtLevel=4"]) as lab,
+        tempfile.TemporaryDirectory() as folder,
+    ):
         bench = _Bench(lab, Path(folder))
         for size in (100, 1000):
             table.add_row(str(size), *bench.measure(size))

@@ -97,8 +97,7 @@ class _Bench:
             *(*self._java, "org.apache.kafka.tools.ProducerPerformance"),
             *("--topic", f"{topic}.{count}", "--num-records", str(count)),
             *("--record-size", str(size), "--throughput", "-1"),
-            *("--command-property", f"bootstrap.servers={self._servers}"),
-            *("--command-property", "acks=all"),
+            *("--command-property", f"bootstrap.servers={self._servers}", "acks=all"),
         ]
 
     def _their_consumer(self, topic: str, count: int) -> list[str]:

@@ -59,7 +59,7 @@ def reconcile(
     conditions = thresholds(threshold or (), exactly_once=exactly_once)
     logs = plan(logdir, checked_run(run) if run is not None else None)
     place = Location.parse(output) if output is not None else None
-    with spark_session(master, driver_memory) as spark:
+    with spark_session(master, driver_memory, small=logs.small) as spark:
         # PySpark is an extra: the module that needs it is imported once it is known to be there.
         from mirrortest.reconcile.job import reconcile as judge  # noqa: PLC0415
 

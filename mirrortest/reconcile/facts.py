@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 from mirrortest.check.verdict import Finding
 from mirrortest.reconcile.compact import DAMAGE
 from mirrortest.reconcile.coverage import ENDLESS, Blind, Coverage, Observed, Span
-from mirrortest.reconcile.tables import rows, spans
+from mirrortest.reconcile.sweep import islands
+from mirrortest.reconcile.tables import rows
 from mirrortest.seqlog.schema import Role
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from mirrortest.reconcile.plan import Plan
 
@@ -30,64 +31,87 @@ class Facts:
     known: set[tuple[str, int]]
     horizons: dict[str, int]
     consumer_damaged: bool
+    judged_online: bool
+    """Whether any consumer logged a finding."""
     reasons: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+
+
+# One small row for each (kind, topic, producer, session), and the few rows that tell of damage.
+_OVERVIEW = f"""
+    SELECT kind, topic, producer, incarnation, session, text,
+        max(coalesce(outcome, 0)) AS outcome, min(first_ns) AS began
+    FROM (
+        SELECT kind, topic, producer, incarnation, session, outcome, first_ns,
+            if(kind = '{DAMAGE}', text, NULL) AS text
+        FROM intervals WHERE kind NOT IN ('seen', 'latency')
+    ) GROUP BY kind, topic, producer, incarnation, session, text
+"""  # noqa: S608
+_OFFSETS = f"""
+    SELECT kind, topic, partition, identity, session, lo, hi FROM ({
+    islands(
+        ("kind", "topic", "partition", "identity", "session"),
+        "(SELECT *, coalesce(offset_lo, offset_hi) AS start FROM intervals "
+        "WHERE kind IN ('read', 'unread', 'tail'))",
+        "start",
+        "offset_hi",
+    )
+})
+"""  # noqa: S608
+_SENDING = ("reserved", "sent", "end")
 
 
 def gather(spark: Any, plan: Plan) -> Facts:
     """Ask the intervals and the sessions."""
     reasons, notes = plan.missing_sides(), list[str]()
+    overview = rows(spark.sql(_OVERVIEW))
     damaged: set[int] = set()
-    for number, found in enumerate(plan.sessions):
-        for damage in found.damage:
-            (notes if damage.harmless else reasons).append(f"log damaged: {damage}")
-            if not damage.harmless:
-                damaged.add(number)
-    for row in rows(spark.sql(f"SELECT * FROM intervals WHERE kind = '{DAMAGE}'")):  # noqa: S608
-        (reasons if row["outcome"] else notes).append(f"log damaged: {row['text']}")
-        if row["outcome"]:
-            damaged.add(row["session"])
+    damages = [
+        (number, str(damage), damage.harmless)
+        for number, found in enumerate(plan.sessions)
+        for damage in found.damage
+    ] + [
+        (row["session"], row["text"], not row["outcome"])
+        for row in overview
+        if row["kind"] == DAMAGE
+    ]
+    for number, text, harmless in damages:
+        (notes if harmless else reasons).append(f"log damaged: {text}")
+        if not harmless:
+            damaged.add(number)
     notes += [
         f"{found.location.shown}: its {found.session.role.value} did not end in order"
         for found in plan.sessions
         if not found.session.clean
     ]
-    known, missing = _producers(spark, plan, damaged)
+    known, missing = _producers(overview, plan, damaged)
     reasons += [f"the log of producer {name}.{number} is missing" for name, number in missing]
     topics = {
-        row["topic"]
-        for row in rows(
-            spark.sql(
-                "SELECT DISTINCT topic FROM intervals WHERE kind IN "
-                "('reserved', 'sent', 'end', 'vouched', 'tail', 'read')"
-            )
-        )
+        row["topic"] for row in overview if row["kind"] in {*_SENDING, "vouched", "tail", "read"}
     }
     topics |= {topic for _, session in plan.of(Role.PRODUCER) for topic in session.topics}
-    read, unread = _spans(spans(spark, "read")), _spans(spans(spark, "unread"))
-    tails = _tails(spark)
+    spans: dict[str, list[Span]] = {"read": [], "unread": [], "tail": []}
+    for row in rows(spark.sql(_OFFSETS)):
+        spans[row.pop("kind")].append(Span(**row))
+    began: dict[str, int] = {}
+    for row in overview:
+        if row["kind"] == "sent" and row["began"] is not None:
+            began[row["topic"]] = min(row["began"], began.get(row["topic"], ENDLESS))
     observed = Observed(
-        read=read,
-        unread=unread,
-        tails=tails,
+        read=spans["read"],
+        unread=spans["unread"],
+        tails=spans["tail"],
         partitions={topic: _partition_count(plan, topic) for topic in sorted(topics)},
         started_ns={number: s.started_ns for number, s in plan.of(Role.CONSUMER)},
-        began_ns={
-            row["topic"]: row["began"]
-            for row in rows(
-                spark.sql(
-                    "SELECT topic, min(first_ns) AS began FROM intervals "
-                    "WHERE kind = 'sent' AND first_ns IS NOT NULL GROUP BY topic"
-                )
-            )
-        },
+        began_ns=began,
     )
     return Facts(
         observed,
         topics,
         known,
-        _horizons(plan, tails),
+        _horizons(plan, spans["tail"]),
         any(plan.sessions[number].session.role is Role.CONSUMER for number in damaged),
+        any(row["kind"] in {"found", "claimed"} for row in overview),
         reasons,
         notes,
     )
@@ -123,17 +147,13 @@ def _partitions(observed: Observed) -> set[tuple[str, int]]:
 
 
 def _producers(
-    spark: Any, plan: Plan, damaged: set[int]
+    overview: Sequence[Mapping[str, Any]], plan: Plan, damaged: set[int]
 ) -> tuple[set[tuple[str, int]], list[tuple[str, int]]]:
     """Whose logs are whole, and whose the ledger knows and are not here."""
     logged = {
         (row["producer"], row["incarnation"], row["session"])
-        for row in rows(
-            spark.sql(
-                "SELECT DISTINCT producer, incarnation, session FROM intervals "
-                "WHERE kind IN ('reserved', 'sent', 'end')"
-            )
-        )
+        for row in overview
+        if row["kind"] in _SENDING
     }
     logged |= {
         (session.name, session.incarnation, number)
@@ -143,33 +163,9 @@ def _producers(
     here = {(name, incarnation) for name, incarnation, _ in logged}
     broken = {(name, incarnation) for name, incarnation, at in logged if at in damaged}
     vouched = {
-        (row["producer"], row["incarnation"])
-        for row in rows(
-            spark.sql("SELECT DISTINCT producer, incarnation FROM intervals WHERE kind = 'vouched'")
-        )
+        (row["producer"], row["incarnation"]) for row in overview if row["kind"] == "vouched"
     }
     return here - broken, sorted(vouched - here)
-
-
-def _spans(found: Iterable[Any]) -> list[Span]:
-    return [
-        Span(r["topic"], r["partition"], r["identity"], r["lo"], r["hi"], r["session"])
-        for r in found
-    ]
-
-
-def _tails(spark: Any) -> list[Span]:
-    found = rows(
-        spark.sql(
-            "SELECT topic, partition, identity, max(offset_hi) AS hi, "
-            "max_by(session, struct(offset_hi, session)) AS session FROM intervals "
-            "WHERE kind = 'tail' GROUP BY topic, partition, identity"
-        )
-    )
-    return [
-        Span(r["topic"], r["partition"], r["identity"], r["hi"], r["hi"], r["session"])
-        for r in found
-    ]
 
 
 def _partition_count(plan: Plan, topic: str) -> int | None:
@@ -188,11 +184,13 @@ def _partition_count(plan: Plan, topic: str) -> int | None:
 
 def _horizons(plan: Plan, tails: Iterable[Span]) -> dict[str, int]:
     """By topic: when the end that was looked at first was looked at, less the deadline."""
-    looked: dict[str, list[int]] = {}
+    looked: dict[tuple[str, int], int] = {}
     for tail in tails:
         session = plan.sessions[tail.session].session
-        if session.ended_ns is not None:
-            looked.setdefault(tail.topic, []).append(session.ended_ns - (session.deadline_ns or 0))
-        else:
-            looked.setdefault(tail.topic, []).append(0)
-    return {topic: min(times) for topic, times in looked.items()}
+        at = 0 if session.ended_ns is None else session.ended_ns - (session.deadline_ns or 0)
+        key = (tail.topic, tail.partition)
+        looked[key] = max(at, looked.get(key, 0))
+    horizons: dict[str, int] = {}
+    for (topic, _), at in looked.items():
+        horizons[topic] = min(at, horizons.get(topic, at))
+    return horizons

@@ -15,8 +15,9 @@ from mirrortest.errors import SequenceLogError
 from mirrortest.reconcile import facts, tables
 from mirrortest.reconcile.coverage import Coverage, cover
 from mirrortest.reconcile.judge import judge
-from mirrortest.reconcile.online import Comparison, compare
-from mirrortest.reconcile.source import read_intervals, write_table
+from mirrortest.reconcile.online import COMPARED, Comparison, compare
+from mirrortest.reconcile.result import write_table
+from mirrortest.reconcile.source import read_intervals
 from mirrortest.report.summary import (
     Latency,
     Missing,
@@ -30,7 +31,7 @@ from mirrortest.seqlog.schema import Role
 from mirrortest.timing.histogram import Histogram
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from mirrortest.config.threshold import Threshold as Condition
     from mirrortest.reconcile.plan import Plan
@@ -63,11 +64,12 @@ def reconcile(
         SequenceLogError: the result cannot be written.
     """
     place = output if output is not None else plan.default_output
-    with contextlib.ExitStack() as stack:
-        intervals = read_intervals(spark, plan).persist()
-        stack.callback(intervals.unpersist)
+    intervals = read_intervals(spark, plan).persist()
+    try:
         intervals.createOrReplaceTempView("intervals")
-        result = _judge(spark, plan, stack, place)
+        result = _judge(spark, plan, place)
+    finally:
+        intervals.unpersist()
     results = evaluate(
         conditions,
         result.counts,
@@ -104,15 +106,22 @@ def reconcile(
     return summary
 
 
-def _judge(spark: Any, plan: Plan, stack: contextlib.ExitStack, place: Location) -> _Result:
+def _judge(spark: Any, plan: Plan, place: Location) -> _Result:
     known = facts.gather(spark, plan)
     coverage = cover(known.observed)
     facts.make_views(spark, known, coverage)
-    for table in judge(spark, any_partition=_policy(plan) is ExpectPartition.ANY):
-        stack.callback(table.unpersist)
-    counts = _counts(spark)
+    any_partition = _policy(plan) is ExpectPartition.ANY
+    judge(spark, any_partition=any_partition, blind=bool(coverage.blind))
+    by_run = spark.sql(tables.BY_RUN).localCheckpoint()
+    by_partition = spark.sql(tables.BY_PARTITION + " ORDER BY 1, 2").localCheckpoint()
+    partitions = [
+        Partition(topic=row.pop("topic"), partition=row.pop("partition"), counts=row)
+        for row in tables.rows(by_partition)
+    ]
+    counts = _counts(by_run.first().asDict(), partitions)
     settled = known.topics - {blind.topic for blind in coverage.blind}
-    comparison = compare(spark, settled if known.observed.tails else ())
+    quiet = not (known.judged_online or any(counts[each.label] for each in COMPARED))
+    comparison = compare(spark, settled if known.observed.tails else (), quiet=quiet)
     result = _Result(
         counts,
         coverage,
@@ -120,11 +129,22 @@ def _judge(spark: Any, plan: Plan, stack: contextlib.ExitStack, place: Location)
         list(known.notes),
         comparison,
         _latency(spark),
+        partitions,
     )
     counts["negative_latency"] = result.latency[ALL_TOPICS].negative
     _explain(result)
+    undelivered = tables.ids(spark, tables.UNDELIVERED, plan.run, "verdict").localCheckpoint()
+    _show_undelivered(undelivered, result)
     with _written(place):
-        _tables(spark, plan, place, result)
+        for name, table in {
+            "undelivered": undelivered,
+            "findings": tables.ids(spark, tables.FOUND, plan.run, "finding"),
+            "by_stream": spark.sql(tables.BY_STREAM),
+            "by_partition": by_partition,
+            "by_minute": spark.sql(tables.BY_MINUTE),
+            "by_run": by_run,
+        }.items():
+            write_table(table, place.child(f"{name}.parquet"))
     return result
 
 
@@ -133,17 +153,13 @@ def _policy(plan: Plan) -> ExpectPartition | None:
     return ExpectPartition(told.pop()) if len(told) == 1 else None
 
 
-def _counts(spark: Any) -> dict[str, int]:
-    totals = {
-        name: int(count or 0) for name, count in spark.sql(tables.BY_RUN).first().asDict().items()
-    }
-    alien = {"foreign": 0, "other_run": 0, "corrupted_unknown_id": 0}
-    for row in tables.rows(spark.sql(tables.STREAMLESS)):
-        for name in alien:
-            alien[name] += row[name]
+def _counts(row: Mapping[str, int | None], partitions: Sequence[Partition]) -> dict[str, int]:
+    totals = {name: int(count or 0) for name, count in row.items()}
+    for name in ("foreign", "other_run", "corrupted_unknown_id"):
+        totals[name] = sum(each.counts[name] for each in partitions)
     # A message whose id is unknown is corrupted none the less.
-    totals["corrupted"] += alien["corrupted_unknown_id"]
-    return totals | alien | {"compacted": 0}
+    totals["corrupted"] += totals["corrupted_unknown_id"]
+    return totals
 
 
 def _explain(result: _Result) -> None:
@@ -175,54 +191,33 @@ def _explain(result: _Result) -> None:
 
 
 def _latency(spark: Any) -> dict[str, Histogram]:
-    negative = {
-        row["topic"]: row["negative"]
-        for row in tables.rows(spark.sql(tables.NEGATIVE))
-        if row["kind"] == "seen"
-    }
-    buckets: dict[str, list[tuple[int, int]]] = {topic: [] for topic in negative}
+    sparse: dict[str, list[tuple[int, int]]] = {}
     for row in tables.rows(spark.sql(tables.LATENCY)):
-        if row["kind"] == "seen":
-            buckets[row["topic"]].append((row["bucket"], row["number"]))
+        sparse.setdefault(row["topic"], []).append((row["bucket"], row["number"] or 0))
     total = Histogram()
     found: dict[str, Histogram] = {}
-    for topic, pairs in sorted(buckets.items()):
-        pairs.sort()
+    for topic, pairs in sparse.items():
+        above = [(bucket, count) for bucket, count in pairs if bucket != tables.BELOW_ZERO]
         found[topic] = Histogram.from_sparse(
-            [bucket for bucket, _ in pairs], [n for _, n in pairs], negative[topic] or 0
+            [bucket for bucket, _ in above],
+            [count for _, count in above],
+            sum(count for bucket, count in pairs if bucket == tables.BELOW_ZERO),
         )
         total.merge(found[topic])
     return {**found, ALL_TOPICS: total}
 
 
-def _tables(spark: Any, plan: Plan, place: Location, result: _Result) -> None:
-    undelivered = tables.ids(spark, tables.UNDELIVERED, plan.run, "verdict").persist()
-    try:
-        result.ranges = undelivered.count()
-        worst_first = undelivered.orderBy(
-            functions.expr(f"array_position(array({_ORDER}), verdict)"), "topic", "producer",
-            "incarnation", "lane", "seq_lo",
-        )  # fmt: skip
+def _show_undelivered(table: Any, result: _Result) -> None:
+    result.ranges = table.count()
+    worst_first = table.orderBy(
+        functions.expr(f"array_position(array({_ORDER}), verdict)"),
+        *(name for name in Missing.model_fields if name != "verdict"),
+    )
+    if result.ranges:
         result.undelivered = [
             Missing(**{name: row[name] for name in Missing.model_fields})
             for row in tables.rows(worst_first.limit(SHOWN_RANGES))
         ]
-        by_partition = tables.rows(spark.sql(tables.BY_PARTITION + " ORDER BY 1, 2"))
-        result.partitions = [
-            Partition(topic=row.pop("topic"), partition=row.pop("partition"), counts=row)
-            for row in by_partition
-        ]
-        for name, table in {
-            "undelivered": undelivered,
-            "findings": tables.ids(spark, tables.FOUND, plan.run, "finding"),
-            "by_stream": spark.sql(tables.BY_STREAM),
-            "by_partition": spark.sql(tables.BY_PARTITION),
-            "by_minute": spark.sql(tables.BY_MINUTE),
-            "by_run": spark.sql(tables.BY_RUN),
-        }.items():
-            write_table(table, place.child(name))
-    finally:
-        undelivered.unpersist()
 
 
 @contextlib.contextmanager

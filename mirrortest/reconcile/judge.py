@@ -17,14 +17,11 @@ whose logs are here and whole).
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mirrortest.check.verdict import Finding, Outcome
 from mirrortest.reconcile.coverage import ENDLESS
 from mirrortest.reconcile.sweep import Spans, islands, sweep
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
 
 STREAM = ("topic", "producer", "incarnation", "lane")
 HELD = (*STREAM, "partition")
@@ -201,15 +198,8 @@ def _sides() -> list[Spans]:
     ]
 
 
-def _judged() -> str:
-    segments = sweep(
-        STREAM,
-        [
-            *_sides(),
-            *_found_in(str(ENDLESS)),
-            Spans("away", {Finding.MISROUTED.label: "1"}, "lo", "hi"),
-        ],
-    )
+def _judged(spans: list[Spans]) -> str:
+    segments = sweep(STREAM, spans)
     told = f"""
         SELECT swept.*, known.producer IS NOT NULL AS accounted,
             copies > 0 AS seen,
@@ -244,18 +234,33 @@ def _judged() -> str:
     """  # noqa: S608
 
 
-def view(spark: Any, name: str, statement: str, *, keep: bool = False) -> Any:
-    """Make a view; `keep` it in Spark's memory (and on its disk) for those that read it again."""
-    table = spark.sql(statement)
-    if keep:
-        table = table.persist()
-    table.createOrReplaceTempView(name)
-    return table
+def view(spark: Any, name: str, statement: str) -> None:
+    """Make a view; its statement runs wherever it is read."""
+    spark.sql(statement).createOrReplaceTempView(name)
 
 
-def held_statement() -> str:
-    """Segments of (stream, partition) with the bitset `found`, from copies, disorder and rows."""
-    return _with_findings(sweep(HELD, _found_in(str(ENDLESS))))
+def settle(spark: Any, name: str, statement: str) -> None:
+    """Make a view and compute it now; those that read it know nothing of how it came about.
+
+    Without that each statement would carry, and plan, all those before it.
+    """
+    spark.sql(statement).localCheckpoint().createOrReplaceTempView(name)
+
+
+def judge(spark: Any, *, any_partition: bool, blind: bool) -> None:
+    """Make all the views.
+
+    `any_partition`: `--expect-partition any`, a stream's messages in two partitions are misrouted.
+    `blind`: whether the view of that name has rows.
+    """
+    _settle_copies(spark, str(ENDLESS))
+    settle(spark, "held", _with_findings(sweep(HELD, _found_in(str(ENDLESS)))))
+    spans = [*_sides(), *_found_in(str(ENDLESS))]
+    if any_partition:
+        view(spark, "away", _AWAY)
+        spans.append(Spans("away", {Finding.MISROUTED.label: "1"}, "lo", "hi"))
+    settle(spark, "shadows", _SHADOWS if blind else f"{_SHADOWS} AND false")
+    settle(spark, "judged", _judged(spans))
 
 
 def held_below_cuts(spark: Any) -> None:
@@ -263,26 +268,11 @@ def held_below_cuts(spark: Any) -> None:
 
     Replaces the views copies, firsts and disorder.
     """
-    _seen_views(spark, "cuts.cut", lambda *_: None)
-    view(spark, "held_cut", _with_findings(sweep(HELD, _found_in("cuts.cut"))))
+    _settle_copies(spark, "cuts.cut")
+    settle(spark, "held_cut", _with_findings(sweep(HELD, _found_in("cuts.cut"))))
 
 
-def _seen_views(spark: Any, below: str, kept: Callable[[Any], None]) -> None:
-    kept(view(spark, "copies", _copies(below), keep=True))
+def _settle_copies(spark: Any, below: str) -> None:
+    settle(spark, "copies", _copies(below))
     view(spark, "firsts", _FIRSTS)
-    view(spark, "disorder", _disorder())
-
-
-def judge(spark: Any, *, any_partition: bool) -> list[Any]:
-    """Make all the views; gives the tables to unpersist in the end.
-
-    `any_partition`: `--expect-partition any`, a stream's messages in two partitions are misrouted.
-    """
-    kept: list[Any] = []
-    _seen_views(spark, str(ENDLESS), kept.append)
-    nothing = "" if any_partition else " AND false"
-    view(spark, "away", _AWAY + nothing)
-    view(spark, "shadows", _SHADOWS)
-    kept.append(view(spark, "held", held_statement(), keep=True))
-    kept.append(view(spark, "judged", _judged(), keep=True))
-    return kept
+    settle(spark, "disorder", _disorder())

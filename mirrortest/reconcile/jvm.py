@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 from mirrortest.errors import MirrortestError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
 OLDEST_JAVA = 17
 _START_SECONDS = 60.0
@@ -88,11 +88,14 @@ def java_version(program: str) -> int:
 
 
 @contextlib.contextmanager
-def spark_jvm(memory: str, conf: Mapping[str, str]) -> Iterator[tuple[int, str]]:
+def spark_jvm(
+    memory: str, conf: Mapping[str, str], options: Sequence[str] = ()
+) -> Iterator[tuple[int, str]]:
     """A JVM that runs PySpark's gateway: its port and secret.
 
     It is gone when the context ends, and also when this process dies: it hangs on a pipe to us.
-    `memory` is the heap, as Java writes it (2g); `conf` are Spark's properties.
+    `memory` is the heap, as Java writes it (2g); `conf` are Spark's properties,
+    `options` further ones of Java's.
 
     Raises:
         MirrortestError: there is no Java, or it did not start.
@@ -103,6 +106,7 @@ def spark_jvm(memory: str, conf: Mapping[str, str]) -> Iterator[tuple[int, str]]
         command = [
             find_java(),
             f"-Xmx{memory}",
+            *options,
             *_OPTIONS,
             f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}",
             "-cp",

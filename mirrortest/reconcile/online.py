@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mirrortest.check.verdict import Finding
 from mirrortest.reconcile.coverage import ENDLESS
-from mirrortest.reconcile.judge import HELD, IN_PARTITION, STREAM, held_below_cuts, view
+from mirrortest.reconcile.judge import HELD, IN_PARTITION, STREAM, held_below_cuts, settle, view
 from mirrortest.reconcile.sweep import Spans, sweep
 from mirrortest.reconcile.tables import rows
 
@@ -27,6 +27,11 @@ _CUTS = f"""
         )
     GROUP BY topic, partition
 """  # noqa: S608
+
+_BEYOND = """
+    SELECT 1 FROM intervals JOIN cuts USING (topic, partition)
+    WHERE kind = 'seen' AND offset_hi > cut LIMIT 1
+"""
 
 
 class Disagreement(NamedTuple):
@@ -53,24 +58,32 @@ class Comparison(NamedTuple):
     disagreements: tuple[Disagreement, ...]
 
 
-def compare(spark: Any, settled: Collection[str]) -> Comparison:
+COMPARED = (*IN_PARTITION, Finding.LOST)
+"""The findings that both sides must agree on."""
+
+
+def compare(spark: Any, settled: Collection[str], *, quiet: bool) -> Comparison:
     """Hold the consumers' verdicts against the rows; makes views of its own.
 
     `settled` are the topics that were read to their end: there, what is lost must be the same.
+    `quiet`: neither side found anything, so that they agree wherever they can be compared.
     """
-    cuts = view(spark, "cuts", _CUTS, keep=True)
-    try:
-        partitions = cuts.count()
-        differing = _by_partition(spark) if partitions else []
-    finally:
-        cuts.unpersist()
+    settle(spark, "cuts", _CUTS)
+    partitions = spark.table("cuts").count()
+    if quiet:
+        return Comparison(partitions, ())
+    differing = _by_partition(spark) if partitions else []
     if settled:
         differing += [each for each in _lost(spark) if each.topic in settled]
     return Comparison(partitions, tuple(differing))
 
 
 def _by_partition(spark: Any) -> list[Disagreement]:
-    held_below_cuts(spark)
+    if spark.sql(_BEYOND).first() is None:
+        # The usual case: the consumers' last word is on all that they read.
+        view(spark, "held_cut", "SELECT held.* FROM held JOIN cuts USING (topic, partition)")
+    else:
+        held_below_cuts(spark)
 
     def weights(column: str, side: str) -> dict[str, str]:
         return {

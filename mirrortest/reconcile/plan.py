@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from mirrortest.seqlog.files import SessionFiles
     from mirrortest.seqlog.session import Session
 
+SMALL_BYTES = 16 << 20
+
 
 @dataclass(frozen=True)
 class Plan:
@@ -32,6 +34,11 @@ class Plan:
             for number, found in enumerate(self.sessions)
             if found.session.role is role
         ]
+
+    @property
+    def small(self) -> bool:
+        """Whether all files together are so few bytes that Spark's start costs more than they."""
+        return sum(file.size for found in self.sessions for file in found.files) < SMALL_BYTES
 
     @property
     def default_output(self) -> Location:

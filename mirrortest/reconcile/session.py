@@ -16,13 +16,24 @@ if TYPE_CHECKING:
 DEFAULT_MASTER = "local[*]"
 DEFAULT_MEMORY = "2g"
 
+# Compiling statements, and then the compiled code, costs seconds that only much data gives back.
+_SMALL = {
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.adaptive.enabled": "false",
+}
+_SMALL_JAVA = ("-XX:TieredStopAtLevel=1",)
+
 
 @contextlib.contextmanager
-def spark_session(master: str | None = None, driver_memory: str = DEFAULT_MEMORY) -> Iterator[Any]:
+def spark_session(
+    master: str | None = None, driver_memory: str = DEFAULT_MEMORY, *, small: bool = False
+) -> Iterator[Any]:
     """A `SparkSession`: under `spark-submit` the one it gives, else one of our own.
 
     `master` is Spark's (`local[*]` by default); `driver_memory` is the heap of the driver, which
-    under a local master is all there is. Raises MirrortestError where it cannot start.
+    under a local master is all there is. `small`: there is little to read, so that a quick start
+    is worth more than fast code. Raises MirrortestError where it cannot start.
     """
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         from pyspark.sql import SparkSession  # noqa: PLC0415  # optional, and slow to import
@@ -37,7 +48,10 @@ def spark_session(master: str | None = None, driver_memory: str = DEFAULT_MEMORY
     with contextlib.ExitStack() as stack:
         scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="mirrortest-spark-"))
         conf = _configuration(master or DEFAULT_MASTER, driver_memory, scratch)
-        port, secret = stack.enter_context(spark_jvm(driver_memory, conf))
+        if small:
+            conf |= _SMALL
+        options = _SMALL_JAVA if small else ()
+        port, secret = stack.enter_context(spark_jvm(driver_memory, conf, options))
         with _told(port, secret):
             session = _connect()
         stack.callback(_disconnect, session)

@@ -9,22 +9,20 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql.datasource import (
     DataSource,
-    DataSourceArrowWriter,
     DataSourceReader,
     InputPartition,
-    WriterCommitMessage,
 )
 
 from mirrortest.reconcile.compact import SPARK_SCHEMA, compact, damage_row
 from mirrortest.seqlog.files import read_file
-from mirrortest.seqlog.location import Location
+from mirrortest.seqlog.schema import Role
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import pyarrow as pa
 
     from mirrortest.reconcile.plan import Plan
     from mirrortest.seqlog.damage import Damage
@@ -63,10 +61,6 @@ class LogSource(DataSource):  # type: ignore[misc]  # untyped library
         """A reader of the files named in the options."""
         return LogReader(self.options["run"], json.loads(self.options["bins"]))
 
-    def writer(self, schema: Any, overwrite: bool) -> TableWriter:  # noqa: ARG002  # the same
-        """A writer of a result table."""
-        return TableWriter(self.options["place"])
-
 
 class LogReader(DataSourceReader):  # type: ignore[misc]  # untyped library
     """Reads bins of files, one task each."""
@@ -89,53 +83,17 @@ class LogReader(DataSourceReader):  # type: ignore[misc]  # untyped library
                 yield damage_row(str(each), harmless=each.harmless, session=session)
 
 
-class TableWriter(DataSourceArrowWriter):  # type: ignore[misc]  # untyped library
-    """Writes one Parquet file a task, with pyarrow: wherever the logs can be, the result can."""
-
-    def __init__(self, place: str) -> None:
-        self._place = place
-
-    def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
-        """Write a partition's rows; a task tried again overwrites its file."""
-        from pyspark import TaskContext  # noqa: PLC0415  # only in a task
-
-        context = TaskContext.get()
-        number = context.partitionId() if context is not None else 0
-        place = Location.parse(self._place).child(f"part-{number:05d}.parquet")
-        writer = None
-        try:
-            with place.filesystem.open_output_stream(place.path) as sink:
-                for batch in iterator:
-                    if writer is None:
-                        writer = pq.ParquetWriter(sink, batch.schema, compression="zstd")
-                    writer.write_batch(batch)
-                if writer is not None:
-                    writer.close()
-        finally:
-            if writer is None:
-                # Nothing came: an empty file would be no Parquet.
-                place.filesystem.delete_file(place.path)
-        return WriterCommitMessage()
-
-
 def read_intervals(spark: Any, plan: Plan) -> Any:
     """A DataFrame of the run's intervals."""
     spark.dataSource.register(LogSource)
     files = [
         (file.size, _File(number, file.uri, file.rows))
         for number, found in enumerate(plan.sessions)
+        if found.session.role is not Role.SOURCE
         for file in found.files
     ]
     bins = _bins(files, spark.sparkContext.defaultParallelism * _TASKS_PER_CORE)
     return spark.read.format(FORMAT).option("run", plan.run).option("bins", json.dumps(bins)).load()
-
-
-def write_table(table: Any, place: Location) -> None:
-    """Write a DataFrame as Parquet files below `place`, replacing what was there."""
-    place.filesystem.create_dir(place.path, recursive=True)
-    place.filesystem.delete_dir_contents(place.path)
-    # One file: the tables are small, except for the exact ids of a disaster.
-    table.coalesce(1).write.format(FORMAT).option("place", place.uri).mode("append").save()
 
 
 def _bins(files: list[tuple[int, _File]], most: int) -> list[list[_File]]:

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from mirrortest.check.verdict import Finding
 from mirrortest.reconcile.judge import HELD, IN_PARTITION, JUDGED, STREAM
 from mirrortest.reconcile.sweep import islands
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 STREAM_COLUMNS = ", ".join(STREAM)
 
@@ -141,18 +138,18 @@ FOUND = islands(
     "hi",
 )
 
-LATENCY = """
-    SELECT topic, text AS kind, bucket, sum(number) AS number FROM (
-        SELECT topic, text, zipped.latency_bucket AS bucket, zipped.latency_count AS number
-        FROM intervals LATERAL VIEW
-            explode(arrays_zip(latency_bucket, latency_count)) AS zipped
-        WHERE kind = 'latency'
-    ) GROUP BY topic, text, bucket
-"""
-NEGATIVE = """
-    SELECT topic, text AS kind, sum(negative) AS negative FROM intervals
-    WHERE kind = 'latency' GROUP BY topic, text
-"""
+BELOW_ZERO = -1
+"""The `bucket` under which `LATENCY` counts negative latencies."""
+LATENCY = f"""
+    SELECT topic, bucket, sum(number) AS number FROM (
+        SELECT topic, zipped.latency_bucket AS bucket, zipped.latency_count AS number
+        FROM intervals LATERAL VIEW explode(arrays_zip(latency_bucket, latency_count)) AS zipped
+        WHERE kind = 'latency' AND text = 'seen'
+        UNION ALL
+        SELECT topic, {BELOW_ZERO}, negative FROM intervals
+        WHERE kind = 'latency' AND text = 'seen'
+    ) GROUP BY topic, bucket ORDER BY topic, bucket
+"""  # noqa: S608
 
 
 def ids(spark: Any, statement: str, run: str, name: str) -> Any:
@@ -167,19 +164,3 @@ def ids(spark: Any, statement: str, run: str, name: str) -> Any:
 def rows(table: Any) -> list[dict[str, Any]]:
     """Collect a small table."""
     return [row.asDict() for row in table.collect()]
-
-
-def spans(spark: Any, kind: str) -> Sequence[Any]:
-    """Offsets by kind of row, as few rows as can be; `session` is the first that wrote them."""
-    merged = islands(
-        ("topic", "partition", "identity"), f"intervals WHERE kind = '{kind}'",
-        "offset_lo", "offset_hi",
-    )  # fmt: skip
-    collected: Sequence[Any] = spark.sql(f"""
-        SELECT merged.topic, merged.partition, merged.identity, lo, hi, min(session) AS session
-        FROM ({merged}) AS merged JOIN intervals ON kind = '{kind}' AND offset_lo = lo
-            AND intervals.topic = merged.topic AND intervals.partition = merged.partition
-            AND intervals.identity = merged.identity
-        GROUP BY merged.topic, merged.partition, merged.identity, lo, hi
-    """).collect()  # noqa: S608
-    return collected

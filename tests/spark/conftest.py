@@ -10,5 +10,5 @@ from mirrortest.reconcile.session import spark_session
 @pytest.fixture(scope="session")
 def spark():
     """A session on two threads."""
-    with spark_session("local[2]", "1g") as session:
+    with spark_session("local[2]", "1g", small=True) as session:
         yield session

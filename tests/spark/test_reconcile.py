@@ -8,7 +8,7 @@ from collections import defaultdict
 
 import pyarrow.parquet as pq
 import pytest
-from tests.spark.history import DEADLINE, END, RUN, History, found, lost, seen, sent, stream
+from spark_history import RUN, History, found, lost, seen, sent, stream
 
 from mirrortest.check.verdict import Finding, Outcome
 from mirrortest.config.threshold import thresholds
@@ -28,7 +28,7 @@ def judged(spark, history, logdir, *, exactly_once=False):
 
 def table(logdir, name):
     """A result table's rows."""
-    return pq.read_table(logdir / f"run={RUN}" / "result" / name).to_pylist()
+    return pq.read_table(logdir / f"run={RUN}" / "result" / f"{name}.parquet").to_pylist()
 
 
 def test_a_clean_run_passes(spark, tmp_path):
@@ -56,7 +56,7 @@ def test_a_clean_run_passes(spark, tmp_path):
 
 def test_every_finding_is_told_by_its_ids(spark, tmp_path):
     """One of each, in one history; the numbers of each are exact, and the run fails."""
-    history = History(partitions=2)
+    history = History({"t": 2})
     a, b, c = stream(0), stream(1), stream(2)
     for each in (a, b):
         history.sends(each, 100)
@@ -133,62 +133,47 @@ def test_every_finding_is_told_by_its_ids(spark, tmp_path):
     assert summary.online.disagreements == []
 
 
-@pytest.mark.parametrize(
-    ("tamper", "finding", "reason"),
-    [
-        ("unread", "inconclusive", "were deleted before they could be read"),
-        ("gap", "inconclusive", "no log covers offsets 40 to 49"),
-        ("tail", "in_flight", "not read to its end"),
-        ("no tail", "in_flight", "no log says that it ends there"),
-        ("partition", "inconclusive", "t-1: no consumer's log covers this partition"),
-        ("early", "in_flight", "still under way"),
-    ],
-)
-def test_what_was_not_read_is_never_lost_nor_passed(spark, tmp_path, tamper, finding, reason):
-    """Messages missing where nobody looked, or too early, make a run inconclusive."""
-    history = History(partitions=2 if tamper == "partition" else 1)
-    of = stream()
+def test_what_was_not_read_is_never_lost_nor_passed(spark, tmp_path):
+    """Messages missing where nobody looked, or too early, make a run inconclusive, by name."""
+    cases = {
+        "unread": ("inconclusive", "unread-0: offsets 40 to 49 were deleted before"),
+        "gap": ("inconclusive", "gap-0: no log covers offsets 40 to 49"),
+        "tail": ("in_flight", "tail-0: not read to its end: offsets 90 to 99 are missing"),
+        "open": ("in_flight", "open-0: read up to offset 90, and no log says that it ends there"),
+        "absent": ("inconclusive", "absent-1: no consumer's log covers this partition"),
+        "early": ("in_flight", "acknowledged messages were still under way"),
+    }
+    history = History({topic: 2 if topic == "absent" else 1 for topic in cases})
     log = history.consumers[0]
-    if tamper == "early":
-        history.producer = [
+    for topic in cases:
+        of = stream(topic=topic)
+        history.producer += [
             rows.reserved(of, 0, 100),
             sent(of, 0, 90),
-            sent(of, 90, 100, at=1 << 62),
+            sent(of, 90, 100, at=1 << 61 if topic == "early" else None),
             rows.end(of, 100),
         ]
-    else:
-        history.sends(of, 100)
-    match tamper:
-        case "unread":
-            log += [seen(of, 0, 40, 0), seen(of, 50, 100, 50), rows.unread("t", 0, 40, 50)]
-            history.reads(40, tail=None)
-            history.reads(100, lo=50)
-        case "gap":
+        if topic in {"unread", "gap"}:
             log += [seen(of, 0, 40, 0), seen(of, 50, 100, 50)]
-            history.reads(40, tail=None)
-            history.reads(100, lo=50)
-        case "tail":
-            log += [seen(of, 0, 90, 0)]
-            history.reads(90, tail=100)
-        case "partition":
-            pass
-            history.reads(0)
-        case "early":
-            log += [seen(of, 0, 90, 0)]
-            history.reads(90)
-        case _:
-            log += [seen(of, 0, 90, 0)]
-            history.reads(90, tail=None)
+            history.reads(40, topic=topic, tail=None)
+            history.reads(100, topic=topic, lo=50)
+        elif topic == "absent":
+            history.reads(0, topic=topic)
+        else:
+            log.append(seen(of, 0, 90, 0))
+            history.reads(90, topic=topic, tail={"tail": 100, "open": None}.get(topic, -1))
+    log.append(rows.unread("unread", 0, 40, 50, topic_identity="0"))
     summary = judged(spark, history, tmp_path)
-    assert summary.verdict == "inconclusive"
-    assert summary.counts["lost"] == 0
-    assert summary.counts[finding] == (100 if tamper == "partition" else 10)
-    assert any(reason in told for told in summary.inconclusive), summary.inconclusive
-    assert DEADLINE < END
+    assert (summary.verdict, summary.counts["lost"]) == ("inconclusive", 0)
+    by_topic = {row["topic"]: row for row in table(tmp_path, "by_stream")}
+    told = "\n".join(summary.inconclusive)
+    for topic, (finding, reason) in cases.items():
+        assert by_topic[topic][finding] == (100 if topic == "absent" else 10)
+        assert reason in told
 
 
 def test_logs_that_are_missing_or_damaged_are_told(spark, tmp_path):
-    """A producer vouched for but absent, a truncated file, a wrong online verdict: all are named."""
+    """A producer vouched for but absent, a truncated file, a wrong online verdict: each is told."""
     history = History()
     of, ghost = stream(), stream(producer="ghost")
     history.sends(of, 100)
@@ -223,7 +208,7 @@ def test_logs_that_are_missing_or_damaged_are_told(spark, tmp_path):
 def random_history(seed):
     """A stream set through a bad mirror, and all its messages as plain tuples."""
     rng = random.Random(seed)
-    history = History(partitions=2, policy="any" if seed % 2 else "source")
+    history = History({"t": 2}, policy="any" if seed % 2 else "source")
     history.detail = Detail.MESSAGES if seed % 2 else Detail.INTERVALS
     streams = [stream(lane) for lane in range(3)]
     copies = defaultdict(list)
@@ -253,10 +238,9 @@ def random_history(seed):
     placed = []
     for partition, messages in copies.items():
         for offset, (of, seq) in enumerate(messages):
-            findings = rng.choices(
-                (0, int(Finding.ALTERED_KEY), int(Finding.CORRUPTED)), (30, 1, 1)
-            )
-            placed.append((of, seq, partition, offset, findings[0]))
+            shown = (Finding(0), Finding.ALTERED_KEY, Finding.CORRUPTED)
+            findings = rng.choices(shown, (30, 1, 1))
+            placed.append((of, seq, partition, offset, int(findings[0])))
     written = [seen(of, q, q + 1, at, partition=p, findings=f) for of, q, p, at, f in placed]
     again = rng.sample(written, len(written) // 5)
     history.consumers = [[], []]

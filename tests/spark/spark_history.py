@@ -20,9 +20,8 @@ if TYPE_CHECKING:
     from mirrortest.seqlog.rows import Row
 
 RUN = "r1"
-START = 1_800_000_000_000_000_000
+START = 28_000_000 * 60_000_000_000
 SECOND = 1_000_000_000
-END = START + 1000 * SECOND
 DEADLINE = 10 * SECOND
 
 
@@ -82,7 +81,8 @@ def sent(
 class History:
     """The logs of one run, to be written."""
 
-    partitions: int = 1
+    topics: dict[str, int] = field(default_factory=lambda: {"t": 1})
+    """Destination partitions by topic."""
     producer: list[Row] = field(default_factory=list)
     consumers: list[list[Row]] = field(default_factory=lambda: [[]])
     policy: str = "source"
@@ -95,13 +95,15 @@ class History:
         if acked:
             self.producer += [sent(of, 0, count), rows.end(of, count)]
 
-    def reads(self, hi: int, *, partition: int = 0, lo: int = 0, tail: int | None = -1) -> None:
+    def reads(
+        self, hi: int, *, topic: str = "t", partition: int = 0, lo: int = 0, tail: int | None = -1
+    ) -> None:
         """Offsets [lo, hi) were read, and there the partition ends (`tail`: where else)."""
         if hi > lo:
-            self.consumers[-1].append(rows.read("t", partition, lo, hi, topic_identity="0"))
+            self.consumers[-1].append(rows.read(topic, partition, lo, hi, topic_identity="0"))
         if tail is not None:
             end = hi if tail < 0 else tail
-            self.consumers[-1].append(rows.tail("t", partition, end, topic_identity="0"))
+            self.consumers[-1].append(rows.tail(topic, partition, end, topic_identity="0"))
 
     def write(self, logdir: Path) -> Path:
         """Write all logs."""
@@ -123,7 +125,10 @@ class History:
             detail=self.detail,
             incarnation=1 if role is Role.PRODUCER else None,
             started_ns=START,
-            topics={"t": Topic(destination="t", destination_partitions=self.partitions)},
+            topics={
+                topic: Topic(destination=topic, destination_partitions=count)
+                for topic, count in self.topics.items()
+            },
             expect_partition=self.policy,
             deadline_ns=DEADLINE,
         )

@@ -20,6 +20,12 @@ from mirrortest.reconcile.plan import plan
 from mirrortest.reconcile.session import spark_session
 from mirrortest.report.table import summary_view
 
+ABOUT = (
+    "Starts two Kafka clusters and MirrorMaker 2, two producers and two checking consumers; kills "
+    "the mirror with SIGKILL and starts it again; reconciles the sequence logs on Spark; prints "
+    "the verdicts and where the logs lie. Needs no more than Python: Java and the jars are "
+    "fetched once."
+)
 EXAMPLES = """
 [bold]Examples[/]
 
@@ -68,12 +74,7 @@ def demo(
     ] = Path("mirrortest-demo"),
     seconds: Annotated[int, typer.Option(min=5, help="How long the producers send.")] = 40,
 ) -> None:
-    """Test a real mirror between two real clusters, here, and kill it in mid-run.
-
-    Starts two Kafka clusters and MirrorMaker 2, two producers and two checking consumers; kills
-    the mirror with SIGKILL and starts it again; reconciles the sequence logs on Spark; prints the
-    verdicts and where the logs lie. Needs no more than Python: Java and the jars are fetched once.
-    """
+    """Test a real mirror between two real clusters, here, and kill it in mid-run."""
     began = time.monotonic()
     run = run_id(secrets.token_bytes(8))
     logs = directory / "logs"
@@ -98,8 +99,12 @@ def demo(
     console.out.print(summary_view(summary))
     console.out.print(f"run {run}, {time.monotonic() - began:.0f} s; the mirror was killed once")
     console.out.print(f"logs, summaries and tables: {escape(str(logs.resolve() / f'run={run}'))}")
-    codes = [report.exit_code for report in played.consumers] + [summary.exit_code]
-    raise typer.Exit(99 if 99 in codes else max(codes))
+    codes = {report.exit_code for report in (*played.producers, *played.consumers, summary)}
+    # A proven failure stands before an error, that before what is inconclusive.
+    raise typer.Exit(next((code for code in (99, 1, 3) if code in codes), 0))
 
 
-demo.__doc__ = f"{demo.__doc__}\n{EXAMPLES}"
+demo.__doc__ = f"""Test a real mirror between two real clusters, here, and kill it in mid-run.
+
+{ABOUT}
+{EXAMPLES}"""

@@ -36,7 +36,6 @@ async def claim_incarnation(
 
     The view must be read up to the ledger's end, and be followed.
     """
-    view.forget_lanes = False
     incarnation = 0
     while True:
         newest = view.ledger.latest(run, producer)
@@ -54,7 +53,6 @@ async def claim_incarnation(
         if closes != claim.closes:
             claim = replace(claim, closes=closes)
             await view.passed(await view.write(claim_key(claim), claim_value(claim)))
-        view.forget_lanes = True
         return claim
 
 

@@ -43,12 +43,10 @@ class LedgerView:
         self._topic = topic
         self._run = run
         self._producer = producer
-        self._own = {kind: _key_prefix(kind, run, producer) for kind in ("claim", "lane")}
+        self._own = (_key_prefix("claim", run, producer), _key_prefix("lane", run, producer))
         self._position = 0
         self._failure: Exception | None = None
         self._moved = asyncio.Condition()
-        self.forget_lanes = False
-        """Set once an incarnation is claimed: then only claims matter any more."""
 
     async def follow(self) -> None:
         """Apply all records for ever; a broken connection is taken up again."""
@@ -103,9 +101,7 @@ class LedgerView:
                 await self._move(offset + 1)
 
     def _apply(self, key: bytes, value: bytes | None) -> None:
-        if key.startswith(self._own["claim"]) or (
-            key.startswith(self._own["lane"]) and not self.forget_lanes
-        ):
+        if key.startswith(self._own):
             self.ledger.apply(key, value)
 
     async def _move(self, position: int) -> None:

@@ -17,6 +17,7 @@ from mirrortest.check.verdict import Outcome
 from mirrortest.errors import ClusterError, SequenceLogError
 from mirrortest.kafka.sender import SenderDeadError
 from mirrortest.produce.lane import MAX_IN_FLIGHT, Flight
+from mirrortest.produce.waiting import before_stop, cancelled
 
 if TYPE_CHECKING:
     from collections import Counter
@@ -41,9 +42,6 @@ class Sends(Protocol):
 
     async def send(self, topic: str, partition: int, encoded: EncodedBatch) -> asyncio.Future[Sent]:
         """Hand a batch over; raises SenderDeadError where it was not sent for the sender ended."""
-
-    async def flush(self, timeout: float) -> bool:  # noqa: ASYNC109  # the sender's
-        """Wait until every batch has its outcome; False where `timeout` seconds did not do."""
 
     async def stop(self) -> None:
         """Give up what is left."""
@@ -151,7 +149,7 @@ class Life:
                     driver.result()
             if books.done():
                 books.result()
-            await _cancelled(books)
+            await cancelled(books)
             await self._finish(stop)
         except Exception:
             # What is known is true: it goes into the log, and without end marks to the ledger.
@@ -162,7 +160,7 @@ class Life:
             raise
         finally:
             self.halt()
-            await _cancelled(books, stopped, through, *drivers)
+            await cancelled(books, stopped, through, *drivers)
 
     def halt(self) -> None:
         """No lane makes another batch."""
@@ -193,7 +191,7 @@ class Life:
                     return_when=asyncio.FIRST_COMPLETED,
                 )
         finally:
-            await _cancelled(stopped, idle)
+            await cancelled(stopped, idle)
         await self._settle(drivers)
 
     async def _settle(self, drivers: list[asyncio.Task[None]]) -> None:
@@ -212,19 +210,14 @@ class Life:
 
     async def _finish(self, stop: asyncio.Event) -> None:
         """Publish outcomes and end marks; without a deadline unless the run is being stopped."""
-        finishing = asyncio.create_task(self.books.finish(ended=True))
-        stopped = asyncio.create_task(stop.wait())
-        try:
-            await asyncio.wait({finishing, stopped}, return_when=asyncio.FIRST_COMPLETED)
-            await asyncio.wait({finishing}, timeout=self._rules.drain_seconds)
-            if not finishing.done():
-                raise ClusterError(
-                    "the ledger does not take the end marks: consumers will not see this "
-                    "producer's end; its sequence log is complete"
-                )
-            finishing.result()
-        finally:
-            await _cancelled(finishing, stopped)
+        done = await before_stop(
+            self.books.finish(ended=True), stop, grace_seconds=self._rules.drain_seconds
+        )
+        if not done:
+            raise ClusterError(
+                "the ledger does not take the end marks: consumers will not see this producer's "
+                "end; its sequence log is complete"
+            )
 
     # -- one lane -------------------------------------------------------------------------------
 
@@ -309,10 +302,3 @@ class Life:
     async def _wait(lane: Lane) -> None:
         await lane.wake.wait()
         lane.wake.clear()
-
-
-async def _cancelled(*tasks: asyncio.Future[Any]) -> None:
-    """Cancel tasks and wait for their end; what they raise has been seen or is of no account."""
-    for task in tasks:
-        task.cancel()
-    await asyncio.gather(*tasks, return_exceptions=True)

@@ -31,6 +31,7 @@ from mirrortest.produce.reservation import Reservation
 from mirrortest.produce.telemetry import Telemetry
 from mirrortest.produce.tending import Tender
 from mirrortest.produce.vouching import BookKeeper, Kept
+from mirrortest.produce.waiting import before_stop, cancelled
 from mirrortest.seqlog.batches import Detail
 from mirrortest.seqlog.location import Location
 from mirrortest.seqlog.schema import Role
@@ -41,8 +42,7 @@ from mirrortest.wire.message import value_size
 from mirrortest.wire.stream import ProducerId, StreamId
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine
-    from typing import Any
+    from collections.abc import Callable
 
     from mirrortest.check.ledger_record import Claim
     from mirrortest.produce.options import ProduceOptions
@@ -124,22 +124,21 @@ class Producer:
             log = await SequenceLog.open(options.log_dir, session, spool=Path(options.log_spool))
             view = LedgerView(ledger, options.run, options.name)
             tasks = [asyncio.create_task(view.follow()), asyncio.create_task(self._tender.run())]
+            for task in tasks:
+                task.add_done_callback(_told)
             error: MirrortestError | None = None
-            ended = False
+            clean = False
             try:
-                if end > begin and not await _unless(stop, view.passed(end - 1)):
-                    stop.set()
+                if end > begin:
+                    await before_stop(view.passed(end - 1), stop, grace_seconds=0)
                 await self._live(stop, log, view, session.session)
-                ended = True
+                clean = True
             except MirrortestError as problem:
                 error = problem
-                ended = True
             finally:
-                for task in tasks:
-                    task.cancel()
-                await asyncio.gather(*tasks, return_exceptions=True)
+                await cancelled(*tasks)
                 await ledger.close()
-                error = await _closed(log, error, clean=ended and error is None)
+                error = await _closed(log, error, clean=clean)
             report = self._report(log, session.session, error)
             await asyncio.to_thread(self._write_summary, session, report)
         return report
@@ -194,19 +193,17 @@ class Producer:
             if sender is None:
                 return
             try:
-                claim = await claim_incarnation(
-                    view,
-                    run=self._options.run,
-                    producer=self._options.name,
-                    session=session,
-                    lanes={plan.topic: plan.lanes for plan in self._plans},
+                begun = await before_stop(
+                    self._begin(log, view, sender, session),
+                    stop,
+                    grace_seconds=self._options.drain_timeout,
                 )
-                incarnation = claim.incarnation
-                _log.info("incarnation claimed", producer=claim.producer, incarnation=incarnation)
-                await log.revise(_with_incarnation(incarnation))
-                life, books = self._born(claim, log, view, sender)
-                await books.round()
-                born = self._clock.now()
+                if begun is None:
+                    raise ClusterError(
+                        f"the ledger {self._options.ledger_topic!r} took no claim, and nothing "
+                        "is sent without one"
+                    )
+                life, born = begun, self._clock.now()
                 if not started:
                     started = True
                     for pace in self._paces.values():
@@ -226,6 +223,23 @@ class Producer:
                 )
             _log.warning("a new incarnation is needed", reason=life.died)
 
+    async def _begin(
+        self, log: SequenceLog, view: LedgerView, sender: Sender, session: str
+    ) -> Life:
+        """Claim an incarnation and have its first numbers reserved."""
+        claim = await claim_incarnation(
+            view,
+            run=self._options.run,
+            producer=self._options.name,
+            session=session,
+            lanes={plan.topic: plan.lanes for plan in self._plans},
+        )
+        _log.info("incarnation claimed", producer=claim.producer, incarnation=claim.incarnation)
+        await log.revise(_with_incarnation(claim.incarnation))
+        life = self._born(claim, log, view, sender)
+        await life.books.round()
+        return life
+
     async def _sender(self, stop: asyncio.Event, *, patient: bool) -> Sender | None:
         """Connect; once the run has begun try until it works, None if it is stopped meanwhile."""
         while True:
@@ -243,9 +257,7 @@ class Producer:
             if stop.is_set():
                 return None
 
-    def _born(
-        self, claim: Claim, log: SequenceLog, view: LedgerView, sender: Sender
-    ) -> tuple[Life, BookKeeper]:
+    def _born(self, claim: Claim, log: SequenceLog, view: LedgerView, sender: Sender) -> Life:
         options = self._options
         client = options.client
         kept = [
@@ -260,7 +272,7 @@ class Producer:
             drain_seconds=options.drain_timeout,
             compress=_compress(client.compression_type),
         )
-        return Life(kept, books, sender, self._clock, rules, reasons=self._reasons), books
+        return Life(kept, books, sender, self._clock, rules, reasons=self._reasons)
 
     def _keep(self, claim: Claim, log: SequenceLog, plan: TopicPlan, index: int) -> Kept:
         options = self._options
@@ -341,19 +353,10 @@ async def _closed(
     return error
 
 
-async def _unless(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
-    """Do something unless `stop` is set before it is done; whether it was done."""
-    task, stopped = asyncio.create_task(work), asyncio.create_task(stop.wait())
-    try:
-        await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
-        if not task.done():
-            return False
-        task.result()
-        return True
-    finally:
-        for each in (task, stopped):
-            each.cancel()
-        await asyncio.gather(task, stopped, return_exceptions=True)
+def _told(task: asyncio.Task[None]) -> None:
+    """Say so if a task that should go on for ever has failed."""
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _log.error("an attendant of the producer failed", exc_info=error)
 
 
 def _with_incarnation(incarnation: int) -> Callable[[Session], Session]:

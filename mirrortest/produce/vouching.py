@@ -107,14 +107,18 @@ class BookKeeper:
             lane.reservation.grant(mark)
             lane.wake.set()
 
-    async def finish(self, *, ended: bool) -> None:
-        """Make all outcomes durable and publish them; with end marks if the lanes are `ended`."""
+    async def finish(self, *, ended: bool) -> bool:
+        """Make all outcomes durable and publish them; with end marks if the lanes are `ended`.
+
+        True: it is done.
+        """
         lanes = [kept.lane for kept in self._kept]
         if ended:
             for lane in lanes:
                 lane.close()
                 self._log.append([rows.end(lane.stream, lane.next_seq, partition=lane.partition)])
         await self._write([lane for lane in lanes if lane.dirty], ())
+        return True
 
     def close_rows(self) -> None:
         """Hand all open rows to the log."""

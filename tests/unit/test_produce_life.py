@@ -1,0 +1,386 @@
+"""One incarnation with a ledger and a log in memory: order of durability, fences, deaths, ends."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+
+from mirrortest.check.intervals import IntervalSet
+from mirrortest.check.ledger import Ledger
+from mirrortest.check.ledger_record import LaneRecord, lane_key, lane_value, parse
+from mirrortest.check.verdict import Outcome
+from mirrortest.errors import FencedError, SequenceLogError
+from mirrortest.kafka.sender import SenderDeadError, Sent
+from mirrortest.produce.clock import Clock
+from mirrortest.produce.incarnation import claim_incarnation
+from mirrortest.produce.lane import Flight, Lane
+from mirrortest.produce.ledger_view import LedgerView
+from mirrortest.produce.life import Life, Rules
+from mirrortest.produce.pace import pace_of
+from mirrortest.produce.recording import LaneRecorder, TopicNumbers, Window
+from mirrortest.produce.reservation import Reservation
+from mirrortest.produce.vouching import BookKeeper, Kept
+from mirrortest.seqlog.schema import Kind
+from mirrortest.wire.batch import LaneEncoder
+from mirrortest.wire.message import Form
+from mirrortest.wire.stream import ProducerId, StreamId
+
+LANES = {"t": (1, 4)}
+
+
+class MemoryTopic:
+    """The ledger's topic; `frozen` holds writes up. `wrote` is called with each record."""
+
+    def __init__(self):
+        self.records = []
+        self.frozen = asyncio.Event()
+        self.frozen.set()
+        self.wrote = lambda _key, _value: None
+        self._grown = asyncio.Event()
+
+    async def write(self, key, value):
+        await self.frozen.wait()
+        await asyncio.sleep(0)
+        self.records.append((key, value))
+        self.wrote(key, value)
+        self._grown.set()
+        self._grown = asyncio.Event()
+        return len(self.records) - 1
+
+    async def tail(self):
+        position = 0
+        while True:
+            grown = self._grown
+            while position < len(self.records):
+                yield (position, *self.records[position])
+                position += 1
+            await grown.wait()
+
+    def ledger(self):
+        ledger = Ledger()
+        for key, value in self.records:
+            ledger.apply(key, value)
+        return ledger
+
+
+class MemoryLog:
+    """A sequence log; `durable` is what would be left after a crash."""
+
+    def __init__(self):
+        self.rows = []
+        self.durable = []
+        self.error = None
+        self.pending_rows = 0
+
+    def append(self, rows):
+        self.rows += rows
+
+    def append_arrays(self, columns):
+        raise NotImplementedError
+
+    async def sync(self):
+        if self.error is not None:
+            raise self.error
+        rows = list(self.rows)
+        await asyncio.sleep(0)
+        self.durable = rows
+
+    def numbers(self, stream, kind, outcome=None):
+        return IntervalSet(
+            (row.seq_lo, row.seq_hi)
+            for row in self.durable
+            if row.kind == kind and row.lane == stream.lane and row.outcome == outcome
+        )
+
+
+@dataclass
+class MemorySender:
+    """Answers each batch at once by `outcome`, or keeps it while `holding`."""
+
+    outcome: Outcome = Outcome.ACKED
+    holding: bool = False
+    dead: str | None = None
+    sent: list[tuple[str, int, int]] = field(default_factory=list)
+    held: list[asyncio.Future[Sent]] = field(default_factory=list)
+    before: object = None
+
+    async def send(self, topic, partition, encoded):
+        if self.dead is not None:
+            raise SenderDeadError(self.dead)
+        await asyncio.sleep(0)
+        if self.before is not None:
+            self.before(topic, partition, encoded)
+        self.sent.append((topic, partition, encoded.count))
+        future = asyncio.get_running_loop().create_future()
+        if self.dead is not None:
+            future.set_result(Sent(Outcome.UNKNOWN, -1, self.dead, 0))
+        elif self.holding:
+            self.held.append(future)
+        else:
+            offset = 10 if self.outcome is Outcome.ACKED else -1
+            future.set_result(Sent(self.outcome, offset, "no" if offset < 0 else None, 0))
+        return future
+
+    def die(self):
+        self.dead = "it died"
+        for future in self.held:
+            if not future.done():
+                future.set_result(Sent(Outcome.UNKNOWN, -1, self.dead, 0))
+
+    async def stop(self):
+        self.die()
+
+
+async def until(condition):
+    """Let the other tasks run until a condition holds."""
+    while not condition():  # noqa: ASYNC110  # any of several tasks may bring it about
+        await asyncio.sleep(0)
+
+
+@dataclass
+class World:
+    topic: MemoryTopic
+    view: LedgerView
+    log: MemoryLog
+    clock: Clock
+
+    async def claim(self, session="s1"):
+        return await claim_incarnation(
+            self.view, run="r", producer="p", session=session, lanes=LANES
+        )
+
+    async def life(self, sender, *, throughput=None, total=1000, drain=0.2, paces=None):
+        claim = await self.claim()
+        kept = []
+        numbers = TopicNumbers(0, 2, 100)
+        paces = paces or [
+            pace_of(throughput, index=index, lanes=2, total=total) for index in range(2)
+        ]
+        for index, number in enumerate(LANES["t"]):
+            lane = Lane(
+                StreamId("t", "r", "p", claim.incarnation, number),
+                partition=index,
+                source_partitions=2,
+                destination_partitions=2,
+                pace=paces[index],
+                reservation=Reservation(
+                    per_second=paces[index].per_second, limit=paces[index].limit, first=64
+                ),
+                encoder=LaneEncoder(
+                    "t", ProducerId("p", "r", claim.incarnation), number, index, 2, Form.BODY, 100
+                ),
+            )
+            recorder = LaneRecorder(
+                lane,
+                numbers,
+                warmup=0,
+                clock=self.clock,
+                window=Window(),
+                each=False,
+                append=self.log.append,
+                append_arrays=self.log.append_arrays,
+            )
+            kept.append(Kept(lane, recorder))
+        books = BookKeeper(self.log, self.view, claim, kept, self.clock)
+        rules = Rules(batch_bytes=4000, linger_ns=0, drain_seconds=drain)
+        life = Life(kept, books, sender, self.clock, rules, reasons=Counter())
+        await books.round()
+        for pace in paces:
+            pace.start(self.clock.now())
+        return life, [each.lane for each in kept]
+
+
+@pytest.fixture
+async def world():
+    topic = MemoryTopic()
+    view = LedgerView(topic, "r", "p")
+    task = asyncio.create_task(view.follow())
+    yield World(topic, view, MemoryLog(), Clock())
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+async def test_the_first_claim_wins_and_the_next_closes(world):
+    """Incarnations count up; each claim closes the one before at its reserved marks."""
+    first = await world.claim("a")
+    assert (first.incarnation, first.closes) == (1, ())
+    _, lanes = await world.life(MemorySender())
+    second = await world.claim("c")
+    assert second.incarnation == 3
+    assert [(c.lane, c.reserved) for c in second.closes] == [
+        (lane.stream.lane, lane.reservation.granted) for lane in lanes
+    ]
+
+
+async def test_two_claimants_at_once_get_two_incarnations(world):
+    """The one whose claim stands second takes the next number, and withdraws the first."""
+    other = LedgerView(world.topic, "r", "p")
+    task = asyncio.create_task(other.follow())
+    claims = await asyncio.gather(
+        world.claim("a"),
+        claim_incarnation(other, run="r", producer="p", session="b", lanes=LANES),
+    )
+    task.cancel()
+    assert sorted(claim.incarnation for claim in claims) == [1, 2]
+    ledger = world.topic.ledger()
+    for claim in claims:
+        assert ledger.winner("r", "p", claim.incarnation) == claim
+
+
+async def test_a_mark_that_moves_under_a_claim_is_closed_where_it_came_to_stand(world):
+    """A reservation that gets in between a claimant's reading and its claim is not forgotten."""
+    _, lanes = await world.life(MemorySender())
+    stream = lanes[0].stream
+    moved = LaneRecord(stream, reserved=9999)
+    write = world.topic.write
+
+    async def racing(key, value):
+        if b'"claim"' in key and not racing.done:
+            racing.done = True
+            await write(lane_key(stream), lane_value(moved))
+        return await write(key, value)
+
+    racing.done = False
+    world.topic.write = racing
+    claim = await world.claim("next")
+    assert (stream.topic, stream.lane, 9999) in claim.closes
+
+
+async def test_a_clean_life(world):
+    """All messages acknowledged, vouched for and ended, in the log first."""
+
+    def log_first(_key, value):
+        record = parse(_key, value)
+        if isinstance(record, LaneRecord):
+            assert not record.acked - world.log.numbers(record.stream, Kind.SENT, Outcome.ACKED)
+            reserved = world.log.numbers(record.stream, Kind.RESERVED)
+            assert record.reserved == reserved.end
+
+    world.topic.wrote = log_first
+    sender = MemorySender()
+    life, lanes = await world.life(sender)
+
+    def reserved_first(_topic, partition, _encoded):
+        lane = lanes[partition]
+        durable = world.log.numbers(lane.stream, Kind.RESERVED)
+        vouched = world.topic.ledger().lanes[lane.stream].reserved
+        assert lane.next_seq <= min(durable.end, vouched)
+
+    sender.before = reserved_first
+    await life.run(asyncio.Event())
+    assert sum(count for _, _, count in sender.sent) == 1000
+    ledger = world.topic.ledger()
+    for lane in lanes:
+        record = ledger.lanes[lane.stream]
+        assert record.acked == IntervalSet([(0, 500)])
+        assert record.end == 500
+    assert ledger.complete("r", ["p"])
+    assert sum(row.kind == Kind.END for row in world.log.durable) == 2
+
+
+async def test_a_stop_waits_for_acknowledgements_but_not_for_ever(world):
+    """At the drain's deadline what has no answer is unknown, in log and ledger, and lanes end."""
+    sender = MemorySender(holding=True)
+    life, lanes = await world.life(sender)
+    stop = asyncio.Event()
+    task = asyncio.create_task(life.run(stop))
+    await until(lambda: sender.held)
+    stop.set()
+    await task
+    ledger = world.topic.ledger()
+    for lane in lanes:
+        record = ledger.lanes[lane.stream]
+        assert record.unknown == IntervalSet([(0, lane.next_seq)])
+        assert record.end == lane.next_seq > 0
+        assert world.log.numbers(lane.stream, Kind.SENT, Outcome.UNKNOWN) == record.unknown
+
+
+async def test_a_second_signal_leaves_lanes_open(world):
+    """Cancelled, nothing is vouched for that is not known, and no lane is ended."""
+    sender = MemorySender(holding=True)
+    life, lanes = await world.life(sender)
+    task = asyncio.create_task(life.run(asyncio.Event()))
+    await until(lambda: sender.held)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    ledger = world.topic.ledger()
+    for lane in lanes:
+        record = ledger.lanes[lane.stream]
+        assert record.end is None
+        assert not record.acked
+        assert lane.next_seq <= record.reserved
+
+
+async def test_a_dead_sender_hands_the_schedule_on(world):
+    """The incarnation ends with its messages unknown; the next goes on where the schedule was."""
+    sender = MemorySender(holding=True)
+    life, lanes = await world.life(sender, total=1000)
+    task = asyncio.create_task(life.run(asyncio.Event()))
+    await until(lambda: len(sender.held) >= 2)
+    sender.die()
+    await task
+    assert life.died == "it died"
+    used = [lane.next_seq for lane in lanes]
+    assert all(lane.end == lane.next_seq == lane.pace.position for lane in lanes)
+    second = MemorySender()
+    again, newer = await world.life(second, paces=[lane.pace for lane in lanes])
+    await again.run(asyncio.Event())
+    assert [lane.next_seq for lane in newer] == [500 - count for count in used]
+    ledger = world.topic.ledger()
+    assert ledger.complete("r", ["p"])
+    assert {stream.incarnation for stream in ledger.lanes} == {1, 2}
+
+
+async def test_a_fenced_life_ends(world):
+    """Another session's later claim ends the life at its next round, before it reserves more."""
+    life, lanes = await world.life(MemorySender(), total=None)
+    task = asyncio.create_task(life.run(asyncio.Event()))
+    await asyncio.sleep(0)
+    other = LedgerView(world.topic, "r", "p")
+    follower = asyncio.create_task(other.follow())
+    await until(lambda: other.ledger.latest("r", "p"))
+    claim = await claim_incarnation(other, run="r", producer="p", session="zz", lanes=LANES)
+    follower.cancel()
+    with pytest.raises(FencedError, match="taken over"):
+        await task
+    marks = {closed.lane: closed.reserved for closed in claim.closes}
+    assert all(lane.next_seq <= marks[lane.stream.lane] for lane in lanes)
+    assert all(lane.end is None for lane in lanes)
+
+
+async def test_a_log_that_cannot_be_written_ends_the_run(world):
+    """A full disk is an error, and the ledger vouches for nothing that the log does not hold."""
+    life, lanes = await world.life(MemorySender(), total=None)
+    world.log.error = SequenceLogError("disk full")
+    with pytest.raises(SequenceLogError, match="disk full"):
+        await life.run(asyncio.Event())
+    for lane in lanes:
+        record = world.topic.ledger().lanes[lane.stream]
+        assert not record.acked
+        assert lane.next_seq <= record.reserved
+
+
+async def test_refused_messages_are_failed(world):
+    """A refusal is an outcome like others: the lane goes on, and the reasons are counted."""
+    life, lanes = await world.life(MemorySender(outcome=Outcome.FAILED), total=100)
+    await life.run(asyncio.Event())
+    assert [lane.count(Outcome.FAILED) for lane in lanes] == [50, 50]
+    assert life._reasons == {"no": 100}
+    record = world.topic.ledger().lanes[lanes[0].stream]
+    assert record.failed == IntervalSet([(0, 50)])
+
+
+async def test_a_lane_refuses_numbers_that_are_not_reserved(world):
+    """The mark is held by the lane itself, whoever asks."""
+    _, lanes = await world.life(MemorySender())
+    lane = lanes[0]
+    beyond = np.zeros(lane.reservation.granted + 1, dtype=np.int64)
+    with pytest.raises(AssertionError, match="not reserved"):
+        lane.depart(Flight(0, 0, beyond, 0, 0, 0))

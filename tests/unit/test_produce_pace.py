@@ -1,0 +1,156 @@
+"""When messages are due, how far ahead numbers are reserved, and what the clock shows."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirrortest.produce.clock import Clock
+from mirrortest.produce.pace import CATCH_UP, SteadyPace, UnlimitedPace, lane_share, pace_of
+from mirrortest.produce.reservation import Reservation
+
+SECOND = 1_000_000_000
+
+
+@given(st.integers(0, 10_000), st.integers(1, 300))
+def test_lanes_share_a_topics_messages(total, lanes):
+    """Message i goes to lane i modulo the lanes: the shares are what that gives."""
+    shares = [lane_share(total, index, lanes) for index in range(lanes)]
+    assert shares == [len(range(index, total, lanes)) for index in range(lanes)]
+
+
+@given(st.floats(0.01, 1e6), st.integers(1, 50), st.integers(0, 60 * SECOND))
+def test_lanes_together_never_exceed_the_topics_rate(rate, lanes, elapsed):
+    """At no time are more messages due than the topic's own schedule has by then."""
+    paces = [SteadyPace(rate, index=index, lanes=lanes) for index in range(lanes)]
+    for pace in paces:
+        pace.start(5)
+    due = sum(pace.owed(5 + elapsed) for pace in paces)
+    assert due <= int(elapsed * rate / SECOND) + 1 + 1e-6 * due
+    assert due >= elapsed * rate / SECOND - lanes
+
+
+@given(st.floats(0.1, 1e5), st.integers(1, 20), st.integers(1, 500))
+def test_intended_times_are_the_topics(rate, lanes, count):
+    """Interleaved, the lanes' intended times are the topic's, to the nanosecond or two."""
+    times = np.zeros((count, lanes))
+    for index in range(lanes):
+        pace = SteadyPace(rate, index=index, lanes=lanes)
+        pace.start(0)
+        times[:, index] = pace.take(count, 0)
+    expected = np.arange(count * lanes) * SECOND / rate
+    assert np.abs(times.ravel() - expected).max() <= 2 + 1e-9 * expected.max()
+
+
+def test_a_debt_is_kept_and_worked_off_at_a_bounded_rate():
+    """After an outage messages keep their intended times; no flood follows."""
+    pace = SteadyPace(1000, index=0, lanes=1)
+    pace.start(0)
+    pace.take(pace.available(0), 0)
+    now = 10 * SECOND
+    assert pace.owed(now) == 10_000
+    assert pace.lag_ns(now) == now - SECOND // 1000
+    sent, ticks = 0, 100
+    for _ in range(ticks):
+        count = pace.available(now)
+        assert pace.take(count, now)[-1] < now
+        sent += count
+        now += 10_000_000
+    assert sent <= CATCH_UP * 1000 * (ticks * 0.01 + 0.25)
+    assert sent >= CATCH_UP * 1000 * ticks * 0.01 * 0.9
+
+
+def test_a_slow_schedule_catches_up_one_by_one():
+    """Also a lane with less than a message per second pays its debt."""
+    pace = SteadyPace(0.1, index=0, lanes=1)
+    pace.start(0)
+    now = 35 * SECOND
+    assert pace.owed(now) == 4
+    taken = 0
+    while pace.owed(now):
+        if pace.available(now):
+            pace.take(1, now)
+            taken += 1
+        else:
+            at = pace.next_ns(now)
+            assert at is not None
+            assert at > now
+            now = at
+    assert taken >= 4
+
+
+def test_limits_end_a_schedule():
+    """Records and duration each end it, whichever comes first."""
+    for total, duration, expected in ((10, None, 4), (None, SECOND, 34), (1000, SECOND, 34)):
+        pace = pace_of(100, index=0, lanes=3, total=total, duration_ns=duration)
+        pace.start(7)
+        assert pace.limit == expected
+        pace.take(expected, 7)
+        assert pace.available(1 << 60) == 0
+        assert pace.next_ns(1 << 60) is None
+
+
+def test_unlimited_ends_by_time_or_number():
+    """Without a rate there is always something to send, until the end."""
+    pace = UnlimitedPace(index=1, lanes=2, total=5, duration_ns=SECOND)
+    pace.start(0)
+    assert pace.available(1) == 2
+    assert pace.take(2, 9).tolist() == [9, 9]
+    assert pace.next_ns(10) is None
+    endless = UnlimitedPace(index=0, lanes=1, duration_ns=SECOND)
+    endless.start(0)
+    assert endless.available(1) > 1 << 40
+    assert endless.available(SECOND) == 0
+
+
+def test_numbers_are_reserved_in_blocks_before_they_run_out():
+    """The next block is asked for when half is used, one at a time, and never past the limit."""
+    reservation = Reservation(per_second=100, limit=500)
+    assert reservation.consider(0, 0)
+    assert (reservation.granted, reservation.requested) == (0, 201)
+    assert not reservation.consider(0, 1)
+    reservation.grant(201)
+    assert not reservation.consider(100, 2)
+    assert reservation.consider(101, 3)
+    reservation.grant(reservation.requested)
+    assert reservation.consider(400, 4)
+    assert reservation.requested == 500
+    reservation.grant(500)
+    assert not reservation.consider(500, 5)
+
+
+def test_unlimited_blocks_adapt():
+    """They double while they do not last, and shrink when they last too long."""
+    reservation = Reservation(per_second=None, limit=None, first=1024)
+    sizes = []
+    for now in (0, SECOND // 10, SECOND // 5, 20 * SECOND, 40 * SECOND):
+        assert reservation.consider(reservation.granted, now)
+        sizes.append(reservation.requested - reservation.granted)
+        reservation.grant(reservation.requested)
+    assert sizes == [1024, 2048, 4096, 2048, 1024]
+
+
+def test_the_clock_tells_a_step_and_follows_it():
+    """A wall clock that is set moves later wall times, and no monotonic ones."""
+    wall, monotonic = [1000 * SECOND], [5]
+    clock = Clock(lambda: monotonic[0], lambda: wall[0])
+    assert clock.wall(clock.now()) == 1000 * SECOND
+    monotonic[0] += SECOND
+    wall[0] += SECOND
+    assert clock.refresh() is None
+    wall[0] += 3600 * SECOND
+    step = clock.refresh()
+    assert step is not None
+    assert step.by_ns == 3600 * SECOND
+    assert clock.now() == 5 + SECOND
+    assert clock.wall(clock.now()) == 4601 * SECOND
+
+
+@pytest.mark.parametrize("rate", [0.5, 3, 1e6])
+def test_a_batch_ripens_when_its_oldest_message_has_lingered(rate):
+    """Lingering counts from when the oldest message that waits was due."""
+    pace = SteadyPace(rate, index=0, lanes=1)
+    pace.start(100)
+    assert pace.ripe_ns(150, 500) == 600

@@ -10,11 +10,13 @@ import uuid
 from typing import TYPE_CHECKING
 
 import pytest
+from harness import Scene
 
 from mirrortest.lab import Lab
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 
 @pytest.fixture(scope="session")
@@ -31,3 +33,26 @@ def topic_name(request: pytest.FixtureRequest) -> Callable[[], str]:
     unique = uuid.uuid4().hex[:8]
     test = request.node.originalname.removeprefix("test_")[:40].replace("_", "-")
     return lambda: f"{test}.{unique}.{next(numbers)}"
+
+
+@pytest.fixture
+def make_scene(
+    lab: Lab, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[Callable[..., Scene]]:
+    """Makes a run of its own: `make_scene("orders", ...)`, each topic made unique and dotted."""
+    scenes: list[Scene] = []
+
+    def make(*topics: str, **changes: str) -> Scene:
+        unique = uuid.uuid4().hex[:8]
+        folder = tmp_path / unique
+        folder.mkdir()
+        names = {"ledger": f"ledger.{unique}", "state": f"state.{unique}", **changes}
+        scene = Scene(
+            lab, folder, f"r{unique}", tuple(f"{topic}.{unique}" for topic in topics), **names
+        )
+        scenes.append(scene)
+        return scene
+
+    yield make
+    for scene in scenes:
+        scene.close()

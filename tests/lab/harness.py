@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
@@ -10,10 +11,12 @@ import sys
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 
 def until(condition: Callable[[], Any], *, seconds: float = 60, what: str = "") -> Any:
@@ -162,3 +165,108 @@ def ids(answer: dict[str, Any], finding: str) -> set[tuple[str, str, int, int, i
         for lo, hi in s.get(finding, ())
         for seq in range(lo, hi)
     }
+
+
+def wrong(answer: dict[str, Any]) -> dict[str, int]:
+    """The counts that a clean run does not have."""
+    fine = {"acked", "delivered"}
+    return {name: n for name, n in answer["counts"].items() if n and name not in fine}
+
+
+class Copy(NamedTuple):
+    """One record as any Kafka client sees it; `id` as `ids` tells it, None: none of ours."""
+
+    topic: str
+    partition: int
+    offset: int
+    id: tuple[str, str, int, int, int] | None
+
+
+def read_topic(cluster: Any, topic: str, *, source: str | None = None) -> list[Copy]:
+    """Every record of a topic, in the order of each partition, parsed by hand.
+
+    `source` is the topic's name in its ids.
+    """
+    partitions = cluster.partitions(topic)
+    bootstrap = cluster.bootstrap_servers
+
+    async def read() -> list[Copy]:
+        found = []
+        consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False)
+        await consumer.start()
+        try:
+            at = [TopicPartition(topic, number) for number in range(partitions)]
+            consumer.assign(at)
+            ends = await consumer.end_offsets(at)
+            begins = await consumer.beginning_offsets(at)
+            for place in at:
+                position = begins[place]
+                consumer.seek(place, position)
+                while position < ends[place]:
+                    records = (await consumer.getmany(place, timeout_ms=1000)).get(place, [])
+                    found += [_copy(record, source or topic) for record in records]
+                    position = await consumer.position(place)
+        finally:
+            await consumer.stop()
+        return found
+
+    return asyncio.run(read())
+
+
+def _copy(record: Any, source: str) -> Copy:
+    headers = dict(record.headers)
+    who, seq = headers.get("id"), headers.get("seq")
+    if who is None:
+        who, seq = (*(record.value or b"").split(b";", 2), b"", b"")[:2]
+    try:
+        name, rest = who.decode().split("@")
+        identity = (source, name, int(rest.split(".")[1]), int(record.key), int(seq))
+    except ValueError:
+        identity = None
+    return Copy(record.topic, record.partition, record.offset, identity)
+
+
+class Counted(NamedTuple):
+    """What a plain count over all copies says: sets of ids, and the copies beyond the first."""
+
+    seen: set[tuple[str, str, int, int, int]]
+    duplicated: set[tuple[str, str, int, int, int]]
+    reordered: set[tuple[str, str, int, int, int]]
+    copies: int
+
+
+def count(copies: Iterable[Copy]) -> Counted:
+    """Count duplicates and reorders message by message; copies in the order of each partition."""
+    counted = Counted(set(), set(), set(), 0)
+    surplus = 0
+    before: dict[tuple[Any, ...], tuple[set[int], int]] = {}
+    for copy in copies:
+        if copy.id is None:
+            continue
+        if copy.id in counted.seen:
+            counted.duplicated.add(copy.id)
+            surplus += 1
+        counted.seen.add(copy.id)
+        *stream, seq = copy.id
+        here, last = before.setdefault((*stream, copy.partition), (set(), -1))
+        if seq not in here and seq < last:
+            counted.reordered.add(copy.id)
+        here.add(seq)
+        before[*stream, copy.partition] = here, max(last, seq)
+    return counted._replace(copies=surplus)
+
+
+def write(bootstrap: str, topic: str, records: Iterable[dict[str, Any]]) -> None:
+    """Write records as a plain Kafka client; each is the arguments of a send."""
+
+    async def send() -> None:
+        async with AIOKafkaProducer(bootstrap_servers=bootstrap) as producer:
+            for sent in [await producer.send(topic, **record) for record in records]:
+                await sent
+
+    asyncio.run(send())
+
+
+def vouched(answer: dict[str, Any], outcome: str = "acked") -> set[tuple[str, str, int, int, int]]:
+    """The ids that a producer's answer tells to have had an outcome."""
+    return ids(answer, outcome)

@@ -1,0 +1,80 @@
+"""A mirror that does its work: everything arrives, and nothing is found."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from harness import ids, read_topic, vouched, wrong
+
+from mirrortest.wire.lanes import partition_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from harness import Scene
+
+    from mirrortest.lab import Lab
+
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
+
+RECORDS = 3000
+
+
+def test_all_arrives(lab: Lab, make_scene: Callable[..., Scene]) -> None:
+    """Both forms, two producers, two topics with dots, one with 3 partitions here and 5 there.
+
+    All is delivered, nothing else is found, and the reconciliation finds the same.
+    """
+    scene = make_scene("orders.eu", "clicks.us")
+    wider, equal = scene.topics
+    lab.source.create_topic(wider, 3)
+    lab.source.create_topic(equal, 4)
+    lab.destination.create_topic(f"A.{wider}", 5)
+    load = ("--num-records", str(RECORDS), "--throughput", "1000", "--message-size", "300")
+    ann = scene.produce("ann", *load, "--destination-partitions", "5")
+    bob = scene.produce("bob", *load, "--form", "headers")
+    # The third judges by where murmur2 would have put a key in the destination.
+    seen = [
+        *(
+            scene.consume(
+                name,
+                "--consumer-group",
+                "shared",
+                "--expect-producers",
+                "ann,bob",
+                "--exactly-once",
+            )
+            for name in ("carl", "dora")
+        ),
+        scene.consume(
+            "eve",
+            *("--expect-partition", "murmur2", "--expect-producers", "ann,bob"),
+            *("--log-dir", str(scene.folder / "eve")),
+        ),
+    ]
+    sent = [producer.answer() for producer in (ann, bob)]
+    *shared, eve = seen
+    for answer in (consumer.answer() for consumer in shared):
+        assert answer["counts"]["acked"] == answer["counts"]["delivered"] == 4 * RECORDS
+        assert wrong(answer) == {}
+        assert answer["verdict"] == "passed"
+        assert len(answer["streams"]) == 5 + 5 + 3 + 4
+    copies = [
+        copy
+        for topic in scene.topics
+        for copy in read_topic(lab.destination, f"A.{topic}", source=topic)
+    ]
+    assert set().union(*(vouched(answer) for answer in sent)) == {copy.id for copy in copies}
+    rekeyed = eve.answer(code=99)
+    assert set(wrong(rekeyed)) == {"misrouted"}
+    assert ids(rekeyed, "misrouted") == {
+        copy.id
+        for copy in copies
+        if copy.partition != partition_of(b"%d" % copy.id[3], 5 if copy.id[0] == wider else 4)
+    }
+
+    offline = scene.reconcile("--exactly-once").answer()
+    assert offline["counts"]["delivered"] == 4 * RECORDS
+    assert offline["online"]["disagreements"] == []
+    assert offline["online"]["partitions"] == 5 + 4

@@ -99,7 +99,8 @@ def demo(
     console.out.print(summary_view(summary))
     console.out.print(f"run {run}, {time.monotonic() - began:.0f} s; the mirror was killed once")
     console.out.print(f"logs, summaries and tables: {escape(str(logs.resolve() / f'run={run}'))}")
-    codes = {report.exit_code for report in (*played.producers, *played.consumers, summary)}
+    codes = {report.exit_code for report in played.consumers}
+    codes |= {sent.exit_code for sent in played.producers} | {summary.exit_code}
     # A proven failure stands before an error, that before what is inconclusive.
     raise typer.Exit(next((code for code in (99, 1, 3) if code in codes), 0))
 

@@ -92,13 +92,14 @@ def demo(
 
             summary = reconcile(spark, logged, conditions, None)
     for sent in played.producers:
-        console.out.print(escape(sent.lines()[-1]))
+        for line in sent.lines():
+            console.out.print(escape(line))
     console.out.print(played.consumers[0].table())
     for report in played.consumers[1:]:
         console.out.print(f"{report.name}, who judged the same run: {report.verdict}")
     console.out.print(summary_view(summary))
     console.out.print(f"run {run}, {time.monotonic() - began:.0f} s; the mirror was killed once")
-    console.out.print(f"logs, summaries and tables: {escape(str(logs.resolve() / f'run={run}'))}")
+    console.out.print(f"logs, summaries and tables lie in {escape(str(logs / f'run={run}'))}")
     codes = {report.exit_code for report in played.consumers}
     codes |= {sent.exit_code for sent in played.producers} | {summary.exit_code}
     # A proven failure stands before an error, that before what is inconclusive.

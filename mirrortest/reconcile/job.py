@@ -89,7 +89,7 @@ def reconcile(
         latency_seconds={
             topic: Latency.of(histogram)
             for topic, histogram in result.latency.items()
-            if histogram.count
+            if histogram.count and (topic != ALL_TOPICS or len(result.latency) > 2)
         },
         thresholds=[Threshold.of(each) for each in results],
         inconclusive=reasons,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mirrortest.seqlog.files import SessionFiles
     from mirrortest.seqlog.session import Session
 
-SMALL_BYTES = 16 << 20
+SMALL_ROWS = 100_000
 
 
 @dataclass(frozen=True)
@@ -37,8 +37,11 @@ class Plan:
 
     @property
     def small(self) -> bool:
-        """Whether all files together are so few bytes that Spark's start costs more than they."""
-        return sum(file.size for found in self.sessions for file in found.files) < SMALL_BYTES
+        """Whether all files together hold so little that Spark's start costs more than they."""
+        files = [file for found in self.sessions for file in found.files]
+        # Only a journal's rows are not noted; there a row takes some hundred bytes.
+        rows = sum(file.size // 100 if file.rows is None else file.rows for file in files)
+        return rows < SMALL_ROWS
 
     @property
     def default_output(self) -> Location:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 _COLOURS = {Verdict.PASSED: "green", Verdict.INCONCLUSIVE: "yellow", Verdict.FAILED: "red"}
 _ALWAYS = ("acked", "delivered", "lost", "duplicated", "reordered")
 _WORST_FIRST = ("lost", "corrupted", "misrouted", "phantom")
+_OF_NOTHING = ("sent", "acked", "failed", "unknown", "unknown_seen", "seen", "foreign", "other_run")
 _SHOWN_PARTITIONS = 16
 
 
@@ -60,7 +61,7 @@ def _counts(summary: Summary) -> Table:
     acked = summary.counts.get("acked", 0)
     for name, count in summary.counts.items():
         if count or name in _ALWAYS:
-            share = as_percentage(count, acked) if name != "acked" else ""
+            share = "" if name in _OF_NOTHING else as_percentage(count, acked)
             colour = "red" if count and name in _WORST_FIRST else None
             table.add_row(name, f"{count:,}", share, style=colour)
     return table

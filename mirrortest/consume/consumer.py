@@ -78,6 +78,7 @@ async def run(
             log=log,
             measures=measures,
         )
+        stack.push_async_callback(holdings.close)
         rounds = Rounds(
             options,
             topics=topics,
@@ -91,11 +92,9 @@ async def run(
 
         async def work() -> ConsumeReport:
             await holdings.begin()
-            complete = await _consume(
-                options, holdings, rounds, topics, measures, stop, on_progress
-            )
+            await _consume(options, holdings, rounds, topics, measures, stop, on_progress)
             holdings.drop_fenced()
-            report = await rounds.conclude(complete=complete)
+            report = await rounds.conclude()
             await holdings.hand_over()
             return report
 
@@ -110,8 +109,8 @@ async def _consume(
     measures: Measures,
     stop: asyncio.Event,
     on_progress: Callable[[ConsumeProgress], None],
-) -> bool:
-    """Read until an end condition holds; whether it was that all has been judged."""
+) -> None:
+    """Read until an end condition holds."""
     started = next_round = measures.last_message = time.monotonic()
     complete, complete_since = False, started
     while not stop.is_set():
@@ -135,7 +134,6 @@ async def _consume(
             break
         if options.idle_timeout is not None and quiet >= options.idle_timeout:
             break
-    return complete
 
 
 async def _beside(

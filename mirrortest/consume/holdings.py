@@ -85,7 +85,8 @@ class Holdings:
         ]
         new = [at for at in share if at not in self.partitions]
         if new:
-            await self._reader.assign(share)
+            # With those of a topic that is gone for now: it may be made again.
+            await self._reader.assign([*self.partitions, *new])
             await self._on_assigned(list(new))
 
     def drop_fenced(self) -> None:
@@ -200,12 +201,13 @@ class Holdings:
 
     def save_beside(self) -> None:
         """Start a save if the last one is done and the interval is over. Raises what that met."""
-        if time.monotonic() - self._saved_last < self._options.state_interval:
-            return
         if self._saving is not None:
             if not self._saving.done():
                 return
-            self._saving.result()
+            saving, self._saving = self._saving, None
+            saving.result()
+        if time.monotonic() - self._saved_last < self._options.state_interval:
+            return
         self._saved_last = time.monotonic()
         self._saving = asyncio.create_task(self._save(list(self.partitions.values())))
 
@@ -214,6 +216,12 @@ class Holdings:
         if self._saving is not None:
             await self._saving
         await self._save(list(self.partitions.values()), parting=True)
+
+    async def close(self) -> None:
+        """End a save that still runs: what ends the work early is told, and nothing beside it."""
+        if self._saving is not None:
+            self._saving.cancel()
+            await asyncio.gather(self._saving, return_exceptions=True)
 
     async def _on_revoked(self, partitions: list[tuple[str, int]]) -> None:
         # Taken out first: nothing may be judged beyond the state that is written now.

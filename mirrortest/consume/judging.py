@@ -50,6 +50,8 @@ class TopicJudge:
     claimed: dict[StreamId, IntervalSet] = field(default_factory=dict)
     """What was claimed lost, ever; what of it was seen later is `late`."""
     _hearing: _Hearing | None = None
+    _unvouched: dict[StreamId, int] = field(default_factory=dict)
+    """Streams seen that the ledger did not know, and when that was first found."""
 
     def note(self, ledger: Ledger, elapsed_ns: int) -> None:
         """Start the clock for what the ledger newly vouches for."""
@@ -70,6 +72,15 @@ class TopicJudge:
     ) -> None:
         """Open a hearing on all that is overdue now; `ends` were asked for after it was."""
         self._hearing = _Hearing(ends, self._overdue(ledger, checkers, elapsed_ns))
+
+    def adjourn(self, ends: Mapping[int, int]) -> None:
+        """Drop the hearing where an end lies lower now, or is not told: it may never be reached.
+
+        So it is where a topic was deleted, whether or not it was made again.
+        """
+        hearing = self._hearing
+        if hearing and any(ends.get(number, 0) < end for number, end in hearing.ends.items()):
+            self._hearing = None
 
     def decide(self, ledger: Ledger, checkers: Checkers) -> dict[StreamId, IntervalSet]:
         """Close the hearing once the ends are read; the numbers newly claimed lost."""
@@ -108,6 +119,23 @@ class TopicJudge:
             )
             for stream in sorted(streams)
         }
+
+    def awaits_ledger(self, ledger: Ledger, checkers: Checkers, elapsed_ns: int) -> bool:
+        """Whether streams were seen, for less than a deadline, of which the ledger does not know.
+
+        Copies of a topic may run ahead of the ledger's copy. What a producer vouches for too late
+        must not be told a phantom meanwhile.
+        """
+        lanes = self._lanes(ledger)
+        unknown = {
+            stream
+            for checker in checkers.values()
+            for stream in checker.fragments
+            if stream.run == self.run and stream not in lanes
+        }
+        self._unvouched = {s: self._unvouched.get(s, elapsed_ns) for s in unknown}
+        grace = self.deadlines.deadline_ns
+        return any(elapsed_ns - since < grace for since in self._unvouched.values())
 
     def judged(self, ledger: Ledger, checkers: Checkers) -> bool:
         """Whether every acknowledged number was seen or claimed, or may stand where nobody read."""
@@ -164,6 +192,14 @@ def read_past(checkers: Checkers, ends: Mapping[int, int]) -> bool:
         end == 0 or (number in checkers and checkers[number].next_offset >= end)
         for number, end in ends.items()
     )
+
+
+def all_told(checkers: Checkers, ends: Mapping[int, int]) -> bool:
+    """Whether the end of every partition that was ever read is told.
+
+    A broker that just started, or a topic that was deleted, tells of none: that proves nothing.
+    """
+    return checkers.keys() <= ends.keys()
 
 
 def _fragments(stream: StreamId, checkers: Checkers) -> dict[int, Fragment]:

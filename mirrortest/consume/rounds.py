@@ -9,7 +9,7 @@ from mirrortest.check.judge import RunVerdict
 from mirrortest.check.partition import PartitionChecker
 from mirrortest.check.verdict import Finding
 from mirrortest.config.threshold import Series, evaluate, undecided
-from mirrortest.consume.judging import read_past
+from mirrortest.consume.judging import all_told, read_past
 from mirrortest.consume.outcome import ConsumeProgress, ConsumeReport, counts_of
 
 if TYPE_CHECKING:
@@ -63,17 +63,25 @@ class Rounds:
         Raises:
             ClusterError: the destination does not tell its offsets.
         """
+        complete, views, ends = await self._round()
+        self._measures.follow_ledger(self._follower.last_record_ns)
+        self._publish(views, ends, complete=complete)
+        return complete, self._progress(views)
+
+    async def _round(self) -> tuple[bool, Views, Ends]:
+        """Claim what is lost; whether all has been judged, and by what."""
         # In this order: what is overdue now had its chance to stand below the ends told after.
         now = time.monotonic_ns()
+        for judge in self._topics.judges.values():
+            judge.note(self._ledger, now)
         ends = await self._ends()
         views = self._views()
         complete = self._ledger.complete(self._options.run, self._options.expect_producers)
-        self._measures.follow_ledger(self._follower.last_record_ns)
         for topic, judge in self._topics.judges.items():
-            checkers = views[topic]
-            if judge.overdue(self._ledger, checkers, now):
+            checkers, told = views[topic], all_told(views[topic], ends[topic])
+            judge.adjourn(ends[topic])
+            if told and judge.overdue(self._ledger, checkers, now):
                 judge.hear(self._ledger, checkers, ends[topic], now)
-            judge.note(self._ledger, now)
             news = judge.decide(self._ledger, checkers)
             for stream, numbers in news.items():
                 self._logbook.claimed(stream, numbers)
@@ -81,19 +89,22 @@ class Rounds:
             if news:
                 self._keep_claims(topic)
             complete = (
-                complete
+                not judge.awaits_ledger(self._ledger, checkers, now)
+                and complete
+                and told
                 and judge.judged(self._ledger, checkers)
                 and read_past(checkers, ends[topic])
             )
-        self._publish(views, ends, complete=complete)
-        return complete, self._progress(views)
+        return complete, views, ends
 
-    async def conclude(self, *, complete: bool) -> ConsumeReport:
-        """The verdict as of now; what it rests on goes into the log."""
-        views, ends = self._views(), await self._ends()
+    async def conclude(self) -> ConsumeReport:
+        """The verdict of a last round; what it rests on goes into the log."""
+        complete, views, ends = await self._round()
         verdicts = self._verdicts(views, closed=complete)
         for held in self._holdings.partitions.values():
-            self._logbook.tail(held, ends[held.at.topic][held.at.partition])
+            end = ends[held.at.topic].get(held.at.partition)
+            if end is not None:
+                self._logbook.tail(held, end)
         for stream, verdict in verdicts.items():
             self._logbook.lost(stream, verdict.lost)
         self._logbook.vouched(self._ledger)
@@ -189,7 +200,7 @@ class Rounds:
             total=total.acked,
             latencies={Series.LATENCY: intended, Series.SENT_LATENCY: sent},
         )
-        doubts = [silence] if silence else self._doubts(total, views, ends)
+        doubts = [silence] if silence else self._doubts(total, verdicts, views, ends)
         return ConsumeReport(
             run=options.run,
             name=options.name,
@@ -205,10 +216,32 @@ class Rounds:
             partitions=[f"{at.topic}-{at.partition}" for at in sorted(self._holdings.partitions)],
         )
 
-    def _doubts(self, total: RunVerdict, views: Views, ends: Ends) -> list[str]:
+    def _doubts(
+        self,
+        total: RunVerdict,
+        verdicts: dict[StreamId, StreamVerdict],
+        views: Views,
+        ends: Ends,
+    ) -> list[str]:
         """Why the verdict is not final, though the ledger speaks."""
         options = self._options
         doubts = []
+        if not total.acked:
+            doubts.append(
+                "no message was acknowledged, so that nothing is proven"
+                + (f": the outcome of {total.unknown:,} is unknown" if total.unknown else "")
+            )
+        # Topics that only happen to match a pattern need not be the run's.
+        vouched = {s.topic for s in self._ledger.lanes if s.run == options.run}
+        for topic in options.topics:
+            source = self._topics.judges[topic].source
+            if source not in vouched:
+                doubts.append(
+                    f"{topic}: the ledger says nothing of {source!r}: do the producers of this "
+                    "run write to it, and is the alias right?"
+                )
+        if unknown := sum(stream not in self._ledger.lanes for stream in verdicts):
+            doubts.append(f"the ledger says nothing of {unknown:,} streams that were seen")
         missing = sorted(set(options.expect_producers) - self._ledger.producers(options.run))
         if missing:
             doubts.append(f"producers never heard of: {', '.join(missing)}")
@@ -217,6 +250,8 @@ class Rounds:
         for topic, there in ends.items():
             if not there:
                 doubts.append(f"{topic} does not exist in the destination")
+            elif not all_told(views[topic], there):
+                doubts.append(f"{topic} has fewer partitions than it had")
             behind = [n for n in there if not read_past(views[topic], {n: there[n]})]
             if behind:
                 doubts.append(f"{topic}: not read to the end: partitions {behind}")

@@ -8,7 +8,7 @@ from mirrortest.check.ledger import LaneRecord, Ledger
 from mirrortest.check.partition import PartitionChecker
 from mirrortest.check.routing import ExpectPartition
 from mirrortest.check.row import SeenRow
-from mirrortest.consume.judging import TopicJudge, read_past
+from mirrortest.consume.judging import TopicJudge, all_told, read_past
 from mirrortest.wire.stream import StreamId
 
 STREAM = StreamId("t", "r1", "p", 1, 0)
@@ -110,3 +110,32 @@ def test_claims_taken_over_are_not_made_again():
     judge.note(ledger, 0)
     assert not judge.overdue(ledger, {0: checker}, 2 * DEADLINE)
     assert judge.judged(ledger, {0: checker})
+
+
+def test_a_hearing_whose_ends_went_back_is_held_again():
+    """A topic made anew may never reach the ends of the one before: no hearing hangs on them."""
+    judge, ledger, checker = _judge(), _ledger([(0, 5)]), _checker(0, 2)
+    judge.note(ledger, 0)
+    judge.hear(ledger, {0: checker}, {0: 900}, 2 * DEADLINE)
+    judge.adjourn({0: 900})
+    assert not judge.overdue(ledger, {0: checker}, 2 * DEADLINE)
+    judge.adjourn({0: 2})
+    assert judge.overdue(ledger, {0: checker}, 2 * DEADLINE)
+    judge.hear(ledger, {0: checker}, {0: 2}, 2 * DEADLINE)
+    assert judge.decide(ledger, {0: checker})
+
+
+def test_a_partition_whose_end_is_not_told_leaves_all_open():
+    """A broker that just started may not know a topic: that is no empty topic."""
+    assert not all_told({0: _checker(0), 1: _checker(partition=1)}, {0: 5})
+    assert all_told({0: _checker(0)}, {0: 5, 1: 0})
+    assert all_told({}, {})
+
+
+def test_a_stream_unknown_to_the_ledger_is_waited_for_one_deadline():
+    """Then its messages may be called phantoms; if the ledger knows it meanwhile, they are none."""
+    judge, checkers = _judge(), {0: _checker(0)}
+    assert judge.awaits_ledger(Ledger(), checkers, 5)
+    assert judge.awaits_ledger(Ledger(), checkers, 4 + DEADLINE)
+    assert not judge.awaits_ledger(Ledger(), checkers, 5 + DEADLINE)
+    assert not judge.awaits_ledger(_ledger([(0, 1)]), checkers, 6)

@@ -56,7 +56,8 @@ class AssignedPartition:
     run: str
     generation: int
     policy: ExpectPartition
-    destination_partitions: int
+    counts: list[int]
+    """The destination's partition counts in force so far; it grows while this is held."""
     checker: PartitionChecker
     identity: int = 0
     claimed: dict[StreamId, IntervalSet] = field(default_factory=dict)
@@ -103,6 +104,7 @@ class AssignedPartition:
             "v": _STATE_VERSION,
             "checker": self.checker.to_state(),
             "identity": self.identity,
+            "counts": list(self.counts),
             "claimed": [[list(s), numbers.to_list()] for s, numbers in self.claimed.items()],
             "last_record": list(self.last_record) if self.last_record else None,
         }
@@ -113,6 +115,16 @@ class AssignedPartition:
         if self.resumed and self.last_record is not None:
             return self.last_record[0]
         return self.checker.next_offset
+
+    def start_over(self) -> None:
+        """Judge the topic's next incarnation from its beginning.
+
+        What was seen in the one before stays seen; what stood in it beyond that, nobody read.
+        """
+        self.checker.unread(self.checker.next_offset, self.checker.next_offset + 1)
+        self.checker.next_offset = 0
+        self.identity += 1
+        self.last_record, self.resumed, self.read_from = None, False, None
 
     def was_recreated(self, records: RecordArrays) -> bool:
         """Whether the last judged record's offset now holds another record; asked once."""
@@ -170,7 +182,7 @@ class AssignedPartition:
             lanes=messages.lane,
             source_partitions=messages.source_partition,
             partition=self.at.partition,
-            destination_partitions=self.destination_partitions,
+            destination_partitions=self.counts or 0,
         )
         return np.where(wrong & (index >= 0), Finding.MISROUTED.value, 0).astype(np.uint32)
 

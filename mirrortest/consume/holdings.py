@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from mirrortest.check.partition import PartitionChecker
 from mirrortest.consume.assigned import AssignedPartition
 from mirrortest.consume.state import Partition
 from mirrortest.errors import FencedError
@@ -112,7 +111,7 @@ class Holdings:
 
     async def _on_assigned(self, partitions: list[tuple[str, int]]) -> None:
         for at in map(Partition._make, partitions):
-            if at.topic not in self._topics.counts:
+            if at.partition >= self._topics.counts.get(at.topic, 0):
                 await self._topics.discover()
             held = self.partitions[at] = await self._claim(at)
             await self._seek(held)
@@ -124,7 +123,7 @@ class Holdings:
             "source": options.mapping.source_of(at.topic),
             "run": options.run,
             "policy": options.expect_partition,
-            "destination_partitions": self._topics.counts[at.topic],
+            "counts": self._topics.in_force(at.topic, (state or {}).get("counts", ())),
         }
         if state is None:
             return AssignedPartition.fresh(at, generation, **about)
@@ -192,9 +191,7 @@ class Holdings:
         _log.warning(note)
         self.notes.append(note)
         self._logbook.read(held)
-        held.identity += 1
-        held.checker = PartitionChecker(held.source, held.at.partition)
-        held.last_record, held.resumed, held.read_from = None, False, None
+        held.start_over()
         await self._seek(held)
 
     # -- saving -----------------------------------------------------------------------------------

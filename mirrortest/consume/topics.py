@@ -11,6 +11,8 @@ from mirrortest.check.deadline import Deadlines
 from mirrortest.consume.judging import TopicJudge
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from mirrortest.check.ledger import Ledger
     from mirrortest.consume.options import ConsumeOptions
     from mirrortest.kafka.admin import Admin
@@ -31,6 +33,7 @@ class Topics:
         self.counts: dict[str, int] = {}
         """Destination topic -> its partitions; only those that exist."""
         self.judges: dict[str, TopicJudge] = {}
+        self._in_force: dict[str, list[int]] = {}
 
     async def discover(self) -> None:
         """Look for topics and partitions that have come since. Raises ClusterError."""
@@ -39,10 +42,12 @@ class Topics:
             self.counts = await self._admin.partition_counts(options.topics)
         else:
             self.counts = await self._admin.matching(self.pattern)
-        for topic in (*options.topics, *self.counts, *self._vouched()):
+        wanted = dict.fromkeys((*options.topics, *self.counts, *self._vouched()))
+        sources = options.mapping.sources_of(wanted)
+        for topic in wanted:
             if topic not in self.judges:
                 self.judges[topic] = TopicJudge(
-                    options.mapping.source_of(topic),
+                    sources[topic],
                     options.run,
                     options.expect_partition,
                     Deadlines(int(options.deadline * 1e9)),
@@ -50,6 +55,18 @@ class Topics:
                 if topic not in self.counts:
                     _log.warning("topic not there yet: the mirror has not made it", topic=topic)
             self.judges[topic].destination_partitions = self.counts.get(topic, 0)
+        for topic, count in self.counts.items():
+            self.in_force(topic, (count,))
+
+    def in_force(self, topic: str, counts: Iterable[int] = ()) -> list[int]:
+        """Every partition count that a topic is known to have had, these added.
+
+        It is one list that grows: where partitions are added, what was mirrored before stays in
+        its place, and what comes now may stand in another.
+        """
+        known = self._in_force.setdefault(topic, [])
+        known += [count for count in counts if count not in known]
+        return known
 
     @property
     def pattern(self) -> str:

@@ -70,7 +70,7 @@ class World:
             run="r1",
             generation=1,
             policy=ExpectPartition.ANY,
-            destination_partitions=1,
+            counts=[1],
             checker=checker,
         )
         self.ends = {("A.t", 0): len(seqs)} if ends is None else ends

@@ -128,7 +128,7 @@ class Cluster:
         properties: Mapping[str, str] | None = None,
     ) -> None:
         self.alias = alias
-        self.cluster_id = cluster_id or base64.urlsafe_b64encode(uuid.uuid4().bytes)[:22].decode()
+        self.cluster_id = cluster_id or _new_cluster_id()
         self.ports = tuple(ports or free_ports(2 * brokers))
         if len(self.ports) != 2 * brokers:
             raise LabError(f"cluster {alias} was made with another number of brokers")
@@ -218,3 +218,11 @@ class Cluster:
         if isinstance(before, int):
             before = dict.fromkeys(range(self.partitions(topic)), before)
         self.probe.delete_records(topic, before)
+
+
+def _new_cluster_id() -> str:
+    """A random id in Kafka's form; like Kafka's own, none that looks like an option."""
+    while True:
+        made = base64.urlsafe_b64encode(uuid.uuid4().bytes)[:22].decode()
+        if not made.startswith("-"):
+            return made

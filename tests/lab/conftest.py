@@ -56,3 +56,12 @@ def make_scene(
     yield make
     for scene in scenes:
         scene.close()
+
+
+@pytest.fixture
+def mirror_runs_again(lab: Lab) -> Iterator[None]:
+    """Whatever a test does to the mirror, the next one finds it running."""
+    yield
+    if not lab.mirror.alive:
+        lab.mirror.start()
+        lab.mirror.wait_ready()

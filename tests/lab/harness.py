@@ -10,13 +10,13 @@ import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from pathlib import Path
 
 
 def until(condition: Callable[[], Any], *, seconds: float = 60, what: str = "") -> Any:
@@ -77,6 +77,11 @@ class Command:
     @property
     def stdout(self) -> str:
         return self.answers.read_text()
+
+    def holds(self, partitions: int) -> Callable[[], bool]:
+        """Tells whether it has since said that it reads so many partitions."""
+        known = len(self.stderr)
+        return lambda: f" of {partitions} partitions" in self.stderr[known:]
 
     def answer(self, *, code: int | None = 0, seconds: float = 120) -> dict[str, Any]:
         """Wait for the end, hold the exit code, and read the JSON answer."""
@@ -153,8 +158,21 @@ class Scene:
             *arguments,
         )
 
-    def lines(self, command: Command) -> list[str]:
-        return command.stderr.splitlines()
+    def copied(self, topic: str) -> int:
+        """How many records a topic's copy has."""
+        return sum(self.lab.destination.end_offsets(f"{self.alias}.{topic}").values())
+
+    def written(self, topic: str) -> int:
+        """How many records a topic of the source was given."""
+        return sum(self.lab.source.end_offsets(topic).values())
+
+    def copies(self) -> list[Copy]:
+        """All the records of its topics in the destination."""
+        return [
+            copy
+            for topic in self.topics
+            for copy in read_topic(self.lab.destination, f"{self.alias}.{topic}", source=topic)
+        ]
 
 
 def ids(answer: dict[str, Any], finding: str) -> set[tuple[str, str, int, int, int]]:

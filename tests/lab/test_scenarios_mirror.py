@@ -2,49 +2,22 @@
 
 from __future__ import annotations
 
+import signal
 from typing import TYPE_CHECKING
 
 import pytest
-from harness import Command, count, ids, read_topic, until, vouched, wrong
+from harness import count, ids, read_topic, until, vouched, wrong
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-    from harness import Scene
+    from harness import Command, Scene
 
     from mirrortest.lab import Lab
 
-pytestmark = [pytest.mark.lab, pytest.mark.slow]
+pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.usefixtures("mirror_runs_again")]
 
 LOAD = ("--throughput", "800", "--message-size", "200")
-
-
-@pytest.fixture(autouse=True)
-def mirror_runs_again(lab: Lab) -> Iterator[None]:
-    """Whatever a test does to the mirror, the next one finds it running."""
-    yield
-    if not lab.mirror.alive:
-        lab.mirror.start()
-        lab.mirror.wait_ready()
-
-
-def copied(lab: Lab, topic: str) -> int:
-    """How many records a topic's copy has."""
-    return sum(lab.destination.end_offsets(f"A.{topic}").values())
-
-
-def written(lab: Lab, topic: str) -> int:
-    """How many records a topic of the source has been given."""
-    return sum(lab.source.end_offsets(topic).values())
-
-
-def copies(lab: Lab, scene: Scene) -> list:
-    """All the records of the scene's topics in the destination."""
-    return [
-        copy
-        for topic in scene.topics
-        for copy in read_topic(lab.destination, f"A.{topic}", source=topic)
-    ]
 
 
 def two_consumers(scene: Scene, *arguments: str) -> list[Command]:
@@ -72,17 +45,17 @@ def test_killed_and_restarted(lab: Lab, make_scene: Callable[..., Scene]) -> Non
     ]
     producers = [scene.produce(name, *LOAD, "--duration", "12s") for name in ("ann", "bob")]
     until(
-        lambda: all(copied(lab, topic) > 3000 for topic in scene.topics), what="the mirror copies"
+        lambda: all(scene.copied(topic) > 3000 for topic in scene.topics), what="the mirror copies"
     )
     lab.mirror.kill()
-    stood = [copied(lab, topic) for topic in scene.topics]
+    stood = [scene.copied(topic) for topic in scene.topics]
     lab.mirror.start()
     lab.mirror.wait_ready()
     sent = set().union(*(vouched(producer.answer()) for producer in producers))
     first, second, strict = (
         consumer.answer(code=code) for consumer, code in zip(consumers, (0, 0, 99), strict=True)
     )
-    plain = count(copies(lab, scene))
+    plain = count(scene.copies())
     assert plain.seen == sent
     assert plain.duplicated, f"the mirror repeated nothing after {stood}"
     for answer in (first, second, strict):
@@ -117,7 +90,7 @@ def test_records_deleted_while_it_was_down(lab: Lab, make_scene: Callable[..., S
     )
     ann = scene.produce("ann", *LOAD, "--num-records", "1500")
     acked = vouched(ann.answer())
-    until(lambda: copied(lab, head) == copied(lab, whole) == 1500, what="all of ann's are copied")
+    until(lambda: scene.copied(head) == scene.copied(whole) == 1500, what="all of ann's are copied")
     lab.mirror.kill()
     began = {topic: lab.source.end_offsets(topic) for topic in scene.topics}
     bob = scene.produce("bob", *LOAD, "--num-records", "1500")
@@ -141,7 +114,7 @@ def test_records_deleted_while_it_was_down(lab: Lab, make_scene: Callable[..., S
         assert answer["counts"]["acked"] == len(acked) == 6000
         assert answer["counts"]["delivered"] == 6000 - len(lost)
         assert set(wrong(answer)) <= {"lost", "duplicated"}
-    assert {copy.id for copy in copies(lab, scene)} == acked - lost
+    assert {copy.id for copy in scene.copies()} == acked - lost
 
     offline = scene.reconcile().answer(code=99)
     assert offline["online"]["disagreements"] == []
@@ -152,3 +125,80 @@ def test_records_deleted_while_it_was_down(lab: Lab, make_scene: Callable[..., S
         if m["verdict"] == "lost"
         for seq in range(m["seq_lo"], m["seq_hi"])
     }
+
+
+def test_what_never_comes_is_named(lab: Lab, make_scene: Callable[..., Scene]) -> None:
+    """A lost tail, a lost producer and a topic that is not mirrored, while the mirror is dead.
+
+    The ledger is read from the source. What the mirror brings later is `late`, and lost no more.
+    """
+    scene = make_scene("orders.eu", "never.us")
+    topic, never = scene.topics
+    lab.source.create_topic(topic, 3)
+    lab.mirror.wait_topic(topic)
+    direct = (
+        *("--ledger-bootstrap-server", lab.source.bootstrap_servers),
+        *("--deadline", "8s", "--expect-producers", "ann,bob"),
+    )
+    consumers = two_consumers(scene, *direct)
+    ann = scene.produce("ann", *LOAD, "--topics", topic)
+    until(lambda: scene.copied(topic) > 1000, what="the mirror copies")
+    lab.mirror.kill()
+    copied = scene.copied(topic)
+    until(lambda: scene.written(topic) > copied + 500, what="the source has more than the copy")
+    ann.signal(signal.SIGTERM)
+    lab.source.create_topic(never, 2)
+    bob = scene.produce("bob", *LOAD, "--num-records", "500")
+    sent = {name: vouched(each.answer()) for name, each in (("ann", ann), ("bob", bob))}
+    acked = sent["ann"] | sent["bob"]
+    arrived = {copy.id for copy in read_topic(lab.destination, f"A.{topic}", source=topic)}
+    lost = acked - arrived
+    assert lost > sent["bob"]
+    assert len(sent["bob"]) == 2 * 500
+    for consumer in consumers:
+        answer = consumer.answer(code=99)
+        assert ids(answer, "lost") == lost
+        assert set(wrong(answer)) == {"lost"}
+        assert answer["counts"]["delivered"] == len(arrived)
+        tails = [
+            (stream["lost"], stream["acked"])
+            for stream in answer["streams"]
+            if stream["producer"] == "ann"
+        ]
+        assert all(len(gone) == 1 and gone[0][1] == end for gone, end in tails), tails
+    lab.mirror.start()
+    lab.mirror.wait_ready()
+    lab.mirror.wait_topic(never)
+    until(
+        lambda: scene.copied(topic) + scene.copied(never) >= len(acked),
+        what="the mirror catches up",
+    )
+    repaid = scene.consume("erin", "--consumer-group", "two", *direct).answer()
+    assert ids(repaid, "late") == lost
+    assert ids(repaid, "lost") == set()
+    assert repaid["counts"]["delivered"] == len(acked)
+
+
+def test_without_a_ledger_nothing_is_passed(lab: Lab, make_scene: Callable[..., Scene]) -> None:
+    """A ledger that the mirror's filter leaves out, or an unheard-of producer: inconclusive.
+
+    MirrorMaker 2 leaves out topics whose names end in .replica. The answer says what is missing.
+    """
+    unheard = make_scene("orders.eu")
+    silent = make_scene("clicks.us", ledger=f"{unheard.ledger}.replica")
+    for scene in (silent, unheard):
+        lab.source.create_topic(scene.topics[0], 3)
+        lab.mirror.wait_topic(scene.topics[0])
+    producers = [scene.produce("ann", *LOAD, "--num-records", "500") for scene in (silent, unheard)]
+    consumers = [
+        silent.consume("carl", "--idle-timeout", "5s"),
+        unheard.consume("carl", "--idle-timeout", "5s", "--expect-producers", "ann,ghost"),
+    ]
+    for producer in producers:
+        producer.answer()
+    without, waiting = (consumer.answer(code=3) for consumer in consumers)
+    assert any(f"A.{silent.ledger}" in reason for reason in without["inconclusive"])
+    assert "lost" not in without["counts"]
+    assert without["messages_read"] == 500
+    assert any("ghost" in reason for reason in waiting["inconclusive"])
+    assert waiting["counts"]["delivered"] == 500

@@ -12,13 +12,16 @@ import logging
 import signal
 import sys
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import structlog
 import uvloop
 from rich.console import Console
 
-from mirrortest.errors import InterruptedRunError
+from mirrortest.errors import InterruptedRunError, MirrortestError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 out = Console(soft_wrap=True, highlight=False)
 err = Console(stderr=True, soft_wrap=True, highlight=False)
@@ -49,6 +52,14 @@ def configure_logging(*, verbose: bool = False) -> None:
     )
     if not verbose:
         logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+
+
+def write_report(path: Path, text: str) -> None:
+    """Write a summary to the file of `--report`; MirrortestError where that cannot be."""
+    try:
+        path.write_text(text + "\n")
+    except OSError as error:
+        raise MirrortestError(f"--report {path}: {error.strerror}") from error
 
 
 def run_application(main: Callable[[asyncio.Event], Awaitable[T]]) -> T:

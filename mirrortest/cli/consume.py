@@ -20,6 +20,7 @@ from mirrortest.config.units import parse_duration
 from mirrortest.consume.consumer import run as run_consumer
 from mirrortest.consume.options import ConsumeOptions, Shard
 from mirrortest.errors import UsageError
+from mirrortest.seqlog.batches import Detail
 from mirrortest.wire.stream import checked_name, checked_run
 
 EXAMPLES = """
@@ -127,8 +128,9 @@ def consume(  # noqa: D103  # the help text is an option of its own, with exampl
         str, typer.Option(envvar="MIRRORTEST_LOG_DIR", help="Sequence logs: a folder or a URI.")
     ] = "mirrortest-logs",
     log_detail: Annotated[
-        str, typer.Option(metavar="intervals|messages", help="A log row per interval or message.")
-    ] = "intervals",
+        Detail,
+        typer.Option(metavar="intervals|messages", help="A log row per interval or message."),
+    ] = Detail.INTERVALS,
     metrics_port: Annotated[
         int, typer.Option(min=0, max=65535, help="Serve Prometheus metrics here; 0 is off.")
     ] = 0,
@@ -209,12 +211,12 @@ def consume(  # noqa: D103  # the help text is an option of its own, with exampl
             lambda stop: run_consumer(options, stop=stop, on_progress=live.show)
         )
     summary = result.to_json()
-    if report is not None:
-        report.write_text(json.dumps(summary, indent=2) + "\n")
     if as_json:
         typer.echo(json.dumps(summary))
     else:
         console.out.print(result.table())
+    if report is not None:
+        console.write_report(report, json.dumps(summary, indent=2))
     raise typer.Exit(result.exit_code)
 
 

@@ -92,7 +92,7 @@ async def run(
 
         async def work() -> ConsumeReport:
             await holdings.begin()
-            await _consume(options, holdings, rounds, topics, measures, stop, on_progress)
+            await _consume(options, holdings, rounds, topics, log, measures, stop, on_progress)
             holdings.drop_fenced()
             report = await rounds.conclude()
             await holdings.hand_over()
@@ -106,6 +106,7 @@ async def _consume(
     holdings: Holdings,
     rounds: Rounds,
     topics: Topics,
+    log: Logbook,
     measures: Measures,
     stop: asyncio.Event,
     on_progress: Callable[[ConsumeProgress], None],
@@ -121,6 +122,7 @@ async def _consume(
         next_round = now + _ROUND_SECONDS
         holdings.drop_fenced()
         await topics.discover()
+        await log.know(topics.counts)
         await holdings.take_share()
         before, (complete, progress) = complete, await rounds.judge()
         holdings.save_beside()

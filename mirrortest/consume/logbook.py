@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Self
 
 from mirrortest.check.verdict import Finding, Outcome
 from mirrortest.seqlog import rows
-from mirrortest.seqlog.batches import Detail
 from mirrortest.seqlog.schema import Role
 from mirrortest.seqlog.session import Session, Topic
 from mirrortest.seqlog.writer import SequenceLog
@@ -26,9 +25,10 @@ if TYPE_CHECKING:
 class Logbook:
     """The consumer's side of the sequence logs."""
 
-    def __init__(self, log: SequenceLog, run: str) -> None:
+    def __init__(self, log: SequenceLog, options: ConsumeOptions, counts: dict[str, int]) -> None:
         self._log = log
-        self._run = run
+        self._options = options
+        self._counts = counts
 
     @classmethod
     async def open(
@@ -40,24 +40,28 @@ class Logbook:
             role=Role.CONSUMER,
             name=options.name,
             session=session,
-            detail=Detail(options.log_detail),
+            detail=options.log_detail,
             started_ns=time.time_ns(),
-            topics={
-                options.mapping.source_of(topic): Topic(
-                    destination=topic, destination_partitions=partitions.get(topic)
-                )
-                for topic in {*options.topics, *partitions}
-            },
+            topics=_topics(options, partitions),
             expect_partition=options.expect_partition.value,
             deadline_ns=int(options.deadline * 1e9),
             clusters={"destination": cluster},
         )
-        return cls(await SequenceLog.open(options.log_dir, about), options.run)
+        return cls(await SequenceLog.open(options.log_dir, about), options, dict(partitions))
 
     @property
     def where(self) -> str:
         """The session's directory."""
         return self._log.where
+
+    async def know(self, partitions: dict[str, int]) -> None:
+        """Note topics and partitions that have come since. Raises SequenceLogError."""
+        if partitions.items() <= self._counts.items():
+            return
+        # What is gone was there: it is judged by the count that it had.
+        self._counts |= partitions
+        topics = _topics(self._options, self._counts)
+        await self._log.revise(lambda session: session.model_copy(update={"topics": topics}))
 
     def seen(self, mine: AssignedPartition, taken: Taken) -> None:
         """Log a judged batch."""
@@ -145,7 +149,7 @@ class Logbook:
         """Log what the ledger said of the run in the end."""
         added = []
         for stream, lane in ledger.lanes.items():
-            if stream.run != self._run:
+            if stream.run != self._options.run:
                 continue
             for outcome, numbers in (
                 (Outcome.ACKED, lane.acked),
@@ -171,3 +175,12 @@ class Logbook:
 
     async def __aenter__(self) -> Self:
         return self
+
+
+def _topics(options: ConsumeOptions, partitions: dict[str, int]) -> dict[str, Topic]:
+    return {
+        options.mapping.source_of(topic): Topic(
+            destination=topic, destination_partitions=partitions.get(topic)
+        )
+        for topic in {*options.topics, *partitions}
+    }

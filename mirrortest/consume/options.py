@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from mirrortest.check.routing import ExpectPartition
 from mirrortest.errors import UsageError
+from mirrortest.seqlog.batches import Detail
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -73,7 +74,7 @@ class ConsumeOptions:
     until_complete: bool = True
     state_interval: float = 5.0
     log_dir: str = "mirrortest-logs"
-    log_detail: str = "intervals"
+    log_detail: Detail = Detail.INTERVALS
     metrics_port: int = 0
     metrics_address: str = "127.0.0.1"
     report_path: Path | None = field(default=None)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -78,10 +79,15 @@ class Command:
     def stdout(self) -> str:
         return self.answers.read_text()
 
-    def holds(self, partitions: int) -> Callable[[], bool]:
+    def holds(self, fewest: int, most: int) -> Callable[[], bool]:
         """Tells whether it has since said that it reads so many partitions."""
         known = len(self.stderr)
-        return lambda: f" of {partitions} partitions" in self.stderr[known:]
+
+        def holds() -> bool:
+            told = re.findall(r" of (\d+) partitions", self.stderr[known:])
+            return any(fewest <= int(number) <= most for number in told)
+
+        return holds
 
     def answer(self, *, code: int | None = 0, seconds: float = 120) -> dict[str, Any]:
         """Wait for the end, hold the exit code, and read the JSON answer."""

@@ -92,6 +92,7 @@ def test_junk_disturbs_nothing(lab: Lab, make_scene: Callable[..., Scene]) -> No
     assert sent <= count(scene.copies()).seen
 
 
+TOPIC = ("--topics", "t")
 WRONG = {
     "no address": (2, "bootstrap", ["produce", "--topics", "t"]),
     "no topics": (2, "topic", ["consume", "--run", "r", "--bootstrap-server", "{b}"]),

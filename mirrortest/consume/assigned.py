@@ -89,10 +89,7 @@ class AssignedPartition:
             generation=generation,
             checker=PartitionChecker.from_state(state["checker"]),
             identity=state["identity"],
-            claimed={
-                StreamId(*stream): IntervalSet.from_list(numbers)
-                for stream, numbers in state["claimed"]
-            },
+            claimed=claims_of(state),
             last_record=tuple(last) if last else None,
             resumed=last is not None,
             **about,
@@ -185,6 +182,13 @@ class AssignedPartition:
             destination_partitions=self.counts or 0,
         )
         return np.where(wrong & (index >= 0), Finding.MISROUTED.value, 0).astype(np.uint32)
+
+
+def claims_of(state: dict[str, Any]) -> dict[StreamId, IntervalSet]:
+    """The numbers that were claimed lost, as a partition's state tells them."""
+    return {
+        StreamId(*stream): IntervalSet.from_list(numbers) for stream, numbers in state["claimed"]
+    }
 
 
 def _fingerprint(records: RecordArrays, at: int) -> int:

@@ -9,6 +9,7 @@ from mirrortest.check.judge import RunVerdict
 from mirrortest.check.partition import PartitionChecker
 from mirrortest.check.verdict import Finding
 from mirrortest.config.threshold import Series, evaluate, undecided
+from mirrortest.consume.assigned import claims_of
 from mirrortest.consume.judging import all_told, read_past
 from mirrortest.consume.outcome import ConsumeProgress, ConsumeReport, counts_of
 
@@ -121,6 +122,8 @@ class Rounds:
             if known is None or known[0] != serial:
                 known = (serial, PartitionChecker.from_state(state["checker"]))
                 self._decoded[at] = known
+                # Whoever claims it: what comes after all is late for everybody.
+                self._topics.judges[at.topic].merge_claims(claims_of(state))
             views[at.topic][at.partition] = known[1]
         for at, held in mine.items():
             views[at.topic][at.partition] = held.checker

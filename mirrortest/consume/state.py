@@ -162,17 +162,20 @@ class StateStore:
     def _apply(self, key: bytes, value: bytes | None) -> None:
         with contextlib.suppress(ValueError):
             parts = json.loads(key)
-            if not isinstance(parts, list) or tuple(parts[1:5]) != self._scope or value is None:
+            if not isinstance(parts, list) or tuple(parts[1:5]) != self._scope:
                 return
             try:
                 self._apply_ours(parts, value)
             except (ValueError, KeyError, IndexError, TypeError, zlib.error):
                 self.damaged += 1
 
-    def _apply_ours(self, parts: list[Any], value: bytes) -> None:
+    def _apply_ours(self, parts: list[Any], value: bytes | None) -> None:
         kind, generation = parts[0], int(parts[7])
         held = self._held.setdefault(Partition(parts[5], int(parts[6])), _Held())
-        if kind == "claim":
+        if value is None:
+            if kind == "chunk":
+                held.chunks.pop((generation, int(parts[8]), int(parts[9])), None)
+        elif kind == "claim":
             held.claims.setdefault(generation, str(parts[8]))
         elif kind == "chunk":
             held.chunks[generation, int(parts[8]), int(parts[9])] = value

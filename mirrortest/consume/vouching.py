@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 import structlog
 
 from mirrortest.check.ledger import Ledger
+from mirrortest.errors import UnreachableError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable
@@ -54,17 +55,29 @@ class LedgerFollower:
         """Monotonic time of the last record; None before the first."""
 
     async def follow(self) -> None:
-        """Wait for the topic, then apply its records for ever."""
-        waiting = False
-        while not await self._exists():
-            if not waiting:
-                _log.info("waiting for the ledger's topic", ledger=self.where)
-                waiting = True
+        """Wait for the topic, then apply its records for ever.
+
+        Raises:
+            ClusterError: its cluster cannot be reached at the start, or refuses; a later outage
+                is waited for.
+        """
+        there = await self._exists()
+        if not there:
+            _log.info("waiting for the ledger's topic", ledger=self.where)
+        while not there:
             await asyncio.sleep(_POLL_SECONDS)
+            there = await self._exists_by_now()
         self.present = True
         async for _, key, value in self._topic.tail():
             self.ledger.apply(key, value)
             self.last_record_ns = self._now_ns()
+
+    async def _exists_by_now(self) -> bool:
+        try:
+            return await self._exists()
+        except UnreachableError as error:
+            _log.warning("the ledger's cluster is away", why=str(error))
+            return False
 
     def silence(self, run: str) -> str | None:
         """Why the ledger says nothing of a run, in words for the user; None if it does."""

@@ -27,7 +27,7 @@ def test_an_unknown_log_detail_is_a_usage_error():
 
 def test_a_report_that_cannot_be_written_is_an_error_in_one_line(tmp_path):
     """The verdict was printed before; the exit code says that the file is not there."""
-    with pytest.raises(MirrortestError, match="--report .*nowhere"):
+    with pytest.raises(MirrortestError, match=r"--report .*nowhere"):
         console.write_report(tmp_path / "nowhere" / "report.json", "{}")
     console.write_report(tmp_path / "report.json", "{}")
     assert (tmp_path / "report.json").read_text() == "{}\n"

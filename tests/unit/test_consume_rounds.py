@@ -77,6 +77,7 @@ class World:
         self.follower = LedgerFollower(None, None, where="'ledger'", now_ns=lambda: 0)
         self.follower.present = True
         self.log = Log()
+        self.states = {}
 
     async def end_offsets(self, _):
         return self.ends
@@ -104,7 +105,7 @@ class World:
             self.options,
             topics=SimpleNamespace(judges=judges, counts=counts),
             holdings=SimpleNamespace(partitions={self.held.at: self.held}, notes=[]),
-            store=SimpleNamespace(states=dict),
+            store=SimpleNamespace(states=lambda: self.states),
             ledger=self.follower,
             reader=self,
             log=self.log,
@@ -154,3 +155,16 @@ async def test_a_topic_that_is_gone_at_the_end_is_told():
     assert report.counts["lost"] == 0
     assert report.verdict == "inconclusive"
     assert "A.t does not exist" in _told(report)
+
+
+async def test_what_another_consumer_claimed_is_late_for_all():
+    """Claims travel in the states: whoever sees the message in the end calls it late."""
+    world = World(0, 1).vouch((0, 2), end=2)
+    other = AssignedPartition.fresh(
+        Partition("A.t", 1), 1, source="t", run="r1", policy=ExpectPartition.ANY, counts=[2]
+    )
+    other.claimed = {STREAM: IntervalSet([(1, 2)])}
+    world.states = {other.at: (1, other.to_state())}
+    world.ends[tuple(other.at)] = 0
+    report = await world.report()
+    assert (report.counts["late"], report.counts["lost"]) == (1, 0)

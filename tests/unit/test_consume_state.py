@@ -156,3 +156,19 @@ async def test_records_that_are_no_state_are_passed_over():
         await store.claim(Partition("A.t", 1))
         assert store.damaged == 1
     assert await _load(topic) == {"next": 3}
+
+
+async def test_what_a_successor_deleted_is_held_by_nobody():
+    """Rebalances go on for days: every follower forgets the states of generations that are over."""
+    topic = MemoryTopic()
+    async with following(topic, "watcher") as watcher:
+        for session in "abc":
+            async with following(topic, session) as store:
+                generation, _ = await store.claim(P0)
+                await store.save(P0, generation, {"next": generation})
+                await store.save(P0, generation, {"next": generation})
+        await watcher.claim(Partition("A.t", 1))  # reads back past all of it
+        held = watcher._held[P0]
+        assert {generation for generation, _, _ in held.chunks} == {3}
+        assert watcher.states()[P0][1] == {"next": 3}
+    assert await _load(topic.compacted()) == {"next": 3}

@@ -130,7 +130,8 @@ def test_records_deleted_while_it_was_down(lab: Lab, make_scene: Callable[..., S
 def test_what_never_comes_is_named(lab: Lab, make_scene: Callable[..., Scene]) -> None:
     """A lost tail, a lost producer and a topic that is not mirrored, while the mirror is dead.
 
-    The ledger is read from the source. What the mirror brings later is `late`, and lost no more.
+    The ledger is read from the source. What the mirror brings later is lost no more; it is `late`
+    where there was a partition whose state could keep the claim.
     """
     scene = make_scene("orders.eu", "never.us")
     topic, never = scene.topics
@@ -174,7 +175,7 @@ def test_what_never_comes_is_named(lab: Lab, make_scene: Callable[..., Scene]) -
         what="the mirror catches up",
     )
     repaid = scene.consume("erin", "--consumer-group", "two", *direct).answer()
-    assert ids(repaid, "late") == lost
+    assert ids(repaid, "late") == {each for each in lost if each[0] == topic}
     assert ids(repaid, "lost") == set()
     assert repaid["counts"]["delivered"] == len(acked)
 

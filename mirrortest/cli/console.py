@@ -18,7 +18,7 @@ import structlog
 import uvloop
 from rich.console import Console
 
-from mirrortest.errors import InterruptedRunError, MirrortestError
+from mirrortest.errors import ClusterError, InterruptedRunError, MirrortestError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -96,7 +96,11 @@ def run_application(main: Callable[[asyncio.Event], Awaitable[T]]) -> T:
                 raise InterruptedRunError(
                     "ended at once by a second signal: the drain is not complete"
                 )
-            raise asyncio.CancelledError
+            # Nobody asked for it: the client library's own tasks were cancelled under us.
+            raise ClusterError(
+                "the run broke off while it was waiting for a broker: what was logged until then "
+                "is in the sequence logs, its end is missing"
+            )
         finally:
             for number in (signal.SIGINT, signal.SIGTERM):
                 loop.remove_signal_handler(number)

@@ -294,7 +294,7 @@ def produce(
     result = _run(options)
     summary = json.dumps(result.to_json())
     if report is not None:
-        report.write_text(summary + "\n")
+        console.write_report(report, summary)
     if as_json:
         typer.echo(summary)
     else:

@@ -1,1 +1,1 @@
-"""TBD."""
+"""Judging a mirror's copy while it arrives: an application."""

@@ -153,9 +153,15 @@ async def _beside(
                 await other
         return await main
     finally:
+        # More than once: the client library swallows a cancellation now and then.
+        pending = {future for future in everybody if not future.done()}
+        while pending:
+            for future in pending:
+                future.cancel()
+            _, pending = await asyncio.wait(pending, timeout=1)
         for future in everybody:
-            future.cancel()
-        await asyncio.gather(*everybody, return_exceptions=True)
+            if not future.cancelled():
+                future.exception()  # told by whoever failed first
 
 
 def _ledger(options: ConsumeOptions) -> tuple[LedgerFollower, CompactedTopic]:

@@ -1,1 +1,1 @@
-"""TBD."""
+"""Writing numbered, timed messages and vouching for them: an application."""

@@ -1,1 +1,1 @@
-"""TBD."""
+"""What the applications say: summaries and tables."""

@@ -31,8 +31,8 @@ class Taken:
     """What was fetched held: rows for checker and log, and the latencies of our messages.
 
     `latency_intended` and `latency_sent` are ns, one entry per message of the run in offset order
-    (`latency_sent` only where the message carries its actual send); `positions` are their indices
-    into rows' order: entry i belongs to `rows[row_index[i]]`.
+    (`latency_sent` only where the message carries its actual send). Entry i of
+    `latency_intended` belongs to `rows[row_index[i]]`.
     """
 
     rows: list[SeenRow]

@@ -21,6 +21,7 @@ from mirrortest.consume.vouching import LedgerFollower
 from mirrortest.kafka.admin import Admin
 from mirrortest.kafka.compacted import CompactedTopic
 from mirrortest.kafka.reader import Reader
+from mirrortest.seqlog.schema import Role
 from mirrortest.seqlog.session import new_session_id
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from mirrortest.consume.options import ConsumeOptions
     from mirrortest.consume.outcome import ConsumeProgress, ConsumeReport
 
-ROLE = "consumer"
 _ROUND_SECONDS = 1.0
 _POLL_SECONDS = 0.2
 
@@ -62,7 +62,7 @@ async def run(
             CompactedTopic(options.client, options.state_topic)
         )
         await states.create()
-        scope = Scope(options.run, cluster, ROLE, options.reader_name)
+        scope = Scope(options.run, cluster, Role.CONSUMER.value, options.reader_name)
         store = StateStore(states, scope, session)
         log = await Logbook.open(
             options, session=session, cluster=cluster, partitions=topics.counts

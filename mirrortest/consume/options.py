@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mirrortest.check.routing import ExpectPartition
@@ -10,8 +10,6 @@ from mirrortest.errors import UsageError
 from mirrortest.seqlog.batches import Detail
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from mirrortest.config.client import ClientConfig
     from mirrortest.config.run import TopicMapping
     from mirrortest.config.threshold import Threshold
@@ -77,7 +75,6 @@ class ConsumeOptions:
     log_detail: Detail = Detail.INTERVALS
     metrics_port: int = 0
     metrics_address: str = "127.0.0.1"
-    report_path: Path | None = field(default=None)
 
     def __post_init__(self) -> None:
         """Refuse what contradicts itself."""

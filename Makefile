@@ -3,35 +3,126 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+PEERS := $(VENV)/.peers
 
-.PHONY: demo test test-unit check bench lock clean
+# Each file's tests in one process, in the order of tests/conftest.py. Those of the lab wait for
+# clusters almost half of their time: three of them keep two cores busy. The others do not wait.
+WORKERS ?= 3
+BY_FILE := --dist loadfile --no-loadscope-reorder
+
+# Many processes are started here: none of them is to compile its modules anew.
+unexport PYTHONDONTWRITEBYTECODE
+
+.PHONY: demo test test-unit check bench profile bench-reconcile calibrate oracle peers lock clean images local-base check-chart e2e-kubernetes \
+  dashboards check-dashboards dashboard-linter e2e-prometheus
 
 demo: $(READY)  ## the main job: two Kafka clusters, a mirror that is killed, the verdict
 	$(BIN)/mirrortest demo
 
 test: $(READY)  ## every check, on the real lab
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n $(WORKERS) $(BY_FILE)
 
-test-unit: $(READY)  ## the checks that need no lab
-	$(BIN)/python -m pytest tests/unit
+test-unit: $(READY)  ## the checks that start no cluster, no Spark, no browser and no other server
+	$(BIN)/python -m pytest -n 2 $(BY_FILE) tests/unit
 
-check: $(READY)  ## lint, format, types
+check: $(PEERS)  ## lint, format, types: of the benchmarks, too
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-bench: $(READY)  ## CPU per message, beside Kafka's own tools
-	$(BIN)/python -m tests.bench
+oracle: $(READY)  ## 200,000 random histories, judged as the brute-force judge does; ARGS="--spark"
+	$(BIN)/python -m tests.oracle $(ARGS)
+
+bench: $(PEERS)  ## CPU per message, beside the tools that people use; ARGS="--parts curves memory"
+	$(BIN)/python -m tests.bench $(ARGS)
+
+profile: $(PEERS)  ## where the time of producing and verifying goes; ARGS="--size 100"
+	$(BIN)/python -m tests.bench.profile $(ARGS)
+
+bench-reconcile: $(PEERS)  ## ours, naive Spark, DuckDB and Polars on the same logs; ARGS="--sizes 1e6"
+	$(BIN)/python -m tests.bench_reconcile $(ARGS)
+
+calibrate: $(READY)  ## recall and precision of every finding over 5 million messages
+	$(BIN)/mirrortest calibrate --messages 5000000 --rate 0.0001 --seed 7 \
+	  --throughput 20000 --deadline 60s
+
+# The images of deploy/Dockerfile. Where no image can be pulled: `make local-base`, then
+# `make images BASE_IMAGE=mirrortest-base:local BUILD_IMAGE=mirrortest-build:local`.
+DOCKER ?= docker
+IMAGE ?= mirrortest
+VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' mirrortest/__init__.py)
+TAG ?= $(VERSION)
+KAFKA_IMAGE ?= mirrortest-kafka:local
+PROMETHEUS_IMAGE ?= mirrortest-prometheus:local
+IMAGE_ARGUMENTS = --build-arg VERSION=$(VERSION) \
+  --build-arg REVISION=$(or $(shell git rev-parse HEAD 2>/dev/null),unknown) \
+  $(foreach name,BASE_IMAGE BUILD_IMAGE PIP_INDEX_URL UV_DEFAULT_INDEX,\
+    $(if $($(name)),--build-arg $(name)=$($(name)))) \
+  $(if $(SOURCE),--label org.opencontainers.image.source=$(SOURCE))
+
+check-chart: $(READY)  ## the chart: lint, every manifest valid for each Kubernetes, refusals; HELM= and HELM3=
+	$(BIN)/python -m pytest tests/chart tests/unit/test_chart.py
+
+# On the Kubernetes of KUBECONFIG. MIRRORTEST_E2E_HOST is an address of this machine that its pods
+# reach, MIRRORTEST_E2E_LOAD what gives an image archive to its nodes (`kind load image-archive`).
+# Without a cluster, as root: `tests/kubernetes/with-cluster make e2e-kubernetes`.
+e2e-kubernetes: $(READY)  ## images, two releases of the chart, faults, the verdict: docs/deploy.md
+	$(MAKE) images IMAGE=mirrortest TAG=e2e
+	$(BIN)/python -m pytest -n 2 tests/kubernetes
+
+dashboards: $(READY)  ## write dashboards and alerts anew, of grafana/*.py, and the chart's copies
+	$(BIN)/python -m grafana
+	$(BIN)/python -m helm.generated
+
+check-dashboards: $(READY)  ## they are what the code makes; alerts and their tests, by promtool
+	$(BIN)/python -m grafana --check
+	$(BIN)/python -m pytest -q tests/unit/test_dashboards.py tests/unit/test_alerts.py \
+	  tests/prometheus/test_prometheus_rules.py
+
+dashboard-linter: $(READY)  ## Grafana's linter into the cache, by Go; with the other tools
+	$(BIN)/python -m tests.prometheus.tools
+
+e2e-prometheus: $(READY)  ## a real Prometheus on real runs: every panel has data, every alert fires
+	$(BIN)/python -m pytest tests/prometheus
+
+images:  ## the images IMAGE:TAG (produce, consume) and IMAGE-reconcile:TAG (Spark)
+	$(DOCKER) build -q -f deploy/Dockerfile --target mirrortest $(IMAGE_ARGUMENTS) -t $(IMAGE):$(TAG) .
+	$(DOCKER) build -q -f deploy/Dockerfile --target reconcile $(IMAGE_ARGUMENTS) -t $(IMAGE)-reconcile:$(TAG) .
+
+kafka-image:  ## Kafka and MirrorMaker 2 as KAFKA_IMAGE, where the public image cannot be pulled
+	$(DOCKER) build -q -f deploy/kafka.Dockerfile $(IMAGE_ARGUMENTS) -t $(KAFKA_IMAGE) .
+
+prometheus-image:  ## Prometheus as PROMETHEUS_IMAGE, likewise
+	$(DOCKER) build -q -f deploy/prometheus.Dockerfile $(if $(BASE_IMAGE),--build-arg BASE_IMAGE=$(BASE_IMAGE)) \
+	  -t $(PROMETHEUS_IMAGE) deploy
+
+# Without an engine that runs, as root: `tests/docker/with-engine make test-docker`.
+test-docker: $(READY)  ## images, Compose, and the lab's own tests in containers: needs a Docker Engine
+	$(BIN)/python -m pytest tests/docker
+	MIRRORTEST_LAB_RUNTIME=docker $(if $(shell $(DOCKER) image inspect -f 1 $(KAFKA_IMAGE) 2>/dev/null),\
+	  MIRRORTEST_KAFKA_IMAGE=$(KAFKA_IMAGE)) \
+	  $(BIN)/python -m pytest tests/lab/test_lab_mirror.py tests/lab/test_scenarios_mirror.py
+
+local-base:  ## base images of Debian's packages, as root, where none can be pulled
+	deploy/local-base
 
 lock: $(READY)  ## pin what is installed: versions and hashes, no addresses
 	$(BIN)/uv pip compile -q --universal --generate-hashes --no-annotate --no-header \
 	  --python-version 3.11 --all-extras --group dev --group lock pyproject.toml -o requirements.lock
+	$(BIN)/uv pip compile -q --universal --generate-hashes --no-annotate --no-header \
+	  --python-version 3.11 --group bench -o requirements-bench.lock
 
 $(READY): requirements.lock pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "mirrortest needs Python 3.11 or newer; set PYTHON=")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
+	touch $@
+
+peers: $(PEERS)  ## install what the benchmarks compare with; their tests run where it is there
+
+$(PEERS): requirements-bench.lock $(READY)
+	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements-bench.lock
 	touch $@
 
 clean:

@@ -1,5 +1,5 @@
 """`python -m mirrortest`."""
 
-from mirrortest.cli.main import run
+from mirrortest.cli.start import run
 
 run()

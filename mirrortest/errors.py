@@ -10,8 +10,10 @@
     │   └── PartitionCountError
     ├── FencedError                 1: another incarnation or consumer took over
     ├── SequenceLogError            1: a sequence log cannot be read or written
+    ├── JavaMissingError            1: no Java runtime is new enough
     ├── LabError                    1: a part of the lab did not start, or died
-    └── InterruptedRunError         1: a second signal ended the run at once
+    ├── WorkerError                 1: one of a command's processes died
+    └── InterruptedRunError         128 + the signal's number: a second one ended the run at once
 
 Each message is one line for the user: what is wrong, and what to do.
 """
@@ -55,9 +57,21 @@ class SequenceLogError(MirrortestError):
     """A sequence log cannot be read or written."""
 
 
+class JavaMissingError(MirrortestError):
+    """No Java runtime was found that is new enough; the text says what to install."""
+
+
 class LabError(MirrortestError):
     """A part of the lab did not start or died; the text ends with its log's last lines."""
 
 
+class WorkerError(MirrortestError):
+    """One of a command's worker processes died; the text says which and how."""
+
+
 class InterruptedRunError(MirrortestError):
-    """A second signal ended the run before its drain was complete."""
+    """A second signal ended the run before its drain was complete; `number` is the signal's."""
+
+    def __init__(self, text: str, number: int) -> None:
+        super().__init__(text)
+        self.exit_code = 128 + number

@@ -59,7 +59,7 @@ class Deadlines:
         return waiting.expired.copy()
 
     def to_state(self, elapsed_ns: int) -> list[Any]:
-        """All of it, of JSON's types; times become ages."""
+        """All of it, of JSON's types; times become ages. Streams without a number are left out."""
         return [
             [
                 list(stream),
@@ -67,6 +67,7 @@ class Deadlines:
                 [[elapsed_ns - noted, numbers.to_list()] for noted, numbers in waiting.pending],
             ]
             for stream, waiting in self._waiting.items()
+            if waiting.known
         ]
 
     def restore(self, state: Sequence[Any], elapsed_ns: int) -> None:

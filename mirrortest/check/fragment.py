@@ -6,22 +6,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mirrortest.check.intervals import IntervalSet
-from mirrortest.check.verdict import PER_MESSAGE, Finding
+from mirrortest.check.verdict import PER_MESSAGE, STREAM_FINDINGS, Finding
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mirrortest.check.row import SeenRow
-
-STREAM_FINDINGS: tuple[Finding, ...] = (
-    Finding.UNPROVEN,
-    Finding.CORRUPTED,
-    Finding.ALTERED_KEY,
-    Finding.ALTERED_HEADERS,
-    Finding.ALTERED_TIMESTAMP,
-    Finding.MISROUTED,
-)
-"""The findings that a message of a stream shows by itself."""
 
 _SETS = ("seen", "duplicated", "reordered", "shadow")
 _TIMES = ("intended_first", "intended_last", "arrived_first", "arrived_last")
@@ -40,15 +30,15 @@ class Fragment:
     copies: int = 0
     """Messages beyond the first copy of each."""
     reordered: IntervalSet = field(default_factory=IntervalSet)
-    """First seen here after a later seq was."""
+    """First seen here after a later seq was. In the shadow a first copy may stand: none of it."""
     by_finding: dict[Finding, IntervalSet] = field(default_factory=dict)
     """Those with the finding on any of their copies; members of `STREAM_FINDINGS`."""
     shadow: IntervalSet = field(default_factory=IntervalSet)
     """What may have stood in offsets that nobody read."""
     open_from: int | None = None
     """The shadow goes on from here without end, until a seq at or above it is seen."""
-    last_offset: int = -1
-    """Where the stream was last seen; -1: never."""
+    last_place: int = -1
+    """Where the stream was last seen (`PartitionChecker.before`, and the offset); -1: never."""
     intended_first: int = 0
     intended_last: int = 0
     arrived_first: int = 0
@@ -68,20 +58,34 @@ class Fragment:
         sets = (self.seen, self.duplicated, self.reordered, self.shadow, *self.by_finding.values())
         return 1 + sum(map(len, sets))
 
-    def apply(self, row: SeenRow) -> None:
-        """Take in the row's messages; it lies at offsets after all those before."""
+    def apply(self, row: SeenRow, before: int = 0) -> int:
+        """Take in the row's messages; it lies at places after all those before.
+
+        `before` and an offset are a place. Returns by how much the size has grown.
+        """
         lo, hi = row.seq_lo, row.seq_hi
         self._note_times(row)
+        self.last_place = before + row.offset_hi - 1
         if self.summary is not None:
             self._count(self.summary, hi - lo, row.findings)
-            return
+            return 0
+        end = self.seen.end
+        if lo >= end and self.open_from is None and not row.findings:
+            # What comes in order, as nearly everything does.
+            self.seen.add(lo, hi)
+            return 0 if lo == end and end else 1
+        before = self.size
+        self._apply_out_of_order(row, lo, hi)
+        return self.size - before
+
+    def _apply_out_of_order(self, row: SeenRow, lo: int, hi: int) -> None:
         self._close_shadow(lo, hi)
         again = self.seen.within(lo, hi)
         if again:
             self.copies += again.count
             self.duplicated.update(again)
         if lo < self.seen.end:
-            self.reordered.update(self.seen.missing(lo, min(hi, self.seen.end)))
+            self.reordered.update(self.seen.missing(lo, min(hi, self.seen.end)) - self.shadow)
         self.seen.add(lo, hi)
         if row.findings & PER_MESSAGE:
             for finding in STREAM_FINDINGS:
@@ -137,7 +141,7 @@ class Fragment:
                 summary[finding.label] = summary.get(finding.label, 0) + messages
 
     def _note_times(self, row: SeenRow) -> None:
-        if self.last_offset < 0:
+        if self.last_place < 0:
             self.intended_first, self.intended_last = row.intended_first, row.intended_last
             self.arrived_first, self.arrived_last = row.arrived_first, row.arrived_last
         else:
@@ -145,12 +149,11 @@ class Fragment:
             self.intended_last = max(self.intended_last, row.intended_last)
             self.arrived_first = min(self.arrived_first, row.arrived_first)
             self.arrived_last = max(self.arrived_last, row.arrived_last)
-        self.last_offset = row.offset_hi - 1
 
     def to_state(self) -> dict[str, Any]:
         """What `from_state` needs, of JSON's types; empty parts are left out."""
         state: dict[str, Any] = {
-            "at": self.last_offset,
+            "at": self.last_place,
             "times": [getattr(self, n) for n in _TIMES],
         }
         for name in _SETS:
@@ -176,7 +179,7 @@ class Fragment:
         made = cls(
             copies=state.get("copies", 0),
             open_from=state.get("open_from"),
-            last_offset=state["at"],
+            last_place=state["at"],
             summary=state.get("summary"),
         )
         for name, value in zip(_TIMES, times, strict=True):

@@ -51,13 +51,10 @@ class IntervalSet:
     @classmethod
     def _of(cls, bounds: list[int]) -> IntervalSet:
         """Wrap bounds that are already in order."""
-        made = cls()
-        made._replace(bounds, sum(bounds[1::2]) - sum(bounds[0::2]))
+        made = cls.__new__(cls)
+        made._bounds = bounds  # noqa: SLF001  # of this class
+        made._count = sum(bounds[1::2]) - sum(bounds[0::2])  # noqa: SLF001  # likewise
         return made
-
-    def _replace(self, bounds: list[int], count: int) -> None:
-        self._bounds = bounds
-        self._count = count
 
     def to_list(self) -> list[int]:
         """The bounds, each as its distance from the one before: short in JSON."""

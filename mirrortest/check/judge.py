@@ -86,6 +86,7 @@ def judge(
         fragments: destination partition -> what it knows, as `PartitionChecker.fragment` tells.
         lane: what the ledger or the logs vouch for; None: nothing.
         claimed: the numbers ever claimed lost; missing, they stay lost, seen, they are late.
+            (Of a stream past the memory bound that is not known: it is inconclusive.)
         expired: the acknowledged numbers past their deadline; None: none is.
         read_to_end: whether every partition was read to its end since they expired.
         ledger_complete: whether a lane that the ledger does not know cannot exist.
@@ -100,8 +101,7 @@ def judge(
     for fragment in fragments.values():
         verdict.copies += fragment.copies
         verdict.duplicated.update(fragment.duplicated)
-        # In a shadow the first copy may have stood where nobody read.
-        verdict.reordered.update(fragment.reordered - fragment.shadow_below(seen.end))
+        verdict.reordered.update(fragment.reordered)
         for finding, ids in fragment.by_finding.items():
             getattr(verdict, finding.label).update(ids)
         if fragment.summary is not None:
@@ -115,14 +115,18 @@ def judge(
         verdict.acked, verdict.unknown = lane.acked.copy(), lane.unknown.copy()
         verdict.delivered = lane.acked & seen
         missing = lane.acked - seen
+        if verdict.bounded:
+            # Any of it may have been seen.
+            verdict.inconclusive, missing = missing, IntervalSet()
         if compact:
             bound = missing.end if superseded else seen.end
             verdict.compacted = missing.below(bound)
             missing -= verdict.compacted
         verdict.lost = missing & claimed
         missing -= verdict.lost
-        verdict.inconclusive = missing & doubtful(fragments, missing.end, home=home)
-        missing -= verdict.inconclusive
+        doubts = missing & doubtful(fragments, missing.end, home=home)
+        verdict.inconclusive.update(doubts)
+        missing -= doubts
         if expired is not None and read_to_end:
             verdict.lost.update(missing & expired)
             missing -= expired
@@ -140,12 +144,12 @@ def doubtful(
     A partition's unread offsets put a stream in doubt if the stream was seen in it or belongs
     into it; a stream seen nowhere, with no known home, may be anywhere.
     """
-    nowhere = home is None and all(held.last_offset < 0 for held in fragments.values())
+    nowhere = home is None and all(held.last_place < 0 for held in fragments.values())
     union = IntervalSet()
     for number, held in fragments.items():
         if held.inconclusive:
             union.add(0, bound)
-        elif nowhere or number == home or held.last_offset >= 0:
+        elif nowhere or number == home or held.last_place >= 0:
             union.update(held.shadow_below(bound))
     return union
 
@@ -163,7 +167,7 @@ def superseded(stream: StreamId, checkers: Mapping[int, PartitionChecker]) -> bo
         for other, its in checker.fragments.items():
             if other.lane != stream.lane or other == stream:
                 continue
-            if held is not None and its.last_offset > held.last_offset:
+            if held is not None and its.last_place > held.last_place:
                 return True
             if other[:3] == mine and other.incarnation > stream.incarnation:
                 return True
@@ -206,6 +210,16 @@ class RunVerdict:
                 total.counts[finding] += checker.untracked[finding.label]
         return total
 
+    def add(self, other: RunVerdict) -> None:
+        """Add the totals of other streams and partitions."""
+        self.counts.update(other.counts)
+        self.acked += other.acked
+        self.delivered += other.delivered
+        self.unknown += other.unknown
+        self.copies += other.copies
+        self.bounded += other.bounded
+        self.untracked += other.untracked
+
 
 def _union(fragments: Iterable[Fragment]) -> tuple[IntervalSet, IntervalSet, int]:
     """All that was seen, what was seen in more than one partition, and the copies that makes."""
@@ -234,6 +248,6 @@ def _never_sent(
 ) -> IntervalSet:
     if lane is None:
         return seen.copy() if ledger_complete else IntervalSet()
-    if lane.end is None:
-        return IntervalSet()
-    return (seen & lane.failed) | seen.within(lane.end, seen.end)
+    # Of a lane that goes on the failed ones are known; what lies above its mark may yet be told.
+    never = seen & lane.failed
+    return never if lane.end is None else never | seen.within(lane.end, seen.end)

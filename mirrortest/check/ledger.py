@@ -8,6 +8,7 @@ no outcome is unknown for ever, and they send nothing more.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mirrortest.check.ledger_record import (
@@ -137,7 +138,10 @@ class Ledger:
         """Bring `lanes` up to date with all that is known of a stream."""
         whose = (stream.run, stream.producer)
         record = self._records.get(stream)
-        if stream.incarnation < self._newest(whose):
+        if record is not None and not record.whole:
+            # It has ended, and what it told is not all here: it may be wherever the rest is.
+            self.lanes[stream] = replace(record, end=None)
+        elif stream.incarnation < self._newest(whose):
             self.lanes[stream] = (record or LaneRecord(stream)).closed(self._marks.get(stream, 0))
         elif record is not None:
             self.lanes[stream] = record if record.end is None else record.closed(0)

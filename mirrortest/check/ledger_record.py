@@ -40,6 +40,13 @@ class LaneRecord:
     destination_partitions: int = 0
     source_partitions: int = 0
     """Partition counts as the producer last knew them; 0: not told."""
+    told: int = 0
+    """How many numbers have an outcome in all parts of a lane that has ended (`ledger_parts`)."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether no part is known to be missing."""
+        return self.acked.count + self.failed.count + self.unknown.count >= self.told
 
     def merge(self, other: LaneRecord) -> LaneRecord:
         """The union of two records of one lane, in either order, any number of times."""
@@ -55,6 +62,7 @@ class LaneRecord:
             max(ends, default=None),
             max(self.destination_partitions, other.destination_partitions),
             max(self.source_partitions, other.source_partitions),
+            max(self.told, other.told),
         )
 
     def closed(self, mark: int) -> LaneRecord:
@@ -74,6 +82,7 @@ class LaneRecord:
             end,
             self.destination_partitions,
             self.source_partitions,
+            self.told,
         )
 
 
@@ -124,25 +133,24 @@ class Claim:
         return Claim(self.run, self.producer, self.incarnation, self.session, lanes, closes)
 
 
-def lane_key(stream: StreamId) -> bytes:
-    """The record key of a lane."""
-    return _encode(["lane", *stream[1:4], stream.topic, stream.lane])
+def lane_key(stream: StreamId, part: int = 0) -> bytes:
+    """The record key of a lane, or of a further part of its record."""
+    return _encode(["lane", *stream[1:4], stream.topic, stream.lane, *([part] if part else ())])
 
 
 def lane_value(record: LaneRecord) -> bytes:
     """The record value of a lane."""
-    return _encode(
-        {
-            "v": _VERSION,
-            "reserved": record.reserved,
-            "acked": record.acked.to_list(),
-            "failed": record.failed.to_list(),
-            "unknown": record.unknown.to_list(),
-            "end": record.end,
-            "destination_partitions": record.destination_partitions,
-            "source_partitions": record.source_partitions,
-        }
-    )
+    body = {
+        "v": _VERSION,
+        "reserved": record.reserved,
+        "acked": record.acked.to_list(),
+        "failed": record.failed.to_list(),
+        "unknown": record.unknown.to_list(),
+        "end": record.end,
+        "destination_partitions": record.destination_partitions,
+        "source_partitions": record.source_partitions,
+    }
+    return _encode(body | {"told": record.told} if record.told else body)
 
 
 def claim_key(claim: Claim) -> bytes:
@@ -187,7 +195,9 @@ def parse_claim_key(key: bytes) -> tuple[str, str, int, str] | None:
 
 
 def _lane(parts: list[Any], body: dict[str, Any]) -> LaneRecord:
-    _, run, producer, incarnation, topic, lane = parts
+    _, run, producer, incarnation, topic, lane, *part = parts
+    if len(part) > 1 or not all(_number(number, 1) for number in part):
+        raise ValueError("a lane's key ends with a part, or without one")
     stream = StreamId(
         _text(topic), _text(run), _text(producer), _number(incarnation, 1), _number(lane)
     )
@@ -201,6 +211,9 @@ def _lane(parts: list[Any], body: dict[str, Any]) -> LaneRecord:
             raise ValueError("an outcome of a number that was not reserved")
     if end is not None and end > reserved:
         raise ValueError("an end beyond what was reserved")
+    told = _number(body.get("told", 0))
+    if told > reserved:
+        raise ValueError("more outcomes than numbers were reserved")
     record = LaneRecord(
         stream,
         reserved,
@@ -210,6 +223,7 @@ def _lane(parts: list[Any], body: dict[str, Any]) -> LaneRecord:
         end,
         _number(body["destination_partitions"]),
         _number(body["source_partitions"]),
+        told,
     )
     return record.merge(record)
 

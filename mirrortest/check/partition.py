@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from mirrortest.check.fragment import STREAM_FINDINGS, Fragment
+from mirrortest.check.fragment import Fragment
 from mirrortest.check.intervals import IntervalSet
-from mirrortest.check.verdict import Finding
+from mirrortest.check.verdict import STREAM_FINDINGS, Finding
 from mirrortest.wire.stream import StreamId
 
 if TYPE_CHECKING:
@@ -42,9 +42,12 @@ class PartitionChecker:
         self.partition = partition
         self.next_offset = next_offset
         """Everything below it is judged; nothing at or above it."""
+        self.before = 0
+        """The offsets of the topic's earlier incarnations, so far as they were passed: with an
+        offset it makes a place, and places go on where a topic is deleted and made again."""
         self.fragments: dict[StreamId, Fragment] = {}
         self.unread_offsets = IntervalSet()
-        """Offsets that were gone before they could be read."""
+        """Places that were gone before they could be read."""
         self.streamless: Counter[Finding] = Counter()
         """Messages that enter no stream: foreign, other run, corrupted with the id unknown."""
         self.untracked: Counter[str] = Counter()
@@ -71,6 +74,12 @@ class PartitionChecker:
     def size(self) -> int:
         """What is held, in the unit of `max_intervals`."""
         return self._size
+
+    @property
+    def fullness(self) -> float:
+        """The share of the memory bound that is taken; from 1 on ids are given up."""
+        streams = len(self.fragments) / max(self._max_intervals // 2, 1)
+        return max(self._size / self._max_intervals, streams)
 
     def apply(self, row: SeenRow) -> None:
         """Judge a row. What lies below the next offset was judged already and is passed over.
@@ -103,10 +112,20 @@ class PartitionChecker:
         lo = max(lo, self.next_offset)
         if lo >= hi:
             return
-        self.unread_offsets.add(lo, hi)
+        self.unread_offsets.add(self.before + lo, self.before + hi)
         self.next_offset = hi
         for fragment in self.fragments.values():
             fragment.open_shadow()
+
+    def begin_anew(self) -> None:
+        """Go on with the topic's next incarnation: what stood in this one from here on is gone.
+
+        Nobody knows how much that was; for one offset it counts. What was seen stays seen, and
+        stands before all that comes.
+        """
+        self.unread(self.next_offset, self.next_offset + 1)
+        self.before += self.next_offset
+        self.next_offset = 0
 
     def fragment(self, stream: StreamId) -> Fragment | None:
         """What is known here of a stream, seen or not; None: certainly nothing stood here.
@@ -135,10 +154,8 @@ class PartitionChecker:
                 self._count_untracked(row)
                 return
             fragment = self.fragments[stream] = self._new_fragment()
-        else:
-            self._size -= fragment.size
-        fragment.apply(row)
-        self._size += fragment.size
+            self._size += fragment.size
+        self._size += fragment.apply(row, self.before)
         if self._size > self._max_intervals:
             self._make_room()
 
@@ -177,6 +194,7 @@ class PartitionChecker:
             "topic": self.topic,
             "partition": self.partition,
             "next": self.next_offset,
+            "before": self.before,
             "unread": self.unread_offsets.to_list(),
             "streamless": {finding.label: n for finding, n in self.streamless.items()},
             "untracked": dict(self.untracked),
@@ -201,6 +219,7 @@ class PartitionChecker:
                 next_offset=state["next"],
                 max_intervals=max_intervals,
             )
+            made.before = state.get("before", 0)
             made.unread_offsets = IntervalSet.from_list(state["unread"])
             made.streamless.update(
                 {Finding[label.upper()]: n for label, n in state["streamless"].items()}

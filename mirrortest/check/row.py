@@ -89,30 +89,31 @@ def streams_of(
         `OTHER_RUN` set where a message is another run's and `FOREIGN` where a readable message
         names no stream.
     """
-    index = np.full(len(id_index), -1, np.int32)
-    findings = findings.astype(np.uint32)
     streams: list[StreamId] = []
     if not len(id_index):
-        return streams, index, findings
+        return streams, np.full(0, -1, np.int32), findings.astype(np.uint32)
     # A batch mostly has one producer and one lane: that must not cost a sort.
     changes = np.flatnonzero((np.diff(id_index) != 0) | (np.diff(lane) != 0)) + 1
-    known: dict[StreamId, int] = {}
-    for lo, hi in zip((0, *changes.tolist()), (*changes.tolist(), len(id_index)), strict=True):
-        at, number = int(id_index[lo]), int(lane[lo])
+    starts = np.concatenate(([0], changes))
+    told = list(zip(id_index[starts].tolist(), lane[starts].tolist(), strict=True))
+    of_pair: dict[tuple[int, int], tuple[int, int]] = {}
+    for pair in dict.fromkeys(told):
+        at, number = pair
         producer = ids[at] if at >= 0 else None
+        of_pair[pair] = -1, 0
         if producer is None:
             continue
-        part = findings[lo:hi]
         if producer.run != run:
-            part |= np.uint32(Finding.OTHER_RUN)
+            of_pair[pair] = -1, Finding.OTHER_RUN.value
         elif number < 0:
-            part |= np.uint32(Finding.FOREIGN)
+            of_pair[pair] = -1, Finding.FOREIGN.value
         else:
-            stream = StreamId(topic, run, producer.name, producer.incarnation, number)
-            if stream not in known:
-                known[stream] = len(streams)
-                streams.append(stream)
-            index[lo:hi] = known[stream]
+            of_pair[pair] = len(streams), 0
+            streams.append(StreamId(topic, run, producer.name, producer.incarnation, number))
+    counts = np.diff(starts, append=len(id_index))
+    places = np.array([of_pair[pair] for pair in told], np.int64)
+    index = np.repeat(places[:, 0].astype(np.int32), counts)
+    findings = findings | np.repeat(places[:, 1].astype(np.uint32), counts)
     index[(findings & np.uint32(NO_STREAM)) != 0] = -1
     return streams, index, findings
 

@@ -81,5 +81,33 @@ PER_MESSAGE = (
 )
 """The findings that a message shows by itself, given its partition and the run."""
 
+STREAM_FINDINGS = (
+    Finding.UNPROVEN,
+    Finding.CORRUPTED,
+    Finding.ALTERED_KEY,
+    Finding.ALTERED_HEADERS,
+    Finding.ALTERED_TIMESTAMP,
+    Finding.MISROUTED,
+)
+"""Those of them that a message of a stream can show."""
+
+UNSEEN = (Finding.LOST, Finding.IN_FLIGHT, Finding.INCONCLUSIVE)
+"""What a message that was acknowledged and not seen may be, but for what compaction explains."""
+
+WRONG = (
+    Finding.LOST,
+    Finding.DUPLICATED,
+    Finding.REORDERED,
+    Finding.CORRUPTED,
+    Finding.ALTERED_KEY,
+    Finding.ALTERED_HEADERS,
+    Finding.ALTERED_TIMESTAMP,
+    Finding.MISROUTED,
+    Finding.PHANTOM,
+    Finding.LATE,
+    Finding.INCONCLUSIVE,
+)
+"""What a lane in order has none of."""
+
 NO_STREAM = Finding.FOREIGN | Finding.OTHER_RUN
 """Messages with one of these never enter a stream; so do corrupted ones whose id is unknown."""

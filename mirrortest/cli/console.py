@@ -8,25 +8,46 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
+import importlib.util
+import json
 import logging
+import os
 import signal
 import sys
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 import structlog
 import uvloop
 from rich.console import Console
+from rich.markup import escape
 
+from mirrortest.cli.start import end_at_once
 from mirrortest.errors import ClusterError, InterruptedRunError, MirrortestError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-out = Console(soft_wrap=True, highlight=False)
+    from rich.console import RenderableType
+
+_UNBOUNDED = 160
+"""Columns of a file or a pipe, which have no width of their own: no table needs more."""
+
+
+def _width() -> int | None:
+    return None if sys.stdout.isatty() or "COLUMNS" in os.environ else _UNBOUNDED
+
+
+out = Console(width=_width(), soft_wrap=True, highlight=False)
 err = Console(stderr=True, soft_wrap=True, highlight=False)
 
 T = TypeVar("T")
+
+_ABORT_SECONDS = 3.0
+_INTERRUPTED = "ended at once by a second signal: the drain is not complete"
 
 
 def configure_logging(*, verbose: bool = False) -> None:
@@ -54,6 +75,49 @@ def configure_logging(*, verbose: bool = False) -> None:
         logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
 
 
+_EXTRAS = {"lab": "jgo", "report": "jinja2", "spark": "pyspark"}
+"""Extra of the package -> a module that comes with it."""
+
+
+def worker_logging() -> Callable[[], None]:
+    """What sets up the logging of a worker's process as it is here; picklable."""
+    return partial(configure_logging, verbose=logging.getLogger().level <= logging.DEBUG)
+
+
+def require(*extras: str) -> None:
+    """Refuse to begin what could not be brought to its end: MirrortestError names what to install.
+
+    `extras` are those of the package that a verb will need, some of them only minutes later.
+    """
+    missing = [extra for extra in extras if importlib.util.find_spec(_EXTRAS[extra]) is None]
+    if missing:
+        raise MirrortestError(
+            f"this needs more than is installed: pip install 'mirrortest[{','.join(missing)}]'"
+        )
+
+
+def warn(lines: Iterable[str]) -> None:
+    """Tell the user what is odd and stops nothing; the words may be the user's own."""
+    for line in lines:
+        err.print(f"[yellow]warning:[/] {escape(line)}")
+
+
+def show(
+    summary: Mapping[str, object], view: RenderableType, *, as_json: bool, report: Path | None
+) -> None:
+    """Print a result, for people or as JSON; and write its summary to the file of `--report`.
+
+    Raises:
+        MirrortestError: the file cannot be written.
+    """
+    if as_json:
+        out.print(json.dumps(summary), markup=False)
+    else:
+        out.print(view)
+    if report is not None:
+        write_report(report, json.dumps(summary, indent=2))
+
+
 def write_report(path: Path, text: str) -> None:
     """Write a summary to the file of `--report`; MirrortestError where that cannot be."""
     try:
@@ -66,43 +130,53 @@ def run_application(main: Callable[[asyncio.Event], Awaitable[T]]) -> T:
     """Run an application until it returns.
 
     The first SIGINT or SIGTERM sets the event it was given: it drains and returns. The second
-    cancels it.
+    cancels it, and ends the process if that takes longer than a moment; so does a third.
 
     Raises:
         InterruptedRunError: a second signal ended the run at once.
     """
+    interrupt = signal.getsignal(signal.SIGINT)
+    # What the imports made stays for ever: it need not be searched for garbage again and again.
+    gc.freeze()
 
     async def supervised() -> T:
         stop = asyncio.Event()
         loop = asyncio.get_running_loop()
         task = asyncio.ensure_future(main(stop))
-        interrupted = False
+        ended_by: signal.Signals | None = None
 
-        def on_signal(name: str) -> None:
-            nonlocal interrupted
-            if stop.is_set():
-                interrupted = True
-                task.cancel()
-            else:
-                err.print(f"[yellow]{name}: draining; a second signal ends the run at once[/]")
-                stop.set()
-
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, on_signal, number.name)
-        try:
-            with contextlib.suppress(asyncio.CancelledError):
-                return await task
-            if interrupted:
-                raise InterruptedRunError(
-                    "ended at once by a second signal: the drain is not complete"
+        def on_signal(number: signal.Signals) -> None:
+            nonlocal ended_by
+            if not stop.is_set():
+                err.print(
+                    f"[yellow]{number.name}: draining; a second signal ends the run at once[/]"
                 )
-            # Nobody asked for it: the client library's own tasks were cancelled under us.
-            raise ClusterError(
-                "the run broke off while it was waiting for a broker: what was logged until then "
-                "is in the sequence logs, its end is missing"
-            )
-        finally:
-            for number in (signal.SIGINT, signal.SIGTERM):
-                loop.remove_signal_handler(number)
+                stop.set()
+            elif ended_by is None:
+                ended_by = number
+                task.cancel()
+                loop.call_later(_ABORT_SECONDS, abort, number)
+            else:
+                abort(number)
 
-    return uvloop.run(supervised())
+        def abort(number: signal.Signals) -> None:
+            err.print(f"[bold red]error:[/] {_INTERRUPTED}")
+            end_at_once(number)
+
+        # They stay until the loop is closed: what is cleaned up after the run is ended by them too.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, on_signal, number)
+        with contextlib.suppress(asyncio.CancelledError):
+            return await task
+        if ended_by is not None:
+            raise InterruptedRunError(_INTERRUPTED, ended_by)
+        # Nobody asked for it: the client library's own tasks were cancelled under us.
+        raise ClusterError(
+            "the run broke off while it was waiting for a broker: what was logged until then "
+            "is in the sequence logs, its end is missing"
+        )
+
+    try:
+        return uvloop.run(supervised())
+    finally:
+        signal.signal(signal.SIGINT, interrupt)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import os
+import asyncio
 import re
 from pathlib import Path
 from typing import Annotated
@@ -13,15 +12,33 @@ import typer
 from mirrortest.check.routing import ExpectPartition
 from mirrortest.cli import console
 from mirrortest.cli.live import LiveLines
+from mirrortest.cli.options import (
+    MOST_WORKERS,
+    AsJson,
+    CommandConfig,
+    CommandProperty,
+    LogDetail,
+    LogDir,
+    LogSpool,
+    MetricsAddress,
+    MetricsPort,
+    Portable,
+    Report,
+    named_after_host,
+)
 from mirrortest.config.client import ClientConfig
 from mirrortest.config.run import TopicMapping
 from mirrortest.config.threshold import thresholds as read_thresholds
 from mirrortest.config.units import parse_duration
 from mirrortest.consume.consumer import run as run_consumer
-from mirrortest.consume.options import ConsumeOptions, Shard
+from mirrortest.consume.options import CONSUMER_DEFAULTS, ConsumeOptions, Shard
+from mirrortest.consume.outcome import ConsumeReport
 from mirrortest.errors import UsageError
 from mirrortest.seqlog.batches import Detail
+from mirrortest.seqlog.schema import Role
 from mirrortest.wire.stream import checked_name, checked_run
+from mirrortest.workers.consuming import run as run_workers
+from mirrortest.workers.together import Together
 
 EXAMPLES = """
 [bold]Examples[/]
@@ -34,6 +51,14 @@ EXAMPLES = """
 
     mirrortest consume --bootstrap-server dc2:9092 --run nightly --topic-pattern 'A[.].*' --source-alias A --shard 2/5 --exactly-once --deadline 5m
 
+  Four processes that share all partitions, and give one verdict:
+
+    mirrortest consume --bootstrap-server dc2:9092 --run nightly --topics A.orders --source-alias A --workers 4
+
+  Observe the source beside the mirror, so that it can be told later whether source or mirror lost a message:
+
+    mirrortest consume --role source --bootstrap-server dc1:9092 --run nightly --topics orders,clicks.eu
+
 Exit codes: 0 passed, 1 error, 2 usage, 3 inconclusive, 99 a threshold or a correctness check failed.
 """  # noqa: E501  # commands are pasted whole
 
@@ -42,17 +67,29 @@ def consume(  # noqa: D103  # the help text is an option of its own, with exampl
     *,
     bootstrap_server: Annotated[
         str | None,
-        typer.Option(envvar="MIRRORTEST_BOOTSTRAP_SERVER", help="The destination's brokers."),
+        typer.Option(
+            envvar="MIRRORTEST_BOOTSTRAP_SERVER",
+            help="The destination's brokers; with --role source, the source's.",
+        ),
     ] = None,
     run: Annotated[
         str, typer.Option(envvar="MIRRORTEST_RUN", help="The run to judge: the producers' --run.")
     ],
+    role: Annotated[
+        str,
+        typer.Option(
+            envvar="MIRRORTEST_ROLE",
+            metavar="consumer|source",
+            help="Judge the mirror's copy, or observe the source, so that the reconciliation can "
+            "tell where a message was lost.",
+        ),
+    ] = Role.CONSUMER.value,
     topics: Annotated[
         str | None,
-        typer.Option(envvar="MIRRORTEST_TOPICS", help="Destination topics, separated by commas."),
+        typer.Option(envvar="MIRRORTEST_TOPICS", help="Topics to read there, separated by commas."),
     ] = None,
     topic_pattern: Annotated[
-        str | None, typer.Option(help="A regular expression over destination topics.")
+        str | None, typer.Option(help="A regular expression over the topics there.")
     ] = None,
     source_alias: Annotated[
         str,
@@ -77,6 +114,15 @@ def consume(  # noqa: D103  # the help text is an option of its own, with exampl
     shard: Annotated[
         str | None, typer.Option(metavar="INDEX/OF", help="Take a fixed part of the partitions.")
     ] = None,
+    workers: Annotated[
+        int,
+        typer.Option(
+            envvar="MIRRORTEST_WORKERS",
+            min=1,
+            max=MOST_WORKERS,
+            help="Share the partitions among so many processes: of the group, if one is named.",
+        ),
+    ] = 1,
     ledger_topic: Annotated[
         str, typer.Option(help="Where producers vouch; its name in the source.")
     ] = "mirrortest.ledger",
@@ -88,7 +134,7 @@ def consume(  # noqa: D103  # the help text is an option of its own, with exampl
         Path | None, typer.Option(help="Client properties for the source's brokers.")
     ] = None,
     state_topic: Annotated[
-        str, typer.Option(help="Where the checkers' states are kept, in the destination.")
+        str, typer.Option(help="Where the checkers' states are kept, in the cluster that is read.")
     ] = "mirrortest.state",
     expect_producers: Annotated[
         str | None, typer.Option(help="Producers that must appear, separated by commas.")
@@ -124,17 +170,11 @@ def consume(  # noqa: D103  # the help text is an option of its own, with exampl
     state_interval: Annotated[
         str, typer.Option(metavar="DURATION", help="Time between two saves of the state.")
     ] = "5s",
-    log_dir: Annotated[
-        str, typer.Option(envvar="MIRRORTEST_LOG_DIR", help="Sequence logs: a folder or a URI.")
-    ] = "mirrortest-logs",
-    log_detail: Annotated[
-        Detail,
-        typer.Option(metavar="intervals|messages", help="A log row per interval or message."),
-    ] = Detail.INTERVALS,
-    metrics_port: Annotated[
-        int, typer.Option(min=0, max=65535, help="Serve Prometheus metrics here; 0 is off.")
-    ] = 0,
-    metrics_address: Annotated[str, typer.Option(help="The address to serve them on.")] = "",
+    log_dir: LogDir = "mirrortest-logs",
+    log_spool: LogSpool = "mirrortest-spool",
+    log_detail: LogDetail = Detail.INTERVALS,
+    metrics_port: MetricsPort = 0,
+    metrics_address: MetricsAddress = "127.0.0.1",
     threshold: Annotated[
         list[str] | None,
         typer.Option(metavar="EXPR", help="For example 'lost==0' or 'p(99)<2s'."),
@@ -142,22 +182,16 @@ def consume(  # noqa: D103  # the help text is an option of its own, with exampl
     exactly_once: Annotated[
         bool, typer.Option("--exactly-once", help="Duplicates and reorders fail the run, too.")
     ] = False,
-    command_config: Annotated[
-        Path | None,
-        typer.Option(envvar="MIRRORTEST_COMMAND_CONFIG", help="A file of Kafka client properties."),
-    ] = None,
-    command_property: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="One client property.")
-    ] = None,
-    report: Annotated[
-        Path | None, typer.Option(help="Write the JSON summary to this file, too.")
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the summary as JSON on stdout.")
-    ] = False,
+    command_config: CommandConfig = None,
+    command_property: CommandProperty = None,
+    portable: Portable = False,
+    report: Report = None,
+    as_json: AsJson = False,
 ) -> None:
     if until not in {"complete", "forever"}:
         raise UsageError(f"--until {until!r}: say complete or forever")
+    if role not in {Role.CONSUMER, Role.SOURCE}:
+        raise UsageError(f"--role {role!r}: say consumer or source")
     if topic_pattern is not None:
         try:
             re.compile(topic_pattern)
@@ -168,6 +202,8 @@ def consume(  # noqa: D103  # the help text is an option of its own, with exampl
         bootstrap_server=bootstrap_server,
         config_file=command_config,
         command_properties=properties,
+        defaults=CONSUMER_DEFAULTS,
+        portable=portable,
     )
     ledger_client = None
     if ledger_bootstrap_server is not None or ledger_command_config is not None:
@@ -175,12 +211,13 @@ def consume(  # noqa: D103  # the help text is an option of its own, with exampl
             bootstrap_server=ledger_bootstrap_server,
             config_file=ledger_command_config or command_config,
             command_properties=() if ledger_command_config else properties,
+            portable=portable,
         )
-    for warning in client.warnings:
-        console.err.print(f"[yellow]warning:[/] {warning}")
+    console.warn(client.warnings)
     options = ConsumeOptions(
         run=checked_run(run),
-        name=checked_name(name or f"consumer-{os.uname().nodename.split('.')[0]}-{os.getpid()}"),
+        role=Role(role),
+        name=checked_name(name or named_after_host(f"{role}-")),
         client=client,
         mapping=TopicMapping.parse(
             source_alias=source_alias, separator=separator, topic_map=tuple(topic_map or ())
@@ -202,21 +239,24 @@ def consume(  # noqa: D103  # the help text is an option of its own, with exampl
         until_complete=until == "complete",
         state_interval=_seconds(state_interval, "--state-interval"),
         log_dir=log_dir,
+        log_spool=log_spool,
         log_detail=log_detail,
         metrics_port=metrics_port,
-        metrics_address=metrics_address or "127.0.0.1",
+        metrics_address=metrics_address,
     )
     with LiveLines(console.err) as live:
-        result = console.run_application(
-            lambda stop: run_consumer(options, stop=stop, on_progress=live.show)
-        )
-    summary = result.to_json()
-    if as_json:
-        typer.echo(json.dumps(summary))
-    else:
-        console.out.print(result.table())
-    if report is not None:
-        console.write_report(report, json.dumps(summary, indent=2))
+
+        async def main(stop: asyncio.Event) -> Together[ConsumeReport]:
+            if workers > 1:
+                prepare = console.worker_logging()
+                return await run_workers(
+                    options, workers, prepare=prepare, stop=stop, on_progress=live.show
+                )
+            return Together(await run_consumer(options, stop=stop, on_progress=live.show))
+
+        together = console.run_application(main)
+    result = together.report
+    console.show(together.to_json(), result.table(), as_json=as_json, report=report)
     raise typer.Exit(result.exit_code)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import secrets
 import time
 from pathlib import Path
-from typing import Annotated, Self
+from typing import TYPE_CHECKING, Annotated, Self
 
 import typer
 from rich.live import Live
@@ -16,15 +16,22 @@ from mirrortest.cli import console
 from mirrortest.config.run import run_id
 from mirrortest.config.threshold import thresholds
 from mirrortest.demo.demo import Board, perform, raised
+from mirrortest.errors import MirrortestError
 from mirrortest.reconcile.plan import plan
 from mirrortest.reconcile.session import spark_session
+from mirrortest.report.html import render
+from mirrortest.report.output import write_text
+from mirrortest.report.result import REPORT_FILE, read_result
 from mirrortest.report.table import summary_view
+
+if TYPE_CHECKING:
+    from mirrortest.seqlog.location import Location
 
 ABOUT = (
     "Starts two Kafka clusters and MirrorMaker 2, two producers and two checking consumers; kills "
     "the mirror with SIGKILL and starts it again; reconciles the sequence logs on Spark; prints "
-    "the verdicts and where the logs lie. Needs no more than Python: Java and the jars are "
-    "fetched once."
+    "the verdicts and where the logs and the HTML report lie. Needs no more than Python: Java and "
+    "the jars are fetched once."
 )
 EXAMPLES = """
 [bold]Examples[/]
@@ -75,6 +82,7 @@ def demo(
     seconds: Annotated[int, typer.Option(min=5, help="How long the producers send.")] = 40,
 ) -> None:
     """Test a real mirror between two real clusters, here, and kill it in mid-run."""
+    console.require("lab", "report", "spark")
     began = time.monotonic()
     run = run_id(secrets.token_bytes(8))
     logs = directory / "logs"
@@ -100,10 +108,21 @@ def demo(
     console.out.print(summary_view(summary))
     console.out.print(f"run {run}, {time.monotonic() - began:.0f} s; the mirror was killed once")
     console.out.print(f"logs, summaries and tables lie in {escape(str(logs / f'run={run}'))}")
+    _write_report(logged.default_output)
     codes = {report.exit_code for report in played.consumers}
     codes |= {sent.exit_code for sent in played.producers} | {summary.exit_code}
     # A proven failure stands before an error, that before what is inconclusive.
     raise typer.Exit(next((code for code in (99, 1, 3) if code in codes), 0))
+
+
+def _write_report(place: Location) -> None:
+    page = place.child(REPORT_FILE)
+    try:
+        write_text(page, render(read_result(place)))
+    except MirrortestError as error:  # the verdict stands without it
+        console.err.print(f"[yellow]no report:[/] {escape(str(error))}")
+    else:
+        console.out.print(f"report: {escape(page.shown)}")
 
 
 demo.__doc__ = f"""Test a real mirror between two real clusters, here, and kill it in mid-run.

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,30 +20,44 @@ from rich.markup import escape
 from rich.table import Table
 
 from mirrortest.cli import console
+from mirrortest.cli.lab_fault import Name, fault_app, probe_of
 from mirrortest.errors import LabError, UsageError
-from mirrortest.lab import control
+from mirrortest.lab import control, docker_engine
+from mirrortest.lab.docker_engine import KAFKA_IMAGE
+from mirrortest.lab.docker_lab import DockerLab
 from mirrortest.lab.lab import Lab
 from mirrortest.lab.mirror import MirrorSettings
-from mirrortest.lab.probe import Probe
+from mirrortest.lab.ports import ADDRESS
 from mirrortest.lab.process import PartState
+from mirrortest.lab.saboteur import SaboteurSettings
+from mirrortest.lab.telemetry import part_metrics
+from mirrortest.metrics.endpoint import serve_metrics
+from mirrortest.sabotage.spec import read_spec
 
 lab_app = typer.Typer(
     no_args_is_help=True,
     help=(
-        "Two local Kafka clusters with MirrorMaker 2 between them, as processes of this machine. "
-        "Needs nothing but Python: what is missing is downloaded once."
+        "Two local Kafka clusters with a mirror between them, as processes of this machine. "
+        "Needs nothing but Python: what is missing is downloaded once. "
+        "Or in containers: --runtime docker."
     ),
 )
-fault_app = typer.Typer(no_args_is_help=True, help="Hurt a part of the lab, and heal it.")
 lab_app.add_typer(fault_app, name="fault")
 
-Name = Annotated[
-    str,
-    typer.Option(
-        "--name", envvar="MIRRORTEST_LAB", help="The lab's name, where there are several."
-    ),
-]
-PartName = Annotated[str, typer.Argument(help="A1, B1, ... or mirror: see `lab status`.")]
+
+class MirrorKind(StrEnum):
+    """Which mirror stands between the clusters."""
+
+    MIRRORMAKER2 = "mirrormaker2"
+    SABOTEUR = "saboteur"
+
+
+class Runtime(StrEnum):
+    """What the parts run in."""
+
+    JVM = "jvm"
+    DOCKER = "docker"
+
 
 _COLOURS = {
     PartState.RUNNING: "green",
@@ -59,8 +75,28 @@ def up(
     ] = False,
     brokers: Annotated[int, typer.Option(min=1, max=9, help="Brokers of each cluster.")] = 1,
     mirror: Annotated[
-        bool, typer.Option(help="Start the mirror; else later by `lab fault start mirror`.")
-    ] = True,
+        MirrorKind,
+        typer.Option(help="MirrorMaker 2, or a mirror that does wrong on purpose: see --spec."),
+    ] = MirrorKind.MIRRORMAKER2,
+    no_mirror: Annotated[
+        bool,
+        typer.Option("--no-mirror", help="Start it later, by `lab fault start mirror`."),
+    ] = False,
+    spec: Annotated[
+        Path | None,
+        typer.Option(
+            help="What the saboteur does wrong: see `mirrortest sabotage --help`.",
+            show_default="nothing",
+        ),
+    ] = None,
+    truth: Annotated[
+        Path | None,
+        typer.Option(
+            file_okay=False,
+            help="Where the saboteur writes down what it did.",
+            show_default="truth, in the lab's directory",
+        ),
+    ] = None,
     topics: Annotated[
         str, typer.Option(help="What is mirrored: regular expressions, separated by commas.")
     ] = ".*",
@@ -103,36 +139,80 @@ def up(
             help="A further option of each. -XX:TieredStopAtLevel=4 starts slower, runs faster."
         ),
     ] = None,
+    metrics_port: Annotated[
+        int,
+        typer.Option(
+            min=0,
+            max=65535,
+            help="Serve which parts run as Prometheus metrics there; brokers and MirrorMaker 2 "
+            "then serve their JMX metrics, on ports that targets.json in the lab's directory "
+            "tells. 0: off.",
+        ),
+    ] = 0,
+    runtime: Annotated[
+        Runtime, typer.Option(help="Processes of this machine, or containers.")
+    ] = Runtime.JVM,
+    kafka_image: Annotated[
+        str | None,
+        typer.Option(
+            envvar="MIRRORTEST_KAFKA_IMAGE",
+            help="What containers are made of, laid out as Apache's image.",
+            show_default=KAFKA_IMAGE,
+        ),
+    ] = None,
     name: Name = "default",
 ) -> None:
     """Start two clusters and a mirror; they run until Ctrl-C, or until `lab down`."""
+    _check_mirror(
+        mirror,
+        {"--spec": spec, "--truth": truth},
+        {
+            "--exactly-once": exactly_once,
+            "--mirror-property": mirror_property,
+        },
+    )
     path = control.socket_path(name)
     if control.is_up(path):
         raise LabError(f"lab {name} is up already: see `mirrortest lab status`")
     if detach:
         _up_detached(path)
         return
-    lab = Lab(
-        directory,
-        brokers=brokers,
-        source_alias=source_alias,
-        destination_alias=destination_alias,
-        mirror=MirrorSettings(
+    settings: MirrorSettings | SaboteurSettings
+    if mirror is MirrorKind.SABOTEUR:
+        if spec is not None:
+            read_spec(spec)  # a mistake is told before anything is started
+        settings = SaboteurSettings(spec=spec, truth=truth, topics=topics, exclude=exclude)
+    else:
+        settings = MirrorSettings(
             topics=topics,
             exclude=exclude,
             exactly_once=exactly_once,
             offset_flush_ms=offset_flush_ms,
             properties=_pairs(mirror_property),
-        ),
-        start_mirror=mirror,
+        )
+    kind: Callable[..., Lab] = Lab
+    if runtime is Runtime.DOCKER:
+        if metrics_port:
+            raise UsageError("--metrics-port is for --runtime jvm")
+        kind = functools.partial(DockerLab, image=kafka_image or KAFKA_IMAGE)
+    lab = kind(
+        directory,
+        brokers=brokers,
+        source_alias=source_alias,
+        destination_alias=destination_alias,
+        mirror=settings,
+        start_mirror=not no_mirror,
         broker_properties=_pairs(broker_property),
         heap=heap,
         jvm_options=jvm_option or (),
+        metrics=bool(metrics_port),
         tell=lambda line: console.err.print(f"[dim]{escape(line)}[/]"),
     )
     # SIGTERM ends a lab that is still starting the way Ctrl-C does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with lab:
+    with lab, contextlib.ExitStack() as ended:
+        exported = serve_metrics(part_metrics(lab), address=ADDRESS, port=metrics_port)
+        ended.enter_context(exported or contextlib.nullcontext())
         _show_use(lab.describe(), name)  # first: whoever waits for the socket has read it then
         with control.Control(lab, path) as served:
             for number in (signal.SIGINT, signal.SIGTERM):
@@ -143,10 +223,23 @@ def up(
 
 
 @lab_app.command()
-def down(*, name: Name = "default") -> None:
+def down(
+    *,
+    every: Annotated[
+        bool,
+        typer.Option(
+            "--all", help="End every lab of yours, and remove what killed ones left in Docker."
+        ),
+    ] = False,
+    name: Name = "default",
+) -> None:
     """End the lab and everything in it."""
-    control.bring_down(control.socket_path(name))
-    console.err.print("[dim]the lab is down[/]")
+    for path in control.sockets() if every else [control.socket_path(name)]:
+        control.bring_down(path)
+        console.err.print(f"[dim]the lab is down: {escape(path.stem)}[/]")
+    if every:
+        for left in docker_engine.remove() if docker_engine.engine_answers() else ():
+            console.err.print(f"[dim]removed {escape(left)}[/]")
 
 
 @lab_app.command()
@@ -225,76 +318,20 @@ def create_topic(
     name: Name = "default",
 ) -> None:
     """Create a topic on the source; the mirror takes it up by itself."""
-    made = _probe(name, destination=destination).create_topic(topic, partitions, _pairs(config))
+    made = probe_of(name, destination=destination).create_topic(topic, partitions, _pairs(config))
     if not made:
         console.err.print(f"[yellow]{escape(topic)} was there already[/]")
 
 
-def _fault(verb: str, part: str, name: str) -> None:
-    answer = control.ask(control.socket_path(name), verb, part=part)
-    console.out.print(f"{escape(part)} {answer['state']}")
-
-
-@fault_app.command()
-def kill(part: PartName, *, name: Name = "default") -> None:
-    """End a part at once (SIGKILL)."""
-    _fault("kill", part, name)
-
-
-@fault_app.command()
-def terminate(part: PartName, *, name: Name = "default") -> None:
-    """End a part in order (SIGTERM)."""
-    _fault("terminate", part, name)
-
-
-@fault_app.command()
-def stop(part: PartName, *, name: Name = "default") -> None:
-    """Freeze a part (SIGSTOP): it keeps its connections and answers nothing."""
-    _fault("stop", part, name)
-
-
-@fault_app.command("continue")
-def continue_(part: PartName, *, name: Name = "default") -> None:
-    """Let a frozen part go on."""
-    _fault("continue", part, name)
-
-
-@fault_app.command()
-def start(part: PartName, *, name: Name = "default") -> None:
-    """Start a part that is not running, on its old port and data."""
-    _fault("start", part, name)
-
-
-@fault_app.command()
-def restart(part: PartName, *, name: Name = "default") -> None:
-    """End a part in order and start it again."""
-    _fault("restart", part, name)
-
-
-@fault_app.command("delete-records")
-def delete_records(
-    topic: Annotated[str, typer.Argument()],
-    *,
-    before: Annotated[int, typer.Option(min=-1, help="The first offset to keep; -1: the end.")],
-    partition: Annotated[
-        int | None, typer.Option(min=0, help="Of this partition.", show_default="all")
-    ] = None,
-    destination: Annotated[
-        bool, typer.Option("--destination", help="In the destination, not in the source.")
-    ] = False,
-    name: Name = "default",
+def _check_mirror(
+    mirror: MirrorKind, of_saboteur: Mapping[str, object], of_mirrormaker: Mapping[str, object]
 ) -> None:
-    """Delete a topic's records below an offset, as retention would."""
-    probe = _probe(name, destination=destination)
-    numbers = range(probe.partitions(topic)) if partition is None else [partition]
-    if not numbers:
-        raise UsageError(f"there is no topic {topic} there")
-    probe.delete_records(topic, dict.fromkeys(numbers, before))
-
-
-def _probe(name: str, *, destination: bool) -> Probe:
-    told = control.ask(control.socket_path(name), "status")
-    return Probe(told["destination" if destination else "source"]["bootstrap_servers"])
+    """Refuse options that the mirror would not heed; those of the other one must be unset."""
+    foreign = of_mirrormaker if mirror is MirrorKind.SABOTEUR else of_saboteur
+    for option, value in foreign.items():
+        if value:
+            other = next(each for each in MirrorKind if each is not mirror)
+            raise UsageError(f"{option} is for --mirror {other.value}")
 
 
 def _pairs(texts: list[str] | None) -> dict[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
@@ -12,6 +12,9 @@ from rich.markup import escape
 import mirrortest
 from mirrortest.cli import console
 from mirrortest.errors import MirrortestError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 app = typer.Typer(
     name="mirrortest",
@@ -29,7 +32,18 @@ app = typer.Typer(
     ),
 )
 
-_VERBS = ("produce", "consume", "reconcile", "demo")
+_VERBS = (
+    "produce",
+    "consume",
+    "reconcile",
+    "report",
+    "salvage",
+    "demo",
+    "lab",
+    "sabotage",
+    "calibrate",
+    "synth",
+)
 
 
 def _show_version(value: bool) -> None:
@@ -55,17 +69,20 @@ def main(
     console.configure_logging(verbose=verbose)
 
 
-def _register() -> None:
-    for verb in _VERBS:
+def _register(arguments: Sequence[str]) -> None:
+    """Import the verb that is asked for, and nothing that it does not need; all for `--help`."""
+    asked = next((word for word in arguments if not word.startswith("-")), None)
+    for verb in [asked] if asked in _VERBS else _VERBS:
         module = importlib.import_module(f"mirrortest.cli.{verb}")
-        app.command(verb)(getattr(module, verb))
-    lab = importlib.import_module("mirrortest.cli.lab")
-    app.add_typer(lab.lab_app, name="lab")
+        if verb == "lab":
+            app.add_typer(module.lab_app, name=verb)
+        else:
+            app.command(verb)(getattr(module, verb))
 
 
 def run() -> None:
     """The entry point: a user's mistake gives one line, never a traceback."""
-    _register()
+    _register(sys.argv[1:])
     try:
         app()
     except MirrortestError as error:

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-import os
+import math
 import secrets
-from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
 from mirrortest.cli import console
 from mirrortest.cli.live import LiveLines
+from mirrortest.cli.options import (
+    MOST_WORKERS,
+    AsJson,
+    CommandConfig,
+    CommandProperty,
+    LogDetail,
+    LogDir,
+    LogSpool,
+    MetricsAddress,
+    MetricsPort,
+    Portable,
+    Report,
+    named_after_host,
+)
 from mirrortest.config.client import ClientConfig, Compression
 from mirrortest.config.run import run_id
 from mirrortest.config.units import parse_duration, parse_size
@@ -23,6 +36,8 @@ from mirrortest.produce.report import ProduceProgress, ProduceReport
 from mirrortest.seqlog.batches import Detail
 from mirrortest.wire.message import Form
 from mirrortest.wire.stream import checked_name, checked_run
+from mirrortest.workers.producing import run as run_workers
+from mirrortest.workers.together import Together
 
 EXAMPLES = """
 [bold]Examples[/]
@@ -34,6 +49,10 @@ EXAMPLES = """
   As fast as it goes: a million messages, of which the first 50000 are warm-up, zstd, a new topic:
 
     mirrortest produce --bootstrap-server dc1:9092 --topics load --num-records 1000000 --warmup-records 50000 --compression zstd --create-topics --partitions 8 --replication-factor 3 --json
+
+  As fast as four cores go, as the producers p1.1 to p1.4, with one endpoint for their metrics:
+
+    mirrortest produce --bootstrap-server dc1:9092 --id p1 --topics load --duration 10m --workers 4 --metrics-port 9464
 
   A cluster with TLS and a password, in Kafka's own property names:
 
@@ -193,35 +212,20 @@ def produce(
             help="Compacted topic where producers vouch for what they sent; made if missing.",
         ),
     ] = "mirrortest.ledger",
-    log_dir: Annotated[
-        str, typer.Option(envvar="MIRRORTEST_LOG_DIR", help="Sequence logs: a folder or a URI.")
-    ] = "mirrortest-logs",
-    log_spool: Annotated[
-        str,
-        typer.Option(
-            envvar="MIRRORTEST_LOG_SPOOL",
-            help="Local folder for logs not finished yet, where --log-dir is a URI.",
-        ),
-    ] = "mirrortest-spool",
-    log_detail: Annotated[
-        Detail,
-        typer.Option(
-            envvar="MIRRORTEST_LOG_DETAIL", help="Log a row for each interval or each message."
-        ),
-    ] = Detail.INTERVALS,
-    metrics_port: Annotated[
+    log_dir: LogDir = "mirrortest-logs",
+    log_spool: LogSpool = "mirrortest-spool",
+    log_detail: LogDetail = Detail.INTERVALS,
+    metrics_port: MetricsPort = 0,
+    metrics_address: MetricsAddress = "127.0.0.1",
+    workers: Annotated[
         int,
         typer.Option(
-            envvar="MIRRORTEST_METRICS_PORT",
-            min=0,
-            max=65535,
-            help="Serve Prometheus metrics here; 0 is off.",
+            envvar="MIRRORTEST_WORKERS",
+            min=1,
+            max=MOST_WORKERS,
+            help="Share the work among so many processes: producers NAME.1, NAME.2 and so on.",
         ),
-    ] = 0,
-    metrics_address: Annotated[
-        str,
-        typer.Option(envvar="MIRRORTEST_METRICS_ADDRESS", help="The address to serve them on."),
-    ] = "127.0.0.1",
+    ] = 1,
     drain_timeout: Annotated[
         str,
         typer.Option(
@@ -229,25 +233,11 @@ def produce(
             help="After a signal, how long to wait for acknowledgements, and then for the ledger.",
         ),
     ] = "30s",
-    command_config: Annotated[
-        Path | None,
-        typer.Option(
-            envvar="MIRRORTEST_COMMAND_CONFIG",
-            metavar="FILE",
-            help="Kafka client properties, as Kafka's own tools take them.",
-        ),
-    ] = None,
-    command_property: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="One client property; wins over the file."),
-    ] = None,
-    report: Annotated[
-        Path | None,
-        typer.Option(help="Write the JSON summary to this file, too; it is also beside the log."),
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the summary as JSON on stdout.")
-    ] = False,
+    command_config: CommandConfig = None,
+    command_property: CommandProperty = None,
+    portable: Portable = False,
+    report: Report = None,
+    as_json: AsJson = False,
 ) -> None:
     """Send numbered, timed messages to the source of a mirror, and vouch for them."""
     if not create_topics and (partitions, replication_factor, retention) != (None, None, None):
@@ -255,7 +245,7 @@ def produce(
             "--partitions, --replication-factor and --retention say how --create-topics makes "
             "topics: add it"
         )
-    if throughput <= 0 and throughput != _UNLIMITED:
+    if not 0 < throughput < math.inf and throughput != _UNLIMITED:
         raise UsageError("--throughput is a positive number of messages/s; -1 is unlimited")
     client = ClientConfig.load(
         bootstrap_server=bootstrap_server,
@@ -266,12 +256,12 @@ def produce(
             *_flags(("acks", acks), ("compression.type", compression), ("linger.ms", linger_ms)),
         ),
         defaults=PRODUCER_DEFAULTS,
+        portable=portable,
     )
-    for warning in client.warnings:
-        console.err.print(f"[yellow]warning:[/] {escape(warning)}")
+    console.warn(client.warnings)
     options = ProduceOptions(
         run=checked_run(run) if run is not None else run_id(secrets.token_bytes(8)),
-        name=checked_name(name or f"{os.uname().nodename.split('.')[0]}-{os.getpid()}"),
+        name=checked_name(name or named_after_host()),
         client=client,
         topics=tuple(topic.strip() for topic in topics.split(",") if topic.strip()),
         throughput=None if throughput == _UNLIMITED else throughput,
@@ -291,8 +281,8 @@ def produce(
         drain_timeout=parse_duration(drain_timeout, option="--drain-timeout") / 1e9,
     )
     console.err.print(f"run {options.run}, producer {options.name}", markup=False)
-    result = _run(options)
-    summary = json.dumps(result.to_json())
+    together = _run(options, workers)
+    result, summary = together.report, json.dumps(together.to_json())
     if report is not None:
         console.write_report(report, summary)
     if as_json:
@@ -305,7 +295,7 @@ def produce(
     raise typer.Exit(result.exit_code)
 
 
-def _run(options: ProduceOptions) -> ProduceReport:
+def _run(options: ProduceOptions, workers: int) -> Together[ProduceReport]:
     terminal = console.err.is_terminal
     with LiveLines(console.err) as live:
 
@@ -315,14 +305,23 @@ def _run(options: ProduceOptions) -> ProduceReport:
             else:
                 console.err.print(str(progress), markup=False)
 
-        return console.run_application(
-            lambda stop: run_producer(
-                options,
-                stop=stop,
-                on_progress=show,
-                progress_seconds=_TERMINAL_SECONDS if terminal else _QUIET_SECONDS,
+        seconds = _TERMINAL_SECONDS if terminal else _QUIET_SECONDS
+
+        async def main(stop: asyncio.Event) -> Together[ProduceReport]:
+            if workers > 1:
+                return await run_workers(
+                    options,
+                    workers,
+                    prepare=console.worker_logging(),
+                    stop=stop,
+                    on_progress=show,
+                    progress_seconds=seconds,
+                )
+            return Together(
+                await run_producer(options, stop=stop, on_progress=show, progress_seconds=seconds)
             )
-        )
+
+        return console.run_application(main)
 
 
 def _flags(*given: tuple[str, object]) -> list[str]:

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from mirrortest.cli import console
+from mirrortest.cli.options import Portable
+from mirrortest.config.client import ClientConfig
 from mirrortest.config.threshold import thresholds
+from mirrortest.reconcile.lookup import MOST_OFFSETS, LookUp
 from mirrortest.reconcile.plan import plan
 from mirrortest.reconcile.session import DEFAULT_MASTER, DEFAULT_MEMORY, spark_session
+from mirrortest.report.html import environment_of_templates, render
+from mirrortest.report.output import write_text
+from mirrortest.report.result import read_result
 from mirrortest.report.table import summary_view
 from mirrortest.seqlog.location import Location
 from mirrortest.wire.stream import checked_run
@@ -40,7 +47,29 @@ def reconcile(
     exactly_once: Annotated[
         bool, typer.Option("--exactly-once", help="No duplicates and no reorders either.")
     ] = False,
+    bootstrap_server: Annotated[
+        str | None,
+        typer.Option(
+            "--bootstrap-server",
+            help="The destination's brokers: look there for what is missing and nobody read.",
+        ),
+    ] = None,
+    command_config: Annotated[
+        Path | None,
+        typer.Option("--command-config", help="A file of Kafka client properties for them."),
+    ] = None,
+    command_property: Annotated[
+        list[str] | None,
+        typer.Option("--command-property", metavar="KEY=VALUE", help="One client property."),
+    ] = None,
+    portable: Portable = False,
+    look_up_limit: Annotated[
+        int, typer.Option("--look-up-limit", min=1, help="Read at most so many offsets there.")
+    ] = MOST_OFFSETS,
     json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+    html: Annotated[
+        str | None, typer.Option("--html", help="Write the HTML report there, too.")
+    ] = None,
     master: Annotated[
         str | None,
         typer.Option(
@@ -58,15 +87,32 @@ def reconcile(
     """
     conditions = thresholds(threshold or (), exactly_once=exactly_once)
     logs = plan(logdir, checked_run(run) if run is not None else None)
-    place = Location.parse(output) if output is not None else None
-    with spark_session(master, driver_memory, small=logs.small) as spark:
+    place = Location.parse(output) if output is not None else logs.default_output
+    page = Location.parse(html) if html is not None else None
+    if page is not None:
+        environment_of_templates()  # missing, it is better told now than after the work
+    look_up = None
+    if bootstrap_server is not None or command_config is not None or command_property:
+        client = ClientConfig.load(
+            bootstrap_server=bootstrap_server,
+            config_file=command_config,
+            command_properties=tuple(command_property or ()),
+            portable=portable,
+        )
+        console.warn(client.warnings)
+        look_up = LookUp(client, logs, look_up_limit)
+        look_up.check()
+    with spark_session(master, driver_memory) as spark:
         # PySpark is an extra: the module that needs it is imported once it is known to be there.
         from mirrortest.reconcile.job import reconcile as judge  # noqa: PLC0415
 
-        summary = judge(spark, logs, conditions, place)
+        summary = judge(spark, logs, conditions, place, look_up)
     if json:
         typer.echo(summary.encode(), nl=False)
     else:
         console.out.print(summary_view(summary))
+    if page is not None:
+        write_text(page, render(read_result(place, logs.places)))
+        console.err.print(page.shown, markup=False)
     if summary.exit_code:
         raise typer.Exit(summary.exit_code)

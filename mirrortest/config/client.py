@@ -93,6 +93,7 @@ def _assignors(text: str) -> tuple[Assignor, ...]:
 class ClientConfig:
     """Checked client properties; times are int milliseconds, sizes int bytes.
 
+    `portable` is none of Kafka's properties: aiokafka is to be used by its public calls alone.
     `warnings` are lines for the user about properties that have no effect.
 
     Raises:
@@ -131,6 +132,7 @@ class ClientConfig:
     enable_idempotence: bool | None = prop("enable.idempotence", keys.boolean, None)
     linger_ms: int = prop("linger.ms", keys.whole(), 5)
     batch_size: int = prop("batch.size", keys.whole(), 16_384)
+    buffer_memory: int = prop("buffer.memory", keys.whole(1), 33_554_432)
     compression_type: Compression = prop(
         "compression.type", keys.one_of(Compression), Compression.NONE
     )
@@ -154,6 +156,7 @@ class ClientConfig:
     heartbeat_interval_ms: int = prop("heartbeat.interval.ms", keys.whole(1), 3_000)
     max_poll_interval_ms: int = prop("max.poll.interval.ms", keys.whole(1), 300_000)
 
+    portable: bool = False
     warnings: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -171,7 +174,11 @@ class ClientConfig:
 
     @classmethod
     def from_properties(
-        cls, properties: Mapping[str, str], *, defaults: Mapping[str, str] | None = None
+        cls,
+        properties: Mapping[str, str],
+        *,
+        defaults: Mapping[str, str] | None = None,
+        portable: bool = False,
     ) -> ClientConfig:
         """Type properties by Kafka's names; `defaults` are the application's own."""
         known = {item.metadata["key"]: item for item in fields(cls) if item.metadata}
@@ -187,7 +194,7 @@ class ClientConfig:
         if not values.get("bootstrap_servers"):
             raise UsageError("no cluster is given: say --bootstrap-server HOST:PORT")
         warnings = keys.warnings(properties, frozenset(known))
-        return cls(**values, warnings=warnings)
+        return cls(**values, portable=portable, warnings=warnings)
 
     @classmethod
     def load(
@@ -197,13 +204,14 @@ class ClientConfig:
         config_file: Path | None = None,
         command_properties: Sequence[str] = (),
         defaults: Mapping[str, str] | None = None,
+        portable: bool = False,
     ) -> ClientConfig:
         """Merge the options of one cluster by their precedence and type them."""
         properties = read_properties(config_file) if config_file is not None else {}
         properties |= parse_assignments(command_properties, option="--command-property")
         if bootstrap_server:
             properties["bootstrap.servers"] = bootstrap_server
-        return cls.from_properties(properties, defaults=defaults)
+        return cls.from_properties(properties, defaults=defaults, portable=portable)
 
     @property
     def uses_sasl(self) -> bool:

@@ -38,7 +38,7 @@ OURS_TO_SET = {
 
 WITHOUT_EFFECT = frozenset(
     {
-        "allow.auto.create.topics", "api.version.request", "buffer.memory", "check.crcs",
+        "allow.auto.create.topics", "api.version.request", "check.crcs",
         "client.dns.lookup", "default.api.timeout.ms", "exclude.internal.topics",
         "group.protocol", "group.remote.assignor", "interceptor.classes", "max.block.ms",
         "max.in.flight.requests.per.connection", "max.poll.records", "metadata.max.idle.ms",

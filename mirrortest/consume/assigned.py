@@ -61,6 +61,8 @@ class AssignedPartition:
     checker: PartitionChecker
     identity: int = 0
     claimed: dict[StreamId, IntervalSet] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    """What befell the topic: whoever reports the partition's findings reports it, too."""
     last_record: tuple[int, int] | None = None
     """(offset, CRC-32C of key and value) of the last judged record."""
     read_from: int | None = None
@@ -90,6 +92,7 @@ class AssignedPartition:
             checker=PartitionChecker.from_state(state["checker"]),
             identity=state["identity"],
             claimed=claims_of(state),
+            notes=list(state.get("notes", ())),
             last_record=tuple(last) if last else None,
             resumed=last is not None,
             **about,
@@ -103,6 +106,7 @@ class AssignedPartition:
             "identity": self.identity,
             "counts": list(self.counts),
             "claimed": [[list(s), numbers.to_list()] for s, numbers in self.claimed.items()],
+            "notes": list(self.notes),
             "last_record": list(self.last_record) if self.last_record else None,
         }
 
@@ -118,8 +122,7 @@ class AssignedPartition:
 
         What was seen in the one before stays seen; what stood in it beyond that, nobody read.
         """
-        self.checker.unread(self.checker.next_offset, self.checker.next_offset + 1)
-        self.checker.next_offset = 0
+        self.checker.begin_anew()
         self.identity += 1
         self.last_record, self.resumed, self.read_from = None, False, None
 
@@ -131,9 +134,16 @@ class AssignedPartition:
         at = np.flatnonzero(records.offsets == self.last_record[0])
         return bool(at.size) and _fingerprint(records, int(at[0])) != self.last_record[1]
 
-    def take(self, records: RecordArrays, arrived_ns: int) -> Taken:
-        """Judge records. Those below the checker's next offset are passed over."""
-        records = records.from_offset(self.checker.next_offset)
+    def take(self, records: RecordArrays, arrived_ns: int | NDArray[np.int64]) -> Taken:
+        """Judge records that arrived at one time, or at one each.
+
+        Those below the checker's next offset are passed over.
+        """
+        kept = records.from_offset(self.checker.next_offset)
+        if not isinstance(arrived_ns, int):
+            # What is passed over stands at the head.
+            arrived_ns = arrived_ns[len(records) - len(kept) :]
+        records = kept
         messages = self._decoder.decode(records)
         streams, index, findings = streams_of(
             self.source,
@@ -163,12 +173,13 @@ class AssignedPartition:
             self.last_record = (int(records.offsets[last]), _fingerprint(records, last))
         ours = index >= 0
         sent = ours & (messages.sent_ns > 0)
-        starts = np.array([row.offset_lo for row in rows], dtype=np.int64)
+        # Rows follow each other, and a row's offsets are dense.
+        counts = [row.offset_hi - row.offset_lo for row in rows]
         return Taken(
             rows=rows,
-            latency_intended=arrived_ns - messages.intended_ns[ours],
-            latency_sent=arrived_ns - messages.sent_ns[sent],
-            row_index=np.searchsorted(starts, messages.offset[ours], side="right") - 1,
+            latency_intended=_at(arrived_ns, ours) - messages.intended_ns[ours],
+            latency_sent=_at(arrived_ns, sent) - messages.sent_ns[sent],
+            row_index=np.repeat(np.arange(len(rows)), counts)[ours],
             messages=len(messages.offset),
             value_bytes=int(np.maximum(records.value_len, 0).sum()),
         )
@@ -189,6 +200,10 @@ def claims_of(state: dict[str, Any]) -> dict[StreamId, IntervalSet]:
     return {
         StreamId(*stream): IntervalSet.from_list(numbers) for stream, numbers in state["claimed"]
     }
+
+
+def _at(times: int | NDArray[np.int64], where: NDArray[np.bool_]) -> int | NDArray[np.int64]:
+    return times if isinstance(times, int) else times[where]
 
 
 def _fingerprint(records: RecordArrays, at: int) -> int:

@@ -7,13 +7,17 @@ judging round runs between two reads.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from mirrortest.consume.common import Common
 from mirrortest.consume.holdings import Holdings
 from mirrortest.consume.logbook import Logbook
 from mirrortest.consume.measuring import Measures
+from mirrortest.consume.outage import PASSING, Outage
 from mirrortest.consume.rounds import Rounds
 from mirrortest.consume.state import Scope, StateStore
 from mirrortest.consume.topics import Topics
@@ -21,6 +25,7 @@ from mirrortest.consume.vouching import LedgerFollower
 from mirrortest.kafka.admin import Admin
 from mirrortest.kafka.compacted import CompactedTopic
 from mirrortest.kafka.reader import Reader
+from mirrortest.metrics.endpoint import Serve, serve_metrics
 from mirrortest.seqlog.schema import Role
 from mirrortest.seqlog.session import new_session_id
 
@@ -31,7 +36,12 @@ if TYPE_CHECKING:
     from mirrortest.consume.outcome import ConsumeProgress, ConsumeReport
 
 _ROUND_SECONDS = 1.0
+_ROUND_SHARE = 0.2
+"""The most of the time that judging may take, and nothing is read meanwhile."""
+_MOST_SECONDS = 10.0
 _POLL_SECONDS = 0.2
+_GRACE_SECONDS = 3.0
+"""How long what is being done may go on once it is enough."""
 
 
 async def run(
@@ -39,17 +49,21 @@ async def run(
     *,
     stop: asyncio.Event,
     on_progress: Callable[[ConsumeProgress], None] = lambda _: None,
+    serve: Serve = serve_metrics,
 ) -> ConsumeReport:
     """Consume and judge until the options say that it is enough, or `stop` is set.
 
     Raises:
-        ClusterError: the destination cannot be reached or refuses.
+        ClusterError: the cluster cannot be reached or refuses.
         FencedError: another consumer has taken this one's fixed share.
         SequenceLogError: the log cannot be written; nothing after that is judged.
         UsageError: the metrics' port is taken, or a topic's name fits no mapping.
     """
     session = new_session_id(time.time_ns())
-    measures = Measures(options)
+    measures = Measures(options, serve)
+    place = "source" if options.role is Role.SOURCE else "destination"
+    outage = Outage(place, on_answer=measures.health.beat)
+    measures.follow_outage(outage)
     async with AsyncExitStack() as stack:
         stack.enter_context(measures.serving())
         admin = await stack.enter_async_context(Admin(options.client))
@@ -62,13 +76,12 @@ async def run(
             CompactedTopic(options.client, options.state_topic)
         )
         await states.create()
-        scope = Scope(options.run, cluster, Role.CONSUMER.value, options.reader_name)
+        scope = Scope(options.run, cluster, options.role.value, options.reader_name)
         store = StateStore(states, scope, session)
-        log = await Logbook.open(
-            options, session=session, cluster=cluster, partitions=topics.counts
-        )
+        log = await Logbook.open(options, session=session, cluster=cluster, topics=topics)
         stack.push_async_exit(log)
         reader = await stack.enter_async_context(Reader(options.client, group=options.group))
+        common = Common(topics, store)
         holdings = Holdings(
             options,
             admin=admin,
@@ -77,6 +90,8 @@ async def run(
             reader=reader,
             log=log,
             measures=measures,
+            outage=outage,
+            common=common,
         )
         stack.push_async_callback(holdings.close)
         rounds = Rounds(
@@ -88,15 +103,20 @@ async def run(
             reader=reader,
             log=log,
             measures=measures,
+            outage=outage,
+            common=common,
         )
 
         async def work() -> ConsumeReport:
-            await holdings.begin()
-            await _consume(options, holdings, rounds, topics, log, measures, stop, on_progress)
+            enough = asyncio.Event()
+            reading = _consume(
+                options, holdings, rounds, topics, log, measures, outage, enough, on_progress
+            )
+            await _ended(reading, stop, enough, options.duration)
             holdings.drop_fenced()
             report = await rounds.conclude()
-            await holdings.hand_over()
-            return report
+            unsaved = await holdings.hand_over()
+            return replace(report, notes=[*report.notes, unsaved]) if unsaved else report
 
         return await _beside(work, store.follow, follower.follow)
 
@@ -108,34 +128,80 @@ async def _consume(
     topics: Topics,
     log: Logbook,
     measures: Measures,
-    stop: asyncio.Event,
+    outage: Outage,
+    enough: asyncio.Event,
     on_progress: Callable[[ConsumeProgress], None],
 ) -> None:
-    """Read until an end condition holds."""
+    """Read until an end condition holds, or it is `enough`; an outage is none."""
     started = next_round = measures.last_message = time.monotonic()
     complete, complete_since = False, started
-    while not stop.is_set():
-        await holdings.read(_POLL_SECONDS)
-        now = time.monotonic()
-        if now < next_round:
-            continue
-        next_round = now + _ROUND_SECONDS
-        holdings.drop_fenced()
-        await topics.discover()
-        await log.know(topics.counts)
-        await holdings.take_share()
-        before, (complete, progress) = complete, await rounds.judge()
-        holdings.save_beside()
-        on_progress(progress)
+    progress: ConsumeProgress | None = None
+    await holdings.begin()
+    measures.health.started = True
+    while not enough.is_set():
+        measures.health.beat()
+        try:
+            if outage.why:
+                await topics.discover()
+                await holdings.look_again()
+            await holdings.read(_POLL_SECONDS)
+            now = time.monotonic()
+            if now < next_round:
+                continue
+            began = now
+            holdings.drop_fenced()
+            await holdings.settle()
+            await topics.discover()
+            await log.know(topics)
+            await holdings.take_share()
+            await holdings.look_again(topics.returned())
+            before, (complete, progress) = complete, await rounds.judge()
+            holdings.save_beside()
+            outage.over()
+            next_round = began + _pause(time.monotonic() - began)
+        except PASSING as error:
+            outage.begin(error)
+            next_round = time.monotonic() + _ROUND_SECONDS
+            now, before, complete = time.monotonic(), False, False
+            if progress is not None:
+                progress = replace(progress, per_second=0.0, outage=str(outage))
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(enough.wait(), _ROUND_SECONDS)
+        if progress is not None:
+            on_progress(progress)
         complete_since = complete_since if complete and before else now
         quiet = now - measures.last_message
         settled = min(quiet, now - complete_since) >= options.settle_time
         if options.until_complete and complete and settled:
             break
-        if options.duration is not None and now - started >= options.duration:
-            break
         if options.idle_timeout is not None and quiet >= options.idle_timeout:
             break
+    holdings.drop_fenced()
+    await holdings.settle()
+
+
+def _pause(took: float) -> float:
+    """Seconds from one round to the next: with very many streams a round is no small thing."""
+    return min(max(_ROUND_SECONDS, took / _ROUND_SHARE), _MOST_SECONDS)
+
+
+async def _ended(
+    reading: Awaitable[None], stop: asyncio.Event, enough: asyncio.Event, seconds: float | None
+) -> None:
+    """Let the reading end by itself; after a signal or so many seconds it is told that it should.
+
+    A cluster that does not answer may hold it up: then it is ended.
+    """
+    task = asyncio.ensure_future(reading)
+    stopped = asyncio.ensure_future(stop.wait())
+    try:
+        await asyncio.wait({task, stopped}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+        enough.set()
+        await asyncio.wait({task}, timeout=_GRACE_SECONDS)
+        if task.done():
+            task.result()
+    finally:
+        await _cancelled({task, stopped})
 
 
 async def _beside(
@@ -153,15 +219,20 @@ async def _beside(
                 await other
         return await main
     finally:
-        # More than once: the client library swallows a cancellation now and then.
-        pending = {future for future in everybody if not future.done()}
-        while pending:
-            for future in pending:
-                future.cancel()
-            _, pending = await asyncio.wait(pending, timeout=1)
-        for future in everybody:
-            if not future.cancelled():
-                future.exception()  # told by whoever failed first
+        await _cancelled(everybody)
+
+
+async def _cancelled(futures: set[asyncio.Future[Any]]) -> None:
+    """Cancel what still runs, and wait for it; what the others met is told by whoever awaits it."""
+    pending = {future for future in futures if not future.done()}
+    # More than once: the client library swallows a cancellation now and then.
+    while pending:
+        for future in pending:
+            future.cancel()
+        _, pending = await asyncio.wait(pending, timeout=1)
+    for future in futures:
+        if not future.cancelled():
+            future.exception()
 
 
 def _ledger(options: ConsumeOptions) -> tuple[LedgerFollower, CompactedTopic]:

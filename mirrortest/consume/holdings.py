@@ -6,27 +6,40 @@ Saving is: the log durable, then the state. Saves of one consumer never overlap.
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import structlog
 
 from mirrortest.consume.assigned import AssignedPartition
+from mirrortest.consume.gathering import Gathering
+from mirrortest.consume.outage import PASSING
 from mirrortest.consume.state import Partition
 from mirrortest.errors import FencedError
 from mirrortest.kafka.reader import OutOfRange, Reader, TopicPartition
 from mirrortest.wire.record_batch import decode_batches
 
 if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from numpy.typing import NDArray
+
+    from mirrortest.consume.common import Common
     from mirrortest.consume.logbook import Logbook
     from mirrortest.consume.measuring import Measures
     from mirrortest.consume.options import ConsumeOptions
+    from mirrortest.consume.outage import Outage
     from mirrortest.consume.state import StateStore
     from mirrortest.consume.topics import Topics
     from mirrortest.kafka.admin import Admin
     from mirrortest.kafka.fetched import FetchedBatch
 
 _log = structlog.get_logger()
+
+_PARTING_SECONDS = 30.0
+"""The most that the last save may take."""
 
 
 class Holdings:
@@ -42,8 +55,12 @@ class Holdings:
         reader: Reader,
         log: Logbook,
         measures: Measures,
+        outage: Outage,
+        common: Common,
     ) -> None:
         self._options = options
+        self._common = common
+        self._outage = outage
         self._admin = admin
         self._topics = topics
         self._store = store
@@ -51,15 +68,21 @@ class Holdings:
         self._logbook = log
         self._measures = measures
         self.partitions: dict[Partition, AssignedPartition] = {}
-        self.notes: list[str] = []
+        self._gathering = Gathering()
         self._one_save = asyncio.Lock()
         self._saving: asyncio.Task[None] | None = None
         self._saved_last = time.monotonic()
+        self._save_fails = False
+        self.moving = False
+        """Whether a rebalance is under way: what is ours will be told."""
+        self.released: list[AssignedPartition] = []
+        """What the rebalance that is under way took from us: nobody else need have it yet."""
 
     # -- taking -----------------------------------------------------------------------------------
 
     async def begin(self) -> None:
         """Join the group, or take the fixed share."""
+        await self._outage.sat_out(self._store.caught_up)
         options = self._options
         if options.group is None:
             await self.take_share()
@@ -110,11 +133,19 @@ class Holdings:
             )
 
     async def _on_assigned(self, partitions: list[tuple[str, int]]) -> None:
+        self.moving = True
         for at in map(Partition._make, partitions):
             if at.partition >= self._topics.counts.get(at.topic, 0):
-                await self._topics.discover()
-            held = self.partitions[at] = await self._claim(at)
-            await self._seek(held)
+                await self._outage.sat_out(self._topics.discover)
+            if at.topic not in self._topics.judges:
+                # A group's pattern brings it, and the topics left it out: nobody judges it.
+                self._reader.seek(at, 0)
+                self._reader.pause([at])
+                continue
+            held = self.partitions[at] = await self._outage.sat_out(self._claim, at)
+            await self._outage.sat_out(self._seek, held)
+        self.moving, self.released = False, []
+        self._measures.health.ready = True
 
     async def _claim(self, at: Partition) -> AssignedPartition:
         options = self._options
@@ -136,6 +167,7 @@ class Holdings:
     async def _seek(self, held: AssignedPartition) -> None:
         """Go to the next offset; what the destination no longer holds was not read."""
         at = TopicPartition(*held.at)
+        self._gathering.drop(held.at)
         begin = (await self._admin.beginning_offsets([at]))[at]
         if held.checker.next_offset < begin:
             self._logbook.unread(held, held.checker.next_offset, begin)
@@ -145,31 +177,50 @@ class Holdings:
             held.read_from = held.checker.next_offset
         self._reader.seek(at, max(held.start_offset, begin))
 
+    async def look_again(self, topics: Collection[str] | None = None) -> None:
+        """Compare what was judged last with what stands there now: was the topic made again?
+
+        Of these topics, which were gone, or after an outage of all that are there. What grew beyond
+        what was read of the topic before it would go unnoticed otherwise. Raises ClusterError.
+        """
+        for held in list(self.partitions.values()):
+            if held.at.topic in (self._topics.counts if topics is None else topics):
+                held.resumed = held.last_record is not None
+                await self._seek(held)
+
     # -- reading ----------------------------------------------------------------------------------
 
     async def read(self, timeout: float) -> None:  # noqa: ASYNC109  # how long to wait for data
-        """Judge and log what arrives within `timeout` seconds."""
-        fetched: dict[Partition, list[FetchedBatch]] = {}
-        for item in await self._reader.next(timeout):
+        """Judge and log what arrives within `timeout` seconds; little of it waits for more."""
+        left = min(timeout, self._gathering.due_in(time.monotonic()))
+        for item in await self._reader.next(left):
             at = Partition(item.topic, item.partition)
             if at not in self.partitions:
                 continue
             if isinstance(item, OutOfRange):
+                await self.settle()
                 await self._out_of_range(self.partitions[at])
             else:
-                fetched.setdefault(at, []).append(item)
-        for at, batches in fetched.items():
-            await self._judge(self.partitions[at], batches)
+                self._gathering.add(at, item, time.monotonic())
+        if not self._gathering.due_in(time.monotonic()):
+            await self.settle()
+
+    async def settle(self) -> None:
+        """Judge all that was fetched."""
+        while (waiting := self._gathering.take()) is not None:
+            at, batches = waiting
+            if at in self.partitions:
+                await self._judge(self.partitions[at], batches)
 
     async def _judge(self, held: AssignedPartition, batches: list[FetchedBatch]) -> None:
-        """Judge what one response brought of a partition, all at once: mirrors write small."""
-        buffers = [(batch.buffer, None) for batch in batches if batch.buffer is not None]
-        if buffers:
-            records = decode_batches(buffers)
+        """Judge what was fetched of a partition, all at once: mirrors write small."""
+        full = [(batch.buffer, batch) for batch in batches if batch.buffer is not None]
+        if full:
+            records = decode_batches([(buffer, None) for buffer, _ in full])
             if held.was_recreated(records):
                 await self._start_over(held)
                 return
-            taken = held.take(records, batches[0].arrived_ns)
+            taken = held.take(records, _arrivals([batch for _, batch in full]))
             self._logbook.seen(held, taken)
             self._measures.count(held.source, taken)
         held.checker.advance(batches[-1].next_offset)
@@ -181,7 +232,7 @@ class Holdings:
         if end < held.checker.next_offset:
             await self._start_over(held)
         else:
-            await self._seek(held)
+            await self._outage.sat_out(self._seek, held)
 
     async def _start_over(self, held: AssignedPartition) -> None:
         note = (
@@ -189,43 +240,89 @@ class Holdings:
             f"{held.checker.next_offset}: judged anew from its beginning"
         )
         _log.warning(note)
-        self.notes.append(note)
-        self._logbook.read(held)
+        held.notes.append(note)
+        self._logbook.left(held)
         held.start_over()
-        await self._seek(held)
+        # What was fetched counts as read: it must not go on from there if this fails.
+        await self._outage.sat_out(self._seek, held)
 
     # -- saving -----------------------------------------------------------------------------------
 
+    def save_soon(self) -> None:
+        """Do not wait for the interval: what is known now should not be forgotten."""
+        self._saved_last = -math.inf
+
     def save_beside(self) -> None:
-        """Start a save if the last one is done and the interval is over. Raises what that met."""
+        """Start a save if the last one is done and the interval is over.
+
+        Raises:
+            SequenceLogError: the last one could not write the log.
+            ClusterError: the cluster refuses the state. That it does not answer is told, and the
+                next save may do better.
+        """
         if self._saving is not None:
             if not self._saving.done():
                 return
             saving, self._saving = self._saving, None
-            saving.result()
+            try:
+                saving.result()
+                self._save_fails = False
+            except PASSING as error:
+                if not self._save_fails:
+                    _log.warning("the state cannot be saved, trying again", why=str(error))
+                self._save_fails = True
         if time.monotonic() - self._saved_last < self._options.state_interval:
             return
         self._saved_last = time.monotonic()
         self._saving = asyncio.create_task(self._save(list(self.partitions.values())))
 
-    async def hand_over(self) -> None:
-        """The last save of all that is held."""
-        if self._saving is not None:
-            await self._saving
-        await self._save(list(self.partitions.values()), parting=True)
+    async def hand_over(self) -> str | None:
+        """The last save of all that is held; why it could not be made, where it could not.
+
+        Raises:
+            SequenceLogError: the log cannot be written.
+        """
+        why = self._outage.why
+        try:
+            async with asyncio.timeout(_PARTING_SECONDS):
+                if self._saving is not None and not why:
+                    await asyncio.wait({self._saving})
+                await self._save(list(self.partitions.values()), parting=True, away=bool(why))
+        except (*PASSING, TimeoutError) as error:
+            why = str(error) or f"no answer within {_PARTING_SECONDS:g} s"
+        if not why:
+            return None
+        return (
+            f"the last state could not be saved ({why}): the next consumer goes on from the one "
+            "before, and reads again what was read since"
+        )
 
     async def close(self) -> None:
         """End a save that still runs: what ends the work early is told, and nothing beside it."""
         if self._saving is not None:
             self._saving.cancel()
-            await asyncio.gather(self._saving, return_exceptions=True)
+            await asyncio.wait({self._saving})
+            if not self._saving.cancelled():
+                self._saving.exception()  # told already, or told instead
 
     async def _on_revoked(self, partitions: list[tuple[str, int]]) -> None:
+        self.moving = True
+        self._measures.health.ready = False
         # Taken out first: nothing may be judged beyond the state that is written now.
+        for at in map(Partition._make, partitions):
+            self._gathering.drop(at)
         gone = [self.partitions.pop(Partition(*at), None) for at in partitions]
-        await self._save([held for held in gone if held is not None], parting=True)
+        released = [held for held in gone if held is not None]
+        self.released += released  # a rebalance may begin anew before it is over
+        try:
+            await self._save(released, parting=True)
+        except PASSING as error:
+            _log.warning("a state could not be handed over: it is read again", why=str(error))
 
-    async def _save(self, partitions: list[AssignedPartition], *, parting: bool = False) -> None:
+    async def _save(
+        self, partitions: list[AssignedPartition], *, parting: bool = False, away: bool = False
+    ) -> None:
+        """Make the log durable, then the states; the latter not where the cluster is `away`."""
         states = []
         for held in partitions:
             if self._store.fenced(held.at, held.generation):
@@ -234,11 +331,24 @@ class Holdings:
             if parting:
                 self._logbook.found(held)
             states.append((held, held.to_state(), held.checker.next_offset))
+        if away:
+            # A save that hangs there is not waited for.
+            await self._logbook.sync()
+            return
         async with self._one_save:
             await self._logbook.sync()
             for held, state, _ in states:
                 await self._store.save(held.at, held.generation, state)
+            await self._common.keep()
         self._measures.saved()
         if self._options.group is not None and states and not parting:
             # For lag tools alone: we resume from our own state.
             await self._reader.commit({held.at: offset for held, _, offset in states})
+
+
+def _arrivals(batches: list[FetchedBatch]) -> int | NDArray[np.int64]:
+    """When the records of these batches arrived: one time for all, or one each."""
+    times = [batch.arrived_ns for batch in batches]
+    if all(time_ns == times[0] for time_ns in times):
+        return times[0]
+    return np.repeat(np.array(times, np.int64), [batch.count for batch in batches])

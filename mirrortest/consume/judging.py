@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeAlias
 
 from mirrortest.check.intervals import IntervalSet
-from mirrortest.check.judge import StreamVerdict, doubtful, judge
+from mirrortest.check.judge import StreamVerdict, doubtful, judge, superseded
 from mirrortest.check.routing import ExpectPartition, expected_partition
 from mirrortest.wire.lanes import lane_key, partition_of
 
@@ -47,6 +47,8 @@ class TopicJudge:
     deadlines: Deadlines
     destination_partitions: int = 0
     """0 while the topic is not there."""
+    compact: bool = False
+    """Whether the destination compacts the topic: a later message of a key explains a gap."""
     claimed: dict[StreamId, IntervalSet] = field(default_factory=dict)
     """What was claimed lost, ever; what of it was seen later is `late`."""
     _hearing: _Hearing | None = None
@@ -116,6 +118,8 @@ class TopicJudge:
                 ledger_complete=closed,
                 policy=self.policy,
                 home=self._home(lanes.get(stream)),
+                compact=self.compact,
+                superseded=self._superseded(stream, checkers, lanes.get(stream)),
             )
             for stream in sorted(streams)
         }
@@ -162,12 +166,29 @@ class TopicJudge:
         checkers: Checkers,
         lane: LaneRecord | None,
     ) -> IntervalSet:
-        """Those numbers that were neither seen nor claimed, and would have been seen if there."""
+        """Those numbers that were neither seen nor claimed, and would have been seen if there.
+
+        What compaction explains may have been there once.
+        """
         missing = numbers - self.claimed.get(stream, IntervalSet())
         fragments = _fragments(stream, checkers)
+        seen_end = 0
         for fragment in fragments.values():
             missing -= fragment.seen
+            seen_end = max(seen_end, fragment.seen.end)
+        if self.compact and missing:
+            bound = missing.end if superseded(stream, checkers) else seen_end
+            missing -= missing.below(bound)
         return missing - doubtful(fragments, missing.end, home=self._home(lane))
+
+    def _superseded(self, stream: StreamId, checkers: Checkers, lane: LaneRecord | None) -> bool:
+        """Whether compaction may explain a missing tail; looked into where there is one."""
+        if not self.compact or lane is None:
+            return False
+        missing = lane.acked.copy()
+        for fragment in _fragments(stream, checkers).values():
+            missing -= fragment.seen
+        return bool(missing) and superseded(stream, checkers)
 
     def _home(self, lane: LaneRecord | None) -> int | None:
         """The destination partition to which a lane belongs, where that is known."""
@@ -195,11 +216,21 @@ def read_past(checkers: Checkers, ends: Mapping[int, int]) -> bool:
 
 
 def all_told(checkers: Checkers, ends: Mapping[int, int]) -> bool:
-    """Whether the end of every partition that was ever read is told.
+    """Whether the end of every partition that was ever read is told, and is the end of what was.
 
-    A broker that just started, or a topic that was deleted, tells of none: that proves nothing.
+    A broker that just started, or a topic that was deleted, tells of none; one that was made again
+    tells of ends before what was read, until its reader has noticed. That proves nothing.
     """
-    return checkers.keys() <= ends.keys()
+    return checkers.keys() <= ends.keys() and not gone_back(checkers, ends)
+
+
+def gone_back(checkers: Checkers, ends: Mapping[int, int]) -> list[int]:
+    """The partitions that end before what was read of them."""
+    return sorted(
+        number
+        for number, checker in checkers.items()
+        if ends.get(number, checker.next_offset) < checker.next_offset
+    )
 
 
 def _fragments(stream: StreamId, checkers: Checkers) -> dict[int, Fragment]:

@@ -3,88 +3,96 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from mirrortest.check.verdict import Finding, Outcome
+from mirrortest.check.intervals import IntervalSet
+from mirrortest.check.verdict import UNSEEN, Finding, Outcome
 from mirrortest.seqlog import rows
-from mirrortest.seqlog.schema import Role
+from mirrortest.seqlog.schema import ENDLESS, Role
 from mirrortest.seqlog.session import Session, Topic
 from mirrortest.seqlog.writer import SequenceLog
-from mirrortest.timing.histogram import Histogram
+from mirrortest.timing.histogram import sparse_groups
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from mirrortest.check.intervals import IntervalSet
+    from mirrortest.check.judge import StreamVerdict
     from mirrortest.check.ledger import Ledger
     from mirrortest.consume.assigned import AssignedPartition, Taken
     from mirrortest.consume.options import ConsumeOptions
+    from mirrortest.consume.topics import Topics
     from mirrortest.wire.stream import StreamId
+
+_ALL = IntervalSet([(0, ENDLESS)])
 
 
 class Logbook:
     """The consumer's side of the sequence logs."""
 
-    def __init__(self, log: SequenceLog, options: ConsumeOptions, counts: dict[str, int]) -> None:
+    def __init__(self, log: SequenceLog, options: ConsumeOptions, topics: Topics) -> None:
         self._log = log
         self._options = options
-        self._counts = counts
+        self._counts = dict(topics.counts)
+        self._compacted = set(topics.compacted)
 
     @classmethod
     async def open(
-        cls, options: ConsumeOptions, *, session: str, cluster: str, partitions: dict[str, int]
+        cls, options: ConsumeOptions, *, session: str, cluster: str, topics: Topics
     ) -> Self:
-        """Open the log of one consumer's session; `partitions` are the destination topics'."""
+        """Open the log of one consumer's session."""
         about = Session(
             run=options.run,
-            role=Role.CONSUMER,
+            role=options.role,
             name=options.name,
             session=session,
             detail=options.log_detail,
             started_ns=time.time_ns(),
-            topics=_topics(options, partitions),
+            topics=_topics(options, topics.counts, topics.compacted),
             expect_partition=options.expect_partition.value,
             deadline_ns=int(options.deadline * 1e9),
-            clusters={"destination": cluster},
+            clusters={
+                "source" if options.role is Role.SOURCE else "destination": cluster,
+            },
+            settings=options.settings,
         )
-        return cls(await SequenceLog.open(options.log_dir, about), options, dict(partitions))
+        spool = Path(options.log_spool)
+        log = await SequenceLog.open(options.log_dir, about, spool=spool)
+        return cls(log, options, topics)
 
     @property
     def where(self) -> str:
         """The session's directory."""
         return self._log.where
 
-    async def know(self, partitions: dict[str, int]) -> None:
+    @property
+    def durable_rows(self) -> int:
+        """How many rows are safe by now."""
+        return self._log.durable_rows
+
+    async def know(self, topics: Topics) -> None:
         """Note topics and partitions that have come since. Raises SequenceLogError."""
-        if partitions.items() <= self._counts.items():
+        if topics.counts.items() <= self._counts.items() and topics.compacted <= self._compacted:
             return
         # What is gone was there: it is judged by the count that it had.
-        self._counts |= partitions
-        topics = _topics(self._options, self._counts)
-        await self._log.revise(lambda session: session.model_copy(update={"topics": topics}))
+        self._counts |= topics.counts
+        self._compacted |= topics.compacted
+        known = _topics(self._options, self._counts, self._compacted)
+        await self._log.revise(lambda session: session.model_copy(update={"topics": known}))
 
     def seen(self, mine: AssignedPartition, taken: Taken) -> None:
         """Log a judged batch."""
-        bounds = taken.row_index.searchsorted(range(len(taken.rows) + 1))
-        added = []
-        for number, row in enumerate(taken.rows):
-            latency = taken.latency_intended[bounds[number] : bounds[number + 1]]
-            latencies = None
-            if row.stream is not None:
-                histogram = Histogram()
-                histogram.add(latency)
-                buckets, counts = histogram.sparse()
-                latencies = rows.Latencies(histogram.negative, buckets, counts)
-            added.append(
-                rows.seen(
-                    row,
-                    topic=mine.source,
-                    partition=mine.at.partition,
-                    topic_identity=str(mine.identity),
-                    latencies=latencies,
-                )
+        each = sparse_groups(taken.latency_intended, taken.row_index, len(taken.rows))
+        self._log.append(
+            rows.seen(
+                row,
+                topic=mine.source,
+                partition=mine.at.partition,
+                topic_identity=str(mine.identity),
+                latencies=None if row.stream is None else rows.Latencies(*latencies),
             )
-        self._log.append(added)
+            for row, latencies in zip(taken.rows, each, strict=True)
+        )
 
     def read(self, mine: AssignedPartition) -> None:
         """Log the offsets read since this was last called."""
@@ -112,17 +120,39 @@ class Logbook:
             [rows.unread(mine.source, mine.at.partition, lo, hi, topic_identity=identity)]
         )
 
+    def left(self, mine: AssignedPartition) -> None:
+        """Log that this incarnation of the topic is gone, with all that nobody had read of it."""
+        self.unread(mine, mine.checker.next_offset, ENDLESS)
+
     def tail(self, mine: AssignedPartition, end: int) -> None:
-        """Log where the partition ended."""
-        identity = str(mine.identity)
-        self._log.append([rows.tail(mine.source, mine.at.partition, end, topic_identity=identity)])
+        """Log where the partition ended, and how far it was judged, be it by those before us.
+
+        An end before what was judged is that of another incarnation of the topic, and proves
+        nothing.
+        """
+        if end < mine.checker.next_offset:
+            return
+        self._log.append(
+            [
+                rows.tail(
+                    mine.source,
+                    mine.at.partition,
+                    end,
+                    judged_to=mine.checker.next_offset,
+                    topic_identity=str(mine.identity),
+                )
+            ]
+        )
 
     def claimed(self, stream: StreamId, numbers: IntervalSet) -> None:
         """Log numbers as claimed lost."""
         self._log.append(rows.claimed(stream, lo, hi) for lo, hi in numbers.intervals())
 
     def found(self, mine: AssignedPartition) -> None:
-        """Log what the checker of a partition found, as of its next offset."""
+        """Log what the checker of a partition found, as of its next offset.
+
+        A stream whose ids were given up may have had any finding on any number.
+        """
         self._log.append(
             rows.found(
                 stream,
@@ -131,19 +161,25 @@ class Logbook:
                 finding,
                 partition=mine.at.partition,
                 next_offset=mine.checker.next_offset,
+                topic_identity=str(mine.identity),
             )
             for stream, fragment in mine.checker.fragments.items()
             for finding, numbers in (
                 (Finding.DUPLICATED, fragment.duplicated),
                 (Finding.REORDERED, fragment.reordered),
                 *((Finding(bit), held) for bit, held in fragment.by_finding.items()),
+                *(((Finding.INCONCLUSIVE, _ALL),) if fragment.inconclusive else ()),
             )
             for lo, hi in numbers.intervals()
         )
 
-    def lost(self, stream: StreamId, numbers: IntervalSet) -> None:
-        """Log the online verdict that numbers are lost, on the union of all partitions."""
-        self._log.append(rows.found(stream, lo, hi, Finding.LOST) for lo, hi in numbers.intervals())
+    def verdict(self, stream: StreamId, verdict: StreamVerdict) -> None:
+        """Log the online verdict on what was not seen, on the union of all partitions."""
+        self._log.append(
+            rows.found(stream, lo, hi, finding)
+            for finding in UNSEEN
+            for lo, hi in getattr(verdict, finding.label).intervals()
+        )
 
     def vouched(self, ledger: Ledger) -> None:
         """Log what the ledger said of the run in the end."""
@@ -177,10 +213,19 @@ class Logbook:
         return self
 
 
-def _topics(options: ConsumeOptions, partitions: dict[str, int]) -> dict[str, Topic]:
+def _topics(
+    options: ConsumeOptions, partitions: dict[str, int], compacted: set[str]
+) -> dict[str, Topic]:
+    if options.role is Role.SOURCE:
+        return {
+            topic: Topic(source_partitions=partitions.get(topic), compacted=topic in compacted)
+            for topic in {*options.topics, *partitions}
+        }
     return {
         options.mapping.source_of(topic): Topic(
-            destination=topic, destination_partitions=partitions.get(topic)
+            destination=topic,
+            destination_partitions=partitions.get(topic),
+            compacted=topic in compacted,
         )
         for topic in {*options.topics, *partitions}
     }

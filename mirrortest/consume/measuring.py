@@ -4,58 +4,75 @@ from __future__ import annotations
 
 import contextlib
 import time
+from collections import Counter
 from typing import TYPE_CHECKING
 
-from mirrortest.check.verdict import Outcome
+from mirrortest.check.verdict import WRONG, Outcome
+from mirrortest.consume.clocks import Clocks
 from mirrortest.consume.outcome import counts_of
 from mirrortest.metrics import names
 from mirrortest.metrics.collector import Metrics
-from mirrortest.metrics.endpoint import serve_metrics
+from mirrortest.metrics.endpoint import Serve, serve_metrics
+from mirrortest.metrics.health import Health
 from mirrortest.timing.histogram import Histogram
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from mirrortest.check.judge import RunVerdict
+    from mirrortest.check.judge import RunVerdict, StreamVerdict
     from mirrortest.consume.assigned import Taken
     from mirrortest.consume.options import ConsumeOptions
+    from mirrortest.consume.outage import Outage
     from mirrortest.consume.state import Partition
+
+
+_PATIENCE = 90.0
+"""Seconds. A request may take 30 by default; a round of judging takes a fraction of one."""
+
+
+_MOST_LANES = 100
+"""Of a topic, published one by one: what is wrong everywhere needs no list."""
 
 
 class Measures:
     """Counts per fetched response; the judging rounds publish what they find."""
 
-    def __init__(self, options: ConsumeOptions) -> None:
+    def __init__(self, options: ConsumeOptions, serve: Serve = serve_metrics) -> None:
         self._options = options
-        self._metrics = Metrics()
+        self._serve = serve
+        self._metrics = Metrics(role=options.role.value)
         self._saved = time.monotonic()
         self._lags: set[tuple[str, str]] = set()
+        self._lanes: dict[str, set[tuple[str, str]]] = {}
+        """source topic -> (lane, finding) that are published"""
+        self.clocks = Clocks()
         self.messages = 0
         self.value_bytes = 0
         self.last_message = time.monotonic()
         """Monotonic seconds."""
         self.latency: dict[str, tuple[Histogram, Histogram]] = {}
         """source topic -> latencies from the intended and from the actual send"""
-        self.assigned = False
+        self.health = Health(_PATIENCE)
 
     @contextlib.contextmanager
     def serving(self) -> Iterator[None]:
         """Serve metrics where that is asked for. Raises UsageError for a port that is taken."""
         options, metrics = self._options, self._metrics
-        metrics.gauge(names.RUN_INFO, run=options.run, role="consumer", name=options.name).set(1)
+        metrics.gauge(names.RUN_INFO, run=options.run, name=options.name).set(1)
         age = metrics.gauge(names.CONSUMER_STATE_AGE)
         age.read_by(lambda: time.monotonic() - self._saved)
-        endpoint = serve_metrics(
+        endpoint = self._serve(
             metrics,
             address=options.metrics_address,
             port=options.metrics_port,
-            ready=lambda: self.assigned,
+            health=self.health,
         )
         with endpoint or contextlib.nullcontext():
             yield
 
     def count(self, topic: str, taken: Taken) -> None:
         """Add what a response brought of one source topic."""
+        self.clocks.follow(taken.rows)
         if topic not in self.latency:
             self.latency[topic] = tuple(  # type: ignore[assignment]  # of two
                 self._metrics.histogram(names.CONSUMER_LATENCY, topic=topic, since=since)
@@ -70,6 +87,9 @@ class Measures:
             histogram.add(values)
             counter = self._metrics.counter(names.CONSUMER_NEGATIVE, topic=topic, since=since)
             counter.raise_to(histogram.negative)
+            if histogram.count:
+                least = self._metrics.gauge(names.CONSUMER_LEAST_LATENCY, topic=topic, since=since)
+                least.set(histogram.minimum / 1e9)
         self.messages += taken.messages
         self.value_bytes += taken.value_bytes
         self._metrics.counter(names.CONSUMER_MESSAGES, topic=topic).add(taken.messages)
@@ -98,6 +118,43 @@ class Measures:
             metrics.gauge(names.CONSUMER_FINDINGS, topic=topic, finding=finding).set(count)
         metrics.counter(names.CONSUMER_LOST_REPAID, topic=topic).raise_to(late)
 
+    def lanes_judged(
+        self, topic: str, verdicts: Iterable[StreamVerdict], total: RunVerdict
+    ) -> None:
+        """Publish which lanes of a source topic are wrong, the worst of them; the others no longer.
+
+        A lane is a record key: what all producers sent by it counts together.
+        """
+        found: Counter[tuple[str, str]] = Counter()
+        wrong = [finding for finding in WRONG if total.counts[finding]]
+        for verdict in verdicts if wrong else ():
+            for finding in wrong:
+                if count := verdict.count(finding):
+                    found[str(verdict.stream.lane), finding.label] += count
+        by_lane: Counter[str] = Counter()
+        for (lane, _), count in found.items():
+            by_lane[lane] += count
+        worst = {lane for lane, _ in by_lane.most_common(_MOST_LANES)}
+        now = {at: count for at, count in found.items() if at[0] in worst}
+        for lane, label in self._lanes.get(topic, set()) - now.keys():
+            self._metrics.remove(
+                names.CONSUMER_LANE_FINDINGS, topic=topic, lane=lane, finding=label
+            )
+        self._lanes[topic] = set(now)
+        for (lane, label), count in now.items():
+            self._metrics.gauge(
+                names.CONSUMER_LANE_FINDINGS, topic=topic, lane=lane, finding=label
+            ).set(count)
+
+    def filled(self, topic: str, fullness: float) -> None:
+        """Publish how near its memory bound the fullest of a source topic's checkers is."""
+        self._metrics.gauge(names.CONSUMER_FULLNESS, topic=topic).set(fullness)
+
+    def follow_outage(self, outage: Outage) -> None:
+        """Publish whether the cluster that is read answers."""
+        gauge = self._metrics.gauge(names.CONSUMER_UNREACHABLE)
+        gauge.read_by(lambda: float(bool(outage.why)))
+
     def progressed(
         self,
         lags: Mapping[Partition, int],
@@ -119,13 +176,33 @@ class Measures:
         for topic, offsets in unread.items():
             metrics.gauge(names.CONSUMER_UNREAD, topic=topic).set(offsets)
         metrics.gauge(names.CONSUMER_COMPLETE).set(complete)
-        self.assigned = self.assigned or bool(lags)
 
-    def follow_ledger(self, last_record_ns: int | None) -> None:
-        """Publish how long the ledger has been silent."""
+    def follow_ledger(self, last_record_ns: int | None, malformed: int) -> None:
+        """Publish how long the ledger has been silent, and what in it cannot be read."""
         if last_record_ns is not None:
             age = (time.monotonic_ns() - last_record_ns) / 1e9
             self._metrics.gauge(names.LEDGER_AGE).set(age)
+        self._metrics.counter(names.CONSUMER_LEDGER_MALFORMED).raise_to(malformed)
+
+    def follow_ourselves(self, log_rows: int) -> None:
+        """Look at the clock, and publish what it does and how many rows are logged."""
+        self.clocks.look()
+        metrics, watch = self._metrics, self.clocks.watch
+        metrics.counter(names.CLOCK_STEPS).raise_to(watch.steps)
+        metrics.counter(names.CLOCK_STEPPED).raise_to(watch.stepped_ns / 1e9)
+        metrics.counter(names.LOG_ROWS).raise_to(log_rows)
+
+    def notes(self) -> list[str]:
+        """What flags the latencies."""
+        found = list(self.clocks.notes)
+        for topic, (intended, _) in self.latency.items():
+            if intended.negative:
+                found.append(
+                    f"{topic}: {intended.negative:,} messages arrived up to "
+                    f"{-intended.minimum / 1e9:.3f} s before they were sent: the clocks of "
+                    "producer and consumer disagree, and latencies are off"
+                )
+        return found
 
     def merged_latency(self) -> tuple[Histogram, Histogram]:
         """Over all topics: from the intended and from the actual send."""

@@ -8,11 +8,21 @@ from typing import TYPE_CHECKING
 from mirrortest.check.routing import ExpectPartition
 from mirrortest.errors import UsageError
 from mirrortest.seqlog.batches import Detail
+from mirrortest.seqlog.schema import Role
 
 if TYPE_CHECKING:
     from mirrortest.config.client import ClientConfig
     from mirrortest.config.run import TopicMapping
     from mirrortest.config.threshold import Threshold
+
+
+CONSUMER_DEFAULTS = {
+    "client.id": "mirrortest-consume",
+    "max.partition.fetch.bytes": str(4 << 20),
+    "fetch.max.bytes": str(16 << 20),
+}
+"""What a response brings of a partition is judged at once: the more, the less each message costs;
+a whole response bounds the memory."""
 
 
 @dataclass(frozen=True)
@@ -44,8 +54,11 @@ class Shard:
 class ConsumeOptions:
     """A validated request.
 
+    `role` is `CONSUMER`, who judges the mirror's copy, or `SOURCE`, who observes the topics that
+    the producers write: then everything said here of a destination is said of the source.
     `topics` are names in the destination; `topic_pattern` is a regular expression over them.
-    Times are seconds. `group` and `shard` exclude each other.
+    Times are seconds. `group` and `shard` exclude each other. `log_spool` is a local folder for
+    what is not finished while `log_dir` is no local one.
 
     Raises:
         UsageError: options contradict each other.
@@ -56,6 +69,7 @@ class ConsumeOptions:
     client: ClientConfig
     mapping: TopicMapping
     thresholds: tuple[Threshold, ...]
+    role: Role = Role.CONSUMER
     topics: tuple[str, ...] = ()
     topic_pattern: str | None = None
     group: str | None = None
@@ -72,12 +86,15 @@ class ConsumeOptions:
     until_complete: bool = True
     state_interval: float = 5.0
     log_dir: str = "mirrortest-logs"
+    log_spool: str = "mirrortest-spool"
     log_detail: Detail = Detail.INTERVALS
     metrics_port: int = 0
     metrics_address: str = "127.0.0.1"
 
     def __post_init__(self) -> None:
         """Refuse what contradicts itself."""
+        if self.role is Role.SOURCE:
+            self._refuse_mapping()
         if bool(self.topics) == bool(self.topic_pattern):
             raise UsageError("name the topics either by --topics or by --topic-pattern")
         if self.group and self.shard:
@@ -89,6 +106,37 @@ class ConsumeOptions:
         ):
             if value < 0:
                 raise UsageError(f"{option} must not be negative")
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """What was asked for, for people to read in reports; nothing of it is secret."""
+        asked = {
+            "bootstrap servers": ",".join(self.client.bootstrap_servers),
+            "topics": self.topic_pattern or ",".join(self.topics),
+            "consumer group": self.group or "",
+            "shard": str(self.shard or ""),
+            "ledger": self.ledger_topic
+            if self.ledger_client is None
+            else f"{self.ledger_topic} at {','.join(self.ledger_client.bootstrap_servers)}",
+            "expected producers": ",".join(self.expect_producers),
+            "isolation level": self.client.isolation_level.value,
+            "client library": "public calls alone" if self.client.portable else "",
+            "duration": "" if self.duration is None else f"{self.duration:g} s",
+            "idle timeout": "" if self.idle_timeout is None else f"{self.idle_timeout:g} s",
+        }
+        return {name: value for name, value in asked.items() if value}
+
+    def _refuse_mapping(self) -> None:
+        if self.mapping.prefix or self.mapping.explicit:
+            raise UsageError(
+                "--role source reads the topics that the producers write: leave out --source-alias "
+                "and --topic-map"
+            )
+        if self.expect_partition is not ExpectPartition.SOURCE:
+            raise UsageError(
+                "--role source: a message belongs where its producer put it: leave out "
+                "--expect-partition"
+            )
 
     @property
     def reader_name(self) -> str:

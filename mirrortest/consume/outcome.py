@@ -11,6 +11,7 @@ from rich.text import Text
 
 from mirrortest.check.judge import COUNTED
 from mirrortest.check.verdict import Finding
+from mirrortest.seqlog.schema import Role
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 PASSED, INCONCLUSIVE, FAILED = 0, 3, 99
 
 QUANTILES = (0.5, 0.9, 0.99, 0.999)
+_IN_SOURCE = {"delivered": "in the source", "lost": "lost by the source"}
+"""What a source observer's counts are called for humans: they are no verdict on the mirror."""
 _ALWAYS_SHOWN = ("acked", "delivered", "lost", "duplicated", "reordered")
 
 
@@ -39,17 +42,25 @@ class ConsumeProgress:
     findings: Mapping[str, int]
     partitions: int
     ledger_silent: bool = False
+    role: Role = Role.CONSUMER
+    outage: str = ""
 
     def __str__(self) -> str:
-        told = ", ".join(f"{name} {count:,}" for name, count in self.findings.items() if count)
+        named = _names(self.role)
+        told = ", ".join(
+            f"{named.get(name, name)} {count:,}" for name, count in self.findings.items() if count
+        )
         line = (
             f"{self.consumed:,} read ({self.per_second:,.0f}/s) of {self.partitions} partitions; "
-            f"{self.delivered:,} delivered of {self.acked:,} acknowledged"
+            f"{self.delivered:,} {named.get('delivered', 'delivered')} "
+            f"of {self.acked:,} acknowledged"
         )
         if told:
             line += f"; {told}"
         if self.ledger_silent:
             line += "; no word from the ledger yet"
+        if self.outage:
+            line += f"; {self.outage}"
         return line
 
 
@@ -57,6 +68,8 @@ class ConsumeProgress:
 class ConsumeReport:
     """The online verdict on the run as one consumer knows it: all partitions, by their states.
 
+    In the role of a source observer it is a verdict on the source: what is `lost` there was
+    acknowledged and the source's brokers do not have it; `delivered` stands in the source.
     `counts` are numbers of messages by finding, with `delivered`, `acked` and `unknown`; `copies`
     those beyond the first of each; `inconclusive` are the reasons why nothing better can be said;
     latencies are of what this consumer itself read, from the intended and from the actual send.
@@ -74,6 +87,7 @@ class ConsumeReport:
     messages: int
     log: str
     partitions: Sequence[str] = ()
+    role: Role = Role.CONSUMER
 
     @property
     def exit_code(self) -> int:
@@ -92,6 +106,7 @@ class ConsumeReport:
         return {
             "version": 1,
             "kind": "consume",
+            "role": self.role.value,
             "run": self.run,
             "consumer": self.name,
             "verdict": self.verdict,
@@ -133,13 +148,15 @@ class ConsumeReport:
 
     def table(self) -> Group:
         """The summary for a terminal."""
-        title = f"run {self.run} as {self.name} judged it online: {self.verdict}"
+        named = _names(self.role)
+        judged = "found the source" if self.role is Role.SOURCE else "judged it online"
+        title = f"run {self.run} as {self.name} {judged}: {self.verdict}"
         counts = Table(title=title, title_justify="left")
         counts.add_column("finding")
         counts.add_column("messages", justify="right")
         for name, count in self.counts.items():
             if count or name in _ALWAYS_SHOWN:
-                counts.add_row(name, f"{count:,}")
+                counts.add_row(named.get(name, name), f"{count:,}")
         latency = Table("latency, s", "since")
         for q in QUANTILES:
             latency.add_column(f"p{q * 100:g}", justify="right")
@@ -149,11 +166,20 @@ class ConsumeReport:
                     figures = (f"{value:.3f}" for value in _quantiles(histogram).values())
                     latency.add_row(topic, since, *figures)
         lines = [f"threshold {result}" for result in self.thresholds if not result.passed]
+        if self.role is Role.SOURCE and self.counts.get(Finding.LOST.label):
+            lines.append(
+                "lost by the source: its brokers acknowledged these messages and do not have them; "
+                "no mirror can copy them"
+            )
         lines += [f"inconclusive: {reason}" for reason in self.inconclusive]
         parts: list[RenderableType] = [counts]
         if latency.row_count:
             parts.append(latency)
         return Group(*parts, *map(Text, (*lines, *self.notes)))
+
+
+def _names(role: Role) -> Mapping[str, str]:
+    return _IN_SOURCE if role is Role.SOURCE else {}
 
 
 def counts_of(total: RunVerdict, *, vouched: bool) -> dict[str, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -10,20 +11,27 @@ from mirrortest.check.partition import PartitionChecker
 from mirrortest.check.verdict import Finding
 from mirrortest.config.threshold import Series, evaluate, undecided
 from mirrortest.consume.assigned import claims_of
-from mirrortest.consume.judging import all_told, read_past
+from mirrortest.consume.judging import all_told, gone_back, read_past
+from mirrortest.consume.outage import PASSING
 from mirrortest.consume.outcome import ConsumeProgress, ConsumeReport, counts_of
+from mirrortest.seqlog.schema import Role
 
 if TYPE_CHECKING:
     from mirrortest.check.judge import StreamVerdict
+    from mirrortest.consume.common import Common
     from mirrortest.consume.holdings import Holdings
     from mirrortest.consume.logbook import Logbook
     from mirrortest.consume.measuring import Measures
     from mirrortest.consume.options import ConsumeOptions
+    from mirrortest.consume.outage import Outage
     from mirrortest.consume.state import Partition, StateStore
     from mirrortest.consume.topics import Topics
     from mirrortest.consume.vouching import LedgerFollower
     from mirrortest.kafka.reader import Reader
     from mirrortest.wire.stream import StreamId
+
+_LAST_WORD_SECONDS = 10.0
+"""How long the cluster may take to tell its ends for the last round."""
 
 Views: TypeAlias = dict[str, dict[int, PartitionChecker]]
 """Destination topic -> partition -> its newest checker."""
@@ -45,7 +53,11 @@ class Rounds:
         reader: Reader,
         log: Logbook,
         measures: Measures,
+        outage: Outage,
+        common: Common,
     ) -> None:
+        self._common = common
+        self._outage = outage
         self._options = options
         self._topics = topics
         self._holdings = holdings
@@ -56,6 +68,8 @@ class Rounds:
         self._logbook = log
         self._measures = measures
         self._told = (time.monotonic(), 0)
+        self._away = ""
+        """Why the destination could not be read to its end, in the last round."""
         self._decoded: dict[Partition, tuple[int, PartitionChecker]] = {}
 
     async def judge(self) -> tuple[bool, ConsumeProgress]:
@@ -65,18 +79,22 @@ class Rounds:
             ClusterError: the destination does not tell its offsets.
         """
         complete, views, ends = await self._round()
-        self._measures.follow_ledger(self._follower.last_record_ns)
-        self._publish(views, ends, complete=complete)
-        return complete, self._progress(views)
+        self._measures.follow_ledger(self._follower.last_record_ns, self._ledger.malformed)
+        self._measures.follow_ourselves(self._logbook.durable_rows)
+        total = self._publish(views, ends, complete=complete)
+        # Who ends between two assignments leaves partitions whose end nobody tells.
+        return complete and not self._holdings.moving, self._progress(total)
 
     async def _round(self) -> tuple[bool, Views, Ends]:
         """Claim what is lost; whether all has been judged, and by what."""
-        # In this order: what is overdue now had its chance to stand below the ends told after.
+        # In this order: what is overdue now had its chance to stand below the ends told after, and
+        # a state that is known before them goes beyond them only in a topic made again.
         now = time.monotonic_ns()
+        self._common.take_over()
         for judge in self._topics.judges.values():
             judge.note(self._ledger, now)
-        ends = await self._ends()
         views = self._views()
+        ends = await self._ends()
         complete = self._ledger.complete(self._options.run, self._options.expect_producers)
         for topic, judge in self._topics.judges.items():
             checkers, told = views[topic], all_told(views[topic], ends[topic])
@@ -89,6 +107,7 @@ class Rounds:
                 self._measures.claimed(judge.source, numbers.count)
             if news:
                 self._keep_claims(topic)
+                self._holdings.save_soon()
             complete = (
                 not judge.awaits_ledger(self._ledger, checkers, now)
                 and complete
@@ -99,15 +118,26 @@ class Rounds:
         return complete, views, ends
 
     async def conclude(self) -> ConsumeReport:
-        """The verdict of a last round; what it rests on goes into the log."""
-        complete, views, ends = await self._round()
+        """The verdict of a last round; what it rests on goes into the log.
+
+        A destination that does not tell its ends by now claims and completes nothing.
+        """
+        # Told to end amid a rebalance, we are the last who can tell of what it took from us.
+        ours = [*self._holdings.partitions.values(), *self._holdings.released]
+        try:
+            async with asyncio.timeout(_LAST_WORD_SECONDS):
+                complete, views, ends = await self._round()
+        except (*PASSING, TimeoutError) as error:
+            self._outage.begin(error)
+            self._away = self._outage.why
+            complete, views, ends = False, self._views(), {t: {} for t in self._topics.judges}
         verdicts = self._verdicts(views, closed=complete)
-        for held in self._holdings.partitions.values():
+        for held in ours:
             end = ends[held.at.topic].get(held.at.partition)
             if end is not None:
                 self._logbook.tail(held, end)
         for stream, verdict in verdicts.items():
-            self._logbook.lost(stream, verdict.lost)
+            self._logbook.verdict(stream, verdict)
         self._logbook.vouched(self._ledger)
         return self._report(views, ends, verdicts)
 
@@ -157,28 +187,33 @@ class Rounds:
             for stream, verdict in judge.verdicts(self._ledger, views[topic], closed=closed).items()
         }
 
-    def _publish(self, views: Views, ends: Ends, *, complete: bool) -> None:
+    def _publish(self, views: Views, ends: Ends, *, complete: bool) -> RunVerdict:
+        """Publish what there is to tell of each topic; what it comes to in all."""
+        all_topics = RunVerdict()
         vouched = self._follower.silence(self._options.run) is None
         unread: dict[str, int] = {}
         for topic, judge in self._topics.judges.items():
             checkers = views[topic].values()
             verdicts = judge.verdicts(self._ledger, views[topic], closed=False)
             total = RunVerdict.of(verdicts.values(), checkers)
+            all_topics.add(total)
             self._measures.judged(
                 judge.source, total, late=total.counts[Finding.LATE], vouched=vouched
             )
+            self._measures.lanes_judged(judge.source, verdicts.values(), total)
+            self._measures.filled(judge.source, max((c.fullness for c in checkers), default=0.0))
             unread[judge.source] = sum(c.unread_offsets.count for c in checkers)
         lags = {
             at: max(ends[at.topic].get(at.partition, 0) - held.checker.next_offset, 0)
             for at, held in self._holdings.partitions.items()
         }
         self._measures.progressed(lags, unread, complete=complete)
+        return all_topics
 
-    def _progress(self, views: Views) -> ConsumeProgress:
+    def _progress(self, total: RunVerdict) -> ConsumeProgress:
         now, messages = time.monotonic(), self._measures.messages
         last, before = self._told
         self._told = (now, messages)
-        total = _total(self._verdicts(views, closed=False), views)
         return ConsumeProgress(
             consumed=messages,
             per_second=(messages - before) / max(now - last, 1e-9),
@@ -187,6 +222,7 @@ class Rounds:
             findings={f.label: count for f, count in sorted(total.counts.items()) if count},
             partitions=len(self._holdings.partitions),
             ledger_silent=self._follower.silence(self._options.run) is not None,
+            role=self._options.role,
         )
 
     def _report(
@@ -204,6 +240,8 @@ class Rounds:
             latencies={Series.LATENCY: intended, Series.SENT_LATENCY: sent},
         )
         doubts = [silence] if silence else self._doubts(total, verdicts, views, ends)
+        if self._away:
+            doubts.insert(0, f"the {self._place} could not be read to its end: {self._away}")
         return ConsumeReport(
             run=options.run,
             name=options.name,
@@ -213,11 +251,26 @@ class Rounds:
             latency=measures.latency,
             thresholds=results,
             inconclusive=[*doubts, *undecided(results)],
-            notes=self._holdings.notes,
+            notes=self._notes(),
             messages=measures.messages,
             log=self._logbook.where,
             partitions=[f"{at.topic}-{at.partition}" for at in sorted(self._holdings.partitions)],
+            role=options.role,
         )
+
+    def _notes(self) -> list[str]:
+        """What a reader should know that decides nothing, and what the doubts told already."""
+        notes = [*self._told_of_partitions(), *self._measures.notes()]
+        if malformed := self._ledger.malformed:
+            notes.append(
+                f"{malformed:,} records of the ledger's topic {self._follower.where} are none of "
+                "the ledger's, or damaged: somebody else writes to it"
+            )
+        return notes
+
+    @property
+    def _place(self) -> str:
+        return "source" if self._options.role is Role.SOURCE else "destination"
 
     def _doubts(
         self,
@@ -250,9 +303,14 @@ class Rounds:
             doubts.append(f"producers never heard of: {', '.join(missing)}")
         elif not self._ledger.complete(options.run, options.expect_producers):
             doubts.append("not all producers have told their end")
-        for topic, there in ends.items():
+        for topic, there in ends.items() if not self._away else ():
             if not there:
-                doubts.append(f"{topic} does not exist in the destination")
+                doubts.append(f"{topic} does not exist in the {self._place}")
+            elif back := gone_back(views[topic], there):
+                doubts.append(
+                    f"{topic} ends before what was read of it, so that it was made again: "
+                    f"partitions {back}"
+                )
             elif not all_told(views[topic], there):
                 doubts.append(f"{topic} has fewer partitions than it had")
             behind = [n for n in there if not read_past(views[topic], {n: there[n]})]
@@ -266,8 +324,16 @@ class Rounds:
                 doubts.append(f"{total.counts[finding]:,} messages {why}")
         if total.bounded or total.untracked:
             doubts.append("the checker passed its memory bound: ids were given up")
-        doubts += self._holdings.notes
-        return doubts
+        return [*doubts, *self._told_of_partitions()]
+
+    def _told_of_partitions(self) -> list[str]:
+        """What befell the partitions, ours and the others', as their states tell."""
+        mine = self._holdings.partitions
+        told = [note for held in mine.values() for note in held.notes]
+        for at, (_, state) in self._store.states().items():
+            if at.topic in self._topics.judges and at not in mine:
+                told += state.get("notes", ())
+        return told
 
 
 def _total(verdicts: dict[StreamId, StreamVerdict], views: Views) -> RunVerdict:

@@ -10,24 +10,30 @@ make it safe:
 - **Slots.** A state larger than one record is cut into chunks. They are written into the slot
   that the last commit does not name, then a commit record names slot, chunk count and digest: a
   writer that dies half-way leaves the state before it whole, also after compaction.
+- **Topics as a whole** have a record each, which is no partition's: `common` says what for.
 - **Scope.** Keys carry run, cluster, role and reader, so that a source observer's state mirrored
   along, another group's or another run's is never taken for ours.
 """
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import hashlib
 import json
 import zlib
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
-if TYPE_CHECKING:
-    from collections.abc import AsyncIterator
+import structlog
+
+from mirrortest.errors import TopicMissingError
+from mirrortest.kafka.follower import Follower, Tailed
+
+_log = structlog.get_logger()
 
 CHUNK_BYTES = 256 * 1024
+MOST_BYTES = 768 * 1024
+"""Of what is not cut into chunks: brokers take 1 MB by default."""
 _VERSION = 1
 
 
@@ -47,14 +53,14 @@ class Partition(NamedTuple):
     partition: int
 
 
-class Compacted(Protocol):
+class Compacted(Tailed, Protocol):
     """What this module asks of a compacted topic (`kafka.compacted.CompactedTopic`)."""
 
     async def write(self, key: bytes, value: bytes | None) -> int:
-        """Write durably; the record's offset."""
+        """Write durably; the record's offset. Raises TopicMissingError where the topic is gone."""
 
-    def tail(self) -> AsyncIterator[tuple[int, bytes, bytes | None]]:
-        """All records from the beginning, then those to come: (offset, key, value)."""
+    async def create(self) -> bool:
+        """Make the topic where it is missing."""
 
 
 @dataclass
@@ -81,32 +87,62 @@ class StateStore:
 
     def __init__(self, topic: Compacted, scope: Scope, session: str) -> None:
         self._topic = topic
+        self._follower = Follower(topic, self._apply)
         self._scope = scope
         self._session = session
         self._held: dict[Partition, _Held] = {}
         self._versions: dict[tuple[Partition, int], int] = {}
-        self._applied = -1
-        self._moved = asyncio.Condition()
+        self._shared: dict[str, tuple[int, bytes]] = {}
+        """topic -> (serial, what the newest record says of the topic as a whole)"""
         self.damaged = 0
         """Records of our scope that could not be read."""
 
     async def follow(self) -> None:
-        """Apply the topic's records for ever."""
-        async for offset, key, value in self._topic.tail():
-            self._apply(key, value)
-            self._applied = offset
-            async with self._moved:
-                self._moved.notify_all()
+        """Apply the topic's records for ever. Raises ClusterError where the cluster refuses."""
+        await self._follower.run()
+
+    async def caught_up(self) -> None:
+        """Wait until all that was written before this call is known."""
+        # A tombstone of a key that nobody uses leaves nothing behind.
+        offset = await self._write(self._key("hello", self._session), None)
+        await self._follower.passed(offset)
+
+    async def share(self, topic: str, state: dict[str, Any]) -> bool:
+        """Write what is known of a topic as a whole, and read up to it; the last writer wins.
+
+        False, and nothing is written, where it is too large for a record.
+        """
+        raw = zlib.compress(json.dumps(state, separators=(",", ":")).encode(), 1)
+        if len(raw) > MOST_BYTES:
+            return False
+        if self._shared.get(topic, (0, b""))[1] != raw:
+            offset = await self._write(self._key("topic", topic), raw)
+            await self._follower.passed(offset)
+        return True
+
+    def shared(self, topic: str) -> tuple[int, dict[str, Any]] | None:
+        """What was last written of a topic as a whole, with a serial number."""
+        found = self._shared.get(topic)
+        if found is None:
+            return None
+        serial, raw = found
+        try:
+            state: dict[str, Any] = json.loads(zlib.decompress(raw))
+        except (ValueError, zlib.error):
+            self.damaged += 1
+            del self._shared[topic]
+            return None
+        return serial, state
 
     async def claim(self, partition: Partition) -> tuple[int, dict[str, Any] | None]:
         """Take a partition: the generation won, and the newest state written before it."""
         while True:
             held = self._held.setdefault(partition, _Held())
             generation = held.generation + 1
-            offset = await self._topic.write(
+            offset = await self._write(
                 self._key("claim", partition, generation, self._session), b"{}"
             )
-            await self._reach(offset)
+            await self._follower.passed(offset)
             if held.claims.get(generation) == self._session:
                 return generation, held.state
 
@@ -117,7 +153,7 @@ class StateStore:
         slot = version % 2
         chunks = [raw[at : at + CHUNK_BYTES] for at in range(0, len(raw), CHUNK_BYTES)]
         for number, chunk in enumerate(chunks):
-            await self._topic.write(self._key("chunk", partition, generation, slot, number), chunk)
+            await self._write(self._key("chunk", partition, generation, slot, number), chunk)
         commit = {
             "v": _VERSION,
             "version": version,
@@ -125,9 +161,7 @@ class StateStore:
             "chunks": len(chunks),
             "sha256": hashlib.sha256(raw).hexdigest(),
         }
-        await self._topic.write(
-            self._key("commit", partition, generation), json.dumps(commit).encode()
-        )
+        await self._write(self._key("commit", partition, generation), json.dumps(commit).encode())
         self._versions[partition, generation] = version
         if version == 1:
             await self._forget_before(partition, generation)
@@ -149,15 +183,21 @@ class StateStore:
         """Tombstone what earlier generations wrote: this one's first state is whole now."""
         held = self._held[partition]
         for old, slot, number in [at for at in held.chunks if at[0] < generation]:
-            await self._topic.write(self._key("chunk", partition, old, slot, number), None)
+            await self._write(self._key("chunk", partition, old, slot, number), None)
             held.chunks.pop((old, slot, number), None)
 
-    async def _reach(self, offset: int) -> None:
-        async with self._moved:
-            await self._moved.wait_for(lambda: self._applied >= offset)
+    async def _write(self, key: bytes, value: bytes | None) -> int:
+        try:
+            return await self._topic.write(key, value)
+        except TopicMissingError:
+            # What all consumers know is in their memory; each writes it with its next save.
+            _log.warning("the states' topic is gone: it is made again", topic=self._topic.topic)
+            await self._topic.create()
+            return await self._topic.write(key, value)
 
-    def _key(self, kind: str, partition: Partition, *rest: int | str) -> bytes:
-        return json.dumps([kind, *self._scope, *partition, *rest], separators=(",", ":")).encode()
+    def _key(self, kind: str, *rest: Partition | int | str) -> bytes:
+        flat = [part for each in rest for part in (each if isinstance(each, tuple) else (each,))]
+        return json.dumps([kind, *self._scope, *flat], separators=(",", ":")).encode()
 
     def _apply(self, key: bytes, value: bytes | None) -> None:
         with contextlib.suppress(ValueError):
@@ -170,6 +210,11 @@ class StateStore:
                 self.damaged += 1
 
     def _apply_ours(self, parts: list[Any], value: bytes | None) -> None:
+        if parts[0] in {"hello", "topic"}:
+            if parts[0] == "topic" and value is not None:
+                serial, _ = self._shared.get(parts[5], (0, b""))
+                self._shared[str(parts[5])] = serial + 1, value
+            return
         kind, generation = parts[0], int(parts[7])
         held = self._held.setdefault(Partition(parts[5], int(parts[6])), _Held())
         if value is None:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
+import time
 from typing import TYPE_CHECKING
 
 import structlog
 
 from mirrortest.check.deadline import Deadlines
 from mirrortest.consume.judging import TopicJudge
+from mirrortest.consume.outage import PASSING
+from mirrortest.errors import ClusterError, UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -19,11 +22,21 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger()
 
+_POLICY_SECONDS = 30.0
+_INTERNAL = (
+    r"__.*",  # Kafka's own
+    r"(?:.*[.])?mm2-.*[.]internal",  # MirrorMaker 2's: offset syncs, and its worker's three
+    r".*[.]checkpoints[.]internal",
+    r"connect-(?:configs|offsets|status)",
+)
+"""What no pattern is meant to match: brokers' and mirrors' own topics. `--topics` can name them."""
+
 
 class Topics:
     """The topics that the user named, or that match the pattern, each with its judge.
 
     A topic has a judge as soon as it is wanted: one that the mirror never makes is judged, too.
+    A topic that matches the pattern and is no copy by the user's own rules is left out.
     """
 
     def __init__(self, options: ConsumeOptions, admin: Admin, ledger: Ledger) -> None:
@@ -33,17 +46,26 @@ class Topics:
         self.counts: dict[str, int] = {}
         """Destination topic -> its partitions; only those that exist."""
         self.judges: dict[str, TopicJudge] = {}
+        self.compacted: set[str] = set()
+        """Destination topics whose `cleanup.policy` was seen to compact them."""
+        self._policy_asked: dict[str, float] = {}
         self._in_force: dict[str, list[int]] = {}
+        self._left_out: set[str] = set()
+        self._gone: set[str] = set()
+        self._returned: set[str] = set()
 
     async def discover(self) -> None:
         """Look for topics and partitions that have come since. Raises ClusterError."""
-        options = self._options
+        options, before = self._options, self.counts
         if options.topics:
             self.counts = await self._admin.partition_counts(options.topics)
+            wanted = dict.fromkeys(options.topics)
+            sources = options.mapping.sources_of(wanted)
         else:
-            self.counts = await self._admin.matching(self.pattern)
-        wanted = dict.fromkeys((*options.topics, *self.counts, *self._vouched()))
-        sources = options.mapping.sources_of(wanted)
+            counts = await self._admin.matching(self.pattern)
+            sources = self._fitting((*counts, *self._vouched()))
+            self.counts = {topic: counts[topic] for topic in counts if topic in sources}
+            wanted = dict.fromkeys(sources)
         for topic in wanted:
             if topic not in self.judges:
                 self.judges[topic] = TopicJudge(
@@ -54,9 +76,40 @@ class Topics:
                 )
                 if topic not in self.counts:
                     _log.warning("topic not there yet: the mirror has not made it", topic=topic)
-            self.judges[topic].destination_partitions = self.counts.get(topic, 0)
+            judge = self.judges[topic]
+            judge.destination_partitions = self.counts.get(topic, 0)
+            if topic in self.counts:
+                await self._ask_policy(topic)
+            judge.compact = topic in self.compacted
         for topic, count in self.counts.items():
             self.in_force(topic, (count,))
+        back = self._gone & self.counts.keys()
+        self._gone = (self._gone | before.keys()) - self.counts.keys()
+        self._returned |= back
+
+    def returned(self) -> set[str]:
+        """Topics that were gone and are there again, each told once."""
+        told, self._returned = self._returned, set()
+        return told
+
+    async def _ask_policy(self, topic: str) -> None:
+        """See whether a topic is compacted, now and then: what was so once may have left gaps."""
+        now = time.monotonic()
+        asked = self._policy_asked.get(topic)
+        if topic in self.compacted or (asked is not None and now - asked < _POLICY_SECONDS):
+            return
+        try:
+            policy = await self._admin.cleanup_policy(topic)
+        except PASSING:
+            raise
+        except ClusterError as error:
+            # Describing a topic's configuration is a permission of its own.
+            if asked is None:
+                _log.warning("cannot see whether the topic is compacted", why=str(error))
+            policy = frozenset()
+        self._policy_asked[topic] = now
+        if "compact" in policy:
+            self.compacted.add(topic)
 
     def in_force(self, topic: str, counts: Iterable[int] = ()) -> list[int]:
         """Every partition count that a topic is known to have had, these added.
@@ -70,12 +123,43 @@ class Topics:
 
     @property
     def pattern(self) -> str:
-        """The user's pattern, without our own topics and the mirror's heartbeats."""
+        """The user's pattern, without our own topics and those of brokers and mirrors."""
         options = self._options
-        ledger = options.mapping.destination_of(options.ledger_topic)
-        heartbeats = options.mapping.destination_of("heartbeats")
-        ours = "|".join(map(re.escape, (ledger, options.state_topic, heartbeats)))
-        return f"(?!(?:{ours})$)(?:{options.topic_pattern})"
+        to_destination = options.mapping.destination_of
+        ours = (
+            options.state_topic,
+            # A mirror that copies everything may bring another data centre's states, too.
+            *map(to_destination, (options.ledger_topic, options.state_topic)),
+            "heartbeats",
+            to_destination("heartbeats"),
+        )
+        left_out = "|".join((*map(re.escape, ours), *_INTERNAL))
+        return f"(?!(?:{left_out})\\Z)(?:{options.topic_pattern})"
+
+    def _fitting(self, topics: Iterable[str]) -> dict[str, str]:
+        """The source's name of each topic that has one to itself; the others are told once.
+
+        Such a topic may come at any time: it ends no run.
+        """
+        taken = {judge.source: topic for topic, judge in self.judges.items()}
+        sources: dict[str, str] = {}
+        for topic in dict.fromkeys((*self.judges, *topics)):
+            try:
+                source = self._options.mapping.source_of(topic)
+            except UsageError as error:
+                self._leave_out(topic, str(error))
+                continue
+            other = taken.setdefault(source, topic)
+            if other == topic:
+                sources[topic] = source
+            else:
+                self._leave_out(topic, f"{other!r} is judged as the copy of {source!r} already")
+        return sources
+
+    def _leave_out(self, topic: str, why: str) -> None:
+        if topic not in self._left_out:
+            self._left_out.add(topic)
+            _log.warning("topic left out, though it matches the pattern", topic=topic, why=why)
 
     def _vouched(self) -> set[str]:
         """Topics that match the pattern and that the ledger tells of, copied or not."""

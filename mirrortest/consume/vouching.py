@@ -8,26 +8,22 @@ out. Then nothing vouches for anything, and the verdict is inconclusive.
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import structlog
 
 from mirrortest.check.ledger import Ledger
 from mirrortest.errors import UnreachableError
+from mirrortest.kafka.follower import Follower
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Awaitable, Callable
+    from collections.abc import Awaitable, Callable
+
+    from mirrortest.kafka.follower import Tailed
 
 _log = structlog.get_logger()
 
 _POLL_SECONDS = 1.0
-
-
-class Tailed(Protocol):
-    """What is asked of the ledger's topic (`kafka.compacted.CompactedTopic`)."""
-
-    def tail(self) -> AsyncIterator[tuple[int, bytes, bytes | None]]:
-        """All records from the beginning, then those to come: (offset, key, value)."""
 
 
 class LedgerFollower:
@@ -47,7 +43,7 @@ class LedgerFollower:
         self.ledger = Ledger()
         self.where = where
         self._exists = exists
-        self._topic = topic
+        self._follower = Follower(topic, self._apply)
         self._now_ns = now_ns
         self.present = False
         """Whether the topic has been found."""
@@ -64,20 +60,22 @@ class LedgerFollower:
         there = await self._exists()
         if not there:
             _log.info("waiting for the ledger's topic", ledger=self.where)
+        away = False
         while not there:
             await asyncio.sleep(_POLL_SECONDS)
-            there = await self._exists_by_now()
+            try:
+                there = await self._exists()
+                away = False
+            except UnreachableError as error:
+                if not away:
+                    _log.warning("the ledger's cluster is away", why=str(error))
+                away = True
         self.present = True
-        async for _, key, value in self._topic.tail():
-            self.ledger.apply(key, value)
-            self.last_record_ns = self._now_ns()
+        await self._follower.run()
 
-    async def _exists_by_now(self) -> bool:
-        try:
-            return await self._exists()
-        except UnreachableError as error:
-            _log.warning("the ledger's cluster is away", why=str(error))
-            return False
+    def _apply(self, key: bytes, value: bytes | None) -> None:
+        self.ledger.apply(key, value)
+        self.last_record_ns = self._now_ns()
 
     def silence(self, run: str) -> str | None:
         """Why the ledger says nothing of a run, in words for the user; None if it does."""

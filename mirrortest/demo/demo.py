@@ -10,11 +10,12 @@ from mirrortest.config.client import ClientConfig
 from mirrortest.config.run import TopicMapping
 from mirrortest.config.threshold import thresholds
 from mirrortest.consume import consumer
-from mirrortest.consume.options import ConsumeOptions
+from mirrortest.consume.options import CONSUMER_DEFAULTS, ConsumeOptions
 from mirrortest.lab.lab import Lab
 from mirrortest.lab.mirror import MirrorSettings
 from mirrortest.produce import producer
 from mirrortest.produce.options import PRODUCER_DEFAULTS, NewTopics, ProduceOptions
+from mirrortest.seqlog.events import EventLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -93,20 +94,25 @@ async def perform(
             )
             for name in PRODUCERS
         ]
-        await _fault(lab, board, stop, seconds * KILL_AT)
+        await _fault(lab, board, EventLog(logs, run), stop, seconds * KILL_AT)
     return Played([t.result() for t in producing], [t.result() for t in consuming])
 
 
-async def _fault(lab: Lab, board: Board, stop: asyncio.Event, after: float) -> None:
+async def _fault(
+    lab: Lab, board: Board, events: EventLog, stop: asyncio.Event, after: float
+) -> None:
     board.put("mirror", f"running; SIGKILL in {after:.0f} s")
     if await _stopped_within(stop, after):
         return
+    events.note("kill", "mirror")
     await asyncio.to_thread(lab.mirror.kill)
     board.put("mirror", "killed by SIGKILL")
     await _stopped_within(stop, AWAY)
+    events.note("start", "mirror")
     await asyncio.to_thread(lab.mirror.start)
     board.put("mirror", "killed by SIGKILL, starting again")
     await asyncio.to_thread(lab.mirror.wait_ready)
+    events.note("ready", "mirror")
     board.put("mirror", "killed by SIGKILL, running again")
 
 
@@ -139,7 +145,9 @@ def _consume_options(lab: Lab, folder: Path, run: str, name: str) -> ConsumeOpti
     return ConsumeOptions(
         run=run,
         name=name,
-        client=ClientConfig.load(bootstrap_server=lab.destination.bootstrap_servers),
+        client=ClientConfig.load(
+            bootstrap_server=lab.destination.bootstrap_servers, defaults=CONSUMER_DEFAULTS
+        ),
         mapping=TopicMapping.parse(source_alias=alias),
         thresholds=thresholds((), exactly_once=False),
         topics=tuple(f"{alias}.{topic}" for topic in TOPICS),

@@ -13,12 +13,13 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, Records
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from mirrortest.errors import ClusterError, PartitionCountError, TopicMissingError, UsageError
-from mirrortest.kafka import seam
+from mirrortest.kafka.access import access
 from mirrortest.kafka.client import (
     TopicPartition,
-    bootstrap_failure,
     cluster_error,
     connection,
+    ended,
+    start,
     told,
 )
 
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from mirrortest.config.client import ClientConfig
 
 T = TypeVar("T")
+
+_STOP_SECONDS = 2.0
 
 
 def topic_pattern(pattern: str) -> re.Pattern[str]:
@@ -53,6 +56,8 @@ class Admin:
         self._config = config
         self._client: Any = None
         self._consumer: Any = None
+        self._ask_for_all = False
+        """Whether the question for a missing topic could have it made."""
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -67,16 +72,9 @@ class Admin:
         Raises:
             UnreachableError: no bootstrap server answers.
         """
-        seam.install()
+        self._ask_for_all = access(self._config).ASKING_MAKES_TOPICS
         client = AIOKafkaAdminClient(**connection(self._config))
-        try:
-            await client.start()
-        except (errors.KafkaError, OSError) as error:
-            await client.close()
-            raise await bootstrap_failure(self._config, error) from error
-        except BaseException:
-            await client.close()
-            raise
+        await start(self._config, client, client.close)
         self._client = client
 
     async def close(self) -> None:
@@ -84,9 +82,9 @@ class Admin:
         consumer, self._consumer = self._consumer, None
         client, self._client = self._client, None
         if consumer is not None:
-            await consumer.stop()
+            await ended(consumer.stop, _STOP_SECONDS)
         if client is not None:
-            await client.close()
+            await ended(client.close, _STOP_SECONDS)
 
     async def cluster_id(self) -> str:
         """The cluster's own id."""
@@ -176,7 +174,14 @@ class Admin:
             if isinstance(error.__cause__, errors.InvalidPartitionsError):
                 raise PartitionCountError(str(error)) from error
             raise
-        await self._asked(doing, lambda: self._usable({topic: total}))
+
+        async def grown() -> None:
+            # The metadata may be older than the answer.
+            if (await self._counts_once([topic])).get(topic, 0) < total:
+                raise errors.LeaderNotAvailableError(f"{topic} has not grown yet")
+            await self._usable({topic: total})
+
+        await self._asked(doing, grown)
 
     async def delete_topic(self, topic: str) -> None:
         """Delete a topic and wait until it is gone from the metadata."""
@@ -260,9 +265,11 @@ class Admin:
         return await self._asked("asking for topics", lambda: self._counts_once(topics))
 
     async def _counts_once(self, topics: list[str] | None) -> dict[str, int]:
-        described = await self._client.describe_topics(topics)
+        described = await self._client.describe_topics(None if self._ask_for_all else topics)
         counts = {}
         for topic in described:
+            if topics is not None and topic["topic"] not in topics:
+                continue
             code = topic["error_code"]
             if code in {0, errors.LeaderNotAvailableError.errno}:
                 if topics is not None or not topic["is_internal"]:
@@ -298,12 +305,7 @@ class Admin:
         await self._require(wanted)
         if self._consumer is None:
             consumer = AIOKafkaConsumer(**connection(self._config), enable_auto_commit=False)
-            try:
-                with told(self._config, "connecting"):
-                    await consumer.start()
-            except BaseException:
-                await consumer.stop()
-                raise
+            await start(self._config, consumer, consumer.stop)
             self._consumer = consumer
         with told(self._config, "asking for offsets"):
             offsets = await getattr(self._consumer, method)(wanted)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import ssl
@@ -17,10 +18,10 @@ from mirrortest.errors import (
     UnreachableError,
     UsageError,
 )
-from mirrortest.kafka import seam
+from mirrortest.kafka.access import access
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Awaitable, Callable, Iterator
 
     from mirrortest.config.client import ClientConfig
 
@@ -31,6 +32,8 @@ _ENTRY_REFUSED = (
     errors.SaslAuthenticationFailed,
     errors.UnsupportedSaslMechanismError,
 )
+_KNOCK_SECONDS = 2.0
+"""How long a bootstrap server may take to accept a connection, once nothing else worked."""
 _UNREACHED = (
     errors.KafkaConnectionError,
     errors.KafkaTimeoutError,
@@ -121,16 +124,87 @@ def addresses(config: ClientConfig) -> str:
     return ",".join(config.bootstrap_servers)
 
 
+async def start(
+    config: ClientConfig,
+    client: Any,
+    stop: Callable[[], Awaitable[None]],
+    *,
+    seconds: float | None = None,
+) -> None:
+    """Start one of aiokafka's clients, within so many seconds; `stop` ends it where that fails.
+
+    Raises:
+        UnreachableError: no bootstrap server answers.
+        ClusterError: the cluster refuses us.
+    """
+    try:
+        async with asyncio.timeout(seconds):
+            await client.start()
+    except (errors.KafkaConnectionError, OSError) as error:  # TimeoutError is one
+        await stop()
+        raise await bootstrap_failure(config, error) from error
+    except errors.KafkaError as error:
+        await stop()
+        raise cluster_error(config, "connecting", error) from error
+    except BaseException:
+        await stop()
+        raise
+
+
+async def ended(stop: Callable[[], Awaitable[None]], seconds: float) -> bool:
+    """Stop one of aiokafka's clients; whether it did so in order and in time. Raises nothing.
+
+    Without a broker its `stop` may hang, or raise the cancellation of a task of its own.
+    """
+    stopping = asyncio.ensure_future(stop())
+    try:
+        await asyncio.wait({stopping}, timeout=seconds)
+    finally:
+        stopping.cancel()
+    return stopping.done() and not stopping.cancelled() and stopping.exception() is None
+
+
 async def bootstrap_failure(config: ClientConfig, error: BaseException) -> ClusterError:
     """Say why no bootstrap server could be used: aiokafka only logs it, so one is tried again."""
     cause = error
     try:
-        await seam.try_connection(connection(config))
+        await access(config).try_connection(connection(config))
     except _ENTRY_REFUSED as refusal:
-        return ClusterError(f"Kafka at {addresses(config)} refuses us: {reason(refusal)}")
+        why = reason(refusal)
+        if isinstance(refusal, errors.UnsupportedSaslMechanismError):
+            why = f"it does not offer sasl.mechanism={config.sasl_mechanism}"
+        return ClusterError(f"Kafka at {addresses(config)} refuses us: {why}")
     except (errors.KafkaError, OSError) as again:
         cause = again
-    return UnreachableError(f"no Kafka broker answers at {addresses(config)}: {reason(cause)}")
+    origin = _deepest(cause)
+    of_tls = isinstance(origin, ssl.SSLError)
+    told = f"no Kafka broker answers at {addresses(config)}: {reason(origin if of_tls else cause)}"
+    if not of_tls and await _connects(config):
+        told += f"; somebody listens there: is it security.protocol={config.security_protocol}"
+        if config.portable and config.uses_sasl:  # a refusal is told to nobody
+            told += f", does it offer sasl.mechanism={config.sasl_mechanism} and take the password"
+        if config.uses_tls and config.ssl_keystore_location is config.ssl_keystore_key is None:
+            told += ", and does it ask for a certificate (ssl.keystore.location)"
+        told += "?"
+    return UnreachableError(told)
+
+
+def _deepest(error: BaseException) -> BaseException:
+    while (cause := error.__cause__ or error.__context__) is not None:
+        error = cause
+    return error
+
+
+async def _connects(config: ClientConfig) -> bool:
+    """Whether any bootstrap server takes a connection, whatever comes of it."""
+    for address in config.bootstrap_servers:
+        host, _, port = address.rpartition(":")
+        with contextlib.suppress(OSError, ValueError):
+            async with asyncio.timeout(_KNOCK_SECONDS):
+                _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+            writer.close()
+            return True
+    return False
 
 
 def cluster_error(config: ClientConfig, doing: str, error: BaseException) -> MirrortestError:
@@ -140,7 +214,10 @@ def cluster_error(config: ClientConfig, doing: str, error: BaseException) -> Mir
     where = f"Kafka at {addresses(config)}"
     if isinstance(error, errors.UnknownTopicOrPartitionError):
         return TopicMissingError(f"{where}: {doing}: the topic or partition does not exist")
-    if isinstance(error, _UNREACHED):
+    # What may pass by itself is an outage: a leader that is being elected, a broker that starts.
+    # A plain KafkaError is raised where no known broker answers.
+    passing = getattr(error, "retriable", False) or type(error) is errors.KafkaError
+    if isinstance(error, _UNREACHED) or passing:
         return UnreachableError(f"{where} does not answer: {doing}: {reason(error)}")
     return ClusterError(f"{where} refuses: {doing}: {reason(error)}")
 
@@ -160,4 +237,5 @@ def reason(error: BaseException | None) -> str:
         return f"{error.message} {' '.join(map(str, error.args))}".strip()
     if isinstance(error, (ConnectionError, FileNotFoundError, PermissionError)) and error.errno:
         return os.strerror(error.errno).lower()
-    return " ".join(str(error).split()) or type(error).__name__
+    silence = "no answer in time" if isinstance(error, TimeoutError) else type(error).__name__
+    return " ".join(str(error).split()) or silence

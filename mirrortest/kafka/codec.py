@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
 from typing import TYPE_CHECKING
-
-from aiokafka import codec as _codec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -16,25 +15,27 @@ _GZIP_LEVEL = 6
 _LZ4_LEVEL = 9
 
 
-def _gzip(data: bytes) -> bytes:
-    return bytes(_codec.gzip_encode(data, _GZIP_LEVEL))
+def _by_name(name: str, *arguments: int) -> Callable[[bytes], bytes]:
+    """A function of `aiokafka.codec`, looked up when it is called: not everybody calls it."""
+
+    def function(data: bytes) -> bytes:
+        done: bytes = getattr(importlib.import_module("aiokafka.codec"), name)(data, *arguments)
+        return done
+
+    return function
 
 
-def _lz4(data: bytes) -> bytes:
-    return bytes(_codec.lz4_encode(data, _LZ4_LEVEL))
-
-
-_COMPRESS: dict[str, Callable[[bytes], bytes]] = {
-    "gzip": _gzip,
-    "snappy": _codec.snappy_encode,
-    "lz4": _lz4,
-    "zstd": _codec.zstd_encode,
+_COMPRESS = {
+    "gzip": _by_name("gzip_encode", _GZIP_LEVEL),
+    "snappy": _by_name("snappy_encode"),
+    "lz4": _by_name("lz4_encode", _LZ4_LEVEL),
+    "zstd": _by_name("zstd_encode"),
 }
-_DECOMPRESS: dict[int, Callable[[bytes], bytes]] = {
-    1: _codec.gzip_decode,
-    2: _codec.snappy_decode,
-    3: _codec.lz4_decode,
-    4: _codec.zstd_decode,
+_DECOMPRESS = {
+    1: _by_name("gzip_decode"),
+    2: _by_name("snappy_decode"),
+    3: _by_name("lz4_decode"),
+    4: _by_name("zstd_decode"),
 }
 
 

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import structlog
-from aiokafka import AIOKafkaProducer, errors
+from aiokafka import errors
 
 from mirrortest.errors import ClusterError, PartitionCountError, TopicMissingError
-from mirrortest.kafka import seam
+from mirrortest.kafka.access import access
 from mirrortest.kafka.admin import Admin
 from mirrortest.kafka.client import (
     TopicPartition,
     addresses,
-    bootstrap_failure,
     cluster_error,
     connection,
+    start,
 )
 from mirrortest.kafka.reader import OutOfRange, Reader
 from mirrortest.wire.record_batch import decode_records
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
     from mirrortest.config.client import ClientConfig
+    from mirrortest.kafka.access import Outlet
     from mirrortest.kafka.fetched import FetchedBatch
 
     Entry = tuple[int, bytes, bytes | None]
@@ -34,6 +35,9 @@ _log = structlog.get_logger()
 
 _POLL_SECONDS = 1.0
 _STOP_SECONDS = 2.0
+_MOST_AT_ONCE = 500
+"""Records underway; aiokafka wakes all that wait for room whenever there is some for one."""
+_BATCH_BYTES = 1 << 17
 _CONFIGS = {
     "cleanup.policy": "compact",
     # The newest segment is never compacted: small ones keep what must be read at start small.
@@ -51,8 +55,11 @@ class CompactedTopic:
     def __init__(self, config: ClientConfig, topic: str) -> None:
         self._config = config
         self._at = TopicPartition(topic, 0)
-        self._producer: Any = None
+        self._outlet: Outlet | None = None
+        self._before: Outlet | None = None
+        """The one that failed: its last records may still be on their way."""
         self._starting = asyncio.Lock()
+        self._room = asyncio.Semaphore(_MOST_AT_ONCE)
         self._readers: set[Reader] = set()
 
     @property
@@ -70,7 +77,7 @@ class CompactedTopic:
         """Disconnect; tails that still run end with it."""
         for reader in list(self._readers):
             await self._close_reader(reader)
-        await self._drop_producer()
+        await self._drop_outlet()
 
     async def create(self, *, replication_factor: int = -1) -> bool:
         """Make the topic where it is missing, else hold it to its form; whether it was missing.
@@ -115,16 +122,16 @@ class CompactedTopic:
             ClusterError: it was refused, or not acknowledged within `delivery.timeout.ms`; it may
                 have been written.
         """
-        producer = await self._started()
+        outlet = await self._started()
         doing = f"writing to {self.topic}"
         try:
-            async with asyncio.timeout(self._config.delivery_timeout_ms / 1000):
-                metadata = await producer.send_and_wait(
+            async with self._room, asyncio.timeout(self._config.delivery_timeout_ms / 1000):
+                metadata = await outlet.client.send_and_wait(
                     self.topic, value=value, key=key, partition=self._at.partition
                 )
         except (errors.KafkaError, OSError) as error:
             # An idempotent producer cannot go on past what was not acknowledged.
-            await self._drop_producer(producer)
+            await self._drop_outlet(outlet)
             raise cluster_error(self._config, doing, error) from error
         except AssertionError as error:
             raise TopicMissingError(f"{doing}: it has no partition 0") from error
@@ -134,45 +141,42 @@ class CompactedTopic:
         async with Admin(self._config) as admin:
             return (await admin.end_offsets([self._at]))[self._at] - 1
 
-    async def _started(self) -> Any:
+    async def _started(self) -> Outlet:
         async with self._starting:
-            if self._producer is not None:
-                return self._producer
-            seam.install()
-            producer = AIOKafkaProducer(
-                **connection(self._config),
-                acks="all",
-                enable_idempotence=True,
-                max_request_size=self._config.max_request_size,
-            )
-            try:
-                async with asyncio.timeout(self._config.request_timeout_ms / 1000):
-                    await producer.start()
-            except errors.KafkaConnectionError as error:
-                await producer.stop()
-                raise await bootstrap_failure(self._config, error) from error
-            except (errors.KafkaError, OSError) as error:
-                await producer.stop()
-                raise cluster_error(self._config, "starting a producer", error) from error
-            except BaseException:
-                await producer.stop()
-                raise
-            self._producer = producer
-            return producer
+            if self._outlet is not None:
+                return self._outlet
+            config = self._config
+            seconds = config.request_timeout_ms / 1000
+            if self._before is not None:
+                # What it has still to write must not come to stand behind what is written now.
+                try:
+                    async with asyncio.timeout(seconds):
+                        await self._before.gone()
+                except TimeoutError as error:
+                    raise cluster_error(config, f"writing to {self.topic}", error) from error
+                self._before = None
+            how = {
+                "acks": "all",
+                "enable_idempotence": True,
+                "max_batch_size": _BATCH_BYTES,
+                "max_request_size": config.max_request_size,
+            }
+            outlet = access(config).outlet(connection(config) | how)
+            await start(config, outlet.client, outlet.client.stop, seconds=seconds)
+            self._outlet = outlet
+            return outlet
 
-    async def _drop_producer(self, failed: Any = None) -> None:
+    async def _drop_outlet(self, failed: Outlet | None = None) -> None:
         """Stop the producer, or the one that failed if it is still in use."""
-        producer = self._producer
-        if producer is None or (failed is not None and failed is not producer):
+        outlet = self._outlet
+        if outlet is None or (failed is not None and failed is not outlet):
             return
-        self._producer = None
+        self._outlet = None
+        why = f"writing to {self.topic} broke off"
         if failed is not None:
-            seam.abandon(producer, f"writing to {self.topic} broke off")
-        try:
-            async with asyncio.timeout(_STOP_SECONDS):
-                await producer.stop()
-        except TimeoutError:
-            await producer.client.close()
+            self._before = outlet
+            outlet.abandon(why)
+        await outlet.stop(_STOP_SECONDS, why)
 
     # -- reading --------------------------------------------------------------------------------
 

@@ -35,7 +35,7 @@ _ATTRIBUTES_AT = 21
 _ABORT = 0
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: that would treble what it costs to make one
 class FetchedBatch:
     """A record batch as it was fetched.
 
@@ -89,7 +89,7 @@ class Unreadable(NamedTuple):
 Fetched: TypeAlias = FetchedBatch | Unreadable
 
 
-def has_whole_batch(data: bytes) -> bool:
+def has_whole_batch(data: memoryview) -> bool:
     """Whether a response's bytes hold at least one batch to its end."""
     if len(data) < _PREFIX.size:
         return False
@@ -98,7 +98,7 @@ def has_whole_batch(data: bytes) -> bool:
 
 
 def batches(
-    data: bytes,
+    data: memoryview,
     *,
     topic: str,
     partition: int,
@@ -117,7 +117,7 @@ def batches(
         aborted: (producer id, first offset) of aborted transactions to leave out; None to read
             uncommitted.
     """
-    view = memoryview(data)
+    view = data
     reached = fetch_offset
     pending = sorted(aborted or (), key=lambda transaction: transaction[1])
     shut_out: set[int] = set()
@@ -129,12 +129,10 @@ def batches(
             return
         raw = view[at:end]
         at = end
-        damage = _damage(raw)
-        if damage is not None:
-            why, torn = damage
-            yield Unreadable(topic, partition, max(offset, fetch_offset), why, torn)
+        header = _opened(raw)
+        if isinstance(header, _Damage):
+            yield Unreadable(topic, partition, max(offset, fetch_offset), *header)
             return
-        header = read_header(raw)
         if header.next_offset <= fetch_offset:
             continue
         skipped = header.control or header.records == 0
@@ -166,23 +164,27 @@ def batches(
         reached = header.next_offset
 
 
-def _damage(raw: memoryview) -> tuple[str, bool] | None:
-    """Why a batch cannot be read, and whether reading it again may help; None if all is well."""
+class _Damage(NamedTuple):
+    reason: str
+    torn: bool
+
+
+def _opened(raw: memoryview) -> BatchHeader | _Damage:
+    """A batch's header; or why it cannot be read, and whether fetching it again may help."""
     if len(raw) > _MAGIC_AT and raw[_MAGIC_AT] < _MAGIC:
         why = (
             f"message format v{raw[_MAGIC_AT]} is not supported: mirrortest reads v2, "
             "written since Kafka 0.11"
         )
-        return why, False
+        return _Damage(why, torn=False)
     if len(raw) < HEADER_SIZE:
-        return "the batch is shorter than its header", True
+        return _Damage("the batch is shorter than its header", torn=True)
     if crc32c.crc32c(raw[_CRC_FROM:]) != int.from_bytes(raw[_CRC_AT:_CRC_FROM], "big"):
-        return "the batch fails its CRC", True
+        return _Damage("the batch fails its CRC", torn=True)
     try:
-        read_header(raw)
+        return read_header(raw)
     except MalformedBatchError as error:
-        return str(error), False
-    return None
+        return _Damage(str(error), torn=False)
 
 
 def _decompressed(raw: memoryview, header: BatchHeader) -> bytearray:

@@ -9,26 +9,27 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from typing import TYPE_CHECKING, Any, Self
 
 import structlog
-from aiokafka import AIOKafkaConsumer, errors
 from aiokafka import TopicPartition as KafkaPartition
+from aiokafka import errors
 from aiokafka.coordinator.assignors.range import RangePartitionAssignor
 from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 
 from mirrortest.errors import ClusterError, TopicMissingError, UsageError
-from mirrortest.kafka import seam
+from mirrortest.kafka.access import access
 from mirrortest.kafka.admin import topic_pattern
 from mirrortest.kafka.allocator import keep_large_buffers
 from mirrortest.kafka.client import (
     TopicPartition,
     addresses,
-    bootstrap_failure,
     cluster_error,
     connection,
     reason,
+    start,
     told,
 )
 from mirrortest.kafka.fetched import FetchedBatch, OutOfRange, Unreadable
@@ -38,14 +39,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from mirrortest.config.client import ClientConfig
+    from mirrortest.kafka.access import Inlet
+    from mirrortest.kafka.fetched import Fetched
     from mirrortest.kafka.rebalance import OnChange
 
 __all__ = ["FetchedBatch", "OutOfRange", "Reader", "TopicPartition"]
 
 _log = structlog.get_logger()
 
-_STOP_SECONDS = 10.0
+_STOP_SECONDS = 5.0
 _SLACK_SECONDS = 0.05
+_BYTES_AT_ONCE = 16 << 20
+"""About so much is returned at once: of what compresses well, a response holds gigabytes."""
 _GROUP_METADATA_MS = 10_000
 """A group's reader looks for new topics and partitions at least this often."""
 
@@ -59,8 +64,10 @@ class Reader:
     def __init__(self, config: ClientConfig, *, group: str | None = None) -> None:
         self._config = config
         self._group = group
+        self._inlet: Inlet | None = None
         self._consumer: Any = None
-        self._fetching: asyncio.Task[dict[Any, list[Any]]] | None = None
+        """The inlet's AIOKafkaConsumer, for its public calls."""
+        self._fetching: asyncio.Task[list[list[Fetched]]] | None = None
         self._rebalances: Rebalances | None = None
         self._active: set[TopicPartition] = set()
         """What may be returned: assigned, and the caller knows it."""
@@ -81,18 +88,10 @@ class Reader:
         Raises:
             UnreachableError: no bootstrap server answers.
         """
-        seam.install()
         keep_large_buffers()
-        consumer = AIOKafkaConsumer(**self._arguments())
-        try:
-            await consumer.start()
-        except (errors.KafkaError, OSError) as error:
-            await consumer.stop()
-            raise await bootstrap_failure(self._config, error) from error
-        except BaseException:
-            await consumer.stop()
-            raise
-        self._consumer = consumer
+        inlet = access(self._config).inlet(self._arguments())
+        await start(self._config, inlet.client, inlet.client.stop)
+        self._inlet, self._consumer = inlet, inlet.client
 
     async def close(self) -> None:
         """Leave the group and disconnect; no callback is called any more."""
@@ -100,16 +99,11 @@ class Reader:
             self._rebalances.close()
         if self._fetching is not None:
             self._fetching.cancel()
-            with contextlib.suppress(asyncio.CancelledError, errors.KafkaError):
+            with contextlib.suppress(asyncio.CancelledError, ClusterError, errors.KafkaError):
                 await self._fetching
-        consumer, self._consumer = self._consumer, None
-        if consumer is None:
-            return
-        try:
-            async with asyncio.timeout(_STOP_SECONDS):
-                await consumer.stop()
-        except TimeoutError:  # a broker that does not answer is not waited for
-            await seam.disconnect(consumer)
+        inlet, self._inlet, self._consumer = self._inlet, None, None
+        if inlet is not None:
+            await inlet.stop(_STOP_SECONDS)
 
     # -- what to read ---------------------------------------------------------------------------
 
@@ -148,6 +142,8 @@ class Reader:
             on_revoked=revoked,
             at_once=lambda partitions: self._consumer.pause(*partitions),
         )
+        if pattern is None and access(self._config).ASKING_MAKES_TOPICS:
+            pattern = "|".join(map(re.escape, topics or ()))
         if pattern is not None:
             self._consumer.subscribe(
                 pattern=topic_pattern(pattern).pattern, listener=self._rebalances
@@ -161,16 +157,13 @@ class Reader:
         Each new one must be sought before `next` is called.
         """
         wanted = [TopicPartition(*at) for at in partitions]
-        before = seam.positions(self._consumer)
         self._consumer.assign([KafkaPartition(*at) for at in wanted])
         self._active = set(wanted)
-        self._expected = {at: o for at, o in self._expected.items() if at in self._active}
+        for at in set(self._expected) - self._active:
+            del self._expected[at]  # a fetch that is under way looks there, too
         self._paused &= self._active
-        for at in wanted:
-            position, _ = before.get(KafkaPartition(*at), (None, False))
-            position = self._expected.get(at, position)
-            if position is not None:
-                self.seek(at, position)
+        for at, position in list(self._expected.items()):
+            self.seek(at, position)
         if self._paused:
             self.pause(self._paused)
 
@@ -212,7 +205,8 @@ class Reader:
         while True:
             if self._rebalances is not None:
                 await self._rebalances.tell()
-            failure = seam.fetch_failure(self._consumer)
+            inlet = self._started()
+            failure = inlet.failure()
             if failure is not None:
                 raise ClusterError(
                     f"fetching from {addresses(self._config)} broke off: {reason(failure)}"
@@ -220,7 +214,11 @@ class Reader:
             left = max(deadline - loop.time(), 0)
             if self._fetching is None:
                 self._fetching = loop.create_task(
-                    self._consumer.getmany(timeout_ms=int(left * 1000))
+                    inlet.fetch(
+                        timeout_ms=int(left * 1000),
+                        portion=_BYTES_AT_ONCE,
+                        reached=self._expected,
+                    )
                 )
             if await self._wait(self._fetching, left):
                 fetching, self._fetching = self._fetching, None
@@ -247,10 +245,15 @@ class Reader:
             changed.cancel()
         return fetching.done()
 
+    def _started(self) -> Inlet:
+        if self._inlet is None:
+            raise RuntimeError("the reader was not started")
+        return self._inlet
+
     def _change_waits(self) -> bool:
         return self._rebalances is not None and self._rebalances.changed.is_set()
 
-    def _taken(self, fetching: asyncio.Task[dict[Any, list[Any]]]) -> list[Any]:
+    def _taken(self, fetching: asyncio.Task[list[list[Fetched]]]) -> list[Any]:
         try:
             fetched = fetching.result()
         except errors.OffsetOutOfRangeError as error:
@@ -271,9 +274,9 @@ class Reader:
                 )
                 return []
             raise cluster_error(self._config, "reading", error) from error
-        return [item for items in fetched.values() for item in self._continued(items)]
+        return [item for items in fetched for item in self._continued(items)]
 
-    def _continued(self, items: list[FetchedBatch | Unreadable]) -> list[FetchedBatch]:
+    def _continued(self, items: list[Fetched]) -> list[FetchedBatch]:
         """Those batches of one partition that go on where it stands; others are fetched again."""
         kept: list[FetchedBatch] = []
         for item in items:
@@ -344,7 +347,8 @@ class Reader:
         try:
             offsets = await getattr(self._consumer, method)(wanted)
         except errors.KafkaTimeoutError as error:
-            with told(self._config, "asking for topics"):
+            missing: set[str] = set()
+            with contextlib.suppress(errors.KafkaError, OSError):
                 missing = {at.topic for at in wanted} - await self._consumer.topics()
             if missing:
                 named = ", ".join(sorted(missing))
@@ -359,7 +363,6 @@ class Reader:
     def _arguments(self) -> dict[str, Any]:
         config = self._config
         arguments = connection(config) | {
-            "key_deserializer": seam.Door(),
             "auto_offset_reset": "none",
             "enable_auto_commit": False,
             "fetch_min_bytes": config.fetch_min_bytes,

@@ -9,10 +9,13 @@ What makes an outcome:
   was lost; several errors (not leader, timed out, too few replicas after the append) come from a
   broker that has written already; with acks=0 nobody answers.
 
+By aiokafka's public calls alone (`--portable`) nobody tells when bytes were handed over: whatever
+was queued and not acknowledged is then unknown.
+
 An idempotent producer cannot go on past a batch that was not acknowledged: the broker refuses
 what comes after the hole. So the first such batch ends the sender: what waits behind it has
-failed, what is on its way still gets its answer, and the application makes a new sender, as a new
-incarnation.
+failed, what is on its way, or may be, still gets its answer, and the application makes a new
+sender, as a new incarnation.
 """
 
 from __future__ import annotations
@@ -23,11 +26,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import structlog
-from aiokafka import AIOKafkaProducer, errors
+from aiokafka import errors
 
 from mirrortest.check.verdict import Outcome
 from mirrortest.errors import ClusterError, UsageError
-from mirrortest.kafka import seam
+from mirrortest.kafka.access import access
 from mirrortest.kafka.allocator import keep_large_buffers
 from mirrortest.kafka.client import (
     addresses,
@@ -39,7 +42,7 @@ from mirrortest.kafka.client import (
 
 if TYPE_CHECKING:
     from mirrortest.config.client import ClientConfig
-    from mirrortest.kafka.seam import Encoded
+    from mirrortest.kafka.access import Batch, Encoded, Outlet
 
 _log = structlog.get_logger()
 
@@ -89,7 +92,7 @@ class Sent(NamedTuple):
 
 @dataclass(eq=False)
 class _Pending:
-    batch: seam.ReadyBatch
+    batch: Batch
     ended: asyncio.Future[Sent]
     where: str
     deadline: asyncio.TimerHandle | None = None
@@ -117,7 +120,7 @@ class Sender:
         if config.transactional_id is not None:
             raise UsageError("transactional.id: mirrortest's producers write no transactions")
         self._config = config
-        self._producer: Any = None
+        self._outlet: Outlet | None = None
         self._pending: set[_Pending] = set()
         self._order: dict[tuple[str, int], asyncio.Lock] = {}
         self._dead: str | None = None
@@ -147,14 +150,14 @@ class Sender:
             UnreachableError: no broker answers within `request.timeout.ms`.
             ClusterError: the cluster refuses.
         """
-        seam.install()
-        keep_large_buffers()
         config = self._config
-        producer = AIOKafkaProducer(
-            **connection(config), acks=config.acks, enable_idempotence=config.enable_idempotence
+        reach = access(config)
+        keep_large_buffers()
+        idempotence = {"acks": config.acks, "enable_idempotence": config.enable_idempotence}
+        outlet = reach.outlet(
+            connection(config) | idempotence, compression=str(config.compression_type)
         )
-        seam.wrap_sequences(producer)
-        self._producer = producer
+        self._outlet, producer = outlet, outlet.client
         try:
             async with asyncio.timeout(config.request_timeout_ms / 1000):
                 await producer.start()
@@ -176,10 +179,13 @@ class Sender:
         Raises:
             SenderDeadError: the sender has ended; the batch was not sent.
         """
+        outlet = self._open
+        if outlet.numbers_left(topic, partition) < encoded.count:
+            self._end(f"{topic}-{partition}: the producer's sequence numbers are used up")
         if self._dead is not None:
             raise SenderDeadError(self._dead)
         loop = asyncio.get_running_loop()
-        pending = _Pending(seam.ReadyBatch(encoded), loop.create_future(), f"{topic}-{partition}")
+        pending = _Pending(outlet.batch(encoded), loop.create_future(), f"{topic}-{partition}")
         pending.deadline = loop.call_later(
             self._config.delivery_timeout_ms / 1000, self._overdue, pending
         )
@@ -194,6 +200,10 @@ class Sender:
             raise
         return pending.ended
 
+    def partition_count(self, topic: str) -> int:
+        """How many partitions the cluster last said that a topic has (`metadata.max.age.ms`)."""
+        return len(self._open.client.client.cluster.partitions_for_topic(topic) or ())
+
     async def flush(self, timeout: float) -> bool:  # noqa: ASYNC109  # what is left stays pending
         """Wait until every batch has its outcome; False where `timeout` seconds did not do."""
         waiting = [pending.ended for pending in self._pending]
@@ -203,20 +213,24 @@ class Sender:
 
     async def stop(self, timeout: float = 0) -> None:  # noqa: ASYNC109  # as for flush
         """Flush for up to `timeout` seconds, give up what is left, disconnect."""
-        if self._producer is None or self._closed:
+        if self._outlet is None or self._closed:
             return
         self._closed = True
         if self._dead is None:
             await self.flush(timeout)
         self._end("the sender was stopped")
-        try:
-            async with asyncio.timeout(_STOP_SECONDS):
-                await self._producer.stop()
-        except TimeoutError:  # a broker that does not answer is not waited for
-            await self._producer.client.close()
-        seam.abandon(self._producer, self._dead or "")
-        if self._pending:
-            await asyncio.wait([pending.ended for pending in self._pending])
+        await self._outlet.stop(_STOP_SECONDS, self._dead or "")
+        left = list(self._pending)
+        for pending in left:
+            pending.give_up(self._dead or "")
+        if left:
+            await asyncio.wait([pending.ended for pending in left])
+
+    @property
+    def _open(self) -> Outlet:
+        if self._outlet is None:
+            raise RuntimeError("the sender was not started")
+        return self._outlet
 
     # -- one batch ------------------------------------------------------------------------------
 
@@ -224,7 +238,7 @@ class Sender:
         if pending.ended.done():
             return
         try:
-            delivered = await self._producer.send_batch(pending.batch, topic, partition=partition)
+            delivered = await self._open.send(pending.batch, topic, partition)
         except (errors.KafkaError, AssertionError) as error:
             # It was not queued, and a batch that was not queued is not sent.
             missing = isinstance(error, AssertionError)
@@ -268,7 +282,7 @@ class Sender:
     # -- the end --------------------------------------------------------------------------------
 
     def _look_for_death(self) -> None:
-        failure = seam.delivery_failure(self._producer)
+        failure = self._open.failure()
         if failure is not None:
             self._end(f"sending to {addresses(self._config)} broke off: {reason(failure)}")
 
@@ -283,7 +297,7 @@ class Sender:
             pending.batch.withdrawn = True
             if not pending.batch.handed_over:
                 pending.give_up(why)
-        seam.abandon(self._producer, why)
+        self._open.abandon(why)
 
 
 def _retrieve(future: asyncio.Future[Any]) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-import contextlib
-import time
 import uuid
 from typing import TYPE_CHECKING
 
@@ -59,7 +57,7 @@ class Broker(Part):
         self._jvm = jvm
         super().__init__(
             name,
-            jvm.command("kafka.Kafka", str(self.properties_file)),
+            jvm.command("kafka.Kafka", str(self.properties_file), options=jvm.exporting(name)),
             directory / "logs" / f"{name}.log",
             environment=jvm.environment,
         )
@@ -93,18 +91,18 @@ class Broker(Part):
         Raises:
             LabError: it died, or `timeout` seconds have passed.
         """
-        deadline = time.monotonic() + timeout
         answer = "nothing"
-        while True:
-            self.check()
-            with contextlib.suppress(MirrortestError):
+
+        def answers() -> bool:
+            nonlocal answer
+            try:
                 known = Probe(self.address, timeout=2).broker_count()
-                if known >= brokers:
-                    return
-                answer = f"{known} of {brokers} brokers"
-            if time.monotonic() > deadline:
-                raise self.failure(f"answered with {answer} within {timeout:g} s")
-            time.sleep(0.1)
+            except MirrortestError:
+                return False
+            answer = f"{known} of {brokers} brokers"
+            return known >= brokers
+
+        self.wait_until(answers, timeout, lambda: f"answered with {answer}")
 
 
 class Cluster:
@@ -133,17 +131,14 @@ class Cluster:
         if len(self.ports) != 2 * brokers:
             raise LabError(f"cluster {alias} was made with another number of brokers")
         numbers = range(1, brokers + 1)
-        voters = ",".join(f"{n}@{ADDRESS}:{self.ports[2 * n - 1]}" for n in numbers)
         copies = str(min(brokers, 3))
         self.brokers: list[Broker] = []
         for number in numbers:
-            port, controller_port = self.ports[2 * number - 2 : 2 * number]
+            port = self.ports[2 * number - 2]
             settings = {
                 "process.roles": "broker,controller",
                 "node.id": str(number),
-                "controller.quorum.voters": voters,
-                "controller.listener.names": "CONTROLLER",
-                "listeners": f"PLAINTEXT://{ADDRESS}:{port},CONTROLLER://{ADDRESS}:{controller_port}",
+                **self._network(number, brokers),
                 "default.replication.factor": copies,
                 "offsets.topic.replication.factor": copies,
                 "transaction.state.log.replication.factor": copies,
@@ -155,7 +150,23 @@ class Cluster:
                 **(properties or {}),
             }
             name = f"{alias}{number}"
-            self.brokers.append(Broker(name, jvm, directory, port=port, properties=settings))
+            made = self._broker(name, jvm, directory, port=port, properties=settings)
+            self.brokers.append(made)
+
+    def _broker(
+        self, name: str, jvm: Jvm, directory: Path, *, port: int, properties: Mapping[str, str]
+    ) -> Broker:
+        return Broker(name, jvm, directory, port=port, properties=properties)
+
+    def _network(self, number: int, brokers: int) -> dict[str, str]:
+        """Where a broker listens and finds the others."""
+        port, controller_port = self.ports[2 * number - 2 : 2 * number]
+        voters = (f"{n}@{ADDRESS}:{self.ports[2 * n - 1]}" for n in range(1, brokers + 1))
+        return {
+            "controller.quorum.voters": ",".join(voters),
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"PLAINTEXT://{ADDRESS}:{port},CONTROLLER://{ADDRESS}:{controller_port}",
+        }
 
     @property
     def bootstrap_servers(self) -> str:

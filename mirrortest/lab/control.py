@@ -19,7 +19,11 @@ from mirrortest.errors import LabError, MirrortestError, UsageError
 if TYPE_CHECKING:
     from mirrortest.lab.lab import Lab
 
-FAULTS = ("kill", "stop", "continue", "restart", "start", "terminate")
+FAULTS = (
+    *("kill", "stop", "continue", "restart", "start", "terminate"),
+    *("pause", "unpause", "disconnect", "connect"),
+)
+"""What can be done to a part; the second line needs containers."""
 _MAX_PATH = 100  # a socket's path has room for 108 bytes
 
 
@@ -31,12 +35,20 @@ def socket_path(name: str) -> Path:
     """
     if not name or not all(letter.isalnum() or letter in "-_" for letter in name):
         raise UsageError(f"a lab's name is made of letters, digits, - and _, not {name!r}")
-    base = os.environ.get("XDG_STATE_HOME")
-    state = Path(base) if base else Path.home() / ".local" / "state"
-    path = state / "mirrortest" / f"lab-{name}.sock"
+    path = _folder() / f"lab-{name}.sock"
     if len(os.fsencode(path)) > _MAX_PATH:
         raise UsageError(f"{path} is too long for a socket: set XDG_STATE_HOME to a shorter path")
     return path
+
+
+def sockets() -> list[Path]:
+    """Where the labs of this user listen that are up."""
+    return [path for path in sorted(_folder().glob("lab-*.sock")) if is_up(path)]
+
+
+def _folder() -> Path:
+    base = os.environ.get("XDG_STATE_HOME")
+    return (Path(base) if base else Path.home() / ".local" / "state") / "mirrortest"
 
 
 def ask(path: Path, verb: str, **details: Any) -> dict[str, Any]:
@@ -148,8 +160,10 @@ class Control:
 
     def _fault(self, verb: str, name: str) -> dict[str, Any]:
         part = self._lab.part(name)
-        method = "cont" if verb == "continue" else verb
-        getattr(part, method)()
+        method = getattr(part, "cont" if verb == "continue" else verb, None)
+        if method is None:
+            raise LabError(f"{name} is no container: {verb} needs `lab up --runtime docker`")
+        method()
         if verb in {"start", "restart"}:
             part.wait_ready()
         return {"ok": True, "state": part.state}

@@ -38,18 +38,18 @@ def _tie_to_parent(guard_pid: int) -> None:
 def _owner_watch(owner: int) -> int | None:
     """A descriptor that turns readable when the owner ends; none where the system has none."""
     try:
-        watch = os.pidfd_open(owner)
+        return os.pidfd_open(owner)
     except (AttributeError, OSError):
         return None
-    if os.getppid() != owner:  # the pid may be somebody else's by now; the pipe will tell
-        os.close(watch)
-        return None
-    return watch
 
 
 def main() -> int:
     """Run the program until it ends; see the module's text."""
     owner, command = int(sys.argv[1]), sys.argv[2:]
+    # First of all: once anybody can see the program, no end of the owner may be missed.
+    owner_watch = _owner_watch(owner)
+    if os.getppid() != owner:  # it ended before we watched, and its pid may be another's
+        return 128 + signal.SIGKILL
     wake_read, wake_write = os.pipe()
     os.set_blocking(wake_write, False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -64,7 +64,6 @@ def main() -> int:
     os.write(1, b"%d\n" % program.pid)
 
     watched = [0, wake_read]
-    owner_watch = _owner_watch(owner)
     if owner_watch is not None:
         watched.append(owner_watch)
     pending = b""

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from mirrortest.errors import LabError
+from mirrortest.host.cache import cache_directory
 from mirrortest.lab.leftovers import temporary_directory
 
 # What the lab runs; everything else in the lock follows from these. kafka-tools are Kafka's own
@@ -56,14 +57,6 @@ class Jar(NamedTuple):
     def file_name(self) -> str:
         """Its name in the cache: two groups may have an artifact of one name."""
         return f"{self.group}.{self.artifact}-{self.version}.jar"
-
-
-def cache_directory() -> Path:
-    """Where downloads are kept: $MIRRORTEST_CACHE, else the user's cache directory."""
-    if chosen := os.environ.get("MIRRORTEST_CACHE"):
-        return Path(chosen)
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "mirrortest"
 
 
 def read_lock(text: str | None = None) -> list[Jar]:
@@ -132,14 +125,22 @@ def resolve_lock() -> str:
         context = _maven(Path(directory))
         wanted = [context.create_dependency(f"{name}!") for name in COORDINATES]
         inputs, others = context.resolver.resolve(wanted)
-        lines = ["# Written by python -m mirrortest.lab.relock: group:artifact:version sha256"]
-        for dependency in [*inputs, *others]:
-            if dependency.scope in {"test", "provided"}:
-                continue
-            digest = _sha256(Path(dependency.artifact.resolve()))
-            lines.append(
-                f"{dependency.groupId}:{dependency.artifactId}:{dependency.version} {digest}"
-            )
+        every = [one for one in (*inputs, *others) if one.scope not in {"test", "provided"}]
+        return _locked(every)
+
+
+def pin(coordinates: Iterable[str]) -> str:
+    """The text of a lock for exactly these jars, downloaded afresh; what they need is not added."""
+    with tempfile.TemporaryDirectory() as directory:
+        context = _maven(Path(directory))
+        return _locked([context.create_dependency(name) for name in coordinates])
+
+
+def _locked(dependencies: Iterable[Any]) -> str:
+    lines = ["# Written by python -m mirrortest.lab.relock: group:artifact:version sha256"]
+    for one in dependencies:
+        digest = _sha256(Path(one.artifact.resolve()))
+        lines.append(f"{one.groupId}:{one.artifactId}:{one.version} {digest}")
     return "\n".join(lines) + "\n"
 
 

@@ -4,15 +4,27 @@ from __future__ import annotations
 
 import importlib.resources
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mirrortest.errors import LabError
+from mirrortest.host.java import find_java
+from mirrortest.lab import jmx
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
-    from mirrortest.lab.java import Java
+    from mirrortest.host.java import Java
+
+
+def lab_java() -> Java:
+    """The runtime for the lab's parts.
+
+    Raises:
+        JavaMissingError: there is none of Java 17 or newer.
+    """
+    return find_java("the lab", "'mirrortest[lab]'")
 
 
 @dataclass(frozen=True)
@@ -24,12 +36,22 @@ class Jvm:
         class_path: of all jars in the lock.
         heap: the most that a part's heap may take, as -Xmx has it.
         options: further options of the user; they stand last, so they win.
+        agent: the JMX exporter's jar, where parts are to serve their metrics.
+        exported: part -> the port where it serves them.
     """
 
     java: Java
     class_path: str
     heap: str = "512m"
     options: tuple[str, ...] = ()
+    agent: Path | None = None
+    exported: Mapping[str, int] = field(default_factory=dict)
+
+    def exporting(self, part: str) -> list[str]:
+        """The options that have a part serve its metrics, if it is to."""
+        if self.agent is None or part not in self.exported:
+            return []
+        return [jmx.option(self.agent, self.exported[part])]
 
     @property
     def environment(self) -> dict[str, str]:
@@ -68,10 +90,13 @@ class Jvm:
             raise LabError(f"{main} failed: {(done.stdout + done.stderr).strip()[-2000:]}")
 
 
-# On two cores two brokers and the mirror are ready the soonest with the quick compiler alone.
+# On two cores two brokers and the mirror are ready the soonest with the quick compiler alone, and
+# without proof that classes are well-formed, which come from jars of known checksums.
 _FLAGS = (
     "-XX:+UseSerialGC",
     "-XX:TieredStopAtLevel=1",
+    "-XX:+UnlockDiagnosticVMOptions",
+    "-XX:-BytecodeVerificationRemote",
     "-XX:-UsePerfData",
     "-Djava.awt.headless=true",
 )

@@ -7,16 +7,19 @@ import json
 import os
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from mirrortest.errors import LabError
-from mirrortest.lab import jars
+from mirrortest.lab import jars, jmx
 from mirrortest.lab.cluster import Cluster
-from mirrortest.lab.java import find_java
-from mirrortest.lab.jvm import Jvm
+from mirrortest.lab.jvm import Jvm, lab_java
 from mirrortest.lab.leftovers import temporary_directory
+from mirrortest.lab.mirror import NAME as MIRROR
 from mirrortest.lab.mirror import Mirror, MirrorSettings
+from mirrortest.lab.ports import ADDRESS, free_ports
+from mirrortest.lab.saboteur import Saboteur, SaboteurSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -29,7 +32,7 @@ _PREFIX = "mirrortest-lab-"
 
 
 class Lab:
-    """Two local Kafka clusters with MirrorMaker 2 between them; a context manager.
+    """Two local Kafka clusters with a mirror between them; a context manager.
 
     ::
 
@@ -46,13 +49,18 @@ class Lab:
         brokers: of each cluster.
         source_alias: the mirror's name of the source, and the prefix of mirrored topics.
         destination_alias: the mirror's name of the destination.
-        mirror: its settings; None: mirror every topic.
+        mirror: its settings: `MirrorSettings` for MirrorMaker 2, `SaboteurSettings` for a mirror
+            that does wrong on purpose; None: MirrorMaker 2 mirrors every topic.
         start_mirror: False leaves it for `lab.mirror.start()`.
         broker_properties: further properties of every broker.
         heap: of each Java process.
         jvm_options: further options of each; they win.
+        metrics: every Java process serves its JMX metrics for Prometheus; `targets` tells where,
+            and so does targets.json in the directory, as Prometheus's `file_sd_configs` reads it.
         tell: called with one line of text at each step of the start.
     """
+
+    _cluster = Cluster
 
     def __init__(
         self,
@@ -61,28 +69,32 @@ class Lab:
         brokers: int = 1,
         source_alias: str = "A",
         destination_alias: str = "B",
-        mirror: MirrorSettings | None = None,
+        mirror: MirrorSettings | SaboteurSettings | None = None,
         start_mirror: bool = True,
         broker_properties: Mapping[str, str] | None = None,
         heap: str = "512m",
         jvm_options: Sequence[str] = (),
+        metrics: bool = False,
         tell: Callable[[str], None] | None = None,
     ) -> None:
         self._keep = directory is not None
         self._chosen = directory
         self._brokers = brokers
         self._aliases = (source_alias, destination_alias)
-        self._mirror_settings = mirror or MirrorSettings()
+        self._mirror_settings: MirrorSettings | SaboteurSettings = mirror or MirrorSettings()
         self._start_mirror = start_mirror
         self._broker_properties = dict(broker_properties or {})
         self._heap = heap
         self._jvm_options = tuple(jvm_options)
+        self._metrics = metrics
         self._tell = tell or (lambda _: None)
         self._up = False
+        self.targets: dict[str, str] = {}
+        """part -> host:port of its JMX metrics"""
         self.directory: Path
         self.source: Cluster
         self.destination: Cluster
-        self.mirror: Mirror
+        self.mirror: Mirror | Saboteur
 
     @property
     def parts(self) -> dict[str, Part]:
@@ -119,17 +131,16 @@ class Lab:
 
         Raises:
             LabError: a part did not start; nothing is left running.
+            JavaMissingError: there is no Java 17 or newer.
         """
         if self._up:
             raise LabError("this lab is up already")
-        java = find_java()
-        self._tell(f"Java {java.major} from {java.origin}")
-        class_path = jars.class_path(progress=self._tell_jars)
-        jvm = Jvm(java, class_path, self._heap, self._jvm_options)
+        jvm = self._runtime()
         self.directory = self._make_directory()
         self._up = True
         try:
             self._build(jvm)
+            self._write_targets()
             clusters = (self.source, self.destination)
             for cluster in clusters:
                 self._tell(f"cluster {cluster.alias}: starting")
@@ -172,12 +183,35 @@ class Lab:
     ) -> None:
         self.down()
 
+    def _runtime(self) -> Jvm:
+        """What the parts run on."""
+        java = lab_java()
+        self._tell(f"Java {java.major} from {java.origin}")
+        class_path = jars.class_path(progress=self._tell_jars)
+        return self._exported(Jvm(java, class_path, self._heap, self._jvm_options))
+
     def _make_directory(self) -> Path:
         if self._chosen is not None:
             chosen = self._chosen.absolute()
             chosen.mkdir(parents=True, exist_ok=True)
             return chosen
         return temporary_directory(Path(tempfile.gettempdir()), _PREFIX)
+
+    def _exported(self, jvm: Jvm) -> Jvm:
+        if not self._metrics:
+            return jvm
+        names = [f"{alias}{n + 1}" for alias in self._aliases for n in range(self._brokers)]
+        if isinstance(self._mirror_settings, MirrorSettings):
+            names.append(MIRROR)
+        exported = dict(zip(names, free_ports(len(names)), strict=True))
+        self.targets = {name: f"{ADDRESS}:{port}" for name, port in exported.items()}
+        return replace(jvm, agent=jmx.agent(), exported=exported)
+
+    def _write_targets(self) -> None:
+        groups = [
+            {"targets": [target], "labels": {"part": part}} for part, target in self.targets.items()
+        ]
+        self.directory.joinpath("targets.json").write_text(json.dumps(groups, indent=1))
 
     def _tell_jars(self, there: int, of: int) -> None:
         if there % 10 == 0 or there == of:
@@ -190,7 +224,7 @@ class Lab:
         for alias in self._aliases:
             former = known.get(alias, {})
             clusters.append(
-                Cluster(
+                self._cluster(
                     alias,
                     jvm,
                     self.directory,
@@ -201,15 +235,26 @@ class Lab:
                 )
             )
         self.source, self.destination = clusters
-        self.mirror = Mirror(
+        self.mirror = self._make_mirror(jvm)
+        facts = {c.alias: {"cluster_id": c.cluster_id, "ports": c.ports} for c in clusters}
+        shape.write_text(json.dumps({"v": _FORM, **facts}, indent=1))
+
+    def _make_mirror(self, jvm: Jvm) -> Mirror | Saboteur:
+        settings = self._mirror_settings
+        if isinstance(settings, SaboteurSettings):
+            return Saboteur(
+                self.directory,
+                source=self.source,
+                destination=self.destination,
+                settings=settings,
+            )
+        return Mirror(
             jvm,
             self.directory,
             source=self.source,
             destination=self.destination,
-            settings=self._mirror_settings,
+            settings=settings,
         )
-        facts = {c.alias: {"cluster_id": c.cluster_id, "ports": c.ports} for c in clusters}
-        shape.write_text(json.dumps({"v": _FORM, **facts}, indent=1))
 
 
 def _told(cluster: Cluster) -> dict[str, str]:

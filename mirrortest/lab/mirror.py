@@ -1,10 +1,10 @@
-"""MirrorMaker 2 as a part of the lab."""
+"""A mirror as a part of the lab: what all have in common, and MirrorMaker 2."""
 
 from __future__ import annotations
 
-import time
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from mirrortest.errors import LabError
 from mirrortest.lab.ports import ADDRESS, free_ports
@@ -12,13 +12,85 @@ from mirrortest.lab.process import Part
 from mirrortest.lab.properties import write_properties
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from mirrortest.lab.cluster import Cluster
     from mirrortest.lab.jvm import Jvm
 
 READY_TIMEOUT = 120.0
+NAME = "mirror"
+"""What a lab's mirror is called, whichever it is."""
+
+S = TypeVar("S")
+
+
+class AnyMirror(Part, ABC, Generic[S]):
+    """A mirror from one cluster to another, in a process of its own.
+
+    `S` is the dataclass of its settings.
+    """
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        directory: Path,
+        *,
+        source: Cluster,
+        destination: Cluster,
+        settings: S,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        self.source = source
+        self.destination = destination
+        self.settings = settings
+        log = directory / "logs" / f"{NAME}.log"
+        super().__init__(NAME, command, log, environment=environment)
+
+    def start(self) -> None:
+        """Start it and return at once: `wait_ready` waits for it."""
+        self.spawn()
+
+    def reconfigure(self, **changes: Any) -> None:
+        """Change its settings (the fields of `S`); it is restarted if it runs.
+
+        Raises:
+            LabError: there is no such setting.
+        """
+        try:
+            self.settings = replace(self.settings, **changes)  # type: ignore[type-var]  # S is one
+        except TypeError:
+            known = ", ".join(item.name for item in fields(self.settings))  # type: ignore[arg-type]
+            raise LabError(f"the mirror's settings are {known}") from None
+        if self.alive:
+            self.restart()
+
+    def wait_ready(self, timeout: float = READY_TIMEOUT) -> None:
+        """Wait until it mirrors, after the last start.
+
+        Raises:
+            LabError: it died, or `timeout` seconds have passed.
+        """
+        self.wait_until(self._runs, timeout, lambda: "did not begin to mirror")
+
+    def wait_topic(self, topic: str, timeout: float = READY_TIMEOUT) -> str:
+        """Wait until a topic of the source is in the destination; returns its name there.
+
+        Raises:
+            LabError: it died, or `timeout` seconds have passed.
+        """
+        wanted = self.source.partitions(topic)
+        name = f"{self.source.alias}.{topic}"
+
+        def there() -> bool:
+            return self.destination.partitions(name) >= wanted > 0
+
+        self.wait_until(there, timeout, lambda: f"did not create {name}")
+        return name
+
+    @abstractmethod
+    def _runs(self) -> bool:
+        """Whether it has begun to mirror, after the last start."""
 
 
 @dataclass(frozen=True)
@@ -46,8 +118,8 @@ class MirrorSettings:
     properties: Mapping[str, str] = field(default_factory=dict)
 
 
-class Mirror(Part):
-    """MirrorMaker 2 from one cluster to another, in a process of its own."""
+class Mirror(AnyMirror[MirrorSettings]):
+    """MirrorMaker 2."""
 
     def __init__(
         self,
@@ -58,19 +130,19 @@ class Mirror(Part):
         destination: Cluster,
         settings: MirrorSettings | None = None,
     ) -> None:
-        self.source = source
-        self.destination = destination
-        self.settings = settings or MirrorSettings()
         self.properties_file = directory / "config" / "mirror.properties"
         self._rest_port = 0
         super().__init__(
-            "mirror",
             jvm.command(
                 "org.apache.kafka.connect.mirror.MirrorMaker",
                 str(self.properties_file),
                 *("--clusters", destination.alias),
+                options=jvm.exporting(NAME),
             ),
-            directory / "logs" / "mirror.log",
+            directory,
+            source=source,
+            destination=destination,
+            settings=settings or MirrorSettings(),
             environment=jvm.environment,
         )
 
@@ -125,54 +197,5 @@ class Mirror(Part):
         write_properties(self.properties_file, self.properties())
         super().spawn()
 
-    def start(self) -> None:
-        """Start it and return at once: `wait_ready` waits for it."""
-        self.spawn()
-
-    def reconfigure(self, **changes: Any) -> None:
-        """Change its settings (see `MirrorSettings`); it is restarted if it runs.
-
-        Raises:
-            LabError: there is no such setting.
-        """
-        try:
-            self.settings = replace(self.settings, **changes)
-        except TypeError:
-            known = ", ".join(MirrorSettings.__dataclass_fields__)
-            raise LabError(f"the mirror's settings are {known}") from None
-        if self.alive:
-            self.restart()
-
-    def wait_ready(self, timeout: float = READY_TIMEOUT) -> None:
-        """Wait until its source connector runs, after the last start.
-
-        Raises:
-            LabError: it died, or `timeout` seconds have passed.
-        """
-        self._wait(self._runs, timeout, "had no running connector")
-
-    def wait_topic(self, topic: str, timeout: float = READY_TIMEOUT) -> str:
-        """Wait until a topic of the source is in the destination; returns its name there.
-
-        Raises:
-            LabError: it died, or `timeout` seconds have passed.
-        """
-        wanted = self.source.partitions(topic)
-        name = f"{self.source.alias}.{topic}"
-
-        def there() -> bool:
-            return self.destination.partitions(name) >= wanted > 0
-
-        self._wait(there, timeout, f"did not create {name}")
-        return name
-
     def _runs(self) -> bool:
         return "Started MirrorSourceConnector with" in self.log_since_start()
-
-    def _wait(self, ready: Any, timeout: float, what: str) -> None:
-        deadline = time.monotonic() + timeout
-        while not ready():
-            self.check()
-            if time.monotonic() > deadline:
-                raise self.failure(f"{what} within {timeout:g} s")
-            time.sleep(0.1)

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 from mirrortest.errors import LabError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
 GUARD = Path(__file__).with_name("guard.py")
 LOG_LINES_IN_ERRORS = 20
@@ -146,6 +147,21 @@ class Part:
         if self.state is PartState.DEAD:
             code = self._guard.returncode if self._guard else None
             raise self.failure(f"died with exit code {code}")
+
+    def wait_until(
+        self, ready: Callable[[], bool], timeout: float, what: Callable[[], str]
+    ) -> None:
+        """Wait until it is `ready`; `what` is asked for the error: "did not answer".
+
+        Raises:
+            LabError: it died, or `timeout` seconds have passed.
+        """
+        deadline = time.monotonic() + timeout
+        while not ready():
+            self.check()
+            if time.monotonic() > deadline:
+                raise self.failure(f"{what()} within {timeout:g} s")
+            time.sleep(0.1)
 
     def tail(self, lines: int = LOG_LINES_IN_ERRORS) -> str:
         """The last lines of its log."""

@@ -19,6 +19,7 @@ from prometheus_client.registry import Collector
 
 import mirrortest
 from mirrortest.metrics import names
+from mirrortest.metrics.kernel_clock import clock_error_bound
 from mirrortest.metrics.names import Kind, Metric
 from mirrortest.timing.histogram import PROMETHEUS_NS, PROMETHEUS_SECONDS, Histogram
 
@@ -82,12 +83,16 @@ class Metrics(Collector):
 
     A child exists from the first time it is asked for, at zero; asking again gives the same one.
     Labels are keyword arguments, exactly those of the metric's row. ValueError otherwise.
+    `common` are labels that are the same for all that this process publishes.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, **common: str) -> None:
         self._lock = Lock()
+        self._common = common
         self._children: dict[Metric, dict[tuple[str, ...], Counter | Gauge | Histogram]] = {}
         self.gauge(names.BUILD_INFO, version=mirrortest.__version__).set(1)
+        if clock_error_bound() is not None:
+            self.gauge(names.CLOCK_ERROR).read_by(lambda: clock_error_bound() or 0.0)
 
     def counter(self, metric: Metric, **labels: str) -> Counter:
         """A counter of the table."""
@@ -109,7 +114,7 @@ class Metrics(Collector):
     def remove(self, metric: Metric, **labels: str) -> None:
         """Publish a child no longer: a partition that went to another consumer."""
         with self._lock:
-            self._children.get(metric, {}).pop(_key(metric, labels), None)
+            self._children.get(metric, {}).pop(self._key(metric, labels), None)
 
     def collect(self) -> Iterator[prometheus_client.Metric]:
         """What a scrape reads; see `prometheus_client.registry.Collector`."""
@@ -123,16 +128,19 @@ class Metrics(Collector):
         if metric.kind is not kind:
             raise ValueError(f"{metric.name} is a {metric.kind}, not a {kind}")
         with self._lock:
-            child = self._children.setdefault(metric, {}).setdefault(_key(metric, labels), fresh)
+            child = self._children.setdefault(metric, {}).setdefault(
+                self._key(metric, labels), fresh
+            )
         if not isinstance(child, type(fresh)):
             raise TypeError(f"{metric.name} is published as {type(child).__name__}")
         return child
 
-
-def _key(metric: Metric, labels: Mapping[str, str]) -> tuple[str, ...]:
-    if set(labels) != set(metric.labels):
-        raise ValueError(f"{metric.name} has the labels {metric.labels}, not {tuple(labels)}")
-    return tuple(labels[name] for name in metric.labels)
+    def _key(self, metric: Metric, labels: Mapping[str, str]) -> tuple[str, ...]:
+        given = {name: self._common[name] for name in metric.labels if name in self._common}
+        given |= labels
+        if set(given) != set(metric.labels):
+            raise ValueError(f"{metric.name} has the labels {metric.labels}, not {tuple(given)}")
+        return tuple(given[name] for name in metric.labels)
 
 
 def _family(

@@ -1,4 +1,4 @@
-"""The HTTP server that Prometheus and Kubernetes ask: /metrics, /healthz, /readyz.
+"""The HTTP server that Prometheus and Kubernetes ask: /metrics; /startup, /ready, /live.
 
 It runs in a thread of its own: a scrape of many histograms takes tens of milliseconds, which the
 event loop does not have.
@@ -10,7 +10,7 @@ import socket
 from http import HTTPStatus
 from socketserver import ThreadingMixIn
 from threading import Thread
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
 
 import prometheus_client
@@ -25,14 +25,17 @@ if TYPE_CHECKING:
 
     from prometheus_client.registry import Collector
 
+    from mirrortest.metrics.health import Probed
+
 _CLIENT_TIMEOUT_S = 10
 _STOP_POLL_S = 0.05
 
 
 class MetricsEndpoint:
-    """Serves a collector's metrics, with those of the process, on an address and a port.
+    """Serves a collector's metrics, with those of its own process, on an address and a port.
 
-    Port 0 takes a free one; `port` tells which. `ready` answers /readyz in the server's thread.
+    Port 0 takes a free one; `port` tells which. `health` answers the probes, in the server's
+    thread; without one they all pass.
 
     Raises:
         UsageError: the address does not exist here, or the port is taken or not allowed.
@@ -44,12 +47,14 @@ class MetricsEndpoint:
         *,
         address: str = "127.0.0.1",
         port: int = 0,
-        ready: Callable[[], bool] = lambda: True,
+        health: Probed | None = None,
+        own_process: bool = True,
     ) -> None:
         registry = prometheus_client.CollectorRegistry()
         registry.register(metrics)
-        prometheus_client.ProcessCollector(registry=registry)
-        app = _routes(prometheus_client.make_wsgi_app(registry), ready)
+        if own_process:
+            prometheus_client.ProcessCollector(registry=registry)
+        app = _routes(prometheus_client.make_wsgi_app(registry), health)
         try:
             family, host = _resolved(address, port)
             server_class: type[_Server] = type("_Server", (_Server,), {"address_family": family})
@@ -93,13 +98,29 @@ class MetricsEndpoint:
         self.stop()
 
 
+class Serve(Protocol):
+    """How an application's metrics come to be served: `serve_metrics`, or what takes its place."""
+
+    def __call__(
+        self, metrics: Collector, *, address: str, port: int, health: Probed | None = None
+    ) -> MetricsEndpoint | None:
+        """Serve until the endpoint that is returned is stopped; None where nobody asked."""
+
+
 def serve_metrics(
-    metrics: Collector, *, address: str, port: int, ready: Callable[[], bool] = lambda: True
+    metrics: Collector,
+    *,
+    address: str,
+    port: int,
+    health: Probed | None = None,
+    own_process: bool = True,
 ) -> MetricsEndpoint | None:
     """Serve as `--metrics-address` and `--metrics-port` say; port 0 is off."""
     if not port:
         return None
-    return MetricsEndpoint(metrics, address=address, port=port, ready=ready)
+    return MetricsEndpoint(
+        metrics, address=address, port=port, health=health, own_process=own_process
+    )
 
 
 class _Server(ThreadingMixIn, WSGIServer):
@@ -134,15 +155,19 @@ def _resolved(address: str, port: int) -> tuple[socket.AddressFamily, str]:
     return family, str(bound[0])
 
 
-def _routes(metrics: WSGIApplication, ready: Callable[[], bool]) -> WSGIApplication:
+def _routes(metrics: WSGIApplication, health: Probed | None) -> WSGIApplication:
+    probes: dict[str, Callable[[], bool]] = {
+        "/startup": lambda: health is None or health.started,
+        "/ready": lambda: health is None or health.ready,
+        "/live": lambda: health is None or health.alive,
+    }
+
     def route(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         path = environ["PATH_INFO"]
         if path == "/metrics":
             return metrics(environ, start_response)
-        if path == "/healthz":
-            status = HTTPStatus.OK
-        elif path == "/readyz":
-            status = HTTPStatus.OK if ready() else HTTPStatus.SERVICE_UNAVAILABLE
+        if path in probes:
+            status = HTTPStatus.OK if probes[path]() else HTTPStatus.SERVICE_UNAVAILABLE
         else:
             status = HTTPStatus.NOT_FOUND
         body = f"{status.phrase}\n".encode()

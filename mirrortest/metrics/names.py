@@ -26,6 +26,7 @@ class Side(StrEnum):
     BOTH = "both"
     PRODUCER = "producer"
     CONSUMER = "consumer"
+    LAB = "lab"
 
 
 class Metric(NamedTuple):
@@ -55,7 +56,8 @@ def _producer(name: str, kind: Kind, labels: tuple[str, ...], text: str) -> Metr
 
 
 def _consumer(name: str, kind: Kind, labels: tuple[str, ...], text: str) -> Metric:
-    return _row(Metric(Side.CONSUMER, f"consumer_{name}", kind, labels, text))
+    # By its role a source observer's figure is never taken for one of the mirror's copy.
+    return _row(Metric(Side.CONSUMER, f"consumer_{name}", kind, (*labels, "role"), text))
 
 
 def _row(metric: Metric) -> Metric:
@@ -75,6 +77,11 @@ CLOCK_STEPS = _both(
 CLOCK_STEPPED = _both(
     "clock_stepped_seconds_total", Kind.COUNTER, (), "Sum of the sizes of these jumps."
 )
+CLOCK_ERROR = _both(
+    "clock_error_bound_seconds", Kind.GAUGE, (),
+    "How far this machine's clock may be off at most, as its kernel reckons: 16 where nothing sets "
+    "it right; absent where the kernel does not say.",
+)  # fmt: skip
 LEDGER_AGE = _both(
     "ledger_age_seconds", Kind.GAUGE, (),
     "Time since the ledger was last written (producer) or last said anything (consumer).",
@@ -87,7 +94,8 @@ PRODUCER_MESSAGES = _producer(
 )  # fmt: skip
 PRODUCER_BYTES = _producer(
     "bytes_total", Kind.COUNTER, ("topic",),
-    "Bytes of the record batches of these messages, as they stood on the wire.",
+    "Bytes of the record batches of these messages, as they stood on the wire; with --portable, "
+    "before they were compressed.",
 )  # fmt: skip
 PRODUCER_IN_FLIGHT = _producer(
     "in_flight_messages", Kind.GAUGE, ("topic",), "Messages sent whose outcome is not known yet."
@@ -134,10 +142,19 @@ CONSUMER_NEGATIVE = _consumer(
     "negative_latency_total", Kind.COUNTER, ("topic", "since"),
     "Messages that arrived before they were sent: the two machines' clocks disagree.",
 )  # fmt: skip
+CONSUMER_LEAST_LATENCY = _consumer(
+    "least_latency_seconds", Kind.GAUGE, ("topic", "since"),
+    "The smallest latency seen. The clock here is ahead of the producers' by at most this; below "
+    "zero, it is behind by at least as much.",
+)  # fmt: skip
 CONSUMER_FINDINGS = _consumer(
     "findings", Kind.GAUGE, ("topic", "finding"),
     "Messages with a finding now, over the whole run as this consumer knows it: take the max over "
     "consumers, never the sum.",
+)  # fmt: skip
+CONSUMER_LANE_FINDINGS = _consumer(
+    "lane_findings", Kind.GAUGE, ("topic", "lane", "finding"),
+    "The same by lane, of those where something is wrong: at most 100 of a topic, the worst.",
 )  # fmt: skip
 CONSUMER_DELIVERED = _consumer(
     "delivered_messages", Kind.GAUGE, ("topic",),
@@ -167,9 +184,27 @@ CONSUMER_PARTITIONS = _consumer(
 CONSUMER_STATE_AGE = _consumer(
     "state_age_seconds", Kind.GAUGE, (), "Time since the checker's state was last written."
 )
+CONSUMER_FULLNESS = _consumer(
+    "checker_fullness_ratio", Kind.GAUGE, ("topic",),
+    "What the fullest partition's checker holds, of what it may: at 1 it gives ids up.",
+)  # fmt: skip
+CONSUMER_UNREACHABLE = _consumer(
+    "unreachable", Kind.GAUGE, (), "1 while the cluster that is read does not answer."
+)
+CONSUMER_LEDGER_MALFORMED = _consumer(
+    "ledger_malformed_total", Kind.COUNTER, (),
+    "Records of the ledger's topic that are none of the ledger's, or damaged.",
+)  # fmt: skip
 CONSUMER_COMPLETE = _consumer(
     "ledger_complete", Kind.GAUGE, (),
     "1 once the ledger knows every expected producer and the end of every lane.",
+)  # fmt: skip
+
+LAB_PART_UP = _row(
+    Metric(
+        Side.LAB, "lab_part_up", Kind.GAUGE, ("part",),
+        "Of `mirrortest lab`: 1 while a broker or the mirror runs, 0 while it is down or frozen.",
+    )
 )  # fmt: skip
 
 

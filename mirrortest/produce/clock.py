@@ -44,7 +44,4 @@ class Clock:
 
     def refresh(self) -> ClockStep | None:
         """Measure the offset anew; the step, if the wall clock was set since."""
-        before = self._monotonic_ns()
-        wall_ns = self._wall_ns()
-        after = self._monotonic_ns()
-        return self.watch.observe(wall_ns, after, uncertainty_ns=after - before)
+        return self.watch.measure(self._monotonic_ns, self._wall_ns)

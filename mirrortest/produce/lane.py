@@ -62,12 +62,15 @@ class Lane:
         pace: Pace,
         reservation: Reservation,
         encoder: LaneEncoder,
+        batch_bytes: int,
     ) -> None:
         self.stream = stream
         self.partition = partition
         self.pace = pace
         self.reservation = reservation
         self.encoder = encoder
+        self.most = encoder.most_within(batch_bytes)
+        """How many messages a batch may have."""
         self.next_seq = 0
         self.flights: set[Flight] = set()
         self.wake = asyncio.Event()
@@ -75,7 +78,7 @@ class Lane:
         self.dirty = True
         """Whether the ledger does not know yet all that is known here."""
         self.end: int | None = None
-        self._source_partitions = source_partitions
+        self.source_partitions = source_partitions
         self._destination_partitions = destination_partitions
         self._numbers = {outcome: IntervalSet() for outcome in Outcome}
 
@@ -127,5 +130,5 @@ class Lane:
             self._numbers[Outcome.UNKNOWN],
             self.end,
             self._destination_partitions,
-            self._source_partitions,
+            self.source_partitions,
         )

@@ -17,6 +17,7 @@ from mirrortest.check.verdict import Outcome
 from mirrortest.errors import ClusterError, SequenceLogError
 from mirrortest.kafka.sender import SenderDeadError
 from mirrortest.produce.lane import MAX_IN_FLIGHT, Flight
+from mirrortest.produce.pace import last_tick
 from mirrortest.produce.waiting import before_stop, cancelled
 
 if TYPE_CHECKING:
@@ -43,15 +44,17 @@ class Sends(Protocol):
     async def send(self, topic: str, partition: int, encoded: EncodedBatch) -> asyncio.Future[Sent]:
         """Hand a batch over; raises SenderDeadError where it was not sent for the sender ended."""
 
+    def partition_count(self, topic: str) -> int:
+        """How many partitions a topic is known to have now."""
+
     async def stop(self) -> None:
         """Give up what is left."""
 
 
 @dataclass(frozen=True)
 class Rules:
-    """`batch_bytes` bounds a batch; `compress` makes it smaller; the rest are durations."""
+    """`compress` makes a batch smaller; the rest are durations."""
 
-    batch_bytes: int
     linger_ns: int
     drain_seconds: float
     compress: Callable[[EncodedBatch], EncodedBatch] | None = None
@@ -93,6 +96,7 @@ class Life:
         self._idle = asyncio.Event()
         self._idle.set()
         self._underway = 0
+        self._steps = 0
         self.died: str | None = None
         """Why the sender ended by itself."""
 
@@ -106,6 +110,15 @@ class Life:
         """Messages of this incarnation that were acknowledged."""
         return sum(kept.lane.count(Outcome.ACKED) for kept in self._kept)
 
+    @property
+    def steps(self) -> int:
+        """Grows with whatever is sent, answered, or tried to be written."""
+        return self._steps + self.books.tries
+
+    def idle(self, now_ns: int) -> bool:
+        """Whether the schedule asks for nothing, and nothing awaits its answer."""
+        return not self._underway and not any(k.lane.pace.available(now_ns) for k in self._kept)
+
     def backlogs(self, now_ns: int) -> dict[str, Backlog]:
         """What waits, by topic."""
         backlogs: dict[str, Backlog] = {}
@@ -115,6 +128,12 @@ class Life:
             backlog.in_flight += sum(flight.count for flight in lane.flights)
             backlog.due += lane.pace.owed(now_ns)
         return backlogs
+
+    def grown(self) -> dict[str, tuple[int, int]]:
+        """Topics that have more partitions than when this producer began: from, to."""
+        begun = {kept.lane.stream.topic: kept.lane.source_partitions for kept in self._kept}
+        now = {topic: self._sender.partition_count(topic) for topic in begun}
+        return {topic: (count, now[topic]) for topic, count in begun.items() if now[topic] > count}
 
     def lags(self, now_ns: int) -> dict[str, int]:
         """By how much each topic is behind its schedule, ns; a schedule that was stopped is not."""
@@ -222,8 +241,8 @@ class Life:
     # -- one lane -------------------------------------------------------------------------------
 
     async def _drive(self, kept: Kept) -> None:
-        lane, pace = kept.lane, kept.lane.pace
-        most = max(1, self._rules.batch_bytes // lane.encoder.record_size)
+        lane, pace, most = kept.lane, kept.lane.pace, kept.lane.most
+        linger_ns = self._rules.linger_ns
         while not self._halted:
             now = self._clock.now()
             available = pace.available(now)
@@ -231,8 +250,10 @@ class Life:
                 at = pace.next_ns(now)
                 if at is None:
                     return
-                await self._sleep(lane, at + self._rules.linger_ns - now)
-            elif available < most and (ripe := pace.ripe_ns(now, self._rules.linger_ns)) > now:
+                await self._sleep(lane, last_tick(at + linger_ns, linger_ns) - now)
+            elif available < most and (
+                (ripe := last_tick(pace.ripe_ns(now, linger_ns), linger_ns)) > now
+            ):
                 await self._sleep(lane, ripe - now)
             elif len(lane.flights) >= MAX_IN_FLIGHT:
                 await self._wait(lane)
@@ -253,6 +274,7 @@ class Life:
         flight = Flight(lane.next_seq, index, intended, now, offset, encoded.size)
         lane.depart(flight)
         self._underway += 1
+        self._steps += 1
         self._idle.clear()
         try:
             future = await self._sender.send(lane.stream.topic, lane.partition, encoded)
@@ -286,6 +308,7 @@ class Life:
 
     def _landed(self) -> None:
         self._underway -= 1
+        self._steps += 1
         if not self._underway:
             self._idle.set()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,8 @@ from mirrortest.wire.payload import MAX_SIZE
 if TYPE_CHECKING:
     from mirrortest.config.client import ClientConfig
 
-PRODUCER_DEFAULTS = {"client.id": "mirrortest-produce", "batch.size": str(256 << 10)}
+PRODUCER_DEFAULTS = {"client.id": "mirrortest-produce", "batch.size": str(1 << 20)}
+"""A batch costs much, a message in it little; `linger.ms` bounds how long a message waits."""
 """Client properties where this application's defaults are not the Java client's."""
 
 _MAX_PARTITIONS = (1 << 16) - 1
@@ -73,7 +75,7 @@ class ProduceOptions:
             raise UsageError("--topics names a topic twice")
         if self.ledger_topic in self.topics:
             raise UsageError(f"--topics: {self.ledger_topic!r} is the ledger's topic")
-        if self.throughput is not None and self.throughput <= 0:
+        if self.throughput is not None and not 0 < self.throughput < math.inf:
             raise UsageError("--throughput is a positive number of messages/s; -1 is unlimited")
         if self.num_records is not None and self.num_records < 1:
             raise UsageError("--num-records must be at least 1")
@@ -91,6 +93,26 @@ class ProduceOptions:
         for option, count in counts.items():
             if count is not None and not 1 <= count <= _MAX_PARTITIONS:
                 raise UsageError(f"{option} must be in 1..{_MAX_PARTITIONS}")
+
+    @property
+    def settings(self) -> dict[str, str]:
+        """What was asked for, for people to read in reports; nothing of it is secret."""
+        client = self.client
+        asked = {
+            "bootstrap servers": ",".join(client.bootstrap_servers),
+            "throughput": "unlimited" if self.throughput is None else f"{self.throughput:g}/s",
+            "records": "" if self.num_records is None else f"{self.num_records:,}",
+            "duration": "" if self.duration_ns is None else f"{self.duration_ns / 1e9:g} s",
+            "warm-up records": f"{self.warmup_records:,}" if self.warmup_records else "",
+            "message size": f"{self.message_size:,} bytes",
+            "form": self.form.value,
+            "acks": "all" if client.acks == -1 else str(client.acks),
+            "idempotence": "" if client.enable_idempotence is not False else "off",
+            "compression": client.compression_type.value,
+            "linger": f"{client.linger_ms} ms",
+            "client library": "public calls alone" if client.portable else "",
+        }
+        return {name: value for name, value in asked.items() if value}
 
     def _check_warmup(self) -> None:
         if self.warmup_records < 0:

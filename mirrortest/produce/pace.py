@@ -62,6 +62,15 @@ def lane_share(total: int | None, index: int, lanes: int) -> int | None:
     return None if total is None else max(0, -((index - total) // lanes))
 
 
+def last_tick(moment_ns: int, period_ns: int) -> int:
+    """The last multiple of a period up to a moment; the moment itself where there is no period.
+
+    Lanes whose batches go out at such ticks, a linger apart, make their broker one request with a
+    batch of each instead of a request for each, and no message waits longer than it may.
+    """
+    return moment_ns - moment_ns % period_ns if period_ns else moment_ns
+
+
 class SteadyPace:
     """A lane of a topic with a constant rate.
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
-from mirrortest.errors import PartitionCountError, TopicMissingError
+from mirrortest.errors import ClusterError, PartitionCountError, TopicMissingError
 from mirrortest.wire.lanes import lane_key, lane_numbers, partition_of
 
 if TYPE_CHECKING:
@@ -29,25 +30,34 @@ class Topics(Protocol):
     ) -> set[str]:
         """Make topics (name -> partitions); the names of those that are new."""
 
+    async def topic_config(self, topic: str) -> dict[str, str]:
+        """A topic's whole configuration, defaults included."""
+
+
+DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
+"""Kafka's own default of `max.message.bytes`."""
+
 
 @dataclass(frozen=True)
 class TopicPlan:
     """A topic and its lanes: message i goes to lane ``lanes[i % len(lanes)]``.
 
     There is one lane for each partition of the *destination*'s topic; `partitions` are those of
-    the source's where the default partitioner puts the lanes' keys.
+    the source's where the default partitioner puts the lanes' keys. `max_batch_bytes` is the
+    largest batch that the topic takes.
     """
 
     topic: str
     source_partitions: int
     destination_partitions: int
+    max_batch_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
 
-    @property
+    @cached_property
     def lanes(self) -> tuple[int, ...]:
         """The lanes' numbers."""
         return lane_numbers(self.destination_partitions)
 
-    @property
+    @cached_property
     def partitions(self) -> tuple[int, ...]:
         """The source partition of each lane."""
         return tuple(partition_of(lane_key(lane), self.source_partitions) for lane in self.lanes)
@@ -88,6 +98,23 @@ async def plan_topics(admin: Topics, options: ProduceOptions) -> list[TopicPlan]
             )
             counts = await admin.partition_counts(options.topics)
     return [
-        TopicPlan(topic, counts[topic], options.destination_partitions or counts[topic])
+        TopicPlan(
+            topic,
+            counts[topic],
+            options.destination_partitions or counts[topic],
+            await _max_batch_bytes(admin, topic),
+        )
         for topic in options.topics
     ]
+
+
+async def _max_batch_bytes(admin: Topics, topic: str) -> int:
+    """The topic's `max.message.bytes`, which bounds a batch; the default where it is kept secret.
+
+    Who may write to a topic need not be allowed to read its configuration.
+    """
+    try:
+        configuration = await admin.topic_config(topic)
+    except ClusterError:
+        return DEFAULT_MAX_MESSAGE_BYTES
+    return int(configuration.get("max.message.bytes", DEFAULT_MAX_MESSAGE_BYTES))

@@ -18,9 +18,10 @@ from mirrortest.kafka.client import TopicPartition
 from mirrortest.kafka.codec import compressor
 from mirrortest.kafka.compacted import CompactedTopic
 from mirrortest.kafka.sender import Sender
+from mirrortest.metrics.endpoint import Serve, serve_metrics
 from mirrortest.produce.clock import Clock
 from mirrortest.produce.incarnation import claim_incarnation
-from mirrortest.produce.lane import Lane
+from mirrortest.produce.lane import MAX_IN_FLIGHT, Lane
 from mirrortest.produce.ledger_view import LedgerView
 from mirrortest.produce.life import Life, Rules
 from mirrortest.produce.pace import Pace, lane_share, pace_of
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mirrortest.check.ledger_record import Claim
+    from mirrortest.config.client import ClientConfig
     from mirrortest.produce.options import ProduceOptions
     from mirrortest.produce.report import ProduceProgress
     from mirrortest.wire.batch import EncodedBatch
@@ -64,6 +66,7 @@ async def run(
     stop: asyncio.Event,
     on_progress: Callable[[ProduceProgress], None] = lambda _: None,
     progress_seconds: float = 5.0,
+    serve: Serve = serve_metrics,
 ) -> ProduceReport:
     """Produce until the options say that it is enough, or `stop` is set; then drain and report.
 
@@ -75,7 +78,7 @@ async def run(
         SequenceLogError: there can be no log.
         UsageError: the metrics' port is taken.
     """
-    return await Producer(options, on_progress, progress_seconds).run(stop)
+    return await Producer(options, on_progress, progress_seconds, serve).run(stop)
 
 
 class Producer:
@@ -86,6 +89,7 @@ class Producer:
         options: ProduceOptions,
         on_progress: Callable[[ProduceProgress], None],
         progress_seconds: float,
+        serve: Serve = serve_metrics,
     ) -> None:
         self._options = options
         self._clock = Clock()
@@ -96,7 +100,7 @@ class Producer:
         """(topic, index of the lane) -> its schedule, which goes on over incarnations"""
         self._lanes: list[Lane] = []
         self._reasons: Counter[str] = Counter()
-        self._telemetry = Telemetry(options, self._clock, self._numbers)
+        self._telemetry = Telemetry(options, self._clock, self._numbers, serve)
         self._tender = Tender(
             options,
             self._clock,
@@ -179,6 +183,7 @@ class Producer:
                 for plan in self._plans
             },
             clusters={"source": cluster},
+            settings=self._options.settings,
         )
 
     # -- one incarnation after the other --------------------------------------------------------
@@ -243,6 +248,7 @@ class Producer:
     async def _sender(self, stop: asyncio.Event, *, patient: bool) -> Sender | None:
         """Connect; once the run has begun try until it works, None if it is stopped meanwhile."""
         while True:
+            self._telemetry.health.beat()
             sender = Sender(self._options.client)
             try:
                 await sender.start()
@@ -267,10 +273,9 @@ class Producer:
         ]
         books = BookKeeper(log, view, claim, kept, self._clock)
         rules = Rules(
-            batch_bytes=min(client.batch_size, client.max_request_size),
             linger_ns=client.linger_ms * 1_000_000,
             drain_seconds=options.drain_timeout,
-            compress=_compress(client.compression_type),
+            compress=_compress(client),
         )
         return Life(kept, books, sender, self._clock, rules, reasons=self._reasons)
 
@@ -298,6 +303,7 @@ class Producer:
                 options.form,
                 options.message_size,
             ),
+            batch_bytes=self._batch_bytes(plan),
         )
         self._lanes.append(lane)
         recorder = LaneRecorder(
@@ -311,6 +317,17 @@ class Producer:
             append_arrays=log.append_arrays,
         )
         return Kept(lane, recorder)
+
+    def _batch_bytes(self, plan: TopicPlan) -> int:
+        """How large a batch may be, so that all that are underway fit into `buffer.memory`."""
+        client = self._options.client
+        underway = MAX_IN_FLIGHT * sum(len(each.lanes) for each in self._plans)
+        return min(
+            client.batch_size,
+            client.max_request_size,
+            plan.max_batch_bytes,
+            client.buffer_memory // underway,
+        )
 
     # -- the end --------------------------------------------------------------------------------
 
@@ -363,8 +380,9 @@ def _with_incarnation(incarnation: int) -> Callable[[Session], Session]:
     return lambda session: session.model_copy(update={"incarnation": incarnation})
 
 
-def _compress(name: str) -> Callable[[EncodedBatch], EncodedBatch] | None:
-    found = compressor(name)
+def _compress(client: ClientConfig) -> Callable[[EncodedBatch], EncodedBatch] | None:
+    # By its public calls alone, aiokafka makes the batch anew, and compresses it.
+    found = None if client.portable else compressor(client.compression_type)
     if found is None:
         return None
     codec, function = found

@@ -31,7 +31,7 @@ class Gathered:
 
     def __init__(self, also: Histogram | None = None) -> None:
         self._histogram = Histogram()
-        self._also = also
+        self._all = (self._histogram,) if also is None else (self._histogram, also)
         self._waiting: list[NDArray[np.int64]] = []
         self._count = 0
 
@@ -52,10 +52,7 @@ class Gathered:
         """Count what waits."""
         if not self._waiting:
             return
-        values = np.concatenate(self._waiting)
-        self._histogram.add(values)
-        if self._also is not None:
-            self._also.add(values)
+        Histogram.add_to_all(self._all, np.concatenate(self._waiting))
         self._waiting.clear()
         self._count = 0
 

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from mirrortest.metrics import names
 from mirrortest.metrics.collector import Metrics
-from mirrortest.metrics.endpoint import serve_metrics
+from mirrortest.metrics.endpoint import Serve, serve_metrics
+from mirrortest.metrics.health import Health
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -18,28 +19,38 @@ if TYPE_CHECKING:
     from mirrortest.produce.recording import TopicNumbers
 
 
+_PATIENCE = 60.0
+"""Seconds, on top of what the longest request may take."""
+
+
 class Telemetry:
     """Takes the numbers over, from time to time; a scrape sees them as of then."""
 
     def __init__(
-        self, options: ProduceOptions, clock: Clock, numbers: Mapping[str, TopicNumbers]
+        self,
+        options: ProduceOptions,
+        clock: Clock,
+        numbers: Mapping[str, TopicNumbers],
+        serve: Serve = serve_metrics,
     ) -> None:
         self._options = options
         self._clock = clock
         self._numbers = numbers
+        self._serve = serve
         self._metrics = Metrics()
-        self._ready = False
+        # What waits for an answer has one, or is given up, within the delivery timeout.
+        self.health = Health(options.client.delivery_timeout_ms / 1000 + _PATIENCE)
         self._told: set[str] = set()
 
     @contextlib.contextmanager
     def serving(self) -> Iterator[None]:
         """Serve the metrics where that is asked for; UsageError where the port is refused."""
         options = self._options
-        endpoint = serve_metrics(
+        endpoint = self._serve(
             self._metrics,
             address=options.metrics_address,
             port=options.metrics_port,
-            ready=lambda: self._ready,
+            health=self.health,
         )
         info = {"run": options.run, "role": "producer", "name": options.name}
         self._metrics.gauge(names.RUN_INFO, **info).set(1)
@@ -51,7 +62,7 @@ class Telemetry:
 
     def publish(self, life: Life, lags: Mapping[str, int], bound_ns: int, now_ns: int) -> None:
         """Take over what is known now; `lags` are by topic, above `bound_ns` one is behind."""
-        self._ready = True
+        self.health.started = self.health.ready = True
         metrics, watch = self._metrics, self._clock.watch
         metrics.counter(names.CLOCK_STEPS).raise_to(watch.steps)
         metrics.counter(names.CLOCK_STEPPED).raise_to(watch.stepped_ns / 1e9)

@@ -51,9 +51,11 @@ class Tender:
         self._bound_ns = BEHIND_NS + 2 * options.client.linger_ms * 1_000_000
         self._lags: dict[str, int] = {}
         self.life: Life | None = None
+        self._steps = 0
         self.behind_ns: dict[str, int] = {}
         """topic -> for how long its schedule was not held"""
         self.notes: list[str] = []
+        self._grown: dict[str, tuple[int, int]] = {}
 
     async def run(self) -> None:
         """Tick for ever."""
@@ -69,12 +71,20 @@ class Tender:
             note = f"the wall clock was set by {step.by_ns / 1e9:+.3f} s during the run"
             _log.warning(note)
             self.notes.append(note)
+        if self.life is None or self._goes_on(self.life, now):
+            self._telemetry.health.beat()
         if self.life is not None:
             self._watch_lag(self.life, now)
+            self._watch_growth(self.life)
             self._telemetry.publish(self.life, self._lags, self._bound_ns, now)
             if now - self._told_ns >= self._progress_ns:
                 self._tell(self.life, now)
         self._ticked_ns = now
+
+    def _goes_on(self, life: Life, now_ns: int) -> bool:
+        """Whether anything was done since the last look, or there is nothing to do."""
+        before, self._steps = self._steps, life.steps
+        return self._steps != before or life.idle(now_ns)
 
     def _watch_lag(self, life: Life, now_ns: int) -> None:
         failing, recovered = [], []
@@ -94,6 +104,18 @@ class Tender:
             )
         if recovered:
             _log.info("the throughput is held again", topics=",".join(recovered))
+
+    def _watch_growth(self, life: Life) -> None:
+        grown = life.grown()
+        for topic, (begun, now) in grown.items():
+            if self._grown.get(topic) != (begun, now):
+                note = (
+                    f"{topic} grew from {begun} to {now} partitions during the run: every lane "
+                    "stays where it was, the new partitions get nothing from this producer"
+                )
+                _log.warning(note)
+                self.notes.append(note)
+        self._grown |= grown
 
     def _tell(self, life: Life, now_ns: int) -> None:
         window = self._window

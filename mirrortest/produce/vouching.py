@@ -11,7 +11,7 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from mirrortest.check.ledger_record import lane_key, lane_value
+from mirrortest.check.ledger_parts import LaneParts
 from mirrortest.seqlog import rows
 
 if TYPE_CHECKING:
@@ -61,6 +61,7 @@ class BookKeeper:
         self._view = view
         self._claim = claim
         self._kept = kept
+        self._parts = {each.lane.stream: LaneParts() for each in kept}
         self._clock = clock
         self._published_ns = clock.now()
         self.written_ns = clock.now()
@@ -73,6 +74,11 @@ class BookKeeper:
     def incarnation(self) -> int:
         """Whose books these are."""
         return self._claim.incarnation
+
+    @property
+    def tries(self) -> int:
+        """How often a record of the ledger was begun to be written."""
+        return self._view.tries
 
     def starved(self) -> None:
         """A lane has no numbers left: do not wait for the next round."""
@@ -142,7 +148,9 @@ class BookKeeper:
             for lane in reserving
         )
         written = list(lanes)
-        records = [(lane_key(lane.stream), lane_value(lane.record())) for lane in written]
+        records = [
+            record for lane in written for record in self._parts[lane.stream].records(lane.record())
+        ]
         for lane in written:
             lane.dirty = False
         try:
@@ -156,4 +164,5 @@ class BookKeeper:
         except BaseException:
             for lane in written:
                 lane.dirty = True
+                self._parts[lane.stream].forget()
             raise

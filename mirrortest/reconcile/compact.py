@@ -1,222 +1,308 @@
 """A log's rows as the fewest intervals that say the same, whatever detail they were written in.
 
-This runs beside the files, on Spark's executors: what leaves here is small.
+This runs beside the files, on Spark's executors: what leaves here is small. Neighbouring rows
+become stretches (`stretch`), stretches become chains (`chain`), latencies are summed (`latency`);
+rows of the kinds that are few are merged as they are.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mirrortest.seqlog.schema import Kind
+from mirrortest.check.verdict import Outcome
+from mirrortest.reconcile.chain import Chains, Turns, chain, codes, cut, ranges
+from mirrortest.reconcile.holes import NO_PACKING, Claims, Packed, Packing, holed
+from mirrortest.reconcile.intervals import ACKED, LATENCY, RANGE, interval_batch, merged
+from mirrortest.reconcile.latency import Latencies
+from mirrortest.reconcile.stretch import (
+    NONE,
+    SEEN,
+    SENT,
+    Reader,
+    Stretches,
+    column,
+    integers,
+)
+from mirrortest.seqlog.batches import conform
+from mirrortest.seqlog.schema import Kind, Role
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
     from numpy.typing import NDArray
 
-MINUTE_NS = 60_000_000_000
-NO_MINUTE = -1
+    Longs = NDArray[np.int64]
 
-DAMAGE = "damage"
-"""The kind of a row that tells, in `text`, what could not be read; `outcome` is 1 where durable
-rows are gone."""
-LATENCY = "latency"
-"""The kind of a row with a sum of latency histograms; `text` is the kind of the rows summed."""
-
-INTERVALS = pa.schema(
-    [
-        pa.field("kind", pa.string()),
-        pa.field("session", pa.int32()),
-        pa.field("topic", pa.string()),
-        pa.field("producer", pa.string()),
-        pa.field("incarnation", pa.int32()),
-        pa.field("lane", pa.int64()),
-        pa.field("seq_lo", pa.int64()),
-        pa.field("seq_hi", pa.int64()),
-        pa.field("partition", pa.int32()),
-        pa.field("offset_lo", pa.int64()),
-        pa.field("offset_hi", pa.int64()),
-        pa.field("identity", pa.int64()),
-        pa.field("outcome", pa.int32()),
-        pa.field("findings", pa.int32()),
-        pa.field("minute", pa.int64()),
-        pa.field("first_ns", pa.int64()),
-        pa.field("last_ns", pa.int64()),
-        pa.field("negative", pa.int64()),
-        pa.field("latency_bucket", pa.list_(pa.int32())),
-        pa.field("latency_count", pa.list_(pa.int64())),
-        pa.field("text", pa.string()),
-    ]
-)
-"""`session` is the session's number in the plan; `identity` counts a topic's incarnations from 0;
-`minute` is the intended time in minutes since the epoch (-1: none); `first_ns` is the first
-intended time; `last_ns` the last arrival (of an acknowledgement, on the producer's side)."""
-
-SPARK_SCHEMA = ", ".join(
-    f"`{field.name}` "
-    + {
-        pa.string(): "string",
-        pa.int32(): "int",
-        pa.int64(): "long",
-        pa.list_(pa.int32()): "array<int>",
-        pa.list_(pa.int64()): "array<long>",
-    }[field.type]
-    for field in INTERVALS
-)
-
-_KEPT_APART = (Kind.END.value, Kind.TAIL.value)
-_NULL = -(1 << 62)
-_LATE_NULL = (1 << 62) - 1
+_OF_ALL = (
+    "kind", "topic", "run", "producer", "incarnation", "lane", "seq_lo", "seq_hi",
+)  # fmt: skip
+_SENDING = (
+    "partition", "outcome", "intended_first", "intended_last", "sent_last", "arrived_last",
+)  # fmt: skip
+_PLACED = ("offset_lo", "offset_hi", "topic_identity")
+_READING = (
+    "partition", *_PLACED, "outcome", "findings", "intended_first", "negative", "latency_bucket",
+    "latency_count",
+)  # fmt: skip
+HELD = 2_000_000
+"""Stretches that a task holds before it makes chains of them: bounds its memory."""
+Place = tuple[int, int, int]
+"""A partition: the number of its topic, its own, and its incarnation's."""
 
 
-def compact(rows: pa.RecordBatch, run: str, session: int) -> list[pa.RecordBatch]:
-    """Merge the rows of one run that continue each other; rows of other runs go.
+def columns_of(role: Role, *, placed: bool) -> list[str]:
+    """What is read of a session's files; `placed`: the offsets in the source, too."""
+    if role is Role.PRODUCER:
+        return [*_OF_ALL, *_SENDING, *(_PLACED if placed else ())]
+    return [*_OF_ALL, *_READING]
 
-    Gives batches of `INTERVALS`: the intervals, and the sums of their latency histograms.
+
+class Zone(NamedTuple):
+    """Offsets of a partition where sessions overlap: there, seq and offset stay side by side.
+
+    An empty zone only cuts. `silent` are (session, task, turn) whose latencies there are not
+    counted, as others read the same messages again.
     """
-    ours = pc.or_kleene(pc.is_null(rows["run"]), pc.equal(rows["run"], run))
-    rows = rows.filter(pc.fill_null(ours, False))
-    if not rows.num_rows:
-        return []
-    # Readers deal in runs, so that this finds whole stretches before any sorting is needed.
-    return [_merged(rows, session), *_latencies(rows, session)]
+
+    topic: str
+    partition: int
+    identity: int
+    lo: int
+    hi: int
+    silent: tuple[tuple[int, int, int], ...] = ()
 
 
-def damage_row(text: str, *, harmless: bool, session: int) -> pa.RecordBatch:
-    """What could not be read, as a row."""
-    values = {"kind": DAMAGE, "session": session, "text": text, "outcome": 0 if harmless else 1}
-    return _batch(1, {name: [value] for name, value in values.items()})
+@dataclass
+class Compactor:
+    """Takes a session's batches within one task, in their order, and gives their intervals."""
 
+    run: str
+    session: int
+    task: int
+    horizons: Longs
+    zones: Sequence[Zone] = ()
+    packing: Packing = NO_PACKING
+    _reader: Reader = field(init=False)
+    _claims: Claims = field(init=False)
+    _places: dict[Place, int] = field(default_factory=dict)
+    _latencies: Latencies = field(default_factory=Latencies)
+    _turns: Turns = field(default_factory=Turns.none)
+    _heard: Turns = field(default_factory=Turns.none)
+    _held: list[Stretches] = field(default_factory=list)
+    _others: list[pa.RecordBatch] = field(default_factory=list)
+    _count: int = 0
 
-def _merged(rows: pa.RecordBatch, session: int) -> pa.RecordBatch:
-    seq_lo, seq_hi = _ints(rows["seq_lo"]), _ints(rows["seq_hi"])
-    offset_lo, offset_hi = _ints(rows["offset_lo"]), _ints(rows["offset_hi"])
-    by_seq, by_offset = seq_lo != _NULL, offset_lo != _NULL
-    lo = np.where(by_seq, seq_lo, np.where(by_offset, offset_lo, seq_hi))
-    hi = np.where(by_seq, seq_hi, np.where(by_offset, offset_hi, seq_hi))
-    # Rows that continue each other have the same distance of offset and seq; a `found` row, which
-    # has no first offset, the same next offset.
-    distance = np.where(by_offset, offset_lo - np.where(by_seq, seq_lo, offset_lo), offset_hi)
-    minute = _minutes(rows["intended_first"])
-    keys = [
-        _codes(rows["kind"]), _codes(rows["topic"]), _codes(rows["producer"]),
-        _ints(rows["incarnation"]), _ints(rows["lane"]), _ints(rows["partition"]),
-        _codes(rows["topic_identity"]), _ints(rows["outcome"]), _ints(rows["findings"]),
-        minute, distance, by_seq.astype(np.int64), by_offset.astype(np.int64),
-    ]  # fmt: skip
-    order = np.lexsort([hi, lo, *keys])
-    starts = np.ones(len(order), dtype=bool)
-    starts[1:] = lo[order][1:] > hi[order][:-1]
-    for key in keys:
-        sorted_key = key[order]
-        starts[1:] |= sorted_key[1:] != sorted_key[:-1]
-    apart = pc.is_in(rows["kind"], pa.array(_KEPT_APART)).to_numpy(zero_copy_only=False)
-    starts |= apart[order]
-    at = np.flatnonzero(starts)
-    first = pa.array(order[at])
-    ended = pc.coalesce(rows["arrived_last"], rows["sent_last"], rows["intended_last"])
-    begun = _ints(rows["intended_first"], _LATE_NULL)
-    taken = rows.take(first)
-    return _batch(
-        len(at),
-        {
-            "session": pa.repeat(pa.scalar(session, pa.int32()), len(at)),
-            **{
-                name: taken[name]
-                for name in ("kind", "topic", "producer", "incarnation", "lane", "partition")
-            },
-            "seq_lo": taken["seq_lo"],
-            "seq_hi": _highest(seq_hi, order, at),
-            "offset_lo": taken["offset_lo"],
-            "offset_hi": _highest(offset_hi, order, at),
-            "identity": pc.fill_null(taken["topic_identity"], "0").cast(pa.int64()),
-            "outcome": taken["outcome"].cast(pa.int32()),
-            "findings": taken["findings"],
-            "minute": pa.array(minute[order][at]),
-            "first_ns": _nullable(np.minimum.reduceat(begun[order], at), _LATE_NULL),
-            "last_ns": _highest(_ints(ended), order, at),
-        },
-    )
+    def __post_init__(self) -> None:
+        """Make the reader of batches."""
+        self._reader = Reader(np.sort(self.horizons))
+        self._claims = Claims(self._reader.topics, self._reader.producers, self.packing)
 
+    def add(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """Take in rows; those of other runs go. Gives intervals once many have come together."""
+        rows = self._ours(rows)
+        if not rows.num_rows:
+            return
+        found, others = self._reader.stretches(rows)
+        others = self._claims.take(rows, others)
+        if len(others):
+            self._others.append(conform(rows.take(pa.array(others))))
+        if self.zones:
+            places = self._placed(found)
+            rows = rows.filter(pa.array(~self._silent(rows, found, places)))
+            found = cut(found, places, self._zones_by_place())
+        topics = self._reader.topics.codes(rows["topic"])
+        if topics is not None:
+            self._latencies.add(rows, topics)
+        self._held.append(found)
+        self._count += len(found) + len(others)
+        if self._count + self._claims.count >= HELD:
+            yield from self._flush()
 
-def _latencies(rows: pa.RecordBatch, session: int) -> list[pa.RecordBatch]:
-    """Sum the latency histograms by kind, topic and minute."""
-    told = pc.or_(pc.is_valid(rows["latency_bucket"]), pc.is_valid(rows["negative"]))
-    rows = rows.filter(told)
-    if not rows.num_rows:
-        return []
-    kinds, topics = rows["kind"].dictionary_encode(), rows["topic"].dictionary_encode()
-    minutes = _minutes(rows["intended_first"])
-    codes = np.stack([kinds.indices.to_numpy(), topics.indices.to_numpy(), minutes], axis=1)
-    groups, member = np.unique(codes, axis=0, return_inverse=True)
-    member = member.reshape(-1)
-    negative = np.zeros(len(groups), dtype=np.int64)
-    np.add.at(negative, member, _ints(rows["negative"], 0))
-    parents = pc.list_parent_indices(rows["latency_bucket"]).to_numpy(zero_copy_only=False)
-    buckets = pc.list_flatten(rows["latency_bucket"]).to_numpy(zero_copy_only=False)
-    counts = pc.list_flatten(rows["latency_count"]).to_numpy(zero_copy_only=False)
-    pairs, place = np.unique(
-        np.stack([member[parents], buckets.astype(np.int64)], axis=1), axis=0, return_inverse=True
-    )
-    sums = np.zeros(len(pairs), dtype=np.int64)
-    np.add.at(sums, place.reshape(-1), counts)
-    bounds = np.searchsorted(pairs[:, 0], np.arange(len(groups) + 1)).astype(np.int32)
-    return [
-        _batch(
-            len(groups),
-            {
-                "kind": pa.repeat(LATENCY, len(groups)),
-                "session": pa.repeat(pa.scalar(session, pa.int32()), len(groups)),
-                "text": kinds.dictionary.take(pa.array(groups[:, 0])),
-                "topic": topics.dictionary.take(pa.array(groups[:, 1])),
-                "minute": pa.array(groups[:, 2]),
-                "negative": pa.array(negative),
-                "latency_bucket": pa.ListArray.from_arrays(
-                    pa.array(bounds), pa.array(pairs[:, 1].astype(np.int32))
-                ),
-                "latency_count": pa.ListArray.from_arrays(pa.array(bounds), pa.array(sums)),
-            },
+    def close(self) -> Iterator[pa.RecordBatch]:
+        """The rest."""
+        yield from self._flush()
+        sums = list(self._latencies.sums())
+        if not sums:
+            return
+        topics, minutes, negative, buckets, counts = zip(*sums, strict=True)
+        yield self._batch(
+            len(sums),
+            kind=LATENCY,
+            text=Kind.SEEN.value,
+            topic=[self._reader.topics.texts[topic] for topic in topics],
+            minute=list(minutes),
+            negative=list(negative),
+            latency_bucket=list(buckets),
+            latency_count=list(counts),
         )
+
+    def _ours(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        run = column(rows, "run")
+        if run is None or run.null_count == len(run):
+            return rows
+        ours = pc.or_kleene(pc.is_null(run), pc.equal(run, self.run))
+        return rows if pc.all(ours).as_py() else rows.filter(pc.fill_null(ours, False))
+
+    def _flush(self) -> Iterator[pa.RecordBatch]:
+        if self._others:
+            yield merged(self._others, self.session, self.task)
+        claims = self._claims.flush()
+        if claims is not None:
+            yield self._batch(**claims)
+        if self._held:
+            everything = Stretches.concat(self._held)
+            is_seen = everything.kind == SEEN
+            if is_seen.all():
+                yield from self._seen(everything)
+            else:
+                yield from self._seen(everything.take(is_seen))
+                yield from self._sending(everything.take(~is_seen))
+        self._held, self._others, self._count = [], [], 0
+
+    def _seen(self, seen: Stretches) -> Iterator[pa.RecordBatch]:
+        if not len(seen):
+            return
+        place = self._placed(seen)
+        turn = self._turns.of(place, seen.offset_lo, seen.offset_hi)
+        number, told = ranges(place, turn, seen.offset_lo, seen.offset_hi)
+        group = codes(seen.producer, seen.incarnation, seen.lane, place)
+        yield self._chains(*holed(chain(seen, group, number), number, self.packing))
+        places = list(self._places)
+        topics, partitions, identities = zip(*(places[n] for n in told.place.tolist()), strict=True)
+        yield self._batch(
+            len(topics),
+            kind=RANGE,
+            topic=[self._reader.topics.texts[topic] for topic in topics],
+            partition=list(partitions),
+            identity=list(identities),
+            turn=told.turn,
+            offset_lo=told.lo,
+            offset_hi=told.hi,
+        )
+
+    def _sending(self, sent: Stretches) -> Iterator[pa.RecordBatch]:
+        if not len(sent):
+            return
+        group = codes(
+            sent.kind, sent.topic, sent.producer, sent.incarnation, sent.lane, sent.partition
+        )
+        chains = chain(sent, group, self._reader.classes(sent.last_ns))
+        yield self._chains(chains)
+        topics, minutes, messages = _by_minute(chains)
+        yield self._batch(
+            len(topics),
+            kind=ACKED,
+            topic=_texts(topics, self._reader.topics.texts),
+            minute=minutes,
+            messages=messages,
+        )
+
+    def _chains(self, chains: Chains, packed: Packed | None = None) -> pa.RecordBatch:
+        of, reader = chains.of, self._reader
+        mark_seq, mark_minute = chains.marks
+        return self._batch(
+            len(of),
+            kind=_texts(of.kind, reader.kinds.texts),
+            topic=_texts(of.topic, reader.topics.texts),
+            producer=_texts(of.producer, reader.producers.texts),
+            identity=of.identity,
+            mark_seq=mark_seq,
+            mark_minute=mark_minute,
+            **(packed.columns if packed is not None else {}),
+            **{name: pa.array(getattr(of, name), mask=getattr(of, name) == NONE) for name in _TOLD},
+        )
+
+    def _batch(self, count: int, **columns: Any) -> pa.RecordBatch:
+        return interval_batch(count, {"session": self.session, "task": self.task, **columns})
+
+    def _placed(self, stretches: Stretches) -> NDArray[np.int32]:
+        """The number of each stretch's partition, the same in all batches."""
+        columns = (stretches.topic, stretches.partition, stretches.identity)
+        own = codes(*columns)
+        numbers = np.zeros(int(own.max()) + 1 if len(own) else 0, dtype=np.int32)
+        first = np.zeros(len(numbers), dtype=np.int64)
+        first[own[::-1]] = np.arange(len(own))[::-1]
+        for number, at in enumerate(first.tolist()):
+            place = (int(columns[0][at]), int(columns[1][at]), int(columns[2][at]))
+            numbers[number] = self._places.setdefault(place, len(self._places))
+        return numbers[own]
+
+    def _number(self, zone: Zone) -> int | None:
+        topics = self._reader.topics.texts
+        if zone.topic not in topics:
+            return None
+        return self._places.get((topics.index(zone.topic), zone.partition, zone.identity))
+
+    def _zones_by_place(self) -> dict[int, Longs]:
+        found: dict[int, list[tuple[int, int]]] = {}
+        for zone in self.zones:
+            number = self._number(zone)
+            if number is not None:
+                found.setdefault(number, []).append((zone.lo, zone.hi))
+        return {number: _apart(each) for number, each in found.items()}
+
+    def _silent(
+        self, rows: pa.RecordBatch, found: Stretches, places: NDArray[np.int32]
+    ) -> NDArray[np.bool_]:
+        """Rows whose messages another session, or this one later, has read again."""
+        silent = np.zeros(rows.num_rows, dtype=bool)
+        seen = np.flatnonzero(found.kind == SEEN)
+        turns = self._heard.of(places[seen], found.offset_lo[seen], found.offset_hi[seen])
+        offset = integers(column(rows, "offset_lo"))
+        if not len(seen) or offset is None:
+            return silent
+        at = np.searchsorted(found.row[seen], np.arange(rows.num_rows), "right") - 1
+        for zone in self.zones:
+            for turn in (t for s, task, t in zone.silent if (s, task) == (self.session, self.task)):
+                mine = (places[seen] == self._number(zone)) & (turns == turn)
+                silent |= (at >= 0) & mine[at] & (offset >= zone.lo) & (offset < zone.hi)
+        return silent
+
+
+def _by_minute(chains: Chains) -> tuple[NDArray[np.int32], Longs, Longs]:
+    """Acknowledged messages: topics, minutes, how many."""
+    of = chains.of
+    per_chain = np.diff(chains.first_mark)
+    topic = np.repeat(of.topic, per_chain)
+    acked = np.repeat((of.kind == SENT) & (of.outcome == int(Outcome.ACKED)), per_chain)
+    ends = np.append(chains.mark_seq[1:], 0)
+    ends[chains.first_mark[1:] - 1] = of.seq_hi
+    messages = (ends - chains.mark_seq)[acked]
+    topic, minute = topic[acked], chains.mark_minute[acked]
+    group = codes(topic, minute)
+    first = np.zeros(int(group.max()) + 1 if len(group) else 0, dtype=np.int64)
+    first[group[::-1]] = np.arange(len(group))[::-1]
+    sums = np.zeros(len(first), dtype=np.int64)
+    np.add.at(sums, group, messages)
+    return topic[first], minute[first], sums
+
+
+def _apart(zones: list[tuple[int, int]]) -> Longs:
+    """Zones as disjoint ones, in order; what only cuts does so within others, too."""
+    points = sorted({point for zone in zones for point in zone})
+    pieces = [
+        (lo, hi)
+        for lo, hi in pairwise(points)
+        if any(first <= lo and hi <= last for first, last in zones)
     ]
+    covered = {point for piece in pieces for point in piece}
+    pieces += [(point, point) for point in points if point not in covered]
+    return np.array(sorted(pieces), dtype=np.int64)
 
 
-def _batch(count: int, columns: dict[str, object]) -> pa.RecordBatch:
-    arrays = []
-    for field in INTERVALS:
-        value = columns.get(field.name)
-        if value is None:
-            arrays.append(pa.nulls(count, field.type))
-        elif isinstance(value, list):
-            arrays.append(pa.array(value, field.type))
-        else:
-            arrays.append(value.cast(field.type))  # type: ignore[attr-defined]
-    return pa.record_batch(arrays, schema=INTERVALS)
+_TOLD = (
+    "incarnation", "lane", "seq_lo", "seq_hi", "partition", "offset_lo", "offset_hi", "outcome",
+    "findings", "first_ns", "last_ns",
+)  # fmt: skip
 
 
-def _ints(column: pa.Array, null: int = _NULL) -> NDArray[np.int64]:
-    values: NDArray[np.int64] = pc.fill_null(column.cast(pa.int64()), null).to_numpy(
-        zero_copy_only=False
-    )
-    return values
-
-
-def _codes(column: pa.Array) -> NDArray[np.int64]:
-    return _ints(column.dictionary_encode().indices)
-
-
-def _minutes(intended: pa.Array) -> NDArray[np.int64]:
-    times = _ints(intended)
-    minutes: NDArray[np.int64] = np.where(times == _NULL, NO_MINUTE, times // MINUTE_NS)
-    return minutes
-
-
-def _highest(
-    values: NDArray[np.int64], order: NDArray[np.int64], at: NDArray[np.int64]
-) -> pa.Array:
-    return _nullable(np.maximum.reduceat(values[order], at), _NULL)
-
-
-def _nullable(values: NDArray[np.int64], null: int) -> pa.Array:
-    return pa.array(values, mask=values == null)
+def _texts(numbers: NDArray[np.int32], texts: list[str]) -> pa.Array:
+    """Numbers as the texts that they stand for."""
+    indices = pa.array(numbers, mask=numbers == NONE)
+    return pa.DictionaryArray.from_arrays(indices, pa.array(texts, pa.string())).cast(pa.string())

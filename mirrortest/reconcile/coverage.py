@@ -10,18 +10,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from mirrortest.check.verdict import Finding
+from mirrortest.seqlog.schema import ENDLESS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-
-ENDLESS = 1 << 62
-"""The end of a range that has none."""
 
 
 class Span(NamedTuple):
     """A stretch of offsets of a destination partition, as one session's rows tell it.
 
-    `identity` counts the topic's incarnations; a tail is a span whose `lo` and `hi` are the end.
+    `identity` counts the topic's incarnations; a tail's `hi` is the end, its `lo` how far the
+    session's checker had judged. What is unread up to `ENDLESS` is the rest of an incarnation.
     """
 
     topic: str
@@ -30,6 +29,11 @@ class Span(NamedTuple):
     lo: int
     hi: int
     session: int
+
+    @property
+    def newest(self) -> int:
+        """The incarnation that there was when the row was written."""
+        return self.identity + (self.hi >= ENDLESS)
 
 
 class Blind(NamedTuple):
@@ -99,14 +103,15 @@ def _cover_partition(seen: Observed, topic: str, partition: int, coverage: Cover
 
     read, unread, tails = here(seen.read), here(seen.unread), here(seen.tails)
     add = coverage._add  # noqa: SLF001  # ours
-    if not (read or unread or tails):
-        blind = Blind(topic, partition, 0, 0, ENDLESS, Finding.INCONCLUSIVE)
-        add(blind, f"{at}: no consumer's log covers this partition")
+    if not (read or unread or any(tail.hi for tail in tails)):
+        if not tails:
+            blind = Blind(topic, partition, 0, 0, ENDLESS, Finding.INCONCLUSIVE)
+            add(blind, f"{at}: no consumer's log covers this partition")
         return
-    last = max(span.identity for span in (*read, *unread, *tails))
+    last = max(span.newest for span in (*read, *unread, *tails))
     for identity in range(last + 1):
         mine = sorted((s.lo, s.hi, s.session) for s in read if s.identity == identity)
-        gone = [(s.lo, s.hi) for s in unread if s.identity == identity]
+        gone = [(s.lo, s.hi) for s in unread if s.identity == identity and s.hi < ENDLESS]
         ends = [s.hi for s in tails if s.identity == identity]
         tail = max(ends) if ends else None
         if mine and mine[0][0] > 0:
@@ -120,11 +125,30 @@ def _cover_partition(seen: Observed, topic: str, partition: int, coverage: Cover
                 coverage.blind.append(
                     Blind(topic, partition, identity, 0, first, Finding.INCONCLUSIVE)
                 )
-        at_offset = min([lo for lo, _, _ in mine[:1]] + [lo for lo, _ in gone], default=0)
-        for lo, hi in _gaps(at_offset, [(lo, hi) for lo, hi, _ in mine], tail):
-            _name_gap(coverage, Blind(topic, partition, identity, lo, hi, Finding.INCONCLUSIVE),
-                      gone, past_end=bool(mine) and lo >= mine[-1][1])  # fmt: skip
-        reached = max((hi for _, hi, _ in mine), default=at_offset)
+        stretches = [(lo, hi) for lo, hi, _ in mine]
+        for lo, hi in _outside(gone, stretches):
+            add(
+                Blind(topic, partition, identity, lo, hi, Finding.INCONCLUSIVE),
+                f"{at}: offsets {lo} to {hi - 1} were deleted before they could be read",
+            )
+        passed = sorted([*stretches, *gone])
+        start = passed[0][0] if passed else 0
+        reached = max((hi for _, hi in passed), default=start)
+        for lo, hi in _gaps(start, passed, tail):
+            offsets = f"offsets {lo} to {hi - 1}"
+            if (passed or identity) and lo >= reached:
+                add(
+                    Blind(topic, partition, identity, lo, hi, Finding.IN_FLIGHT),
+                    f"{at}: not read to its end: {offsets} are missing",
+                )
+            else:
+                # Of a partition that no log covers at all, anything may stand there. (Of a topic
+                # made again a reader that just found that out tells the end.)
+                end = hi if passed else ENDLESS
+                add(
+                    Blind(topic, partition, identity, lo, end, Finding.INCONCLUSIVE),
+                    f"{at}: no log covers {offsets}: a consumer's log is missing or damaged",
+                )
         if identity < last:
             blind = Blind(topic, partition, identity, reached, ENDLESS, Finding.INCONCLUSIVE)
             add(blind, f"{at}: the topic was deleted and made again after offset {reached}")
@@ -133,19 +157,17 @@ def _cover_partition(seen: Observed, topic: str, partition: int, coverage: Cover
             add(blind, f"{at}: read up to offset {reached}, and no log says that it ends there")
 
 
-def _name_gap(
-    coverage: Coverage, blind: Blind, gone: Sequence[tuple[int, int]], *, past_end: bool
-) -> None:
-    at = f"{blind.topic}-{blind.partition}"
-    offsets = f"offsets {blind.lo} to {blind.hi - 1}"
-    if any(lo <= blind.lo < hi for lo, hi in gone):
-        reason = f"{at}: {offsets} were deleted before they could be read"
-    elif past_end:
-        reason = f"{at}: not read to its end: {offsets} are missing"
-        blind = blind._replace(finding=Finding.IN_FLIGHT)
-    else:
-        reason = f"{at}: no log covers {offsets}: a consumer's log is missing or damaged"
-    coverage._add(blind, reason)  # noqa: SLF001  # ours
+def _outside(
+    ranges: Sequence[tuple[int, int]], others: Sequence[tuple[int, int]]
+) -> list[tuple[int, int]]:
+    """What of some ranges no other (sorted) one covers; the ranges may overlap."""
+    pieces, reached = [], 0
+    for lo, hi in sorted(ranges):
+        start = max(lo, reached)
+        inside = [(max(a, start), min(b, hi)) for a, b in others if a < hi and b > start]
+        pieces += _gaps(start, inside, hi)
+        reached = max(reached, hi)
+    return pieces
 
 
 def _gaps(start: int, ranges: Sequence[tuple[int, int]], end: int | None) -> list[tuple[int, int]]:

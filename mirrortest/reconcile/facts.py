@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from mirrortest.check.routing import ExpectPartition, expected_partition
 from mirrortest.check.verdict import Finding
-from mirrortest.reconcile.compact import DAMAGE
-from mirrortest.reconcile.coverage import ENDLESS, Blind, Coverage, Observed, Span
-from mirrortest.reconcile.sweep import islands
+from mirrortest.reconcile.coverage import Blind, Coverage, Observed, Span
+from mirrortest.reconcile.intervals import ACKED, DAMAGE, LATENCY, RANGE
+from mirrortest.reconcile.overlap import Cut, Range, known_beside, online_cuts
 from mirrortest.reconcile.tables import rows
-from mirrortest.seqlog.schema import Role
+from mirrortest.seqlog.schema import ENDLESS, Role
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -33,31 +34,44 @@ class Facts:
     consumer_damaged: bool
     judged_online: bool
     """Whether any consumer logged a finding."""
+    ranges: list[Range]
+    cuts: list[Cut]
+    intervals: int
+    """How many there are, about."""
+    holes: int
+    """How many holes of theirs are packed."""
+    last_words: dict[str, int]
+    """topic -> the session whose online verdict on it is the last."""
     reasons: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
 
-# One small row for each (kind, topic, producer, session), and the few rows that tell of damage.
+_OFFSETS = f"('read', 'unread', 'tail', '{RANGE}')"
+# A small row for each (kind, topic, producer, session), for each range of offsets, and for what
+# tells of damage; the kinds that are many are only counted.
 _OVERVIEW = f"""
-    SELECT kind, topic, producer, incarnation, session, text,
-        max(coalesce(outcome, 0)) AS outcome, min(first_ns) AS began
+    SELECT kind, topic, producer, incarnation, session, task, turn, partition, identity, text,
+        lo, hi, count(*) AS intervals, sum(holes) AS holes, max(coalesce(outcome, 0)) AS outcome,
+        min(first_ns) AS began, max(reached) AS reached
     FROM (
-        SELECT kind, topic, producer, incarnation, session, outcome, first_ns,
-            if(kind = '{DAMAGE}', text, NULL) AS text
-        FROM intervals WHERE kind NOT IN ('seen', 'latency')
-    ) GROUP BY kind, topic, producer, incarnation, session, text
+        SELECT kind, if(kind = 'seen', NULL, topic) AS topic, if(told, producer, NULL) AS producer,
+            if(told, incarnation, NULL) AS incarnation,
+            if(kind = 'seen', NULL, session) AS session, if(placed, task, NULL) AS task,
+            if(placed, turn, NULL) AS turn,
+            if(placed OR kind = 'found', partition, NULL) AS partition,
+            if(placed OR kind = 'found', identity, NULL) AS identity,
+            if(kind = '{DAMAGE}', text, NULL) AS text,
+            if(placed, coalesce(offset_lo, offset_hi), NULL) AS lo,
+            if(placed, offset_hi, NULL) AS hi, holes, if(told, outcome, NULL) AS outcome,
+            if(told, first_ns, NULL) AS first_ns, if(kind = 'found', offset_hi, NULL) AS reached
+        FROM (
+            SELECT *, kind IN {_OFFSETS} AS placed,
+                kind NOT IN {_OFFSETS} AND kind <> 'seen' AS told
+            FROM intervals WHERE kind NOT IN ('{LATENCY}', '{ACKED}')
+        )
+    ) GROUP BY ALL
 """  # noqa: S608
-_OFFSETS = f"""
-    SELECT kind, topic, partition, identity, session, lo, hi FROM ({
-    islands(
-        ("kind", "topic", "partition", "identity", "session"),
-        "(SELECT *, coalesce(offset_lo, offset_hi) AS start FROM intervals "
-        "WHERE kind IN ('read', 'unread', 'tail'))",
-        "start",
-        "offset_hi",
-    )
-})
-"""  # noqa: S608
+_LITERAL_ROWS = 1000
 _SENDING = ("reserved", "sent", "end")
 
 
@@ -90,9 +104,17 @@ def gather(spark: Any, plan: Plan) -> Facts:
         row["topic"] for row in overview if row["kind"] in {*_SENDING, "vouched", "tail", "read"}
     }
     topics |= {topic for _, session in plan.of(Role.PRODUCER) for topic in session.topics}
-    spans: dict[str, list[Span]] = {"read": [], "unread": [], "tail": []}
-    for row in rows(spark.sql(_OFFSETS)):
-        spans[row.pop("kind")].append(Span(**row))
+    spans: dict[str, list[Any]] = {"read": [], "unread": [], "tail": [], RANGE: []}
+    for row in overview:
+        if row["kind"] in spans:
+            made: Any = Range if row["kind"] == RANGE else Span
+            spans[row["kind"]].append(made(*(row[name] for name in made._fields)))
+    ranges, tails = spans[RANGE], spans["tail"]
+    found = [
+        (row["topic"], row["partition"], row["identity"], row["reached"])
+        for row in overview
+        if row["kind"] == "found" and row["partition"] is not None and row["reached"] is not None
+    ]
     began: dict[str, int] = {}
     for row in overview:
         if row["kind"] == "sent" and row["began"] is not None:
@@ -112,37 +134,96 @@ def gather(spark: Any, plan: Plan) -> Facts:
         _horizons(plan, spans["tail"]),
         any(plan.sessions[number].session.role is Role.CONSUMER for number in damaged),
         any(row["kind"] in {"found", "claimed"} for row in overview),
+        ranges,
+        online_cuts(found, tails, left_out=known_beside(spans["unread"], ranges)),
+        sum(row["intervals"] for row in overview),
+        sum(row["holes"] or 0 for row in overview),
+        _last_words(plan, overview),
         reasons,
         notes,
     )
 
 
-def make_views(spark: Any, facts: Facts, coverage: Coverage) -> None:
+def make_views(
+    spark: Any, facts: Facts, coverage: Coverage, policy: ExpectPartition | None
+) -> None:
     """The views that the judgement reads beside `intervals`."""
     if facts.consumer_damaged:
         # Rows are gone that might have shown any message: nothing missing is proven lost.
         coverage.blind += [
-            Blind(topic, partition, 0, -1, ENDLESS, Finding.INCONCLUSIVE)
-            for topic, partition in sorted(_partitions(facts.observed))
+            Blind(topic, partition, identity, -1, ENDLESS, Finding.INCONCLUSIVE)
+            for (topic, partition), identity in sorted(_partitions(facts.observed).items())
         ]
-    _make(
+    make_table(
         spark,
         "blind",
-        "topic string, partition int, identity long, lo long, hi long, finding int",
+        "topic string, partition int, identity bigint, lo bigint, hi bigint, finding int",
         [(*blind[:5], int(blind.finding)) for blind in coverage.blind],
     )
-    _make(spark, "known", "producer string, incarnation int", sorted(facts.known))
-    _make(spark, "horizons", "topic string, horizon_ns long", sorted(facts.horizons.items()))
+    # Only where something was not read does it matter where a lane belongs.
+    homes = _homes(spark, facts.observed, policy) if coverage.blind and policy else []
+    make_table(spark, "homes", "topic string, lane bigint, home int", homes)
+    make_table(spark, "known", "producer string, incarnation int", sorted(facts.known))
+    make_table(spark, "last_words", "topic string, session int", sorted(facts.last_words.items()))
+    make_table(spark, "horizons", "topic string, horizon_ns bigint", sorted(facts.horizons.items()))
+    make_table(
+        spark, "cuts", "topic string, partition int, identity bigint, cut bigint", facts.cuts
+    )
 
 
-def _make(spark: Any, name: str, schema: str, values: Sequence[tuple[Any, ...]]) -> None:
-    spark.createDataFrame(list(values), schema).createOrReplaceTempView(name)
+def _homes(
+    spark: Any, observed: Observed, policy: ExpectPartition
+) -> list[tuple[str, int, int | None]]:
+    """(topic, lane, destination partition where it belongs)."""
+    lanes = """SELECT topic, lane, max(partition) AS source FROM intervals
+        WHERE kind IN ('reserved', 'sent') AND lane IS NOT NULL GROUP BY topic, lane"""
+    return [
+        (topic, lane, expected_partition(policy, lane, source, observed.partitions[topic] or 0))
+        for topic, lane, source in (row.values() for row in rows(spark.sql(lanes)))
+    ]
 
 
-def _partitions(observed: Observed) -> set[tuple[str, int]]:
-    told = {(s.topic, s.partition) for s in (*observed.read, *observed.unread, *observed.tails)}
-    for topic, count in observed.partitions.items():
-        told |= {(topic, number) for number in range(count or 1)}
+def make_table(spark: Any, name: str, schema: str, values: Sequence[tuple[Any, ...]]) -> None:
+    """A view of given rows; a few are part of the statements that read them, and cost no job."""
+    if len(values) > _LITERAL_ROWS:
+        spark.createDataFrame(list(values), schema).createOrReplaceTempView(name)
+        return
+    fields = [each.strip().split() for each in schema.split(",")]
+    names = ", ".join(field for field, _ in fields)
+    nulls = ", ".join(f"CAST(NULL AS {kind}) AS {field}" for field, kind in fields)
+    if values:
+        literal = ", ".join(f"({', '.join(map(_literal, row))})" for row in values)
+        casts = ", ".join(
+            f"decode({field}, 'UTF-8') AS {field}"
+            if kind == "string"
+            else f"CAST({field} AS {kind}) AS {field}"
+            for field, kind in fields
+        )
+        statement = f"SELECT {casts} FROM VALUES {literal} AS t ({names})"  # noqa: S608  # see _literal
+    else:
+        statement = f"SELECT {nulls} WHERE false"  # types alone
+    spark.sql(statement).createOrReplaceTempView(name)
+
+
+def _literal(value: str | int | None) -> str:
+    """A value in SQL: texts by their UTF-8 bytes, so that no character of theirs means anything."""
+    if value is None:
+        return "NULL"
+    if isinstance(value, str):
+        return f"X'{value.encode().hex()}'"
+    return f"{int(value)}L"
+
+
+def _partitions(observed: Observed) -> dict[tuple[str, int], int]:
+    """All partitions, each with its last incarnation."""
+    told = {
+        (topic, number): 0
+        for topic, count in observed.partitions.items()
+        for number in range(count or 1)
+    }
+    for span in (*observed.read, *observed.unread, *observed.tails):
+        at = (span.topic, span.partition)
+        told[at] = max(span.newest, told.get(at, 0))
     return told
 
 
@@ -180,6 +261,16 @@ def _partition_count(plan: Plan, topic: str) -> int | None:
         if counts:
             return max(counts)
     return None
+
+
+def _last_words(plan: Plan, overview: Sequence[Mapping[str, Any]]) -> dict[str, int]:
+    """By topic: who of those that told how it ended, or what the ledger said of it, ended last."""
+    told = {
+        (row["topic"], plan.sessions[row["session"]].session.ended_ns or 0, row["session"])
+        for row in overview
+        if row["kind"] in {"tail", "vouched"}
+    }
+    return {topic: number for topic, _, number in sorted(told)}
 
 
 def _horizons(plan: Plan, tails: Iterable[Span]) -> dict[str, int]:

@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-from pyspark.sql import functions
+from pyspark import StorageLevel
 
 from mirrortest.check.routing import ExpectPartition
 from mirrortest.config.threshold import evaluate, undecided
-from mirrortest.errors import SequenceLogError
-from mirrortest.reconcile import facts, tables
-from mirrortest.reconcile.coverage import Coverage, cover
-from mirrortest.reconcile.judge import judge
+from mirrortest.reconcile import compaction, facts, holes, minutes, tables
+from mirrortest.reconcile.coverage import cover
+from mirrortest.reconcile.judge import hold, judge, settle
+from mirrortest.reconcile.missing import Told, tell
 from mirrortest.reconcile.online import COMPARED, Comparison, compare
-from mirrortest.reconcile.result import write_table
-from mirrortest.reconcile.source import read_intervals
+from mirrortest.reconcile.overlap import beyond, cuts_around, cuts_at, overlaps, touched
+from mirrortest.reconcile.plain import Settling
+from mirrortest.reconcile.result import write_table, written
+from mirrortest.reconcile.session import fit, together
+from mirrortest.reconcile.settling import Gone, settle_holes
+from mirrortest.reconcile.source import read_again, read_intervals, reading
 from mirrortest.report.summary import (
     Latency,
-    Missing,
+    Minute,
     Online,
     Partition,
     Summary,
@@ -31,45 +35,57 @@ from mirrortest.seqlog.schema import Role
 from mirrortest.timing.histogram import Histogram
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from mirrortest.config.threshold import Threshold as Condition
+    from mirrortest.reconcile.coverage import Coverage
+    from mirrortest.reconcile.lookup import LookUp
     from mirrortest.reconcile.plan import Plan
+    from mirrortest.reconcile.source import Reading
     from mirrortest.seqlog.location import Location
 
-SHOWN_RANGES = 20
-_ORDER = "'lost', 'inconclusive', 'in_flight', 'failed', 'unknown'"
+_AT_ONCE = 3
+"""Statements at a time."""
 ALL_TOPICS = "all"
 
 
 @dataclass
 class _Result:
     counts: dict[str, int]
-    coverage: Coverage
     reasons: list[str]
     notes: list[str]
     comparison: Comparison
-    latency: dict[str, Histogram] = field(default_factory=dict)
-    partitions: list[Partition] = field(default_factory=list)
-    undelivered: list[Missing] = field(default_factory=list)
-    ranges: int = 0
+    missing: Told
+    latency: dict[str, Histogram]
+    partitions: list[Partition]
+    minutes: list[Minute]
+    minutes_total: int
 
 
 def reconcile(
-    spark: Any, plan: Plan, conditions: Sequence[Condition], output: Location | None = None
+    spark: Any,
+    plan: Plan,
+    conditions: Sequence[Condition],
+    output: Location | None = None,
+    look_up: LookUp | None = None,
 ) -> Summary:
     """Judge a run from its logs and write the result below `output` (LOGDIR/run=R/result).
 
+    With `look_up` the destination itself is asked for what is missing and nobody read.
+
     Raises:
+        ClusterError: the destination cannot be looked at.
         SequenceLogError: the result cannot be written.
     """
     place = output if output is not None else plan.default_output
-    intervals = read_intervals(spark, plan).persist()
+    cores = spark.sparkContext.defaultParallelism
+    work = reading(plan, cores, placed=bool(plan.observers))._replace(packing=holes.PACKING)
+    intervals = read_intervals(spark, work).persist(StorageLevel.DISK_ONLY)
     try:
         intervals.createOrReplaceTempView("intervals")
-        result = _judge(spark, plan, place)
+        result = _judge(spark, plan, place, look_up, work=work, intervals=intervals)
     finally:
-        intervals.unpersist()
+        spark.catalog.clearCache()
     results = evaluate(
         conditions,
         result.counts,
@@ -98,54 +114,120 @@ def reconcile(
             partitions=result.comparison.partitions,
             disagreements=[str(each) for each in result.comparison.disagreements],
         ),
-        undelivered=result.undelivered,
-        undelivered_ranges=result.ranges,
+        undelivered=result.missing.undelivered,
+        undelivered_ranges=result.missing.ranges,
+        attribution=result.missing.attribution,
+        minutes=result.minutes,
+        minutes_total=result.minutes_total,
         tables=place.shown,
     )
     _write_summary(place, summary)
     return summary
 
 
-def _judge(spark: Any, plan: Plan, place: Location) -> _Result:
+def _judge(
+    spark: Any,
+    plan: Plan,
+    place: Location,
+    look_up: LookUp | None,
+    *,
+    work: Reading,
+    intervals: Any,
+) -> _Result:
     known = facts.gather(spark, plan)
+    fit(spark, known.intervals)
+    twice = overlaps(known.ranges, known.observed.started_ns)
+    behind = beyond(known.ranges, known.cuts)
     coverage = cover(known.observed)
-    facts.make_views(spark, known, coverage)
-    any_partition = _policy(plan) is ExpectPartition.ANY
-    judge(spark, any_partition=any_partition, blind=bool(coverage.blind))
-    by_run = spark.sql(tables.BY_RUN).localCheckpoint()
-    by_partition = spark.sql(tables.BY_PARTITION + " ORDER BY 1, 2").localCheckpoint()
-    partitions = [
-        Partition(topic=row.pop("topic"), partition=row.pop("partition"), counts=row)
-        for row in tables.rows(by_partition)
-    ]
-    counts = _counts(by_run.first().asDict(), partitions)
-    settled = known.topics - {blind.topic for blind in coverage.blind}
-    quiet = not (known.judged_online or any(counts[each.label] for each in COMPARED))
-    comparison = compare(spark, settled if known.observed.tails else (), quiet=quiet)
-    result = _Result(
-        counts,
-        coverage,
-        [*known.reasons, *coverage.reasons],
-        list(known.notes),
-        comparison,
-        _latency(spark),
-        partitions,
-    )
+    zones = [*twice, *cuts_at(known.ranges, behind), *cuts_around(known.ranges, coverage.blind)]
+    if zones:
+        again = read_again(spark, work, intervals, zones, touched(known.ranges, zones))
+        intervals = again.persist(StorageLevel.DISK_ONLY)
+        intervals.createOrReplaceTempView("intervals")
+    policy = _policy(plan)
+    gone: Gone | None = None
+    if known.holes:
+        fit(spark, known.intervals, holes=known.holes)
+        intervals, gone = settle_holes(spark, _settling(plan, known, coverage, policy))
+        fit(spark, intervals.count())
+    together(intervals).createOrReplaceTempView("intervals")
+    facts.make_views(spark, known, coverage, policy)
+    any_partition = policy is ExpectPartition.ANY
+    overlapping = bool(twice)
+    judge(spark, any_partition=any_partition, blind=bool(coverage.blind), overlapping=overlapping)
+    compaction.explain(spark, compaction.compacted_topics(plan))
+    _clear(place)
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        # What follows reads the judgement alone: while one statement is planned, another runs.
+        settled = gone is not None
+        audit = pool.submit(_audit, spark, place, settled=settled)
+        by_partition = pool.submit(_by_partition, spark, place, held=any_partition, settled=settled)
+        missing = pool.submit(tell, spark, plan, known, look_up, place, gone)
+        by_run = pool.submit(_by_run, spark, place, settled=settled)
+        latency = pool.submit(_latency, spark)
+        partitions = by_partition.result()
+        counts = _counts(by_run.result(), partitions)
+        quiet = not (known.judged_online or any(counts[each.label] for each in COMPARED))
+        comparison = compare(
+            spark,
+            known.topics if known.observed.tails else (),
+            partitions=len(known.cuts),
+            beyond=bool(behind),
+            overlapping=overlapping,
+            quiet=quiet,
+            beside=settled,
+        )
+        result = _Result(
+            counts,
+            [*known.reasons, *coverage.reasons],
+            [*known.notes, *missing.result().notes],
+            comparison,
+            missing.result(),
+            latency.result(),
+            partitions,
+            *audit.result(),
+        )
     counts["negative_latency"] = result.latency[ALL_TOPICS].negative
     _explain(result)
-    undelivered = tables.ids(spark, tables.UNDELIVERED, plan.run, "verdict").localCheckpoint()
-    _show_undelivered(undelivered, result)
-    with _written(place):
-        for name, table in {
-            "undelivered": undelivered,
-            "findings": tables.ids(spark, tables.FOUND, plan.run, "finding"),
-            "by_stream": spark.sql(tables.BY_STREAM),
-            "by_partition": by_partition,
-            "by_minute": spark.sql(tables.BY_MINUTE),
-            "by_run": by_run,
-        }.items():
-            write_table(table, place.child(f"{name}.parquet"))
     return result
+
+
+def _audit(spark: Any, place: Location, *, settled: bool) -> tuple[list[Minute], int]:
+    by_minute, latency = minutes.audit(spark, settled=settled)
+    _write(by_minute, place, "by_minute")
+    _write(latency, place, "latency")
+    return minutes.worst(spark)
+
+
+def _by_partition(spark: Any, place: Location, *, held: bool, settled: bool) -> list[Partition]:
+    if not held:
+        hold(spark)
+    table = spark.sql(tables.by_partition(settled=settled) + " ORDER BY 1, 2").localCheckpoint()
+    _write(table, place, "by_partition")
+    return [
+        Partition(topic=row.pop("topic"), partition=row.pop("partition"), counts=row)
+        for row in tables.rows(table)
+    ]
+
+
+def _by_run(spark: Any, place: Location, *, settled: bool) -> dict[str, int | None]:
+    settle(spark, "by_stream", tables.by_stream(settled=settled))
+    table = spark.sql(tables.BY_RUN).localCheckpoint()
+    _write(spark.table("by_stream"), place, "by_stream")
+    _write(table, place, "by_run")
+    counts: dict[str, int | None] = table.first().asDict()
+    return counts
+
+
+def _settling(
+    plan: Plan, known: facts.Facts, coverage: Coverage, policy: ExpectPartition | None
+) -> Settling:
+    """Where something may be plain: nothing but loss or a reader's gap makes a number missing."""
+    doubtful = {blind.topic for blind in coverage.blind} | {*compaction.compacted_topics(plan)}
+    if known.consumer_damaged or policy is ExpectPartition.ANY:
+        doubtful |= known.topics
+    horizons = {topic: at for topic, at in known.horizons.items() if topic not in doubtful}
+    return Settling(horizons, frozenset(known.known))
 
 
 def _policy(plan: Plan) -> ExpectPartition | None:
@@ -207,34 +289,21 @@ def _latency(spark: Any) -> dict[str, Histogram]:
     return {**found, ALL_TOPICS: total}
 
 
-def _show_undelivered(table: Any, result: _Result) -> None:
-    result.ranges = table.count()
-    worst_first = table.orderBy(
-        functions.expr(f"array_position(array({_ORDER}), verdict)"),
-        *(name for name in Missing.model_fields if name != "verdict"),
-    )
-    if result.ranges:
-        result.undelivered = [
-            Missing(**{name: row[name] for name in Missing.model_fields})
-            for row in tables.rows(worst_first.limit(SHOWN_RANGES))
-        ]
-
-
-@contextlib.contextmanager
-def _written(place: Location) -> Iterator[None]:
-    """Turn what a file system says into an error for the user; nothing stale stays beside it."""
-    try:
+def _clear(place: Location) -> None:
+    """Make the directory; no summary stays beside tables that are not its own."""
+    with written(place):
         place.filesystem.create_dir(place.path, recursive=True)
         with contextlib.suppress(FileNotFoundError):
             place.filesystem.delete_file(place.child("summary.json").path)
-        yield
-    except (OSError, pa.ArrowException) as error:
-        raise SequenceLogError(f"{place.shown}: the result cannot be written: {error}") from error
+
+
+def _write(table: Any, place: Location, name: str) -> None:
+    write_table(table, place.child(f"{name}.parquet"))
 
 
 def _write_summary(place: Location, summary: Summary) -> None:
     with (
-        _written(place),
+        written(place),
         place.filesystem.open_output_stream(place.child("summary.json").path) as sink,
     ):
         sink.write(summary.encode().encode())

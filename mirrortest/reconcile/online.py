@@ -1,7 +1,9 @@
 """The comparison with the online verdict: by partition, stream, finding and id.
 
 A partition's `found` rows say what its checker had found at a next offset; the same is judged
-here from the rows below that offset, and every id that only one of the two names is told.
+here from the rows below that offset, and every id that only one of the two names is told. Where
+the online judge says that it could not decide, nothing is against it: ids that it had given up, and
+what was missing when the last consumer ended before the deadline.
 """
 
 from __future__ import annotations
@@ -9,29 +11,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mirrortest.check.verdict import Finding
-from mirrortest.reconcile.coverage import ENDLESS
-from mirrortest.reconcile.judge import HELD, IN_PARTITION, STREAM, held_below_cuts, settle, view
+from mirrortest.reconcile.judge import HELD, IN_PARTITION, STREAM, held_before_cuts, view
 from mirrortest.reconcile.sweep import Spans, sweep
 from mirrortest.reconcile.tables import rows
 
 if TYPE_CHECKING:
     from collections.abc import Collection
-
-# A partition that was read to its end and shows no `found` row was found clean at that end.
-_CUTS = f"""
-    SELECT topic, partition, coalesce(max(if(kind = 'found', offset_hi, NULL)), {ENDLESS}) AS cut
-    FROM intervals WHERE kind IN ('found', 'tail') AND partition IS NOT NULL
-        AND (topic, partition) NOT IN (
-            SELECT topic, partition FROM intervals
-            WHERE identity > 0 AND partition IS NOT NULL AND topic IS NOT NULL
-        )
-    GROUP BY topic, partition
-"""  # noqa: S608
-
-_BEYOND = """
-    SELECT 1 FROM intervals JOIN cuts USING (topic, partition)
-    WHERE kind = 'seen' AND offset_hi > cut LIMIT 1
-"""
 
 
 class Disagreement(NamedTuple):
@@ -62,28 +47,39 @@ COMPARED = (*IN_PARTITION, Finding.LOST)
 """The findings that both sides must agree on."""
 
 
-def compare(spark: Any, settled: Collection[str], *, quiet: bool) -> Comparison:
+def compare(
+    spark: Any,
+    topics: Collection[str],
+    *,
+    partitions: int,
+    beyond: bool,
+    overlapping: bool,
+    quiet: bool,
+    beside: bool,
+) -> Comparison:
     """Hold the consumers' verdicts against the rows; makes views of its own.
 
-    `settled` are the topics that were read to their end: there, what is lost must be the same.
-    `quiet`: neither side found anything, so that they agree wherever they can be compared.
+    `topics` are those of which what is lost is compared: of one that was not read as a whole what
+    is proven all the same. Empty where nobody told an end.
+    `partitions` have a verdict; `beyond`: messages were seen behind one; `overlapping`: some were
+    read more than once. `quiet`: neither side found anything, so that they agree wherever they can
+    be compared. `beside`: the view `plainly_lost` has what is lost beside `judged`.
     """
-    settle(spark, "cuts", _CUTS)
-    partitions = spark.table("cuts").count()
     if quiet:
         return Comparison(partitions, ())
+    if beyond:
+        held_before_cuts(spark, overlapping=overlapping)
+    else:
+        # The usual case: the consumers' last word is on all that they read.
+        view(spark, "held_cut", "SELECT held.* FROM held JOIN cuts USING (topic, partition)")
     differing = _by_partition(spark) if partitions else []
-    if settled:
-        differing += [each for each in _lost(spark) if each.topic in settled]
+    if topics:
+        differing += [each for each in _lost(spark, beside=beside) if each.topic in topics]
     return Comparison(partitions, tuple(differing))
 
 
 def _by_partition(spark: Any) -> list[Disagreement]:
-    if spark.sql(_BEYOND).first() is None:
-        # The usual case: the consumers' last word is on all that they read.
-        view(spark, "held_cut", "SELECT held.* FROM held JOIN cuts USING (topic, partition)")
-    else:
-        held_below_cuts(spark)
+    given_up = int(Finding.INCONCLUSIVE)
 
     def weights(column: str, side: str) -> dict[str, str]:
         return {
@@ -91,13 +87,16 @@ def _by_partition(spark: Any) -> list[Disagreement]:
             for finding in IN_PARTITION
         }
 
-    online = """(SELECT * FROM intervals JOIN cuts USING (topic, partition)
+    online = """(SELECT intervals.* FROM intervals JOIN cuts USING (topic, partition, identity)
         WHERE kind = 'found' AND offset_hi = cut)"""
     segments = sweep(
         HELD,
         [
             Spans("held_cut", weights("found", "off"), "lo", "hi"),
-            Spans(online, weights("findings", "on")),
+            Spans(
+                online,
+                weights("findings", "on") | {"given_up": f"if(findings & {given_up} <> 0, 1, 0)"},
+            ),
         ],
     )
     sums = ", ".join(
@@ -105,7 +104,8 @@ def _by_partition(spark: Any) -> list[Disagreement]:
         f"sum(if(off_{name} > 0 AND on_{name} = 0, hi - lo, 0)) AS off_{name}"
         for name in (finding.label for finding in IN_PARTITION)
     )
-    statement = f"SELECT topic, partition, {sums} FROM ({segments}) GROUP BY topic, partition"  # noqa: S608
+    statement = f"""SELECT topic, partition, {sums} FROM ({segments}) WHERE given_up = 0
+        GROUP BY topic, partition"""  # noqa: S608
     return [
         Disagreement(row["topic"], row["partition"], name, row[f"on_{name}"], row[f"off_{name}"])
         for row in rows(spark.sql(statement + " ORDER BY topic, partition"))
@@ -114,14 +114,21 @@ def _by_partition(spark: Any) -> list[Disagreement]:
     ]
 
 
-def _lost(spark: Any) -> list[Disagreement]:
+def _lost(spark: Any, *, beside: bool) -> list[Disagreement]:
     lost = int(Finding.LOST)
+    undecided = f"""(SELECT intervals.* FROM intervals JOIN last_words USING (topic, session)
+        WHERE kind = 'found' AND partition IS NULL
+            AND findings & {int(Finding.IN_FLIGHT | Finding.INCONCLUSIVE)} <> 0)"""  # noqa: S608
     segments = sweep(
         STREAM,
         [
             Spans(
                 "judged",
-                {"off": f"if(findings & {lost} <> 0, 1, 0)", "seen": "if(seen, 1, 0)"},
+                {
+                    "off": f"if(findings & {lost} <> 0, 1, 0)",
+                    # A claim that came too early: the message is explained.
+                    "seen": f"if(seen OR findings & {int(Finding.COMPACTED)} <> 0, 1, 0)",
+                },
                 "lo",
                 "hi",
             ),
@@ -130,13 +137,18 @@ def _lost(spark: Any) -> list[Disagreement]:
                 f"AND findings & {lost} <> 0)",
                 {"online": "1"},
             ),
+            Spans(undecided, {"undecided": "1"}),
         ],
     )
     statement = f"""
         SELECT topic, sum(if(online > 0 AND off = 0 AND seen = 0, hi - lo, 0)) AS only_online,
-            sum(if(off > 0 AND online = 0, hi - lo, 0)) AS only_offline
-        FROM ({segments}) GROUP BY topic ORDER BY topic
+            sum(if(off > 0 AND online = 0 AND undecided = 0, hi - lo, 0)) AS only_offline
+        FROM ({segments}) GROUP BY topic
     """  # noqa: S608
+    if beside:
+        statement += " UNION ALL SELECT topic, 0, sum(unnoticed) FROM plainly_lost GROUP BY topic"
+    statement = f"""SELECT topic, sum(only_online) AS only_online, sum(only_offline) AS only_offline
+        FROM ({statement}) GROUP BY topic ORDER BY topic"""  # noqa: S608
     return [
         Disagreement(
             row["topic"], None, Finding.LOST.label, row["only_online"], row["only_offline"]

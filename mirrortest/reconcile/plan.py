@@ -16,16 +16,40 @@ if TYPE_CHECKING:
     from mirrortest.seqlog.files import SessionFiles
     from mirrortest.seqlog.session import Session
 
-SMALL_ROWS = 100_000
-
 
 @dataclass(frozen=True)
 class Plan:
-    """The logs of one run; a session's number is its place in `sessions`."""
+    """The logs of one run; a session's number is its place in `sessions`.
+
+    `sessions` are what the mirror is judged by, `observers` those of source observers: they saw
+    another topic's offsets, and say nothing of the mirror's copy.
+    """
 
     run: str
     places: tuple[Location, ...]
     sessions: tuple[SessionFiles, ...]
+    observers: tuple[SessionFiles, ...] = ()
+
+    @property
+    def observed(self) -> Plan:
+        """The source observers' logs, as a plan of their own."""
+        return Plan(self.run, self.places, self.observers)
+
+    @property
+    def producing(self) -> Plan:
+        """The producers' logs, as a plan of their own."""
+        sessions = (found for found in self.sessions if found.session.role is Role.PRODUCER)
+        return Plan(self.run, self.places, tuple(sessions))
+
+    @property
+    def destinations(self) -> dict[str, str]:
+        """By source topic, what its copy is called in the destination, as consumers knew it."""
+        return {
+            source: topic.destination
+            for _, session in self.of(Role.CONSUMER)
+            for source, topic in session.topics.items()
+            if topic.destination is not None
+        }
 
     def of(self, role: Role) -> list[tuple[int, Session]]:
         """The sessions of one side, with their numbers."""
@@ -34,14 +58,6 @@ class Plan:
             for number, found in enumerate(self.sessions)
             if found.session.role is role
         ]
-
-    @property
-    def small(self) -> bool:
-        """Whether all files together hold so little that Spark's start costs more than they."""
-        files = [file for found in self.sessions for file in found.files]
-        # Only a journal's rows are not noted; there a row takes some hundred bytes.
-        rows = sum(file.size // 100 if file.rows is None else file.rows for file in files)
-        return rows < SMALL_ROWS
 
     @property
     def default_output(self) -> Location:
@@ -84,7 +100,13 @@ def plan(places: Sequence[str | Location], run: str | None) -> Plan:
         raise SequenceLogError(
             f"{', '.join(root.shown for root in roots)}: no log of run {chosen!r} here{there}"
         )
-    return Plan(chosen, roots, tuple(_distinct(sessions)))
+    distinct = _distinct(sessions)
+    return Plan(
+        chosen,
+        roots,
+        tuple(found for found in distinct if found.session.role is not Role.SOURCE),
+        tuple(found for found in distinct if found.session.role is Role.SOURCE),
+    )
 
 
 def _only_run(roots: Sequence[Location]) -> str:

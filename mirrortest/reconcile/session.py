@@ -4,36 +4,71 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 import tempfile
 from typing import TYPE_CHECKING, Any
 
-from mirrortest.reconcile.jvm import spark_jvm
+from mirrortest.reconcile.archive import ARCHIVE_SECONDS, reading, writing
+from mirrortest.reconcile.jvm import END_SECONDS, spark_java, spark_jvm
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 DEFAULT_MASTER = "local[*]"
 DEFAULT_MEMORY = "2g"
 
-# Compiling statements, and then the compiled code, costs seconds that only much data gives back.
-_SMALL = {
+# Compiling statements costs seconds that only many rows give back; the intervals are mostly few.
+# These lie in one partition (`job`): joins there need neither broadcast nor exchange.
+_FEW = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+    "spark.sql.constraintPropagation.enabled": "false",
 }
-_SMALL_JAVA = ("-XX:TieredStopAtLevel=1",)
+_MANY = {
+    "spark.sql.codegen.wholeStage": "true",
+    "spark.sql.codegen.factoryMode": "FALLBACK",
+    "spark.sql.adaptive.enabled": "true",
+    # How many partitions is told by `fit`; fewer would leave cores idle.
+    "spark.sql.adaptive.coalescePartitions.enabled": "false",
+    "spark.sql.autoBroadcastJoinThreshold": "10MB",
+    "spark.sql.constraintPropagation.enabled": "true",
+}
+MANY_INTERVALS = 50_000
+_INTERVALS_PER_PARTITION = 500_000
+_HOLES_PER_PARTITION = 1_000_000
+
+# Java's second compiler takes half of all the time of a usual run, and gives little back: what is
+# much is done in Python's workers. Small spaces for code and metadata, as by default, are searched
+# for garbage again and again while they fill; and Spark's own classes are known to be well-formed.
+_JAVA = (
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+UseSerialGC",
+    "-XX:ReservedCodeCacheSize=256m",
+    "-XX:MetaspaceSize=256m",
+    "-XX:+UnlockDiagnosticVMOptions",
+    "-XX:-BytecodeVerificationRemote",
+)
+_YOUNG = 640 << 20
 
 
 @contextlib.contextmanager
 def spark_session(
-    master: str | None = None, driver_memory: str = DEFAULT_MEMORY, *, small: bool = False
+    master: str | None = None,
+    driver_memory: str = DEFAULT_MEMORY,
+    *,
+    archive: Path | None = None,
+    plain: bool = False,
 ) -> Iterator[Any]:
     """A `SparkSession`: under `spark-submit` the one it gives, else one of our own.
 
     `master` is Spark's (`local[*]` by default); `driver_memory` is the heap of the driver, which
-    under a local master is all there is. `small`: there is little to read, so that a quick start
-    is worth more than fast code. Raises MirrortestError where it cannot start.
+    under a local master is all there is. `archive` is where Java is to leave what `archive.reading`
+    finds at later starts. `plain`: with Spark's and Java's own defaults. Raises MirrortestError
+    where it cannot start.
     """
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         from pyspark.sql import SparkSession  # noqa: PLC0415  # optional, and slow to import
@@ -48,14 +83,30 @@ def spark_session(
     with contextlib.ExitStack() as stack:
         scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="mirrortest-spark-"))
         conf = _configuration(master or DEFAULT_MASTER, driver_memory, scratch)
-        if small:
-            conf |= _SMALL
-        options = _SMALL_JAVA if small else ()
-        port, secret = stack.enter_context(spark_jvm(driver_memory, conf, options))
+        java = spark_java()
+        kept = reading(java) if archive is None else writing(java, archive)
+        jvm = spark_jvm(
+            java.executable,
+            driver_memory,
+            conf,
+            () if plain else [*_JAVA, *_young(driver_memory), *kept],
+            patience=END_SECONDS if archive is None else ARCHIVE_SECONDS,
+            silent=archive is not None,
+        )
+        port, secret = stack.enter_context(jvm)
         with _told(port, secret):
             session = _connect()
         stack.callback(_disconnect, session)
-        yield _tuned(session)
+        yield session if plain else _tuned(session)
+
+
+def _young(memory: str) -> list[str]:
+    """Java's option for the space of new objects: what a short run makes seldom fills it."""
+    told = re.fullmatch(r"([0-9]+)([kmg]?)", memory.lower())
+    if told is None:
+        return []  # Java will say what is wrong with it
+    size = int(told[1]) << {"": 0, "k": 10, "m": 20, "g": 30}[told[2]]
+    return [f"-Xmn{min(size // 4, _YOUNG)}"]
 
 
 def _configuration(master: str, driver_memory: str, scratch: str) -> dict[str, str]:
@@ -67,22 +118,49 @@ def _configuration(master: str, driver_memory: str, scratch: str) -> dict[str, s
         "spark.ui.showConsoleProgress": "false",
         "spark.sql.warehouse.dir": f"{scratch}/warehouse",
         "spark.sql.catalogImplementation": "in-memory",
+        # Each sort and each sum takes a page and clears it: by default, one of 64 MiB.
+        "spark.buffer.pageSize": "1m",
+        # Spark describes each statement's plan for a page that is not shown.
+        "spark.sql.maxPlanStringLength": "100",
+        "spark.sql.ui.explainMode": "simple",
+        "spark.sql.lightweightPlanChangeValidation": "false",
     }
     if master.startswith("local"):
         conf |= {
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
+            "spark.python.daemon.module": "mirrortest.reconcile.daemon",
         }
     return conf
+
+
+def fit(session: Any, intervals: int, *, holes: int = 0) -> None:
+    """Have statements run as is best for so many intervals, with so many packed holes in them."""
+    many = intervals >= MANY_INTERVALS or holes > 0
+    cores = session.sparkContext.defaultParallelism
+    shares = (intervals // _INTERVALS_PER_PARTITION, holes // _HOLES_PER_PARTITION)
+    partitions = max(cores, *shares) if many else 1
+    settings = {**(_MANY if many else _FEW), "spark.sql.shuffle.partitions": str(partitions)}
+    for name, value in settings.items():
+        session.conf.set(name, value)
+
+
+def together(intervals: Any) -> Any:
+    """Intervals in one partition, if they are few: then no statement has anything to exchange."""
+    if intervals.count() >= MANY_INTERVALS:
+        return intervals
+    return intervals.coalesce(1).localCheckpoint()
 
 
 def _tuned(session: Any) -> Any:
     """Settings that the job's statements rely on, or run faster with."""
     for name, value in {
+        **_FEW,
         "spark.sql.ansi.enabled": "true",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
-        # Intervals are few: 200 shuffle partitions would cost more than the work itself.
+        # A row with packed holes may be megabytes.
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(64 << 20),
         "spark.sql.shuffle.partitions": str(session.sparkContext.defaultParallelism),
     }.items():
         session.conf.set(name, value)

@@ -1,107 +1,126 @@
-"""Spark's door to the logs: a data source that reads *paths* and gives intervals.
+"""Spark's door to the logs: files are read by *path*, beside pyarrow, and leave as intervals.
 
-Arrow batches go from pyarrow's readers straight into Spark; the driver sees paths alone. (The
-data source does what `mapInArrow` over a table of paths would, and needs no pandas.)
+The driver sees paths alone. Each task has files that follow each other in a session's log, so that
+what continues over files is one interval.
 """
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    InputPartition,
-)
+import numpy as np
 
-from mirrortest.reconcile.compact import SPARK_SCHEMA, compact, damage_row
+from mirrortest.reconcile.compact import Compactor, Zone, columns_of
+from mirrortest.reconcile.holes import NO_PACKING, Packing
+from mirrortest.reconcile.intervals import SPARK_SCHEMA, damage_row
+from mirrortest.reconcile.worker import map_numbers
 from mirrortest.seqlog.files import read_file
 from mirrortest.seqlog.schema import Role
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
 
     from mirrortest.reconcile.plan import Plan
     from mirrortest.seqlog.damage import Damage
 
-FORMAT = "mirrortest"
 _TASKS_PER_CORE = 4
+_BYTES_PER_ROW = 100
+"""What a row of a journal takes, about; only their rows are not noted."""
 
 
-class _File(NamedTuple):
-    """What a task needs of a file: its session's number, its URI, how many rows it must hold."""
+class File(NamedTuple):
+    """What a task needs of a file: its session's number and role, its URI, its rows if noted."""
 
     session: int
+    role: Role
     uri: str
     rows: int | None
 
 
-class _Files(InputPartition):  # type: ignore[misc]  # untyped library
-    def __init__(self, files: list[_File]) -> None:
-        super().__init__(files)
-        self.files = files
+class Reading(NamedTuple):
+    """What tasks do: they need no more than this and the file systems.
 
+    `horizons` are the times (ns) at which it may matter whether an acknowledgement came before.
+    """
 
-class LogSource(DataSource):  # type: ignore[misc]  # untyped library
-    """`spark.read.format("mirrortest")`; the options are made by `read_intervals`."""
+    run: str
+    tasks: tuple[tuple[File, ...], ...]
+    horizons: tuple[int, ...]
+    placed: bool
+    zones: tuple[Zone, ...] = ()
+    packing: Packing = NO_PACKING
 
-    @classmethod
-    def name(cls) -> str:
-        """The format's name."""
-        return FORMAT
-
-    def schema(self) -> str:
-        """Columns as `compact.INTERVALS`."""
-        return SPARK_SCHEMA
-
-    def reader(self, schema: Any) -> LogReader:  # noqa: ARG002  # Spark's signature
-        """A reader of the files named in the options."""
-        return LogReader(self.options["run"], json.loads(self.options["bins"]))
-
-
-class LogReader(DataSourceReader):  # type: ignore[misc]  # untyped library
-    """Reads bins of files, one task each."""
-
-    def __init__(self, run: str, bins: list[list[list[Any]]]) -> None:
-        self._run = run
-        self._bins = bins
-
-    def partitions(self) -> list[_Files]:
-        """One partition a bin."""
-        return [_Files([_File(*each) for each in files]) for files in self._bins]
-
-    def read(self, partition: _Files) -> Iterator[pa.RecordBatch]:
-        """The files' intervals, then what could not be read of them."""
-        for session, uri, rows in partition.files:
+    def read(self, task: int) -> Iterator[pa.RecordBatch]:
+        """A task's intervals, and what could not be read of its files."""
+        compactor: Compactor | None = None
+        for file in self.tasks[task]:
+            if compactor is None or compactor.session != file.session:
+                if compactor is not None:
+                    yield from compactor.close()
+                horizons = np.array(self.horizons, dtype=np.int64)
+                compactor = Compactor(
+                    self.run, file.session, task, horizons, self.zones, self.packing
+                )
             damage: list[Damage] = []
-            for batch in read_file(uri, damage, rows=rows):
-                yield from compact(batch, self._run, session)
+            columns = columns_of(file.role, placed=self.placed)
+            for batch in read_file(file.uri, damage, rows=file.rows, columns=columns, coded=True):
+                yield from compactor.add(batch)
             for each in damage:
-                yield damage_row(str(each), harmless=each.harmless, session=session)
+                told = {"session": file.session, "task": task}
+                yield damage_row(str(each), harmless=each.harmless, **told)
+        if compactor is not None:
+            yield from compactor.close()
 
 
-def read_intervals(spark: Any, plan: Plan) -> Any:
-    """A DataFrame of the run's intervals."""
-    spark.dataSource.register(LogSource)
+def reading(plan: Plan, cores: int, *, placed: bool) -> Reading:
+    """Spread a plan's files over tasks; `placed`: acknowledged offsets in the source matter."""
+    horizons = {
+        session.ended_ns - (session.deadline_ns or 0)
+        for _, session in plan.of(Role.CONSUMER)
+        if session.ended_ns is not None
+    }
     files = [
-        (file.size, _File(number, file.uri, file.rows))
+        (_rows(file.rows, file.size), File(number, found.session.role, file.uri, file.rows))
         for number, found in enumerate(plan.sessions)
-        if found.session.role is not Role.SOURCE
         for file in found.files
     ]
-    bins = _bins(files, spark.sparkContext.defaultParallelism * _TASKS_PER_CORE)
-    return spark.read.format(FORMAT).option("run", plan.run).option("bins", json.dumps(bins)).load()
+    return Reading(
+        plan.run,
+        tuple(map(tuple, _tasks(files, cores * _TASKS_PER_CORE))),
+        tuple(sorted({0, *horizons})),
+        placed,
+    )
 
 
-def _bins(files: list[tuple[int, _File]], most: int) -> list[list[_File]]:
-    """Spread files over at most `most` tasks, evenly by size."""
-    bins: list[list[_File]] = [[] for _ in range(max(1, min(most, len(files))))]
-    load = [0] * len(bins)
-    for size, file in sorted(files, key=lambda each: (-each[0], each[1].uri)):
-        least = load.index(min(load))
-        bins[least].append(file)
-        load[least] += size + 1
-    return bins
+def read_intervals(spark: Any, work: Reading, tasks: Sequence[int] | None = None) -> Any:
+    """A DataFrame of the run's intervals, or of those of some tasks."""
+    numbers = range(len(work.tasks)) if tasks is None else tasks
+    return map_numbers(spark, numbers, work.read, SPARK_SCHEMA)
+
+
+def read_again(
+    spark: Any, work: Reading, intervals: Any, zones: Sequence[Zone], tasks: Sequence[int]
+) -> Any:
+    """The intervals with those tasks done anew, which now know of the zones."""
+    anew = read_intervals(spark, work._replace(zones=tuple(zones)), tasks)
+    return intervals.where(~intervals["task"].isin(list(tasks))).unionAll(anew)
+
+
+def _rows(rows: int | None, size: int) -> int:
+    return size // _BYTES_PER_ROW if rows is None else rows
+
+
+def _tasks(files: Sequence[tuple[int, File]], most: int) -> list[list[File]]:
+    """Cut the files, in their order, into runs of about equally many rows."""
+    if not files:
+        return []
+    share = max(sum(rows for rows, _ in files) / most, 1.0)
+    tasks: list[list[File]] = [[] for _ in range(most)]
+    before = 0
+    for rows, file in files:
+        # A file belongs where its middle lies.
+        tasks[min(int((before + rows / 2) / share), most - 1)].append(file)
+        before += rows
+    return [task for task in tasks if task]

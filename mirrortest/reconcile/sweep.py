@@ -31,7 +31,10 @@ def sweep(key: Sequence[str], spans: Sequence[Spans]) -> str:
     selects = []
     for each in spans:
         weights = ", ".join(
-            f"CAST({each.weights.get(name, '0')} AS BIGINT) AS {name}" for name in names
+            f"CAST({each.weights[name]} AS BIGINT) AS {name}"
+            if name in each.weights
+            else f"0L AS {name}"
+            for name in names
         )
         bounds = f"{each.lo} AS lo, {each.hi} AS hi"
         selects.append(f"SELECT {keys}, {bounds}, {weights} FROM {each.source}")  # noqa: S608
@@ -46,7 +49,7 @@ def sweep(key: Sequence[str], spans: Sequence[Spans]) -> str:
         SELECT * FROM (
             SELECT {keys}, at AS lo, lead(at) OVER ({line}) AS hi, {running} FROM (
                 SELECT {keys}, if(sign > 0, lo, hi) AS at, {sums} FROM ({union})
-                LATERAL VIEW explode(array(1, -1)) AS sign
+                LATERAL VIEW explode(array(1L, -1L)) AS sign
                 WHERE lo < hi GROUP BY {keys}, if(sign > 0, lo, hi)
             )
         ) WHERE hi IS NOT NULL AND ({any_weight})

@@ -10,10 +10,12 @@ from mirrortest.reconcile.sweep import islands
 
 STREAM_COLUMNS = ", ".join(STREAM)
 
+FINDINGS = (*JUDGED, Finding.COMPACTED)
+"""The findings of a segment of `judged`, once `compaction` has explained what it can."""
 MESSAGES = ("sent", "acked", "failed", "unknown", "unknown_seen", "seen", "delivered", "surplus")
 """Counts of messages that are no findings; `surplus` are copies beyond the first."""
 
-_FACTS = f"""
+FACTS = f"""
     sum(if(is_sent, messages, 0)) AS sent,
     sum(if(is_acked, messages, 0)) AS acked,
     sum(if(is_failed, messages, 0)) AS failed,
@@ -27,17 +29,65 @@ _FACTS = f"""
     {
     ", ".join(
         f"sum(if(findings & {int(finding)} <> 0, messages, 0)) AS {finding.label}"
-        for finding in JUDGED
+        for finding in FINDINGS
     )
 }
 """
 
-BY_RUN = f"SELECT {_FACTS} FROM judged"  # noqa: S608
-BY_STREAM = f"SELECT {STREAM_COLUMNS}, {_FACTS} FROM judged GROUP BY {STREAM_COLUMNS}"  # noqa: S608
-BY_MINUTE = f"""
-    SELECT topic, timestamp_seconds(minute * 60) AS minute, {_FACTS}
-    FROM judged GROUP BY topic, minute
-"""  # noqa: S608
+COUNTED = (*MESSAGES, "unlogged", "unaccounted", *(finding.label for finding in FINDINGS))
+"""The columns of `FACTS`, sums over segments of `judged`."""
+
+_FLAGS = ("seen", "is_sent", "is_acked", "is_failed", "is_unknown", "unlogged", "accounted")
+_COUNTED = ", ".join((*STREAM, "messages", "copies", "findings", *_FLAGS))
+_TRUE = {"seen", "is_sent", "is_acked", "accounted"}
+
+
+def plainly_lost(columns: str) -> str:
+    """Sums of `judged` have these rows, too, where `settling` has taken what is plainly lost.
+
+    There it counts as delivered, as if it had been seen: that is taken back, and it is lost. The
+    statement gives `columns`, `messages`, `copies`, `findings` and all flags.
+    """
+    seen, lost = (
+        ", ".join(f"{name in flags} AS {name}" for name in _FLAGS)
+        for flags in (_TRUE, _TRUE - {"seen"})
+    )
+    return f"""
+        SELECT {columns}, -messages AS messages, 1 AS copies, 0 AS findings, {seen}
+        FROM plainly_lost
+        UNION ALL
+        SELECT {columns}, messages, 0, {int(Finding.LOST)}, {lost} FROM plainly_lost
+    """  # noqa: S608
+
+
+def _judged(*, settled: bool) -> str:
+    if not settled:
+        return "judged"
+    return f"(SELECT {_COUNTED} FROM judged UNION ALL {_named(STREAM_COLUMNS)})"  # noqa: S608
+
+
+def _named(columns: str) -> str:
+    return f"SELECT {_COUNTED} FROM ({plainly_lost(columns)})"  # noqa: S608
+
+
+def _held(*, settled: bool) -> str:
+    if not settled:
+        return "held"
+    columns = ", ".join(HELD)
+    return f"""(
+        SELECT {columns}, lo, hi, copies, found FROM held
+        UNION ALL SELECT {columns}, 0L, -messages, 1, 0 FROM plainly_lost
+    )"""  # noqa: S608
+
+
+BY_RUN = f"SELECT {', '.join(f'sum({name}) AS {name}' for name in COUNTED)} FROM by_stream"  # noqa: S608
+
+
+def by_stream(*, settled: bool) -> str:
+    """The sums of each stream; `settled`: the view `plainly_lost` belongs to them."""
+    judged = _judged(settled=settled)
+    return f"SELECT {STREAM_COLUMNS}, {FACTS} FROM {judged} GROUP BY {STREAM_COLUMNS}"  # noqa: S608
+
 
 STREAMLESS = f"""
     SELECT topic, partition,
@@ -58,51 +108,58 @@ STREAMLESS = f"""
 """  # noqa: S608
 """Messages that enter no stream, by partition: each under one name, as online."""
 
-_MISSING = (Finding.LOST, Finding.IN_FLIGHT, Finding.INCONCLUSIVE)
+_MISSING = (Finding.LOST, Finding.IN_FLIGHT, Finding.INCONCLUSIVE, Finding.COMPACTED)
 
-BY_PARTITION = f"""
+
+def by_partition(*, settled: bool) -> str:
+    """What was seen and found in each partition, and what is missing.
+
+    That counts under the partition that holds the most of its stream; null: none does.
+    """
+    held = _held(settled=settled)
+    return f"""
     WITH here AS (
         SELECT topic, partition,
             sum(if(copies > 0, hi - lo, 0)) AS seen,
             sum(if(copies > 1, (copies - 1) * (hi - lo), 0)) AS surplus,
             {
-    ", ".join(
-        f"sum(if(found & {int(finding)} <> 0, hi - lo, 0)) AS {finding.label}"
-        for finding in IN_PARTITION
-    )
-}
-        FROM held GROUP BY topic, partition
+        ", ".join(
+            f"sum(if(found & {int(finding)} <> 0, hi - lo, 0)) AS {finding.label}"
+            for finding in IN_PARTITION
+        )
+    }
+        FROM {held} GROUP BY topic, partition
     ), missing AS (
         SELECT topic, home AS partition, {
-    ", ".join(
-        f"sum(if(findings & {int(finding)} <> 0, messages, 0)) AS {finding.label}"
-        for finding in _MISSING
-    )
-} FROM judged LEFT JOIN (
+        ", ".join(
+            f"sum(if(findings & {int(finding)} <> 0, messages, 0)) AS {finding.label}"
+            for finding in _MISSING
+        )
+    } FROM {_judged(settled=settled)} LEFT JOIN (
             SELECT {STREAM_COLUMNS}, min_by(partition, rank) AS home FROM (
                 SELECT {", ".join(HELD)}, struct(-sum(hi - lo), partition) AS rank
-                FROM held WHERE copies > 0 GROUP BY {", ".join(HELD)}
+                FROM {held} WHERE copies > 0 GROUP BY {", ".join(HELD)}
             ) GROUP BY {STREAM_COLUMNS}
         ) USING ({STREAM_COLUMNS})
-        WHERE findings & {int(_MISSING[0] | _MISSING[1] | _MISSING[2])} <> 0
+        WHERE findings & {sum(map(int, _MISSING))} <> 0
         GROUP BY topic, home
     ), streamless AS ({STREAMLESS}), partitions AS (
         SELECT topic, partition FROM here UNION SELECT topic, partition FROM missing
         UNION SELECT topic, partition FROM streamless
     )
     SELECT partitions.topic, partitions.partition, {
-    ", ".join(
-        f"coalesce({name}, 0) AS {name}"
-        for name in (
-            "seen",
-            "surplus",
-            *(finding.label for finding in (*IN_PARTITION, *_MISSING)),
-            "foreign",
-            "other_run",
-            "corrupted_unknown_id",
+        ", ".join(
+            f"coalesce({name}, 0) AS {name}"
+            for name in (
+                "seen",
+                "surplus",
+                *(finding.label for finding in (*IN_PARTITION, *_MISSING)),
+                "foreign",
+                "other_run",
+                "corrupted_unknown_id",
+            )
         )
-    )
-}
+    }
     FROM partitions
     LEFT JOIN here ON partitions.topic = here.topic AND partitions.partition <=> here.partition
     LEFT JOIN missing
@@ -110,28 +167,15 @@ BY_PARTITION = f"""
     LEFT JOIN streamless
         ON partitions.topic = streamless.topic AND partitions.partition <=> streamless.partition
 """  # noqa: S608
-"""What is missing counts under the partition that holds the most of its stream; null: none does."""
 
-UNDELIVERED = islands(
-    (*STREAM, "verdict"),
-    f"""(
-        SELECT {STREAM_COLUMNS}, lo, hi, CASE
-            WHEN findings & {int(Finding.LOST)} <> 0 THEN 'lost'
-            WHEN findings & {int(Finding.INCONCLUSIVE)} <> 0 THEN 'inconclusive'
-            WHEN findings & {int(Finding.IN_FLIGHT)} <> 0 THEN 'in_flight'
-            WHEN is_unknown THEN 'unknown'
-            ELSE 'failed' END AS verdict
-        FROM judged WHERE NOT seen
-    )""",  # noqa: S608
-    "lo",
-    "hi",
-)
+
+UNDELIVERED = islands((*STREAM, "verdict", "attribution"), "attributed", "lo", "hi")
 
 FOUND = islands(
     (*STREAM, "finding"),
     f"""(
         SELECT {STREAM_COLUMNS}, label AS finding, lo, hi FROM judged JOIN (
-            VALUES {", ".join(f"({int(finding)}, '{finding.label}')" for finding in JUDGED)}
+            VALUES {", ".join(f"({int(finding)}, '{finding.label}')" for finding in FINDINGS)}
         ) AS names (bit, label) ON findings & bit <> 0
     )""",  # noqa: S608
     "lo",
@@ -151,11 +195,31 @@ LATENCY = f"""
     ) GROUP BY topic, bucket ORDER BY topic, bucket
 """  # noqa: S608
 
+LATENCY_BY_MINUTE = """
+    WITH told AS (
+        SELECT topic, minute, negative, arrays_zip(latency_bucket, latency_count) AS pairs
+        FROM intervals WHERE kind = 'latency' AND text = 'seen'
+    ), below AS (
+        SELECT topic, minute, sum(negative) AS negative FROM told GROUP BY topic, minute
+    ), counted AS (
+        SELECT topic, minute, pair.latency_bucket AS bucket, sum(pair.latency_count) AS number
+        FROM told LATERAL VIEW explode(pairs) AS pair GROUP BY topic, minute, bucket
+    ), listed AS (
+        SELECT topic, minute, array_sort(collect_list(struct(bucket, number))) AS pairs
+        FROM counted GROUP BY topic, minute
+    )
+    SELECT topic, if(minute < 0, NULL, timestamp_seconds(minute * 60)) AS minute, negative,
+        coalesce(pairs.bucket, array()) AS latency_bucket,
+        coalesce(pairs.number, array()) AS latency_count
+    FROM below LEFT JOIN listed USING (topic, minute) ORDER BY topic, minute
+"""
+"""A histogram of latencies for each topic and minute of intended time, as in the logs' rows."""
 
-def ids(spark: Any, statement: str, run: str, name: str) -> Any:
-    """A table of exact ids: (topic, run, producer, incarnation, lane, `name`, seq_lo, seq_hi)."""
+
+def ids(spark: Any, statement: str, run: str, *names: str) -> Any:
+    """A table of exact ids: (topic, run, producer, incarnation, lane, `names`, seq_lo, seq_hi)."""
     return spark.sql(
-        f"""SELECT topic, '{run}' AS run, producer, incarnation, lane, {name},
+        f"""SELECT topic, '{run}' AS run, producer, incarnation, lane, {", ".join(names)},
         lo AS seq_lo, hi AS seq_hi FROM ({statement})
         ORDER BY topic, producer, incarnation, lane, lo"""  # noqa: S608  # a run's id is letters
     )

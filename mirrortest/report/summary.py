@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime  # noqa: TC003  # pydantic reads it
 from enum import StrEnum
 from typing import TYPE_CHECKING, Literal, Self
 
@@ -16,6 +17,15 @@ if TYPE_CHECKING:
     from mirrortest.timing.histogram import Histogram
 
 QUANTILES = (0.5, 0.9, 0.99, 0.999)
+
+MINUTE_COUNTS = (
+    "sent", "acked", "delivered", "lost", "inconclusive", "in_flight", "duplicated", "late",
+)  # fmt: skip
+"""What is told of each minute; the table `by_minute` has every finding."""
+MINUTE_LATENCIES = {
+    "p50": "p50_ns", "p90": "p90_ns", "p99": "p99_ns", "p99.9": "p999_ns", "max": "max_ns",
+}  # fmt: skip
+"""A minute's latencies from the intended time, each with its column in the table `by_minute`."""
 
 
 class Verdict(StrEnum):
@@ -88,8 +98,33 @@ class Missing(_Model):
     incarnation: int
     lane: int
     verdict: str
+    attribution: str | None = None
     seq_lo: int
     seq_hi: int
+
+
+class Attributed(_Model):
+    """How many messages with a verdict of not having been delivered are known to have come how far.
+
+    `attribution` is one of `reconcile.attribution.Attribution`'s phrases.
+    """
+
+    verdict: str
+    attribution: str
+    messages: int
+
+
+class Minute(_Model):
+    """What was intended for one minute (UTC) and topic, and what became of it.
+
+    `counts` are by the names of `MINUTE_COUNTS`; `latency_seconds` by those of `MINUTE_LATENCIES`,
+    empty where nothing was seen. `minute` is None of messages whose intended time nobody knows.
+    """
+
+    topic: str
+    minute: datetime | None
+    counts: dict[str, int]
+    latency_seconds: dict[str, float] = Field(default_factory=dict)
 
 
 class Partition(_Model):
@@ -112,7 +147,9 @@ class Summary(_Model):
 
     `counts` are numbers of messages: outcomes of sends and findings, by the names they have
     everywhere; `surplus` are copies beyond the first, and `corrupted` includes those whose id is
-    unknown. `undelivered` shows the first of them; all are in the table of that name.
+    unknown. `undelivered` shows the first of them; all are in the table of that name. `attribution`
+    is of all that is missing. `minutes` are the worst of `minutes_total`, the worst first; all are
+    in the table `by_minute`.
     """
 
     version: Literal[1] = 1
@@ -130,6 +167,9 @@ class Summary(_Model):
     online: Online | None = None
     undelivered: list[Missing] = Field(default_factory=list)
     undelivered_ranges: int = 0
+    attribution: list[Attributed] = Field(default_factory=list)
+    minutes: list[Minute] = Field(default_factory=list)
+    minutes_total: int = 0
     tables: str = ""
 
     def encode(self) -> str:

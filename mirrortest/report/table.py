@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from rich.console import Group
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 from rich.text import Text
 
-from mirrortest.report.summary import Verdict, as_percentage, shorten
+from mirrortest.report.summary import MINUTE_COUNTS, Verdict, as_percentage, shorten
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -21,17 +21,25 @@ _ALWAYS = ("acked", "delivered", "lost", "duplicated", "reordered")
 _WORST_FIRST = ("lost", "corrupted", "misrouted", "phantom")
 _OF_NOTHING = ("sent", "acked", "failed", "unknown", "unknown_seen", "seen", "foreign", "other_run")
 _SHOWN_PARTITIONS = 16
+_SHOWN_MINUTES = 12
+# Eighty columns have no room for more: the rest is in the table `by_minute`.
+_MINUTE_COUNTS = tuple(name for name in MINUTE_COUNTS if name != "delivered")
+_MINUTE_LATENCIES = ("p50", "p99", "max")
 
 
 def summary_view(summary: Summary) -> RenderableType:
-    """Verdict, counts, partitions that stand out, latency, thresholds, reasons."""
+    """Verdict, counts, partitions and minutes that stand out, latency, thresholds, reasons."""
     parts: list[RenderableType] = [_verdict(summary), _counts(summary)]
     if summary.partitions:
         parts.append(_partitions(summary))
     if summary.latency_seconds:
         parts.append(_latency(summary))
+    if summary.minutes:
+        parts.append(_minutes(summary))
     if summary.undelivered:
         parts.append(_undelivered(summary))
+    if summary.attribution:
+        parts.append(_attribution(summary))
     parts += [
         Text.from_markup(f"[red]threshold {escape(each.expression)} failed: {each.value:,g}[/]")
         for each in summary.thresholds
@@ -112,8 +120,11 @@ def _latency(summary: Summary) -> Table:
 
 
 def _undelivered(summary: Summary) -> Table:
-    table = Table("not delivered", "producer", "lane", "seq from", "to", "messages")
-    for column in table.columns[2:]:
+    # Where all got as far as each other, `_attribution` tells it once.
+    differ = len({each.attribution for each in summary.undelivered}) > 1
+    last = ("where",) if differ else ()
+    table = Table("not delivered", "producer", "lane", "seq from", "to", "messages", *last)
+    for column in table.columns[2:6]:
         column.justify = "right"
     for each in summary.undelivered:
         table.add_row(
@@ -123,10 +134,50 @@ def _undelivered(summary: Summary) -> Table:
             str(each.seq_lo),
             str(each.seq_hi - 1),
             f"{each.seq_hi - each.seq_lo:,}",
+            *((each.attribution or "",) if differ else ()),
         )
     more = summary.undelivered_ranges - len(summary.undelivered)
     if more > 0:
         table.caption = f"{more:,} more ranges in the table `undelivered`"
+    return table
+
+
+def _attribution(summary: Summary) -> Table:
+    table = Table("not delivered", "where", "messages")
+    table.columns[2].justify = "right"
+    for each in summary.attribution:
+        table.add_row(each.verdict, each.attribution, f"{each.messages:,}")
+    return table
+
+
+def _minutes(summary: Summary) -> Table:
+    """All minutes in their order where they are few, else the worst of them."""
+    shown = summary.minutes[:_SHOWN_MINUTES]
+    shown.sort(key=lambda each: ("" if each.minute is None else str(each.minute), each.topic))
+    names = [name for name in _MINUTE_COUNTS if any(each.counts[name] for each in shown)]
+    if all(each.counts["sent"] == each.counts["acked"] for each in shown):
+        names.remove("sent")
+    table = Table(
+        Column("minute, UTC", no_wrap=True),
+        Column("topic", overflow="fold"),
+        *(
+            Column(name, justify="right", no_wrap=True)
+            for name in (*names, *(f"{name}, s" for name in _MINUTE_LATENCIES))
+        ),
+    )
+    for each in shown:
+        table.add_row(
+            "unknown" if each.minute is None else f"{each.minute:%m-%d %H:%M}",
+            escape(each.topic),
+            *(f"{each.counts[name]:,}" if each.counts[name] else "" for name in names),
+            *(
+                f"{each.latency_seconds[name]:.3f}" if name in each.latency_seconds else ""
+                for name in _MINUTE_LATENCIES
+            ),
+        )
+    more = summary.minutes_total - len(shown)
+    if more > 0:
+        table.caption = f"the worst; {more:,} more in the table `by_minute`"
     return table
 
 

@@ -153,14 +153,22 @@ def _lengths(batch: pa.RecordBatch, name: str) -> NDArray[np.int64]:
     return lengths
 
 
-def conform(batch: pa.RecordBatch, columns: Sequence[str] | None = None) -> pa.RecordBatch:
-    """A batch of another version's columns as these columns: unknown ones go, missing are null."""
+def conform(
+    batch: pa.RecordBatch, columns: Sequence[str] | None = None, *, coded: bool = False
+) -> pa.RecordBatch:
+    """A batch of another version's columns as these columns: unknown ones go, missing are null.
+
+    `coded`: texts that come as codes of a dictionary stay so.
+    """
     fields = [ROWS.field(name) for name in (columns if columns is not None else ROWS.names)]
     present = set(batch.schema.names)
-    arrays = [
-        batch[field.name].cast(field.type)
-        if field.name in present
-        else pa.nulls(batch.num_rows, field.type)
-        for field in fields
-    ]
-    return pa.record_batch(arrays, schema=pa.schema(fields))
+    arrays = []
+    for field in fields:
+        if field.name not in present:
+            arrays.append(pa.nulls(batch.num_rows, field.type))
+        elif coded and pa.types.is_dictionary(batch[field.name].type):
+            arrays.append(batch[field.name])
+        else:
+            arrays.append(batch[field.name].cast(field.type))
+    kept = [field.with_type(array.type) for field, array in zip(fields, arrays, strict=True)]
+    return pa.record_batch(arrays, schema=pa.schema(kept))

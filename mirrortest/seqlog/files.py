@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+_TEXTS = [field.name for field in ROWS if pa.types.is_string(field.type)]
 _FILE = re.compile(r"(?P<number>[0-9]{6,})\.(?P<form>journal|parquet)")
 
 
@@ -123,24 +124,27 @@ def read_file(
     *,
     columns: Sequence[str] | None = None,
     rows: int | None = None,
+    coded: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """Yield a file's rows as batches of the schema's columns, or of those named, in that order.
 
-    What cannot be read is appended to `damage`; a journal that a running writer has just turned
-    into Parquet is read as that. `rows` is how many a file given by URI must hold.
+    `coded`: texts may come as codes of a dictionary, and one thread reads. What cannot be read is
+    appended to `damage`; a journal that a running writer has just turned into Parquet is read as
+    that. `rows` is how many a file given by URI must hold.
     """
     asked = LogFile(Location.parse(file), rows) if isinstance(file, str) else file
     place = asked.location
     try:
         if place.path.endswith(PARQUET):
-            yield from _read_parquet(asked, damage, columns)
+            yield from _read_parquet(asked, damage, columns, coded=coded)
             return
         try:
             with place.filesystem.open_input_file(place.path) as source:
                 data = source.read_buffer()
         except FileNotFoundError:
             finished = place.parent.child(place.path.rpartition("/")[2][: -len(JOURNAL)] + PARQUET)
-            yield from _read_parquet(replace(asked, location=finished), damage, columns)
+            found = replace(asked, location=finished)
+            yield from _read_parquet(found, damage, columns, coded=coded)
             return
     except (pa.ArrowException, OSError) as error:
         kind = DamageKind.MISSING if isinstance(error, FileNotFoundError) else DamageKind.UNREADABLE
@@ -151,14 +155,14 @@ def read_file(
 
 
 def _read_parquet(
-    file: LogFile, damage: list[Damage], columns: Sequence[str] | None
+    file: LogFile, damage: list[Damage], columns: Sequence[str] | None, *, coded: bool
 ) -> Iterator[pa.RecordBatch]:
     place = file.location
     wanted = list(columns if columns is not None else ROWS.names)
     held = 0
     with (
         place.filesystem.open_input_file(place.path) as source,
-        pq.ParquetFile(source) as parquet,
+        pq.ParquetFile(source, read_dictionary=_TEXTS if coded else None) as parquet,
     ):
         there = set(parquet.schema_arrow.names)
         total = parquet.metadata.num_rows
@@ -168,9 +172,11 @@ def _read_parquet(
             damage.append(Damage(DamageKind.SHORT, place.shown, what, lost))
         readable = [name for name in wanted if name in there]
         try:
-            for batch in parquet.iter_batches(batch_size=GROUP_ROWS, columns=readable):
+            for batch in parquet.iter_batches(
+                batch_size=GROUP_ROWS, columns=readable, use_threads=not coded
+            ):
                 held += batch.num_rows
-                yield conform(batch, wanted)
+                yield conform(batch, wanted, coded=coded)
         except (pa.ArrowException, OSError) as error:
             what = first_line(error)
             damage.append(Damage(DamageKind.UNREADABLE, place.shown, what, total - held))

@@ -39,6 +39,8 @@ class Location:
         if isinstance(text, Path) or "://" not in text:
             path = str(Path(text).expanduser().absolute())
             return cls(fs.LocalFileSystem(), path, path)
+        if text.startswith(("s3a://", "s3n://")):
+            text = f"s3{text[3:]}"  # Hadoop's names for it
         try:
             filesystem, path = fs.FileSystem.from_uri(text)
         except (pa.ArrowException, OSError, ValueError):

@@ -207,18 +207,32 @@ def read(
 def unread(
     topic: str, partition: int, offset_lo: int, offset_hi: int, *, topic_identity: str | None = None
 ) -> Row:
-    """These destination offsets were gone before they could be read."""
+    """These destination offsets were gone before they could be read.
+
+    Up to `schema.ENDLESS`: the topic was made again, and who knows what stood there.
+    """
     return _of_offsets(Kind.UNREAD, topic, partition, offset_lo, offset_hi, topic_identity)
 
 
-def tail(topic: str, partition: int, offset_hi: int, *, topic_identity: str | None = None) -> Row:
-    """The partition ended at `offset_hi` when the reading stopped; an empty one ends at 0."""
+def tail(
+    topic: str,
+    partition: int,
+    offset_hi: int,
+    *,
+    judged_to: int | None = None,
+    topic_identity: str | None = None,
+) -> Row:
+    """The partition ended at `offset_hi` when the reading stopped; an empty one ends at 0.
+
+    `judged_to` is the offset before which all was judged, by us or those before us; None: the end.
+    """
     if offset_hi < 0:
         raise ValueError(f"a partition cannot end at {offset_hi}")
     return Row(
         Kind.TAIL.value,
         topic,
         partition=partition,
+        offset_lo=offset_hi if judged_to is None else min(judged_to, offset_hi),
         offset_hi=offset_hi,
         topic_identity=topic_identity,
     )
@@ -243,13 +257,19 @@ def found(
     *,
     partition: int | None = None,
     next_offset: int | None = None,
+    topic_identity: str | None = None,
 ) -> Row:
     """The online verdict on these numbers, as of the partition's next offset.
 
     `partition` is None for a verdict on the union of all partitions (lost, in flight, late).
     """
     row = _of_stream(Kind.FOUND, stream, seq_lo, seq_hi)
-    return row._replace(findings=int(findings), partition=partition, offset_hi=next_offset)
+    return row._replace(
+        findings=int(findings),
+        partition=partition,
+        offset_hi=next_offset,
+        topic_identity=topic_identity,
+    )
 
 
 def _of_offsets(

@@ -12,7 +12,7 @@ epoch, UTC. What does not apply to a row's kind is null.
 | seen | consumer | these messages stood at these offsets (`findings`: each by itself) |
 | read | consumer | these offsets were read, with records there or not |
 | unread | consumer | these offsets were gone before they could be read |
-| tail | consumer | the partition ended at `offset_hi` when the reading stopped |
+| tail | consumer | the partition ended at `offset_hi`, judged before `offset_lo` |
 | vouched | consumer | the ledger vouches for these numbers with this `outcome` (0: reserved only) |
 | claimed | consumer | these numbers were claimed lost online (a later `seen` makes them late) |
 | found | consumer | the online verdict `findings` on these numbers, as of next offset `offset_hi` |
@@ -52,6 +52,8 @@ class Role(StrEnum):
 
 
 SCHEMA_VERSION = 1
+ENDLESS = 1 << 62
+"""The end of offsets that have none."""
 
 ROWS = pa.schema(
     [

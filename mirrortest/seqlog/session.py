@@ -22,8 +22,13 @@ SESSION_FILE = "session.json"
 
 def new_session_id(now_ns: int) -> str:
     """An id that sorts by its start and is unlike any other's: ``20260101T101500Z-1f2e3d4c``."""
+    return session_id(now_ns, secrets.token_hex(4))
+
+
+def session_id(now_ns: int, tag: str) -> str:
+    """The id of a session that started then; `tag` is what makes it unlike any other's."""
     at = datetime.fromtimestamp(now_ns // 1_000_000_000, tz=UTC)
-    return f"{at:%Y%m%dT%H%M%SZ}-{secrets.token_hex(4)}"
+    return f"{at:%Y%m%dT%H%M%SZ}-{tag}"
 
 
 class _Model(BaseModel):
@@ -32,11 +37,15 @@ class _Model(BaseModel):
 
 
 class Topic(_Model):
-    """A source topic as this session knew it; None is not known (yet)."""
+    """A source topic as this session knew it; None is not known (yet).
+
+    `compacted` tells whether the topic that was read has been seen to be compacted.
+    """
 
     destination: str | None = None
     source_partitions: int | None = None
     destination_partitions: int | None = None
+    compacted: bool = False
 
 
 class FileNote(_Model):
@@ -51,7 +60,8 @@ class Session(_Model):
 
     `started_ns` and `ended_ns` are ns since the epoch; `ended_ns` is null while the session runs,
     and for ever if it crashed. `clean` says that all rows are in the listed files. `clusters` maps
-    `source` and `destination` to cluster ids. `damage` is what a salvage could not read.
+    `source` and `destination` to cluster ids. `settings` is what the user asked for, by option and
+    without secrets: for people to read. `damage` is what a salvage could not read.
     """
 
     version: Literal[1] = 1
@@ -70,6 +80,7 @@ class Session(_Model):
     expect_partition: str | None = None
     deadline_ns: int | None = None
     clusters: dict[str, str] = Field(default_factory=dict)
+    settings: dict[str, str] = Field(default_factory=dict)
     files: tuple[FileNote, ...] = ()
     damage: tuple[Damage, ...] = ()
 

@@ -19,6 +19,8 @@ import pyarrow as pa
 from mirrortest.errors import SequenceLogError
 from mirrortest.seqlog.batches import Columns, Detail, batch_of, explode
 from mirrortest.seqlog.journal import JournalWriter
+from mirrortest.seqlog.location import Location
+from mirrortest.seqlog.salvage import salvage
 from mirrortest.seqlog.seal import JOURNAL, file_name, first_line
 from mirrortest.seqlog.shelf import Shelf
 
@@ -27,7 +29,6 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-    from mirrortest.seqlog.location import Location
     from mirrortest.seqlog.rows import Row
     from mirrortest.seqlog.session import Session
 
@@ -53,6 +54,7 @@ class SequenceLog:
         self._lock = threading.Lock()
         self._pending: list[Row | Columns] = []
         self._pending_rows = 0
+        self._durable_rows = 0
         self._queued: Future[None] | None = None
         self._journal: JournalWriter | None = None
         self._number = 0
@@ -75,9 +77,11 @@ class SequenceLog:
         """Make the session's directory below `where`, with its session.json, durably.
 
         A place that is no local directory needs a local `spool` directory for the journals; the
-        Parquet files and session.json go to their final names there. Raises UsageError or
-        SequenceLogError.
+        Parquet files and session.json go to their final names there. What dead sessions of this run
+        left in that spool is brought home first. Raises UsageError or SequenceLogError.
         """
+        if spool is not None and not Location.parse(where).local:
+            await asyncio.to_thread(salvage, spool, where, session.run)
         shelf = await asyncio.to_thread(Shelf.make, where, session, spool)
         return cls(shelf, rotate_bytes=rotate_bytes, rotate_rows=rotate_rows)
 
@@ -95,6 +99,11 @@ class SequenceLog:
     def where(self) -> str:
         """The session's directory, for humans."""
         return self._shelf.target.shown
+
+    @property
+    def durable_rows(self) -> int:
+        """Rows made durable so far, messages each where `detail` says so."""
+        return self._durable_rows
 
     @property
     def pending_rows(self) -> int:
@@ -191,6 +200,7 @@ class SequenceLog:
             journal = self._journal or self._next_journal()
             journal.append(batches)
             journal.sync()
+            self._durable_rows += sum(batch.num_rows for batch in batches)
         except BaseException as error:  # whatever it is, these rows are not durable
             self._broken = SequenceLogError(
                 f"{self._shelf.directory}: the sequence log cannot be written: {first_line(error)}"

@@ -11,8 +11,10 @@ in `negative`, and take the lowest ranks of every quantile.
 from __future__ import annotations
 
 from fractions import Fraction
+from functools import lru_cache
+from itertools import pairwise
 from math import ceil
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -62,22 +64,32 @@ class Histogram:
 
     def add(self, values_ns: ArrayLike) -> None:
         """Count a batch of values: array work only."""
+        self.add_to_all((self,), values_ns)
+
+    @staticmethod
+    def add_to_all(histograms: Sequence[Histogram], values_ns: ArrayLike) -> None:
+        """Count a batch of values in each of the histograms, at the price of one."""
         values = np.atleast_1d(np.asarray(values_ns, dtype=np.int64))
         if not values.size:
             return
         low, high = int(values.min()), int(values.max())
-        self._stretch(low, high)
-        self.count += values.size
-        self.total += _exact_sum(values, low, high)
+        total = _exact_sum(values, low, high)
+        for histogram in histograms:
+            histogram._stretch(low, high)  # noqa: SLF001  # of this class
+            histogram.count += values.size
+            histogram.total += total
         if low < 0:
             below = values[values < 0]
-            self.negative += below.size
-            self.negative_total += _exact_sum(below, low, -1)
-            _tally(self._mirrored(), -below.astype(np.float64))
+            total = _exact_sum(below, low, -1)
+            for histogram in histograms:
+                histogram.negative += below.size
+                histogram.negative_total += total
+            mirrored = [each._mirrored() for each in histograms]  # noqa: SLF001  # as above
+            _tally(mirrored, -below.astype(np.float64))
             values = values[values >= 0]
             if not values.size:
                 return
-        _tally(self._above, values.astype(np.float64))
+        _tally([each._above for each in histograms], values.astype(np.float64))  # noqa: SLF001  # as above
 
     def merge(self, other: Histogram) -> None:
         """Take another's values in, as if they had been added here."""
@@ -187,11 +199,58 @@ class Histogram:
         self.maximum = max(self.maximum, high) if self.count else high
 
 
+class Sparse(NamedTuple):
+    """The filled buckets of values from 0 on, as `Histogram.sparse` tells them, and `negative`."""
+
+    negative: int
+    buckets: list[int]
+    counts: list[int]
+
+
+def sparse_groups(values_ns: Counts, group: Counts, groups: int) -> list[Sparse]:
+    """What a histogram of each group's values would hold, for all groups at once.
+
+    `group` (ascending, 0 to `groups` - 1) tells each value's group. The cost is that of the
+    values, not of the groups: no histogram is made.
+    """
+    below = values_ns < 0
+    negative = np.bincount(group[below], minlength=groups).tolist()
+    if below.any():
+        values_ns, group = values_ns[~below], group[~below]
+    if not values_ns.size:
+        return [Sparse(each, [], []) for each in negative]
+    found = _buckets(values_ns.astype(np.float64))
+    first = int(found.min())
+    found -= first
+    span = int(found.max()) + 1
+    found += group * span
+    if groups * span <= 8 * found.size + 4096:  # latencies lie close together, as a rule
+        counts = np.bincount(found)
+        filled = np.flatnonzero(counts)
+        counts = counts[filled]
+    else:
+        filled, counts = np.unique(found, return_counts=True)
+    bounds = np.searchsorted(filled, np.arange(groups + 1) * span).tolist()
+    buckets, numbers = (filled % span + first).tolist(), counts.tolist()
+    return [
+        Sparse(negative[at], buckets[lo:hi], numbers[lo:hi])
+        for at, (lo, hi) in enumerate(pairwise(bounds))
+    ]
+
+
 def bucket_of(value: int) -> int:
     """The bucket of one value, as `sparse` numbers them."""
     if value < 0:
         return -bucket_of(-value)
     return int(_buckets(np.array([value], dtype=np.float64))[0])
+
+
+def buckets_of(values_ns: ArrayLike) -> Counts:
+    """The bucket of each value, as `sparse` numbers them. Raises ValueError for negative ones."""
+    values = np.atleast_1d(np.asarray(values_ns, dtype=np.int64))
+    if values.size and int(values.min()) < 0:
+        raise ValueError("no bucket holds a negative value")
+    return _buckets(values.astype(np.float64))
 
 
 def lower_bound(bucket: int) -> int:
@@ -214,18 +273,20 @@ def _buckets(sizes: NDArray[np.float64]) -> Counts:
     return np.asarray(np.maximum((sizes.view(np.int64) >> _SHIFT) - (_ONE - 1), 0))
 
 
-def _tally(counts: Counts, sizes: NDArray[np.float64]) -> None:
+def _tally(all_counts: Sequence[Counts], sizes: NDArray[np.float64]) -> None:
     buckets = _buckets(sizes)
     first = int(buckets.min())
     # A batch's latencies lie close together: count only as far as they reach.
     found = np.bincount(buckets - first)
-    counts[first : first + found.size] += found
+    for counts in all_counts:
+        counts[first : first + found.size] += found
 
 
 def _at_rank(counts: Counts, rank: int) -> int:
     return int(np.searchsorted(np.cumsum(counts), rank))
 
 
+@lru_cache(maxsize=1024)  # the bounds are few, and asked for at each scrape
 def _middles_up_to(bound: int) -> int:
     """How many buckets, from 0 on, have their middle at or below a bound."""
     if bound < 0:

@@ -8,7 +8,7 @@ whatever clock `start_ns` belongs to; producers use the monotonic one (see `skew
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -18,28 +18,7 @@ if TYPE_CHECKING:
 _SECOND = 1_000_000_000
 _INT64 = (1 << 63) - 1
 ENDLESS = 1 << 62
-"""What `due` answers where neither a rate nor a limit holds messages back."""
-
-
-class Schedule(Protocol):
-    """What a lane or a producer needs to know of a schedule."""
-
-    @property
-    def limit(self) -> int | None:
-        """How many messages there are in all; None without end."""
-        ...
-
-    def due(self, now_ns: int) -> int:
-        """How many messages are due by now: indices below it may go out."""
-        ...
-
-    def intended(self, lo: int, hi: int, now_ns: int | None = None) -> NDArray[np.int64]:
-        """The times of messages lo to hi (half-open); `now_ns` stands in where there is no plan."""
-        ...
-
-    def next_time(self, index: int) -> int | None:
-        """When message `index` is due; None past the limit."""
-        ...
+"""How many messages are due where neither a rate nor a limit holds them back."""
 
 
 class ConstantRate:
@@ -68,7 +47,7 @@ class ConstantRate:
         count = -(-(elapsed + 1) * self._parts // self._step)
         return count if self.limit is None else min(count, self.limit)
 
-    def intended(self, lo: int, hi: int, now_ns: int | None = None) -> NDArray[np.int64]:  # noqa: ARG002  # the protocol's
+    def intended(self, lo: int, hi: int) -> NDArray[np.int64]:
         """The times of messages lo to hi, exact; int64."""
         count = max(hi - lo, 0)
         first, rest = divmod(lo * self._step, self._parts)
@@ -86,36 +65,6 @@ class ConstantRate:
         if self.limit is not None and index >= self.limit:
             return None
         return self.start_ns + index * self._step // self._parts
-
-
-class Unlimited:
-    """As fast as it goes: all messages are due at the start, and each is meant for when it is made.
-
-    There is no plan to be late against, so the latency from the intended time is the latency from
-    the making of the message, and says nothing of coordinated omission.
-    """
-
-    def __init__(self, start_ns: int, limit: int | None = None) -> None:
-        self.start_ns = start_ns
-        self.limit = limit
-
-    def due(self, now_ns: int) -> int:
-        """Everything from the start on."""
-        if now_ns < self.start_ns:
-            return 0
-        return ENDLESS if self.limit is None else self.limit
-
-    def intended(self, lo: int, hi: int, now_ns: int | None = None) -> NDArray[np.int64]:
-        """Now, for each message; raises ValueError without it."""
-        if now_ns is None:
-            raise ValueError("without a plan a message is meant for now: now_ns is needed")
-        return np.full(max(hi - lo, 0), now_ns, dtype=np.int64)
-
-    def next_time(self, index: int) -> int | None:
-        """The start; None past the limit."""
-        if self.limit is not None and index >= self.limit:
-            return None
-        return self.start_ns
 
 
 def exact_rate(per_second: Fraction | float | str) -> Fraction:

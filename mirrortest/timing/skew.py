@@ -9,10 +9,13 @@ no verdict; latencies around it are flagged.
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 Times = TypeVar("Times", int, NDArray[np.int64])
 
@@ -69,6 +72,15 @@ class ClockWatch:
         self.stepped_ns += abs(change)
         self.last = ClockStep(change, wall_ns, monotonic_ns)
         return self.last
+
+    def measure(
+        self, monotonic_ns: Callable[[], int], wall_ns: Callable[[], int]
+    ) -> ClockStep | None:
+        """Have both clocks read, and observe them; the step since then, if there was one."""
+        before = monotonic_ns()
+        wall = wall_ns()
+        after = monotonic_ns()
+        return self.observe(wall, after, uncertainty_ns=after - before)
 
     def to_wall(self, monotonic_ns: Times) -> Times:
         """Wall time of monotonic times, one or an array, by the latest reading."""

@@ -45,7 +45,7 @@ _CHECK = b"\0" * 8
 class EncodedBatch:
     """A batch ready to be sealed and sent; the buffer must not change until it is answered."""
 
-    buffer: bytearray
+    buffer: memoryview
     count: int
 
     @property
@@ -126,6 +126,10 @@ class LaneEncoder:
     def record_size(self) -> int:
         """Bytes of one message on the wire, a byte more or less, the batch's header apart."""
         return self._record_size
+
+    def most_within(self, batch_bytes: int) -> int:
+        """How many messages a batch of at most so many bytes holds; at least one."""
+        return max(1, (batch_bytes - record_batch.HEADER_SIZE) // (self._record_size + 1))
 
     def encode(self, seq_lo: int, intended_ns: NDArray[np.int64], sent_ns: int) -> EncodedBatch:
         """The messages seq_lo, seq_lo + 1, ..., one for each intended time (ns, not empty).

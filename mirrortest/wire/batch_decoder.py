@@ -16,10 +16,11 @@ from mirrortest.check.verdict import Finding
 from mirrortest.wire import descriptor as descriptors
 from mirrortest.wire.columns import Columns
 from mirrortest.wire.digits import TIME_LIMIT, are_digits, parse_digits
+from mirrortest.wire.fill import differing
 from mirrortest.wire.lanes import MAX_LANE
 from mirrortest.wire.layout import layout_of
 from mirrortest.wire.message import NS_PER_MS, Form, Record, decode
-from mirrortest.wire.payload import PERIOD, phase_of, windows, windows_at
+from mirrortest.wire.payload import PERIOD, phase_of
 from mirrortest.wire.record_headers import parse_headers
 from mirrortest.wire.varint import MalformedBatchError
 
@@ -36,8 +37,6 @@ WORTH_IT = 16
 """Records of one shape, from which on array work is quicker than reading one by one."""
 _ATTEMPTS = 16
 """Ids (or failures) tried in one shape before the rest of it is read one by one."""
-_CHUNK_BYTES = 1 << 18
-"""Fill compared at once: what stays in the processor's cache."""
 # Shape codes: value length + 1 below bit 33, key length + 1 above it, headers' length above bit 39.
 _KEY_BITS, _VALUE_BITS, _HEADER_BITS = 6, 33, 20
 
@@ -193,7 +192,7 @@ class _Reading:
         where = _where(self._rows)
         in_headers = layout.form is Form.HEADERS
         starts = records.headers_start if in_headers else records.value_start
-        head = Columns(records.buffer, starts[where])
+        head = Columns(records.buffer, starts[where], layout.head_size)
         seqs, times, sound = self._numbers(head)
         if layout.proof_at is None:
             lanes = self._key_lanes(where)
@@ -314,34 +313,19 @@ class _Reading:
         self, where: Where, lanes: NDArray[np.int64], seqs: NDArray[np.int64]
     ) -> NDArray[np.bool_]:
         """Where the fill is not that of the message's lane and seq."""
-        count, size = len(seqs), self._layout.fill_size
-        differs = np.zeros(count, np.bool_)
+        size = self._layout.fill_size
         if not size:
-            return differs
+            return np.zeros(len(seqs), np.bool_)
         topic, raw_id = self._decoder.topic, self._layout.raw_id
-        one_lane = bool((lanes == lanes[0]).all())
         phases: int | NDArray[np.int64]
-        if one_lane:
+        if bool((lanes == lanes[0]).all()):
             phases = phase_of(topic, raw_id, int(lanes[0]))
         else:
             unique, inverse = np.unique(lanes, return_inverse=True)
             known = [phase_of(topic, raw_id, lane) for lane in unique.tolist()]
             phases = np.array(known, np.int64)[inverse]
-        starts = (seqs + phases) % PERIOD
-        values = Columns(self._records.buffer, self._records.value_start[where])
-        step = max(1, _CHUNK_BYTES // size)
-        for lo in range(0, count, step):
-            hi = min(lo + step, count)
-            dense = one_lane and bool((np.diff(seqs[lo:hi]) == 1).all())
-            expected = (
-                windows(int(starts[lo]), 0, hi - lo, size)
-                if dense
-                else windows_at(starts[lo:hi], size)
-            )
-            equal = values.rows(self._layout.fill_at, size, lo, hi) == expected
-            if not bool(equal.all()):
-                differs[lo:hi] = ~equal.all(axis=1)
-        return differs
+        at = self._records.value_start[where] + self._layout.fill_at
+        return differing(self._records.buffer, at, (seqs + phases) % PERIOD, size)
 
 
 def _mark(findings: NDArray[np.uint32], where: NDArray[np.bool_], finding: Finding) -> None:

@@ -46,6 +46,13 @@ class Layout(NamedTuple):
     value_constants: list[Constant]
     header_constants: list[Constant]
 
+    @property
+    def head_size(self) -> int:
+        """How far seq, time, each with the semicolon after it, and proof reach."""
+        after = 1 if self.form is Form.BODY else 0
+        proof = 0 if self.proof_at is None else self.proof_at + descriptors.SIZE
+        return max(self.seq_at + SEQ_DIGITS + after, self.time_at + TIME_DIGITS + after, proof)
+
     def matches(self, records: RecordArrays, where: slice | NDArray[np.int64]) -> NDArray[np.bool_]:
         """Which of the records, all of the same part lengths, have this layout and id."""
         headers = Columns(records.buffer, records.headers_start[where])

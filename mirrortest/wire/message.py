@@ -11,13 +11,15 @@ the lane in decimal, the record timestamp the actual send in milliseconds.
 
 The ancestor's messages are read too: ``id;seq;timestamp;payload`` with an id without ``@`` and
 decimals of any width, or headers ``id`` and ``seq`` (then the record's timestamp is the time).
-They carry no proof: unproven, run "", incarnation 0.
+They carry no proof: unproven, run "", incarnation 0. What carries a descriptor of ours under an id
+that is none of ours is a message of ours whose id was changed: corrupted.
 
 `batch` does the same to whole batches and is held equal to this module by tests.
 """
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
 from typing import NamedTuple
 
@@ -35,6 +37,10 @@ HEADER_NAMES = (ID, SEQ, TIME, PROOF)
 ANCESTOR_HEADER_NAMES = (ID, SEQ)
 FIXED_HEADER = SEQ_DIGITS + TIME_DIGITS + 3
 """Bytes of a body's header besides the id: two numbers and three semicolons."""
+_TAG = descriptors.TAG.to_bytes(2, "little")
+_BEHIND_THE_ID = re.compile(rb"[0-9]{%d};[0-9]{%d};%s" % (SEQ_DIGITS, TIME_DIGITS, re.escape(_TAG)))
+_LONGEST_OPENING = 256
+"""Bytes within which a body's header ends, whatever became of its id."""
 
 
 class Form(StrEnum):
@@ -154,6 +160,9 @@ def _decode_body(record: Record, topic: str) -> Decoded:
         return foreign(Form.BODY)
     raw_id, semicolon, rest = record.value.partition(b";")
     producer_id = ProducerId.parse(raw_id)
+    none_of_ours = producer_id is None or not producer_id.run
+    if none_of_ours and _BEHIND_THE_ID.search(record.value, 0, _LONGEST_OPENING):
+        return corrupted(Form.BODY)
     if not semicolon or producer_id is None:
         return foreign(Form.BODY)
     altered = Finding.ALTERED_HEADERS if record.headers else Finding(0)
@@ -187,6 +196,10 @@ def _decode_headers(record: Record, topic: str, names: tuple[str, ...]) -> Decod
         values.setdefault(name, value)  # the first one is ours, what a mirror adds comes after
     raw_id, raw_seq = values[ID], values[SEQ]
     producer_id = None if raw_id is None else ProducerId.parse(raw_id)
+    raw_time, proof = values.get(TIME), values.get(PROOF)
+    none_of_ours = producer_id is None or not producer_id.run
+    if none_of_ours and proof and len(proof) == descriptors.SIZE and proof.startswith(_TAG):
+        return corrupted(Form.HEADERS)
     if raw_id is None or producer_id is None:
         return foreign(Form.HEADERS)
     if not producer_id.run:
@@ -197,7 +210,6 @@ def _decode_headers(record: Record, topic: str, names: tuple[str, ...]) -> Decod
         restamped_ns = record.timestamp_ms * NS_PER_MS
         trusted = restamped_ns if 0 <= restamped_ns < TIME_LIMIT else None
         return _unproven(record, producer_id, seq, trusted, altered, Form.HEADERS)
-    raw_time, proof = values.get(TIME), values.get(PROOF)
     seq = None if raw_seq is None else _seq(raw_seq)
     intended_ns = None if raw_time is None else _time(raw_time)
     if proof is None or seq is None or intended_ns is None:

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mirrortest.wire.columns import rows_at
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -69,6 +71,4 @@ def windows(phase: int, seq_lo: int, count: int, size: int) -> NDArray[np.uint8]
 
 def windows_at(starts: NDArray[np.int64], size: int) -> NDArray[np.uint8]:
     """The fills whose windows start at `starts`, each in [0, PERIOD): a (len, size) copy."""
-    block = _block(PERIOD + size)
-    every: NDArray[np.uint8] = np.ndarray((PERIOD, size), np.uint8, block, 0, (1, 1))
-    return every[starts]
+    return rows_at(_block(PERIOD + size), starts, size)

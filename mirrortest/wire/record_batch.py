@@ -30,12 +30,8 @@ from mirrortest.wire.batch_header import (
     read_header,
 )
 from mirrortest.wire.record_headers import parse_headers
-from mirrortest.wire.varint import (
-    MalformedBatchError,
-    read_varints,
-    record_starts,
-    varint,
-)
+from mirrortest.wire.record_walk import record_starts, walk_sections
+from mirrortest.wire.varint import MalformedBatchError, read_varints, varint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -60,6 +56,8 @@ __all__ = [
     "seal",
 ]
 
+_LARGE_RECORD, _LARGE_BATCH = 1 << 9, 1 << 16
+"""Bytes from which a copy costs more than to do with the gaps between batches."""
 # Up to these offset deltas the varint has one, two, three, four bytes.
 _WIDTH_LIMITS = (1 << 6, 1 << 13, 1 << 20, 1 << 27)
 
@@ -142,7 +140,7 @@ def encode_records(
     overlays: Sequence[tuple[int, NDArray[np.generic]]],
     count: int,
     timestamp_ms: int,
-) -> bytearray:
+) -> memoryview:
     """Build an uncompressed batch of `count` records of one size and one timestamp.
 
     `pieces`, joined, are what follows the offset delta in every record: bytes that are the same in
@@ -165,7 +163,8 @@ def encode_records(
             lo = hi
     if lo < count:
         raise ValueError(f"{count} records are too many for a batch")
-    buffer = bytearray(size)
+    # Every byte of it is written below: to fill it first would cost as much as sending it.
+    buffer = np.empty(size, np.uint8).data
     position = HEADER_SIZE
     for lo, hi, width, opening in segments:
         stride = len(opening) + width + sum(widths)
@@ -202,22 +201,22 @@ def _write_offset_deltas(target: NDArray[np.uint8], lo: int, hi: int) -> None:
 
 
 def compress_records(
-    buffer: bytearray, codec: int, compress: Callable[[bytes], bytes]
-) -> bytearray:
+    buffer: memoryview, codec: int, compress: Callable[[bytes], bytes]
+) -> memoryview:
     """The batch with its records compressed; the batch itself where that saves nothing."""
-    compressed = compress(bytes(memoryview(buffer)[HEADER_SIZE:]))
+    compressed = compress(bytes(buffer[HEADER_SIZE:]))
     if HEADER_SIZE + len(compressed) >= len(buffer):
         return buffer
-    smaller = buffer[:HEADER_SIZE]
+    smaller = bytearray(buffer[:HEADER_SIZE])
     smaller += compressed
     (attributes,) = struct.unpack_from(">h", smaller, ATTRIBUTES_AT)
     struct.pack_into(">h", smaller, ATTRIBUTES_AT, attributes & ~CODEC_MASK | codec)
     struct.pack_into(">i", smaller, 8, len(smaller) - LENGTH_FROM)
-    return smaller
+    return memoryview(smaller)
 
 
 def seal(
-    buffer: bytearray,
+    buffer: bytearray | memoryview,
     producer_id: int,
     epoch: int,
     base_sequence: int,
@@ -242,43 +241,51 @@ def decode_records(buffer: Buffer, records: Buffer | None = None) -> RecordArray
     """
     header = read_header(buffer)
     if records is not None:
-        return _decode([header], records, 0)
+        return _decode([header], records, np.array([0]), ())
     _not_compressed(header)
-    return _decode([header], buffer, HEADER_SIZE)
+    return _decode([header], buffer, np.array([HEADER_SIZE]), ())
 
 
 def decode_batches(batches: Sequence[tuple[Buffer, Buffer | None]]) -> RecordArrays:
     """Read the records of several batches of one partition as if they were one.
 
     Each batch is what `decode_records` takes, and at least one is given. Small batches cost less
-    so: their records are copied together, and the arrays' fixed cost is paid once. Raises
-    MalformedBatchError where the structure of one of them does not hold.
+    so: their records are copied together, and the arrays' fixed cost is paid once. Large records
+    that lie in one memory, as a response's do, are read where they are. Raises MalformedBatchError
+    where the structure of one of them does not hold.
     """
     if len(batches) == 1:
         return decode_records(*batches[0])
     headers: list[BatchHeader] = []
-    sections: list[Buffer] = []
+    sections: list[memoryview] = []
     for buffer, records in batches:
         header = read_header(buffer)
         if records is None:
             _not_compressed(header)
             records = memoryview(buffer)[HEADER_SIZE:]  # noqa: PLW2901  # one meaning from here on
         headers.append(header)
-        sections.append(records)
-    arrays = _decode(headers, b"".join(sections), 0)
-    row = position = 0
-    for header, section in zip(headers, sections, strict=True):
-        row += header.records
-        position += len(section)
-        # A batch must not borrow its last records from the next one.
-        end = _end_before(arrays, row)
-        if end != position:
-            raise MalformedBatchError(f"a batch of {header.records} records ends elsewhere")
-    return arrays
+        sections.append(memoryview(records))
+    sizes = [len(section) for section in sections]
+    count = sum(header.records for header in headers)
+    large = sum(sizes) >= max(_LARGE_RECORD * count, _LARGE_BATCH * len(sizes))
+    source = _shared(sections) if large else None
+    if source is None:
+        begins = np.cumsum([0, *sizes])[:-1]
+        return _decode(headers, b"".join(sections), begins, sizes)
+    begins = np.array([_address(section) for section in sections]) - _address(source)
+    return _decode(headers, source, begins, sizes)
 
 
-def _end_before(arrays: RecordArrays, row: int) -> int:
-    return int(arrays.headers_start[row - 1] + arrays.headers_len[row - 1]) if row else 0
+def _shared(sections: Sequence[memoryview]) -> memoryview | None:
+    """The memory that all sections are parts of; None where there is none."""
+    whole = sections[0].obj
+    if any(section.obj is not whole for section in sections):
+        return None
+    return memoryview(whole).cast("B")
+
+
+def _address(view: memoryview) -> int:
+    return int(np.frombuffer(view, np.uint8).__array_interface__["data"][0])
 
 
 def _not_compressed(header: BatchHeader) -> None:
@@ -286,10 +293,18 @@ def _not_compressed(header: BatchHeader) -> None:
         raise MalformedBatchError("the records are still compressed")
 
 
-def _decode(headers: Sequence[BatchHeader], source: Buffer, begin: int) -> RecordArrays:
+def _decode(
+    headers: Sequence[BatchHeader],
+    source: Buffer,
+    begins: NDArray[np.int64],
+    sizes: Sequence[int],
+) -> RecordArrays:
     counts = [header.records for header in headers]
     data = np.frombuffer(source, np.uint8)
-    starts, ends = record_starts(source, data, begin, sum(counts))
+    if len(headers) == 1:
+        starts, ends = record_starts(source, data, int(begins[0]), counts[0])
+    else:
+        starts, ends = walk_sections(data, begins, sizes, counts)
     timestamps, position = read_varints(data, starts + 1, ends)
     offsets, position = read_varints(data, position, ends)
     key_len, key_start = read_varints(data, position, ends)
@@ -297,15 +312,12 @@ def _decode(headers: Sequence[BatchHeader], source: Buffer, begin: int) -> Recor
     headers_start = _after(value_start, value_len, ends)
     if bool((headers_start >= ends).any()):
         raise MalformedBatchError("a record ends before its headers")
-    lo = 0
-    for header in headers:
-        hi = lo + header.records
-        offsets[lo:hi] += header.base_offset
-        if header.log_append_time:
-            timestamps[lo:hi] = header.max_timestamp
-        else:
-            timestamps[lo:hi] += header.first_timestamp
-        lo = hi
+    offsets += np.repeat([header.base_offset for header in headers], counts)
+    timestamps += np.repeat([header.first_timestamp for header in headers], counts)
+    if any(header.log_append_time for header in headers):
+        appended = np.repeat([header.log_append_time for header in headers], counts)
+        stamps = np.repeat([header.max_timestamp for header in headers], counts)
+        timestamps[appended] = stamps[appended]
     return RecordArrays(
         headers[0],
         data,

@@ -1,18 +1,22 @@
 """One lab for the whole session: two clusters and a MirrorMaker 2 that mirrors every topic.
 
-A test that hurts a part must leave it running, with `mirror.wait_ready()` where it is the mirror.
+What a test leaves stopped or dead is brought back before the next one.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
+import os
 import uuid
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from harness import Scene
 
-from mirrortest.lab import Lab
+from mirrortest.lab import DockerLab, Lab
+from mirrortest.lab.docker_engine import KAFKA_IMAGE
+from mirrortest.lab.process import PartState
+from tests.lab.harness import Scene
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,8 +25,15 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def lab() -> Iterator[Lab]:
-    """The session's lab: source alias A, destination alias B, one broker each, the mirror runs."""
-    with Lab() as running:
+    """The session's lab: source alias A, destination alias B, one broker each, the mirror runs.
+
+    With MIRRORTEST_LAB_RUNTIME=docker in containers, of the image MIRRORTEST_KAFKA_IMAGE.
+    """
+    kind: Callable[[], Lab] = Lab
+    if os.environ.get("MIRRORTEST_LAB_RUNTIME") == "docker":
+        image = os.environ.get("MIRRORTEST_KAFKA_IMAGE", KAFKA_IMAGE)
+        kind = functools.partial(DockerLab, image=image)
+    with kind() as running:
         yield running
 
 
@@ -42,13 +53,22 @@ def make_scene(
     """Makes a run of its own: `make_scene("orders", ...)`, each topic made unique and dotted."""
     scenes: list[Scene] = []
 
-    def make(*topics: str, **changes: str) -> Scene:
+    def make(*topics: str, **changes: Any) -> Scene:
         unique = uuid.uuid4().hex[:8]
         folder = tmp_path / unique
         folder.mkdir()
-        names = {"ledger": f"ledger.{unique}", "state": f"state.{unique}", **changes}
+        names: dict[str, Any] = {
+            "ledger": f"ledger.{unique}",
+            "state": f"state.{unique}",
+            **changes,
+        }
         scene = Scene(
-            lab, folder, f"r{unique}", tuple(f"{topic}.{unique}" for topic in topics), **names
+            lab,
+            folder,
+            f"r{unique}",
+            tuple(f"{topic}.{unique}" for topic in topics),
+            spark=lambda: request.getfixturevalue("spark"),
+            **names,
         )
         scenes.append(scene)
         return scene
@@ -58,10 +78,16 @@ def make_scene(
         scene.close()
 
 
-@pytest.fixture
-def mirror_runs_again(lab: Lab) -> Iterator[None]:
-    """Whatever a test does to the mirror, the next one finds it running."""
+@pytest.fixture(autouse=True)
+def _lab_runs_again(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Whatever a test did to the lab, also one that failed, the next one finds it running."""
+    lab = request.getfixturevalue("lab") if "lab" in request.fixturenames else None
     yield
-    if not lab.mirror.alive:
-        lab.mirror.start()
-        lab.mirror.wait_ready()
+    if not isinstance(lab, Lab):
+        return
+    for part in lab.parts.values():
+        if part.state is PartState.STOPPED:
+            part.cont()
+        if not part.alive:
+            part.start()
+            part.wait_ready()

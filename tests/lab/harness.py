@@ -10,17 +10,31 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from unittest.mock import patch
 
+import typer
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
+from typer.testing import CliRunner
+
+from mirrortest.cli import reconcile as reconcile_verb
+from tests.lifetime import end_with_parent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
 
-def until(condition: Callable[[], Any], *, seconds: float = 60, what: str = "") -> Any:
+PROGRAM = (
+    "-c",
+    "from mirrortest.cli import live, start; live._QUIET_SECONDS = 0.5; start.run()",
+)
+"""The command as a user has it, but that its progress tells within half a second what it does."""
+
+
+def until(condition: Callable[..., Any], *, seconds: float = 60, what: str = "") -> Any:
     """Wait for a condition to hold; what it returned. Fails with `what` at the deadline."""
     deadline = time.monotonic() + seconds
     while True:
@@ -31,13 +45,14 @@ def until(condition: Callable[[], Any], *, seconds: float = 60, what: str = "") 
         time.sleep(0.1)
 
 
-@dataclass
+@dataclass(eq=False)
 class Command:
     """A running `mirrortest` command; its stderr goes to a file."""
 
     arguments: list[str]
     folder: Path
     name: str
+    program: tuple[str, ...] = PROGRAM
     process: subprocess.Popen[bytes] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -45,12 +60,13 @@ class Command:
         self.answers = self.folder / f"{self.name}.stdout"
         with self.errors.open("wb") as errors, self.answers.open("wb") as answers:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "mirrortest", *self.arguments],
+                [sys.executable, *self.program, *self.arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=answers,
                 stderr=errors,
                 cwd=self.folder,
                 env={**os.environ, "NO_COLOR": "1", "COLUMNS": "200"},
+                preexec_fn=end_with_parent,  # noqa: PLW1509  # one call of C, no lock in it
             )
 
     def __enter__(self) -> Self:
@@ -91,12 +107,36 @@ class Command:
 
     def answer(self, *, code: int | None = 0, seconds: float = 120) -> dict[str, Any]:
         """Wait for the end, hold the exit code, and read the JSON answer."""
-        got = self.wait(seconds=seconds)
-        assert code is None or got == code, (
-            f"{self.name} exited {got}, not {code}:\n{self.stderr[-3000:]}\n{self.stdout[-3000:]}"
+        return Ended(self.name, self.wait(seconds=seconds), self.stdout, self.stderr).answer(
+            code=code
+        )
+
+
+@dataclass
+class Ended:
+    """A command that has ended."""
+
+    name: str
+    code: int
+    stdout: str
+    stderr: str
+
+    def answer(self, *, code: int | None = 0) -> dict[str, Any]:
+        """Hold the exit code, and read the JSON answer."""
+        assert code is None or self.code == code, (
+            f"{self.name} exited {self.code}, not {code}:\n"
+            f"{self.stderr[-3000:]}\n{self.stdout[-3000:]}"
         )
         answer: dict[str, Any] = json.loads(self.stdout)
         return answer
+
+
+def run_here(verb: Callable[..., None], *arguments: str) -> Ended:
+    """Run a verb of the command line in this process."""
+    program = typer.Typer()
+    program.command()(verb)
+    ended = CliRunner().invoke(program, arguments, catch_exceptions=False)
+    return Ended(verb.__name__, ended.exit_code, ended.stdout, ended.stderr)
 
 
 @dataclass
@@ -109,7 +149,10 @@ class Scene:
     topics: tuple[str, ...]
     ledger: str
     state: str
+    spark: Callable[[], Any]
+    """The tests' one Spark session."""
     alias: str = "A"
+    program: tuple[str, ...] = PROGRAM
     commands: list[Command] = field(default_factory=list)
 
     def close(self) -> None:
@@ -120,8 +163,15 @@ class Scene:
     def logs(self) -> Path:
         return self.folder / "logs"
 
+    def create(self, partitions: int) -> None:
+        """Make its topics in the source, and wait for all their copies together."""
+        for topic in self.topics:
+            self.lab.source.create_topic(topic, partitions)
+        for topic in self.topics:
+            self.lab.mirror.wait_topic(topic)
+
     def _start(self, name: str, *arguments: str) -> Command:
-        command = Command(list(arguments), self.folder, name)
+        command = Command(list(arguments), self.folder, name, self.program)
         self.commands.append(command)
         return command
 
@@ -139,12 +189,14 @@ class Scene:
             *arguments,
         )
 
-    def consume(self, name: str, *arguments: str, label: str = "") -> Command:
+    def consume(self, name: str, *arguments: str, label: str = "", topics: bool = True) -> Command:
+        """A consumer of the copies; with `topics` False the arguments say which."""
+        copies = ",".join(map(self.copy_of, self.topics))
         return self._start(
             label or f"consume-{name}",
             "consume",
             *("--bootstrap-server", self.lab.destination.bootstrap_servers),
-            *("--topics", ",".join(f"{self.alias}.{topic}" for topic in self.topics)),
+            *(("--topics", copies) if topics else ()),
             *("--source-alias", self.alias),
             *("--run", self.run),
             *("--id", name),
@@ -157,27 +209,61 @@ class Scene:
             *arguments,
         )
 
-    def reconcile(self, *arguments: str) -> Command:
+    def observe(self, name: str, *arguments: str, label: str = "") -> Command:
+        """A source observer."""
         return self._start(
-            f"reconcile-{len(self.commands)}",
-            *("reconcile", str(self.logs), "--run", self.run, "--json"),
+            label or f"observe-{name}",
+            *("consume", "--role", "source"),
+            *("--bootstrap-server", self.lab.source.bootstrap_servers),
+            *("--topics", ",".join(self.topics)),
+            *("--run", self.run),
+            *("--id", name),
+            *("--ledger-topic", self.ledger),
+            *("--state-topic", self.state),
+            *("--log-dir", str(self.logs)),
+            *("--state-interval", "1s"),
+            *("--settle-time", "2s"),
+            "--json",
             *arguments,
         )
 
+    def reconcile(self, *arguments: str) -> Ended:
+        """The command in this process, on the Spark session that is there already."""
+        session = self.spark()
+        with patch.object(reconcile_verb, "spark_session", lambda *_, **__: nullcontext(session)):
+            return run_here(reconcile_verb.reconcile, *self._about_logs(*arguments))
+
+    def reconcile_alone(self, *arguments: str) -> Command:
+        """The command as a user has it, with a Spark session of its own."""
+        return self._start(
+            f"reconcile-{len(self.commands)}", "reconcile", *self._about_logs(*arguments)
+        )
+
+    def _about_logs(self, *arguments: str) -> list[str]:
+        return [str(self.logs), "--run", self.run, "--json", *arguments]
+
+    def copy_of(self, topic: str) -> str:
+        """What the mirror calls a topic's copy."""
+        return f"{self.alias}.{topic}" if self.alias else topic
+
     def copied(self, topic: str) -> int:
         """How many records a topic's copy has."""
-        return sum(self.lab.destination.end_offsets(f"{self.alias}.{topic}").values())
+        return sum(self.lab.destination.end_offsets(self.copy_of(topic)).values())
 
     def written(self, topic: str) -> int:
         """How many records a topic of the source was given."""
         return sum(self.lab.source.end_offsets(topic).values())
+
+    def senders(self) -> set[str]:
+        """Whose messages have arrived in the destination."""
+        return {copy.id[1] for copy in self.copies() if copy.id is not None}
 
     def copies(self) -> list[Copy]:
         """All the records of its topics in the destination."""
         return [
             copy
             for topic in self.topics
-            for copy in read_topic(self.lab.destination, f"{self.alias}.{topic}", source=topic)
+            for copy in read_topic(self.lab.destination, self.copy_of(topic), source=topic)
         ]
 
 
@@ -197,6 +283,14 @@ def wrong(answer: dict[str, Any]) -> dict[str, int]:
     return {name: n for name, n in answer["counts"].items() if n and name not in fine}
 
 
+def judged_alike(offline: dict[str, Any], online: dict[str, Any]) -> None:
+    """Hold a reconciliation against a consumer's answer: as many of each, and by id no other."""
+    counts = online["counts"]
+    assert {name: offline["counts"].get(name, 0) for name in counts} == counts
+    assert offline["online"]["partitions"] > 0
+    assert offline["online"]["disagreements"] == []
+
+
 class Copy(NamedTuple):
     """One record as any Kafka client sees it; `id` as `ids` tells it, None: none of ours."""
 
@@ -206,35 +300,38 @@ class Copy(NamedTuple):
     id: tuple[str, str, int, int, int] | None
 
 
-def read_topic(cluster: Any, topic: str, *, source: str | None = None) -> list[Copy]:
-    """Every record of a topic, in the order of each partition, parsed by hand.
-
-    `source` is the topic's name in its ids.
-    """
-    partitions = cluster.partitions(topic)
+def records(cluster: Any, topic: str) -> list[Any]:
+    """Every record of a topic as aiokafka has it, in the order of each partition."""
+    places = [TopicPartition(topic, number) for number in range(cluster.partitions(topic))]
     bootstrap = cluster.bootstrap_servers
 
-    async def read() -> list[Copy]:
-        found = []
+    async def read() -> list[Any]:
+        found: list[Any] = []
         consumer = AIOKafkaConsumer(bootstrap_servers=bootstrap, enable_auto_commit=False)
         await consumer.start()
         try:
-            at = [TopicPartition(topic, number) for number in range(partitions)]
-            consumer.assign(at)
-            ends = await consumer.end_offsets(at)
-            begins = await consumer.beginning_offsets(at)
-            for place in at:
+            consumer.assign(places)
+            ends = await consumer.end_offsets(places)
+            begins = await consumer.beginning_offsets(places)
+            for place in places:
                 position = begins[place]
                 consumer.seek(place, position)
                 while position < ends[place]:
-                    records = (await consumer.getmany(place, timeout_ms=1000)).get(place, [])
-                    found += [_copy(record, source or topic) for record in records]
+                    found += (await consumer.getmany(place, timeout_ms=1000)).get(place, [])
                     position = await consumer.position(place)
         finally:
             await consumer.stop()
         return found
 
     return asyncio.run(read())
+
+
+def read_topic(cluster: Any, topic: str, *, source: str | None = None) -> list[Copy]:
+    """Every record of a topic, in the order of each partition, parsed by hand.
+
+    `source` is the topic's name in its ids.
+    """
+    return [_copy(record, source or topic) for record in records(cluster, topic)]
 
 
 def _copy(record: Any, source: str) -> Copy:
@@ -244,7 +341,7 @@ def _copy(record: Any, source: str) -> Copy:
         who, seq = (*(record.value or b"").split(b";", 2), b"", b"")[:2]
     try:
         name, rest = who.decode().split("@")
-        identity = (source, name, int(rest.split(".")[1]), int(record.key), int(seq))
+        identity = (source, name, int(rest.split(".")[1]), int(record.key), int(seq or b""))
     except ValueError:
         identity = None
     return Copy(record.topic, record.partition, record.offset, identity)

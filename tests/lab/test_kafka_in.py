@@ -30,9 +30,16 @@ pytestmark = [pytest.mark.lab, pytest.mark.timeout(120)]
 At = tuple[str, int]
 
 
+both = pytest.mark.parametrize(
+    "config", [False, True], indirect=True, ids=["by its insides", "by public calls"]
+)
+"""Whichever way aiokafka is used."""
+
+
 @pytest.fixture
-def config(lab: Any) -> ClientConfig:
+def config(lab: Any, request: pytest.FixtureRequest) -> ClientConfig:
     return ClientConfig(
+        portable=getattr(request, "param", False),
         bootstrap_servers=tuple(lab.destination.bootstrap_servers.split(",")),
         metadata_max_age_ms=500,
         heartbeat_interval_ms=200,
@@ -69,6 +76,17 @@ async def read(reader: Reader, until: Callable[[list[Any]], bool]) -> list[Any]:
     return found
 
 
+def rows(found: list[Any]) -> list[tuple[int, bytes | None]]:
+    """All records as (offset, value), from where each batch was read on."""
+    batches = [(decode_records(item.buffer), item) for item in found if item.buffer is not None]
+    return [
+        (int(offset), records.value(row))
+        for records, item in batches
+        for row, offset in enumerate(records.offsets)
+        if offset >= item.fetched_from
+    ]
+
+
 def reached(*ends: int) -> Callable[[list[Any]], bool]:
     """Whether each partition's last batch ends at its offset."""
 
@@ -103,6 +121,26 @@ async def test_batches_come_as_they_were_sent(
         assert await reader.beginning_offsets([(topic, 0)]) == {(topic, 0): 0}
 
 
+@both
+async def test_every_offset_comes_once(
+    config: ClientConfig, admin: Admin, send: Any, topic_name: Callable[[], str]
+) -> None:
+    """From the offset that was asked for, each batch where the one before it ended."""
+    topic = topic_name()
+    await admin.create_topic(topic, 1)
+    await send(topic, 100, 50, 25)
+    before = time.time_ns()
+    async with Reader(config) as reader:
+        await reader.assign([(topic, 0)])
+        reader.seek((topic, 0), 120)
+        found = await read(reader, reached(175))
+        assert [offset for offset, _ in rows(found)] == list(range(120, 175))
+        starts = [item.fetched_from for item in found]
+        assert starts == [120, *(item.next_offset for item in found[:-1])]
+        assert all(before <= item.arrived_ns <= time.time_ns() for item in found)
+
+
+@both
 async def test_a_wider_assignment_keeps_positions_and_pauses(
     config: ClientConfig, admin: Admin, send: Any, topic_name: Callable[[], str]
 ) -> None:
@@ -129,6 +167,7 @@ async def test_a_wider_assignment_keeps_positions_and_pauses(
         assert (first.partition, first.fetched_from) == (0, 10)
 
 
+@both
 async def test_a_seek_counts_from_the_next_batch_on(
     config: ClientConfig, admin: Admin, send: Any, topic_name: Callable[[], str]
 ) -> None:
@@ -144,6 +183,7 @@ async def test_a_seek_counts_from_the_next_batch_on(
             assert found[0].fetched_from == offset
 
 
+@both
 async def test_retention_that_overtook_the_position_is_an_event(
     config: ClientConfig, admin: Admin, send: Any, topic_name: Callable[[], str]
 ) -> None:
@@ -165,6 +205,7 @@ async def test_retention_that_overtook_the_position_is_an_event(
         assert batch.base_offset == 20
 
 
+@both
 async def test_a_partition_that_was_never_sought_is_an_error(
     config: ClientConfig, admin: Admin, topic_name: Callable[[], str]
 ) -> None:
@@ -199,6 +240,34 @@ async def test_batches_that_others_compressed_are_read(
         assert found[0].codec != 0
 
 
+@both
+async def test_what_compresses_well_comes_in_portions(
+    config: ClientConfig, admin: Admin, topic_name: Callable[[], str]
+) -> None:
+    """A response of a megabyte may hold a gigabyte, which must not all be in memory at once."""
+    topic, megabyte, count = topic_name(), bytes(1 << 20), 80
+    await admin.create_topic(topic, 1, configs={"max.message.bytes": str(4 << 20)})
+    producer = AIOKafkaProducer(
+        bootstrap_servers=list(config.bootstrap_servers),
+        compression_type="zstd",
+        max_request_size=4 << 20,
+    )
+    async with producer:
+        for _ in range(count):
+            await producer.send_and_wait(topic, megabyte)
+    async with Reader(config) as reader:
+        await reader.assign([(topic, 0)])
+        reader.seek((topic, 0), 0)
+        portions: list[list[Any]] = []
+        while not portions or portions[-1][-1].next_offset < count:
+            if found := await reader.next(0.2):
+                portions.append(found)
+    offsets = [[offset for offset, _ in rows(portion)] for portion in portions]
+    assert [offset for portion in offsets for offset in portion] == list(range(count))
+    assert max(len(portion) for portion in offsets) <= 16
+
+
+@both
 async def test_transactions_are_read_as_asked(
     config: ClientConfig, admin: Admin, topic_name: Callable[[], str]
 ) -> None:
@@ -223,9 +292,7 @@ async def test_transactions_are_read_as_asked(
             end = (await reader.end_offsets([(topic, 0)]))[topic, 0]
             assert end == 6
             found = await read(reader, reached(end))
-            seen[level] = [
-                decode_records(batch.buffer).value(0) for batch in found if batch.buffer is not None
-            ]
+            seen[level] = [value for _, value in rows(found)]
     assert seen[IsolationLevel.READ_COMMITTED] == [b"commit", b"commit"]
     assert seen[IsolationLevel.READ_UNCOMMITTED] == [b"commit", b"abort", b"commit"]
 
@@ -286,6 +353,7 @@ async def turns(members: list[Member], until: Callable[[], bool]) -> None:
     await asyncio.gather(*(run(member) for member in members))
 
 
+@both
 async def test_a_group_shares_partitions_without_loss_or_repetition(
     config: ClientConfig, admin: Admin, send: Any, topic_name: Callable[[], str]
 ) -> None:
@@ -381,6 +449,7 @@ async def test_a_reader_closes_while_a_rebalance_waits_for_it(
         await reader._rebalances.changed.wait()
 
 
+@both
 async def test_a_frozen_broker_delays_and_loses_nothing(
     lab: Any, config: ClientConfig, admin: Admin, send: Any, topic_name: Callable[[], str]
 ) -> None:

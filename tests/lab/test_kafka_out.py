@@ -13,7 +13,7 @@ import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from mirrortest.check.verdict import Outcome
-from mirrortest.config.client import ClientConfig
+from mirrortest.config.client import ClientConfig, Compression
 from mirrortest.errors import (
     ClusterError,
     PartitionCountError,
@@ -35,9 +35,18 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.lab, pytest.mark.timeout(120)]
 
 
+both = pytest.mark.parametrize(
+    "config", [False, True], indirect=True, ids=["by its insides", "by public calls"]
+)
+"""Whichever way aiokafka is used."""
+
+
 @pytest.fixture
-def config(lab: Any) -> ClientConfig:
-    return ClientConfig(bootstrap_servers=tuple(lab.destination.bootstrap_servers.split(",")))
+def config(lab: Any, request: pytest.FixtureRequest) -> ClientConfig:
+    return ClientConfig(
+        bootstrap_servers=tuple(lab.destination.bootstrap_servers.split(",")),
+        portable=getattr(request, "param", False),
+    )
 
 
 @pytest.fixture
@@ -80,6 +89,7 @@ async def frozen(broker: Any) -> None:
 # -- admin ---------------------------------------------------------------------------------------
 
 
+@both
 async def test_topics_are_made_counted_and_deleted(
     admin: Admin, topic_name: Callable[[], str]
 ) -> None:
@@ -100,6 +110,7 @@ async def test_topics_are_made_counted_and_deleted(
     assert await admin.partition_counts([topic]) == {}
 
 
+@both
 async def test_a_pattern_matches_whole_names(admin: Admin, topic_name: Callable[[], str]) -> None:
     """As in Kafka's own tools a pattern must cover the whole name."""
     topic = topic_name()
@@ -134,6 +145,7 @@ async def test_an_address_where_nobody_answers_is_named() -> None:
 # -- sender --------------------------------------------------------------------------------------
 
 
+@both
 @pytest.mark.parametrize("acks", [-1, 1])
 async def test_batches_stand_in_the_topic_as_they_were_sent(
     config: ClientConfig, admin: Admin, topic_name: Callable[[], str], acks: int
@@ -152,6 +164,7 @@ async def test_batches_stand_in_the_topic_as_they_were_sent(
     assert [int(value.split(b";")[1]) for value in read] == list(range(500))
 
 
+@both
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 async def test_compressed_batches_are_taken_by_the_broker(
     config: ClientConfig, admin: Admin, topic_name: Callable[[], str], codec: str
@@ -162,12 +175,14 @@ async def test_compressed_batches_are_taken_by_the_broker(
     plain = messages(topic, 0, 100)
     by = compressor(codec)
     assert by is not None
-    async with Sender(config) as sender:
-        for batch in (plain.compressed(*by), messages(topic, 100, 100)):
+    small = plain if config.portable else plain.compressed(*by)
+    async with Sender(replace(config, compression_type=Compression(codec))) as sender:
+        for batch in (small, messages(topic, 100, 100)):
             assert (await (await sender.send(topic, 0, batch))).outcome is Outcome.ACKED
     assert len(await values(config, topic, 200)) == 200
 
 
+@both
 async def test_nothing_is_known_without_acknowledgements(
     config: ClientConfig, admin: Admin, topic_name: Callable[[], str]
 ) -> None:
@@ -181,15 +196,19 @@ async def test_nothing_is_known_without_acknowledgements(
         assert len(await values(config, topic, 10)) == 10
 
 
+@both
 async def test_a_refused_batch_has_failed_and_ends_the_sender(
     config: ClientConfig, admin: Admin, topic_name: Callable[[], str]
 ) -> None:
-    """Too large for the topic: not written; the next sender starts where nothing is missing."""
+    """Too large for the topic: not written; the next sender starts where nothing is missing.
+
+    By public calls alone it is not told whether that was the first try.
+    """
     topic = topic_name()
     await admin.create_topic(topic, 1, configs={"max.message.bytes": "1000"})
     async with Sender(config) as sender:
         sent = await (await sender.send(topic, 0, messages(topic, 0, 100)))
-        assert sent.outcome is Outcome.FAILED
+        assert sent.outcome is (Outcome.UNKNOWN if config.portable else Outcome.FAILED)
         assert "MESSAGE_SIZE_TOO_LARGE" in (sent.error or "")
         with pytest.raises(SenderDeadError):
             await sender.send(topic, 0, messages(topic, 100, 1))
@@ -198,10 +217,14 @@ async def test_a_refused_batch_has_failed_and_ends_the_sender(
         assert (again.outcome, again.base_offset) == (Outcome.ACKED, 0)
 
 
+@both
 async def test_outcomes_are_true_when_a_broker_freezes(
     lab: Any, config: ClientConfig, admin: Admin, topic_name: Callable[[], str]
 ) -> None:
-    """On its way: unknown. Behind it: failed, and indeed never written, also after it thaws."""
+    """On its way: unknown. Behind it: failed, and indeed never written, also after it thaws.
+
+    By public calls alone it is not told what stayed behind: that is unknown, too.
+    """
     topic = topic_name()
     await admin.create_topic(topic, 1)
     broker = lab.destination.brokers[0]
@@ -215,7 +238,8 @@ async def test_outcomes_are_true_when_a_broker_freezes(
         await asyncio.wait({on_its_way}, timeout=0.2)
         behind = await sender.send(topic, 0, messages(topic, 20, 10))
         assert (await on_its_way).outcome is Outcome.UNKNOWN
-        assert (await behind).outcome is Outcome.FAILED
+        kept_back = Outcome.UNKNOWN if config.portable else Outcome.FAILED
+        assert (await behind).outcome is kept_back
         assert sender.dead is not None
     finally:
         await sender.stop()
@@ -226,7 +250,7 @@ async def test_outcomes_are_true_when_a_broker_freezes(
     assert last.outcome is Outcome.ACKED
     read = await values(config, topic, last.base_offset + 10)
     seqs = [int(value.split(b";")[1]) for value in read]
-    assert not {*range(20, 30)} & {*seqs}
+    assert config.portable or not {*range(20, 30)} & {*seqs}
     assert {*range(10)} | {*range(30, 40)} <= {*seqs}
 
 
@@ -256,6 +280,7 @@ async def test_a_broker_that_comes_back_is_waited_for(
 # -- compacted -----------------------------------------------------------------------------------
 
 
+@both
 async def test_a_compacted_topic_is_made_written_read_and_followed(
     config: ClientConfig, topic_name: Callable[[], str]
 ) -> None:
@@ -276,9 +301,10 @@ async def test_a_compacted_topic_is_made_written_read_and_followed(
         big = b"x" * 500_000
         assert await table.write(b"big", big) == 4
         assert await anext(tail) == (4, b"big", big)
-        await tail.aclose()  # type: ignore[attr-defined]
+        await tail.aclose()  # type: ignore[attr-defined]  # it is a generator
 
 
+@both
 async def test_a_tail_begins_again_where_the_topic_was_made_anew(
     config: ClientConfig, admin: Admin, topic_name: Callable[[], str]
 ) -> None:
@@ -294,7 +320,7 @@ async def test_a_tail_begins_again_where_the_topic_was_made_anew(
         async with CompactedTopic(config, table.topic) as writer:
             await writer.write(b"new", b"3")
         assert await anext(tail) == (0, b"new", b"3")
-        await tail.aclose()  # type: ignore[attr-defined]
+        await tail.aclose()  # type: ignore[attr-defined]  # it is a generator
 
 
 async def test_a_topic_of_the_wrong_form_is_refused(

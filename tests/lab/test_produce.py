@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from harness import Command, until
 
 from mirrortest.check.intervals import IntervalSet
 from mirrortest.check.ledger import Ledger
@@ -23,6 +22,7 @@ from mirrortest.seqlog.files import find_sessions, read_all
 from mirrortest.wire.batch import BatchDecoder
 from mirrortest.wire.record_batch import decode_records
 from mirrortest.wire.stream import StreamId
+from tests.lab.harness import Command, until
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -257,7 +257,7 @@ async def test_a_second_signal_ends_at_once_and_nothing_untrue_is_told(stage: St
         command.signal(signal.SIGINT)
         until(lambda: "draining" in command.stderr)
         command.signal(signal.SIGINT)
-        assert command.wait() == 1
+        assert command.wait() == 128 + signal.SIGINT
     finally:
         broker.cont()
         broker.wait_ready()
@@ -308,6 +308,29 @@ async def test_messages_too_large_fail(stage: Stage) -> None:
     assert "nothing was acknowledged" in answer["error"]
     assert "Traceback" not in command.stderr
     assert (await stage.ledger()).complete("r1", ["p1"])
+
+
+async def test_a_topic_that_grows_keeps_its_lanes_and_is_told(stage: Stage) -> None:
+    """Every lane stays on its partition, nothing is lost, and the report says what happened."""
+    stage.lab.source.create_topic(stage.topic, 2)
+    command = stage.produce(
+        *("--throughput", "500", "--duration", "8s"),
+        *("--command-property", "metadata.max.age.ms=1000"),
+    )
+    until(lambda: stage.records() > 0)
+    stage.lab.source.probe.add_partitions(stage.topic, 3)
+    answer = command.answer()
+    assert answer["whole"]["acked"] == answer["whole"]["records"] == stage.records()
+    assert "grew from 2 to 3 partitions" in " ".join(answer["notes"])
+    assert stage.lab.source.end_offsets(stage.topic)[2] == 0
+
+
+async def test_batches_are_as_small_as_the_topic_wants(stage: Stage) -> None:
+    """A topic that takes less than our usual batch gets smaller ones, and every message."""
+    stage.lab.source.create_topic(stage.topic, 1, configs={"max.message.bytes": "2000"})
+    answer = stage.produce("--num-records", "5000", "--message-size", "300").answer()
+    assert answer["whole"]["acked"] == 5000 == stage.records()
+    assert answer["whole"]["failed"] == answer["whole"]["unknown"] == 0
 
 
 async def test_of_two_producers_with_one_name_the_later_takes_over(stage: Stage) -> None:

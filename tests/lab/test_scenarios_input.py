@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
+import signal
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from harness import Command, count, until, vouched, write, wrong
 
 from mirrortest.wire.message import Form, Message, encode
 from mirrortest.wire.stream import ProducerId
+from tests.lab.harness import Command, count, until, vouched, write, wrong
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from harness import Scene
-
     from mirrortest.lab import Lab
+    from tests.lab.harness import Scene
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
@@ -41,7 +41,7 @@ ANCESTORS = tuple(b"producer-7;%d;%d;payload" % (seq, NOW) for seq in range(20))
 def ours(topic: str, run: str) -> bytes:
     """A message of a producer that does not exist."""
     message = Message(topic, ProducerId("ann", run, 9), 0, 3, NOW, NOW, 0, 3, 200)
-    return encode(message, Form.BODY).value
+    return encode(message, Form.BODY).value or b""
 
 
 def test_junk_disturbs_nothing(lab: Lab, make_scene: Callable[..., Scene]) -> None:
@@ -51,14 +51,12 @@ def test_junk_disturbs_nothing(lab: Lab, make_scene: Callable[..., Scene]) -> No
     """
     scene = make_scene("orders.eu", "clicks.us")
     topic = scene.topics[0]
-    for each in scene.topics:
-        lab.source.create_topic(each, 3)
-        lab.mirror.wait_topic(each)
+    scene.create(3)
     consumers = [scene.consume(name, "--consumer-group", "two") for name in ("carl", "dora")]
     ann = scene.produce("ann", "--throughput", "500", "--message-size", "200")
     until(lambda: scene.copied(topic) > 200, what="records come")
     flipped = ours(topic, scene.run).replace(b";000000000003;", b";000000000004;")
-    strange: list[dict] = [
+    strange: list[dict[str, Any]] = [
         *({"value": value, "key": b"0", "timestamp_ms": NOW // 10**6} for value in ANCESTORS),
         *({"value": ours(topic, f"another{n}"), "key": b"0"} for n in range(7)),
         {"value": flipped, "key": b"0"},
@@ -77,7 +75,7 @@ def test_junk_disturbs_nothing(lab: Lab, make_scene: Callable[..., Scene]) -> No
     write(lab.destination.bootstrap_servers, scene.state, junk)
     before = scene.written(topic)
     until(lambda: scene.written(topic) > before + 500, what="ann goes on")
-    ann.signal(2)
+    ann.signal(signal.SIGINT)
     sent = vouched(ann.answer())
     for consumer in consumers:
         answer = consumer.answer(code=99)

@@ -6,16 +6,17 @@ import signal
 from typing import TYPE_CHECKING
 
 import pytest
-from harness import count, ids, read_topic, until, vouched, wrong
+
+from tests.lab.harness import PROGRAM, count, ids, read_topic, until, vouched, wrong
+from tests.lab.portable import PORTABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from harness import Scene
-
     from mirrortest.lab import Lab
+    from tests.lab.harness import Scene
 
-pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.usefixtures("mirror_runs_again")]
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
 LOAD = ("--throughput", "800", "--message-size", "200")
 
@@ -27,8 +28,7 @@ def test_a_producer_killed_and_restarted(lab: Lab, make_scene: Callable[..., Sce
     """
     scene = make_scene("orders.eu")
     topic = scene.topics[0]
-    lab.source.create_topic(topic, 3)
-    lab.mirror.wait_topic(topic)
+    scene.create(3)
     consumers = [scene.consume(name, "--consumer-group", "two") for name in ("carl", "dora")]
     ann = scene.produce("ann", *LOAD)
     until(lambda: scene.copied(topic) > 2000, what="records come")
@@ -49,21 +49,23 @@ def test_a_producer_killed_and_restarted(lab: Lab, make_scene: Callable[..., Sce
         assert 0 <= maybe <= answer["counts"]["unknown"]
 
 
-def test_a_source_broker_killed_under_load(lab: Lab, make_scene: Callable[..., Scene]) -> None:
+@pytest.mark.parametrize("how", [(), ("--portable",)], ids=["", "by public calls"])
+def test_a_source_broker_killed_under_load(
+    lab: Lab, make_scene: Callable[..., Scene], how: tuple[str, ...]
+) -> None:
     """Nothing acknowledged is lost; every message has the outcome that the source's records show.
 
     The consumers find exactly the duplicates and reorders that stand in the destination.
     """
-    scene = make_scene("orders.eu", "clicks.us")
-    for topic in scene.topics:
-        lab.source.create_topic(topic, 3)
-        lab.mirror.wait_topic(topic)
+    scene = make_scene("orders.eu", "clicks.us", program=PORTABLE if how else PROGRAM)
+    scene.create(3)
     consumers = [
-        scene.consume(name, "--consumer-group", "two", "--expect-producers", "ann,bob")
+        scene.consume(name, *how, "--consumer-group", "two", "--expect-producers", "ann,bob")
         for name in ("carl", "dora")
     ]
-    producers = [scene.produce(name, *LOAD) for name in ("ann", "bob")]
+    producers = [scene.produce(name, *how, *LOAD) for name in ("ann", "bob")]
     until(lambda: all(scene.copied(topic) > 1000 for topic in scene.topics), what="records come")
+    until(lambda: scene.senders() == {"ann", "bob"}, what="both producers send")
     broker = lab.source.brokers[0]
     broker.kill()
     broker.start()

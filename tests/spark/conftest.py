@@ -1,14 +1,31 @@
-"""One Spark session for all tests here: its start is most of their cost."""
+"""The scenes' one reconciliation."""
 
 from __future__ import annotations
 
+import time
+from typing import TYPE_CHECKING
+
 import pytest
 
-from mirrortest.reconcile.session import spark_session
+from mirrortest.config.threshold import thresholds
+from mirrortest.reconcile.job import reconcile
+from mirrortest.reconcile.plan import plan
+from tests.spark import scenes
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 @pytest.fixture(scope="session")
-def spark():
-    """A session on two threads."""
-    with spark_session("local[2]", "1g", small=True) as session:
-        yield session
+def together(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> scenes.Result:
+    """What is said of all the scenes, on a machine that keeps the time of St. John's."""
+    logs = tmp_path_factory.mktemp("together")
+    scenes.together().write(logs)
+    (look_up,) = scenes.look_ups or (None,)
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setenv("TZ", "America/St_Johns")
+        time.tzset()
+        limits = thresholds(["lost<90%", "lost<0.1%"])
+        summary = reconcile(spark, plan([str(logs)], None), limits, look_up=look_up)
+    time.tzset()
+    return scenes.Result(logs, summary)

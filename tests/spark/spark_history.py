@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
+from mirrortest.check.row import SeenRow
 from mirrortest.check.verdict import Finding, Outcome
 from mirrortest.seqlog import rows
 from mirrortest.seqlog.batches import Detail
@@ -25,23 +26,6 @@ SECOND = 1_000_000_000
 DEADLINE = 10 * SECOND
 
 
-class Seen(NamedTuple):
-    """The columns that `rows.seen` asks for."""
-
-    stream: StreamId | None
-    seq_lo: int
-    seq_hi: int
-    offset_lo: int
-    offset_hi: int
-    findings: int
-    intended_first: int
-    intended_last: int
-    sent_first: int
-    sent_last: int
-    arrived_first: int
-    arrived_last: int
-
-
 def stream(lane: int = 0, *, producer: str = "p", topic: str = "t") -> StreamId:
     """A stream of the run."""
     return StreamId(topic, RUN, producer, 1, lane)
@@ -53,26 +37,55 @@ def intended(seq: int) -> int:
 
 
 def seen(
-    of: StreamId | None, lo: int, hi: int, offset: int, *, partition: int = 0, findings: int = 0
+    of: StreamId | None,
+    lo: int,
+    hi: int,
+    offset: int,
+    *,
+    partition: int = 0,
+    findings: int = 0,
+    topic: str = "t",
+    identity: int = 0,
 ) -> Row:
-    """A `seen` row; without a stream `lo` and `hi` only tell how many."""
+    """A `seen` row; without a stream `lo` and `hi` only tell how many, and `topic` where.
+
+    `identity` is the topic's incarnation.
+    """
     first, last = intended(lo), intended(hi - 1)
     own = (lo, hi) if of is not None else (0, 0)
-    row = Seen(
+    row = SeenRow(
         of, *own, offset, offset + hi - lo, findings, first, last, first, last,
         first + SECOND, last + SECOND,
     )  # fmt: skip
     latencies = rows.Latencies(0, (2000,), (hi - lo,)) if of is not None else None
-    return rows.seen(row, topic="t", partition=partition, topic_identity="0", latencies=latencies)
+    where = of.topic if of is not None else topic
+    return rows.seen(
+        row,
+        topic=where,
+        partition=partition,
+        topic_identity=str(identity),
+        latencies=latencies,
+    )
 
 
 def sent(
-    of: StreamId, lo: int, hi: int, outcome: Outcome = Outcome.ACKED, *, at: int | None = None
+    of: StreamId,
+    lo: int,
+    hi: int,
+    outcome: Outcome = Outcome.ACKED,
+    *,
+    at: int | None = None,
+    partition: int = 0,
+    offset: int | None = 0,
 ) -> Row:
-    """A `sent` row; `at` is when the acknowledgement came."""
+    """A `sent` row; `at` is when the acknowledgement came.
+
+    The source's offsets are the seqs and `offset` on; None: no broker told any.
+    """
     told = intended(hi - 1) + SECOND // 100 if at is None else at
     return rows.sent(
-        of, lo, hi, partition=0, outcome=outcome, offset_lo=lo,
+        of, lo, hi, partition=partition, outcome=outcome,
+        offset_lo=None if offset is None else lo + offset,
         intended=(intended(lo), intended(hi - 1)), acknowledged=(told, told),
     )  # fmt: skip
 
@@ -85,7 +98,10 @@ class History:
     """Destination partitions by topic."""
     producer: list[Row] = field(default_factory=list)
     consumers: list[list[Row]] = field(default_factory=lambda: [[]])
+    observers: list[list[Row]] = field(default_factory=list)
+    """Those of the source."""
     policy: str = "source"
+    compacted: tuple[str, ...] = ()
     detail: Detail = Detail.INTERVALS
     producer_name: str = "p"
 
@@ -115,6 +131,8 @@ class History:
             await self._log(logdir, Role.PRODUCER, self.producer_name, self.producer)
         for number, written in enumerate(self.consumers):
             await self._log(logdir, Role.CONSUMER, f"c{number}", written)
+        for number, written in enumerate(self.observers):
+            await self._log(logdir, Role.SOURCE, f"s{number}", written)
 
     async def _log(self, logdir: Path, role: Role, name: str, written: list[Row]) -> None:
         about = Session(
@@ -126,7 +144,11 @@ class History:
             incarnation=1 if role is Role.PRODUCER else None,
             started_ns=START,
             topics={
-                topic: Topic(destination=topic, destination_partitions=count)
+                topic: Topic(
+                    destination=topic,
+                    destination_partitions=count,
+                    compacted=topic in self.compacted,
+                )
                 for topic, count in self.topics.items()
             },
             expect_partition=self.policy,
@@ -143,6 +165,16 @@ def lost(of: StreamId, lo: int, hi: int) -> Row:
     return rows.claimed(of, lo, hi)
 
 
-def found(of: StreamId, lo: int, hi: int, finding: Finding, at: int, partition: int = 0) -> Row:
-    """What a consumer's checker had found below offset `at`."""
-    return rows.found(of, lo, hi, finding, partition=partition, next_offset=at)
+def found(
+    of: StreamId,
+    lo: int,
+    hi: int,
+    finding: Finding,
+    at: int,
+    partition: int = 0,
+    *,
+    identity: int = 0,
+) -> Row:
+    """What a consumer's checker had found below offset `at` of this incarnation of the topic."""
+    told = {"partition": partition, "next_offset": at}
+    return rows.found(of, lo, hi, finding, **told, topic_identity=str(identity))

@@ -14,7 +14,7 @@ from mirrortest.wire.stream import StreamId
 STREAM = StreamId("t", "r", "a", 1, 0)
 
 
-def ids(intervals):
+def ids(intervals: IntervalSet) -> set[int]:
     return {n for lo, hi in intervals.intervals() for n in range(lo, hi)}
 
 
@@ -23,9 +23,10 @@ def ids(intervals):
     st.lists(st.tuples(st.integers(0, 200), st.integers(0, 20), st.integers(1, 5))),
     st.booleans(),
 )
-def test_expiry(deadline, notes, restart):
+def test_expiry(deadline: int, notes: list[tuple[int, int, int]], restart: bool) -> None:
     """What is noted first at t has not expired before t + deadline, and has a 64th later."""
-    deadlines, now, noted = Deadlines(deadline), 0, {}
+    deadlines, now = Deadlines(deadline), 0
+    noted: dict[int, int] = {}
     for wait, lo, count in notes:
         now += wait
         deadlines.note(STREAM, IntervalSet([(lo, lo + count)]), now)
@@ -41,7 +42,7 @@ def test_expiry(deadline, notes, restart):
     assert ids(deadlines.expired(STREAM, now + deadline + grace)) == set(noted)
 
 
-def test_waiting_numbers_take_bounded_room():
+def test_waiting_numbers_take_bounded_room() -> None:
     """However often numbers are noted, a stream waits in few pieces."""
     deadlines = Deadlines(64_000)
     for now in range(64_000):
@@ -50,7 +51,14 @@ def test_waiting_numbers_take_bounded_room():
     assert len(entry[2]) <= 65
 
 
-def test_an_unknown_stream_has_nothing_expired():
+def test_a_stream_without_a_number_is_not_told() -> None:
+    """Whoever has heard of a lane and of none of its numbers has nothing to write over others."""
+    deadlines = Deadlines(10)
+    deadlines.note(STREAM, IntervalSet(), 5)
+    assert deadlines.to_state(5) == []
+
+
+def test_an_unknown_stream_has_nothing_expired() -> None:
     """Nothing noted, nothing expired; the answer is the caller's own."""
     deadlines = Deadlines(0)
     assert not deadlines.expired(STREAM, 10)

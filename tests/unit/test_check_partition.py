@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from oracle import HORIZON, Fragment, Seen, Unread
 
 from mirrortest.check.partition import PartitionChecker
 from mirrortest.check.row import SeenRow
 from mirrortest.check.verdict import Finding
 from mirrortest.wire.stream import StreamId
+from tests.oracle.judge import HORIZON, Fragment, Message, Passed
+
+if TYPE_CHECKING:
+    from mirrortest.check.intervals import IntervalSet
 
 STREAMS = [StreamId("t", "r", "a", 1, 0), StreamId("t", "r", "b", 1, 0)]
 STEPS = st.lists(
@@ -31,54 +35,68 @@ STEPS = st.lists(
 )
 
 
-def row(stream, seq, offset, count, findings=0, at=0):
+def row(
+    stream: StreamId | None,
+    seq: int,
+    offset: int,
+    count: int,
+    findings: int | Finding = 0,
+    at: int = 0,
+) -> SeenRow:
     seq_hi = seq + count if stream else 0
     return SeenRow(
         stream, seq, seq_hi, offset, offset + count, int(findings), at, at, at, at, at, at
     )
 
 
-def bits(labels):
+def bits(labels: tuple[str, ...]) -> int:
     return sum(int(Finding[label.upper()]) for label in labels)
 
 
-def script(steps):
-    """The steps as calls on a checker, and as the oracle's events."""
-    calls, events, offset = [], [], 0
+def script(
+    steps: list[tuple[Any, ...]],
+) -> tuple[list[tuple[Any, ...]], tuple[dict[int, Message], list[Passed]], int]:
+    """The steps as calls on a checker; what stood where, and the offsets passed, for the oracle."""
+    calls: list[tuple[Any, ...]] = []
+    stood: dict[int, Message] = {}
+    passed: list[Passed] = []
+    offset = 0
     for step in steps:
         if step[0] == "seen":
             _, which, seq, count, labels = step
             stream = STREAMS[which]
             calls.append(("apply", row(stream, seq, offset, count, bits(labels))))
-            events += [Seen(stream, seq + k, offset + k, frozenset(labels)) for k in range(count)]
-            offset += count
+            shown = frozenset(Finding[label.upper()] for label in labels)
+            stood |= {offset + k: Message(stream, seq + k, shown) for k in range(count)}
         else:
             kind, count = step
             if kind == "unread":
                 calls.append(("unread", offset, offset + count))
-                events.append(Unread(offset, offset + count))
             else:
                 calls.append(("advance", offset + count))
-            offset += count
-    return calls, events, offset
+        passed.append(Passed(offset, offset + count, blind=step[0] == "unread"))
+        offset += count
+    return calls, (stood, passed), offset
 
 
-def call(checker, step):
+def call(checker: PartitionChecker, step: tuple[Any, ...]) -> None:
     getattr(checker, step[0])(*step[1:])
 
 
-def ids(intervals):
+def ids(intervals: IntervalSet) -> set[int]:
     return {n for lo, hi in intervals.intervals() for n in range(lo, hi)}
 
 
-def restarted(checker):
+def restarted(checker: PartitionChecker) -> PartitionChecker:
     return PartitionChecker.from_state(json.loads(json.dumps(checker.to_state())))
 
 
 @given(STEPS, st.data())
-def test_a_checker_agrees_with_the_oracle(steps, data):
+def test_a_checker_agrees_with_the_oracle(
+    steps: list[tuple[Any, ...]], data: st.DataObject
+) -> None:
     """Every stream's sets are the oracle's, wherever a restart falls and whatever is re-read."""
-    calls, events, end = script(steps)
+    calls, told, end = script(steps)
     checker = PartitionChecker("t", 0)
     cut = data.draw(st.integers(0, len(calls)))
     for step in calls[:cut]:
@@ -88,24 +106,24 @@ def test_a_checker_agrees_with_the_oracle(steps, data):
         call(checker, step)
     assert checker.next_offset == end
     for stream in STREAMS:
-        model = Fragment(events, stream)
+        model = Fragment(stream, *told)
         held = checker.fragment(stream)
         if held is None:
             assert not model.seqs
-            assert not model.shadow
+            assert not model.doubtful
             continue
         assert ids(held.seen) == model.seen
         assert ids(held.duplicated) == model.duplicated
         assert held.copies == model.copies
         assert ids(held.reordered) == model.reordered
-        assert ids(held.shadow_below(HORIZON)) - model.seen == model.shadow - model.seen
-        assert {f.label: ids(v) for f, v in held.by_finding.items()} == model.by_finding
+        assert ids(held.shadow_below(HORIZON)) - model.seen == model.doubtful - model.seen
+        assert {f: ids(v) for f, v in held.by_finding.items()} == model.by_finding
     assert restarted(checker).to_state() == checker.to_state()
     assert restarted(checker).size == checker.size
 
 
 @given(STEPS, st.data())
-def test_rows_may_be_cut_anywhere(steps, data):
+def test_rows_may_be_cut_anywhere(steps: list[tuple[Any, ...]], data: st.DataObject) -> None:
     """Rows cut in two, and re-read from their middle, judge like whole ones."""
     calls, _, _ = script(steps)
     whole, cut = PartitionChecker("t", 0), PartitionChecker("t", 0)
@@ -122,7 +140,7 @@ def test_rows_may_be_cut_anywhere(steps, data):
     assert cut.to_state() == whole.to_state()
 
 
-def test_a_replay_is_duplicates_and_no_reorder():
+def test_a_replay_is_duplicates_and_no_reorder() -> None:
     """0-99 and then 50-149: fifty duplicates, nothing reordered."""
     checker = PartitionChecker("t", 0)
     checker.apply(row(STREAMS[0], 0, 0, 100))
@@ -133,7 +151,7 @@ def test_a_replay_is_duplicates_and_no_reorder():
     assert list(held.seen.intervals()) == [(0, 150)]
 
 
-def test_messages_without_a_stream_are_counted_once():
+def test_messages_without_a_stream_are_counted_once() -> None:
     """Foreign, other run's and unreadable corrupted ones are counts, also when re-read in part."""
     checker = PartitionChecker("t", 0)
     for offset, finding in (
@@ -148,17 +166,17 @@ def test_messages_without_a_stream_are_counted_once():
     assert checker.fragments == {}
 
 
-def test_times_span_all_rows():
+def test_times_span_all_rows() -> None:
     """A fragment knows the least and the greatest of its times."""
     checker = PartitionChecker("t", 0)
     for offset, at in enumerate((30, 10, 20)):
         checker.apply(row(STREAMS[0], offset, offset, 1, at=at))
     held = checker.fragments[STREAMS[0]]
     assert (held.intended_first, held.intended_last) == (10, 30)
-    assert (held.arrived_first, held.arrived_last, held.last_offset) == (10, 30, 2)
+    assert (held.arrived_first, held.arrived_last, held.last_place) == (10, 30, 2)
 
 
-def test_past_the_memory_bound_a_summary_stays():
+def test_past_the_memory_bound_a_summary_stays() -> None:
     """The costliest fragment gives up its ids first; counts go on, the others stay exact."""
     checker = PartitionChecker("t", 0, max_intervals=20)
     checker.apply(row(STREAMS[1], 0, 0, 4))
@@ -174,7 +192,7 @@ def test_past_the_memory_bound_a_summary_stays():
     assert clean is None
 
 
-def test_streams_past_the_bound_are_only_counted():
+def test_streams_past_the_bound_are_only_counted() -> None:
     """Endless new streams cannot fill the memory; nothing is proven of those not tracked."""
     checker = PartitionChecker("t", 0, max_intervals=20)
     for number in range(50):
@@ -183,10 +201,12 @@ def test_streams_past_the_bound_are_only_counted():
     assert checker.size <= 20
     assert len(checker.fragments) + checker.untracked["seen"] == 50
     assert checker.untracked["unproven"] == checker.untracked["seen"]
-    assert checker.fragment(StreamId("t", "r", "a", 1, 49)).inconclusive
+    fragment = checker.fragment(StreamId("t", "r", "a", 1, 49))
+    assert fragment is not None
+    assert fragment.inconclusive
 
 
-def test_another_topics_row_is_refused():
+def test_another_topics_row_is_refused() -> None:
     """A row of another topic is a programming error, said at once."""
     with pytest.raises(ValueError, match="checker of other"):
         PartitionChecker("other", 0).apply(row(STREAMS[0], 0, 0, 1))
@@ -196,10 +216,28 @@ def test_another_topics_row_is_refused():
     "damage",
     [{"v": 2}, {"streams": [[1]]}, {"unread": [1]}, {"streamless": {"no": 1}}, {"next": None}],
 )
-def test_a_damaged_state_is_refused(damage):
+def test_a_damaged_state_is_refused(damage: dict[str, Any | None]) -> None:
     """A state of another version or shape raises ValueError, and nothing else."""
     state = PartitionChecker("t", 0).to_state() | damage
     if damage == {"next": None}:
         del state["next"]
     with pytest.raises(ValueError, match="state"):
         PartitionChecker.from_state(state)
+
+
+def test_the_fullness_reaches_the_bound_before_ids_are_given_up() -> None:
+    """By intervals held or by streams known, whichever is nearer: an alert can come in time."""
+    checker = PartitionChecker("t", 0, max_intervals=20)
+    levels = []
+    for number in range(12):
+        if any(held.inconclusive for held in checker.fragments.values()):
+            break
+        levels.append(checker.fullness)
+        checker.apply(row(STREAMS[0], 2 * number, number, 1))
+    assert levels == sorted(levels)
+    assert levels[0] == 0
+    assert 0.5 < levels[-1] <= 1
+    checker = PartitionChecker("t", 0, max_intervals=1000)
+    for number in range(400):
+        checker.apply(row(StreamId("t", "r", f"p{number}", 1, 0), 0, number, 1))
+    assert checker.fullness >= 0.8

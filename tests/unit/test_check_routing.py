@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -23,12 +25,14 @@ from mirrortest.wire.lanes import lane_numbers
         (ExpectPartition.ANY, 2, 5, None),
     ],
 )
-def test_policies(policy, source, count, expected):
+def test_policies(
+    policy: ExpectPartition, source: int | None, count: int, expected: int | None
+) -> None:
     """Each policy names its partition, or none where it cannot tell."""
     assert expected_partition(policy, 3, source, count) == expected
 
 
-def test_lanes_belong_where_murmur2_puts_them():
+def test_lanes_belong_where_murmur2_puts_them() -> None:
     """Lane p of a topic belongs into partition p under murmur2."""
     homes = [expected_partition(ExpectPartition.MURMUR2, lane, None, 7) for lane in lane_numbers(7)]
     assert homes == list(range(7))
@@ -40,7 +44,9 @@ def test_lanes_belong_where_murmur2_puts_them():
     st.integers(0, 5),
     st.lists(st.integers(0, 6), min_size=1, max_size=2),
 )
-def test_arrays_agree_with_single_messages(policy, messages, partition, counts):
+def test_arrays_agree_with_single_messages(
+    policy: ExpectPartition, messages: list[tuple[int, int]], partition: int, counts: list[int]
+) -> None:
     """A message is misrouted unless one of the counts in force puts it there, or cannot tell."""
     wrong = misrouted(
         policy,
@@ -57,10 +63,10 @@ def test_arrays_agree_with_single_messages(policy, messages, partition, counts):
     assert wrong.tolist() == expected
 
 
-def test_three_source_partitions_copied_onto_five_are_not_misrouted():
+def test_three_source_partitions_copied_onto_five_are_not_misrouted() -> None:
     """MirrorMaker 2 keeps partition numbers: right by `source`, wrong by `murmur2`."""
     lanes = np.array(lane_numbers(5), np.int64)
-    about = {
+    about: dict[str, Any] = {
         "lanes": lanes,
         "source_partitions": np.full(5, 1, np.int32),
         "partition": 1,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from hypothesis import given
@@ -11,6 +12,9 @@ from hypothesis import strategies as st
 from mirrortest.check.row import MINUTE_NS, Messages, rows_of, streams_of
 from mirrortest.check.verdict import Finding
 from mirrortest.wire.stream import ProducerId, StreamId
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 STREAMS = [StreamId("t", "r", "a", 1, 0), StreamId("t", "r", "b", 1, 3)]
 MESSAGE = st.tuples(
@@ -23,7 +27,9 @@ MESSAGE = st.tuples(
 )
 
 
-def messages_of(listed, arrived=50):
+def messages_of(
+    listed: list[tuple[int, int, int, int, int, int]], arrived: NDArray[np.int64] | int = 50
+) -> Messages:
     stream, seq, step, intended, sent, findings = zip(*listed, strict=True) if listed else ((),) * 6
     return Messages(
         STREAMS,
@@ -38,17 +44,17 @@ def messages_of(listed, arrived=50):
 
 
 @given(st.lists(MESSAGE, max_size=12))
-def test_rows_unfold_to_their_messages(listed):
+def test_rows_unfold_to_their_messages(listed: list[tuple[int, int, int, int, int, int]]) -> None:
     """Unfolding the rows gives every message back: stream, seq, offset, findings and minute."""
     messages = messages_of(listed)
-    unfolded = []
+    unfolded: list[tuple[Any, ...]] = []
     for row in rows_of(messages):
         assert row.offset_lo < row.offset_hi
         for k in range(row.offset_hi - row.offset_lo):
-            minute = (row.intended_first // MINUTE_NS, row.intended_last // MINUTE_NS)
+            minutes = (row.intended_first // MINUTE_NS, row.intended_last // MINUTE_NS)
             seq = row.seq_lo + k if row.stream else None
-            unfolded.append((row.stream, seq, row.offset_lo + k, row.findings, *minute))
-    expected = []
+            unfolded.append((row.stream, seq, row.offset_lo + k, row.findings, *minutes))
+    expected: list[tuple[Any, ...]] = []
     for (stream, seq, _, intended, _, findings), offset in zip(
         listed, messages.offset.tolist(), strict=True
     ):
@@ -68,7 +74,7 @@ def test_rows_unfold_to_their_messages(listed):
 
 
 @given(st.lists(MESSAGE, min_size=2, max_size=12))
-def test_rows_are_as_long_as_they_can_be(listed):
+def test_rows_are_as_long_as_they_can_be(listed: list[tuple[int, int, int, int, int, int]]) -> None:
     """Two neighbouring rows never could have been one."""
     rows = rows_of(messages_of(listed))
     for before, after in pairwise(rows):
@@ -82,19 +88,19 @@ def test_rows_are_as_long_as_they_can_be(listed):
         )
 
 
-def test_times_are_least_and_greatest():
+def test_times_are_least_and_greatest() -> None:
     """A row tells the span of its messages' times, arrivals of their own included."""
     listed = [(0, 0, 1, 30, 7, 0), (0, 1, 1, 20, 9, 0), (0, 2, 1, 40, 8, 0)]
     (row,) = rows_of(messages_of(listed, np.array([5, 6, 4])))
     assert row == (STREAMS[0], 0, 3, 1, 4, 0, 20, 40, 7, 9, 4, 6)
 
 
-def test_no_messages_make_no_rows():
+def test_no_messages_make_no_rows() -> None:
     """An empty batch is nothing."""
     assert rows_of(messages_of([])) == []
 
 
-def test_streams_of_one_run():
+def test_streams_of_one_run() -> None:
     """Ids and lanes become streams; other runs', foreign and unknown ones get none."""
     ids = [ProducerId("a", "r", 1), ProducerId("a", "old", 1), None]
     streams, index, findings = streams_of(

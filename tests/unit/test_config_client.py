@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
 from mirrortest.config.client import (
@@ -13,6 +15,9 @@ from mirrortest.config.client import (
     SecurityProtocol,
 )
 from mirrortest.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 SERVER = {"bootstrap.servers": "a:1"}
 JAAS = (
@@ -26,7 +31,7 @@ def config(**properties: str) -> ClientConfig:
     return ClientConfig.from_properties({**SERVER, **dotted})
 
 
-def test_defaults_are_javas():
+def test_defaults_are_javas() -> None:
     """Nothing but an address gives an idempotent client without TLS or SASL."""
     plain = ClientConfig.load(bootstrap_server="a:9092, PLAINTEXT://[::1]:9093")
     assert plain.bootstrap_servers == ("a:9092", "[::1]:9093")
@@ -35,7 +40,7 @@ def test_defaults_are_javas():
     assert (plain.uses_sasl, plain.uses_tls, plain.warnings) == (False, False, ())
 
 
-def test_option_over_property_over_file_over_default(tmp_path):
+def test_option_over_property_over_file_over_default(tmp_path: Path) -> None:
     """Each source of values gives way to the next."""
     path = tmp_path / "client.properties"
     path.write_text("bootstrap.servers=file:1\nlinger.ms=2\nclient.id=file\nbatch.size=3\n")
@@ -50,7 +55,7 @@ def test_option_over_property_over_file_over_default(tmp_path):
     assert (merged.linger_ms, merged.batch_size, merged.max_request_size) == (7, 3, 1)
 
 
-def test_types():
+def test_types() -> None:
     """Values are typed as Kafka means them."""
     typed = config(
         acks="1",
@@ -65,13 +70,13 @@ def test_types():
     assert typed.fetch_min_bytes == 5
 
 
-def test_read_committed():
+def test_read_committed() -> None:
     """The isolation level in Kafka's own spelling."""
     read = ClientConfig.from_properties({**SERVER, "isolation.level": "read_committed"})
     assert read.isolation_level is IsolationLevel.READ_COMMITTED
 
 
-def test_scram_by_jaas_says_no_secret():
+def test_scram_by_jaas_says_no_secret() -> None:
     """The credentials are taken out of the JAAS text; no repr shows them."""
     scram = ClientConfig.from_properties(
         {
@@ -89,7 +94,7 @@ def test_scram_by_jaas_says_no_secret():
     assert elsewhere.sasl_password == "hush"
 
 
-def test_pem_stores():
+def test_pem_stores() -> None:
     """PEM files and inline PEM are taken as they are; host names are checked unless told not to."""
     tls = ClientConfig.from_properties(
         {
@@ -152,22 +157,22 @@ def test_pem_stores():
         ),
     ],
 )
-def test_contradictions_and_nonsense_are_refused(properties, says):
+def test_contradictions_and_nonsense_are_refused(properties: dict[str, str], says: str) -> None:
     """One clear line that names the property."""
     with pytest.raises(UsageError, match=says):
         ClientConfig.from_properties({**SERVER, **properties})
 
 
-def test_no_address_is_refused():
+def test_no_address_is_refused() -> None:
     """The error says which option is missing."""
     with pytest.raises(UsageError, match="--bootstrap-server"):
         ClientConfig.load()
 
 
-def test_properties_without_effect_are_warned_of():
+def test_properties_without_effect_are_warned_of() -> None:
     """Unknown, ours to set, and Java's own: each gets its line, and no value is repeated."""
     lines = ClientConfig.from_properties(
-        {**SERVER, "linger.sm": "hush", "group.id": "hush", "buffer.memory": "1", "x.y": "1"}
+        {**SERVER, "linger.sm": "hush", "group.id": "hush", "receive.buffer.bytes": "1", "x.y": "1"}
     ).warnings
     assert "did you mean linger.ms?" in lines[0]
     assert "--consumer-group" in lines[1]
@@ -176,6 +181,6 @@ def test_properties_without_effect_are_warned_of():
     assert "hush" not in "".join(lines)
 
 
-def test_defaults_of_the_application_are_not_warned_of():
+def test_defaults_of_the_application_are_not_warned_of() -> None:
     """Only what the user wrote is worth a warning."""
     assert ClientConfig.from_properties(SERVER, defaults={"group.id": "g"}).warnings == ()

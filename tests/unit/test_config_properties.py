@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,9 @@ from mirrortest.config.jaas import parse_jaas
 from mirrortest.config.properties import parse_assignments, parse_properties, read_properties
 from mirrortest.config.units import format_duration, parse_duration, parse_size
 from mirrortest.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 TEXT = st.text(st.characters(codec="iso-8859-1", exclude_categories=["Cs"]), max_size=20)
 
@@ -38,7 +42,7 @@ def store(key: str, value: str) -> str:
 
 
 @given(st.dictionaries(TEXT, TEXT, max_size=6))
-def test_what_java_stores_is_read_back(entries):
+def test_what_java_stores_is_read_back(entries: dict[str, str]) -> None:
     """Any properties written by Java's own rules are read back the same."""
     assert parse_properties("".join(store(*entry) for entry in entries.items())) == entries
 
@@ -64,53 +68,53 @@ def test_what_java_stores_is_read_back(entries):
         ("\\\n# no key\nb=2", {"b": "2"}),
     ],
 )
-def test_javas_rules(text, expected):
+def test_javas_rules(text: str, expected: dict[str, str]) -> None:
     """Separators, comments, continuations and escapes mean what they mean to Java."""
     assert parse_properties(text) == expected
 
 
 @given(st.text(max_size=60))
-def test_any_text_is_read_or_refused(text):
+def test_any_text_is_read_or_refused(text: str) -> None:
     """No text makes the reader fail in any other way than a usage error."""
     with contextlib.suppress(UsageError):
         parse_properties(text)
 
 
-def test_a_malformed_escape_is_told_by_its_line_and_not_its_content():
+def test_a_malformed_escape_is_told_by_its_line_and_not_its_content() -> None:
     """The error names file and line; the line may hold a secret."""
     with pytest.raises(UsageError, match=r"f\.properties, line 2") as caught:
         parse_properties("a=1\npassword=hush\\u00", origin="f.properties")
     assert "hush" not in str(caught.value)
 
 
-def test_a_file_that_is_not_there_is_a_usage_error(tmp_path):
+def test_a_file_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
     """The error names the file."""
     with pytest.raises(UsageError, match="no-such-file"):
         read_properties(tmp_path / "no-such-file")
 
 
-def test_a_file_is_read_as_latin_1(tmp_path):
+def test_a_file_is_read_as_latin_1(tmp_path: Path) -> None:
     """As Java reads it."""
     path = tmp_path / "client.properties"
     path.write_bytes("client.id=\xe4".encode("latin-1"))
     assert read_properties(path) == {"client.id": "ä"}
 
 
-def test_assignments_stand_as_they_are():
+def test_assignments_stand_as_they_are() -> None:
     """An argument's value is literal and may hold '='."""
     found = parse_assignments(["a=b=c\\", "x="], option="--command-property")
     assert found == {"a": "b=c\\", "x": ""}
 
 
 @pytest.mark.parametrize("item", ["hush", "=hush"])
-def test_an_assignment_without_key_or_sign_is_refused_unrepeated(item):
+def test_an_assignment_without_key_or_sign_is_refused_unrepeated(item: str) -> None:
     """What has no '=' may be a secret alone."""
     with pytest.raises(UsageError, match="KEY=VALUE") as caught:
         parse_assignments([item], option="--command-property")
     assert "hush" not in str(caught.value)
 
 
-def test_jaas_options():
+def test_jaas_options() -> None:
     """Quoted in either way, bare, escaped, with comments."""
     module = parse_jaas(
         'a.b.PlainLoginModule required /* c */ username="u\\"1" password=\'p;=\'\n  x=y.z ; // end'
@@ -121,7 +125,7 @@ def test_jaas_options():
 
 
 @given(st.text(st.characters(min_codepoint=32, max_codepoint=126), max_size=30))
-def test_any_password_survives_quoting(password):
+def test_any_password_survives_quoting(password: str) -> None:
     """A quoted and escaped password is read back."""
     quoted = password.replace("\\", "\\\\").replace('"', '\\"')
     assert parse_jaas(f'M required password="{quoted}";').options == {"password": password}
@@ -141,7 +145,7 @@ def test_any_password_survives_quoting(password):
         "M required = = hush;",
     ],
 )
-def test_malformed_jaas_is_refused_unrepeated(text):
+def test_malformed_jaas_is_refused_unrepeated(text: str) -> None:
     """The error never repeats the text, which holds a password."""
     with pytest.raises(UsageError, match="malformed") as caught:
         parse_jaas(text)
@@ -153,13 +157,13 @@ def test_malformed_jaas_is_refused_unrepeated(text):
     [("500ms", 500_000_000), ("1h30m", 5_400_000_000_000), ("0", 0), ("1.5us", 1500),
      ("2d", 172_800 * 10**9)],
 )  # fmt: skip
-def test_durations(text, expected):
+def test_durations(text: str, expected: int) -> None:
     """Units may be joined and decimal; the sum is whole nanoseconds."""
     assert parse_duration(text, option="--x") == expected
 
 
 @pytest.mark.parametrize("text", ["5", "", "s", "-1s", "1 s 2", "1.0001ns", "1e3s", "٣s"])
-def test_a_duration_without_a_sound_unit_is_refused(text):
+def test_a_duration_without_a_sound_unit_is_refused(text: str) -> None:
     """The option is named."""
     with pytest.raises(UsageError, match="--x"):
         parse_duration(text, option="--x")
@@ -168,13 +172,13 @@ def test_a_duration_without_a_sound_unit_is_refused(text):
 @pytest.mark.parametrize(
     ("text", "expected"), [("900", 900), ("1kB", 1000), ("64KiB", 65536), ("1.5 MiB", 1_572_864)]
 )
-def test_sizes(text, expected):
+def test_sizes(text: str, expected: int) -> None:
     """Powers of 1000 and of 1024 by their own units."""
     assert parse_size(text, option="--x") == expected
 
 
 @pytest.mark.parametrize("text", ["", "x", "1.5", "1q", "-1"])
-def test_an_unsound_size_is_refused(text):
+def test_an_unsound_size_is_refused(text: str) -> None:
     """The option is named."""
     with pytest.raises(UsageError, match="--x"):
         parse_size(text, option="--x")
@@ -185,6 +189,6 @@ def test_an_unsound_size_is_refused(text):
     [(0, "0 ns"), (999, "999 ns"), (1500, "1.50 us"), (999_960, "1.00 ms"), (80_700_000, "80.7 ms"),
      (-2_000_000_000, "-2.00 s"), (14_400 * 10**9, "14400 s")],
 )  # fmt: skip
-def test_durations_for_people(nanoseconds, expected):
+def test_durations_for_people(nanoseconds: int, expected: str) -> None:
     """Three significant digits and the unit that fits."""
     assert format_duration(nanoseconds) == expected

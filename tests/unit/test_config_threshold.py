@@ -10,7 +10,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrortest.check.verdict import Finding
-from mirrortest.config.threshold import COUNTS, Threshold, evaluate, thresholds, undecided
+from mirrortest.config.threshold import (
+    COUNTS,
+    Threshold,
+    ThresholdResult,
+    evaluate,
+    thresholds,
+    undecided,
+)
 from mirrortest.errors import UsageError
 from mirrortest.timing.histogram import Histogram
 
@@ -31,13 +38,15 @@ def seconds(*values: float) -> Histogram:
     return histogram
 
 
-def held(text: str, counts=None, total=100, **latencies):
+def held(
+    text: str, counts: dict[str, int] | None = None, total: int = 100, **latencies: Histogram
+) -> ThresholdResult:
     """The result of one threshold."""
     return Threshold.parse(text).evaluate(counts or {}, total=total, latencies=latencies)
 
 
 @given(st.sampled_from(COUNTS), st.sampled_from(sorted(OPERATORS)), *[st.integers(0, 20)] * 2)
-def test_counts_compare_as_integers(metric, comparison, bound, count):
+def test_counts_compare_as_integers(metric: str, comparison: str, bound: int, count: int) -> None:
     """Every metric, every operator, with or without white space."""
     result = held(f" {metric} {comparison} {bound}", {metric: count})
     assert result.passed is OPERATORS[comparison](count, bound)
@@ -46,7 +55,7 @@ def test_counts_compare_as_integers(metric, comparison, bound, count):
 
 
 @given(st.integers(0, 1000), st.integers(1, 1000), st.integers(0, 1000))
-def test_percentages_are_exact(count, total, tenths):
+def test_percentages_are_exact(count: int, total: int, tenths: int) -> None:
     """A share of the acknowledged messages, with no rounding at the bound."""
     result = held(f"lost<={tenths / 10}%", {"lost": count}, total)
     assert result.passed is (count * 1000 <= tenths * total)
@@ -66,18 +75,18 @@ def test_percentages_are_exact(count, total, tenths):
         ("sent_latency.max<1s", True),
     ],
 )
-def test_latencies(text, passed):
+def test_latencies(text: str, passed: bool) -> None:
     """Statistics of the latency from the intended time, or of the series that is named."""
     result = held(text, latency=seconds(1, 1, 3), sent_latency=seconds(0.5))
     assert result.passed is passed
 
 
-def test_every_finding_can_be_spoken_of():
+def test_every_finding_can_be_spoken_of() -> None:
     """By the name it has everywhere."""
     assert {finding.label for finding in Finding} <= set(COUNTS)
 
 
-def test_what_was_not_measured_decides_nothing():
+def test_what_was_not_measured_decides_nothing() -> None:
     """Neither passed nor failed: a reason for an inconclusive run."""
     conditions = [Threshold.parse(text) for text in ("lost==0", "late<1%", "p(99)<2s", "max<1s")]
     results = evaluate(conditions, {"late": 0}, total=0, latencies={"latency": Histogram()})
@@ -103,7 +112,7 @@ def test_what_was_not_measured_decides_nothing():
         ("nap.p(5)<2s", "no latency 'nap'"),
     ],
 )
-def test_nonsense_is_refused(text, says):
+def test_nonsense_is_refused(text: str, says: str) -> None:
     """One clear line that repeats the threshold."""
     with pytest.raises(UsageError, match="--threshold") as caught:
         Threshold.parse(text)
@@ -111,7 +120,7 @@ def test_nonsense_is_refused(text, says):
     assert text in str(caught.value)
 
 
-def test_defaults():
+def test_defaults() -> None:
     """Nothing lost, corrupted, misrouted, phantom or altered; exactly once adds two."""
     never = [
         "lost==0", "corrupted==0", "misrouted==0", "phantom==0",
@@ -122,7 +131,7 @@ def test_defaults():
     assert once == [*never, "duplicated==0", "reordered==0"]
 
 
-def test_the_user_speaks_before_the_defaults():
+def test_the_user_speaks_before_the_defaults() -> None:
     """A threshold on the same metric takes the default's place; others are added."""
     found = [str(threshold) for threshold in thresholds(["lost<=5", "p(99)<2s"])]
     assert "lost==0" not in found
@@ -130,7 +139,7 @@ def test_the_user_speaks_before_the_defaults():
     assert "corrupted==0" in found
 
 
-def test_results_for_people():
+def test_results_for_people() -> None:
     """The threshold, what was measured, and how it ended."""
     counts = {"lost": 1234}
     assert str(held("lost==0", counts)) == "lost==0: 1,234, failed"

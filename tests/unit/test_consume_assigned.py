@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import struct
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from mirrortest.consume.state import Partition
 from mirrortest.wire.batch import LaneEncoder
 from mirrortest.wire.lanes import lane_key, partition_of
 from mirrortest.wire.message import Form
-from mirrortest.wire.record_batch import decode_records
+from mirrortest.wire.record_batch import RecordArrays, decode_records
 from mirrortest.wire.stream import ProducerId, StreamId
 
 START = 1_700_000_000_000_000_000
@@ -24,7 +25,7 @@ LANE = next(lane for lane in range(99) if partition_of(lane_key(lane), 3) == 0
 STREAM = StreamId("t", "r1", "p", 1, LANE)
 
 
-def _records(seq, count, *, at):
+def _records(seq: int, count: int, *, at: int) -> RecordArrays:
     """Messages of one lane as they stand from offset `at` on."""
     encoder = LaneEncoder("t", ProducerId("p", "r1", 1), LANE, 0, 3, Form.BODY, 200)
     buffer = encoder.encode(seq, np.full(count, START), START).buffer
@@ -32,23 +33,25 @@ def _records(seq, count, *, at):
     return decode_records(buffer)
 
 
-def _about(counts=(1,), policy=ExpectPartition.ANY):
+def _about(
+    counts: tuple[int, ...] = (1,), policy: ExpectPartition = ExpectPartition.ANY
+) -> dict[str, Any]:
     return {"source": "t", "run": "r1", "policy": policy, "counts": list(counts)}
 
 
-def _again(held, **about):
+def _again(held: AssignedPartition, **about: Any) -> AssignedPartition:
     """The same partition after its consumer was started again."""
     state = json.loads(json.dumps(held.to_state()))
     return AssignedPartition.restored(held.at, held.generation + 1, state, **_about(**about))
 
 
-def _misrouted(held):
+def _misrouted(held: AssignedPartition) -> int:
     found = held.checker.fragments[STREAM].by_finding.get(Finding.MISROUTED)
     return 0 if found is None else found.count
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_partitions_added_in_mid_run_misroute_nothing(number):
+def test_partitions_added_in_mid_run_misroute_nothing(number: int) -> None:
     """Where any count that was in force puts a message, there it belongs."""
     counts = [3]
     about = _about(policy=ExpectPartition.MURMUR2) | {"counts": counts}
@@ -61,13 +64,13 @@ def test_partitions_added_in_mid_run_misroute_nothing(number):
     assert _misrouted(elsewhere) == 4
 
 
-def test_the_state_remembers_the_counts_that_were_in_force():
+def test_the_state_remembers_the_counts_that_were_in_force() -> None:
     """What was mirrored before the growth may be read after a restart."""
     held = AssignedPartition.fresh(Partition("A.t", 0), 1, **_about(counts=(3, 5)))
     assert held.to_state()["counts"] == [3, 5]
 
 
-def test_a_resumption_reads_its_last_record_once_more_and_judges_it_once():
+def test_a_resumption_reads_its_last_record_once_more_and_judges_it_once() -> None:
     """The record before the next offset proves that the topic is still the same."""
     held = AssignedPartition.fresh(Partition("A.t", 0), 1, **_about())
     held.take(_records(0, 4, at=0), START)
@@ -79,7 +82,7 @@ def test_a_resumption_reads_its_last_record_once_more_and_judges_it_once():
     assert resumed.checker.fragments[STREAM].copies == 0
 
 
-def test_what_was_seen_before_a_topic_was_made_anew_stays_seen():
+def test_what_was_seen_before_a_topic_was_made_anew_stays_seen() -> None:
     """A mirror goes on where it stood: its new topic holds only what came since.
 
     What was seen must not be claimed lost; what may have stood unread in the old topic is in
@@ -97,3 +100,15 @@ def test_what_was_seen_before_a_topic_was_made_anew_stays_seen():
     assert list(fragment.seen.intervals()) == [(0, 4), (6, 8), (9, 10)]
     assert list(fragment.shadow_below(100).intervals()) == [(4, 6)]
     assert not fragment.duplicated
+
+
+def test_latencies_are_from_each_messages_own_arrival() -> None:
+    """Batches of several responses are judged together; what was judged before is passed over."""
+    held = AssignedPartition.fresh(Partition("A.t", 0), 1, **_about())
+    held.take(_records(0, 2, at=0), START)
+    taken = held.take(_records(0, 4, at=0), START + np.array([1, 2, 30, 40]))
+    assert taken.latency_intended.tolist() == taken.latency_sent.tolist() == [30, 40]
+    [row] = taken.rows
+    assert (row.offset_lo, row.offset_hi, row.arrived_first, row.arrived_last) == (
+        2, 4, START + 30, START + 40,
+    )  # fmt: skip

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import signal
+import socket
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
 import pytest
 import typer
 from typer.testing import CliRunner
@@ -10,24 +16,75 @@ from mirrortest.cli import console
 from mirrortest.cli.consume import consume
 from mirrortest.errors import MirrortestError
 
+if TYPE_CHECKING:
+    from pathlib import Path
 
-def _cli():
+    from typer.main import Typer
+
+ARGUMENTS = ("--bootstrap-server", "localhost:1", "--run", "r1", "--topics", "t")
+
+
+def _cli() -> Typer:
     app = typer.Typer()
     app.command()(consume)
     return app
 
 
-def test_an_unknown_log_detail_is_a_usage_error():
+def test_an_unknown_log_detail_is_a_usage_error() -> None:
     """It is refused before anything is connected."""
-    arguments = ["--bootstrap-server", "localhost:1", "--run", "r1", "--topics", "t"]
-    result = CliRunner().invoke(_cli(), [*arguments, "--log-detail", "all"])
+    result = CliRunner().invoke(_cli(), [*ARGUMENTS, "--log-detail", "all"])
     assert result.exit_code == 2
     assert "intervals" in result.output
 
 
-def test_a_report_that_cannot_be_written_is_an_error_in_one_line(tmp_path):
+@pytest.mark.parametrize(
+    ("more", "told"),
+    [
+        (("--report", "no/such/place.json"), "--report no/such/place.json: there is no directory"),
+        # The user's own words in brackets are no markup, closed or not.
+        (("--command-property", "[/x]=1"), "no Kafka broker answers"),
+    ],
+)
+def test_what_is_told_before_a_run(more: tuple[str, str], told: str) -> None:
+    """In one line: a report without a place at once, not when the run is over."""
+    with pytest.raises(MirrortestError, match=told):
+        CliRunner().invoke(_cli(), [*ARGUMENTS, *more], catch_exceptions=False)
+
+
+def test_more_workers_than_any_machine_has_cores_are_a_usage_error() -> None:
+    """They are refused before the first of them is made."""
+    result = CliRunner().invoke(_cli(), [*ARGUMENTS, "--workers", str(10**18)])
+    assert result.exit_code == 2
+
+
+def test_a_report_that_cannot_be_written_is_an_error_in_one_line(tmp_path: Path) -> None:
     """The verdict was printed before; the exit code says that the file is not there."""
     with pytest.raises(MirrortestError, match=r"--report .*nowhere"):
         console.write_report(tmp_path / "nowhere" / "report.json", "{}")
     console.write_report(tmp_path / "report.json", "{}")
     assert (tmp_path / "report.json").read_text() == "{}\n"
+
+
+def test_an_interrupt_while_nobody_answers_ends_in_one_line() -> None:
+    """The broker's port takes connections and says nothing; there is no report to drain to."""
+    with socket.socket() as frozen:
+        frozen.bind(("127.0.0.1", 0))
+        frozen.listen()
+        frozen.settimeout(60)
+        address = f"127.0.0.1:{frozen.getsockname()[1]}"
+        program = "from mirrortest.cli.start import run; run()"
+        arguments = ["--bootstrap-server", address, *ARGUMENTS[2:]]
+        patience = ["--command-property", "request.timeout.ms=500"]
+        with subprocess.Popen(
+            [sys.executable, "-c", program, "consume", *arguments, *patience],
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as consumer:
+            connection, _ = frozen.accept()
+            consumer.send_signal(signal.SIGINT)
+            _, told = consumer.communicate(timeout=60)
+            connection.close()
+    assert consumer.returncode == 1
+    draining, error = told.split("\n\n")[0].strip().splitlines()
+    assert draining.startswith("SIGINT: draining")
+    assert error.startswith(f"error: no Kafka broker answers at {address}: no answer in time")

@@ -6,88 +6,133 @@ Reader, admin and store are played; what is held here is the order of things.
 from __future__ import annotations
 
 import asyncio
+import struct
 from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
+import numpy as np
 import pytest
 
-from mirrortest.check.routing import ExpectPartition
-from mirrortest.config.client import ClientConfig
-from mirrortest.config.run import TopicMapping
+from mirrortest.consume import outage
 from mirrortest.consume.holdings import Holdings
 from mirrortest.consume.measuring import Measures
-from mirrortest.consume.options import ConsumeOptions
+from mirrortest.consume.outage import Outage
 from mirrortest.consume.topics import Topics
-from mirrortest.errors import SequenceLogError
+from mirrortest.errors import SequenceLogError, UnreachableError
+from mirrortest.kafka.fetched import FetchedBatch
+from mirrortest.wire.batch import LaneEncoder
+from mirrortest.wire.message import Form
+from mirrortest.wire.stream import ProducerId
+from tests.unit.consuming import consume_options
+
+if TYPE_CHECKING:
+    from mirrortest.check.ledger import Ledger
+    from mirrortest.check.ledger_record import LaneRecord
+    from mirrortest.consume.assigned import AssignedPartition, Taken
+    from mirrortest.consume.common import Common
+    from mirrortest.consume.logbook import Logbook
+    from mirrortest.consume.state import Partition, StateStore
+    from mirrortest.kafka.admin import Admin
+    from mirrortest.kafka.client import TopicPartition
+    from mirrortest.kafka.reader import Reader
+    from mirrortest.wire.stream import StreamId
 
 
 class Played:
     """Admin, reader, store and log in one; `hold` keeps syncs waiting, `broken` lets them fail."""
 
-    def __init__(self, counts):
+    def __init__(self, counts: dict[str, int]) -> None:
         self.counts = counts
-        self.assigned, self.sought, self.saved = [], [], []
+        self.assigned: list[Partition] = []
+        self.sought: list[tuple[str, int, int]] = []
+        self.saved: list[tuple[Partition, int, int]] = []
         self.hold = asyncio.Event()
         self.hold.set()
-        self.broken = None
-        self.lanes = {}
+        self.broken: Exception | None = None
+        self.away: Exception | None = None
+        self.synced = 0
+        self.lanes: dict[StreamId, LaneRecord] = {}
+        self.fetched: list[FetchedBatch] = []
+        self.judged: list[Taken] = []
 
-    async def partition_counts(self, topics):
+    async def next(self, _: float) -> list[FetchedBatch]:
+        fetched, self.fetched = self.fetched, []
+        return fetched
+
+    def seen(self, _: AssignedPartition, taken: Taken) -> None:
+        self.judged.append(taken)
+
+    async def partition_counts(self, topics: tuple[str, ...]) -> dict[str, int]:
         return {topic: n for topic, n in self.counts.items() if topic in topics}
 
-    async def beginning_offsets(self, wanted):
+    async def cleanup_policy(self, _: str) -> frozenset[str]:
+        return frozenset({"delete"})
+
+    async def end_offsets(self, wanted: list[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(wanted, 99)
+
+    async def beginning_offsets(self, wanted: list[TopicPartition]) -> dict[TopicPartition, int]:
         return dict.fromkeys(wanted, 0)
 
-    async def assign(self, share):
+    async def assign(self, share: list[Partition]) -> None:
         self.assigned = sorted(share)
 
-    def seek(self, at, offset):
+    def seek(self, at: TopicPartition, offset: int) -> None:
         self.sought.append((*at, offset))
 
-    async def claim(self, _):
+    async def claim(self, _: Partition) -> tuple[int, None]:
         return 1, None
 
-    def fenced(self, *_):
+    async def caught_up(self) -> None:
+        """Nothing is followed."""
+
+    keep = caught_up
+
+    def fenced(self, *_: Partition | int) -> bool:
         return False
 
-    async def save(self, at, generation, state):
+    async def save(self, at: Partition, generation: int, state: dict[str, Any]) -> None:
+        if self.away is not None:
+            raise self.away
         self.saved.append((at, generation, state["checker"]["next"]))
 
-    async def sync(self):
+    async def sync(self) -> None:
         await self.hold.wait()
         if self.broken is not None:
             raise self.broken
+        self.synced += 1
 
-    def read(self, held):
+    def read(self, held: AssignedPartition) -> None:
         """Not looked at."""
 
-    found = read
+    found = left = read
 
 
-def _holdings(played, topics=("a", "b"), **changed):
-    options = ConsumeOptions(
-        run="r1",
-        name="c",
-        client=ClientConfig.load(bootstrap_server="localhost:1"),
-        mapping=TopicMapping(),
-        thresholds=(),
-        topics=topics,
-        expect_partition=ExpectPartition.SOURCE,
-        **changed,
-    )
-    known = Topics(options, played, SimpleNamespace(lanes={}))
+def _holdings(
+    played: Played, topics: tuple[str, ...] = ("a", "b"), **changed: Any
+) -> tuple[Holdings, Topics]:
+    options = consume_options(topics=topics, **changed)
+    known = Topics(options, cast("Admin", played), cast("Ledger", SimpleNamespace(lanes={})))
     holdings = Holdings(
         options,
-        admin=played,
+        admin=cast("Admin", played),
         topics=known,
-        store=played,
-        reader=played,
-        log=played,
+        store=cast("StateStore", played),
+        reader=cast("Reader", played),
+        log=cast("Logbook", played),
         measures=Measures(options),
+        outage=Outage("destination"),
+        common=cast("Common", played),
     )
     return holdings, known
 
 
-async def test_a_topic_that_is_gone_for_now_stays_assigned():
+def _saving(holdings: Holdings) -> asyncio.Task[None]:
+    assert holdings._saving is not None
+    return holdings._saving
+
+
+async def test_a_topic_that_is_gone_for_now_stays_assigned() -> None:
     """Else it would not be read when it is made again, since it is held all the time."""
     played = Played({"a": 1, "b": 1})
     holdings, topics = _holdings(played)
@@ -98,7 +143,7 @@ async def test_a_topic_that_is_gone_for_now_stays_assigned():
     assert played.assigned == [("a", 0), ("b", 0), ("b", 1)]
 
 
-async def test_a_save_that_failed_is_told_by_the_next_round():
+async def test_a_save_that_failed_is_told_by_the_next_round() -> None:
     """However long the interval between two saves is."""
     played = Played({"a": 1})
     holdings, topics = _holdings(played, ("a",), state_interval=0.0)
@@ -106,13 +151,13 @@ async def test_a_save_that_failed_is_told_by_the_next_round():
     await holdings.begin()
     played.broken = SequenceLogError("the disk is full")
     holdings.save_beside()
-    await asyncio.gather(holdings._saving, return_exceptions=True)
+    await asyncio.gather(_saving(holdings), return_exceptions=True)
     object.__setattr__(holdings._options, "state_interval", 3600.0)
     with pytest.raises(SequenceLogError, match="disk is full"):
         holdings.save_beside()
 
 
-async def test_a_save_that_still_runs_ends_with_the_work():
+async def test_a_save_that_still_runs_ends_with_the_work() -> None:
     """What ends the work early is told to the user; the save's own failure is not dumped beside."""
     played = Played({"a": 1})
     holdings, topics = _holdings(played, ("a",), state_interval=0.0)
@@ -123,7 +168,7 @@ async def test_a_save_that_still_runs_ends_with_the_work():
     played.hold.clear()
     holdings.save_beside()
     await asyncio.sleep(0)
-    saving = holdings._saving
+    saving = _saving(holdings)
     await holdings.close()
     assert saving.done()
     del saving
@@ -131,7 +176,7 @@ async def test_a_save_that_still_runs_ends_with_the_work():
     assert told == []
 
 
-async def test_a_revocation_waits_for_the_save_that_runs_and_writes_the_last_state():
+async def test_a_revocation_waits_for_the_save_that_runs_and_writes_the_last_state() -> None:
     """An older snapshot never stands behind a newer one."""
     played = Played({"a": 1})
     holdings, topics = _holdings(played, ("a",), state_interval=0.0)
@@ -149,3 +194,196 @@ async def test_a_revocation_waits_for_the_save_that_runs_and_writes_the_last_sta
     await revoked
     assert [next_offset for _, _, next_offset in played.saved] == [5, 9]
     assert not holdings.partitions
+
+
+async def test_a_state_that_cannot_be_saved_is_tried_again_and_ends_nothing() -> None:
+    """The log is durable all the same; an end in that state says what it costs."""
+    played = Played({"a": 1})
+    holdings, topics = _holdings(played, ("a",), state_interval=0.0)
+    await topics.discover()
+    await holdings.begin()
+    played.away = UnreachableError("no broker answers")
+    holdings.save_beside()
+    await asyncio.wait({_saving(holdings)})
+    holdings.save_beside()
+    assert "no broker answers" in str(await holdings.hand_over())
+    assert (played.synced, played.saved) == (3, [])
+    played.away = None
+    assert await holdings.hand_over() is None
+    assert len(played.saved) == 1
+
+
+async def test_the_end_does_not_wait_for_a_save_that_hangs_in_an_outage(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A dead broker may keep it for minutes; the log is durable all the same."""
+    played = Played({"a": 1})
+    holdings, topics = _holdings(played, ("a",), state_interval=0.0)
+    await topics.discover()
+    await holdings.take_share()
+    stuck = asyncio.Event()
+
+    async def hangs(*_: object) -> None:
+        stuck.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(played, "save", hangs)
+    holdings.save_beside()
+    await stuck.wait()
+    holdings._outage.begin(UnreachableError("no broker answers"))
+    async with asyncio.timeout(10):
+        assert "no broker answers" in str(await holdings.hand_over())
+    assert played.synced == 2
+    await holdings.close()
+
+
+async def test_partitions_assigned_in_an_outage_are_taken_once_it_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A rebalance is told once: who fails then would never read what was assigned."""
+    monkeypatch.setattr(outage, "_RETRY_SECONDS", 0)
+    played = Played({"a": 2})
+    holdings, topics = _holdings(played, ("a",))
+    await topics.discover()
+    answers = iter([UnreachableError("away"), UnreachableError("still"), None, None])
+
+    async def claim(_: Partition) -> tuple[int, None]:
+        answer = next(answers)
+        if answer is not None:
+            raise answer
+        return 1, None
+
+    monkeypatch.setattr(played, "claim", claim)
+    await holdings.begin()
+    assert [at.partition for at in holdings.partitions] == [0, 1]
+    assert played.sought == [("a", 0, 0), ("a", 1, 0)]
+
+
+async def test_a_rebalance_is_under_way_until_what_is_ours_is_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """From the revocation on, while the claim waits, and where nothing is left to us, too."""
+    played = Played({"a": 1})
+    holdings, topics = _holdings(played, ("a",))
+    await topics.discover()
+    await holdings.begin()
+    assert not holdings.moving
+    (held,) = holdings.partitions.values()
+    await holdings._on_revoked([("a", 0)])
+    assert (holdings.moving, holdings.partitions, holdings.released) == (True, {}, [held])
+    await holdings._on_revoked([])
+    assert holdings.released == [held]
+    claimed = asyncio.Event()
+
+    async def claim(_: Partition) -> tuple[int, None]:
+        await claimed.wait()
+        return 2, None
+
+    monkeypatch.setattr(played, "claim", claim)
+    taken = asyncio.ensure_future(holdings._on_assigned([("a", 0)]))
+    await asyncio.sleep(0)
+    assert holdings.moving
+    claimed.set()
+    await taken
+    assert (holdings.moving, len(holdings.partitions), holdings.released) == (False, 1, [])
+    await holdings._on_revoked([("a", 0)])
+    await holdings._on_assigned([])
+    assert (holdings.moving, holdings.partitions) == (False, {})
+
+
+async def test_what_is_assigned_without_a_revocation_is_moving_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A member's first assignment takes nothing from it before."""
+    played = Played({"a": 1})
+    holdings, topics = _holdings(played, ("a",))
+    await topics.discover()
+    seen = []
+
+    async def claim(_: Partition) -> tuple[int, None]:
+        seen.append(holdings.moving)
+        return 1, None
+
+    monkeypatch.setattr(played, "claim", claim)
+    await holdings._on_assigned([("a", 0)])
+    assert (seen, holdings.moving) == ([True], False)
+
+
+def _fetched(seq: int, count: int, *, arrived_ns: int, offset: int | None = None) -> FetchedBatch:
+    """Messages from `seq` on as they stand from `offset` on, by default their own numbers."""
+    at = seq if offset is None else offset
+    encoder = LaneEncoder("a", ProducerId("p", "r1", 1), 0, 0, 1, Form.BODY, 200)
+    buffer = encoder.encode(seq, np.full(count, 1_000), 1_000).buffer
+    struct.pack_into(">q", buffer, 0, at)
+    return FetchedBatch(
+        "a", 0, at, at, at + count, arrived_ns, memoryview(bytes(buffer)), count, 0, -1
+    )
+
+
+async def _read(played: Played, holdings: Holdings, *batches: FetchedBatch) -> None:
+    played.fetched = list(batches)
+    await holdings.read(0.0)
+
+
+async def test_what_little_arrives_is_judged_together_each_by_its_own_arrival() -> None:
+    """A few messages wait for more; what is told and saved of a partition is what was judged."""
+    played = Played({"a": 1})
+    holdings, topics = _holdings(played)
+    await topics.discover()
+    await holdings.take_share()
+    [held] = holdings.partitions.values()
+    await _read(played, holdings, _fetched(0, 2, arrived_ns=5_000))
+    await _read(played, holdings, _fetched(2, 3, arrived_ns=9_000))
+    assert (held.checker.next_offset, played.judged) == (0, [])
+    await holdings.settle()
+    assert held.checker.next_offset == 5
+    [taken] = played.judged
+    assert taken.latency_intended.tolist() == [4_000] * 2 + [8_000] * 3
+
+
+async def test_what_waits_is_forgotten_with_its_partition() -> None:
+    """Whoever takes it next reads it again, so that it is judged once."""
+    played = Played({"a": 1})
+    holdings, topics = _holdings(played)
+    await topics.discover()
+    await holdings.take_share()
+    await _read(played, holdings, _fetched(0, 2, arrived_ns=5_000))
+    await holdings._on_revoked([("a", 0)])
+    await holdings._on_assigned([("a", 0)])
+    assert played.sought[-1] == ("a", 0, 0)
+    await _read(played, holdings, _fetched(0, 2, arrived_ns=6_000))
+    await holdings.settle()
+    [taken] = played.judged
+    assert taken.messages == 2
+
+
+async def test_a_topic_that_may_have_been_made_again_meanwhile_is_looked_at_again() -> None:
+    """After an outage, or where it was gone: it may have grown beyond what was read of it.
+
+    What waited to be judged is read again, and nothing is judged twice.
+    """
+    played = Played({"a": 1, "b": 1})
+    holdings, topics = _holdings(played)
+    await topics.discover()
+    await holdings.take_share()
+    held = next(held for at, held in holdings.partitions.items() if at.topic == "a")
+    await _read(played, holdings, _fetched(0, 3, arrived_ns=5_000))
+    await holdings.settle()
+    await _read(played, holdings, _fetched(3, 2, arrived_ns=5_000))
+    del played.sought[:]
+    await holdings.look_again({"b"})
+    assert played.sought == [("b", 0, 0)]
+    played.counts = {"a": 1}
+    await topics.discover()
+    await holdings.look_again()
+    assert played.sought == [("b", 0, 0), ("a", 0, 2)]
+    await _read(played, holdings, _fetched(2, 3, arrived_ns=5_000))
+    await holdings.settle()
+    assert (held.checker.next_offset, held.identity) == (5, 0)
+    assert [taken.messages for taken in played.judged] == [3, 2]
+
+    await holdings.look_again()
+    await _read(played, holdings, _fetched(7, 6, arrived_ns=5_000, offset=4))
+    await holdings.settle()
+    assert (held.checker.next_offset, held.identity, played.sought[-1]) == (0, 1, ("a", 0, 0))
+    assert "deleted and made again after offset 5" in held.notes[0]

@@ -8,32 +8,32 @@ from mirrortest.check.ledger import LaneRecord, Ledger
 from mirrortest.check.partition import PartitionChecker
 from mirrortest.check.routing import ExpectPartition
 from mirrortest.check.row import SeenRow
-from mirrortest.consume.judging import TopicJudge, all_told, read_past
+from mirrortest.consume.judging import TopicJudge, all_told, gone_back, read_past
 from mirrortest.wire.stream import StreamId
 
 STREAM = StreamId("t", "r1", "p", 1, 0)
 DEADLINE = 1000
 
 
-def _judge():
+def _judge() -> TopicJudge:
     return TopicJudge("t", "r1", ExpectPartition.ANY, Deadlines(DEADLINE))
 
 
-def _ledger(acked, *, end=None):
+def _ledger(acked: list[tuple[int, int]], *, end: int | None = None) -> Ledger:
     ledger = Ledger()
     numbers = IntervalSet(acked)
     ledger.merge(LaneRecord(STREAM, numbers.end, numbers, end=end))
     return ledger
 
 
-def _checker(*seqs, partition=0, start=0):
+def _checker(*seqs: int, partition: int = 0, start: int = 0) -> PartitionChecker:
     checker = PartitionChecker("t", partition, next_offset=start)
     for offset, seq in enumerate(seqs, start=start):
         checker.apply(SeenRow(STREAM, seq, seq + 1, offset, offset + 1, 0, 1, 1, 1, 1, 2, 2))
     return checker
 
 
-def test_nothing_is_lost_before_its_deadline():
+def test_nothing_is_lost_before_its_deadline() -> None:
     """An acknowledged number that is missing is in flight until the deadline is past."""
     judge, ledger, checkers = _judge(), _ledger([(0, 3)]), {0: _checker(0, 2)}
     judge.note(ledger, 0)
@@ -43,7 +43,7 @@ def test_nothing_is_lost_before_its_deadline():
     assert not verdict.lost
 
 
-def test_lost_is_claimed_once_the_ends_told_after_the_deadline_are_read():
+def test_lost_is_claimed_once_the_ends_told_after_the_deadline_are_read() -> None:
     """Past its deadline a number is still not lost while there are offsets left to read."""
     judge, ledger = _judge(), _ledger([(0, 3)])
     checker = _checker(0, 2)
@@ -56,7 +56,7 @@ def test_lost_is_claimed_once_the_ends_told_after_the_deadline_are_read():
     assert judge.judged(ledger, {0: checker})
 
 
-def test_what_stands_in_another_partition_is_not_lost():
+def test_what_stands_in_another_partition_is_not_lost() -> None:
     """Loss is judged on the union of all partitions."""
     judge, ledger = _judge(), _ledger([(0, 3)])
     checkers = {0: _checker(0, 2), 1: _checker(1, partition=1)}
@@ -65,7 +65,7 @@ def test_what_stands_in_another_partition_is_not_lost():
     assert judge.judged(ledger, checkers)
 
 
-def test_a_partition_that_nobody_reads_keeps_everything_open():
+def test_a_partition_that_nobody_reads_keeps_everything_open() -> None:
     """An end above zero with no reader proves nothing; an empty partition needs none."""
     judge, ledger, checkers = _judge(), _ledger([(0, 3)]), {0: _checker(0, 2)}
     judge.note(ledger, 0)
@@ -74,7 +74,7 @@ def test_a_partition_that_nobody_reads_keeps_everything_open():
     assert read_past(checkers, {0: 2, 1: 0})
 
 
-def test_a_claimed_message_that_comes_after_all_is_late():
+def test_a_claimed_message_that_comes_after_all_is_late() -> None:
     """The claim is repaid: no longer lost, and said to be late."""
     judge, ledger, checker = _judge(), _ledger([(0, 2)]), _checker(0)
     judge.note(ledger, 0)
@@ -85,7 +85,7 @@ def test_a_claimed_message_that_comes_after_all_is_late():
     assert (verdict.lost.count, verdict.late.count, verdict.delivered.count) == (0, 1, 2)
 
 
-def test_what_may_stand_in_offsets_that_nobody_read_is_never_claimed():
+def test_what_may_stand_in_offsets_that_nobody_read_is_never_claimed() -> None:
     """Retention that overtakes the reader makes numbers inconclusive, not lost."""
     judge, ledger, checker = _judge(), _ledger([(0, 5)]), _checker(0)
     checker.unread(1, 4)
@@ -95,7 +95,7 @@ def test_what_may_stand_in_offsets_that_nobody_read_is_never_claimed():
     assert (verdict.lost.count, verdict.inconclusive.count) == (0, 4)
 
 
-def test_a_topic_that_the_mirror_never_made_loses_everything():
+def test_a_topic_that_the_mirror_never_made_loses_everything() -> None:
     """No partition is nothing left to read."""
     judge, ledger = _judge(), _ledger([(0, 5)])
     judge.note(ledger, 0)
@@ -103,7 +103,7 @@ def test_a_topic_that_the_mirror_never_made_loses_everything():
     assert judge.decide(ledger, {}) == {STREAM: IntervalSet([(0, 5)])}
 
 
-def test_claims_taken_over_are_not_made_again():
+def test_claims_taken_over_are_not_made_again() -> None:
     """Another consumer's claims count as made."""
     judge, ledger, checker = _judge(), _ledger([(0, 2)]), _checker(0)
     judge.merge_claims({STREAM: IntervalSet([(1, 2)])})
@@ -112,7 +112,7 @@ def test_claims_taken_over_are_not_made_again():
     assert judge.judged(ledger, {0: checker})
 
 
-def test_a_hearing_whose_ends_went_back_is_held_again():
+def test_a_hearing_whose_ends_went_back_is_held_again() -> None:
     """A topic made anew may never reach the ends of the one before: no hearing hangs on them."""
     judge, ledger, checker = _judge(), _ledger([(0, 5)]), _checker(0, 2)
     judge.note(ledger, 0)
@@ -125,17 +125,52 @@ def test_a_hearing_whose_ends_went_back_is_held_again():
     assert judge.decide(ledger, {0: checker})
 
 
-def test_a_partition_whose_end_is_not_told_leaves_all_open():
+def test_a_partition_whose_end_is_not_told_leaves_all_open() -> None:
     """A broker that just started may not know a topic: that is no empty topic."""
     assert not all_told({0: _checker(0), 1: _checker(partition=1)}, {0: 5})
     assert all_told({0: _checker(0)}, {0: 5, 1: 0})
     assert all_told({}, {})
 
 
-def test_a_stream_unknown_to_the_ledger_is_waited_for_one_deadline():
+def test_an_end_before_what_was_read_proves_nothing() -> None:
+    """The topic was made again, and whoever reads it has not noticed: all of it is unread."""
+    checkers = {0: _checker(0, 2), 1: _checker(partition=1)}
+    assert all_told(checkers, {0: 2, 1: 4})
+    assert not all_told(checkers, {0: 1, 1: 4})
+    assert (gone_back(checkers, {0: 2, 1: 0}), gone_back(checkers, {0: 1})) == ([], [0])
+
+
+def test_a_stream_unknown_to_the_ledger_is_waited_for_one_deadline() -> None:
     """Then its messages may be called phantoms; if the ledger knows it meanwhile, they are none."""
     judge, checkers = _judge(), {0: _checker(0)}
     assert judge.awaits_ledger(Ledger(), checkers, 5)
     assert judge.awaits_ledger(Ledger(), checkers, 4 + DEADLINE)
     assert not judge.awaits_ledger(Ledger(), checkers, 5 + DEADLINE)
     assert not judge.awaits_ledger(_ledger([(0, 1)]), checkers, 6)
+
+
+def test_a_gap_in_a_compacted_topic_is_compacted_and_a_missing_last_message_is_lost() -> None:
+    """A later message of the same key explains what is missing before it, and nothing else does."""
+    judge, ledger, checkers = _judge(), _ledger([(0, 5)], end=5), {0: _checker(1, 3)}
+    judge.compact = True
+    judge.note(ledger, 0)
+    judge.hear(ledger, checkers, {0: 2}, 2 * DEADLINE)
+    assert judge.decide(ledger, checkers) == {STREAM: IntervalSet([(4, 5)])}
+    assert judge.judged(ledger, checkers)
+    (verdict,) = judge.verdicts(ledger, checkers, closed=True).values()
+    assert list(verdict.compacted.intervals()) == [(0, 1), (2, 3)]
+    assert (verdict.lost.count, verdict.delivered.count) == (1, 2)
+
+
+def test_a_later_incarnation_explains_an_earlier_ones_tail() -> None:
+    """The same producer writes the same keys: its last message supersedes the first one's."""
+    judge, ledger = _judge(), _ledger([(0, 5)], end=5)
+    judge.compact = True
+    later = STREAM._replace(incarnation=2)
+    ledger.merge(LaneRecord(later, 1, IntervalSet([(0, 1)]), end=1))
+    checker = PartitionChecker("t", 0)
+    checker.apply(SeenRow(later, 0, 1, 9, 10, 0, 1, 1, 1, 1, 2, 2))
+    judge.note(ledger, 0)
+    assert not judge.overdue(ledger, {0: checker}, 2 * DEADLINE)
+    verdicts = judge.verdicts(ledger, {0: checker}, closed=True)
+    assert verdicts[STREAM].compacted.count == 5

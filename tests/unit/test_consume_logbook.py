@@ -4,34 +4,121 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
 
-from mirrortest.config.client import ClientConfig
+from mirrortest.check.routing import ExpectPartition
+from mirrortest.check.row import SeenRow
+from mirrortest.check.verdict import Finding
 from mirrortest.config.run import TopicMapping
+from mirrortest.consume.assigned import AssignedPartition
 from mirrortest.consume.logbook import Logbook
-from mirrortest.consume.options import ConsumeOptions
+from mirrortest.consume.state import Partition
+from mirrortest.seqlog.schema import ENDLESS
+from mirrortest.wire.stream import StreamId
+from tests.unit.consuming import consume_options
+
+if TYPE_CHECKING:
+    from mirrortest.consume.options import ConsumeOptions
+    from mirrortest.consume.topics import Topics
+    from mirrortest.seqlog.rows import Row
+    from mirrortest.seqlog.writer import SequenceLog
+
+STREAM = StreamId("t", "r1", "p", 1, 0)
 
 
-async def test_topics_and_partitions_that_come_later_are_in_the_session(tmp_path):
+async def test_topics_and_partitions_that_come_later_are_in_the_session(tmp_path: Path) -> None:
     """The reconciliation judges by the counts that consumers saw, the last ones included."""
-    options = ConsumeOptions(
-        run="r1",
-        name="c",
-        client=ClientConfig.load(bootstrap_server="localhost:1"),
+    options = consume_options(
         mapping=TopicMapping.parse(source_alias="A"),
-        thresholds=(),
         topic_pattern="A[.].*",
         log_dir=str(tmp_path),
     )
-    log = await Logbook.open(options, session="s", cluster="x", partitions={"A.t": 3})
+    topics = SimpleNamespace(counts={"A.t": 3}, compacted=set())
+    log = await Logbook.open(options, session="s", cluster="x", topics=cast("Topics", topics))
 
-    def told():
-        topics = json.loads((Path(log.where) / "session.json").read_text())["topics"]
-        return {topic: about["destination_partitions"] for topic, about in topics.items()}
+    def told() -> dict[str, tuple[int, bool]]:
+        found = json.loads((Path(log.where) / "session.json").read_text())["topics"]
+        return {
+            topic: (about["destination_partitions"], about["compacted"])
+            for topic, about in found.items()
+        }
 
     async with log:
-        assert told() == {"t": 3}
-        await log.know({"A.t": 5, "A.u": 2})
-        assert told() == {"t": 5, "u": 2}
-        await log.know({"A.u": 2})
-        assert told() == {"t": 5, "u": 2}
-    assert told() == {"t": 5, "u": 2}
+        assert told() == {"t": (3, False)}
+        topics.counts = {"A.t": 5, "A.u": 2}
+        await log.know(cast("Topics", topics))
+        assert told() == {"t": (5, False), "u": (2, False)}
+        topics.counts, topics.compacted = {"A.u": 2}, {"A.u"}
+        await log.know(cast("Topics", topics))
+        assert told() == {"t": (5, False), "u": (2, True)}
+    assert told() == {"t": (5, False), "u": (2, True)}
+
+
+def test_an_end_says_how_far_was_judged_be_it_by_others() -> None:
+    """Whoever takes a partition over with nothing left to read vouches for all of it."""
+    written: list[Row] = []
+    log = SimpleNamespace(append=written.extend)
+    book = Logbook(
+        cast("SequenceLog", log),
+        cast("ConsumeOptions", None),
+        cast("Topics", SimpleNamespace(counts={}, compacted=set())),
+    )
+    held = AssignedPartition.fresh(
+        Partition("A.t", 3), 2, source="t", run="r1", policy=ExpectPartition.ANY, counts=[4]
+    )
+    held.checker.advance(7)
+    held.read_from = 7
+    book.read(held)
+    for end in (7, 9):
+        book.tail(held, end)
+    assert [(row.kind, row.partition, row.offset_lo, row.offset_hi) for row in written] == [
+        ("tail", 3, 7, 7),
+        ("tail", 3, 7, 9),
+    ]
+
+
+def test_a_topic_made_again_is_told_apart_from_the_one_before() -> None:
+    """What was left unread of the one has no end, findings are as of the other's offsets.
+
+    An end before what was judged is none of the topic's that was judged.
+    """
+    written: list[Row] = []
+    log = SimpleNamespace(append=written.extend)
+    topics = SimpleNamespace(counts={}, compacted=set())
+    book = Logbook(cast("SequenceLog", log), cast("ConsumeOptions", None), cast("Topics", topics))
+    held = AssignedPartition.fresh(
+        Partition("A.t", 0), 1, source="t", run="r1", policy=ExpectPartition.ANY, counts=[1]
+    )
+    held.read_from = 0
+    held.checker.apply(SeenRow(STREAM, 0, 9, 0, 9, 0, 1, 1, 1, 1, 2, 2))
+    book.tail(held, 4)
+    book.left(held)
+    held.start_over()
+    held.read_from = 0
+    held.checker.apply(SeenRow(STREAM, 8, 12, 0, 4, 0, 1, 1, 1, 1, 2, 2))
+    book.read(held)
+    book.found(held)
+    book.tail(held, 4)
+    assert [(row.kind, row.topic_identity, row.offset_lo, row.offset_hi) for row in written] == [
+        ("read", "0", 0, 9),
+        ("unread", "0", 9, ENDLESS),
+        ("read", "1", 0, 4),
+        ("found", "1", None, 4),
+        ("tail", "1", 4, 4),
+    ]
+    assert (written[3].seq_lo, written[3].seq_hi, written[3].findings) == (8, 9, Finding.DUPLICATED)
+
+
+async def test_a_log_in_an_object_store_keeps_its_journals_in_the_spool(tmp_path: Path) -> None:
+    """A consumer's log may lie at any URI, as a producer's."""
+    options = consume_options(
+        log_dir="mock:///bucket/logs",
+        log_spool=str(tmp_path / "spool"),
+    )
+    topics = SimpleNamespace(counts={"t": 1}, compacted=set())
+    async with await Logbook.open(
+        options, session="s", cluster="x", topics=cast("Topics", topics)
+    ) as log:
+        assert log.where.startswith("mock:///bucket/logs/run=r1/")
+        assert [file.name for file in (tmp_path / "spool").rglob("session.json")]

@@ -2,29 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from mirrortest.config.client import ClientConfig
-from mirrortest.config.run import TopicMapping
-from mirrortest.consume.options import ConsumeOptions, Shard
+from mirrortest.consume.options import Shard
 from mirrortest.errors import UsageError
+from tests.unit.consuming import consume_options
 
 
-def _options(**changed):
-    return ConsumeOptions(
-        **{
-            "run": "r1",
-            "name": "c",
-            "client": ClientConfig.load(bootstrap_server="localhost:1"),
-            "mapping": TopicMapping(),
-            "thresholds": (),
-            "topics": ("t",),
-            **changed,
-        }
-    )
-
-
-def test_shards_part_the_partitions():
+def test_shards_part_the_partitions() -> None:
     """Each partition is in exactly one of five shards."""
     shards = [Shard.parse(f"{index}/5") for index in range(1, 6)]
     for partition in range(23):
@@ -32,7 +19,7 @@ def test_shards_part_the_partitions():
 
 
 @pytest.mark.parametrize("text", ["", "2", "0/5", "6/5", "a/b", "1/0", "-1/3", "1/2/3", "1 / 2"])
-def test_what_is_no_shard_is_refused(text):
+def test_what_is_no_shard_is_refused(text: str) -> None:
     """The message shows how to write one, or the range."""
     with pytest.raises(UsageError, match="--shard"):
         Shard.parse(text)
@@ -42,20 +29,23 @@ def test_what_is_no_shard_is_refused(text):
     ("changed", "words"),
     [
         ({"topics": ()}, "--topics"),
-        ({"topic_pattern": "x.*"}, "--topic-pattern"),
+        ({"topics": ("t",), "topic_pattern": "x.*"}, "--topic-pattern"),
         ({"group": "g", "shard": Shard(1, 2)}, "exclude each other"),
         ({"deadline": -1.0}, "--deadline"),
         ({"settle_time": -1.0}, "--settle-time"),
         ({"state_interval": -1.0}, "--state-interval"),
     ],
 )
-def test_contradictions_are_refused(changed, words):
+def test_contradictions_are_refused(changed: dict[str, Any], words: str) -> None:
     """One line names the options."""
     with pytest.raises(UsageError, match=words):
-        _options(**changed)
+        consume_options(**changed)
 
 
-def test_all_shards_share_the_place_of_their_states():
+def test_all_shards_share_the_place_of_their_states() -> None:
     """States are found again by another shard count; a group has its own."""
-    assert _options(shard=Shard(1, 2)).reader_name == _options(shard=Shard(2, 3)).reader_name
-    assert _options(group="g").reader_name == "g"
+    assert (
+        consume_options(shard=Shard(1, 2)).reader_name
+        == consume_options(shard=Shard(2, 3)).reader_name
+    )
+    assert consume_options(group="g").reader_name == "g"

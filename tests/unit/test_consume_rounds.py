@@ -5,25 +5,42 @@ Kafka is played by objects that tell offsets; judge, ledger, holdings and states
 
 from __future__ import annotations
 
+import json
 from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
 
 from mirrortest.check.deadline import Deadlines
 from mirrortest.check.intervals import IntervalSet
-from mirrortest.check.ledger import Claim, LaneRecord
+from mirrortest.check.ledger import Claim, LaneRecord, Ledger
 from mirrortest.check.partition import PartitionChecker
 from mirrortest.check.routing import ExpectPartition
 from mirrortest.check.row import SeenRow
-from mirrortest.config.client import ClientConfig
 from mirrortest.config.run import TopicMapping
 from mirrortest.config.threshold import thresholds
-from mirrortest.consume.assigned import AssignedPartition
+from mirrortest.consume.assigned import AssignedPartition, Taken
+from mirrortest.consume.common import Common
 from mirrortest.consume.judging import TopicJudge
 from mirrortest.consume.measuring import Measures
-from mirrortest.consume.options import ConsumeOptions
+from mirrortest.consume.outage import Outage
 from mirrortest.consume.rounds import Rounds
-from mirrortest.consume.state import Partition
+from mirrortest.consume.state import Partition, StateStore
 from mirrortest.consume.vouching import LedgerFollower
+from mirrortest.errors import UnreachableError
 from mirrortest.wire.stream import StreamId
+from tests.unit.consuming import consume_options
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from mirrortest.check.judge import StreamVerdict
+    from mirrortest.consume.holdings import Holdings
+    from mirrortest.consume.logbook import Logbook
+    from mirrortest.consume.outcome import ConsumeReport
+    from mirrortest.consume.topics import Topics
+    from mirrortest.kafka.follower import Tailed
+    from mirrortest.kafka.reader import Reader
 
 MINUTE = 60 * 10**9
 STREAM = StreamId("t", "r1", "p", 1, 0)
@@ -33,30 +50,38 @@ class Log:
     """A logbook that keeps what it is told."""
 
     where = "nowhere"
+    durable_rows = 0
 
-    def __init__(self):
-        self.tails = []
+    def __init__(self) -> None:
+        self.tails: list[tuple[int, int]] = []
 
-    def tail(self, held, end):
+    def tail(self, held: AssignedPartition, end: int) -> None:
         self.tails.append((held.at.partition, end))
 
-    def claimed(self, stream, numbers):
+    def claimed(self, stream: StreamId, numbers: StreamVerdict) -> None:
         """Not looked at."""
 
-    lost = claimed
+    verdict = claimed
 
-    def vouched(self, ledger):
+    def vouched(self, ledger: Ledger) -> None:
         """Not looked at."""
+
+
+async def _never_asked() -> bool:
+    raise AssertionError("the ledger is there")
 
 
 class World:
     """One topic `A.t`, one consumer that holds its partition 0."""
 
-    def __init__(self, *seqs, ends=None, topics=("A.t",), stream=STREAM):
-        self.options = ConsumeOptions(
-            run="r1",
-            name="c",
-            client=ClientConfig.load(bootstrap_server="localhost:1"),
+    def __init__(
+        self,
+        *seqs: int,
+        ends: dict[tuple[str, int], int] | UnreachableError | None = None,
+        topics: tuple[str, ...] = ("A.t",),
+        stream: StreamId = STREAM,
+    ) -> None:
+        self.options = consume_options(
             mapping=TopicMapping.parse(source_alias="A"),
             thresholds=thresholds((), exactly_once=False),
             topics=topics,
@@ -73,16 +98,35 @@ class World:
             counts=[1],
             checker=checker,
         )
-        self.ends = {("A.t", 0): len(seqs)} if ends is None else ends
-        self.follower = LedgerFollower(None, None, where="'ledger'", now_ns=lambda: 0)
+        self.ends: dict[tuple[str, int], int] | UnreachableError = (
+            {("A.t", 0): len(seqs)} if ends is None else ends
+        )
+        self.follower = LedgerFollower(
+            cast("Tailed", None), _never_asked, where="'ledger'", now_ns=lambda: 0
+        )
         self.follower.present = True
         self.log = Log()
-        self.states = {}
+        self.outage = Outage("destination")
+        self.states: dict[Partition, tuple[int, dict[str, Any]]] = {}
+        self.shared: dict[str, tuple[int, dict[str, Any]]] = {}
+        self.holdings = SimpleNamespace(
+            partitions={self.held.at: self.held}, save_soon=lambda: None, moving=False, released=[]
+        )
+        self.while_asked: Callable[[], object] = lambda: None
+        """Called while the ends are asked for."""
 
-    async def end_offsets(self, _):
+    async def end_offsets(self, _: list[tuple[str, int]]) -> dict[tuple[str, int], int]:
+        self.while_asked()
+        if isinstance(self.ends, Exception):
+            raise self.ends
         return self.ends
 
-    def vouch(self, *acked, unknown=(), end=None):
+    def vouch(
+        self,
+        *acked: tuple[int, int],
+        unknown: Sequence[tuple[int, int]] = (),
+        end: int | None = None,
+    ) -> World:
         """One producer that has come and, with `end`, gone."""
         numbers, unsure = IntervalSet(acked), IntervalSet(unknown)
         reserved = max(numbers.end, unsure.end, end or 0)
@@ -91,46 +135,65 @@ class World:
         ledger.merge(LaneRecord(STREAM, reserved, numbers, unknown=unsure, end=end))
         return self
 
-    async def report(self):
+    def rounds(self, latencies: Sequence[int] = ()) -> Rounds:
+        measures = Measures(self.options)
+        measures.count(
+            "t",
+            Taken(
+                [],
+                np.array(latencies, np.int64),
+                np.empty(0, np.int64),
+                np.empty(0, np.int64),
+                0,
+                0,
+            ),
+        )
         judges = {
             topic: TopicJudge(
                 topic.removeprefix("A."), "r1", ExpectPartition.ANY, Deadlines(MINUTE)
             )
             for topic in self.options.topics
         }
-        counts = {}
-        for topic, number in self.ends:
+        counts: dict[str, int] = {}
+        for topic, number in [("A.t", 0)] if isinstance(self.ends, Exception) else self.ends:
             counts[topic] = max(counts.get(topic, 0), number + 1)
-        return await Rounds(
+        topics = SimpleNamespace(judges=judges, counts=counts)
+        store = SimpleNamespace(states=lambda: self.states, shared=self.shared.get)
+        return Rounds(
             self.options,
-            topics=SimpleNamespace(judges=judges, counts=counts),
-            holdings=SimpleNamespace(partitions={self.held.at: self.held}, notes=[]),
-            store=SimpleNamespace(states=lambda: self.states),
+            topics=cast("Topics", topics),
+            holdings=cast("Holdings", self.holdings),
+            store=cast("StateStore", store),
             ledger=self.follower,
-            reader=self,
-            log=self.log,
-            measures=Measures(self.options),
-        ).conclude()
+            reader=cast("Reader", self),
+            log=cast("Logbook", self.log),
+            measures=measures,
+            outage=self.outage,
+            common=Common(cast("Topics", topics), cast("StateStore", store)),
+        )
+
+    async def report(self, latencies: Sequence[int] = ()) -> ConsumeReport:
+        return await self.rounds(latencies).conclude()
 
 
-def _told(report):
+def _told(report: ConsumeReport) -> str:
     return " | ".join(report.inconclusive)
 
 
-async def test_what_was_vouched_for_and_seen_passes():
+async def test_what_was_vouched_for_and_seen_passes() -> None:
     """Read to the end, every acknowledged number seen, every lane ended: nothing is in doubt."""
     report = await World(0, 1, 2).vouch((0, 3), end=3).report()
     assert (report.verdict, report.inconclusive) == ("passed", [])
 
 
-async def test_nothing_acknowledged_proves_nothing():
+async def test_nothing_acknowledged_proves_nothing() -> None:
     """With acks=0 all is unknown: a mirror that copies nothing must not pass."""
     report = await World().vouch(unknown=[(0, 9)], end=9).report()
     assert report.verdict == "inconclusive"
     assert "the outcome of 9 is unknown" in _told(report)
 
 
-async def test_a_named_topic_of_which_the_ledger_says_nothing_is_not_passed_over():
+async def test_a_named_topic_of_which_the_ledger_says_nothing_is_not_passed_over() -> None:
     """A misspelt topic or alias is found here; otherwise nothing at all would be judged of it."""
     ends = {("A.t", 0): 1, ("A.other", 0): 0}
     report = await World(0, ends=ends, topics=("A.t", "A.other")).vouch((0, 1), end=1).report()
@@ -138,7 +201,7 @@ async def test_a_named_topic_of_which_the_ledger_says_nothing_is_not_passed_over
     assert "A.other: the ledger says nothing of 'other'" in _told(report)
 
 
-async def test_a_producer_that_the_ledger_does_not_know_yet_is_no_phantom():
+async def test_a_producer_that_the_ledger_does_not_know_yet_is_no_phantom() -> None:
     """The ledger's copy may lag behind the topic's: within a deadline nobody is accused."""
     world = World(0, stream=STREAM._replace(producer="q"), ends={("A.t", 0): 1})
     report = await world.vouch(end=0).report()
@@ -147,7 +210,7 @@ async def test_a_producer_that_the_ledger_does_not_know_yet_is_no_phantom():
     assert "nothing of 1 streams" in _told(report)
 
 
-async def test_a_topic_that_is_gone_at_the_end_is_told():
+async def test_a_topic_that_is_gone_at_the_end_is_told() -> None:
     """Without its ends nothing is lost, nothing passes, and no tail is made up for the log."""
     world = World(0, ends={}).vouch((0, 2), end=2)
     report = await world.report()
@@ -157,7 +220,7 @@ async def test_a_topic_that_is_gone_at_the_end_is_told():
     assert "A.t does not exist" in _told(report)
 
 
-async def test_what_another_consumer_claimed_is_late_for_all():
+async def test_what_another_consumer_claimed_is_late_for_all() -> None:
     """Claims travel in the states: whoever sees the message in the end calls it late."""
     world = World(0, 1).vouch((0, 2), end=2)
     other = AssignedPartition.fresh(
@@ -165,6 +228,83 @@ async def test_what_another_consumer_claimed_is_late_for_all():
     )
     other.claimed = {STREAM: IntervalSet([(1, 2)])}
     world.states = {other.at: (1, other.to_state())}
-    world.ends[tuple(other.at)] = 0
+    assert isinstance(world.ends, dict)
+    world.ends[other.at] = 0
     report = await world.report()
     assert (report.counts["late"], report.counts["lost"]) == (1, 0)
+
+
+async def test_junk_in_the_ledger_is_noted_and_counted() -> None:
+    """Somebody else writes to the topic: it decides nothing, and a user should know."""
+    world = World(0).vouch((0, 1), end=1)
+    world.follower.ledger.apply(b"junk", b"junk")
+    report = await world.report()
+    assert report.verdict == "passed"
+    assert any("1 records of the ledger's topic" in note for note in report.notes)
+
+
+async def test_messages_from_the_future_flag_the_latencies() -> None:
+    """No verdict changes by a clock that was set; what is off is said to be off."""
+    world = World(0, 1).vouch((0, 2), end=2)
+    report = await world.report(latencies=[10**6, -3600 * 10**9])
+    assert report.verdict == "passed"
+    assert any("1 messages arrived up to 3600.000 s before" in note for note in report.notes)
+
+
+async def test_a_destination_that_is_away_at_the_end_leaves_a_report() -> None:
+    """It says what was seen so far, claims nothing lost, and why it is inconclusive."""
+    world = World(0, 1, ends=UnreachableError("no broker answers at b:1")).vouch((0, 3), end=3)
+    report = await world.report()
+    assert (report.verdict, report.counts["delivered"], report.counts["lost"]) == (
+        "inconclusive",
+        2,
+        0,
+    )
+    assert _told(report).startswith(
+        "the destination could not be read to its end: no broker answers at b:1"
+    )
+    assert "does not exist" not in _told(report)
+    assert world.log.tails == []
+
+
+async def test_what_befell_a_partition_is_told_by_whoever_reports_it() -> None:
+    """A topic made again in mid-run is told after a restart, and of others' partitions too."""
+    world = World(0, 1).vouch((0, 2), end=2)
+    other = AssignedPartition.fresh(
+        Partition("A.t", 1), 1, source="t", run="r1", policy=ExpectPartition.ANY, counts=[2]
+    )
+    other.notes.append("A.t-1 was deleted and made again")
+    world.states = {other.at: (1, json.loads(json.dumps(other.to_state())))}
+    assert isinstance(world.ends, dict)
+    world.ends[other.at] = 0
+    report = await world.report()
+    assert report.verdict == "inconclusive"
+    assert "A.t-1 was deleted and made again" in _told(report)
+    assert report.notes == ["A.t-1 was deleted and made again"]
+
+
+async def test_nobody_ends_of_itself_between_two_assignments() -> None:
+    """Who is told to end then tells the ends of what was taken: nobody else need have it yet."""
+    world = World(0, 1).vouch((0, 2), end=2)
+    rounds = world.rounds()
+    assert (await rounds.judge())[0]
+    # As a revocation leaves it: saved, given away, and what is ours from now on is not told yet.
+    world.states = {world.held.at: (1, world.held.to_state())}
+    world.holdings.partitions.clear()
+    world.holdings.moving, world.holdings.released = True, [world.held]
+    assert not (await rounds.judge())[0]
+    report = await rounds.conclude()
+    assert (report.verdict, report.counts["delivered"]) == ("passed", 2)
+    assert (report.partitions, world.log.tails) == ([], [(0, 2)])
+    world.holdings.moving = False
+    assert (await rounds.judge())[0]
+
+
+async def test_what_is_taken_while_the_ends_are_asked_for_has_its_end_told() -> None:
+    """Its next owner may have nothing left to read, or be ending, too."""
+    world = World(0, 1).vouch((0, 2), end=2)
+    world.states = {world.held.at: (1, world.held.to_state())}
+    world.while_asked = world.holdings.partitions.clear
+    report = await world.report()
+    assert (report.verdict, report.partitions) == ("passed", [])
+    assert world.log.tails == [(0, 2)]

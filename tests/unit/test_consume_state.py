@@ -9,10 +9,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import random
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from mirrortest.consume.state import CHUNK_BYTES, Partition, Scope, StateStore
+from mirrortest.errors import TopicMissingError
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Iterable
 
 SCOPE = Scope("r1", "cluster", "consumer", "g")
 P0 = Partition("A.t", 0)
@@ -21,21 +26,27 @@ P0 = Partition("A.t", 0)
 class MemoryTopic:
     """A compacted topic of one partition."""
 
-    def __init__(self, records=()):
-        self.records = list(records)
+    topic = "states"
+
+    def __init__(self, records: Iterable[tuple[int, bytes, bytes | None]] = ()) -> None:
+        self.records: list[tuple[int, bytes, bytes | None]] = list(records)
         self._grown = asyncio.Event()
 
-    async def write(self, key, value):
+    async def create(self) -> bool:
+        """It is there."""
+        return False
+
+    async def write(self, key: bytes, value: bytes | None) -> int:
         self.records.append((self.next_offset, key, value))
         self._grown.set()
         self._grown = asyncio.Event()
         return self.records[-1][0]
 
     @property
-    def next_offset(self):
+    def next_offset(self) -> int:
         return self.records[-1][0] + 1 if self.records else 0
 
-    async def tail(self):
+    async def tail(self) -> AsyncIterator[tuple[int, bytes, bytes | None]]:
         position = 0
         while True:
             grown = self._grown
@@ -45,14 +56,16 @@ class MemoryTopic:
             if self.next_offset <= position:
                 await grown.wait()
 
-    def compacted(self):
+    def compacted(self) -> MemoryTopic:
         """What a reader finds after compaction."""
         last = {key: offset for offset, key, _ in self.records}
         return MemoryTopic(r for r in self.records if last[r[1]] == r[0])
 
 
 @contextlib.asynccontextmanager
-async def following(topic, session, scope=SCOPE):
+async def following(
+    topic: MemoryTopic, session: str, scope: Scope = SCOPE
+) -> AsyncIterator[StateStore]:
     """A store with its follower running."""
     store = StateStore(topic, scope, session)
     task = asyncio.create_task(store.follow())
@@ -64,12 +77,12 @@ async def following(topic, session, scope=SCOPE):
             await task
 
 
-async def _load(topic):
+async def _load(topic: MemoryTopic) -> dict[str, Any] | None:
     async with following(topic, "reader") as store:
         return (await store.claim(P0))[1]
 
 
-async def test_a_successor_gets_the_last_saved_state():
+async def test_a_successor_gets_the_last_saved_state() -> None:
     """What was saved under one generation is what the next claim returns."""
     topic = MemoryTopic()
     async with following(topic, "a") as first:
@@ -80,7 +93,7 @@ async def test_a_successor_gets_the_last_saved_state():
             assert await second.claim(P0) == (2, {"next": 7})
 
 
-async def test_a_zombie_overwrites_nothing_and_learns_that_it_is_fenced():
+async def test_a_zombie_overwrites_nothing_and_learns_that_it_is_fenced() -> None:
     """What an older generation writes after a claim is not read, compacted or not."""
     topic = MemoryTopic()
     async with following(topic, "zombie") as zombie, following(topic, "heir") as heir:
@@ -97,7 +110,7 @@ async def test_a_zombie_overwrites_nothing_and_learns_that_it_is_fenced():
     assert await _load(topic.compacted()) == {"next": 20}
 
 
-async def test_of_two_claims_at_once_each_gets_a_generation_of_its_own():
+async def test_of_two_claims_at_once_each_gets_a_generation_of_its_own() -> None:
     """The first claim in the topic wins; the other tries the next."""
     topic = MemoryTopic()
     async with following(topic, "a") as a, following(topic, "b") as b:
@@ -106,7 +119,9 @@ async def test_of_two_claims_at_once_each_gets_a_generation_of_its_own():
 
 
 @pytest.mark.parametrize("compact", [False, True])
-async def test_a_writer_that_dies_between_chunks_leaves_the_state_before_it_whole(compact):
+async def test_a_writer_that_dies_between_chunks_leaves_the_state_before_it_whole(
+    compact: bool,
+) -> None:
     """Cut the topic after any record: the newest committed state is found, never a mixture."""
     rng = random.Random(1)
     states = [
@@ -114,12 +129,12 @@ async def test_a_writer_that_dies_between_chunks_leaves_the_state_before_it_whol
         for n in range(4)
     ]
     topic = MemoryTopic()
-    committed_at = {}
+    committed_at: dict[int, int] = {}
     async with following(topic, "a") as store:
         generation, _ = await store.claim(P0)
-        for state in states:
+        for number, state in enumerate(states):
             await store.save(P0, generation, state)
-            committed_at[len(topic.records)] = state["n"]
+            committed_at[len(topic.records)] = number
     assert len(topic.records) >= 12
     for cut in range(1, len(topic.records) + 1):
         torn = MemoryTopic(topic.records[:cut])
@@ -128,7 +143,7 @@ async def test_a_writer_that_dies_between_chunks_leaves_the_state_before_it_whol
         assert (found and found["n"]) == expected
 
 
-async def test_other_scopes_are_never_taken_for_ours():
+async def test_other_scopes_are_never_taken_for_ours() -> None:
     """Another run, cluster, role or group has its own states; so does a mirrored-along observer."""
     topic = MemoryTopic()
     for n, value in enumerate(("r2", "other", "source", "h")):
@@ -139,7 +154,7 @@ async def test_other_scopes_are_never_taken_for_ours():
     assert await _load(topic) is None
 
 
-async def test_records_that_are_no_state_are_passed_over():
+async def test_records_that_are_no_state_are_passed_over() -> None:
     """Anything may stand in a topic."""
     topic = MemoryTopic()
     async with following(topic, "a") as store:
@@ -158,7 +173,7 @@ async def test_records_that_are_no_state_are_passed_over():
     assert await _load(topic) == {"next": 3}
 
 
-async def test_what_a_successor_deleted_is_held_by_nobody():
+async def test_what_a_successor_deleted_is_held_by_nobody() -> None:
     """Rebalances go on for days: every follower forgets the states of generations that are over."""
     topic = MemoryTopic()
     async with following(topic, "watcher") as watcher:
@@ -172,3 +187,27 @@ async def test_what_a_successor_deleted_is_held_by_nobody():
         assert {generation for generation, _, _ in held.chunks} == {3}
         assert watcher.states()[P0][1] == {"next": 3}
     assert await _load(topic.compacted()) == {"next": 3}
+
+
+async def test_a_topic_that_vanished_is_made_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Somebody deleted it in mid-run: what this consumer holds is written into the new one."""
+    topic = MemoryTopic()
+    async with following(topic, "a") as store:
+        generation, _ = await store.claim(P0)
+        whole = topic.write
+        made: list[str] = []
+
+        async def write(key: bytes, value: bytes | None) -> int:
+            if not made:
+                raise TopicMissingError("deleted")
+            return await whole(key, value)
+
+        async def create() -> bool:
+            made.append(topic.topic)
+            return True
+
+        monkeypatch.setattr(topic, "write", write)
+        monkeypatch.setattr(topic, "create", create)
+        await store.save(P0, generation, {"next": 5})
+    assert made == ["states"]
+    assert await _load(topic) == {"next": 5}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -13,42 +14,58 @@ from mirrortest.consume.vouching import LedgerFollower
 from mirrortest.errors import UnreachableError
 from mirrortest.wire.stream import StreamId
 
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
 STREAM = StreamId("t", "r1", "p", 1, 0)
 AWAY = UnreachableError("no Kafka broker answers")
 
 
 class OneRecord:
-    """A ledger's topic with one record."""
+    """A ledger's topic with one record; `read` is set once it was applied."""
 
-    async def tail(self):
+    topic = "ledger"
+
+    def __init__(self) -> None:
+        self.read = asyncio.Event()
+
+    async def tail(self) -> AsyncIterator[tuple[int, bytes, bytes | None]]:
         record = LaneRecord(STREAM, 3, IntervalSet([(0, 3)]))
         yield 0, lane_key(record.stream), lane_value(record)
+        self.read.set()
+        await asyncio.Event().wait()
 
 
-def _follower(*answers):
+def _follower(*answers: bool | UnreachableError, topic: OneRecord | None = None) -> LedgerFollower:
     given = iter(answers)
 
-    async def exists():
+    async def exists() -> bool:
         answer = next(given)
         if isinstance(answer, Exception):
             raise answer
         return answer
 
-    return LedgerFollower(OneRecord(), exists, where="'ledger'", now_ns=lambda: 7)
+    return LedgerFollower(topic or OneRecord(), exists, where="'ledger'", now_ns=lambda: 7)
 
 
-async def test_an_outage_while_the_topic_is_awaited_is_sat_out(monkeypatch):
+async def test_an_outage_while_the_topic_is_awaited_is_sat_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A broker that restarts must not end a consumer that only waits for the ledger."""
     monkeypatch.setattr(vouching, "_POLL_SECONDS", 0)
-    follower = _follower(False, AWAY, False, AWAY, True)
-    assert "does not exist" in follower.silence("r1")
-    await asyncio.wait_for(follower.follow(), 10)
+    topic = OneRecord()
+    follower = _follower(False, AWAY, False, AWAY, True, topic=topic)
+    assert "does not exist" in str(follower.silence("r1"))
+    following = asyncio.create_task(follower.follow())
+    async with asyncio.timeout(10):
+        await topic.read.wait()
+    following.cancel()
     assert follower.silence("r1") is None
     assert (follower.present, follower.last_record_ns) == (True, 7)
-    assert "nothing of run 'r2'" in follower.silence("r2")
+    assert "nothing of run 'r2'" in str(follower.silence("r2"))
 
 
-async def test_a_ledger_that_cannot_be_reached_at_the_start_is_an_error():
+async def test_a_ledger_that_cannot_be_reached_at_the_start_is_an_error() -> None:
     """A wrong --ledger-bootstrap-server is told at once."""
     with pytest.raises(UnreachableError):
         await _follower(AWAY).follow()

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import tempfile
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from aiokafka import errors
 
 from mirrortest.config.client import ClientConfig
 from mirrortest.errors import ClusterError, TopicMissingError, UnreachableError, UsageError
-from mirrortest.kafka.client import cluster_error, connection, told
+from mirrortest.kafka.client import cluster_error, connection, ended, told
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 SECRET = "-----BEGIN PRIVATE KEY-----\nc2VjcmV0\n-----END PRIVATE KEY-----"
@@ -86,7 +88,9 @@ def test_a_key_is_neither_shown_nor_left_behind(
     ("error", "ours", "text"),
     [
         (errors.KafkaConnectionError("gone"), UnreachableError, "does not answer: x: "),
-        (TimeoutError(), UnreachableError, "does not answer: x: TimeoutError"),
+        (errors.KafkaError("Unable to get cluster metadata"), UnreachableError, "does not answer"),
+        (errors.LeaderNotAvailableError(), UnreachableError, "does not answer: x: "),
+        (TimeoutError(), UnreachableError, "does not answer: x: no answer in time"),
         (errors.UnknownTopicOrPartitionError(), TopicMissingError, "does not exist"),
         (
             errors.TopicAuthorizationFailedError("t"),
@@ -104,3 +108,30 @@ def test_errors_name_the_cluster_and_what_was_done(
     assert str(caught.value).startswith("Kafka at a:1,b:2")
     assert "\n" not in str(caught.value)
     assert cluster_error(config(), "x", caught.value) is caught.value
+
+
+async def _stops() -> None:
+    """As it should."""
+
+
+async def _hangs() -> None:
+    await asyncio.Event().wait()
+
+
+async def _was_cancelled() -> None:
+    raise asyncio.CancelledError
+
+
+async def _fails() -> None:
+    raise errors.KafkaConnectionError("gone")
+
+
+@pytest.mark.parametrize(
+    ("stop", "in_order"),
+    [(_stops, True), (_hangs, False), (_was_cancelled, False), (_fails, False)],
+)
+async def test_a_client_that_cannot_stop_holds_nothing_up(
+    stop: Callable[..., Any], in_order: bool
+) -> None:
+    """Nor does the end of one of its own tasks pass for a cancellation of ours."""
+    assert await ended(stop, 0.01) is in_order

@@ -51,7 +51,12 @@ def cut(
 ) -> list[Any]:
     return list(
         batches(
-            data, topic="t", partition=3, fetch_offset=fetch_offset, arrived_ns=9, aborted=aborted
+            memoryview(data),
+            topic="t",
+            partition=3,
+            fetch_offset=fetch_offset,
+            arrived_ns=9,
+            aborted=aborted,
         )
     )
 

@@ -10,10 +10,10 @@ from typing import Any
 import aiokafka
 import pytest
 from aiokafka import AIOKafkaProducer, TopicPartition
-from aiokafka.client import AIOKafkaClient
+from aiokafka.client import AIOKafkaClient, ConnectionGroup
 from aiokafka.consumer import fetcher
 from aiokafka.consumer.subscription_state import SubscriptionState
-from aiokafka.errors import KafkaError, OffsetOutOfRangeError
+from aiokafka.errors import KafkaError, OffsetOutOfRangeError, RequestTimedOutError
 from aiokafka.producer.message_accumulator import MessageAccumulator
 from aiokafka.producer.transaction_manager import TransactionManager
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
@@ -21,6 +21,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 from mirrortest.errors import ClusterError
 from mirrortest.kafka import seam
 from mirrortest.kafka.fetched import FetchedBatch, Unreadable
+from mirrortest.kafka.seam import contract
 
 TP = TopicPartition("t", 0)
 NO_ERROR = 0
@@ -116,7 +117,7 @@ def test_another_series_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_another_shape_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A callable with other parameters is refused by its name."""
-    monkeypatch.setattr(seam, "_SIGNATURES", ((fetcher.FetchResult.getall, "self"),))
+    monkeypatch.setattr(contract, "_SIGNATURES", ((fetcher.FetchResult.getall, "self"),))
     seam.check_series.cache_clear()
     with pytest.raises(ClusterError, match=r"FetchResult\.getall takes"):
         seam.install()
@@ -264,3 +265,33 @@ async def test_no_metadata_request_of_a_client_makes_a_topic() -> None:
     client._get_conn = connect
     await client._metadata_update(client.cluster, {"missing"})
     assert asked[0].allow_auto_topic_creation is False
+
+
+async def test_a_connection_that_is_gone_when_a_request_times_out_is_no_surprise() -> None:
+    """Another request timed out before and closed it, and somebody has since tried to connect."""
+    client = AIOKafkaClient(bootstrap_servers="127.0.0.1:1")
+    here = (1, ConnectionGroup.DEFAULT)
+
+    async def in_vain() -> None:
+        del client._conns[here]
+        raise TimeoutError
+
+    client._conns[here] = SimpleNamespace(
+        connected=lambda: True, send=lambda _, expect_response: in_vain()
+    )
+    with pytest.raises(RequestTimedOutError):
+        await client.send(1, SimpleNamespace())
+
+
+async def test_other_surprises_are_not_hidden() -> None:
+    """A KeyError that tells of something else stays one."""
+    client = AIOKafkaClient(bootstrap_servers="127.0.0.1:1")
+
+    async def odd() -> None:
+        raise KeyError("odd")
+
+    client._conns[1, ConnectionGroup.DEFAULT] = SimpleNamespace(
+        connected=lambda: True, send=lambda _, expect_response: odd()
+    )
+    with pytest.raises(KeyError, match="odd"):
+        await client.send(1, SimpleNamespace())

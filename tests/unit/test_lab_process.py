@@ -8,21 +8,23 @@ import subprocess
 import sys
 import textwrap
 import time
-from typing import TYPE_CHECKING
+from signal import Signals
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
 
 from mirrortest.errors import LabError
-from mirrortest.lab.process import Part, PartState
+from mirrortest.lab.process import GUARD, Part, PartState
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 SLEEP = (sys.executable, "-c", "import time; print('up', flush=True); time.sleep(600)")
 
 
-def until(condition, seconds=30.0):
+def until(condition: Callable[..., Any], seconds: float = 30.0) -> None:
     """Wait for a condition, which has to come true."""
     deadline = time.monotonic() + seconds
     while not condition():
@@ -30,7 +32,7 @@ def until(condition, seconds=30.0):
         time.sleep(0.01)
 
 
-def gone(pid):
+def gone(pid: int) -> bool:
     """Whether a process is there no more (or is only waited for)."""
     try:
         return psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
@@ -39,37 +41,46 @@ def gone(pid):
 
 
 @pytest.fixture
-def part(tmp_path):
+def part(tmp_path: Path) -> Iterator[Part]:
     made = Part("sleeper", SLEEP, tmp_path / "sleeper.log")
     yield made
     made.kill()
 
 
-def test_a_part_runs_and_is_killed(part):
+def stands(part: Part, state: PartState) -> None:
+    assert part.state is state
+
+
+def pid_of(part: Part) -> int:
+    assert part.pid is not None
+    return part.pid
+
+
+def test_a_part_runs_and_is_killed(part: Part) -> None:
     """Killed on purpose it is down, not dead, and its process is gone."""
-    assert part.state is PartState.DOWN
+    stands(part, PartState.DOWN)
     part.start()
-    pid = part.pid
-    assert part.state is PartState.RUNNING
+    pid = pid_of(part)
+    stands(part, PartState.RUNNING)
     part.kill()
-    assert part.state is PartState.DOWN
+    stands(part, PartState.DOWN)
     assert part.pid is None
     assert gone(pid)
     part.check()
 
 
-def test_a_part_is_frozen_and_goes_on(part):
+def test_a_part_is_frozen_and_goes_on(part: Part) -> None:
     """SIGSTOP and SIGCONT reach the program itself."""
     part.start()
     part.stop()
-    assert part.state is PartState.STOPPED
+    stands(part, PartState.STOPPED)
     until(lambda: psutil.Process(part.pid).status() == psutil.STATUS_STOPPED)
     part.cont()
     until(lambda: psutil.Process(part.pid).status() != psutil.STATUS_STOPPED)
-    assert part.state is PartState.RUNNING
+    stands(part, PartState.RUNNING)
 
 
-def test_a_frozen_part_can_be_ended_in_order(part):
+def test_a_frozen_part_can_be_ended_in_order(part: Part) -> None:
     """SIGTERM reaches a stopped program, for it is let go on."""
     part.start()
     part.stop()
@@ -77,7 +88,7 @@ def test_a_frozen_part_can_be_ended_in_order(part):
     assert part.state is PartState.DOWN
 
 
-def test_a_part_that_ignores_the_request_is_killed(tmp_path):
+def test_a_part_that_ignores_the_request_is_killed(tmp_path: Path) -> None:
     """What does not end by SIGTERM in time is killed."""
     script = (
         "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN);"
@@ -90,7 +101,7 @@ def test_a_part_that_ignores_the_request_is_killed(tmp_path):
     assert part.state is PartState.DOWN
 
 
-def test_a_restart_makes_a_new_process(part):
+def test_a_restart_makes_a_new_process(part: Part) -> None:
     """The log goes on, the process is another."""
     part.start()
     first = part.pid
@@ -101,7 +112,7 @@ def test_a_restart_makes_a_new_process(part):
     assert part.tail().splitlines() == ["up", "up"]
 
 
-def test_a_death_is_told_with_the_end_of_the_log(tmp_path):
+def test_a_death_is_told_with_the_end_of_the_log(tmp_path: Path) -> None:
     """A part that ends by itself is dead; the error has its exit code and last lines."""
     script = "import sys; print(*range(100), sep='\\n'); sys.exit(7)"
     part = Part("mortal", (sys.executable, "-c", script), tmp_path / "log")
@@ -114,16 +125,16 @@ def test_a_death_is_told_with_the_end_of_the_log(tmp_path):
     part.kill()
 
 
-def test_a_kill_from_outside_is_a_death(part):
+def test_a_kill_from_outside_is_a_death(part: Part) -> None:
     """Who killed it was not us: it is dead, by signal 9."""
     part.start()
-    os.kill(part.pid, signal.SIGKILL)
+    os.kill(pid_of(part), signal.SIGKILL)
     until(lambda: part.state is PartState.DEAD)
     with pytest.raises(LabError, match="exit code 137"):
         part.check()
 
 
-def test_a_program_that_cannot_be_run_is_told(tmp_path):
+def test_a_program_that_cannot_be_run_is_told(tmp_path: Path) -> None:
     """A missing program fails at once, and no guard stays."""
     part = Part("nothing", (str(tmp_path / "missing"),), tmp_path / "log")
     with pytest.raises(LabError, match=r"nothing could not be started(.*\n)*.*missing"):
@@ -131,7 +142,7 @@ def test_a_program_that_cannot_be_run_is_told(tmp_path):
     part.kill()
 
 
-def test_what_does_not_run_cannot_be_signalled(part):
+def test_what_does_not_run_cannot_be_signalled(part: Part) -> None:
     """A signal for a part that is down is refused, and a second start too."""
     with pytest.raises(LabError, match="sleeper is not running"):
         part.stop()
@@ -164,7 +175,7 @@ def _pids(owner: subprocess.Popen[bytes]) -> list[int]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-def test_the_part_ends_with_its_owner(tmp_path, number):
+def test_the_part_ends_with_its_owner(tmp_path: Path, number: Signals) -> None:
     """However the owner ends, program and guard are gone."""
     owner = _owner(tmp_path)
     pids = _pids(owner)
@@ -174,7 +185,7 @@ def test_the_part_ends_with_its_owner(tmp_path, number):
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a pidfd")
-def test_a_fork_of_the_owner_does_not_keep_the_part_alive(tmp_path):
+def test_a_fork_of_the_owner_does_not_keep_the_part_alive(tmp_path: Path) -> None:
     """A child that inherited the guard's pipe changes nothing."""
     fork = "child = os.fork()\n        if not child: os.close(1); time.sleep(600)"
     owner = _owner(tmp_path, fork)
@@ -187,11 +198,25 @@ def test_a_fork_of_the_owner_does_not_keep_the_part_alive(tmp_path):
         child.kill()
 
 
+def test_an_owner_that_ended_before_it_was_watched_gets_nothing_started(tmp_path: Path) -> None:
+    """Its end would not be seen any more: nobody would end the program."""
+    ran = tmp_path / "ran"
+    not_its_parent = str(os.getppid())
+    guard = subprocess.Popen(
+        [sys.executable, str(GUARD), not_its_parent, "touch", str(ran)], stdin=subprocess.PIPE
+    )
+    assert guard.wait() == 128 + signal.SIGKILL
+    assert guard.stdin is not None
+    guard.stdin.close()
+    assert not ran.exists()
+
+
 @pytest.mark.skipif(sys.platform != "linux", reason="needs PR_SET_PDEATHSIG")
-def test_the_part_ends_with_its_guard(part):
+def test_the_part_ends_with_its_guard(part: Part) -> None:
     """A killed guard takes its program along."""
     part.start()
-    pid = part.pid
+    pid = pid_of(part)
+    assert part._guard is not None
     part._guard.kill()
     until(lambda: gone(pid))
     until(lambda: part.state is PartState.DEAD)

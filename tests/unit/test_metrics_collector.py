@@ -46,7 +46,7 @@ def scrape(metrics: Metrics) -> dict[tuple[str, tuple[tuple[str, str], ...]], fl
     }
 
 
-def test_the_names_are_sound():
+def test_the_names_are_sound() -> None:
     """Base units, counters that say total, no partition on a histogram, no name twice."""
     full = [metric.full_name for metric in TABLE]
     assert len(set(full)) == len(full)
@@ -62,12 +62,12 @@ def test_the_names_are_sound():
             assert metric.name.startswith(f"{metric.side}_")
 
 
-def test_the_document_is_the_table():
+def test_the_document_is_the_table() -> None:
     """docs/metrics.md says what the code says."""
     assert names.markdown() in DOCUMENT.read_text()
 
 
-def test_a_scrape_tells_every_metric_of_the_table():
+def test_a_scrape_tells_every_metric_of_the_table() -> None:
     """Each row, with a value under each of its labels, is read back by Prometheus's parser."""
     metrics = Metrics()
     for number, metric in enumerate(TABLE):
@@ -77,7 +77,7 @@ def test_a_scrape_tells_every_metric_of_the_table():
         elif metric.kind is Kind.GAUGE:
             metrics.gauge(metric, **labels).set(number)
         else:
-            metrics.histogram(metric, **labels).add([number])
+            metrics.histogram(metric, None, **labels).add([number])
     samples = scrape(metrics)
     for number, metric in enumerate(TABLE):
         labels = {label: f'{label} "1"\n\\' for label in metric.labels}
@@ -86,7 +86,7 @@ def test_a_scrape_tells_every_metric_of_the_table():
         assert samples[key] == (1 if histogram else number)
 
 
-def test_a_fresh_process_tells_its_version_and_its_costs():
+def test_a_fresh_process_tells_its_version_and_its_costs() -> None:
     """Before anything is counted."""
     samples = scrape(Metrics())
     version = (("version", mirrortest.__version__),)
@@ -94,13 +94,13 @@ def test_a_fresh_process_tells_its_version_and_its_costs():
     assert ("process_cpu_seconds_total", ()) in samples
 
 
-def test_histograms_are_cumulative_and_agree_with_their_count():
+def test_histograms_are_cumulative_and_agree_with_their_count() -> None:
     """Seconds; negative latencies are in a counter of their own and not in the histogram."""
-    metrics = Metrics()
+    metrics = Metrics(role="consumer")
     latency = metrics.histogram(names.CONSUMER_LATENCY, topic="t", since="intended")
     latency.add(np.array([-5, 500_000, 3_000_000_000, 10**14], dtype=np.int64))
     samples = scrape(metrics)
-    labels = (("since", "intended"), ("topic", "t"))
+    labels = (("role", "consumer"), ("since", "intended"), ("topic", "t"))
     name = "mirrortest_consumer_latency_seconds"
     counts = [
         samples[f"{name}_bucket", tuple(sorted((*labels, ("le", le))))]
@@ -112,7 +112,7 @@ def test_histograms_are_cumulative_and_agree_with_their_count():
     assert samples[f"{name}_sum", labels] == pytest.approx(100_003.0005)
 
 
-def test_a_histogram_kept_elsewhere_is_read_as_it_grows():
+def test_a_histogram_kept_elsewhere_is_read_as_it_grows() -> None:
     """The application's own one is published, not a copy."""
     metrics, own = Metrics(), Histogram()
     assert metrics.histogram(names.PRODUCER_ACK_LATENCY, own, topic="t") is own
@@ -124,9 +124,9 @@ def test_a_histogram_kept_elsewhere_is_read_as_it_grows():
     assert scrape(metrics)[key] == 0
 
 
-def test_children_are_kept_and_removed():
+def test_children_are_kept_and_removed() -> None:
     """Asked for again it is the same one; removed, it is no longer scraped."""
-    metrics = Metrics()
+    metrics = Metrics(role="consumer")
     lag = metrics.gauge(names.CONSUMER_LAG, topic="t", partition="0")
     assert metrics.gauge(names.CONSUMER_LAG, partition="0", topic="t") is lag
     metrics.remove(names.CONSUMER_LAG, topic="t", partition="0")
@@ -134,7 +134,7 @@ def test_children_are_kept_and_removed():
     assert not any(name.endswith("lag_messages") for name, _ in scrape(metrics))
 
 
-def test_a_gauge_may_be_a_function():
+def test_a_gauge_may_be_a_function() -> None:
     """It is asked at each scrape, until a value is set."""
     metrics = Metrics()
     ages = iter((1.0, 2.0))
@@ -146,7 +146,7 @@ def test_a_gauge_may_be_a_function():
     assert scrape(metrics)[key] == 7
 
 
-def test_a_counter_only_rises():
+def test_a_counter_only_rises() -> None:
     """By counting on, or by taking over a total."""
     counter = Metrics().counter(names.CLOCK_STEPS)
     counter.add()
@@ -157,7 +157,7 @@ def test_a_counter_only_rises():
         counter.add(-1)
 
 
-def test_misuse_is_told():
+def test_misuse_is_told() -> None:
     """A wrong kind, missing or unknown labels."""
     metrics = Metrics()
     with pytest.raises(ValueError, match="is a counter"):
@@ -168,17 +168,16 @@ def test_misuse_is_told():
         metrics.counter(names.CLOCK_STEPS, topic="t")
 
 
-def test_paths():
-    """Kubernetes's probes are answered; what does not exist is not found."""
-    answers = iter((False, True))
-    with MetricsEndpoint(Metrics(), ready=lambda: next(answers)) as endpoint:
-        assert ask(endpoint, "/healthz")[0] == 200
-        assert [ask(endpoint, "/readyz")[0] for _ in range(2)] == [503, 200]
+def test_paths() -> None:
+    """What does not exist is not found; who says nothing of its health is well."""
+    with MetricsEndpoint(Metrics()) as endpoint:
+        for probe in ("/startup", "/ready", "/live"):
+            assert ask(endpoint, probe)[0] == 200
         assert ask(endpoint, "/")[0] == 404
         assert endpoint.url == f"http://127.0.0.1:{endpoint.port}/metrics"
 
 
-def test_stopping_frees_the_port_and_the_thread():
+def test_stopping_frees_the_port_and_the_thread() -> None:
     """At once, and more than once does no harm; the port can be taken again."""
     threads = active_count()
     endpoint = MetricsEndpoint(Metrics())
@@ -190,12 +189,12 @@ def test_stopping_frees_the_port_and_the_thread():
         assert ask(again)[0] == 200
 
 
-def test_port_zero_is_off():
+def test_port_zero_is_off() -> None:
     """Nothing listens."""
     assert serve_metrics(Metrics(), address="127.0.0.1", port=0) is None
 
 
-def test_a_taken_port_is_a_usage_error():
+def test_a_taken_port_is_a_usage_error() -> None:
     """The error names option, port and address."""
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
@@ -206,7 +205,7 @@ def test_a_taken_port_is_a_usage_error():
 
 
 @pytest.mark.parametrize("address", ["192.0.2.1", "not an address"])
-def test_an_address_that_is_not_here_is_a_usage_error(address):
+def test_an_address_that_is_not_here_is_a_usage_error(address: str) -> None:
     """Neither another machine's nor nonsense."""
     with pytest.raises(UsageError, match="cannot listen"):
         MetricsEndpoint(Metrics(), address=address, port=0)

@@ -5,19 +5,22 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from typing import Any, cast
 
 import pytest
 
+from mirrortest.cli import main
 from mirrortest.config.client import ClientConfig
 from mirrortest.errors import PartitionCountError, TopicMissingError, UsageError
 from mirrortest.produce.options import NewTopics, ProduceOptions
+from mirrortest.produce.plan import Topics as Admin
 from mirrortest.produce.plan import plan_topics
 from mirrortest.wire.lanes import lane_key, partition_of
 
 CLIENT = ClientConfig(bootstrap_servers=("h:1",))
 
 
-def options(**given):
+def options(**given: Any) -> ProduceOptions:
     return ProduceOptions(**{"run": "r", "name": "p", "client": CLIENT, "topics": ("t",), **given})
 
 
@@ -28,6 +31,8 @@ def options(**given):
         {"topics": ("a", "a")},
         {"topics": ("mirrortest.ledger",)},
         {"throughput": 0},
+        {"throughput": float("nan")},
+        {"throughput": float("inf")},
         {"num_records": 0},
         {"duration_ns": 0},
         {"warmup_records": -1},
@@ -40,43 +45,57 @@ def options(**given):
         {"drain_timeout": -1},
     ],
 )
-def test_what_cannot_be_done_is_refused(wrong):
+def test_what_cannot_be_done_is_refused(wrong: dict[str, Any]) -> None:
     """Each value out of range is the user's mistake, said in one line."""
     with pytest.raises(UsageError):
         options(**wrong)
 
 
 class Cluster:
-    def __init__(self, **counts):
+    def __init__(self, **counts: int) -> None:
         self.counts = counts
-        self.configs = None
+        self.configs: tuple[int, dict[str, str] | None] | None = None
 
-    async def partition_counts(self, topics):
+    async def partition_counts(self, topics: tuple[str, ...]) -> dict[str, int]:
         return {topic: self.counts[topic] for topic in topics if topic in self.counts}
 
-    async def create_topics(self, topics, *, replication_factor=-1, configs=None):
+    async def topic_config(self, topic: str) -> dict[str, str]:
+        return {"max.message.bytes": "5000"}
+
+    async def create_topics(
+        self,
+        topics: dict[str, int],
+        *,
+        replication_factor: int = -1,
+        configs: dict[str, str] | None = None,
+    ) -> set[str]:
         self.counts.update(topics)
         self.configs = (replication_factor, configs)
         return set(topics)
 
 
-async def test_topics_are_made_only_when_asked_for():
+async def test_topics_are_made_only_when_asked_for() -> None:
     """A missing topic is an error; with `create` it is made as told."""
     cluster = Cluster(a=2)
     with pytest.raises(TopicMissingError, match="create-topics"):
-        await plan_topics(cluster, options(topics=("a", "b")))
+        await plan_topics(cast("Admin", cluster), options(topics=("a", "b")))
     create = NewTopics(partitions=2, retention_ms=60_000)
-    plans = await plan_topics(cluster, options(topics=("a", "b"), create=create))
+    plans = await plan_topics(cast("Admin", cluster), options(topics=("a", "b"), create=create))
     assert [(plan.topic, plan.source_partitions) for plan in plans] == [("a", 2), ("b", 2)]
     assert cluster.configs == (-1, {"retention.ms": "60000"})
+    assert {plan.max_batch_bytes for plan in plans} == {5000}
     with pytest.raises(PartitionCountError, match="--partitions 2"):
-        await plan_topics(cluster, options(topics=("a",), create=NewTopics(partitions=3)))
-    assert await plan_topics(cluster, options(topics=("a",), create=NewTopics()))
+        await plan_topics(
+            cast("Admin", cluster), options(topics=("a",), create=NewTopics(partitions=3))
+        )
+    assert await plan_topics(cast("Admin", cluster), options(topics=("a",), create=NewTopics()))
 
 
-async def test_lanes_are_one_for_each_destination_partition():
+async def test_lanes_are_one_for_each_destination_partition() -> None:
     """Keys reach every destination partition; the source's are where the partitioner puts them."""
-    (plan,) = await plan_topics(Cluster(a=3), options(topics=("a",), destination_partitions=5))
+    (plan,) = await plan_topics(
+        cast("Admin", Cluster(a=3)), options(topics=("a",), destination_partitions=5)
+    )
     assert [partition_of(lane_key(lane), 5) for lane in plan.lanes] == [0, 1, 2, 3, 4]
     assert plan.partitions == tuple(partition_of(lane_key(lane), 3) for lane in plan.lanes)
 
@@ -89,6 +108,7 @@ async def test_lanes_are_one_for_each_destination_partition():
         (["--topics", "t", "--bootstrap-server", "h:1", "--id", "a b"], "--id"),
         (["--topics", "t", "--bootstrap-server", "h:1", "--run", "A"], "--run"),
         (["--topics", "t", "--bootstrap-server", "h:1", "--throughput", "0"], "--throughput"),
+        (["--topics", "t", "--bootstrap-server", "h:1", "--throughput", "inf"], "--throughput"),
         (["--topics", "t", "--bootstrap-server", "h:1", "--duration", "5"], "--duration"),
         (["--topics", "t", "--bootstrap-server", "h:1", "--partitions", "5"], "--create-topics"),
         (
@@ -100,17 +120,43 @@ async def test_lanes_are_one_for_each_destination_partition():
         ),
     ],
 )
-def test_usage_errors_exit_2(arguments, told):
+def test_usage_errors_exit_2(
+    arguments: list[str],
+    told: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """A wrong option is named on stderr, without a traceback, and exits 2."""
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("MIRRORTEST_")}
+    for name in [name for name in os.environ if name.startswith("MIRRORTEST_")]:
+        monkeypatch.delenv(name)
+    monkeypatch.setattr(sys, "argv", ["mirrortest", "produce", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        main.run()
+    said = capsys.readouterr()
+    assert ended.value.code == 2
+    assert told in said.err
+    assert "Traceback" not in said.err
+    assert said.out == ""
+
+
+def test_the_process_itself_ends_with_2() -> None:
+    """What the entry point says is what the shell sees."""
     done = subprocess.run(
-        [sys.executable, "-m", "mirrortest", "produce", *arguments],
-        env={**environment, "NO_COLOR": "1", "COLUMNS": "200"},
+        [sys.executable, "-m", "mirrortest", "produce", "--topics", "t"],
+        env={**os.environ, "NO_COLOR": "1", "COLUMNS": "200"},
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 2
-    assert told in done.stderr
+    assert "--bootstrap-server" in done.stderr
     assert "Traceback" not in done.stderr
-    assert done.stdout == ""
+
+
+def test_what_was_asked_for_is_told_without_secrets() -> None:
+    """Reports show a run's set-up: each option that says something, and no password."""
+    client = ClientConfig(bootstrap_servers=("h:1",), sasl_password="hush")
+    told = options(throughput=2000.0, num_records=5000, client=client).settings
+    assert (told["throughput"], told["records"], told["acks"]) == ("2000/s", "5,000", "all")
+    assert "duration" not in told
+    assert "hush" not in str(told)

@@ -8,21 +8,28 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrortest.produce.clock import Clock
-from mirrortest.produce.pace import CATCH_UP, SteadyPace, UnlimitedPace, lane_share, pace_of
+from mirrortest.produce.pace import (
+    CATCH_UP,
+    SteadyPace,
+    UnlimitedPace,
+    lane_share,
+    last_tick,
+    pace_of,
+)
 from mirrortest.produce.reservation import Reservation
 
 SECOND = 1_000_000_000
 
 
 @given(st.integers(0, 10_000), st.integers(1, 300))
-def test_lanes_share_a_topics_messages(total, lanes):
+def test_lanes_share_a_topics_messages(total: int, lanes: int) -> None:
     """Message i goes to lane i modulo the lanes: the shares are what that gives."""
     shares = [lane_share(total, index, lanes) for index in range(lanes)]
     assert shares == [len(range(index, total, lanes)) for index in range(lanes)]
 
 
 @given(st.floats(0.01, 1e6), st.integers(1, 50), st.integers(0, 60 * SECOND))
-def test_lanes_together_never_exceed_the_topics_rate(rate, lanes, elapsed):
+def test_lanes_together_never_exceed_the_topics_rate(rate: float, lanes: int, elapsed: int) -> None:
     """At no time are more messages due than the topic's own schedule has by then."""
     paces = [SteadyPace(rate, index=index, lanes=lanes) for index in range(lanes)]
     for pace in paces:
@@ -34,7 +41,7 @@ def test_lanes_together_never_exceed_the_topics_rate(rate, lanes, elapsed):
 
 
 @given(st.floats(0.1, 1e5), st.integers(1, 20), st.integers(1, 500))
-def test_intended_times_are_the_topics(rate, lanes, count):
+def test_intended_times_are_the_topics(rate: float, lanes: int, count: int) -> None:
     """Interleaved, the lanes' intended times are the topic's, to the nanosecond or two."""
     times = np.zeros((count, lanes))
     for index in range(lanes):
@@ -45,7 +52,7 @@ def test_intended_times_are_the_topics(rate, lanes, count):
     assert np.abs(times.ravel() - expected).max() <= 2 + 1e-9 * expected.max()
 
 
-def test_a_debt_is_kept_and_worked_off_at_a_bounded_rate():
+def test_a_debt_is_kept_and_worked_off_at_a_bounded_rate() -> None:
     """After an outage messages keep their intended times; no flood follows."""
     pace = SteadyPace(1000, index=0, lanes=1)
     pace.start(0)
@@ -63,7 +70,7 @@ def test_a_debt_is_kept_and_worked_off_at_a_bounded_rate():
     assert sent >= CATCH_UP * 1000 * ticks * 0.01 * 0.9
 
 
-def test_a_slow_schedule_catches_up_one_by_one():
+def test_a_slow_schedule_catches_up_one_by_one() -> None:
     """Also a lane with less than a message per second pays its debt."""
     pace = SteadyPace(0.1, index=0, lanes=1)
     pace.start(0)
@@ -82,7 +89,7 @@ def test_a_slow_schedule_catches_up_one_by_one():
     assert taken >= 4
 
 
-def test_limits_end_a_schedule():
+def test_limits_end_a_schedule() -> None:
     """Records and duration each end it, whichever comes first."""
     for total, duration, expected in ((10, None, 4), (None, SECOND, 34), (1000, SECOND, 34)):
         pace = pace_of(100, index=0, lanes=3, total=total, duration_ns=duration)
@@ -93,7 +100,7 @@ def test_limits_end_a_schedule():
         assert pace.next_ns(1 << 60) is None
 
 
-def test_unlimited_ends_by_time_or_number():
+def test_unlimited_ends_by_time_or_number() -> None:
     """Without a rate there is always something to send, until the end."""
     pace = UnlimitedPace(index=1, lanes=2, total=5, duration_ns=SECOND)
     pace.start(0)
@@ -106,7 +113,7 @@ def test_unlimited_ends_by_time_or_number():
     assert endless.available(SECOND) == 0
 
 
-def test_numbers_are_reserved_in_blocks_before_they_run_out():
+def test_numbers_are_reserved_in_blocks_before_they_run_out() -> None:
     """The next block is asked for when half is used, one at a time, and never past the limit."""
     reservation = Reservation(per_second=100, limit=500)
     assert reservation.consider(0, 0)
@@ -122,7 +129,7 @@ def test_numbers_are_reserved_in_blocks_before_they_run_out():
     assert not reservation.consider(500, 5)
 
 
-def test_unlimited_blocks_adapt():
+def test_unlimited_blocks_adapt() -> None:
     """They double while they do not last, and shrink when they last too long."""
     reservation = Reservation(per_second=None, limit=None, first=1024)
     sizes = []
@@ -133,7 +140,7 @@ def test_unlimited_blocks_adapt():
     assert sizes == [1024, 2048, 4096, 2048, 1024]
 
 
-def test_the_clock_tells_a_step_and_follows_it():
+def test_the_clock_tells_a_step_and_follows_it() -> None:
     """A wall clock that is set moves later wall times, and no monotonic ones."""
     wall, monotonic = [1000 * SECOND], [5]
     clock = Clock(lambda: monotonic[0], lambda: wall[0])
@@ -150,8 +157,16 @@ def test_the_clock_tells_a_step_and_follows_it():
 
 
 @pytest.mark.parametrize("rate", [0.5, 3, 1e6])
-def test_a_batch_ripens_when_its_oldest_message_has_lingered(rate):
+def test_a_batch_ripens_when_its_oldest_message_has_lingered(rate: float) -> None:
     """Lingering counts from when the oldest message that waits was due."""
     pace = SteadyPace(rate, index=0, lanes=1)
     pace.start(100)
     assert pace.ripe_ns(150, 500) == 600
+
+
+@given(st.integers(0, 10**12), st.integers(0, 10**9))
+def test_lanes_share_ticks_that_no_message_waits_for_too_long(due_ns: int, linger_ns: int) -> None:
+    """A message goes out within a linger of being due, at a tick that is the same for all."""
+    tick = last_tick(due_ns + linger_ns, linger_ns)
+    assert due_ns <= tick <= due_ns + linger_ns
+    assert tick % max(1, linger_ns) == 0

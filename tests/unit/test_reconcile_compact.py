@@ -2,24 +2,73 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mirrortest.check.row import SeenRow
 from mirrortest.check.verdict import Finding, Outcome
-from mirrortest.reconcile.compact import INTERVALS, compact
+from mirrortest.reconcile.compact import Compactor, Zone, columns_of
+from mirrortest.reconcile.intervals import INTERVALS
 from mirrortest.seqlog import rows
-from mirrortest.seqlog.batches import batch_of
+from mirrortest.seqlog.batches import batch_of, explode
+from mirrortest.seqlog.schema import ENDLESS, Role
 from mirrortest.wire.stream import StreamId
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+
+    from mirrortest.seqlog.rows import Latencies, Row
+
 STREAM = StreamId("t", "r1", "p", 1, 0)
+OTHER = StreamId("t", "r1", "q", 1, 0)
 
 
-def compacted(written, run="r1"):
-    """The intervals as dictionaries."""
-    return [row for batch in compact(batch_of(written), run, 3) for row in batch.to_pylist()]
+def compacted(
+    *written: list[Row] | pa.RecordBatch,
+    run: str = "r1",
+    horizons: Sequence[int] = (),
+    zones: Sequence[Zone] = (),
+    role: Role | None = None,
+) -> list[dict[str, Any]]:
+    """The intervals of some batches as dictionaries."""
+    task = Compactor(run, 3, 7, np.array(horizons, dtype=np.int64), zones)
+    batches = [batch_of(each) if isinstance(each, list) else each for each in written]
+    if role is not None:
+        batches = [each.select(columns_of(role, placed=False)) for each in batches]
+    found = [out for batch in batches for out in task.add(batch)]
+    return [row for batch in (*found, *task.close()) for row in batch.to_pylist()]
 
 
-def sent(lo, hi, outcome=Outcome.ACKED, *, minute=0, latencies=None):
+def of_kind(found: list[dict[str, Any]], *kinds: str) -> list[dict[str, Any]]:
+    """Those of some kinds, those of chains by default."""
+    return [row for row in found if row["kind"] in (kinds or ("sent", "seen"))]
+
+
+def seen(
+    lo: int,
+    hi: int,
+    offset: int,
+    *,
+    of: StreamId = STREAM,
+    findings: int | Finding = 0,
+    minute: int = 0,
+    latencies: Latencies | None = None,
+    identity: str = "0",
+) -> Row:
+    """A `seen` row of partition 0."""
+    at = minute * 60_000_000_000 + 1
+    row = SeenRow(of, lo, hi, offset, offset + hi - lo, findings, at, at, 1, 1, 1, 1)
+    return rows.seen(row, topic="t", partition=0, topic_identity=identity, latencies=latencies)
+
+
+def sent(
+    lo: int, hi: int, outcome: Outcome = Outcome.ACKED, *, minute: int = 0, latencies: None = None
+) -> Row:
     """A `sent` row at source offsets 100 above its seqs."""
     at = minute * 60_000_000_000
     return rows.sent(
@@ -28,25 +77,98 @@ def sent(lo, hi, outcome=Outcome.ACKED, *, minute=0, latencies=None):
     )  # fmt: skip
 
 
-def test_rows_that_continue_each_other_are_one():
-    """The same findings, minute and distance of seq and offset: one interval; else not."""
-    merged = compacted([sent(10, 20), sent(0, 10), sent(20, 30, minute=1), sent(40, 50)])
-    assert [(row["seq_lo"], row["seq_hi"], row["minute"]) for row in merged] == [
-        (0, 20, 0),
-        (40, 50, 0),
-        (20, 30, 1),
+def test_what_continues_is_one_whatever_stands_between() -> None:
+    """A stream's numbers without a gap are one chain, over batches and minutes; else not."""
+    first = [sent(10, 20), rows.reserved(STREAM, 0, 90), sent(20, 30, minute=1)]
+    found = compacted(first, [sent(30, 40, minute=1), sent(41, 50, minute=2)])
+    assert [
+        (row["seq_lo"], row["seq_hi"], row["mark_seq"], row["mark_minute"])
+        for row in of_kind(found)
+    ] == [(10, 40, [10, 20], [0, 1]), (41, 50, [41], [2])]
+    assert {(row["session"], row["task"]) for row in found} == {(3, 7)}
+    counted = {row["minute"]: row["messages"] for row in of_kind(found, "acked")}
+    assert counted == {0: 10, 1: 20, 2: 9}
+
+
+def test_two_streams_side_by_side_are_two_chains() -> None:
+    """Where streams stand in turn, each is one chain, and its offsets may be more than its seqs."""
+    turns = [(STREAM, 0, 0), (OTHER, 0, 10), (STREAM, 10, 20), (OTHER, 10, 31)]
+    found = compacted([seen(lo, lo + 10, at, of=of) for of, lo, at in turns])
+    assert sorted(
+        (row["producer"], row["seq_lo"], row["seq_hi"], row["offset_lo"], row["offset_hi"])
+        for row in of_kind(found)
+    ) == [("p", 0, 20, 0, 30), ("q", 0, 20, 10, 41)]
+    assert [(row["offset_lo"], row["offset_hi"]) for row in of_kind(found, "range")] == [(0, 41)]
+
+
+def test_a_chain_ends_where_the_order_or_the_findings_do() -> None:
+    """What comes again, comes late, or shows something is a chain of its own."""
+    found = compacted(
+        [
+            seen(0, 10, 0),
+            seen(5, 6, 10),
+            seen(11, 15, 11),
+            seen(10, 11, 15),
+            seen(15, 16, 16, findings=Finding.CORRUPTED),
+            seen(16, 20, 17),
+        ]
+    )
+    assert sorted((row["offset_lo"], row["seq_lo"], row["seq_hi"]) for row in of_kind(found)) == [
+        (0, 0, 10), (10, 5, 6), (11, 11, 15), (15, 10, 11), (16, 15, 16), (17, 16, 20),
+    ]  # fmt: skip
+
+
+def test_horizons_part_what_was_acknowledged_before_and_after() -> None:
+    """No chain's last acknowledgement hides that its first messages are due."""
+    at = 60_000_000_000
+    written = [sent(0, 10), sent(10, 20, minute=1)]
+    assert len(of_kind(compacted(written))) == 1
+    parted = of_kind(compacted(written, horizons=[at]))
+    assert [(row["seq_lo"], row["seq_hi"]) for row in parted] == [(0, 10), (10, 20)]
+
+
+def test_zones_keep_seq_and_offset_side_by_side() -> None:
+    """In a zone each message's offset can be told, and what others read again is not timed."""
+    told = rows.Latencies(0, (5,), (10,))
+    turns = [(STREAM, 0, 0), (OTHER, 0, 10), (STREAM, 10, 20), (OTHER, 10, 30)]
+    written = [seen(lo, lo + 10, at, of=of, latencies=told) for of, lo, at in turns]
+    zones = [Zone("t", 0, 0, 15, 25, ((3, 7, 0),)), Zone("t", 0, 0, 18, 18)]
+    found = compacted(written, zones=zones)
+    assert sorted(
+        (row["offset_lo"], row["offset_hi"], row["producer"], row["seq_lo"], row["seq_hi"])
+        for row in of_kind(found)
+    ) == [
+        (0, 10, "p", 0, 10),
+        (10, 15, "q", 0, 5),
+        (15, 18, "q", 5, 8),
+        (18, 20, "q", 8, 10),
+        (20, 25, "p", 10, 15),
+        (25, 30, "p", 15, 20),
+        (30, 40, "q", 10, 20),
     ]
-    assert {row["session"] for row in merged} == {3}
+    timed = of_kind(found, "latency")
+    assert [(row["latency_bucket"], row["latency_count"]) for row in timed] == [([5], [30])]
 
 
-def test_rows_of_another_run_go_and_those_of_none_stay():
+def test_a_log_that_goes_back_is_in_its_next_turn() -> None:
+    """What a session reads a second time, and what it passed over, can be told from its ranges."""
+    found = compacted(
+        [seen(0, 10, 0), seen(10, 20, 10)],
+        [seen(5, 15, 5), seen(15, 20, 15), seen(20, 30, 9000)],
+    )
+    assert [
+        (row["turn"], row["offset_lo"], row["offset_hi"]) for row in of_kind(found, "range")
+    ] == [(0, 0, 20), (1, 5, 20), (1, 9000, 9010)]
+
+
+def test_rows_of_another_run_go_and_those_of_none_stay() -> None:
     """Offsets that were read belong to every run."""
     other = STREAM._replace(run="r2")
     kept = compacted([rows.reserved(other, 0, 5), rows.read("t", 0, 0, 5), rows.read("t", 0, 5, 9)])
     assert [(row["kind"], row["offset_lo"], row["offset_hi"]) for row in kept] == [("read", 0, 9)]
 
 
-def test_verdicts_of_different_times_are_not_mixed():
+def test_verdicts_of_different_times_are_not_mixed() -> None:
     """`found` rows keep their next offset, tails and ends stay alone."""
     kept = compacted(
         [
@@ -64,36 +186,79 @@ def test_verdicts_of_different_times_are_not_mixed():
     assert [row["kind"] for row in kept].count("tail") == 2
 
 
-def test_latencies_are_summed_by_minute():
+def test_what_a_topic_made_again_took_is_not_what_retention_took() -> None:
+    """One has an end: as one they would look like a partition that no log covers."""
+    written = [rows.unread("t", 0, 0, 2), rows.unread("t", 0, 2, ENDLESS)]
+    found = of_kind(compacted(written), "unread")
+    assert [(row["offset_lo"], row["offset_hi"]) for row in found] == [(0, 2), (2, ENDLESS)]
+
+
+def test_latencies_are_summed_by_minute() -> None:
     """Buckets add up, and so do those below zero."""
     told = rows.Latencies
-    summed = [
-        row
-        for row in compacted(
-            [
-                sent(0, 3, latencies=told(1, (5, 7), (1, 1))),
-                sent(3, 5, latencies=told(0, (7,), (2,))),
-                sent(9, 10, minute=1, latencies=told(0, (5,), (1,))),
-            ]
-        )
-        if row["kind"] == "latency"
+    written = [
+        seen(0, 3, 0, latencies=told(1, (5, 7), (1, 1))),
+        seen(3, 5, 3, latencies=told(0, (7,), (2,))),
+        seen(9, 10, 5, minute=1, latencies=told(0, (5,), (1,))),
     ]
     assert [
         (row["minute"], row["negative"], row["latency_bucket"], row["latency_count"], row["text"])
-        for row in summed
-    ] == [(0, 1, [5, 7], [1, 3], "sent"), (1, 0, [5], [1], "sent")]
+        for row in of_kind(compacted(written), "latency")
+    ] == [(0, 1, [5, 7], [1, 3], "seen"), (1, 0, [5], [1], "seen")]
 
 
-@given(st.lists(st.tuples(st.integers(0, 60), st.integers(1, 9), st.sampled_from(Outcome))))
-def test_no_number_appears_or_vanishes(spans):
-    """Whatever the rows and their order: the same numbers have the same outcomes."""
+SPANS = st.lists(
+    st.tuples(st.integers(0, 60), st.integers(1, 9), st.sampled_from(Outcome)), max_size=12
+)
 
-    def numbers(told):
-        return {(seq, outcome) for lo, hi, outcome in told for seq in range(lo, hi)}
+
+@given(SPANS, st.booleans(), st.integers(1, 5))
+def test_no_number_appears_or_vanishes(
+    spans: list[tuple[int, int, Outcome]], messages: bool, size: int
+) -> None:
+    """Whatever the rows, their order, detail and batches: the same numbers, the same outcomes."""
+
+    def numbers(told: Iterator[Any]) -> list[tuple[int, int]]:
+        return sorted((seq, outcome) for lo, hi, outcome in told for seq in range(lo, hi))
 
     written = [sent(lo, lo + count, outcome) for lo, count, outcome in spans]
-    kept = compacted(written) if written else []
-    assert numbers((row["seq_lo"], row["seq_hi"], row["outcome"]) for row in kept) == numbers(
-        (lo, lo + count, int(outcome)) for lo, count, outcome in spans
-    )
+    parts = [batch_of(written[at : at + size]) for at in range(0, len(written), size)]
+    parts = [explode(part) if messages else part for part in parts]
+    kept = compacted(*parts, role=Role.PRODUCER)
+    assert numbers(
+        (row["seq_lo"], row["seq_hi"], row["outcome"]) for row in of_kind(kept)
+    ) == numbers((lo, lo + count, int(outcome)) for lo, count, outcome in spans)
     assert all(set(row) == set(INTERVALS.names) for row in kept)
+
+
+@given(
+    st.lists(st.tuples(st.booleans(), st.integers(0, 30), st.integers(1, 5)), max_size=14),
+    st.lists(st.tuples(st.integers(0, 60), st.integers(0, 20)), max_size=3),
+)
+def test_every_message_keeps_its_place_in_zones(
+    runs: list[tuple[bool, int, int]], bounds: list[tuple[int, int]]
+) -> None:
+    """Seen messages neither appear nor vanish, and within zones their offsets stay exact."""
+    written, offset, truth = [], 0, []
+    for ours, lo, count in runs:
+        of = STREAM if ours else OTHER
+        written.append(seen(lo, lo + count, offset, of=of))
+        truth += [(of.producer, lo + n, offset + n) for n in range(count)]
+        offset += count
+    zones = [Zone("t", 0, 0, lo, lo + count) for lo, count in bounds]
+    chains = of_kind(compacted(written, zones=zones)) if written else []
+    got = sorted(
+        (row["producer"], seq) for row in chains for seq in range(row["seq_lo"], row["seq_hi"])
+    )
+    assert got == sorted((producer, seq) for producer, seq, _ in truth)
+    for zone in zones:
+        inside = {
+            (row["producer"], row["seq_lo"] + n, row["offset_lo"] + n)
+            for row in chains
+            if zone.lo <= row["offset_lo"] and row["offset_hi"] <= zone.hi
+            for n in range(row["offset_hi"] - row["offset_lo"])
+        }
+        assert inside == {each for each in truth if zone.lo <= each[2] < zone.hi}
+        assert not any(
+            row["offset_lo"] < at < row["offset_hi"] for row in chains for at in zone[3:5]
+        )

@@ -2,16 +2,31 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import pytest
 
 from mirrortest.check.verdict import Finding
-from mirrortest.reconcile.coverage import ENDLESS, Observed, Span, cover
+from mirrortest.reconcile.coverage import Observed, Span, cover
+from mirrortest.reconcile.overlap import Cut, Range, known_beside, online_cuts
+from mirrortest.seqlog.schema import ENDLESS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 
-def observed(read=(), unread=(), tails=(), *, partitions=1, started=0, began=10):
+def observed(
+    read: Sequence[tuple[int, int, int]] = (),
+    unread: Sequence[tuple[int, int, int]] = (),
+    tails: Sequence[tuple[int, int, int]] = (),
+    *,
+    partitions: int = 1,
+    started: int = 0,
+    began: int = 10,
+) -> Observed:
     """One topic; spans are (partition, lo, hi)."""
 
-    def spans(given):
+    def spans(given: Sequence[tuple[int, int, int]]) -> list[Span]:
         return [Span("t", partition, 0, lo, hi, 0) for partition, lo, hi in given]
 
     return Observed(
@@ -19,18 +34,18 @@ def observed(read=(), unread=(), tails=(), *, partitions=1, started=0, began=10)
     )
 
 
-def blind(seen):
+def blind(seen: Observed) -> list[tuple[int, int, int, Finding]]:
     """(partition, lo, hi, finding) of the blind ranges."""
     return [(b.partition, b.lo, b.hi, b.finding) for b in cover(seen).blind]
 
 
-def test_read_from_start_to_tail_leaves_nothing_blind():
+def test_read_from_start_to_tail_leaves_nothing_blind() -> None:
     """Overlapping and touching stretches of several sessions make one coverage."""
     coverage = cover(observed([(0, 0, 10), (0, 5, 20), (0, 20, 30)], tails=[(0, 30, 30)]))
     assert (coverage.blind, coverage.reasons) == ([], [])
 
 
-def test_an_empty_partition_needs_only_its_tail():
+def test_an_empty_partition_needs_only_its_tail() -> None:
     """Nothing was there to be read."""
     assert blind(observed(tails=[(0, 0, 0)])) == []
 
@@ -44,7 +59,15 @@ def test_an_empty_partition_needs_only_its_tail():
         ),
         (observed([(0, 0, 10)], tails=[(0, 12, 12)]), (0, 10, 12, Finding.IN_FLIGHT)),
         (observed([(0, 0, 10)]), (0, 10, ENDLESS, Finding.IN_FLIGHT)),
-        (observed(tails=[(0, 7, 7)]), (0, 0, 7, Finding.INCONCLUSIVE)),
+        (observed(tails=[(0, 7, 7)]), (0, 0, ENDLESS, Finding.INCONCLUSIVE)),
+        (
+            observed([(0, 0, 5)], [(0, 5, 8)], [(0, 8, 8)]),
+            (0, 5, 8, Finding.INCONCLUSIVE),
+        ),
+        (
+            observed([(0, 0, 5), (0, 6, 9)], [(0, 3, 6), (0, 4, 6)], [(0, 9, 9)]),
+            (0, 5, 6, Finding.INCONCLUSIVE),
+        ),
         (
             observed([(0, 5, 10)], [(0, 0, 5)], [(0, 10, 10)]),
             (0, 0, 5, Finding.INCONCLUSIVE),
@@ -55,22 +78,86 @@ def test_an_empty_partition_needs_only_its_tail():
         ),
     ],
 )
-def test_what_was_not_read_is_blind_and_named(seen, expected):
+def test_what_was_not_read_is_blind_and_named(
+    seen: Observed, expected: tuple[int, int, int, Finding]
+) -> None:
     """Holes, an unread end, no end, no reader at all: one range and one reason each."""
     coverage = cover(seen)
     assert blind(seen) == [expected]
     assert len(coverage.reasons) == 1
 
 
-def test_a_late_start_is_blind_unless_the_reader_was_there_first():
+def test_a_late_start_is_blind_unless_the_reader_was_there_first() -> None:
     """Who began at offset 5 before the first message was sent has missed none; else perhaps."""
-    late = {"read": [(0, 5, 10)], "tails": [(0, 10, 10)]}
+    late: dict[str, Any] = {"read": [(0, 5, 10)], "tails": [(0, 10, 10)]}
     assert blind(observed(**late, started=5, began=10)) == []
     assert blind(observed(**late, started=15, began=10)) == [(0, 0, 5, Finding.INCONCLUSIVE)]
 
 
-def test_no_consumer_at_all_makes_everything_blind():
+def test_no_consumer_at_all_makes_everything_blind() -> None:
     """Without a partition count any one partition stands for all."""
     coverage = cover(Observed([], [], [], {"t": None}, {}, {}))
     assert [b.hi for b in coverage.blind] == [ENDLESS]
     assert coverage.reasons == ["t: no consumer's log covers it"]
+
+
+def test_an_end_not_read_is_told_beside_what_was_deleted_before_it() -> None:
+    """A reader that found offsets gone, and then read no further, left the rest under way."""
+    seen = observed([(0, 0, 5)], [(0, 5, 8)], [(0, 20, 20)])
+    assert blind(seen) == [
+        (0, 5, 8, Finding.INCONCLUSIVE),
+        (0, 8, 20, Finding.IN_FLIGHT),
+    ]
+
+
+def test_an_end_tells_how_far_a_verdict_goes_only_of_whom_it_was_judged_by() -> None:
+    """Session 1 has judged to 5 alone; what session 0, fenced, may have logged is not judged."""
+    tails = [Span("t", 0, 0, 5, 9, 1), Span("t", 1, 0, 4, 4, 1), Span("t", 2, 0, 0, 0, 1)]
+    assert online_cuts([], tails) == [Cut("t", 1, 0, 4), Cut("t", 2, 0, 0)]
+    assert Cut("t", 0, 0, 5) in online_cuts([("t", 0, 0, 5)], tails)
+
+
+def test_of_a_topic_made_again_the_last_incarnations_verdict_counts() -> None:
+    """However few its offsets are; whoever told the one before says nothing of it."""
+    tails = [Span("t", 0, 0, 90, 90, 1), Span("t", 0, 1, 3, 3, 2)]
+    assert online_cuts([("t", 0, 0, 90)], tails) == [Cut("t", 0, 0, 90)]
+    assert online_cuts([("t", 0, 0, 90), ("t", 0, 1, 3)], tails) == [Cut("t", 0, 1, 3)]
+    assert online_cuts([], tails) == [Cut("t", 0, 1, 3)]
+
+
+@pytest.mark.parametrize(
+    ("read", "tails", "blind", "why"),
+    [
+        ([], [], (1, 0, ENDLESS, Finding.IN_FLIGHT), "no log says that it ends"),
+        ([], [5], (1, 0, 5, Finding.IN_FLIGHT), "not read to its end"),
+        ([], [0], None, ""),
+        ([(0, 5)], [5], None, ""),
+    ],
+)
+def test_a_topic_made_again_must_be_read_to_its_end_as_well(
+    read: list[tuple[int, int]],
+    tails: list[int],
+    blind: tuple[int, int, int, Finding] | None,
+    why: str,
+) -> None:
+    """Who found that it was made again tells so, also where nothing was read of it since."""
+    coverage = cover(
+        Observed(
+            [Span("t", 0, 0, 0, 9, 0), *(Span("t", 0, 1, *each, 0) for each in read)],
+            [Span("t", 0, 0, 9, ENDLESS, 0)],
+            [Span("t", 0, 0, 9, 9, 0), *(Span("t", 0, 1, end, end, 0) for end in tails)],
+            {"t": 1}, {0: 0}, {"t": 10},
+        )
+    )  # fmt: skip
+    found = [tuple(each)[2:] for each in coverage.blind]
+    rest = (0, 9, ENDLESS, Finding.INCONCLUSIVE)
+    assert found == ([rest] if blind is None else [rest, blind])
+    assert "deleted and made again after offset 9" in coverage.reasons[0]
+    assert why in coverage.reasons[-1]
+
+
+def test_who_had_read_more_of_a_topic_that_is_gone_knows_more_than_its_judge() -> None:
+    """Session 0 was killed at offset 9, session 1 had gone on from 5: no verdict is on all."""
+    ranges = [Range("t", 0, 0, 0, 9, 0, 0, 0), Range("t", 1, 0, 0, 5, 0, 0, 0)]
+    gone = [Span("t", number, 0, 5, ENDLESS, 1) for number in (0, 1)]
+    assert known_beside(gone, ranges) == {("t", 0)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +15,9 @@ from mirrortest.seqlog import rows
 from mirrortest.seqlog.batches import Columns, batch_of, conform, exact, explode
 from mirrortest.seqlog.schema import ROWS, Kind
 from mirrortest.wire.stream import StreamId
+
+if TYPE_CHECKING:
+    from mirrortest.seqlog.rows import Row
 
 STREAM = StreamId("orders", "r1", "alpha", 1, 0)
 
@@ -73,7 +76,7 @@ def back(batch: pa.RecordBatch) -> list[rows.Row]:
 
 
 @given(st.lists(any_row(), max_size=12))
-def test_rows_survive_the_batch(some):
+def test_rows_survive_the_batch(some: list[Row]) -> None:
     """Rows come out of a batch as they went in, in their order, under the schema."""
     batch = batch_of(some)
     assert batch.schema.equals(ROWS)
@@ -81,7 +84,7 @@ def test_rows_survive_the_batch(some):
 
 
 @given(st.lists(any_row(), max_size=12))
-def test_explode_equals_one_by_one(some):
+def test_explode_equals_one_by_one(some: list[Row]) -> None:
     """Exploding whole batches equals exploding row by row, and sums stay what they were."""
     batch = explode(batch_of(some))
     batch.validate(full=True)
@@ -91,20 +94,20 @@ def test_explode_equals_one_by_one(some):
 
 
 @given(st.lists(any_row(), max_size=6))
-def test_exploding_again_changes_nothing(some):
+def test_exploding_again_changes_nothing(some: list[Row]) -> None:
     """Rows of messages are their own explosion."""
     once = explode(batch_of(some))
     assert back(explode(once)) == back(once)
 
 
-def test_explode_refuses_unequal_lengths():
+def test_explode_refuses_unequal_lengths() -> None:
     """Three numbers at two offsets are no interval."""
     row = rows.reserved(STREAM, 0, 3)._replace(kind="sent", offset_lo=5, offset_hi=7)
     with pytest.raises(ValueError, match="equally many"):
         explode(batch_of([row]))
 
 
-def test_exact_gives_each_message_its_own_times():
+def test_exact_gives_each_message_its_own_times() -> None:
     """With arrays each message has its time; without, the interval's bounds stay."""
     row = rows.sent(
         STREAM,
@@ -127,12 +130,12 @@ def test_exact_gives_each_message_its_own_times():
 
 
 @given(any_row().filter(lambda row: row.kind in {"sent", "seen"}))
-def test_exact_without_arrays_is_explode(row):
+def test_exact_without_arrays_is_explode(row: Row) -> None:
     """The two ways to rows of messages agree where no exact time is known."""
     assert back(exact(row).batch()) == back(explode(batch_of([row])))
 
 
-def test_exact_refuses_other_kinds_and_lengths():
+def test_exact_refuses_other_kinds_and_lengths() -> None:
     """Only sent and seen rows hold messages, and each has exactly one time."""
     with pytest.raises(ValueError, match="no row of messages"):
         exact(rows.read("t", 0, 1, 2))
@@ -152,13 +155,13 @@ def test_exact_refuses_other_kinds_and_lengths():
         ({"topic": "t", "seq_lo": [1, 2]}, "2 values of seq_lo for 3 rows"),
     ],
 )
-def test_columns_refuse_what_no_row_has(values: dict[str, Any], what):
+def test_columns_refuse_what_no_row_has(values: dict[str, Any], what: str) -> None:
     """A wrong name or length is found when the columns are made, not when they are written."""
     with pytest.raises(ValueError, match=what):
         Columns(Kind.SENT, 3, values)
 
 
-def test_columns_take_arrays_lists_and_scalars():
+def test_columns_take_arrays_lists_and_scalars() -> None:
     """A scalar holds for all rows, an array gives one value each, the rest is null."""
     batch = Columns(
         Kind.SEEN,
@@ -171,7 +174,7 @@ def test_columns_take_arrays_lists_and_scalars():
     ]
 
 
-def test_conform_reads_other_versions_columns():
+def test_conform_reads_other_versions_columns() -> None:
     """Columns that another version added go; those it lacks are null; the rest is cast."""
     other = pa.record_batch(
         {"kind": ["end"], "topic": ["t"], "seq_hi": pa.array([4], pa.int32()), "novel": [1.5]}

@@ -13,6 +13,8 @@ from mirrortest.seqlog.batches import Detail
 from mirrortest.seqlog.files import find_sessions, read_all
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from mirrortest.seqlog.damage import Damage
 
 CHILD = """
@@ -44,7 +46,7 @@ asyncio.run(main(*sys.argv[1:]))
 
 @pytest.mark.parametrize("detail", list(Detail))
 @pytest.mark.parametrize("rotate_rows", [10_000_000, 40])
-def test_sigkill_loses_no_synced_row(tmp_path, detail, rotate_rows):
+def test_sigkill_loses_no_synced_row(tmp_path: Path, detail: Detail, rotate_rows: int) -> None:
     """Killed at any moment, also amid rotations: the synced rows are read, as a dense prefix."""
     child = subprocess.Popen(
         [sys.executable, "-c", CHILD, str(tmp_path), detail, str(rotate_rows)],

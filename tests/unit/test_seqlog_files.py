@@ -57,7 +57,7 @@ def offsets(where: Path) -> tuple[list[int], list[Damage]]:
     return read_all(found, damage)["offset_lo"].to_pylist(), damage
 
 
-def test_sessions_of_one_run(tmp_path):
+def test_sessions_of_one_run(tmp_path: Path) -> None:
     """Only the run's sessions are found, and all of them; strange files are left alone."""
     make_session(tmp_path, name="a")
     make_session(tmp_path, name="b", role="producer")
@@ -70,7 +70,7 @@ def test_sessions_of_one_run(tmp_path):
     assert find_sessions(tmp_path / "nowhere") == []
 
 
-def test_journals_and_parquet_together(tmp_path):
+def test_journals_and_parquet_together(tmp_path: Path) -> None:
     """A crashed session is read from its Parquet files and its last journal, in order."""
     directory = make_session(tmp_path)
     make_parquet(directory, 1, 0, 4)
@@ -79,14 +79,14 @@ def test_journals_and_parquet_together(tmp_path):
     assert offsets(tmp_path) == ([0, 1, 2, 3, 4, 5], [])
 
 
-def test_both_forms_of_a_file_are_read_once(tmp_path):
+def test_both_forms_of_a_file_are_read_once(tmp_path: Path) -> None:
     """Killed between the rename and the removal: the rows are there once."""
     directory = make_session(tmp_path)
     seal(make_journal(directory, 1, 0, 4), [])
     assert offsets(tmp_path) == ([0, 1, 2, 3], [])
 
 
-def test_missing_files_are_told(tmp_path):
+def test_missing_files_are_told(tmp_path: Path) -> None:
     """A gap in the numbers, and a listed file that is gone, are damage."""
     notes = [{"name": "000002.parquet", "rows": 7}, {"name": "000004.parquet", "rows": 1}]
     directory = make_session(tmp_path, files=notes)
@@ -97,7 +97,7 @@ def test_missing_files_are_told(tmp_path):
     assert [each.rows for each in damage] == [None, 7, 1]
 
 
-def test_a_short_file_is_told(tmp_path):
+def test_a_short_file_is_told(tmp_path: Path) -> None:
     """A file with fewer rows than its session noted is damage, and its rows are read."""
     directory = make_session(tmp_path, files=[{"name": "000001.parquet", "rows": 9}])
     make_parquet(directory, 1, 0, 2)
@@ -107,7 +107,7 @@ def test_a_short_file_is_told(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"PAR1", b"PAR1" + bytes(100) + b"PAR1"])
-def test_an_unreadable_parquet_file_is_told(tmp_path, content):
+def test_an_unreadable_parquet_file_is_told(tmp_path: Path, content: bytes) -> None:
     """A Parquet file that is none is damage with the rows that were noted, not an error."""
     directory = make_session(tmp_path, files=[{"name": "000001.parquet", "rows": 9}])
     (directory / "000001.parquet").write_bytes(content)
@@ -117,7 +117,7 @@ def test_an_unreadable_parquet_file_is_told(tmp_path, content):
     assert (damage.kind, damage.rows) == (DamageKind.UNREADABLE, 9)
 
 
-def test_garbled_pages_are_told(tmp_path):
+def test_garbled_pages_are_told(tmp_path: Path) -> None:
     """A Parquet file whose footer is whole and whose pages are not is damage."""
     path = make_parquet(make_session(tmp_path), 1, 0, 5000)
     data = bytearray(path.read_bytes())
@@ -127,7 +127,7 @@ def test_garbled_pages_are_told(tmp_path):
     assert (damage.kind, damage.rows) == (DamageKind.UNREADABLE, 5000)
 
 
-def test_salvaged_damage_is_told_again(tmp_path):
+def test_salvaged_damage_is_told_again(tmp_path: Path) -> None:
     """What a salvage could not read stays known with the session."""
     known = Damage(DamageKind.HOLE, "000001.journal", "bytes", 3)
     make_session(
@@ -136,7 +136,7 @@ def test_salvaged_damage_is_told_again(tmp_path):
     assert offsets(tmp_path) == ([], [known])
 
 
-def test_a_file_by_its_uri_and_columns(tmp_path):
+def test_a_file_by_its_uri_and_columns(tmp_path: Path) -> None:
     """An executor reads named columns of a file by its URI alone, journal or Parquet alike."""
     directory = make_session(tmp_path)
     make_parquet(directory, 1, 0, 3)
@@ -156,7 +156,7 @@ def test_a_file_by_its_uri_and_columns(tmp_path):
     assert all(file.size > 0 for file in found.files)
 
 
-def test_a_journal_finished_meanwhile(tmp_path):
+def test_a_journal_finished_meanwhile(tmp_path: Path) -> None:
     """A journal that became Parquet between listing and reading is read as that."""
     directory = make_session(tmp_path)
     journal = make_journal(directory, 1, 0, 4)
@@ -168,7 +168,7 @@ def test_a_journal_finished_meanwhile(tmp_path):
     assert damage == []
 
 
-def test_a_file_that_vanished(tmp_path):
+def test_a_file_that_vanished(tmp_path: Path) -> None:
     """A file that is gone when it is read is damage."""
     damage: list[Damage] = []
     assert list(read_file(str(tmp_path / "000001.journal"), damage, rows=4)) == []
@@ -179,7 +179,7 @@ def test_a_file_that_vanished(tmp_path):
     ]
 
 
-def test_a_parquet_file_of_an_older_version(tmp_path):
+def test_a_parquet_file_of_an_older_version(tmp_path: Path) -> None:
     """Columns that a file does not have yet are null."""
     directory = make_session(tmp_path)
     table = pa.Table.from_batches([batch_of([rows.read("t", 0, 1, 2)])])
@@ -188,7 +188,7 @@ def test_a_parquet_file_of_an_older_version(tmp_path):
     assert read_all(found, []).equals(table.cast(ROWS))
 
 
-def test_log_files_without_a_session(tmp_path):
+def test_log_files_without_a_session(tmp_path: Path) -> None:
     """Log files that nothing explains are an error; an empty directory is none."""
     directory = make_session(tmp_path)
     make_journal(directory, 1, 0, 1)
@@ -207,7 +207,7 @@ def test_log_files_without_a_session(tmp_path):
         (b'{"version": 2}', "version"),
     ],
 )
-def test_sessions_that_cannot_be_read(tmp_path, content, what):
+def test_sessions_that_cannot_be_read(tmp_path: Path, content: bytes, what: str) -> None:
     """A session.json that is none, or of a later version, is an error that names it."""
     directory = make_session(tmp_path)
     (directory / "session.json").write_bytes(content)
@@ -215,7 +215,7 @@ def test_sessions_that_cannot_be_read(tmp_path, content, what):
         find_sessions(tmp_path)
 
 
-def test_a_session_with_later_columns(tmp_path):
+def test_a_session_with_later_columns(tmp_path: Path) -> None:
     """A session whose rows have columns of a later version is refused."""
     make_session(tmp_path)
     (path,) = tmp_path.rglob("session.json")
@@ -224,7 +224,7 @@ def test_a_session_with_later_columns(tmp_path):
         find_sessions(tmp_path)
 
 
-def test_a_session_survives_its_file():
+def test_a_session_survives_its_file() -> None:
     """A session is the same after its file; ids sort by their start and differ."""
     session = Session.model_validate(
         {
@@ -244,7 +244,7 @@ def test_a_session_survives_its_file():
     assert new_session_id(0) != new_session_id(0)
 
 
-def test_places():
+def test_places() -> None:
     """Children and parents keep a URI's query, and nothing shown carries credentials."""
     place = Location(None, "bucket/logs", "s3://key:secret@bucket/logs?region=x&token=t")
     child = place.child("run=r", "a.journal")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
@@ -15,6 +16,9 @@ from mirrortest.seqlog import rows
 from mirrortest.seqlog.batches import batch_of
 from mirrortest.seqlog.damage import Damage, DamageKind
 from mirrortest.seqlog.journal import JournalWriter, frame, read_frames
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def marked(lo: int, count: int) -> pa.RecordBatch:
@@ -51,14 +55,14 @@ def marks_without(*frames: int) -> list[int]:
     ]
 
 
-def test_a_whole_journal_has_no_damage():
+def test_a_whole_journal_has_no_damage() -> None:
     """All rows come back in order."""
     assert read(WHOLE) == (list(range(10)), [])
     assert read(b"") == ([], [])
 
 
 @given(st.integers(0, len(WHOLE)))
-def test_cut_anywhere(at):
+def test_cut_anywhere(at: int) -> None:
     """Cut at any byte, all frames before the cut are read, and a torn one is told."""
     marks, damage = read(WHOLE[:at])
     whole = [number for number, end in enumerate(ENDS) if end <= at]
@@ -71,7 +75,7 @@ def test_cut_anywhere(at):
 
 
 @given(st.integers(0, len(WHOLE) - 1), st.integers(1, 255))
-def test_any_byte_garbled(at, flip):
+def test_any_byte_garbled(at: int, flip: int) -> None:
     """One wrong byte costs its own frame alone; how many rows that were is told exactly."""
     data = bytearray(WHOLE)
     data[at] ^= flip
@@ -87,7 +91,7 @@ def test_any_byte_garbled(at, flip):
 
 
 @given(st.binary(max_size=400), st.integers(0, 3))
-def test_rubbish_between_frames(rubbish, place):
+def test_rubbish_between_frames(rubbish: bytes, place: int) -> None:
     """Bytes that nobody wrote hide no frame, and are told with no row lost."""
     cut = ENDS[place]
     marks, damage = read(WHOLE[:cut] + rubbish + WHOLE[cut:])
@@ -95,7 +99,7 @@ def test_rubbish_between_frames(rubbish, place):
     assert [each.rows for each in damage] == ([0] if rubbish else [])
 
 
-def test_a_whole_frame_cut_out():
+def test_a_whole_frame_cut_out() -> None:
     """A frame that is gone without trace is missed by the count of rows before the next."""
     marks, damage = read(FRAMES[0] + FRAMES[2] + FRAMES[3])
     assert marks == marks_without(1)
@@ -103,14 +107,14 @@ def test_a_whole_frame_cut_out():
 
 
 @given(st.binary(max_size=300))
-def test_no_bytes_make_it_raise(data):
+def test_no_bytes_make_it_raise(data: bytes) -> None:
     """A journal of rubbish is damage, never an error."""
     marks, damage = read(data)
     assert marks == []
     assert len(damage) == (1 if data else 0)
 
 
-def test_a_valid_frame_of_something_else():
+def test_a_valid_frame_of_something_else() -> None:
     """A frame whose payload is no Arrow stream is told, and the frames after it are read."""
     payload = b"not arrow"
     crc = crc32c(payload, crc32c(module._GUARDED.pack(len(payload), 0)))
@@ -120,7 +124,7 @@ def test_a_valid_frame_of_something_else():
     assert [each.kind for each in damage] == [DamageKind.UNREADABLE]
 
 
-def test_the_next_frame_is_found_across_windows():
+def test_the_next_frame_is_found_across_windows() -> None:
     """Megabytes of rubbish, with the magic across the search window's edge, hide nothing."""
     lead = (1 << 20) - 1
     marks, damage = read(WHOLE[: ENDS[0]] + bytes(lead) + module.MAGIC * 3 + WHOLE[ENDS[0] :])
@@ -128,7 +132,7 @@ def test_the_next_frame_is_found_across_windows():
     assert [each.kind for each in damage] == [DamageKind.HOLE]
 
 
-def test_the_writer_counts_and_splits(tmp_path, monkeypatch):
+def test_the_writer_counts_and_splits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Large batches become several frames; rows and bytes are counted; the file must be new."""
     monkeypatch.setattr(module, "FRAME_ROWS", 4)
     path = tmp_path / "000001.journal"
@@ -145,7 +149,7 @@ def test_the_writer_counts_and_splits(tmp_path, monkeypatch):
         JournalWriter(path)
 
 
-def test_partial_writes_are_gone_on_with(tmp_path, monkeypatch):
+def test_partial_writes_are_gone_on_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A write that takes a part of the bytes only is continued."""
     real = os.write
     monkeypatch.setattr(os, "write", lambda fd, data: real(fd, bytes(data[:100])))
@@ -155,7 +159,7 @@ def test_partial_writes_are_gone_on_with(tmp_path, monkeypatch):
     assert read((tmp_path / "j.journal").read_bytes()) == (list(range(9)), [])
 
 
-def test_damage_reads_as_one_line():
+def test_damage_reads_as_one_line() -> None:
     """What is told of damage names the place, the kind and what is lost."""
     assert str(Damage(DamageKind.HOLE, "x", "why", 3)) == "x: hole: why (lost: 3 rows)"
     assert str(Damage(DamageKind.TORN_TAIL, "x", "why", 0)).endswith("(lost: no durable row)")

@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
 import pytest
 
 from mirrortest.check.row import SeenRow
 from mirrortest.check.verdict import Finding, Outcome
 from mirrortest.seqlog import rows
-from mirrortest.seqlog.schema import ROWS, Kind
+from mirrortest.seqlog.schema import ROWS
 from mirrortest.wire.stream import StreamId
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 STREAM = StreamId("orders", "r1", "alpha", 2, 7)
 WHO = {"topic": "orders", "run": "r1", "producer": "alpha", "incarnation": 2, "lane": 7}
 
 
-def told(row: rows.Row) -> dict[str, object]:
+def told(row: rows.Row) -> dict[str, Any]:
     """The columns of a row that are not null."""
     return {name: value for name, value in row._asdict().items() if value is not None}
 
 
-def test_a_row_has_the_columns_of_the_schema_in_their_order():
+def test_a_row_has_the_columns_of_the_schema_in_their_order() -> None:
     """A row's fields are the schema's columns, so that rows can be zipped into arrays."""
     assert rows.Row._fields == tuple(ROWS.names)
 
 
-def test_reserved_vouched_claimed_found_and_end():
+def test_reserved_vouched_claimed_found_and_end() -> None:
     """Rows about numbers name the stream and the numbers, and what their kind adds."""
     numbers = WHO | {"seq_lo": 3, "seq_hi": 9}
     assert told(rows.reserved(STREAM, 3, 9)) == numbers | {"kind": "reserved"}
@@ -44,7 +49,7 @@ def test_reserved_vouched_claimed_found_and_end():
     assert told(rows.end(STREAM, 0))["seq_hi"] == 0
 
 
-def test_sent_counts_its_offsets_from_the_first():
+def test_sent_counts_its_offsets_from_the_first() -> None:
     """A sent row's offsets step along with its numbers; the acknowledgement is its arrival."""
     row = rows.sent(
         STREAM,
@@ -79,7 +84,7 @@ def test_sent_counts_its_offsets_from_the_first():
 
 
 @pytest.mark.parametrize("offset", [None, -1])
-def test_sent_without_an_offset(offset):
+def test_sent_without_an_offset(offset: int | None) -> None:
     """A send that no broker told an offset for has none, not -1."""
     row = rows.sent(
         STREAM, 0, 1, partition=0, outcome=Outcome.UNKNOWN, offset_lo=offset, intended=None
@@ -88,7 +93,7 @@ def test_sent_without_an_offset(offset):
     assert row.offset_hi is None
 
 
-def test_seen_takes_the_consumers_row():
+def test_seen_takes_the_consumers_row() -> None:
     """A seen row takes over the checker's row; a sent time of 0 is none."""
     row = SeenRow(STREAM, 3, 5, 40, 42, int(Finding.MISROUTED), 10, 20, 0, 0, 30, 31)
     assert told(rows.seen(row, topic="orders", partition=6, topic_identity="x")) == WHO | {
@@ -107,7 +112,7 @@ def test_seen_takes_the_consumers_row():
     }
 
 
-def test_seen_without_a_stream_has_no_numbers():
+def test_seen_without_a_stream_has_no_numbers() -> None:
     """A foreign message's row has the topic, the offsets and the arrival, and no stream."""
     row = SeenRow(None, 0, 0, 40, 43, int(Finding.FOREIGN), 0, 0, 0, 0, 30, 31)
     assert told(rows.seen(row, topic="orders", partition=6)) == {
@@ -122,17 +127,15 @@ def test_seen_without_a_stream_has_no_numbers():
     }
 
 
-def test_rows_about_offsets():
+def test_rows_about_offsets() -> None:
     """Read, unread and tail rows name the topic, the partition and the offsets alone."""
     where = {"topic": "orders", "partition": 2, "offset_lo": 5, "offset_hi": 9}
     assert told(rows.read("orders", 2, 5, 9)) == where | {"kind": "read"}
     assert told(rows.unread("orders", 2, 5, 9)) == where | {"kind": "unread"}
-    assert told(rows.tail("orders", 2, 0)) == {
-        "kind": Kind.TAIL,
-        "topic": "orders",
-        "partition": 2,
-        "offset_hi": 0,
-    }
+    assert told(rows.tail("orders", 2, 9, judged_to=5)) == where | {"kind": "tail"}
+    past = rows.tail("orders", 2, 9, judged_to=12)
+    assert past == rows.tail("orders", 2, 9)
+    assert told(past) == where | {"kind": "tail", "offset_lo": 9}
 
 
 @pytest.mark.parametrize(
@@ -157,7 +160,7 @@ def test_rows_about_offsets():
         ),
     ],
 )
-def test_intervals_that_are_none_are_refused(make):
+def test_intervals_that_are_none_are_refused(make: Callable[..., Any]) -> None:
     """Empty intervals, and seqs that do not match their offsets, are mistakes of the caller."""
     with pytest.raises(ValueError, match=r"interval|hold|end|bucket"):
         make()

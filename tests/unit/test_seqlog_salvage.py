@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
+from typing import cast
 
 import pytest
 from pyarrow import fs
 
-from mirrortest.errors import SequenceLogError
+from mirrortest.cli.salvage import salvage as salvage_command
+from mirrortest.errors import SequenceLogError, UsageError
 from mirrortest.seqlog import rows
 from mirrortest.seqlog.batches import batch_of
 from mirrortest.seqlog.damage import Damage, DamageKind
@@ -19,12 +22,13 @@ from mirrortest.seqlog.schema import Role
 from mirrortest.seqlog.seal import seal
 from mirrortest.seqlog.session import Session
 from mirrortest.seqlog.shelf import Shelf
+from mirrortest.seqlog.writer import SequenceLog
 
 SESSION = Session(run="r1", role=Role.CONSUMER, name="c", session="s", started_ns=1)
 
 
 @pytest.fixture
-def target():
+def target() -> Location:
     """An object store."""
     return Location(fs._MockFileSystem(), "bucket")
 
@@ -49,7 +53,12 @@ def offsets(where: Location) -> tuple[list[int], list[Damage]]:
     return read_all(found, damage)["offset_lo"].to_pylist(), damage
 
 
-def test_a_dead_session_comes_home(target, tmp_path):
+def played(where: Location) -> str:
+    """A store as an option: no text names the one that is played, and `parse` takes both."""
+    return cast("str", where)
+
+
+def test_a_dead_session_comes_home(target: Location, tmp_path: Path) -> None:
     """All rows arrive, the torn tail stays known, the session stays unended, the spool empties."""
     killed(target, tmp_path).release()
     assert offsets(target)[0] == [1]
@@ -63,7 +72,25 @@ def test_a_dead_session_comes_home(target, tmp_path):
     assert salvage(tmp_path, target) == []
 
 
-def test_a_living_session_is_left_alone(target, tmp_path):
+def test_the_command_tells_what_it_saved(
+    target: Location, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Per session its rows and files, and what was damaged; nothing the second time."""
+    killed(target, tmp_path).release()
+    salvage_command(spool=tmp_path, log_dir=played(target), json=True)
+    (saved,) = json.loads(capsys.readouterr().out)["salvaged"]
+    assert {key: saved[key] for key in ("run", "role", "name", "rows", "files")} == {
+        "run": "r1", "role": "consumer", "name": "c", "rows": 3, "files": 3,
+    }  # fmt: skip
+    assert len(saved["damage"]) == 1
+    assert offsets(target)[0] == [1, 2, 3]
+    salvage_command(spool=tmp_path, log_dir=played(target))
+    assert "nothing to salvage" in capsys.readouterr().out
+    with pytest.raises(UsageError, match="--log-spool"):
+        salvage_command(spool=tmp_path / "elsewhere", log_dir=played(target))
+
+
+def test_a_living_session_is_left_alone(target: Location, tmp_path: Path) -> None:
     """A session whose process holds its lock is not touched, nor can another writer open it."""
     shelf = killed(target, tmp_path)
     assert salvage(tmp_path, target) == []
@@ -74,7 +101,9 @@ def test_a_living_session_is_left_alone(target, tmp_path):
     assert len(salvage(tmp_path, target, "r1")) == 1
 
 
-def test_a_salvage_is_repeatable(target, tmp_path, monkeypatch):
+def test_a_salvage_is_repeatable(
+    target: Location, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A salvage that fails in mid-way tells it, and the next one ends with the same rows."""
     shelf = killed(target, tmp_path)
     seal(shelf.directory / "000002.journal", [])
@@ -96,7 +125,7 @@ def test_a_salvage_is_repeatable(target, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_local_log_is_finished_in_place(tmp_path):
+def test_a_local_log_is_finished_in_place(tmp_path: Path) -> None:
     """For a local log directory a salvage turns the journals into Parquet where they are."""
     where = Location.parse(tmp_path)
     shelf = killed(where, tmp_path)
@@ -111,10 +140,23 @@ def test_a_local_log_is_finished_in_place(tmp_path):
     }
 
 
-def test_a_spool_comes_home_to_a_local_directory(tmp_path):
+def test_a_spool_comes_home_to_a_local_directory(tmp_path: Path) -> None:
     """The target may be a local directory other than the spool."""
     spool, home = tmp_path / "spool", tmp_path / "home"
     killed(Location.parse(spool), spool).release()
     salvage(spool, home)
     assert offsets(Location.parse(home))[0] == [1, 2, 3]
     assert not any(path.is_file() for path in spool.rglob("*"))
+
+
+async def test_the_next_of_a_run_brings_its_predecessors_home(
+    target: Location, tmp_path: Path
+) -> None:
+    """A pod that comes again on the same spool needs nobody to salvage for it."""
+    killed(target, tmp_path).release()
+    again = SESSION.model_copy(update={"session": "s2"})
+    async with await SequenceLog.open(target, again, spool=tmp_path) as log:
+        first = next(found for found in find_sessions(target) if found.session.session == "s")
+        assert read_all(first, [])["offset_lo"].to_pylist() == [1, 2, 3]
+        assert log.session.session == "s2"
+    assert not list(tmp_path.rglob("*.journal"))

@@ -58,7 +58,7 @@ def names(directory: Path) -> list[str]:
 
 
 @pytest.fixture(params=["local", "file", "mock"])
-def place(request, tmp_path):
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[Any, Path | None]:
     """Where a log goes, and its spool: a path, a file:// URI, a file system elsewhere."""
     if request.param == "local":
         return tmp_path / "logs", None
@@ -67,7 +67,7 @@ def place(request, tmp_path):
     return Location(fs._MockFileSystem(), "bucket/logs", "mock://bucket/logs"), tmp_path / "spool"
 
 
-async def test_a_log_from_open_to_close(place, tmp_path):
+async def test_a_log_from_open_to_close(place: tuple[Any, Path | None], tmp_path: Path) -> None:
     """Rows of several rotations come back in order from Parquet alone, counted in session.json."""
     where, spool = place
     async with await SequenceLog.open(where, session(), spool=spool, rotate_rows=10) as log:
@@ -93,7 +93,7 @@ async def test_a_log_from_open_to_close(place, tmp_path):
     assert not [name for name in names(tmp_path) if name.endswith((".journal", ".draft"))]
 
 
-async def test_synced_rows_are_in_the_file_at_once(tmp_path):
+async def test_synced_rows_are_in_the_file_at_once(tmp_path: Path) -> None:
     """After `sync` the rows are read by another reader, while the log is open."""
     log = await SequenceLog.open(tmp_path, session())
     log.append(numbers(0, 3))
@@ -122,7 +122,7 @@ async def test_synced_rows_are_in_the_file_at_once(tmp_path):
     await log.close()
 
 
-async def test_detail_messages_explodes(tmp_path):
+async def test_detail_messages_explodes(tmp_path: Path) -> None:
     """In detail `messages` sent intervals become rows of messages; reserved ones stay."""
     log = await SequenceLog.open(tmp_path, session(detail=Detail.MESSAGES))
     assert log.detail is Detail.MESSAGES
@@ -144,7 +144,7 @@ async def test_detail_messages_explodes(tmp_path):
     assert logged(tmp_path) == [0, 0, 1, 2, 3]
 
 
-async def test_a_log_without_rows(tmp_path):
+async def test_a_log_without_rows(tmp_path: Path) -> None:
     """A session that wrote nothing is a whole session without files."""
     log = await SequenceLog.open(tmp_path, session())
     await log.sync()
@@ -154,7 +154,7 @@ async def test_a_log_without_rows(tmp_path):
     assert (found.files, found.damage, found.session.clean) == ((), (), True)
 
 
-async def test_an_unclean_end(tmp_path):
+async def test_an_unclean_end(tmp_path: Path) -> None:
     """Leaving by an error ends the session, and does not call it clean; the rows are there."""
 
     async def work() -> None:
@@ -170,7 +170,7 @@ async def test_an_unclean_end(tmp_path):
     assert found.session.ended_ns is not None
 
 
-async def test_syncs_share_a_write(tmp_path, monkeypatch):
+async def test_syncs_share_a_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Syncs asked for while a write runs are served by one more write, in order."""
     gate, entered, synced = threading.Event(), threading.Event(), []
 
@@ -196,7 +196,9 @@ async def test_syncs_share_a_write(tmp_path, monkeypatch):
     await log.close()
 
 
-async def test_a_cancelled_sync_takes_nobody_along(tmp_path, monkeypatch):
+async def test_a_cancelled_sync_takes_nobody_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Cancelling one waiter leaves the shared write and the other waiters alone."""
     gate = threading.Event()
     monkeypatch.setattr(journal, "_datasync", lambda _: gate.wait(60))
@@ -213,7 +215,9 @@ async def test_a_cancelled_sync_takes_nobody_along(tmp_path, monkeypatch):
     await log.close()
 
 
-async def test_many_pending_rows_are_written_unasked(tmp_path, monkeypatch):
+async def test_many_pending_rows_are_written_unasked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Past the bound a write starts by itself, so that memory stays bounded."""
     monkeypatch.setattr(writer, "HELD_ROWS", 10)
     log = await SequenceLog.open(tmp_path, session())
@@ -224,7 +228,9 @@ async def test_many_pending_rows_are_written_unasked(tmp_path, monkeypatch):
     await log.close()
 
 
-async def test_a_failed_sync_breaks_the_log_for_good(tmp_path, monkeypatch):
+async def test_a_failed_sync_breaks_the_log_for_good(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """After a failed sync nothing is told durable again, and the end is not clean."""
 
     def fail(_: int) -> None:
@@ -249,7 +255,7 @@ async def test_a_failed_sync_breaks_the_log_for_good(tmp_path, monkeypatch):
     assert not found.session.clean
 
 
-async def test_any_failure_breaks_the_log(tmp_path, monkeypatch):
+async def test_any_failure_breaks_the_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Rows whose write failed for an unforeseen reason are not told durable by the next sync."""
 
     def fail(*_: object) -> None:
@@ -267,7 +273,7 @@ async def test_any_failure_breaks_the_log(tmp_path, monkeypatch):
         await log.close()
 
 
-async def test_a_row_that_does_not_fit_is_told(tmp_path):
+async def test_a_row_that_does_not_fit_is_told(tmp_path: Path) -> None:
     """A value that no column takes breaks the log with a clear error, not a lost row."""
     log = await SequenceLog.open(tmp_path, session())
     log.append([rows.Row("reserved", "t", lane=1 << 70)])
@@ -277,7 +283,7 @@ async def test_a_row_that_does_not_fit_is_told(tmp_path):
         await log.close()
 
 
-async def test_a_closed_log_takes_nothing(tmp_path):
+async def test_a_closed_log_takes_nothing(tmp_path: Path) -> None:
     """After `close` rows are refused, not dropped."""
     log = await SequenceLog.open(tmp_path, session())
     await log.close()
@@ -285,7 +291,9 @@ async def test_a_closed_log_takes_nothing(tmp_path):
         log.append(numbers(0, 1))
 
 
-async def test_sealing_that_fails_is_tried_again(tmp_path, monkeypatch):
+async def test_sealing_that_fails_is_tried_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A Parquet file that could not be made stays a readable journal until `close` makes it."""
     real = sealing.write_parquet
 
@@ -306,7 +314,9 @@ async def test_sealing_that_fails_is_tried_again(tmp_path, monkeypatch):
     assert logged(tmp_path) == [0, 1]
 
 
-async def test_close_tells_where_the_rows_are(tmp_path, monkeypatch):
+async def test_close_tells_where_the_rows_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Where the last files cannot be brought home, the error names the directory of the rows."""
     spool = tmp_path / "spool"
     where = Location(fs._MockFileSystem(), "bucket/logs")
@@ -323,7 +333,7 @@ async def test_close_tells_where_the_rows_are(tmp_path, monkeypatch):
     assert "000001.journal" in names(spool)
 
 
-async def test_a_journal_that_lost_rows_is_not_removed(tmp_path):
+async def test_a_journal_that_lost_rows_is_not_removed(tmp_path: Path) -> None:
     """A journal with fewer rows than were written is never turned into Parquet and dropped."""
     log = await SequenceLog.open(tmp_path, session())
     log.append(numbers(0, 2))
@@ -335,7 +345,7 @@ async def test_a_journal_that_lost_rows_is_not_removed(tmp_path):
     assert names(tmp_path) == ["000001.journal", "session.json"]
 
 
-async def test_session_json_can_be_revised(tmp_path):
+async def test_session_json_can_be_revised(tmp_path: Path) -> None:
     """What becomes known in mid-run is in session.json at once, and `close` keeps it."""
     log = await SequenceLog.open(tmp_path, session())
     topics = {"t": Topic(destination="a.t", source_partitions=3)}
@@ -347,7 +357,7 @@ async def test_session_json_can_be_revised(tmp_path):
     assert (found.session.topics, found.session.clean) == (topics, True)
 
 
-async def test_places_that_cannot_hold_a_log(tmp_path):
+async def test_places_that_cannot_hold_a_log(tmp_path: Path) -> None:
     """Wrong places are told at the start: no spool, an occupied directory, a file in the way."""
     with pytest.raises(UsageError, match="needs a local spool"):
         await SequenceLog.open(Location(fs._MockFileSystem(), "b", "mock://b"), session())
@@ -360,7 +370,7 @@ async def test_places_that_cannot_hold_a_log(tmp_path):
         await SequenceLog.open(tmp_path / "file", session())
 
 
-async def test_parquet_is_delta_encoded(tmp_path):
+async def test_parquet_is_delta_encoded(tmp_path: Path) -> None:
     """Integers are delta-encoded, texts dictionaries, all zstd."""
     async with await SequenceLog.open(tmp_path, session()) as log:
         log.append(numbers(0, 100))

@@ -18,6 +18,7 @@ from mirrortest.timing.histogram import (
     bucket_of,
     lower_bound,
     middle,
+    sparse_groups,
 )
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
@@ -48,7 +49,7 @@ def facts(histogram: Histogram) -> tuple[object, ...]:
 
 
 @given(VALUES)
-def test_counts_sum_and_extremes_are_exact(values):
+def test_counts_sum_and_extremes_are_exact(values: list[int]) -> None:
     """Also where the sum leaves 64 bits; negative values are counted apart and not clipped."""
     histogram = filled(values)
     assert histogram.count == len(values)
@@ -60,7 +61,9 @@ def test_counts_sum_and_extremes_are_exact(values):
 
 
 @given(VALUES.filter(bool), QUANTILE)
-def test_quantiles_are_within_half_a_percent_of_the_sorted_list(values, q):
+def test_quantiles_are_within_half_a_percent_of_the_sorted_list(
+    values: list[int], q: float | Fraction
+) -> None:
     """At rank ceil(q n), negative values lowest."""
     share = Fraction(repr(q)) if isinstance(q, float) else Fraction(q)
     expected = sorted(values)[max(math.ceil(share * len(values)), 1) - 1]
@@ -68,7 +71,7 @@ def test_quantiles_are_within_half_a_percent_of_the_sorted_list(values, q):
 
 
 @given(st.lists(VALUES, max_size=4))
-def test_merging_is_adding(batches):
+def test_merging_is_adding(batches: list[list[int]]) -> None:
     """Batches added to one histogram, or each to its own and merged: the same."""
     together, merged = Histogram(), Histogram()
     for batch in batches:
@@ -83,7 +86,7 @@ def test_merging_is_adding(batches):
 
 
 @given(VALUES)
-def test_the_sparse_form_is_rebuilt(values):
+def test_the_sparse_form_is_rebuilt(values: list[int]) -> None:
     """Counts and buckets survive; sums are within the buckets' width."""
     histogram = filled(values)
     buckets, counts = histogram.sparse()
@@ -95,7 +98,18 @@ def test_the_sparse_form_is_rebuilt(values):
     assert sum(counts) + histogram.negative == len(values)
 
 
-def test_buckets_that_come_twice_add_up():
+@given(st.lists(VALUES, min_size=1, max_size=8))
+def test_groups_at_once_are_as_histograms_of_each(groups: list[list[int]]) -> None:
+    """Whether their values lie close together or far apart; an empty group is none the less one."""
+    together = np.array([value for values in groups for value in values], dtype=np.int64)
+    index = np.repeat(np.arange(len(groups)), [len(values) for values in groups])
+    found = sparse_groups(together, index, len(groups))
+    for values, (negative, buckets, counts) in zip(groups, found, strict=True):
+        histogram = filled(values)
+        assert (negative, (buckets, counts)) == (histogram.negative, histogram.sparse())
+
+
+def test_buckets_that_come_twice_add_up() -> None:
     """Sparse forms of many rows may be strung together."""
     rebuilt = Histogram.from_sparse([5, 5, 6], [1, 2, 3])
     assert rebuilt.sparse() == ([5, 6], [3, 3])
@@ -105,14 +119,16 @@ def test_buckets_that_come_twice_add_up():
     ("buckets", "counts", "negative"),
     [([BUCKETS], [1], 0), ([-1], [1], 0), ([1], [-1], 0), ([1], [], 0), ([], [], -1)],
 )
-def test_an_unsound_sparse_form_is_refused(buckets, counts, negative):
+def test_an_unsound_sparse_form_is_refused(
+    buckets: list[int], counts: list[int], negative: int
+) -> None:
     """No bucket beyond the last, no count below zero, as many counts as buckets."""
     with pytest.raises(ValueError, match="bucket"):
         Histogram.from_sparse(buckets, counts, negative)
 
 
 @given(st.integers(0, (1 << 53)))
-def test_a_value_lies_in_its_bucket(value):
+def test_a_value_lies_in_its_bucket(value: int) -> None:
     """Between the bucket's lower bound and the next one's; its middle is within 0.4 %."""
     bucket = bucket_of(value)
     assert lower_bound(bucket) <= value < lower_bound(bucket + 1)
@@ -121,13 +137,13 @@ def test_a_value_lies_in_its_bucket(value):
     assert bucket_of(-value) == -bucket
 
 
-def test_small_integers_have_buckets_of_their_own():
+def test_small_integers_have_buckets_of_their_own() -> None:
     """Below 128 nothing is rounded."""
     assert [middle(bucket_of(value)) for value in range(128)] == list(range(128))
 
 
 @given(VALUES)
-def test_cumulative_counts_are_within_a_buckets_width(values):
+def test_cumulative_counts_are_within_a_buckets_width(values: list[int]) -> None:
     """Of the values from 0 on; never falling."""
     counts = filled(values).cumulative()
     assert counts == sorted(counts)
@@ -136,13 +152,13 @@ def test_cumulative_counts_are_within_a_buckets_width(values):
         assert count <= sum(0 <= value <= bound * 1.005 for value in values)
 
 
-def test_cumulative_of_small_bounds():
+def test_cumulative_of_small_bounds() -> None:
     """Exact where buckets are single integers; nothing lies at or below a negative bound."""
     assert filled([-1, 0, 1, 5, 127]).cumulative([-1, 0, 1, 126, 127]) == [0, 1, 2, 3, 4]
     assert filled([0, (1 << 63) - 1]).cumulative([1 << 64]) == [2]
 
 
-def test_published_bounds():
+def test_published_bounds() -> None:
     """1-2-5 per decade from a millisecond to 5000 s, then two and four hours."""
     assert PROMETHEUS_SECONDS[:4] == (0.001, 0.002, 0.005, 0.01)
     assert PROMETHEUS_SECONDS[-4:] == (2000, 5000, 7200, 14400)
@@ -150,7 +166,7 @@ def test_published_bounds():
     assert list(PROMETHEUS_NS) == sorted(PROMETHEUS_NS)
 
 
-def test_an_empty_histogram_has_no_quantile():
+def test_an_empty_histogram_has_no_quantile() -> None:
     """It says so rather than answering zero."""
     with pytest.raises(ValueError, match="no value"):
         Histogram().quantile(0.5)
@@ -158,12 +174,12 @@ def test_an_empty_histogram_has_no_quantile():
 
 
 @pytest.mark.parametrize("q", [-0.1, 1.1])
-def test_a_quantile_beyond_its_range_is_refused(q):
+def test_a_quantile_beyond_its_range_is_refused(q: float) -> None:
     """0 to 1."""
     with pytest.raises(ValueError, match="between 0 and 1"):
         filled([1]).quantile(q)
 
 
-def test_the_mean_counts_negative_values():
+def test_the_mean_counts_negative_values() -> None:
     """They are part of the truth."""
     assert filled([-2, 4]).mean == 1

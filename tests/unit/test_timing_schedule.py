@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrortest.timing.schedule import ENDLESS, ConstantRate, Unlimited, exact_rate
+from mirrortest.timing.schedule import ConstantRate, exact_rate
 
 RATES = st.fractions(Fraction(1, 10**5), 10**8) | st.floats(0.001, 1e8).map(
     lambda rate: Fraction(repr(rate))
@@ -23,7 +23,7 @@ def oracle(rate: Fraction, index: int) -> int:
 
 
 @given(RATES, START, INDEX, st.integers(0, 300))
-def test_times_are_exact(rate, start, lo, count):
+def test_times_are_exact(rate: Fraction, start: int, lo: int, count: int) -> None:
     """Every message at the floor of its exact time, in arrays as one by one; no drift."""
     hi = lo + count
     schedule = ConstantRate(rate, start)
@@ -35,7 +35,7 @@ def test_times_are_exact(rate, start, lo, count):
 
 
 @given(RATES, START, st.integers(-(10**6), 10**12))
-def test_due_is_exactly_what_has_come(rate, start, elapsed):
+def test_due_is_exactly_what_has_come(rate: Fraction, start: int, elapsed: int) -> None:
     """The last message due is not in the future, and the next one is."""
     due = ConstantRate(rate, start).due(start + elapsed)
     if elapsed < 0:
@@ -45,21 +45,21 @@ def test_due_is_exactly_what_has_come(rate, start, elapsed):
 
 
 @given(RATES, START, st.integers(0, 10**12), st.integers(0, 1000))
-def test_a_limit_is_never_exceeded(rate, start, elapsed, limit):
+def test_a_limit_is_never_exceeded(rate: Fraction, start: int, elapsed: int, limit: int) -> None:
     """Nor is there a next time past it."""
     schedule = ConstantRate(rate, start, limit)
     assert schedule.due(start + elapsed) <= limit
     assert schedule.next_time(limit) is None
 
 
-def test_debt_stays_due():
+def test_debt_stays_due() -> None:
     """A sender that stood still for a minute owes the minute's messages, at their old times."""
     schedule = ConstantRate(100, 0)
     assert schedule.due(60 * 10**9) == 6001
     assert schedule.intended(0, 2).tolist() == [0, 10**7]
 
 
-def test_a_rate_of_many_digits_does_not_overflow():
+def test_a_rate_of_many_digits_does_not_overflow() -> None:
     """Python's integers take over."""
     rate = Fraction(10**40 + 7, 10**36 + 3)
     times = ConstantRate(rate, 5).intended(10**6, 10**6 + 3)
@@ -67,22 +67,12 @@ def test_a_rate_of_many_digits_does_not_overflow():
 
 
 @pytest.mark.parametrize("rate", [0, -1, "x", float("nan"), float("inf"), "1/0"])
-def test_no_rate_at_all_is_refused(rate):
+def test_no_rate_at_all_is_refused(rate: float | str) -> None:
     """A rate is a number above zero."""
     with pytest.raises(ValueError, match="rate"):
         ConstantRate(rate, 0)
 
 
-def test_a_float_means_its_writing():
+def test_a_float_means_its_writing() -> None:
     """A tenth is a tenth."""
     assert exact_rate(0.1) == Fraction(1, 10) == exact_rate("0.1")
-
-
-def test_unlimited():
-    """Everything is due from the start, and a message is meant for when it is made."""
-    schedule = Unlimited(10, limit=3)
-    assert (schedule.due(9), schedule.due(10), Unlimited(0).due(0)) == (0, 3, ENDLESS)
-    assert schedule.intended(0, 2, 77).tolist() == [77, 77]
-    assert (schedule.next_time(2), schedule.next_time(3)) == (10, None)
-    with pytest.raises(ValueError, match="now_ns"):
-        schedule.intended(0, 2)

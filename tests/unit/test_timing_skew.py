@@ -1,4 +1,4 @@
-"""The wall clock watched: steps told from slewing; and the warm-up kept apart."""
+"""The wall clock watched: steps told from slewing."""
 
 from __future__ import annotations
 
@@ -8,14 +8,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrortest.timing.skew import STEP_BOUND_NS, ClockStep, ClockWatch
-from mirrortest.timing.steady import SteadyState
 
 WALL = 1_800_000_000 * 10**9
 SECOND = 10**9
 
 
 @given(st.lists(st.tuples(st.integers(0, 3600 * SECOND), st.floats(-1, 1)), max_size=20))
-def test_slewing_and_jitter_are_no_step(readings):
+def test_slewing_and_jitter_are_no_step(readings: list[tuple[int, float]]) -> None:
     """At most 500 ppm, and less than the bound between two readings."""
     watch = ClockWatch(WALL, 0)
     wall, monotonic = WALL, 0
@@ -29,7 +28,7 @@ def test_slewing_and_jitter_are_no_step(readings):
 
 
 @given(st.integers(-(10**13), 10**13), st.integers(0, 60 * SECOND))
-def test_a_step_is_told_once_with_its_size(size, elapsed):
+def test_a_step_is_told_once_with_its_size(size: int, elapsed: int) -> None:
     """In either direction; afterwards the new offset holds."""
     watch = ClockWatch(WALL, 5)
     told = watch.observe(WALL + elapsed + size, 5 + elapsed)
@@ -41,50 +40,20 @@ def test_a_step_is_told_once_with_its_size(size, elapsed):
     assert watch.observe(WALL + elapsed + size + SECOND, 5 + elapsed + SECOND) is None
 
 
-def test_a_doubtful_reading_widens_the_bound():
+def test_a_doubtful_reading_widens_the_bound() -> None:
     """A process that was put aside between its two readings saw no step."""
     watch = ClockWatch(WALL, 0)
     assert watch.observe(WALL + 2 * SECOND, 0, uncertainty_ns=2 * SECOND) is None
     assert watch.observe(WALL, 0, uncertainty_ns=SECOND) is not None
 
 
-def test_arrays_of_times():
+def test_arrays_of_times() -> None:
     """Many monotonic times become wall times at once."""
     watch = ClockWatch(100, 40)
     assert watch.to_wall(np.array([40, 41], dtype=np.int64)).tolist() == [100, 101]
 
 
-def test_a_monotonic_clock_does_not_run_backwards():
+def test_a_monotonic_clock_does_not_run_backwards() -> None:
     """If it does, the readings were mixed up."""
     with pytest.raises(ValueError, match="backwards"):
         ClockWatch(WALL, 5).observe(WALL, 4)
-
-
-@given(st.integers(0, 40), st.lists(st.lists(st.integers(-5, 10**9), max_size=9), max_size=9))
-def test_the_first_messages_are_left_out_of_the_steady_state(warm_up, batches):
-    """Exactly as many as the warm-up has, wherever batches end; the whole keeps all."""
-    split = SteadyState(warm_up)
-    for number, batch in enumerate(batches):
-        split.add(np.array(batch, dtype=np.int64), 10 * len(batch), number * SECOND)
-    values = [value for batch in batches for value in batch]
-    assert split.whole.messages == len(values)
-    assert split.steady.messages == len(values[warm_up:])
-    assert split.steady.latency.total == sum(values[warm_up:])
-    assert split.steady.size == 10 * len(values[warm_up:])
-    assert split.warming is (len(values) < warm_up)
-
-
-def test_rates_are_of_what_came_after_the_first_batch():
-    """Two batches a second apart: the second one's messages in one second."""
-    split = SteadyState(2)
-    assert split.whole.messages_per_second is None
-    for at, count in ((0, 3), (1, 5)):
-        split.add(np.ones(count, dtype=np.int64), 100 * count, at * SECOND)
-    assert (split.whole.messages_per_second, split.whole.bytes_per_second) == (5, 500)
-    assert (split.steady.messages_per_second, split.steady.messages) == (5, 6)
-
-
-def test_a_negative_warm_up_is_refused():
-    """It has no meaning."""
-    with pytest.raises(ValueError, match="negative"):
-        SteadyState(-1)

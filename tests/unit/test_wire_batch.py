@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -14,8 +15,11 @@ from hypothesis import strategies as st
 from mirrortest.check.verdict import Finding
 from mirrortest.wire.batch import BatchDecoder, LaneEncoder
 from mirrortest.wire.message import Form, Message, Record, decode, encode
-from mirrortest.wire.record_batch import HEADER_SIZE, decode_batches, decode_records
+from mirrortest.wire.record_batch import HEADER_SIZE, RecordArrays, decode_batches, decode_records
 from mirrortest.wire.stream import ProducerId
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 TOPIC = "orders"
 START = 1_700_000_000_000_000_000
@@ -33,7 +37,15 @@ GOLDEN_BATCH = (
 )
 
 
-def lane_messages(count, *, producer_id=PA, lane=11, size=100, seq=5000, sent_ns=START + 7):
+def lane_messages(
+    count: int,
+    *,
+    producer_id: ProducerId = PA,
+    lane: int = 11,
+    size: int = 100,
+    seq: int = 5000,
+    sent_ns: int = START + 7,
+) -> list[Message]:
     """Messages of one lane, one after the other."""
     return [
         Message(TOPIC, producer_id, lane, seq + i, START + 1000 * i, sent_ns, 2, 5, size)
@@ -41,7 +53,7 @@ def lane_messages(count, *, producer_id=PA, lane=11, size=100, seq=5000, sent_ns
     ]
 
 
-def encoder(message, form):
+def encoder(message: Message, form: Form) -> LaneEncoder:
     """The encoder for messages like this one."""
     return LaneEncoder(
         message.topic,
@@ -54,7 +66,7 @@ def encoder(message, form):
     )
 
 
-def built(records):
+def built(records: list[Record]) -> RecordArrays:
     """The decoded arrays of a batch that aiokafka builds of these records.
 
     Its builder takes a first timestamp of -1 for none: tests use -2 for one before the epoch.
@@ -67,7 +79,9 @@ def built(records):
     return decode_records(bytes(builder.build()))
 
 
-def one_by_one(records):
+def one_by_one(
+    records: list[Record],
+) -> list[tuple[Any, ...]]:
     """What the specification says, in the arrays' terms."""
     said = []
     for offset, record in enumerate(records):
@@ -89,7 +103,9 @@ def one_by_one(records):
     return said
 
 
-def all_at_once(arrays):
+def all_at_once(
+    arrays: RecordArrays,
+) -> list[tuple[ProducerId | None, int, int, int, int, int, int, int, int]]:
     """What the batch decoder says."""
     m = BatchDecoder(TOPIC, worth_it=4).decode(arrays)
     assert len(set(m.ids)) == len(m.ids)
@@ -138,7 +154,9 @@ times = st.integers(0, (1 << 63) - 1)
     forms,
     st.lists(times, min_size=1, max_size=100),
 )
-def test_a_batch_is_the_messages_one_by_one(first, form, intended):
+def test_a_batch_is_the_messages_one_by_one(
+    first: Message, form: Form, intended: list[int]
+) -> None:
     """The encoder's records are those of `message.encode`, and its size is as told."""
     batch = encoder(first, form).encode(first.seq, np.array(intended, np.int64), first.sent_ns)
     batch.seal(1, 2, 3)
@@ -163,7 +181,7 @@ def test_a_batch_is_the_messages_one_by_one(first, form, intended):
 
 @pytest.mark.parametrize("form", Form)
 @pytest.mark.parametrize("size", [0, 45, 100, 1000])
-def test_clean_batches_come_back(form, size):
+def test_clean_batches_come_back(form: Form, size: int) -> None:
     """Thousands of messages over all widths of the offset delta, read without one exception."""
     count = 9000
     first = lane_messages(1, size=size, seq=(1 << 20) - 700)[0]
@@ -179,7 +197,7 @@ def test_clean_batches_come_back(form, size):
     assert set(messages.sent_ns.tolist()) == {0 if lone else first.sent_ns}
 
 
-def test_batch_golden():
+def test_batch_golden() -> None:
     """The bytes of a whole sealed batch, for ever."""
     batch = encoder(lane_messages(1)[0], Form.BODY).encode(
         5000, START + np.arange(2) * 1000, START + 7
@@ -188,7 +206,7 @@ def test_batch_golden():
     assert batch.buffer.hex() == GOLDEN_BATCH
 
 
-def test_compressed():
+def test_compressed() -> None:
     """A compressed batch holds the same messages."""
     batch = encoder(lane_messages(1)[0], Form.BODY).encode(
         5000, START + np.arange(50) * 1000, START + 7
@@ -200,7 +218,7 @@ def test_compressed():
     assert messages.seq.tolist() == list(range(5000, 5050))
 
 
-def mutated(draw, record):
+def mutated(draw: Callable[..., Any], record: Record) -> Record:
     """The record with one change that a mirror, or bad luck, could make."""
     kind = draw(st.integers(0, 8))
     value = record.value or b""
@@ -251,14 +269,14 @@ strangers = st.sampled_from(
 
 
 @st.composite
-def traffic(draw):
+def traffic(draw: Callable[..., Any]) -> list[Record]:
     """What may arrive in a batch: runs of lanes, some of it changed, strangers in between."""
     records = []
     for _ in range(draw(st.integers(1, 4))):
         if draw(st.booleans()):
             records.extend([draw(strangers)] * draw(st.integers(1, 10)))
         form = draw(forms)
-        run = lane_messages(
+        sent = lane_messages(
             draw(st.integers(1, 40)),
             producer_id=draw(st.sampled_from([PA, PA._replace(name="pb")]) | ids),
             lane=draw(st.integers(0, 12) | lanes),
@@ -266,7 +284,7 @@ def traffic(draw):
             seq=draw(st.integers(0, 1 << 21)),
             sent_ns=draw(st.sampled_from([START + 7, START - 1])),
         )
-        run = [encode(message, form) for message in run]
+        run = [encode(message, form) for message in sent]
         shared = draw(st.sampled_from([(), (), (("from", b"dc1"),), (("n", None),)]))
         run = [record._replace(headers=record.headers + shared) for record in run]
         records.extend(run)
@@ -279,16 +297,16 @@ def traffic(draw):
     return records
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(traffic())
-def test_reading_at_once_equals_reading_one_by_one(records):
+def test_reading_at_once_equals_reading_one_by_one(records: list[Record]) -> None:
     """Whatever a batch holds, the arrays say what `message.decode` says of each record."""
     assert all_at_once(built(records)) == one_by_one(records)
 
 
 @settings(deadline=None)
 @given(st.data(), forms, st.sampled_from([44, 100, 130]))
-def test_every_field_of_one_lane(data, form, size):
+def test_every_field_of_one_lane(data: st.DataObject, form: Form, size: int) -> None:
     """The same in one long lane with many small changes: the way by columns, not the other."""
     records = [encode(message, form) for message in lane_messages(60, size=size)]
     for _ in range(data.draw(st.integers(1, 8))):
@@ -297,7 +315,7 @@ def test_every_field_of_one_lane(data, form, size):
     assert all_at_once(built(records)) == one_by_one(records)
 
 
-def test_lanes_interleaved():
+def test_lanes_interleaved() -> None:
     """Several lanes and producers, message by message, of one length and of many."""
     others = [PA._replace(name=name) for name in ("pb", "pc", "longer")]
     runs = [
@@ -312,7 +330,7 @@ def test_lanes_interleaved():
     assert {findings for *_, findings in said} == {0}
 
 
-def test_forty_producers_in_one_shape():
+def test_forty_producers_in_one_shape() -> None:
     """More ids than are tried by columns: the rest is read one by one, with the same result."""
     runs = [
         [encode(m, Form.HEADERS) for m in lane_messages(10, producer_id=PA._replace(name=f"p{i}"))]
@@ -323,11 +341,11 @@ def test_forty_producers_in_one_shape():
 
 
 @pytest.mark.parametrize("form", Form)
-def test_swapped_fill_is_found(form):
+def test_swapped_fill_is_found(form: Form) -> None:
     """The payloads of two neighbours swapped: both corrupted, both known."""
     records = [encode(message, form) for message in lane_messages(20)]
     cut = 75 if form is Form.BODY else 0
-    a, b = records[4].value, records[5].value
+    a, b = records[4].value or b"", records[5].value or b""
     records[4] = records[4]._replace(value=a[:cut] + b[cut:])
     records[5] = records[5]._replace(value=b[:cut] + a[cut:])
     said = all_at_once(built(records))
@@ -338,7 +356,7 @@ def test_swapped_fill_is_found(form):
 
 @settings(deadline=None)
 @given(st.binary(max_size=12), st.integers(0, 30))
-def test_broken_header_sections_are_foreign(garbage, count):
+def test_broken_header_sections_are_foreign(garbage: bytes, count: int) -> None:
     """A record whose header section cannot be read is foreign, and the others stand."""
     records = [encode(message, Form.HEADERS) for message in lane_messages(count + 1)]
     arrays = built(records)
@@ -349,13 +367,15 @@ def test_broken_header_sections_are_foreign(garbage, count):
     assert said[:count] == one_by_one(records)[:count]
 
 
-def test_small_batches_together():
+def test_small_batches_together() -> None:
     """Many small batches, one of them compressed, are read as if they were one."""
     lane = encoder(lane_messages(1)[0], Form.BODY)
     batches = [lane.encode(i, START + np.arange(5) + i, START + 7 + i) for i in range(0, 100, 5)]
     for batch, base in zip(batches, range(0, 2000, 100), strict=True):
         batch.buffer[:8] = base.to_bytes(8, "big")
-    parts = [(bytes(batch.buffer), None) for batch in batches]
+    parts: list[tuple[bytes | memoryview, bytes | None]] = [
+        (bytes(batch.buffer), None) for batch in batches
+    ]
     small = batches[3].compressed(1, gzip.compress)
     parts[3] = (small.buffer, gzip.decompress(bytes(small.buffer[HEADER_SIZE:])))
     messages = BatchDecoder(TOPIC).decode(decode_batches(parts))
@@ -365,7 +385,7 @@ def test_small_batches_together():
     assert messages.findings.tolist() == [0] * 100
 
 
-def test_an_empty_batch():
+def test_an_empty_batch() -> None:
     """No records, no messages."""
     arrays = built([encode(m, Form.BODY) for m in lane_messages(3)]).from_offset(99)
     assert len(BatchDecoder(TOPIC).decode(arrays)) == 0
@@ -381,7 +401,7 @@ def test_an_empty_batch():
         (0, [], START),
     ],
 )
-def test_what_does_not_fit_is_refused(seq, intended, sent_ns):
+def test_what_does_not_fit_is_refused(seq: int, intended: list[int], sent_ns: int) -> None:
     """Encoding raises rather than sending what cannot be read back."""
     lane = encoder(lane_messages(1)[0], Form.BODY)
     with pytest.raises(ValueError, match=r"not|negative|at least"):

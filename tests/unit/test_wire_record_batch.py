@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from hypothesis import strategies as st
 from mirrortest.wire.record_batch import (
     HEADER_SIZE,
     MalformedBatchError,
+    RecordArrays,
     compress_records,
     decode_batches,
     decode_records,
@@ -24,6 +26,9 @@ from mirrortest.wire.record_batch import (
     seal,
 )
 from mirrortest.wire.varint import read_varint, varint
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 fields = st.none() | st.binary(max_size=80) | st.binary(min_size=60, max_size=9000)
 headers = st.lists(st.tuples(st.text(max_size=8), st.none() | st.binary(max_size=70)), max_size=4)
@@ -36,7 +41,9 @@ loose_records = st.lists(
 )
 
 
-def built(records):
+def built(
+    records: list[tuple[int, int, bytes | None, bytes | None, list[tuple[object, object | None]]]],
+) -> bytes:
     """The batch that aiokafka builds of (offset, timestamp, key, value, headers)."""
     builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 1 << 30)
     for offset, timestamp, key, value, record_headers in records:
@@ -44,7 +51,9 @@ def built(records):
     return bytes(builder.build())
 
 
-def read(arrays):
+def read(
+    arrays: RecordArrays,
+) -> list[tuple[int, int, bytes | None, bytes | None, list[tuple[object, object | None]]]]:
     """Records as (offset, timestamp, key, value, headers)."""
     return [
         (
@@ -58,13 +67,17 @@ def read(arrays):
     ]
 
 
-def aiokafka_read(batch):
+def aiokafka_read(batch: Iterable[Any]) -> list[tuple[Any, ...]]:
     """The same, as aiokafka reads them."""
     return [(r.offset, r.timestamp, r.key, r.value, list(r.headers)) for r in batch]
 
 
 @given(loose_records)
-def test_any_batch_of_aiokafka_is_read(loose):
+def test_any_batch_of_aiokafka_is_read(
+    loose: list[
+        tuple[int, bytes | None, bytes | None, list[tuple[object, object | None]], int, int]
+    ],
+) -> None:
     """Nulls, headers, gaps in offsets, repeated and mixed lengths."""
     records, offset = [], 0
     for timestamp, key, value, record_headers, repeat, gap in loose:
@@ -74,7 +87,9 @@ def test_any_batch_of_aiokafka_is_read(loose):
     assert read(decode_records(built(records))) == records
 
 
-def sealed(count, *, timestamp_ms=1_700_000_000_123, transactional=False):
+def sealed(
+    count: int, *, timestamp_ms: int = 1_700_000_000_123, transactional: bool = False
+) -> memoryview:
     """A batch of ours: a numbered value, two bytes of a column, and a header."""
     numbers = np.arange(count, dtype=">u4")
     buffer = encode_records(
@@ -91,7 +106,7 @@ def sealed(count, *, timestamp_ms=1_700_000_000_123, transactional=False):
     return buffer
 
 
-def expected(count):
+def expected(count: int) -> list[tuple[int, int, bytes, bytes, list[tuple[object, None]]]]:
     """What `sealed` holds."""
     return [
         (i, 1_700_000_000_123, b"k", i.to_bytes(4, "big") + b"ab****", [("h", None)])
@@ -100,7 +115,7 @@ def expected(count):
 
 
 @pytest.mark.parametrize("count", [1, 2, 63, 64, 65, 8192, 8193, 9000])
-def test_aiokafka_reads_ours(count):
+def test_aiokafka_reads_ours(count: int) -> None:
     """Across the widths of the offset delta; the CRC and the producer's state are right."""
     buffer = sealed(count)
     records = MemoryRecords(bytes(buffer))
@@ -116,7 +131,7 @@ def test_aiokafka_reads_ours(count):
     assert read(decode_records(buffer)) == want
 
 
-def test_three_and_four_byte_offset_deltas():
+def test_three_and_four_byte_offset_deltas() -> None:
     """More than a million records: every width that a batch can need."""
     count = (1 << 20) + 3
     buffer = encode_records([b"\1\1\0"], [], count, 5)
@@ -125,7 +140,7 @@ def test_three_and_four_byte_offset_deltas():
     assert read_header(buffer).next_offset == count
 
 
-def test_sealing_again_changes_only_the_state():
+def test_sealing_again_changes_only_the_state() -> None:
     """A batch can be sealed anew, transactional or not."""
     buffer = sealed(3, transactional=True)
     batch = MemoryRecords(bytes(buffer)).next_batch()
@@ -135,7 +150,7 @@ def test_sealing_again_changes_only_the_state():
     assert buffer == sealed(3)
 
 
-def test_compression():
+def test_compression() -> None:
     """The records compressed, the header not; nothing is done where nothing is won."""
     plain = sealed(500)
     small = compress_records(plain, 1, gzip.compress)
@@ -151,7 +166,7 @@ def test_compression():
     assert compress_records(plain, 1, lambda records: records) is plain
 
 
-def test_log_append_time():
+def test_log_append_time() -> None:
     """The broker's time stands for all records."""
     buffer = bytearray(built([(0, 5, b"k", b"v", []), (1, 9, b"k", b"v", [])]))
     buffer[22] |= 0x08
@@ -161,7 +176,7 @@ def test_log_append_time():
     assert aiokafka_read(DefaultRecordBatch(bytes(buffer)))[0][1] == 9
 
 
-def test_an_empty_batch():
+def test_an_empty_batch() -> None:
     """Compaction keeps a producer's last batch without its records."""
     buffer = bytearray(built([(0, 5, b"k", b"v", [])])[:HEADER_SIZE])
     buffer[57:61] = bytes(4)
@@ -169,7 +184,12 @@ def test_an_empty_batch():
 
 
 @given(st.lists(loose_records, min_size=1, max_size=4), st.data())
-def test_batches_together_are_the_batches_one_by_one(loose, data):
+def test_batches_together_are_the_batches_one_by_one(
+    loose: list[
+        list[tuple[int, bytes | None, bytes | None, list[tuple[object, object]], int, int]]
+    ],
+    data: st.DataObject,
+) -> None:
     """Several batches, with the broker's time or the producer's, an empty one among them."""
     batches = []
     for records in loose:
@@ -185,15 +205,36 @@ def test_batches_together_are_the_batches_one_by_one(loose, data):
     assert read(together) == [row for batch in batches for row in read(decode_records(batch))]
 
 
-def test_a_batch_borrows_no_record():
+def test_large_batches_of_one_memory_are_read_where_they_lie() -> None:
+    """As a response brings them, with what else it holds between: the same, and no copy."""
+    batches = [
+        built([(i, 5, b"k", bytes([turn]) * 1000, []) for i in range(70 + turn)]) for turn in (1, 2)
+    ]
+    memory = b"before" + batches[0] + b"between" + batches[1] + b"after"
+    lo, hi = 6, 6 + len(batches[0])
+    whole = memoryview(memory)
+    views = [whole[lo:hi], whole[hi + 7 : hi + 7 + len(batches[1])]]
+    together = decode_batches([(view, None) for view in views])
+    assert np.shares_memory(together.buffer, np.frombuffer(memory, np.uint8))
+    apart = decode_batches([(bytes(batch), None) for batch in batches])
+    assert not np.shares_memory(apart.buffer, np.frombuffer(memory, np.uint8))
+    assert read(together) == read(apart)
+    damaged = bytearray(memory)
+    damaged[lo + 60], damaged[hi + 7 + 60] = 70, 73  # of 71 and 72 records
+    both = [memoryview(damaged)[lo:hi], memoryview(damaged)[hi + 7 : hi + 7 + len(batches[1])]]
+    with pytest.raises(MalformedBatchError):
+        decode_batches([(view, None) for view in both])
+
+
+def test_a_batch_borrows_no_record() -> None:
     """Counts that are wrong by batch and right in sum are refused."""
     batches = [bytearray(built([(i, 5, b"k", b"v", []) for i in range(3)])) for _ in range(2)]
     batches[0][60], batches[1][60] = 4, 2
-    with pytest.raises(MalformedBatchError, match="elsewhere"):
+    with pytest.raises(MalformedBatchError, match="beyond the end"):
         decode_batches([(bytes(batch), None) for batch in batches])
 
 
-def test_from_offset():
+def test_from_offset() -> None:
     """Records below the fetch offset are left out."""
     arrays = decode_records(built([(i, 5, b"k", b"%d" % i, []) for i in (0, 3, 4, 9)]))
     assert read(arrays.from_offset(4)) == read(arrays)[2:]
@@ -203,7 +244,7 @@ def test_from_offset():
 
 @settings(max_examples=300)
 @given(st.data())
-def test_damage_is_an_error_of_its_own(data):
+def test_damage_is_an_error_of_its_own(data: st.DataObject) -> None:
     """A changed or cut batch is read, or refused by MalformedBatchError; nothing else happens."""
     batch = bytearray(built([(i, 1000 + i, b"k", b"v" * (i % 3), [("h", b"x")]) for i in range(8)]))
     for _ in range(data.draw(st.integers(1, 3))):
@@ -224,7 +265,7 @@ def test_damage_is_an_error_of_its_own(data):
 
 
 @given(st.binary(max_size=40))
-def test_any_bytes_as_headers(raw):
+def test_any_bytes_as_headers(raw: bytes) -> None:
     """A header section is read or refused."""
     try:
         assert len(parse_headers(raw)) <= len(raw)
@@ -233,20 +274,20 @@ def test_any_bytes_as_headers(raw):
 
 
 @given(st.integers(-(1 << 63), (1 << 63) - 1))
-def test_varints(number):
+def test_varints(number: int) -> None:
     """Every signed 64-bit number comes back."""
     raw = varint(number)
     assert read_varint(raw, 0) == (number, len(raw))
 
 
-def test_record_size():
+def test_record_size() -> None:
     """The size told is the size written."""
     assert HEADER_SIZE + 64 * record_size(30, 0) + record_size(30, 64) == len(
         encode_records([b"\1" + b"\x36" + bytes(27) + b"\0"], [], 65, 5)
     )
 
 
-def test_no_records_no_batch():
+def test_no_records_no_batch() -> None:
     """A batch of nothing is refused."""
     with pytest.raises(ValueError, match="at least one"):
         encode_records([b"\1\1\0"], [], 0, 5)

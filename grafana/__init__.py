@@ -1,0 +1,1 @@
+"""Dashboards and alerts as code: ``python -m grafana`` writes what lies beside it."""

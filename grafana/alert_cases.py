@@ -1,0 +1,372 @@
+"""What should set each alert off, and what should not: promtool's unit tests of the rules.
+
+Series are told every 15 s in promtool's notation: ``0x9 3x10`` is ten times 0, then eleven times 3.
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from mirrortest.metrics import names
+from mirrortest.metrics.names import Metric, Side
+
+RUN, TOPIC = "r", "orders"
+INTERVAL = "15s"
+_ALWAYS = "1x80"
+
+
+class Series(NamedTuple):
+    """A series by its selector, and its values."""
+
+    series: str
+    values: str
+
+
+class Case(NamedTuple):
+    """One alert on some series: at each time the labels of those that fire, with commas between."""
+
+    what: str
+    alert: str
+    series: tuple[Series, ...]
+    firing: dict[str, list[str]]
+
+
+def _of(metric: Metric | str, instance: str, values: str, **labels: str) -> Series:
+    name = metric if isinstance(metric, str) else metric.full_name
+    if not isinstance(metric, str) and metric.side is Side.CONSUMER:
+        labels.setdefault("role", "consumer")
+    told = {"job": "m", "instance": instance, **labels}
+    matchers = ", ".join(f'{label}="{value}"' for label, value in told.items())
+    return Series(f"{name}{{{matchers}}}", values)
+
+
+def _there(role: str, name: str, instance: str, values: str = _ALWAYS, **labels: str) -> Series:
+    return _of(names.RUN_INFO, instance, values, run=RUN, role=role, name=name, **labels)
+
+
+CARL, ANN = _there("consumer", "carl", "c"), _there("producer", "ann", "p")
+_OF_TOPIC = f'run="{RUN}", topic="{TOPIC}"'
+_OF_RUN = f'run="{RUN}"'
+_OF_CARL = f'run="{RUN}", name="carl"'
+
+
+def _found(finding: str, values: str, instance: str = "c", role: str = "consumer") -> Series:
+    return _of(names.CONSUMER_FINDINGS, instance, values, topic=TOPIC, finding=finding, role=role)
+
+
+def _late(le: str, values: str) -> Series:
+    bucket = f"{names.CONSUMER_LATENCY.full_name}_bucket"
+    return _of(bucket, "c", values, role="consumer", topic=TOPIC, since="intended", le=le)
+
+
+def _acked(values: str) -> Series:
+    return _of(names.PRODUCER_MESSAGES, "p", values, topic=TOPIC, outcome="acked")
+
+
+def _read(values: str, **labels: str) -> Series:
+    return _of(names.CONSUMER_MESSAGES, "c", values, topic=TOPIC, **labels)
+
+
+def _lag(values: str, **labels: str) -> Series:
+    return _of(names.CONSUMER_LAG, "c", values, topic=TOPIC, partition="0", **labels)
+
+
+def _complete(values: str) -> Series:
+    return _of(names.CONSUMER_COMPLETE, "c", values)
+
+
+def _away(values: str) -> Series:
+    return _of(names.CONSUMER_UNREACHABLE, "c", values)
+
+
+def _silent(values: str, instance: str = "c") -> Series:
+    return _of(names.LEDGER_AGE, instance, values)
+
+
+def _least(values: str) -> Series:
+    return _of(names.CONSUMER_LEAST_LATENCY, "c", values, topic=TOPIC, since="sent")
+
+
+def _early(values: str) -> Series:
+    return _of(names.CONSUMER_NEGATIVE, "c", values, topic=TOPIC, since="sent")
+
+
+def _bound(instance: str, values: str) -> Series:
+    return _of(names.CLOCK_ERROR, instance, values)
+
+
+def _fullness(values: str) -> Series:
+    return _of(names.CONSUMER_FULLNESS, "c", values, topic=TOPIC)
+
+
+def cases() -> list[Case]:
+    """All of them; each alert has one that sets it off and one that does not."""
+    return [*_correctness(), *_stalled_mirror(), *_progress(), *_trust()]
+
+
+def _correctness() -> list[Case]:
+    loss, wrong = "MirrortestLoss", "MirrortestWrongMessages"
+    quiet: list[str] = []
+    kinds = ("corrupted", "misrouted", "phantom", "altered_key")
+    harmless = ("duplicated", "reordered", "in_flight", "late", "foreign")
+    return [
+        Case(
+            "lost messages are told at once, and no longer once they have come",
+            loss,
+            (CARL, _found("lost", "0x9 3x10 0x20")),
+            {"2m": quiet, "3m": [_OF_TOPIC], "7m": quiet},
+        ),
+        Case(
+            "two consumers tell of the same run: one alert",
+            loss,
+            (
+                CARL,
+                _there("consumer", "dora", "d"),
+                _found("lost", "0x9 3x30"),
+                _found("lost", "0x9 2x30", "d"),
+            ),
+            {"4m": [_OF_TOPIC]},
+        ),
+        Case(
+            "what a source observer misses, the mirror did not lose",
+            loss,
+            (_there("source", "sue", "c"), _found("lost", "3x80", role="source")),
+            {"5m": quiet},
+        ),
+        Case(
+            "the alert ends with the run",
+            loss,
+            (_there("consumer", "carl", "c", "1x20 stale"), _found("lost", "3x20 stale")),
+            {"4m": [_OF_TOPIC], "6m": quiet},
+        ),
+        Case(
+            "each kind of wrong message is told",
+            wrong,
+            (CARL, *(_found(kind, "1x80") for kind in kinds)),
+            {"1m": [f'{_OF_TOPIC}, finding="{kind}"' for kind in kinds]},
+        ),
+        Case(
+            "what a correct mirror may do is not",
+            wrong,
+            (CARL, *(_found(kind, "1x80") for kind in harmless)),
+            {"5m": quiet},
+        ),
+        Case(
+            "duplicates up to one in a thousand are let pass",
+            "MirrortestDuplicates",
+            (
+                CARL,
+                _of(names.CONSUMER_ACKED, "c", "10000x80", topic=TOPIC, outcome="acked"),
+                _found("duplicated", "10x9 11x70"),
+            ),
+            {"2m": quiet, "4m": [_OF_TOPIC]},
+        ),
+        Case(
+            "the 99th percentile above 30 s for a minute",
+            "MirrortestLatencyHigh",
+            (CARL, _late("20", "0+95x80"), _late("50", "0+100x80"), _late("+Inf", "0+100x80")),
+            {"30s": quiet, "4m": [_OF_TOPIC]},
+        ),
+        Case(
+            "one in two hundred may be late",
+            "MirrortestLatencyHigh",
+            (CARL, _late("20", "0+995x80"), _late("50", "0+1000x80"), _late("+Inf", "0+1000x80")),
+            {"5m": quiet},
+        ),
+    ]
+
+
+def _stalled_mirror() -> list[Case]:
+    alert = "MirrortestMirrorStalled"
+    quiet: list[str] = []
+    produced = (ANN, CARL, _acked("0+100x80"))
+    stops = _read("0+100x20 2000x60")
+    going_on, there = _complete("0x80"), _away("0x80")
+    return [
+        Case(
+            "acknowledged and never read, with consumers at the end",
+            alert,
+            (*produced, stops, _lag("0x80"), going_on, there),
+            {"5m": quiet, "9m": [_OF_TOPIC]},
+        ),
+        Case(
+            "a topic that never arrives",
+            alert,
+            (*produced, going_on, there),
+            {"30s": quiet, "4m": [_OF_TOPIC]},
+        ),
+        Case(
+            "it goes on again",
+            alert,
+            (*produced, _read("0+100x20 2000x20 2000+100x40"), _lag("0x80"), going_on, there),
+            {"9m": [_OF_TOPIC], "12m": quiet},
+        ),
+        Case(
+            "consumers that lag are not the mirror's fault",
+            alert,
+            (*produced, _read("2000x80"), _lag("9x80"), going_on, there),
+            {"9m": quiet},
+        ),
+        Case(
+            "a cluster that is away is not the mirror's fault",
+            alert,
+            (*produced, _read("2000x80"), _lag("0x80"), going_on, _away("1x80")),
+            {"9m": quiet},
+        ),
+        Case(
+            "without consumers in sight nothing is said of the mirror",
+            alert,
+            (ANN, _acked("0+100x80")),
+            {"9m": quiet},
+        ),
+        Case(
+            "from the destination alone: the run has not ended, and nothing arrives any more",
+            alert,
+            (CARL, stops, _lag("0x80"), going_on, there),
+            {"5m": quiet, "9m": [_OF_RUN]},
+        ),
+        Case(
+            "a run that has ended is not stalled",
+            alert,
+            (CARL, stops, _lag("0x80"), _complete("0x20 1x60"), there),
+            {"9m": quiet},
+        ),
+        Case(
+            "a consumer that waits for its run to begin is not stalled",
+            alert,
+            (CARL, _read("0x80"), _lag("0x80"), going_on, there),
+            {"9m": quiet},
+        ),
+    ]
+
+
+def _progress() -> list[Case]:
+    ledger, consumer = "MirrortestLedgerSilent", "MirrortestConsumerStalled"
+    quiet: list[str] = []
+    falls_silent, there = _silent("1x20 1+15x60"), _away("0x80")
+    workers = tuple(_there("consumer", "carl", "c", worker=str(n)) for n in range(2))
+    return [
+        Case(
+            "the ledger has said nothing for a minute",
+            ledger,
+            (CARL, falls_silent, _complete("0x80")),
+            {"5m": quiet, "9m": [_OF_RUN]},
+        ),
+        Case(
+            "once it is complete it may be silent",
+            ledger,
+            (CARL, falls_silent, _complete("0x20 1x60")),
+            {"9m": quiet},
+        ),
+        Case(
+            "a consumer that never heard of it",
+            ledger,
+            (CARL, _of("process_start_time_seconds", "c", "0x80"), _complete("0x80")),
+            {"45s": quiet, "4m": [_OF_RUN]},
+        ),
+        Case(
+            "a producer's own silence is not the consumers'",
+            ledger,
+            (ANN, _silent("900x80", "p")),
+            {"9m": quiet},
+        ),
+        Case(
+            "it lags and reads nothing",
+            consumer,
+            (CARL, _read("0+100x20 2000x60"), _lag("5x80"), there),
+            {"5m": quiet, "9m": [_OF_CARL]},
+        ),
+        Case(
+            "it lags and reads", consumer, (CARL, _read("0+1x80"), _lag("5000x80"), there),
+            {"9m": quiet},
+        ),
+        Case(
+            "its cluster does not answer for a while",
+            consumer,
+            (CARL, _read("0+100x20 2000x60"), _lag("0x80"), _away("0x20 1x20 0x40")),
+            {"5m": quiet, "8m": [_OF_CARL], "12m": quiet},
+        ),
+        Case(
+            "of two workers one stands still: the consumer reads",
+            consumer,
+            (*workers, _read("0+9x80", worker="0"), _read("0x80", worker="1"),
+             _lag("1x80", worker="1")),
+            {"9m": quiet},
+        ),
+        Case(
+            "a producer is behind for a minute, and not for moments",
+            "MirrortestProducerBehindSchedule",
+            (ANN, _of(names.PRODUCER_BEHIND, "p", "0x8 1x2 0x10 1x20 0x40", topic=TOPIC)),
+            {"3m": quiet, "8m": [f'{_OF_TOPIC}, name="ann"'], "12m": quiet},
+        ),
+    ]  # fmt: skip
+
+
+def _trust() -> list[Case]:
+    skew = "MirrortestClockSkew"
+    quiet: list[str] = []
+    return [
+        Case(
+            "messages arrive 0.3 s before they were sent, until they no longer do",
+            skew,
+            (CARL, _early("0x8 0+5x20 100x40"), _least("0.01x8 -0.3x80")),
+            {"1m": quiet, "4m": [_OF_RUN], "12m": quiet},
+        ),
+        Case(
+            "by as much as the bound allows",
+            skew,
+            (CARL, _early("0+5x80"), _least("-0.05x80")),
+            {"5m": quiet},
+        ),
+        Case(
+            "a producer's clock was set by a second",
+            skew,
+            (ANN, _of(names.CLOCK_STEPPED, "p", "0x10 1x60")),
+            {"2m": quiet, "3m": [_OF_RUN], "8m": quiet},
+        ),
+        Case(
+            "nothing sets one side's clock any more",
+            "MirrortestClockUnbounded",
+            (ANN, CARL, _bound("c", "0.01x80"), _bound("p", "0.02x10 16x60")),
+            {"2m": quiet, "5m": [_OF_RUN]},
+        ),
+        Case(
+            "more than four fifths of the memory bound",
+            "MirrortestCheckerNearBound",
+            (CARL, _fullness("0.1x10 0.85x20 0.2x40")),
+            {"2m": quiet, "5m": [_OF_TOPIC], "10m": quiet},
+        ),
+    ]
+
+
+def rules_tests() -> dict[str, Any]:
+    """A file for `promtool test rules`. What fires is asked of ALERTS: labels, not the texts."""
+    return {
+        "rule_files": ["rules.yaml"],
+        "evaluation_interval": INTERVAL,
+        "tests": [_tested(case) for case in cases()],
+    }
+
+
+def _tested(case: Case) -> dict[str, Any]:
+    asked = f'ALERTS{{alertname="{case.alert}", alertstate="firing"}}'
+    samples = [
+        {
+            "expr": f"sum without (severity) ({asked})",
+            "eval_time": time,
+            "exp_samples": [
+                {
+                    "labels": f'{{alertname="{case.alert}", alertstate="firing", {labels}}}',
+                    "value": 1,
+                }
+                for labels in expected
+            ],
+        }
+        for time, expected in case.firing.items()
+    ]
+    return {
+        "name": f"{case.alert}: {case.what}",
+        "interval": INTERVAL,
+        "input_series": [{"series": each.series, "values": each.values} for each in case.series],
+        "promql_expr_test": samples,
+    }

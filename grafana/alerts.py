@@ -1,0 +1,261 @@
+"""The alerts, once: what each asks, how grave it is, and where its runbook stands."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from grafana.judgement import WRONG
+from grafana.panels import RUNBOOKS
+from grafana.promql import PROCESS, Scope
+from mirrortest.metrics import names
+
+
+@dataclass(frozen=True)
+class Limits:
+    """From where on an alert fires.
+
+    Attributes:
+        window: over which rates are taken; at least four scrapes.
+        patience: how long a condition holds before it is told, where that is not at once.
+        duplicates: share of the acknowledged messages that may be duplicated.
+        latency: the 99th percentile from the intended time, seconds.
+        silence: of the ledger, seconds.
+        skew: of the clocks, seconds.
+        fullness: of the checker, a share of its memory bound.
+    """
+
+    window: str = "2m"
+    patience: str = "1m"
+    duplicates: float = 0.001
+    latency: float = 30
+    silence: float = 60
+    skew: float = 0.1
+    fullness: float = 0.8
+
+
+class Alert(NamedTuple):
+    """One alerting rule."""
+
+    name: str
+    severity: str
+    expression: str
+    patience: str
+    summary: str
+    description: str
+    dashboard: str
+
+    def rule(self) -> dict[str, Any]:
+        """As Prometheus reads it."""
+        return {
+            "alert": self.name,
+            "expr": self.expression,
+            **({"for": self.patience} if self.patience else {}),
+            "labels": {"severity": self.severity},
+            "annotations": {
+                "summary": self.summary,
+                "description": self.description,
+                "runbook_url": f"{RUNBOOKS}{self.name}.md",
+                "dashboard": f"/d/mirrortest-{self.dashboard}",
+            },
+        }
+
+
+def alerts(limits: Limits | None = None) -> list[Alert]:
+    """All of them."""
+    limits = limits or Limits()
+    scope = Scope(window=limits.window)
+    return [*_correctness(scope, limits), *_progress(scope, limits), *_trust(scope, limits)]
+
+
+def _correctness(scope: Scope, limits: Limits) -> list[Alert]:
+    def found(finding: str, labels: str = "run, topic") -> str:
+        return scope.by("max", labels, scope.one(names.CONSUMER_FINDINGS, finding=finding))
+
+    acked = scope.by("max", "run, topic", scope.one(names.CONSUMER_ACKED, outcome="acked"))
+    latency = scope.quantile(0.99, "run, topic", names.CONSUMER_LATENCY, since="intended")
+    return [
+        Alert(
+            "MirrortestLoss",
+            "critical",
+            f"{found('lost')} > 0",
+            "",
+            "Run {{ $labels.run }}: messages of {{ $labels.topic }} are lost",
+            "{{ $value }} messages were acknowledged by the source and are not in the destination, "
+            "though it was read to its end after the deadline.",
+            "overview",
+        ),
+        Alert(
+            "MirrortestWrongMessages",
+            "critical",
+            f"{found(WRONG, 'run, topic, finding')} > 0",
+            "",
+            "Run {{ $labels.run }}: {{ $labels.finding }} messages in {{ $labels.topic }}",
+            "{{ $value }} messages arrived {{ $labels.finding }}.",
+            "overview",
+        ),
+        Alert(
+            "MirrortestDuplicates",
+            "warning",
+            f"{found('duplicated')} / ({acked} > 0) > {limits.duplicates:g}",
+            "",
+            "Run {{ $labels.run }}: duplicates in {{ $labels.topic }}",
+            "{{ $value | humanizePercentage }} of the acknowledged messages stand at more than one "
+            f"offset of the destination: more than {limits.duplicates:.2%}.",
+            "overview",
+        ),
+        Alert(
+            "MirrortestLatencyHigh",
+            "warning",
+            f"{latency} > {limits.latency:g}",
+            limits.patience,
+            "Run {{ $labels.run }}: {{ $labels.topic }} arrives late",
+            "The 99th percentile from the intended time is {{ $value | humanizeDuration }}: above "
+            f"{limits.latency:g} s.",
+            "overview",
+        ),
+    ]
+
+
+def _progress(scope: Scope, limits: Limits) -> list[Alert]:
+    by_topic = "run, topic"
+    produced = scope.by("sum", by_topic, scope.rate(names.PRODUCER_MESSAGES, outcome="acked"))
+    consumed = scope.by("sum", by_topic, scope.rate(names.CONSUMER_MESSAGES))
+    lag = scope.by("sum", by_topic, scope.one(names.CONSUMER_LAG))
+    ever = scope.by("sum", "run", scope.one(names.CONSUMER_MESSAGES))
+    judged = f"max by (run) ({scope.info(role='consumer')})"
+    producing = f"max by (run) ({scope.info(role='producer')})"
+    away = scope.by("max", "run", scope.one(names.CONSUMER_UNREACHABLE))
+    incomplete = f"{scope.by('max', 'run', scope.one(names.CONSUMER_COMPLETE))} == 0"
+    nothing = f"({scope.by('sum', 'run', scope.rate(names.CONSUMER_MESSAGES))} == 0)"
+    at_end = f"({scope.by('sum', 'run', scope.one(names.CONSUMER_LAG))} == 0)"
+    # Where producers are scraped, too: they are acknowledged, and nothing of it arrives.
+    seen_from_both = (
+        f"(({produced} > 0) unless on ({by_topic}) ({consumed} > 0) "
+        f"unless on ({by_topic}) ({lag} > 0) unless on (run) ({away} == 1) and on (run) {judged})"
+    )
+    # From the destination alone: the run is not over, and nothing arrives any more.
+    seen_from_destination = (
+        f"(({nothing} and on (run) ({incomplete}) and on (run) {at_end} and on (run) ({ever} > 0)) "
+        f"unless on (run) {producing} unless on (run) ({away} == 1))"
+    )
+    age, here = scope.one(names.LEDGER_AGE), scope.info(role="consumer")
+    of_consumer = f"* on ({PROCESS}) group_left (run, name) {here}"
+    going_on = f"and on ({PROCESS}) ({scope.one(names.CONSUMER_COMPLETE)} == 0)"
+    silent = (
+        f"max by (run) ((({age} {going_on}) {of_consumer}) > {limits.silence:g}) "
+        f"or max by (run) (time() - process_start_time_seconds * on ({PROCESS}) "
+        f"group_left (run, name) ({here} unless on ({PROCESS}) {age}) > {limits.silence:g})"
+    )
+    waiting = scope.by("sum", "run, name", scope.one(names.CONSUMER_LAG))
+    reads = scope.by("sum", "run, name", scope.rate(names.CONSUMER_MESSAGES))
+    stalled = (
+        f"(({waiting} > 0) unless on (run, name) ({reads} > 0)) "
+        f"or ({scope.by('max', 'run, name', scope.one(names.CONSUMER_UNREACHABLE))} == 1)"
+    )
+    behind = scope.by("max", "run, name, topic", scope.one(names.PRODUCER_BEHIND))
+    return [
+        Alert(
+            "MirrortestMirrorStalled",
+            "critical",
+            f"{seen_from_both} or {seen_from_destination}",
+            limits.patience,
+            "Run {{ $labels.run }}: the mirror copies nothing",
+            "{{ with $labels.topic }}{{ . }}: producers are acknowledged in the source, and "
+            "nothing of it arrives{{ else }}The run has not ended, consumers wait at the "
+            "destination's end, and nothing arrives{{ end }}.",
+            "mirror",
+        ),
+        Alert(
+            "MirrortestLedgerSilent",
+            "warning",
+            silent,
+            limits.patience,
+            "Run {{ $labels.run }}: the ledger is silent",
+            "Consumers have heard nothing of the ledger for {{ $value | humanizeDuration }}: until "
+            "they do, no loss can be proven.",
+            "consumer",
+        ),
+        Alert(
+            "MirrortestConsumerStalled",
+            "warning",
+            stalled,
+            limits.patience,
+            "Run {{ $labels.run }}: consumer {{ $labels.name }} reads nothing",
+            "Its partitions hold more than it has judged, and it judges nothing; or its cluster "
+            "does not answer.",
+            "consumer",
+        ),
+        Alert(
+            "MirrortestProducerBehindSchedule",
+            "warning",
+            f"{behind} == 1",
+            limits.patience,
+            "Run {{ $labels.run }}: producer {{ $labels.name }} is behind its schedule",
+            "It does not send {{ $labels.topic }} at the rate asked for: latencies from the "
+            "intended time are now its own.",
+            "producer",
+        ),
+    ]
+
+
+def _trust(scope: Scope, limits: Limits) -> list[Alert]:
+    least = scope.by("min", "run", scope.one(names.CONSUMER_LEAST_LATENCY))
+    early = scope.by("sum", "run", scope.rate(names.CONSUMER_NEGATIVE))
+    stepped = f"increase({scope.one(names.CLOCK_STEPPED)}[{limits.window}])"
+    steps = scope.by("max", "run", stepped)
+    bounds = " + ".join(
+        f"max by (run) ({scope.one(names.CLOCK_ERROR)} * on ({PROCESS}) group_left (run) "
+        f"{scope.info(role=role)})"
+        for role in ("producer", "consumer")
+    )
+    fullness = scope.by("max", "run, topic", scope.one(names.CONSUMER_FULLNESS))
+    return [
+        Alert(
+            "MirrortestClockSkew",
+            "warning",
+            f"(-({least}) > {limits.skew:g} and on (run) ({early} > 0)) "
+            f"or {steps} > {limits.skew:g}",
+            "",
+            "Run {{ $labels.run }}: clocks disagree",
+            "Messages arrive before they were sent, or a wall clock was set, by "
+            "{{ $value | humanizeDuration }}: latencies are off by as much; verdicts are not "
+            "touched.",
+            "overview",
+        ),
+        Alert(
+            "MirrortestClockUnbounded",
+            "info",
+            f"{bounds} > {limits.skew:g}",
+            limits.patience,
+            "Run {{ $labels.run }}: nobody vouches for the clocks",
+            "By their kernels the two sides' clocks may be {{ $value | humanizeDuration }} apart: "
+            "that is the error bar of every latency.",
+            "overview",
+        ),
+        Alert(
+            "MirrortestCheckerNearBound",
+            "warning",
+            f"{fullness} > {limits.fullness:g}",
+            limits.patience,
+            "Run {{ $labels.run }}: the checker of {{ $labels.topic }} is nearly full",
+            "{{ $value | humanizePercentage }} of its memory bound are taken: past it ids are "
+            "given up, and their streams are inconclusive online.",
+            "consumer",
+        ),
+    ]
+
+
+def rules(limits: Limits | None = None) -> dict[str, Any]:
+    """A rules file of Prometheus."""
+    return {"groups": [{"name": "mirrortest", "rules": [each.rule() for each in alerts(limits)]}]}
+
+
+def prometheus_rule() -> dict[str, Any]:
+    """The same for the Prometheus operator."""
+    return {
+        "apiVersion": "monitoring.coreos.com/v1",
+        "kind": "PrometheusRule",
+        "metadata": {"name": "mirrortest", "labels": {"app.kubernetes.io/name": "mirrortest"}},
+        "spec": rules(),
+    }

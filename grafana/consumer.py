@@ -1,0 +1,246 @@
+"""Consumer: does it keep up, what does it hold, is its state safe?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from grafana.frame import framed
+from grafana.panels import AMBER, GREEN, RED, Query, State, Step, lines, number, timeline, warmth
+from grafana.process import process_panels
+from grafana.promql import DASHBOARD
+from mirrortest.metrics import names
+
+if TYPE_CHECKING:
+    from grafana_foundation_sdk.models.dashboard import Dashboard
+
+    from grafana.frame import Row
+    from grafana.panels import Panel
+
+
+def consumer() -> Dashboard:
+    """The dashboard."""
+    sections: list[Row] = [
+        ("Reading", _reading()),
+        ("Judging", _judging()),
+        ("State and ledger", _state()),
+        ("Process", process_panels("consumer")),
+    ]
+    return framed(
+        "consumer",
+        "Consumer",
+        "Whether consumers keep up, what they find, and whether what they know is safe.",
+        sections,
+    )
+
+
+def _reading() -> list[Panel]:
+    scope = DASHBOARD
+    latency = names.CONSUMER_LATENCY
+    return [
+        lines(
+            "Messages",
+            "Read and judged, of whatever kind, by consumer.",
+            "mps",
+            Query(
+                scope.by("sum", "run, name", scope.rate(names.CONSUMER_MESSAGES)),
+                "{{name}} {{run}}",
+            ),
+            span=8,
+            runbook="MirrortestConsumerStalled",
+        ),
+        lines(
+            "Bytes",
+            "Record batches, decompressed.",
+            "Bps",
+            Query(
+                scope.by("sum", "run, name", scope.rate(names.CONSUMER_BYTES)), "{{name}} {{run}}"
+            ),
+            span=8,
+        ),
+        lines(
+            "Lag",
+            "Offsets between the next one to be judged and the partition's end.",
+            "short",
+            Query(
+                scope.by("max", "run, topic, partition", scope.one(names.CONSUMER_LAG)),
+                "{{topic}}-{{partition}} {{run}}",
+            ),
+            span=8,
+            runbook="MirrortestConsumerStalled",
+        ),
+        lines(
+            "Partitions",
+            "That each consumer reads: a rebalance moves them, and fakes no finding.",
+            "none",
+            Query(
+                scope.by("sum", "run, name", scope.one(names.CONSUMER_PARTITIONS)),
+                "{{name}} {{run}}",
+            ),
+        ),
+        timeline(
+            "Cluster",
+            "Whether the cluster that each reads answers.",
+            [State(0, "answers", GREEN), State(1, "does not answer", RED)],
+            Query(
+                scope.by(
+                    "max", "run, name, role", scope.one(names.CONSUMER_UNREACHABLE, role="~.+")
+                ),
+                "{{name}} ({{role}})",
+            ),
+            span=12,
+            height=8,
+            runbook="MirrortestConsumerStalled",
+        ),
+        lines(
+            "Latency since the intended time",
+            "By topic, over all consumers.",
+            "s",
+            *(
+                Query(
+                    scope.quantile(share, "run, topic", latency, since="intended"),
+                    f"p{share * 100:g} {{{{run}}}} {{{{topic}}}}",
+                )
+                for share in (0.5, 0.9, 0.99, 0.999)
+            ),
+            logarithmic=True,
+            runbook="MirrortestLatencyHigh",
+        ),
+        lines(
+            "Latency since the actual send",
+            "Without what the producer was late itself: the mirror's own.",
+            "s",
+            *(
+                Query(
+                    scope.quantile(share, "run, topic", latency, since="sent"),
+                    f"p{share * 100:g} {{{{run}}}} {{{{topic}}}}",
+                )
+                for share in (0.5, 0.9, 0.99, 0.999)
+            ),
+            logarithmic=True,
+            runbook="MirrortestLatencyHigh",
+        ),
+        warmth(
+            "Latency since the actual send, all messages",
+            "How many messages arrived how late.",
+            Query(scope.by("sum", "le", scope.rate(latency, "_bucket", since="sent")), "{{le}}"),
+        ),
+    ]
+
+
+def _judging() -> list[Panel]:
+    scope = DASHBOARD
+    return [
+        lines(
+            "All findings",
+            "Messages with a finding now, over the whole run as consumers know it. In flight is "
+            "none of the mirror's faults; foreign and other run are messages that are not judged.",
+            "short",
+            Query(
+                scope.by("max", "run, topic, finding", scope.one(names.CONSUMER_FINDINGS)) + " > 0",
+                "{{finding}} {{run}} {{topic}}",
+            ),
+        ),
+        lines(
+            "Losses claimed and repaid",
+            "Messages claimed lost in the last 5 minutes, and those that came after all.",
+            "short",
+            Query(
+                scope.by(
+                    "sum", "run, topic", f"increase({scope.one(names.CONSUMER_LOST_CLAIMED)}[5m])"
+                ),
+                "claimed {{run}} {{topic}}",
+            ),
+            Query(
+                scope.by(
+                    "sum", "run, topic", f"increase({scope.one(names.CONSUMER_LOST_REPAID)}[5m])"
+                ),
+                "repaid {{run}} {{topic}}",
+            ),
+            runbook="MirrortestLoss",
+        ),
+        lines(
+            "Checker's fullness",
+            "What the fullest partition's checker holds, of what it may. At 1 it gives ids up: "
+            "their streams are inconclusive online, and exact in the reconciliation.",
+            "percentunit",
+            Query(
+                scope.by("max", "run, topic", scope.one(names.CONSUMER_FULLNESS)),
+                "{{run}} {{topic}}",
+            ),
+            span=24,
+            runbook="MirrortestCheckerNearBound",
+        ),
+        number(
+            "Unread offsets",
+            "Gone before they could be read: what stood there cannot be judged.",
+            "locale",
+            Query(scope.by("max", "run", scope.one(names.CONSUMER_UNREAD)), "{{run}}"),
+            steps=[Step(1, AMBER)],
+            span=12,
+        ),
+        number(
+            "Foreign and of other runs",
+            "Messages in the topics that are none of this run's.",
+            "locale",
+            Query(
+                scope.by(
+                    "max", "run", scope.one(names.CONSUMER_FINDINGS, finding="~foreign|other_run")
+                ),
+                "{{run}}",
+            ),
+            span=12,
+        ),
+    ]
+
+
+def _state() -> list[Panel]:
+    scope = DASHBOARD
+    return [
+        lines(
+            "Since the state was last written",
+            "A consumer that restarts goes on from it, and reads again what it read since.",
+            "s",
+            Query(
+                scope.by("max", "run, name", scope.one(names.CONSUMER_STATE_AGE)),
+                "{{name}} {{run}}",
+            ),
+            span=6,
+        ),
+        lines(
+            "Since the ledger last spoke",
+            "As each consumer heard it.",
+            "s",
+            Query(_of_consumers(scope.one(names.LEDGER_AGE)), "{{name}} {{run}}"),
+            span=6,
+            runbook="MirrortestLedgerSilent",
+        ),
+        lines(
+            "Damaged records of the ledger",
+            "None of the ledger's, or damaged: somebody else writes to its topic.",
+            "short",
+            Query(
+                scope.by(
+                    "sum",
+                    "run, name",
+                    f"increase({scope.one(names.CONSUMER_LEDGER_MALFORMED)}[5m])",
+                ),
+                "{{name}} {{run}}",
+            ),
+            span=6,
+        ),
+        lines(
+            "Rows made durable",
+            "In the sequence log, per second.",
+            "wps",
+            Query(_of_consumers(scope.rate(names.LOG_ROWS)), "{{name}} {{run}}"),
+            span=6,
+        ),
+    ]
+
+
+def _of_consumers(expression: str) -> str:
+    info = DASHBOARD.info(role="consumer")
+    return (
+        f"max by (run, name) ({expression} * on (job, instance, worker) "
+        f"group_left (run, name) {info})"
+    )

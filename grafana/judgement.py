@@ -1,0 +1,29 @@
+"""What several dashboards and alerts ask of the judgement: findings and totals of whole runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mirrortest.metrics import names
+
+if TYPE_CHECKING:
+    from grafana.promql import Scope
+
+WRONG = "~corrupted|altered_.+|misrouted|phantom"
+"""What a message can be that a correct mirror never makes of it, but for its loss."""
+FAILING = "~lost|corrupted|altered_.+|misrouted|phantom"
+"""What fails a run by default."""
+SINCE = "intended"
+QUANTILES = (0.5, 0.9, 0.99, 0.999)
+
+
+def found(scope: Scope, labels: str, finding: str) -> str:
+    """Messages with a finding: each consumer tells of the whole run, so the most is taken."""
+    each = f"{labels}, topic, finding" if labels else "topic, finding"
+    worst = scope.by("max", each, scope.one(names.CONSUMER_FINDINGS, finding=finding))
+    return f"sum by ({labels}) ({worst})" if labels else f"sum ({worst})"
+
+
+def whole(scope: Scope, labels: str, expression: str) -> str:
+    """A gauge that tells of the whole run, added up over its topics."""
+    return f"sum by ({labels}) ({scope.by('max', f'{labels}, topic', expression)})"

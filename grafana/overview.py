@@ -1,0 +1,310 @@
+"""Overview: is the mirror correct right now, which lane is not, and how late is it?"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from grafana.frame import framed
+from grafana.judgement import FAILING, QUANTILES, SINCE, WRONG, found, whole
+from grafana.panels import (
+    AMBER,
+    GREEN,
+    RED,
+    Query,
+    State,
+    Step,
+    lines,
+    number,
+    rows,
+    timeline,
+    warmth,
+)
+from grafana.promql import DASHBOARD
+from grafana.setting import set_up, trust
+from mirrortest.metrics import names
+
+if TYPE_CHECKING:
+    from grafana_foundation_sdk.models.dashboard import Dashboard
+
+    from grafana.frame import Row
+    from grafana.panels import Panel
+    from grafana.promql import Scope
+
+
+def overview() -> Dashboard:
+    """The dashboard."""
+    sections: list[Row] = [
+        ("Is the mirror correct?", _verdict()),
+        ("How late is it?", _latency()),
+        ("How much?", _volume()),
+        ("What is wrong, since when?", _findings()),
+        ("Can the figures be trusted?", trust()),
+        ("Set-up", set_up()),
+    ]
+    return framed(
+        "overview",
+        "Overview",
+        "Whether the mirror is correct right now, which topic and lane is not, and how late it is.",
+        sections,
+    )
+
+
+def _verdict() -> list[Panel]:
+    scope = DASHBOARD
+    acked = whole(scope, "run", scope.one(names.CONSUMER_ACKED, outcome="acked"))
+    delivered = whole(scope, "run", scope.one(names.CONSUMER_DELIVERED))
+    complete = scope.by("min", "run", scope.one(names.CONSUMER_COMPLETE))
+    alerts = 'ALERTS{alertname=~"Mirrortest.+", alertstate="firing"}'
+    return [
+        number(
+            "Verdict now",
+            "What the consumers know now. Wrong: messages are lost, corrupted, altered, misrouted "
+            "or phantom; duplicates and reorders are reported beside it.",
+            "none",
+            Query(f"{found(scope, 'run', FAILING)} > bool 0", "{{run}}"),
+            states=[State(0, "correct", GREEN), State(1, "wrong", RED)],
+            runbook="MirrortestLoss",
+        ),
+        number(
+            "Lost",
+            "Acknowledged, never seen, though the destination was read to its end after the "
+            "deadline. Late arrivals are taken off again.",
+            "locale",
+            Query(found(scope, "run", "lost"), "{{run}}"),
+            steps=[Step(1, RED)],
+            span=3,
+            runbook="MirrortestLoss",
+        ),
+        number(
+            "Wrong",
+            "Corrupted, altered in key, headers or timestamp, misrouted, or phantom.",
+            "locale",
+            Query(found(scope, "run", WRONG), "{{run}}"),
+            steps=[Step(1, RED)],
+            span=3,
+            runbook="MirrortestWrongMessages",
+        ),
+        number(
+            "Duplicated",
+            "Messages at more than one destination offset. A re-read by a restarted consumer is "
+            "none.",
+            "locale",
+            Query(found(scope, "run", "duplicated"), "{{run}}"),
+            steps=[Step(1, AMBER)],
+            span=3,
+            runbook="MirrortestDuplicates",
+        ),
+        number(
+            "Reordered",
+            "Their first copy lies after the first copy of a later message of their stream.",
+            "locale",
+            Query(found(scope, "run", "reordered"), "{{run}}"),
+            steps=[Step(1, AMBER)],
+            span=3,
+        ),
+        number(
+            "Delivered of acked",
+            "Of all messages that the source acknowledged. What is missing is in flight, lost, "
+            "compacted or inconclusive.",
+            "percentunit",
+            Query(f"{delivered} / ({acked} > 0)", "{{run}}"),
+            span=4,
+            decimals=4,
+        ),
+        number(
+            "Run",
+            "Complete once the ledger knows every expected producer and the end of every lane.",
+            "none",
+            Query(complete, "{{run}}"),
+            states=[State(0, "going on", "blue"), State(1, "complete", GREEN)],
+        ),
+        rows(
+            "Which lanes are wrong",
+            "Lanes (record keys) with findings, the worst first: at most 100 of a topic. With none "
+            "the table is empty.",
+            {"messages": f"sort_desc({_lanes(scope)})"},
+            steps={"messages": [Step(1, AMBER)]},
+            span=12,
+            runbook="MirrortestLoss",
+        ),
+        timeline(
+            "Alerts firing",
+            "Ours, as Prometheus evaluates them; each names its runbook.",
+            [State(1, "firing", RED)],
+            Query(f"max by (alertname, run, topic) ({alerts})", "{{alertname}} {{run}} {{topic}}"),
+            span=12,
+            height=8,
+        ),
+    ]
+
+
+def _lanes(scope: Scope) -> str:
+    return scope.by("max", "run, topic, lane, finding", scope.one(names.CONSUMER_LANE_FINDINGS))
+
+
+def _latency() -> list[Panel]:
+    scope = DASHBOARD
+    latency = names.CONSUMER_LATENCY
+    per_topic = [
+        Query(
+            scope.quantile(share, "run, topic", latency, since=SINCE),
+            f"p{share * 100:g} {{{{run}}}} {{{{topic}}}}",
+        )
+        for share in (0.5, 0.99)
+    ]
+    overall = [
+        Query(scope.quantile(share, "run", latency, since=SINCE), f"p{share * 100:g} {{{{run}}}}")
+        for share in QUANTILES
+    ]
+    buckets = scope.by("sum", "le", scope.rate(latency, "_bucket", since=SINCE))
+    return [
+        *(
+            number(
+                f"p{share * 100:g} now",
+                "From the intended time of a message to its arrival, so that a stalled producer "
+                "hides nothing.",
+                "s",
+                Query(scope.quantile(share, "run", latency, since=SINCE), "{{run}}"),
+                steps=[Step(5, AMBER), Step(30, RED)],
+                span=6,
+                runbook="MirrortestLatencyHigh",
+            )
+            for share in QUANTILES
+        ),
+        lines(
+            "Mirror latency",
+            "From the intended time to the arrival, over all topics of a run.",
+            "s",
+            *overall,
+            logarithmic=True,
+            runbook="MirrortestLatencyHigh",
+        ),
+        lines(
+            "Mirror latency by topic",
+            "Median and 99th percentile of each topic.",
+            "s",
+            *per_topic,
+            logarithmic=True,
+            runbook="MirrortestLatencyHigh",
+        ),
+        warmth(
+            "Mirror latency, all messages",
+            "How many messages arrived how late: two crowds in it are two ways through the mirror.",
+            Query(buckets, "{{le}}"),
+        ),
+    ]
+
+
+def _volume() -> list[Panel]:
+    scope = DASHBOARD
+    acked = scope.rate(names.PRODUCER_MESSAGES, outcome="acked")
+    return [
+        lines(
+            "Produced and consumed",
+            "Messages that the source acknowledged, and that were read in the destination.",
+            "mps",
+            Query(scope.by("sum", "run", acked), "acked {{run}}"),
+            Query(scope.by("sum", "run", scope.rate(names.CONSUMER_MESSAGES)), "consumed {{run}}"),
+            span=8,
+            runbook="MirrortestMirrorStalled",
+        ),
+        lines(
+            "Bytes produced and consumed",
+            "Record batches: as they stood on the wire when produced, decompressed when consumed.",
+            "Bps",
+            Query(scope.by("sum", "run", scope.rate(names.PRODUCER_BYTES)), "produced {{run}}"),
+            Query(scope.by("sum", "run", scope.rate(names.CONSUMER_BYTES)), "consumed {{run}}"),
+            span=8,
+        ),
+        lines(
+            "On the way",
+            "In flight: acknowledged, not seen, too early to call lost. Lag: offsets in the "
+            "destination that are not judged yet.",
+            "short",
+            Query(found(scope, "run", "in_flight"), "in flight {{run}}"),
+            Query(scope.by("sum", "run", scope.one(names.CONSUMER_LAG)), "consumers' lag {{run}}"),
+            span=8,
+            runbook="MirrortestConsumerStalled",
+        ),
+        number(
+            "Acked in all",
+            "Messages that the ledger vouches for, over the whole run.",
+            "locale",
+            Query(whole(scope, "run", scope.one(names.CONSUMER_ACKED, outcome="acked")), "{{run}}"),
+            span=6,
+        ),
+        number(
+            "Delivered in all",
+            "Acknowledged messages seen at least once, over the whole run.",
+            "locale",
+            Query(whole(scope, "run", scope.one(names.CONSUMER_DELIVERED)), "{{run}}"),
+            span=6,
+        ),
+        number(
+            "Sends of unknown outcome",
+            "They may or may not appear: never loss when absent, never phantom when present.",
+            "locale",
+            Query(
+                whole(scope, "run", scope.one(names.CONSUMER_ACKED, outcome="unknown")), "{{run}}"
+            ),
+            span=6,
+        ),
+        number(
+            "Inconclusive",
+            "Missing where nobody could read: retention overtook the reader, or the checker passed "
+            "its memory bound.",
+            "locale",
+            Query(found(scope, "run", "inconclusive"), "{{run}}"),
+            steps=[Step(1, AMBER)],
+            span=6,
+            runbook="MirrortestCheckerNearBound",
+        ),
+    ]
+
+
+def _findings() -> list[Panel]:
+    scope = DASHBOARD
+    wrong = scope.one(names.CONSUMER_FINDINGS, finding=FAILING)
+    return [
+        lines(
+            "Lost and wrong",
+            "Messages with a finding that fails the run, now; a loss repaid is taken off again.",
+            "short",
+            Query(scope.by("max", "run, topic, finding", wrong), "{{finding}} {{run}} {{topic}}"),
+            runbook="MirrortestLoss",
+        ),
+        lines(
+            "Duplicated and reordered",
+            "They fail a run only where that is asked for.",
+            "short",
+            Query(
+                scope.by(
+                    "max",
+                    "run, topic, finding",
+                    scope.one(names.CONSUMER_FINDINGS, finding="~duplicated|reordered"),
+                ),
+                "{{finding}} {{run}} {{topic}}",
+            ),
+            runbook="MirrortestDuplicates",
+        ),
+        timeline(
+            "Faults: parts of the lab",
+            "Brokers and mirror of `mirrortest lab up --metrics-port`.",
+            [State(0, "down", RED), State(1, "running", GREEN)],
+            Query(scope.one(names.LAB_PART_UP), "{{part}}"),
+            span=12,
+        ),
+        timeline(
+            "Outages: clusters as their readers see them",
+            "Consumers sit an outage out and go on.",
+            [State(0, "answers", GREEN), State(1, "does not answer", RED)],
+            Query(
+                scope.by(
+                    "max", "run, name, role", scope.one(names.CONSUMER_UNREACHABLE, role="~.+")
+                ),
+                "{{name}} ({{role}})",
+            ),
+            span=12,
+            runbook="MirrortestConsumerStalled",
+        ),
+    ]

@@ -1,0 +1,122 @@
+"""Of the overview: whether the figures can be trusted, and who takes part."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from grafana.panels import Query, lines, number, rows
+from grafana.promql import DASHBOARD
+from mirrortest.metrics import names
+
+if TYPE_CHECKING:
+    from grafana.panels import Panel
+
+
+def trust() -> list[Panel]:
+    """Clock skew and its bounds, the ledger's silence."""
+    scope = DASHBOARD
+    least = scope.one(names.CONSUMER_LEAST_LATENCY)
+    error = scope.one(names.CLOCK_ERROR)
+    by_role = [
+        (
+            role,
+            (
+                f"max by (run) ({error} * on (job, instance, worker) group_left (run) "
+                f"{scope.info(role=role)})"
+            ),
+        )
+        for role in ("producer", "consumer")
+    ]
+    both = " + ".join(expression for _, expression in by_role)
+    return [
+        lines(
+            "Clock skew: kernels' bound",
+            "The error bar of every latency, as the two machines' kernels vouch for their clocks, "
+            "added up: 16 s each where nothing sets the clock.",
+            "s",
+            Query(both, "both sides {{run}}"),
+            span=6,
+            runbook="MirrortestClockSkew",
+        ),
+        lines(
+            "Clock skew: least latency",
+            "The destination's clock is ahead of the producers' by at most this; below zero it is "
+            "behind by at least as much.",
+            "s",
+            Query(scope.by("min", "run, topic, since", least), "since {{since}} {{run}} {{topic}}"),
+            span=6,
+            negative=True,
+            runbook="MirrortestClockSkew",
+        ),
+        lines(
+            "Arrived before they were sent",
+            "Messages per second: proof that the clocks disagree.",
+            "mps",
+            Query(
+                scope.by("sum", "run, topic, since", scope.rate(names.CONSUMER_NEGATIVE)),
+                "since {{since}} {{run}} {{topic}}",
+            ),
+            span=6,
+            runbook="MirrortestClockSkew",
+        ),
+        lines(
+            "Ledger's silence",
+            "Since the producers last vouched (producer), and since a consumer last heard of it. "
+            "Without the ledger no loss can be proven.",
+            "s",
+            Query(
+                scope.by("max", "run, name, role", scope.one(names.LEDGER_AGE)), "{{role}} {{name}}"
+            ),
+            span=6,
+            runbook="MirrortestLedgerSilent",
+        ),
+    ]
+
+
+def set_up() -> list[Panel]:
+    """Producers, consumers, topics, partitions."""
+    scope = DASHBOARD
+    read = scope.one(names.CONSUMER_PARTITIONS)
+    return [
+        rows(
+            "Who takes part",
+            "Processes, the runs they take part in, their roles and versions.",
+            {
+                "there": scope.info(),
+                "version": f"{scope.one(names.BUILD_INFO)}",
+            },
+            hidden=("there", "worker"),
+            span=12,
+        ),
+        number(
+            "Producers",
+            "That are there now.",
+            "none",
+            Query(f"count by (run) ({scope.info(role='producer')})", "{{run}}"),
+            span=3,
+        ),
+        number(
+            "Consumers",
+            "That judge the destination now.",
+            "none",
+            Query(f"count by (run) ({scope.info(role='consumer')})", "{{run}}"),
+            span=3,
+        ),
+        number(
+            "Topics",
+            "That are consumed.",
+            "none",
+            Query(
+                f"count by (run) ({scope.by('sum', 'run, topic', read)})",
+                "{{run}}",
+            ),
+            span=3,
+        ),
+        number(
+            "Partitions",
+            "Of the destination that somebody reads now.",
+            "none",
+            Query(scope.by("sum", "run", scope.one(names.CONSUMER_PARTITIONS)), "{{run}}"),
+            span=3,
+        ),
+    ]

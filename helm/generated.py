@@ -1,0 +1,91 @@
+"""Makes what the chart has of others: `python -m helm.generated` writes it.
+
+The table of values in its README is made of values.yaml: a comment that begins with `# --`
+describes the value below it, and all that lies under that value unless it is described itself.
+Alerts and dashboards are copies, as a chart reads no file beside it.
+"""  # noqa: INP001  # a tool beside the chart, no package
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+CHART = Path(__file__).parent / "mirrortest"
+README = CHART / "README.md"
+ROOT = CHART.parents[1]
+ALERTS = ROOT / "deploy" / "alerts" / "rules.yaml"
+DASHBOARDS = ROOT / "grafana" / "dashboards"
+BEGIN, END = "<!-- values: python -m helm.generated -->\n", "<!-- end of values -->\n"
+
+_KEY = re.compile(r"^( *)([A-Za-z][A-Za-z0-9]*):")
+_COMMENT = re.compile(r"^ *# -- (.*)$")
+
+
+def described(text: str) -> dict[str, str]:
+    """Path of each value that has a comment, dotted -> the comment, in the file's order."""
+    found: dict[str, str] = {}
+    path: list[tuple[int, str]] = []
+    comment = None
+    for line in text.splitlines():
+        if match := _COMMENT.match(line):
+            comment = match[1]
+        elif match := _KEY.match(line):
+            depth = len(match[1])
+            path = [*(step for step in path if step[0] < depth), (depth, match[2])]
+            if comment is not None:
+                found[".".join(name for _, name in path)] = comment
+            comment = None
+    return found
+
+
+def at(values: Any, path: str) -> Any:
+    """The value at a dotted path. Raises KeyError."""
+    for name in path.split("."):
+        values = values[name]
+    return values
+
+
+def table(text: str) -> str:
+    """The table, in Markdown."""
+    values = yaml.safe_load(text)
+    lines = ["| value | default | meaning |", "|---|---|---|"]
+    for path, comment in described(text).items():
+        default = json.dumps(at(values, path), separators=(",", ":"))
+        cells = (f"`{path}`", f"`{default}`", comment)
+        lines.append("| " + " | ".join(cell.replace("|", r"\|") for cell in cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def readme(old: str, values: str) -> str:
+    """The README with the table of these values. Raises ValueError where it has no place for it."""
+    before, begin, rest = old.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not (begin and end):
+        raise ValueError(f"{README.name} has no place for the table")
+    return before + BEGIN + table(values) + END + after
+
+
+def copies() -> dict[str, str]:
+    """What the chart's files are to hold: path below the chart -> content."""
+    dashboards = {
+        f"files/dashboards/{path.name}": path.read_text() for path in DASHBOARDS.glob("*.json")
+    }
+    return {"files/alerts.yaml": ALERTS.read_text(), **dashboards}
+
+
+def write() -> None:
+    """Write everything; copies of what is no more go."""
+    README.write_text(readme(README.read_text(), (CHART / "values.yaml").read_text()))
+    for old in (CHART / "files").rglob("*.*"):
+        old.unlink()
+    for path, content in copies().items():
+        (CHART / path).parent.mkdir(parents=True, exist_ok=True)
+        (CHART / path).write_text(content)
+
+
+if __name__ == "__main__":
+    write()

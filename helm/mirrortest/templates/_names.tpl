@@ -1,0 +1,81 @@
+{{- define "mirrortest.name" -}}
+{{- default .Chart.Name .Values.nameOverride | trunc 40 | trimSuffix "-" }}
+{{- end }}
+
+{{- /* At most 40 letters: the parts' names and a pod's number follow, and 63 is the end. */}}
+{{- define "mirrortest.fullname" -}}
+{{- if .Values.fullnameOverride }}
+{{- .Values.fullnameOverride | trunc 40 | trimSuffix "-" }}
+{{- else }}
+{{- $name := include "mirrortest.name" . }}
+{{- if contains $name .Release.Name }}
+{{- .Release.Name | trunc 40 | trimSuffix "-" }}
+{{- else }}
+{{- printf "%s-%s" .Release.Name $name | trunc 40 | trimSuffix "-" }}
+{{- end }}
+{{- end }}
+{{- end }}
+
+{{- define "mirrortest.selectorLabels" -}}
+app.kubernetes.io/name: {{ include "mirrortest.name" . }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "mirrortest.labels" -}}
+{{ include "mirrortest.selectorLabels" . }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/part-of: mirrortest
+{{- with .Values.commonLabels }}
+{{ toYaml . }}
+{{- end }}
+{{- end }}
+
+{{- /* Metadata of a manifest: (dict "root" $ "name" NAME "part" PART "labels" {} "annotations" {}) */}}
+{{- define "mirrortest.metadata" -}}
+name: {{ .name }}
+namespace: {{ .root.Release.Namespace }}
+labels:
+  {{- include "mirrortest.labels" .root | nindent 2 }}
+  {{- with .part }}
+  app.kubernetes.io/component: {{ . }}
+  {{- end }}
+  {{- with .labels }}
+  {{- toYaml . | nindent 2 }}
+  {{- end }}
+{{- with merge (dict) (default (dict) .annotations) .root.Values.commonAnnotations }}
+annotations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
+
+{{- define "mirrortest.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create }}
+{{- default (include "mirrortest.fullname" .) .Values.serviceAccount.name }}
+{{- else }}
+{{- default "default" .Values.serviceAccount.name }}
+{{- end }}
+{{- end }}
+
+{{- /* (dict "root" $ "image" IMAGE) */}}
+{{- define "mirrortest.image" -}}
+{{- printf "%s:%s" .image.repository (default .root.Chart.AppVersion .image.tag) }}
+{{- end }}
+
+{{- define "mirrortest.logClaim" -}}
+{{- default (printf "%s-logs" (include "mirrortest.fullname" .)) .Values.logs.volume.existingClaim }}
+{{- end }}
+
+{{- define "mirrortest.logDir" -}}
+{{- default "/var/lib/mirrortest/logs" .Values.logs.uri }}
+{{- end }}
+
+{{- /* A claim's class: empty leaves it to the cluster, "-" is none. */}}
+{{- define "mirrortest.storageClass" -}}
+{{- if eq . "-" }}
+storageClassName: ""
+{{- else if . }}
+storageClassName: {{ . | quote }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,77 @@
+{{- /* What the schema cannot say: each refusal is a sentence that tells what to set. */}}
+{{- define "mirrortest.validate" -}}
+{{- $v := .Values }}
+{{- if not (or $v.producers.enabled $v.consumers.enabled $v.observers.enabled $v.reconciliation.enabled $v.monitoring.prometheusRule.enabled $v.monitoring.dashboards.enabled) }}
+{{- fail "nothing is switched on: set producers.enabled, consumers.enabled, observers.enabled or reconciliation.enabled" }}
+{{- end }}
+{{- $work := or $v.producers.enabled $v.consumers.enabled $v.observers.enabled $v.reconciliation.enabled }}
+{{- if and $work (not $v.run) }}
+{{- fail "run is not set: name the test, the same in both data centres, for example run=nightly" }}
+{{- end }}
+{{- if and (or $v.producers.enabled $v.observers.enabled) (not $v.source.bootstrapServers) }}
+{{- fail "source.bootstrapServers is not set: producers and observers need the brokers of the cluster that the mirror reads, for example dc1:9092" }}
+{{- end }}
+{{- if and $v.consumers.enabled (not $v.destination.bootstrapServers) }}
+{{- fail "destination.bootstrapServers is not set: consumers need the brokers of the cluster that the mirror writes, for example dc2:9092" }}
+{{- end }}
+{{- if and $v.consumers.enabled $v.consumers.ledgerFromSource (not $v.source.bootstrapServers) }}
+{{- fail "source.bootstrapServers is not set: consumers.ledgerFromSource reads the ledger there" }}
+{{- end }}
+{{- if and $v.reconciliation.enabled $v.reconciliation.lookUp (not $v.destination.bootstrapServers) }}
+{{- fail "destination.bootstrapServers is not set: reconciliation.lookUp looks there for what nobody read" }}
+{{- end }}
+{{- with $v.producers }}
+{{- if .enabled }}
+{{- if not .topics }}
+{{- fail "producers.topics is empty: name the topics to write to" }}
+{{- end }}
+{{- if and (eq .kind "StatefulSet") (or .duration (gt (int .numRecords) 0)) }}
+{{- fail "producers.duration and producers.numRecords end a run, and a StatefulSet would begin it again: set producers.kind=Job, or leave them out" }}
+{{- end }}
+{{- if and (eq .kind "Job") (not (or .duration (gt (int .numRecords) 0))) }}
+{{- fail "producers.kind=Job never ends without producers.duration or producers.numRecords: set one of them" }}
+{{- end }}
+{{- if lt (int .terminationGracePeriodSeconds) (add (mul 2 (int .drainSeconds)) 15) }}
+{{- fail (printf "producers.terminationGracePeriodSeconds=%d cuts the drain off: set it to at least twice producers.drainSeconds plus 15, %d" (int .terminationGracePeriodSeconds) (add (mul 2 (int .drainSeconds)) 15)) }}
+{{- end }}
+{{- if and (not .createTopics.enabled) (or (gt (int .createTopics.partitions) 0) (gt (int .createTopics.replicationFactor) 0) .createTopics.retention) }}
+{{- fail "producers.createTopics says how topics are made: set producers.createTopics.enabled=true, too" }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- range $part := list "consumers" "observers" }}
+{{- with index $v $part }}
+{{- if .enabled }}
+{{- if and .topics .topicPattern }}
+{{- fail (printf "%s.topics and %s.topicPattern exclude each other: leave one out" $part $part) }}
+{{- end }}
+{{- if not (or .topics .topicPattern) }}
+{{- fail (printf "%s.topics is empty: name the topics to read, or set %s.topicPattern" $part $part) }}
+{{- end }}
+{{- if and .group .shards }}
+{{- fail (printf "%s.group and %s.shards exclude each other: partitions are shared by a Kafka group or in fixed parts" $part $part) }}
+{{- end }}
+{{- if and (gt (int .replicas) 1) (not (or .group .shards)) }}
+{{- fail (printf "%s.replicas=%d need to share the partitions: set %s.group=NAME, or %s.shards=true" $part (int .replicas) $part $part) }}
+{{- end }}
+{{- if and (eq .kind "Job") .shards }}
+{{- fail (printf "%s.shards are the StatefulSet's: with %s.kind=Job set %s.group=NAME" $part $part $part) }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- end }}
+{{- if and $v.logs.uri $v.logs.volume.existingClaim }}
+{{- fail "logs.uri and logs.volume.existingClaim exclude each other: logs lie in an object store or on a volume" }}
+{{- end }}
+{{- if and $v.reconciliation.enabled (eq $v.reconciliation.kind "SparkApplication") (not (.Capabilities.APIVersions.Has "sparkoperator.k8s.io/v1beta2")) }}
+{{- fail "reconciliation.kind=SparkApplication needs the Spark operator, and this cluster does not know sparkoperator.k8s.io/v1beta2: install it, or set reconciliation.kind=Job" }}
+{{- end }}
+{{- range $what, $kind := dict "podMonitor" "PodMonitor" "serviceMonitor" "ServiceMonitor" "prometheusRule" "PrometheusRule" }}
+{{- if and (index $v.monitoring $what).enabled (not ($.Capabilities.APIVersions.Has "monitoring.coreos.com/v1")) }}
+{{- fail (printf "monitoring.%s.enabled needs the Prometheus operator, and this cluster does not know monitoring.coreos.com/v1 %s: install it, or leave this off" $what $kind) }}
+{{- end }}
+{{- end }}
+{{- if and $v.monitoring.podMonitor.enabled $v.monitoring.serviceMonitor.enabled }}
+{{- fail "monitoring.podMonitor and monitoring.serviceMonitor would scrape everything twice: leave one off" }}
+{{- end }}
+{{- end }}

@@ -1,0 +1,1 @@
+"""How well our own findings hold: a saboteur's truth against what was found, online and offline."""

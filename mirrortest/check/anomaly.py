@@ -1,0 +1,221 @@
+"""What a mirror can do wrong to a message, and what is found of it: one table for all.
+
+The saboteur commits these wrongs, `mirrortest calibrate` expects what the table says, and the unit
+tests hold the decoder and the checkers to it. docs/findings.md is made of it.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+from mirrortest.check.verdict import Finding
+from mirrortest.wire.message import ID, PROOF, SEQ, TIME, Form
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+
+class Anomaly(StrEnum):
+    """One kind of wrong; the values stand in specifications and in truth logs."""
+
+    DROP = "drop"
+    DROP_RUN = "drop-run"
+    DROP_TAIL = "drop-tail"
+    DROP_PRODUCER = "drop-producer"
+    DROP_PARTITION = "drop-partition"
+    DUPLICATE = "duplicate"
+    DUPLICATE_LATER = "duplicate-later"
+    SWAP = "swap"
+    HOLD = "hold"
+    CHANGE_ID = "change-id"
+    CHANGE_SEQ = "change-seq"
+    CHANGE_TIME = "change-time"
+    CHANGE_DESCRIPTOR = "change-descriptor"
+    CHANGE_PAYLOAD = "change-payload"
+    TRUNCATE = "truncate"
+    EXTEND = "extend"
+    REKEY = "rekey"
+    REROUTE = "reroute"
+    STRIP_HEADER = "strip-header"
+    ADD_HEADER = "add-header"
+    RENAME_HEADER = "rename-header"
+    RESTAMP = "restamp"
+    DELAY = "delay"
+    REPLAY = "replay"
+    MERGE_PARTITIONS = "merge-partitions"
+    MERGE_TOPICS = "merge-topics"
+    OTHER_RUN = "other-run"
+
+
+class Effect(NamedTuple):
+    """What one anomaly causes in one form of message: a row of the table.
+
+    Attributes:
+        kind: the anomaly.
+        form: of the message.
+        part: what it hits of the message, where that makes a difference: a header's name, where a
+            truncated value ends, or `OVERTAKEN`. Empty: whatever it hits.
+        message: the findings told of the message's id: all of them, and no others.
+        record: the finding told of the record as it stands in the destination, where it names no
+            id any more; 0: it names its id.
+    """
+
+    kind: Anomaly
+    form: Form
+    part: str
+    message: Finding
+    record: Finding
+
+
+NOTHING = Finding(0)
+
+FILL, IN_PROOF, AT_PROOF, IN_NUMBERS, IN_ID = "fill", "descriptor", "header", "numbers", "id"
+"""Where a truncated value ends: in the fill, in the descriptor, before it, before that."""
+OVERTAKEN = "overtaken"
+"""Of a delayed message: later ones of its stream were written to its partition before it."""
+
+_ANY = ("",)
+_DROPS = (
+    Anomaly.DROP,
+    Anomaly.DROP_RUN,
+    Anomaly.DROP_TAIL,
+    Anomaly.DROP_PRODUCER,
+    Anomaly.DROP_PARTITION,
+)
+_COPIES = (Anomaly.DUPLICATE, Anomaly.DUPLICATE_LATER, Anomaly.REPLAY)
+_UNPROVING = (
+    Anomaly.CHANGE_ID,
+    Anomaly.CHANGE_SEQ,
+    Anomaly.CHANGE_TIME,
+    Anomaly.CHANGE_DESCRIPTOR,
+    Anomaly.MERGE_TOPICS,
+)
+_HEADERS_CHANGED = (Anomaly.STRIP_HEADER, Anomaly.RENAME_HEADER)
+_F = Finding
+
+_RULES: tuple[tuple[Sequence[Anomaly], Sequence[Form], Sequence[str], Finding, Finding], ...] = (
+    (_DROPS, tuple(Form), _ANY, _F.LOST, NOTHING),
+    (_COPIES, tuple(Form), _ANY, _F.DUPLICATED, NOTHING),
+    ((Anomaly.SWAP, Anomaly.HOLD), tuple(Form), _ANY, _F.REORDERED, NOTHING),
+    (_UNPROVING, tuple(Form), _ANY, _F.LOST, _F.CORRUPTED),
+    ((Anomaly.CHANGE_PAYLOAD, Anomaly.EXTEND), tuple(Form), _ANY, _F.CORRUPTED, NOTHING),
+    ((Anomaly.TRUNCATE,), (Form.HEADERS,), _ANY, _F.CORRUPTED, NOTHING),
+    ((Anomaly.TRUNCATE,), (Form.BODY,), (FILL,), _F.CORRUPTED, NOTHING),
+    ((Anomaly.TRUNCATE,), (Form.BODY,), (IN_PROOF, IN_NUMBERS), _F.LOST, _F.CORRUPTED),
+    ((Anomaly.TRUNCATE,), (Form.BODY,), (AT_PROOF,), _F.UNPROVEN, NOTHING),
+    ((Anomaly.TRUNCATE,), (Form.BODY,), (IN_ID,), _F.LOST, _F.FOREIGN),
+    ((Anomaly.REKEY,), tuple(Form), _ANY, _F.ALTERED_KEY, NOTHING),
+    ((Anomaly.REROUTE, Anomaly.MERGE_PARTITIONS), tuple(Form), _ANY, _F.MISROUTED, NOTHING),
+    (_HEADERS_CHANGED, (Form.HEADERS,), (ID, SEQ), _F.LOST, _F.FOREIGN),
+    (_HEADERS_CHANGED, (Form.HEADERS,), (TIME, PROOF), _F.LOST, _F.CORRUPTED),
+    ((Anomaly.ADD_HEADER,), tuple(Form), _ANY, _F.ALTERED_HEADERS, NOTHING),
+    ((Anomaly.RESTAMP,), tuple(Form), _ANY, _F.ALTERED_TIMESTAMP, NOTHING),
+    ((Anomaly.DELAY,), tuple(Form), _ANY, NOTHING, NOTHING),
+    ((Anomaly.DELAY,), tuple(Form), (OVERTAKEN,), _F.REORDERED, NOTHING),
+    ((Anomaly.OTHER_RUN,), tuple(Form), _ANY, NOTHING, _F.OTHER_RUN),
+)
+
+EFFECTS: tuple[Effect, ...] = tuple(
+    sorted(
+        (
+            Effect(kind, form, part, message, record)
+            for kinds, forms, parts, message, record in _RULES
+            for kind in kinds
+            for form in forms
+            for part in parts
+        ),
+        key=lambda effect: (list(Anomaly).index(effect.kind), list(Form).index(effect.form)),
+    )
+)
+"""The table, in the order of `Anomaly`."""
+
+_BY_NAME = {(effect.kind, effect.form, effect.part): effect for effect in EFFECTS}
+
+
+def effect_of(kind: Anomaly, form: Form, part: str = "") -> Effect:
+    """The table's row.
+
+    Raises:
+        ValueError: this cannot happen to a message of this form, or not to this part of it.
+    """
+    found = _BY_NAME.get((kind, form, part)) or _BY_NAME.get((kind, form, ""))
+    if found is None:
+        told = f" of {part!r}" if part else ""
+        raise ValueError(f"there is no {kind}{told} in {form} form")
+    return found
+
+
+def together(effects: Iterable[Effect]) -> tuple[Finding, Finding]:
+    """What several anomalies on one record cause: (told of the message, told of the record).
+
+    Duplicates apart, which are further records: see the rules in `markdown`.
+    """
+    message, record = NOTHING, NOTHING
+    for effect in effects:
+        if effect.kind in _DROPS:
+            return _F.LOST, NOTHING
+        message |= effect.message
+        record |= effect.record
+    if record:
+        # What has no id cannot be read any further; without id or seq there is nothing of ours.
+        first = (_F.FOREIGN, _F.CORRUPTED, _F.OTHER_RUN)
+        return message & _F.LOST, next(finding for finding in first if record & finding)
+    return message, NOTHING
+
+
+_ABOUT = """\
+# What is found of what a mirror does wrong
+
+Each kind of wrong causes exactly this set of findings, online and offline, and no other. It holds
+for messages that carry their proof (all that are large enough for it: 66 bytes and the id in body
+form, any in header form), under `--expect-partition source`, once the destination is read to its
+end and the deadline is past. `mirrortest calibrate` measures it against a saboteur.
+
+"Told of the message" counts under the message's exact id. "Told of the record" is of a record in
+the destination that names no id any more: it counts by partition, and its offset stands in the
+sequence log.
+
+| anomaly | form | part | told of the message | told of the record |
+|---|---|---|---|---|
+"""
+
+_RULES_TOLD = """
+The part of `truncate` is where the value now ends: within the fill, within the descriptor, with the
+header (what is left looks like a message too small for its proof), within the header's numbers, or
+within the id. A message that is delayed is overtaken where later ones of its stream were written to
+its partition before it. Headers are stripped and renamed in header form only: the body form has
+none.
+
+Several anomalies on one message are all told, by these rules:
+
+1. A message that is dropped is lost, and nothing else is told of it.
+2. A record that names no id tells its one finding and nothing else. Where it could tell several,
+   foreign goes before corrupted, and corrupted before other_run.
+3. A message of which no record is left that names its id is lost, and nothing else is told of it.
+4. A message with more than one record that names its id is duplicated; each of these records adds
+   what it shows.
+5. A message is reordered in a partition where its first record that names its id lies after such
+   a record of a later message of its stream, whatever was done to either.
+6. A message that arrives after it was claimed lost is late, and not lost.
+"""
+
+
+def markdown() -> str:
+    """The table and its rules as documentation."""
+    return _ABOUT + "\n".join(_lines()) + "\n" + _RULES_TOLD
+
+
+def _lines() -> Iterator[str]:
+    grouped: dict[tuple[Anomaly, str, Finding, Finding], list[Form]] = {}
+    for effect in EFFECTS:
+        key = (effect.kind, effect.part, effect.message, effect.record)
+        grouped.setdefault(key, []).append(effect.form)
+    for (kind, part, message, record), forms in grouped.items():
+        told = "both" if len(forms) == len(Form) else forms[0].value
+        cells = (f"`{kind}`", told, part, _names(message), _names(record))
+        yield "| " + " | ".join(cells) + " |"
+
+
+def _names(findings: Finding) -> str:
+    return ", ".join(finding.label for finding in findings)

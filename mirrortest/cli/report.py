@@ -1,0 +1,92 @@
+"""`mirrortest report`: a reconciliation as one HTML file, and as JUnit XML."""
+
+from __future__ import annotations
+
+import webbrowser
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mirrortest.cli import console
+from mirrortest.errors import UsageError
+from mirrortest.report.html import render
+from mirrortest.report.junit import junit as as_junit
+from mirrortest.report.output import write_text
+from mirrortest.report.result import REPORT_FILE, find_result, read_result
+from mirrortest.seqlog.location import Location
+from mirrortest.wire.stream import checked_run
+
+ABOUT = (
+    "It says what failed first and when, draws loss, duplicates and latency over time with the "
+    "faults marked, and names partitions and ids. The exit code tells whether it was written, not "
+    "how the run ended."
+)
+EXAMPLES = """
+[bold]Examples[/]
+
+    mirrortest report mirrortest-logs/run=nightly/result --open
+    mirrortest report --log-dir logs-dc1 --log-dir logs-dc2 --run nightly
+    mirrortest report --log-dir mirrortest-logs --output r.html --junit r.xml
+"""
+
+
+def report(
+    *,
+    result: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="RESULT", help="Where summary.json and the tables lie: a path or a URI."
+        ),
+    ] = None,
+    log_dir: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--log-dir",
+            help="Where the run's logs lie, for its set-up and events, and a short run by the "
+            "second; repeatable. By default the place that RESULT lies in.",
+        ),
+    ] = None,
+    run: Annotated[
+        str | None,
+        typer.Option("--run", help="Which run of --log-dir; may be left out if there is only one."),
+    ] = None,
+    output: Annotated[
+        str | None, typer.Option("--output", help=f"The HTML file. [RESULT/{REPORT_FILE}]")
+    ] = None,
+    junit: Annotated[
+        str | None,
+        typer.Option("--junit", help="Write JUnit XML there, too: a case for each condition."),
+    ] = None,
+    open_it: Annotated[
+        bool, typer.Option("--open", help="Open the file in the default browser.")
+    ] = False,
+) -> None:
+    """Turn a reconciliation into one HTML file that opens without a network."""
+    logs = [Location.parse(place) for place in log_dir or ()]
+    if result is not None:
+        if run is not None:
+            raise UsageError("RESULT is of one run: leave out --run, or name the run's --log-dir")
+        place = Location.parse(result)
+    elif logs:
+        place = find_result(logs[0], checked_run(run) if run is not None else None)
+    else:
+        raise UsageError("name the RESULT of a reconciliation, or a --log-dir that holds one")
+    found = read_result(place, logs)
+    target = Location.parse(output) if output is not None else place.child(REPORT_FILE)
+    write_text(target, render(found))
+    console.out.print(target.shown, markup=False)
+    if junit is not None:
+        xml = Location.parse(junit)
+        write_text(xml, as_junit(found.summary))
+        console.out.print(xml.shown, markup=False)
+    if open_it:
+        if not target.local:
+            raise UsageError(f"--open: {target.shown} is no local file: say --output FILE")
+        webbrowser.open(Path(target.path).as_uri())
+
+
+report.__doc__ = f"""Turn a reconciliation into one HTML file that opens without a network.
+
+{ABOUT}
+{EXAMPLES}"""

@@ -1,0 +1,168 @@
+"""`mirrortest sabotage`: a mirror that does wrong, on purpose and on record."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.markup import escape
+
+from mirrortest.check.anomaly import Anomaly
+from mirrortest.cli import console
+from mirrortest.cli.live import LiveLines
+from mirrortest.config.client import ClientConfig
+from mirrortest.config.run import TopicMapping
+from mirrortest.config.units import parse_duration
+from mirrortest.errors import UsageError
+from mirrortest.sabotage.mirror import run as run_saboteur
+from mirrortest.sabotage.options import CLIENT_DEFAULTS, TOPICS_EXCLUDED, SabotageOptions
+from mirrortest.sabotage.spec import DEFAULTS, Spec, read_spec
+
+EXAMPLES = """
+  A faithful mirror of all topics, from A to B, until Ctrl-C:
+
+    mirrortest sabotage --source-bootstrap-server dc1:9092 --destination-bootstrap-server dc2:9092 --source-alias A
+
+  One that does to two topics what a specification says, and ends 30 s after the last message:
+
+    mirrortest sabotage --source-bootstrap-server dc1:9092 --destination-bootstrap-server dc2:9092 --source-alias A --topics 'orders,clicks,mirrortest[.]ledger' --spec wrongs.toml --truth truth --idle-timeout 30s
+"""  # noqa: E501  # commands are pasted whole
+
+SPECIFICATION = """
+    seed = 7                      # the same seed, the same messages
+    lane_messages = 100_000       # messages per lane, for shares and counts
+
+    [[acts]]                      # one message in a million is left out
+    kind = "drop"
+    rate = 1e-6
+
+    [[acts]]                      # two runs of 50 in the middle of each lane of ann's to orders
+    kind = "drop-run"
+    count = 2
+    length = 50
+    topic = "orders"
+    producer = "ann"
+    window = { share = [0.25, 0.75] }
+
+    [[acts]]                      # this very message comes 20 messages late
+    kind = "hold"
+    ids = ["ann@nightly.1 3 1500"]
+    distance = 20
+
+  Filters: topic (a regular expression of the source's name), partition, producer, run, incarnation, lane.
+  Which messages: rate, count (of each lane), ids ("NAME@RUN.INCARNATION LANE SEQ"), window = { seq = [lo, hi] } or { share = [lo, hi] }.
+"""  # noqa: E501  # one line is one thought
+
+
+def _kinds() -> str:
+    lines = []
+    for kind in Anomaly:
+        told = ", ".join(
+            name if value is None else f"{name} = {json.dumps(value)}"
+            for name, value in DEFAULTS.get(kind, {}).items()
+        )
+        lines.append(f"    {kind:<18} {told}".rstrip())
+    return "\n".join(lines)
+
+
+def sabotage(  # noqa: D103  # the help text is an option of its own, with examples
+    *,
+    source_bootstrap_server: Annotated[
+        str | None, typer.Option(help="The source's brokers.")
+    ] = None,
+    destination_bootstrap_server: Annotated[
+        str | None, typer.Option(help="The destination's brokers.")
+    ] = None,
+    source_alias: Annotated[
+        str, typer.Option(help="The name of the source: copies are called ALIAS.topic.")
+    ] = "A",
+    separator: Annotated[str, typer.Option(help="What stands between alias and topic.")] = ".",
+    topics: Annotated[
+        str, typer.Option(help="What is mirrored: regular expressions, separated by commas.")
+    ] = ".*",
+    exclude: Annotated[str, typer.Option(help="What is not mirrored, likewise.")] = TOPICS_EXCLUDED,
+    spec: Annotated[
+        Path | None,
+        typer.Option(help="What to do wrong, a TOML file.", show_default="nothing"),
+    ] = None,
+    truth: Annotated[
+        Path,
+        typer.Option(
+            file_okay=False,
+            help="What was done is written here, and how far the mirror got: the same directory "
+            "again goes on from there.",
+        ),
+    ] = Path("mirrortest-truth"),
+    ledger_topic: Annotated[
+        str,
+        typer.Option(help="Where producers vouch: copied as it is, unless an act names it."),
+    ] = "mirrortest.ledger",
+    idle_timeout: Annotated[
+        str | None,
+        typer.Option(metavar="DURATION", help="End after this long without a message."),
+    ] = None,
+    source_command_config: Annotated[
+        Path | None, typer.Option(help="Client properties for the source's brokers.")
+    ] = None,
+    destination_command_config: Annotated[
+        Path | None, typer.Option(help="Client properties for the destination's brokers.")
+    ] = None,
+    command_property: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="One client property, for both clusters."),
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option(help="Write the JSON summary to this file, too.")
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print the summary as JSON on stdout.")
+    ] = False,
+) -> None:
+    for server, file, side in (
+        (source_bootstrap_server, source_command_config, "source"),
+        (destination_bootstrap_server, destination_command_config, "destination"),
+    ):
+        if server is None and file is None:
+            raise UsageError(f"say where the {side} is: --{side}-bootstrap-server HOST:PORT")
+    clients = [
+        ClientConfig.load(
+            bootstrap_server=server,
+            config_file=file,
+            command_properties=tuple(command_property or ()),
+            defaults=CLIENT_DEFAULTS,
+        )
+        for server, file in (
+            (source_bootstrap_server, source_command_config),
+            (destination_bootstrap_server, destination_command_config),
+        )
+    ]
+    console.warn(dict.fromkeys(line for client in clients for line in client.warnings))
+    options = SabotageOptions(
+        source=clients[0],
+        destination=clients[1],
+        mapping=TopicMapping.parse(source_alias=source_alias, separator=separator),
+        truth=truth,
+        spec=read_spec(spec) if spec is not None else Spec(),
+        topics=topics,
+        exclude=exclude,
+        ledger_topic=ledger_topic,
+        idle_timeout=(
+            parse_duration(idle_timeout, option="--idle-timeout") / 1e9 if idle_timeout else None
+        ),
+    )
+    with LiveLines(console.err) as live:
+        result = console.run_application(
+            lambda stop: run_saboteur(options, stop=stop, on_progress=live.show)
+        )
+    console.show(result.to_json(), result.table(), as_json=as_json, report=report)
+
+
+sabotage.__doc__ = (
+    "A mirror that copies faithfully, but for the wrongs that a specification orders; "
+    "it writes down each of them.\n\n"
+    f"[bold]Examples[/]\n{escape(EXAMPLES)}\n"
+    f"[bold]A specification[/], wrongs.toml:\n{escape(SPECIFICATION)}\n"
+    f"[bold]Kinds[/], and what may be said of them:\n\n{escape(_kinds())}\n"
+)

@@ -1,0 +1,72 @@
+"""`mirrortest salvage`: what killed processes left in a spool goes where their logs belong."""
+
+from __future__ import annotations
+
+from inspect import cleandoc
+from json import dumps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from mirrortest.cli import console
+from mirrortest.errors import UsageError
+from mirrortest.seqlog.salvage import salvage as bring_home
+
+if TYPE_CHECKING:
+    from mirrortest.seqlog.session import Session
+
+EXAMPLES = """
+[bold]Examples[/]
+
+    mirrortest salvage mirrortest-spool --log-dir s3://bucket/logs
+    mirrortest salvage /spool --log-dir s3://bucket/logs --run nightly --json
+"""
+
+
+def salvage(
+    *,
+    spool: Annotated[Path, typer.Argument(help="The killed processes' --log-spool.")],
+    log_dir: Annotated[str, typer.Option(help="Their --log-dir.")],
+    run: Annotated[
+        str | None, typer.Option(help="This run's logs alone; those of all runs without it.")
+    ] = None,
+    json: Annotated[bool, typer.Option("--json", help="Print what was saved as JSON.")] = False,
+) -> None:
+    """Finish the sequence logs that killed processes left in their spool.
+
+    Where --log-dir is no local directory, rows wait in the spool for their upload. Processes that
+    live are left alone; doing it twice does no harm. Logs in a local directory need none of this.
+    """
+    if not spool.is_dir():
+        raise UsageError(f"{spool}: there is no such directory; what was --log-spool?")
+    saved = [_summary(session) for session in bring_home(spool, log_dir, run)]
+    if json:
+        typer.echo(dumps({"salvaged": saved}))
+        return
+    for each in saved:
+        console.out.print(
+            escape("{role} {name} of run {run}, session {session}: ".format(**each))
+            + f"{each['rows']:,} rows in {each['files']} files"
+        )
+        for damage in each["damage"]:
+            console.err.print(f"[yellow]damaged:[/] {escape(damage)}")
+    if not saved:
+        console.out.print(f"nothing to salvage in {escape(str(spool))}")
+
+
+def _summary(session: Session) -> dict[str, Any]:
+    return {
+        "run": session.run,
+        "role": session.role.value,
+        "name": session.name,
+        "session": session.session,
+        "files": len(session.files),
+        "rows": sum(file.rows for file in session.files),
+        "damage": [str(each) for each in session.damage],
+    }
+
+
+salvage.__doc__ = f"""{cleandoc(salvage.__doc__ or "")}
+{EXAMPLES}"""

@@ -1,0 +1,38 @@
+"""Where the program begins: an interrupt ends it without a traceback, from the first moment on."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING:
+    from types import FrameType
+
+_INIT = 1
+"""A container's first process: the kernel keeps from it every signal that it has no handler for."""
+
+
+def end_at_once(number: int, _frame: FrameType | None = None) -> NoReturn:
+    """End as a shell expects of a program that a signal ended; what was printed is kept."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(Exception):  # it may be amid a write
+            stream.flush()
+    # Not by an exception: it might come up anywhere, in an import or at the interpreter's end.
+    os._exit(128 + number)
+
+
+def run() -> None:
+    """The entry point; a run of its own takes the signals over and drains first."""
+    signal.signal(signal.SIGINT, end_at_once)
+    if os.getpid() == _INIT:
+        signal.signal(signal.SIGTERM, end_at_once)
+    from mirrortest.cli.main import run as run_main  # noqa: PLC0415  # half a second of imports
+
+    try:
+        run_main()
+    finally:
+        # The answer is given: a signal that comes now must not change the exit code.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)

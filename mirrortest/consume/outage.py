@@ -1,0 +1,81 @@
+"""A cluster that does not answer while a run goes on: told once, waited for, and told when over."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+import structlog
+
+from mirrortest.errors import TopicMissingError, UnreachableError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+T = TypeVar("T")
+P = ParamSpec("P")
+
+_log = structlog.get_logger()
+
+PASSING = (UnreachableError, TopicMissingError)
+"""What may be over in a while. Whatever else a cluster answers will be answered again."""
+_RETRY_SECONDS = 1.0
+
+
+class Outage:
+    """Whether a cluster, called `place` for the user, answers at the moment.
+
+    `on_answer` is called whenever it was asked, be it that no answer came in time.
+    """
+
+    def __init__(
+        self,
+        place: str,
+        wall_ns: Callable[[], int] = time.time_ns,
+        *,
+        on_answer: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._place = place
+        self._on_answer = on_answer
+        self._wall_ns = wall_ns
+        self._began: float | None = None
+        self.why = ""
+        """What it was asked last, and how that failed; empty while it answers."""
+        self._since = ""
+
+    def __str__(self) -> str:
+        return f"{self._place} unreachable since {self._since}" if self.why else ""
+
+    def begin(self, error: Exception) -> None:
+        """It did not answer: whoever asked will ask again."""
+        self._on_answer()
+        self.why = str(error) or "no answer in time"
+        if self._began is not None:
+            return
+        self._began = time.monotonic()
+        since = datetime.fromtimestamp(self._wall_ns() // 1_000_000_000, tz=UTC)
+        self._since = f"{since:%Y-%m-%dT%H:%M:%SZ}"
+        _log.warning(f"the {self._place} cannot be reached, waiting for it", why=self.why)
+
+    def over(self) -> None:
+        """It has answered."""
+        self._on_answer()
+        if self._began is None:
+            return
+        seconds = round(time.monotonic() - self._began, 1)
+        self._began, self.why = None, ""
+        _log.info(f"the {self._place} answers again", seconds=seconds)
+
+    async def sat_out(self, ask: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Ask until there is an answer, however long that takes."""
+        while True:
+            try:
+                answer = await ask(*args, **kwargs)
+            except PASSING as error:
+                self.begin(error)
+            else:
+                self.over()
+                return answer
+            await asyncio.sleep(_RETRY_SECONDS)

@@ -1,0 +1,1 @@
+"""What this machine has: a Java runtime, a place for downloads."""

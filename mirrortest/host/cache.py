@@ -1,0 +1,14 @@
+"""Where downloads, and what else can be made anew, are kept between runs."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+
+def cache_directory() -> Path:
+    """$MIRRORTEST_CACHE, else the user's cache directory."""
+    if chosen := os.environ.get("MIRRORTEST_CACHE"):
+        return Path(chosen)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "mirrortest"

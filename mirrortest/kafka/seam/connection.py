@@ -1,0 +1,110 @@
+"""aiokafka's connection without its copies of what is large."""
+
+from __future__ import annotations
+
+import struct
+import time
+from typing import TYPE_CHECKING, Any
+
+from aiokafka import conn as _conn
+from aiokafka.errors import KafkaConnectionError
+from aiokafka.protocol.fetch import FetchRequest
+from aiokafka.protocol.produce import ProduceRequest
+from aiokafka.protocol.types import Array, Bytes, Int32, Schema
+
+from mirrortest.kafka.frames import Cursor, FrameProtocol
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Iterator
+
+_StreamProtocol = _conn.AIOKafkaProtocol
+
+
+def frame_protocol(
+    closed: asyncio.Future[None], reader: asyncio.StreamReader, *, loop: asyncio.AbstractEventLoop
+) -> FrameProtocol:
+    """In place of AIOKafkaProtocol."""
+    return FrameProtocol(_StreamProtocol(closed, reader, loop=loop))
+
+
+class Connection(_conn.AIOKafkaConnection):  # type: ignore[misc]  # aiokafka is untyped
+    """aiokafka's connection, but for how large requests are written and answers are received."""
+
+    def send(self, request: Any, expect_response: bool = True) -> Any:
+        """See `AIOKafkaConnection.send`; a produce request's batches go out as they are."""
+        if not isinstance(request, ProduceRequest) or self._writer is None:
+            try:
+                return super().send(request, expect_response)
+            except RuntimeError as error:
+                raise self._broken(error) from error
+        prepared = request.prepare(self._versions)
+        correlation_id = self._next_correlation_id()
+        header = prepared.build_request_header(
+            correlation_id=correlation_id, client_id=self._client_id
+        )
+        schema = prepared.SCHEMA
+        values = [getattr(prepared, name) for name in schema.names]
+        pieces = [header.encode(), *_pieces(schema, values)]
+        try:
+            self._writer.writelines([struct.pack(">i", sum(map(len, pieces))), *pieces])
+        except (OSError, RuntimeError) as error:
+            raise self._broken(error) from error
+        if not expect_response:
+            return self._writer.drain()
+        future = self._loop.create_future()
+        self._requests.append((correlation_id, prepared, future))
+        return _conn.wait_for(future, self._request_timeout)
+
+    def _broken(self, error: Exception) -> KafkaConnectionError:
+        """Close for good what cannot be written to, and tell it as aiokafka would.
+
+        uvloop tells of a transport that was just closed by a RuntimeError, which aiokafka does not
+        expect: it ended whatever task was sending.
+        """
+        self.close(reason=_conn.CloseReason.CONNECTION_BROKEN)
+        return KafkaConnectionError(f"Connection at {self._host}:{self._port} broken: {error}")
+
+    @staticmethod
+    async def _read(self_ref: Any) -> None:
+        self = self_ref()
+        if self is None:
+            return
+        protocol = self._protocol
+        del self
+        while True:
+            frame = await protocol.next_frame()
+            self = self_ref()
+            if self is None:
+                return
+            self._handle_frame(frame)
+            del self
+
+    def _handle_frame(self, frame: Any) -> None:
+        correlation_id, request, future = self._requests[0]
+        if request is not None and request.API_KEY == FetchRequest.API_KEY:
+            cursor = Cursor(frame)
+            told = request.parse_response_header(cursor).correlation_id
+            if told == correlation_id:
+                if not future.done():
+                    future.set_result(request.RESPONSE_TYPE.decode(cursor))
+                self._last_action = time.monotonic()
+                self._requests.popleft()
+                return
+        super()._handle_frame(frame.data.tobytes())
+
+
+def _pieces(field: Any, value: Any) -> Iterator[bytes]:
+    """What `field.encode(value)` would join: bytes as they are, the rest encoded."""
+    if isinstance(field, Schema):
+        for each, part in zip(field.fields, value, strict=True):
+            yield from _pieces(each, part)
+    elif isinstance(field, Array) and value is not None:
+        yield Int32.encode(len(value))
+        for item in value:
+            yield from _pieces(field.array_of, item)
+    elif field is Bytes and value is not None:
+        yield Int32.encode(len(value))
+        yield value
+    else:
+        yield field.encode(value)

@@ -1,0 +1,60 @@
+"""What the seam relies on: aiokafka's series, and the shape of what it touches."""
+
+# ruff: noqa: SLF001  # private members are this package's business, and no other's
+
+from __future__ import annotations
+
+import functools
+import inspect
+from typing import Any
+
+import aiokafka
+from aiokafka import client as _client
+from aiokafka import conn as _conn
+from aiokafka.consumer import fetcher as _fetcher
+from aiokafka.producer import message_accumulator as _accumulator
+from aiokafka.producer import sender as _sender
+from aiokafka.producer import transaction_manager as _transactions
+
+from mirrortest.kafka.access import SERIES, refusal
+
+_SIGNATURES: tuple[tuple[Any, str], ...] = (
+    (
+        _fetcher.PartitionRecords.__init__,
+        (
+            "self tp records aborted_transactions fetch_offset key_deserializer "
+            "value_deserializer check_crcs isolation_level"
+        ),
+    ),
+    (_fetcher.FetchResult.__init__, "self tp assignment partition_records backoff"),
+    (_fetcher.Fetcher._proc_fetch_request, "self assignment node_id request"),
+    (_accumulator.MessageBatch.set_producer_state, "self producer_id producer_epoch base_sequence"),
+    (_accumulator.MessageBatch.failure, "self exception"),
+    (_accumulator.MessageAccumulator.add_batch, "self builder tp timeout"),
+    (_accumulator.MessageAccumulator.fail_all, "self exception"),
+    (_sender.Sender.close, "self"),
+    (_transactions.TransactionManager.increment_sequence_number, "self tp increment"),
+    (_client.AIOKafkaClient.send, "self node_id request group"),
+    (_client.AIOKafkaClient._metadata_update, "self cluster_metadata topics"),
+    (_conn.AIOKafkaProtocol.__init__, "self closed_fut args loop kw"),
+    (_conn.AIOKafkaConnection.send, "self request expect_response"),
+    (_conn.AIOKafkaConnection._read, "self_ref"),
+    (_conn.AIOKafkaConnection._handle_frame, "self resp"),
+)
+"""What this module relies on: callables and their parameters."""
+
+
+@functools.cache
+def check_series() -> None:
+    """Refuse an aiokafka of another series or of another shape, before it does harm.
+
+    Raises:
+        ClusterError: what differs.
+    """
+    version = aiokafka.__version__
+    if not version.startswith(f"{SERIES}."):
+        raise refusal(f"it is {version}")
+    for function, expected in _SIGNATURES:
+        found = " ".join(inspect.signature(function).parameters)
+        if found != expected:
+            raise refusal(f"{function.__qualname__} takes ({found})")

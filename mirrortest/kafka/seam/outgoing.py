@@ -1,0 +1,107 @@
+"""Batches that are encoded already, as aiokafka's producer wants to have them."""
+
+# ruff: noqa: SLF001  # private members are this package's business, and no other's
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from aiokafka.errors import KafkaError
+
+if TYPE_CHECKING:
+    from aiokafka import AIOKafkaProducer
+
+    from mirrortest.kafka.access import Encoded
+
+_MAX_SEQUENCE = 2**31 - 1
+
+
+class WithdrawnError(KafkaError):  # type: ignore[misc]  # aiokafka is untyped
+    """A batch was asked for after it had been given up: the sender ends with it."""
+
+
+class ReadyBatch:
+    """What `send_batch` takes for a BatchBuilder.
+
+    `handed_over` counts the times the bytes were taken for transmission: whether the network took
+    them, too, cannot be known. Once `withdrawn` they are never given out again.
+    """
+
+    def __init__(self, encoded: Encoded) -> None:
+        self._encoded = encoded
+        self._sealed = False
+        self.handed_over = 0
+        self.withdrawn = False
+
+    def record_count(self) -> int:
+        """Number of records."""
+        return self._encoded.count
+
+    def size(self) -> int:
+        """Bytes of the batch."""
+        return len(self._encoded.buffer)
+
+    def closed(self) -> bool:
+        """Nothing can be added, so nothing is waited for."""
+        return True
+
+    def close(self) -> None:
+        """Nothing to do."""
+
+    def append(self, **_: Any) -> None:
+        """Refuse, as a full batch does."""
+
+    def _set_producer_state(self, producer_id: int, producer_epoch: int, base: int) -> None:
+        self._encoded.seal(producer_id, producer_epoch, base)
+        self._sealed = True
+
+    def _build(self) -> bytearray | memoryview:
+        if self.withdrawn:
+            raise WithdrawnError("the batch was given up")
+        if not self._sealed:
+            self._encoded.seal(-1, -1, -1)
+            self._sealed = True
+        self.handed_over += 1
+        return self._encoded.buffer
+
+
+def wrap_sequences(producer: AIOKafkaProducer) -> None:
+    """Let sequence numbers go on at 0 after 2^31 - 1, as brokers expect; aiokafka goes negative."""
+    manager = producer._txn_manager
+    if manager is None:
+        return
+    numbers = manager._sequence_numbers
+
+    def increment(tp: Any, increment: int) -> None:
+        numbers[tp] = (numbers[tp] + increment) & _MAX_SEQUENCE
+
+    manager.increment_sequence_number = increment
+
+
+def abandon(producer: AIOKafkaProducer, reason: str) -> None:
+    """Take up no batch any more; once those on their way are answered, all other futures fail."""
+    task = producer._sender.sender_task
+    accumulator = producer._message_accumulator
+
+    def fail_rest(_: object) -> None:
+        waiting = [batch for queue in accumulator._batches.values() for batch in queue]
+        accumulator.fail_all(KafkaError(reason))
+        for batch in waiting:
+            # Otherwise asyncio reports an exception that nobody asked for.
+            if batch._drain_waiter.done():
+                batch._drain_waiter.exception()
+
+    if task is None or task.done():
+        fail_rest(None)
+        return
+    task.add_done_callback(fail_rest)
+    task.cancel()
+
+
+def delivery_failure(producer: AIOKafkaProducer) -> BaseException | None:
+    """Why the producer's delivery task has ended by itself; None while it runs."""
+    task = producer._sender.sender_task
+    if task is None or not task.done() or task.cancelled():
+        return None
+    failure: BaseException | None = task.exception()
+    return failure

@@ -1,0 +1,138 @@
+"""What Java keeps of Spark's classes from one start to the next: it starts in half the time.
+
+`python -m mirrortest.reconcile.archive` makes it, once for each Java and each Spark, by reconciling
+a small run of its own; from then on every start finds it. What no longer fits Java leaves alone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mirrortest.check.verdict import Finding, Outcome
+from mirrortest.host.cache import cache_directory
+from mirrortest.reconcile.jvm import spark_home, spark_java
+from mirrortest.reconcile.plan import plan
+from mirrortest.seqlog import rows
+from mirrortest.seqlog.location import Location
+from mirrortest.seqlog.schema import Role
+from mirrortest.seqlog.session import Session, Topic, new_session_id
+from mirrortest.seqlog.writer import SequenceLog
+from mirrortest.wire.stream import StreamId
+
+if TYPE_CHECKING:
+    from mirrortest.host.java import Java
+    from mirrortest.seqlog.rows import Row
+
+WHOLE_SINCE = 25
+"""From this Java on an archive holds classes ready to run, and what was learnt of them."""
+ARCHIVE_SECONDS = 300.0
+"""What Java may take to write it."""
+_RUN = "archive"
+_START = 28_000_000 * 60_000_000_000
+
+
+def place(java: Java) -> Path:
+    """Where the archive of a Java and of the installed Spark lies, or would lie."""
+    home = spark_home()
+    program = java.executable
+    told = [str(program), str(program.resolve().stat().st_mtime_ns), str(home)]
+    told += sorted(jar.name for jar in (home / "jars").glob("*.jar"))
+    name = hashlib.sha256("\n".join(told).encode()).hexdigest()[:16]
+    return cache_directory() / f"spark-{name}.archive"
+
+
+def reading(java: Java) -> list[str]:
+    """Java's options for a start with the archive; none where there is no archive."""
+    archive = place(java)
+    if not archive.is_file():
+        return []
+    if java.major >= WHOLE_SINCE:
+        return [f"-XX:AOTCache={archive}", "-Xlog:aot*=off"]
+    return [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", "-Xlog:cds*=off"]
+
+
+def writing(java: Java, archive: Path) -> list[str]:
+    """Java's options for a start that writes an archive when it ends."""
+    if java.major >= WHOLE_SINCE:
+        return [f"-XX:AOTCacheOutput={archive}", "-Xlog:aot*=off"]
+    return [f"-XX:ArchiveClassesAtExit={archive}", "-Xlog:cds*=off"]
+
+
+def make() -> Path:
+    """Make the archive anew; takes a minute. Raises MirrortestError."""
+    from mirrortest.reconcile.job import reconcile  # noqa: PLC0415  # PySpark is an extra
+    from mirrortest.reconcile.session import spark_session  # noqa: PLC0415  # it reads archives
+
+    java = spark_java()
+    final = place(java)
+    final.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="mirrortest-archive-", dir=final.parent) as folder:
+        draft, logs = Path(folder) / "draft", Path(folder) / "logs"
+        asyncio.run(_write(logs))
+        with spark_session("local[2]", archive=draft) as spark:
+            for _ in range(2):
+                reconcile(spark, plan([str(logs)], _RUN), (), Location.parse(str(logs / "result")))
+        draft.rename(final)
+    return final
+
+
+async def _write(logs: Path) -> None:
+    """A run in which something of everything went wrong."""
+    streams = [StreamId("t", _RUN, "p", 1, lane) for lane in range(2)]
+    sent: list[Row] = []
+    seen: list[Row] = []
+    offset = 0
+    for of in streams:
+        time = (_START, _START + 90_000_000_000)
+        sent += [
+            rows.reserved(of, 0, 100),
+            rows.sent(of, 0, 90, partition=0, outcome=Outcome.ACKED, offset_lo=None,
+                      intended=time, acknowledged=time),
+            rows.sent(of, 90, 100, partition=0, outcome=Outcome.UNKNOWN, offset_lo=None,
+                      intended=time),
+            rows.end(of, 100),
+        ]  # fmt: skip
+        for lo, hi, findings in ((0, 40, 0), (50, 60, 0), (45, 55, 0), (60, 61, 8), (61, 99, 0)):
+            seen.append(_seen(of, lo, hi, offset, findings, time))
+            offset += hi - lo
+    seen += [
+        rows.read("t", 0, 0, offset, topic_identity="0"),
+        rows.tail("t", 0, offset, topic_identity="0"),
+        rows.claimed(streams[0], 40, 45),
+        rows.found(streams[0], 50, 55, Finding.DUPLICATED, partition=0, next_offset=offset),
+    ]
+    for role, written in ((Role.PRODUCER, sent), (Role.CONSUMER, seen)):
+        about = Session(
+            run=_RUN,
+            role=role,
+            name=role.value,
+            session=new_session_id(_START),
+            incarnation=1 if role is Role.PRODUCER else None,
+            started_ns=_START,
+            topics={"t": Topic(destination="t", destination_partitions=1)},
+            deadline_ns=1,
+        )
+        async with await SequenceLog.open(logs, about) as log:
+            log.append(written)
+
+
+def _seen(of: StreamId, lo: int, hi: int, offset: int, findings: int, time: rows.Times) -> Row:
+    return rows.Row(
+        "seen", *of, lo, hi, 0, offset, offset + hi - lo, "0", None, findings, *time, *time, *time,
+        negative=0, latency_bucket=(1000,), latency_count=(hi - lo,),
+    )  # fmt: skip
+
+
+def main() -> None:
+    """Make the archive and say where it is."""
+    sys.stderr.write("reconciling a small run for Java to keep what it loads\n")
+    sys.stdout.write(f"{make()}\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,243 @@
+"""The second step of compaction: a stream's stretches, wherever they stand in the log, as chains.
+
+A chain's numbers follow each other without a gap, in the order in which they stood; other streams'
+messages may stand between them, so that its offsets may be more than its numbers. What a clean
+mirror copies is one chain per stream, partition and task, however long the run was.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from mirrortest.reconcile.stretch import NONE, Stretches
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Longs = NDArray[np.int64]
+    Flags = NDArray[np.bool_]
+
+_FAR = 1024
+"""A jump over more offsets than this may have passed over what another session read."""
+_RANGES = 64
+"""Ranges of offsets kept apart for one partition, at most: the widest jumps count."""
+
+
+@dataclass
+class Chains:
+    """Chains, and the minutes of intended time within each.
+
+    Chain n has the marks [first_mark[n], first_mark[n + 1]): from `mark_seq` on, the messages were
+    meant to be sent in `mark_minute`.
+    """
+
+    of: Stretches
+    first_mark: NDArray[np.int32]
+    mark_seq: Longs
+    mark_minute: Longs
+    at: Longs
+    """Where each chain's first stretch stood among all of them."""
+
+    @property
+    def marks(self) -> tuple[pa.Array, pa.Array]:
+        """Seqs and minutes as columns of lists."""
+        bounds = pa.array(self.first_mark)
+        return (
+            pa.ListArray.from_arrays(bounds, pa.array(self.mark_seq)),
+            pa.ListArray.from_arrays(bounds, pa.array(self.mark_minute)),
+        )
+
+
+def codes(*columns: NDArray[Any]) -> NDArray[np.int32]:
+    """One number for each combination of values, from 0 without gaps."""
+    found = np.zeros(len(columns[0]), dtype=np.int64)
+    for values in columns:
+        if _constant(values):
+            continue
+        own = pa.array(values).dictionary_encode()
+        # Both are below the number of rows: the product is far from overflowing.
+        found = found * len(own.dictionary) + own.indices.to_numpy()
+        found = pa.array(found).dictionary_encode().indices.to_numpy().astype(np.int64)
+    return found.astype(np.int32)
+
+
+def grouped(group: NDArray[np.int32]) -> Longs:
+    """The order that brings each group together and keeps the order within it."""
+    order = np.argsort((group & 0xFFFF).astype(np.uint16), kind="stable")
+    if len(group) and int(group.max()) > 0xFFFF:
+        # Sorting by 16 bits at a time is a radix sort: its cost does not grow with the groups.
+        order = order[np.argsort((group[order] >> 16).astype(np.uint16), kind="stable")]
+    return order
+
+
+@dataclass
+class Ranges:
+    """Ranges of a partition's offsets that were read in one go: of `place`, and of the `turn`.
+
+    A turn ends where the log goes back to offsets before.
+    """
+
+    place: Longs
+    turn: Longs
+    lo: Longs
+    hi: Longs
+
+
+@dataclass
+class Turns:
+    """How often a session's log has gone back, by place; goes on from batch to batch."""
+
+    reached: Longs
+    turn: Longs
+
+    @classmethod
+    def none(cls) -> Turns:
+        """At the log's beginning."""
+        return cls(np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64))
+
+    def of(self, place: NDArray[np.int32], lo: Longs, hi: Longs) -> Longs:
+        """The turn of each stretch, in the log's order."""
+        count = max(len(self.reached), int(place.max()) + 1 if len(place) else 0)
+        self.reached = np.append(self.reached, np.zeros(count - len(self.reached), np.int64))
+        self.turn = np.append(self.turn, np.zeros(count - len(self.turn), np.int64))
+        order = grouped(place)
+        at, low, high = place[order], lo[order], hi[order]
+        if not len(at):
+            return np.zeros(0, dtype=np.int64)
+        first = np.ones(len(at), dtype=bool)
+        first[1:] = at[1:] != at[:-1]
+        before = np.empty(len(at), dtype=np.int64)
+        before[1:] = high[:-1]
+        before[first] = self.reached[at[first]]
+        back = np.cumsum(low < before)
+        starts = np.flatnonzero(first)
+        own = np.diff(np.append(starts, len(at)))
+        earlier: Longs = back[starts] - (low[starts] < before[starts])
+        turns = back - np.repeat(earlier, own) + self.turn[at]
+        ends = starts + own - 1
+        self.reached[at[ends]] = high[ends]
+        self.turn[at[ends]] = turns[ends]
+        found = np.empty(len(at), dtype=np.int64)
+        found[order] = turns
+        return found
+
+
+def ranges(place: NDArray[np.int32], turn: Longs, lo: Longs, hi: Longs) -> tuple[Longs, Ranges]:
+    """The ranges that stretches (in the log's order) lie in: each stretch's, and all of them."""
+    if not len(place):
+        return np.zeros(0, dtype=np.int64), Ranges(*(np.zeros(0, dtype=np.int64),) * 4)
+    order = grouped(codes(place, turn))
+    at, its, low, high = place[order], turn[order], lo[order], hi[order]
+    first = np.ones(len(at), dtype=bool)
+    first[1:] = (at[1:] != at[:-1]) | (its[1:] != its[:-1])
+    jump = np.zeros(len(at), dtype=np.int64)
+    jump[1:] = low[1:] - high[:-1]
+    far = np.flatnonzero((jump > _FAR) & ~first)
+    if len(far) > _RANGES:
+        widest = far[np.argsort(-jump[far], kind="stable")]
+        group = codes(at[widest], its[widest])
+        nth = np.empty(len(widest), dtype=np.int64)
+        inner = grouped(group)
+        begins = np.flatnonzero(np.append(True, np.diff(group[inner]) != 0))
+        nth[inner] = np.arange(len(inner)) - np.repeat(
+            begins, np.diff(np.append(begins, len(inner)))
+        )
+        far = widest[nth < _RANGES]
+    first[far] = True
+    number = np.cumsum(first) - 1
+    starts = np.flatnonzero(first)
+    ends = np.append(starts[1:], len(at)) - 1
+    found = np.empty(len(at), dtype=np.int64)
+    found[order] = number
+    return found, Ranges(at[starts].astype(np.int64), its[starts], low[starts], high[ends])
+
+
+def chain(stretches: Stretches, group: NDArray[np.int32], *apart: NDArray[Any]) -> Chains:
+    """Join what continues within each group (a stream in a place), in the log's order.
+
+    A chain ends where one of `apart`, the outcome or the findings change.
+    """
+    order = grouped(group)
+    seq_lo, seq_hi = stretches.seq_lo[order], stretches.seq_hi[order]
+    offset_lo, offset_hi = stretches.offset_lo[order], stretches.offset_hi[order]
+    minute = stretches.minute[order]
+    begins = np.ones(len(order), dtype=bool)
+    if len(order):
+        begins[1:] = seq_lo[1:] != seq_hi[:-1]
+        begins[1:] |= offset_lo[1:] < offset_hi[:-1]
+        # Where seq and offset must stay side by side, and where there is no seq, offsets step by 1.
+        strict = stretches.dense[order] | (seq_lo == NONE)
+        begins[1:] |= strict[1:] & (offset_lo[1:] != offset_hi[:-1])
+        told = (stretches.outcome, stretches.findings, stretches.cell, stretches.dense)
+        for values in (group, *apart, *told):
+            if not _constant(values):
+                mine = values[order]
+                begins[1:] |= mine[1:] != mine[:-1]
+    starts = np.flatnonzero(begins)
+    ends = np.append(starts[1:], len(order)) - 1
+    marks = begins.copy()
+    marks[1:] |= minute[1:] != minute[:-1]
+    at = np.flatnonzero(marks)
+    made = stretches.take(order[starts])
+    made.seq_hi, made.offset_hi = seq_hi[ends], offset_hi[ends]
+    if len(starts):
+        made.first_ns = np.minimum.reduceat(stretches.first_ns[order], starts)
+        made.last_ns = np.maximum.reduceat(stretches.last_ns[order], starts)
+    return Chains(
+        made,
+        np.append(np.searchsorted(at, starts), len(at)).astype(np.int32),
+        seq_lo[at],
+        minute[at],
+        order[starts],
+    )
+
+
+def _constant(values: NDArray[Any]) -> bool:
+    return not len(values) or (values[0] == values[-1] and bool((values == values[0]).all()))
+
+
+def cut(stretches: Stretches, places: NDArray[np.int32], zones: dict[int, Longs]) -> Stretches:
+    """Cut what has offsets at the bounds of zones, and make it `dense` within them.
+
+    `zones` are, by place, sorted disjoint half-open ranges of offsets as rows; an empty range cuts.
+    """
+    astride = np.zeros(len(stretches), dtype=bool)
+    lo, hi = stretches.offset_lo, stretches.offset_hi
+    for place, bounds in zones.items():
+        mine = (places == place) & (lo != NONE)
+        points = np.unique(bounds)
+        cell = np.searchsorted(points, lo, "right")
+        astride |= mine & (cell < np.searchsorted(points, hi))
+        stretches.cell[mine] = cell[mine]
+        stretches.dense |= mine & _inside(bounds, lo, hi)
+    pieces: list[Stretches] = []
+    done = 0
+    for index in np.flatnonzero(astride).tolist():
+        pieces.append(stretches.take(slice(done, index)))
+        pieces.append(_cut_one(stretches.take(slice(index, index + 1)), zones[int(places[index])]))
+        done = index + 1
+    return Stretches.concat([*pieces, stretches.take(slice(done, None))]) if done else stretches
+
+
+def _inside(bounds: Longs, lo: Longs, hi: Longs) -> Flags:
+    at = np.searchsorted(bounds[:, 0], lo, "right") - 1
+    found: Flags = (at >= 0) & (hi <= bounds[at, 1])
+    return found
+
+
+def _cut_one(one: Stretches, bounds: Longs) -> Stretches:
+    lo, hi = int(one.offset_lo[0]), int(one.offset_hi[0])
+    points = [lo, *(int(point) for point in np.unique(bounds) if lo < point < hi), hi]
+    pieces = one.take(np.zeros(len(points) - 1, dtype=np.int64))
+    pieces.offset_lo = np.array(points[:-1], dtype=np.int64)
+    pieces.offset_hi = np.array(points[1:], dtype=np.int64)
+    if int(one.seq_lo[0]) != NONE:
+        pieces.seq_lo = pieces.offset_lo - lo + one.seq_lo[0]
+        pieces.seq_hi = pieces.offset_hi - lo + one.seq_lo[0]
+    pieces.cell = np.searchsorted(np.unique(bounds), pieces.offset_lo, "right")
+    pieces.dense = _inside(bounds, pieces.offset_lo, pieces.offset_hi)
+    return pieces

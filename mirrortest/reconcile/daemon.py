@@ -1,0 +1,21 @@
+"""The process that Spark forks its Python workers from: it knows already what they need.
+
+A worker of Spark's own daemon imports all that for itself, which costs more than a small run's
+rows do. By then numpy has no threads, and pyarrow but its allocator's, which outlives a fork.
+"""
+
+from __future__ import annotations
+
+import os
+
+# Its threads would not live on in a worker.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+import pyspark.worker  # noqa: F401  # for the workers
+from pyspark.daemon import manager
+
+import mirrortest.reconcile.result
+import mirrortest.reconcile.source  # noqa: F401  # for the workers
+
+if __name__ == "__main__":
+    manager()

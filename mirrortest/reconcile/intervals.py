@@ -1,0 +1,164 @@
+"""What tasks give to Spark: intervals, as rows of one schema, and how such rows are made."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mirrortest.seqlog.schema import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    Longs = NDArray[np.int64]
+
+DAMAGE = "damage"
+"""The kind of a row that tells, in `text`, what could not be read; `outcome` is 1 where durable
+rows are gone."""
+LATENCY = "latency"
+"""The kind of a row with a sum of latency histograms; `text` is the kind of the rows summed."""
+ACKED = "acked"
+"""The kind of a row that counts acknowledged `messages` by topic and minute of intended time."""
+RANGE = "range"
+"""The kind of a row that tells a range of offsets at which a task's rows saw messages; `turn` says
+how often these had gone back before."""
+
+INTERVALS = pa.schema(
+    [
+        pa.field("kind", pa.string()),
+        pa.field("task", pa.int32()),
+        pa.field("session", pa.int32()),
+        pa.field("turn", pa.int32()),
+        pa.field("topic", pa.string()),
+        pa.field("producer", pa.string()),
+        pa.field("incarnation", pa.int32()),
+        pa.field("lane", pa.int64()),
+        pa.field("seq_lo", pa.int64()),
+        pa.field("seq_hi", pa.int64()),
+        pa.field("partition", pa.int32()),
+        pa.field("offset_lo", pa.int64()),
+        pa.field("offset_hi", pa.int64()),
+        pa.field("identity", pa.int64()),
+        pa.field("outcome", pa.int32()),
+        pa.field("findings", pa.int32()),
+        pa.field("minute", pa.int64()),
+        pa.field("messages", pa.int64()),
+        pa.field("first_ns", pa.int64()),
+        pa.field("last_ns", pa.int64()),
+        pa.field("negative", pa.int64()),
+        pa.field("latency_bucket", pa.list_(pa.int32())),
+        pa.field("latency_count", pa.list_(pa.int64())),
+        pa.field("mark_seq", pa.list_(pa.int64())),
+        pa.field("mark_minute", pa.list_(pa.int64())),
+        pa.field("text", pa.string()),
+        pa.field("holes", pa.int64()),
+        pa.field("packed", pa.binary()),
+    ]
+)
+"""`task` and `session` are numbers of the plan; `identity` counts a topic's incarnations from 0.
+
+`sent` and `seen` rows are chains: their numbers have no gap, their offsets may (`mark_minute`: the
+minutes of intended time since the epoch, -1: none; each from its `mark_seq` on). `first_ns` is the
+first intended time, `last_ns` the last acknowledgement; `minute` is that of a sum. Where there
+are `holes`, the row stands for a `seen` chain without them, or for as many claims (`holes.Packed`).
+"""
+
+_SQL = {
+    pa.string(): "string",
+    pa.int32(): "int",
+    pa.int64(): "long",
+    pa.list_(pa.int32()): "array<int>",
+    pa.list_(pa.int64()): "array<long>",
+    pa.binary(): "binary",
+}
+SPARK_SCHEMA = ", ".join(f"`{field.name}` {_SQL[field.type]}" for field in INTERVALS)
+
+_KEPT_APART = (Kind.END.value, Kind.TAIL.value, Kind.UNREAD.value)
+"""What is unread for ever, of a topic made again, is not what retention took before it."""
+_NULL = -(1 << 62)
+
+
+def damage_row(text: str, *, harmless: bool, session: int, task: int) -> pa.RecordBatch:
+    """What could not be read, as a row."""
+    gone = 0 if harmless else 1
+    told = {"kind": DAMAGE, "session": session, "task": task, "text": text, "outcome": gone}
+    return interval_batch(1, told)
+
+
+def merged(batches: Sequence[pa.RecordBatch], session: int, task: int) -> pa.RecordBatch:
+    """Rows of the log's columns with those merged that overlap or continue each other."""
+    rows = pa.Table.from_batches(batches).combine_chunks().to_batches()[0]
+    seq_lo, seq_hi = _ints(rows["seq_lo"]), _ints(rows["seq_hi"])
+    offset_lo, offset_hi = _ints(rows["offset_lo"]), _ints(rows["offset_hi"])
+    by_seq, by_offset = seq_lo != _NULL, offset_lo != _NULL
+    lo = np.where(by_seq, seq_lo, np.where(by_offset, offset_lo, seq_hi))
+    hi = np.where(by_seq, seq_hi, np.where(by_offset, offset_hi, seq_hi))
+    # Rows that continue each other have the same distance of offset and seq; a `found` row, which
+    # has no first offset, the same next offset.
+    distance = np.where(by_offset, offset_lo - np.where(by_seq, seq_lo, offset_lo), offset_hi)
+    keys = [
+        _codes(rows["kind"]), _codes(rows["topic"]), _codes(rows["producer"]),
+        _ints(rows["incarnation"]), _ints(rows["lane"]), _ints(rows["partition"]),
+        _codes(rows["topic_identity"]), _ints(rows["outcome"]), _ints(rows["findings"]),
+        distance, by_seq.astype(np.int64), by_offset.astype(np.int64),
+    ]  # fmt: skip
+    order = np.lexsort([hi, lo, *keys])
+    starts = np.ones(len(order), dtype=bool)
+    starts[1:] = lo[order][1:] > hi[order][:-1]
+    for key in keys:
+        sorted_key = key[order]
+        starts[1:] |= sorted_key[1:] != sorted_key[:-1]
+    apart = pc.is_in(rows["kind"], pa.array(_KEPT_APART)).to_numpy(zero_copy_only=False)
+    starts |= apart[order]
+    at = np.flatnonzero(starts)
+    taken = rows.take(pa.array(order[at]))
+    same = (
+        "kind", "topic", "producer", "incarnation", "lane", "partition", "seq_lo", "offset_lo",
+        "outcome", "findings",
+    )  # fmt: skip
+    return interval_batch(
+        len(at),
+        {
+            "session": session,
+            "task": task,
+            **{name: taken[name] for name in same},
+            "seq_hi": _highest(seq_hi, order, at),
+            "offset_hi": _highest(offset_hi, order, at),
+            "identity": pc.fill_null(taken["topic_identity"], "0").cast(pa.int64()),
+        },
+    )
+
+
+def interval_batch(count: int, columns: dict[str, Any]) -> pa.RecordBatch:
+    """Rows of `INTERVALS`: a column is an array, a list, one value for all, or null."""
+    arrays = []
+    for each in INTERVALS:
+        value = columns.get(each.name)
+        if value is None:
+            arrays.append(pa.nulls(count, each.type))
+        elif isinstance(value, list | np.ndarray):
+            arrays.append(pa.array(value, each.type))
+        elif isinstance(value, pa.Array):
+            arrays.append(value.cast(each.type))
+        else:
+            arrays.append(pa.repeat(pa.scalar(value, each.type), count))
+    return pa.record_batch(arrays, schema=INTERVALS)
+
+
+def _ints(values: pa.Array) -> Longs:
+    found: Longs = pc.fill_null(values.cast(pa.int64()), _NULL).to_numpy(zero_copy_only=False)
+    return found
+
+
+def _codes(values: pa.Array) -> Longs:
+    return _ints(values.dictionary_encode().indices)
+
+
+def _highest(values: Longs, order: Longs, at: Longs) -> pa.Array:
+    highest = np.maximum.reduceat(values[order], at)
+    return pa.array(highest, mask=highest == _NULL)

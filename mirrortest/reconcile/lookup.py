@@ -1,0 +1,280 @@
+"""A look into the destination itself: what stands at the offsets that no consumer has read.
+
+It attributes and does not judge: a message found here was mirrored, and no consumer has seen it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from mirrortest.check.intervals import IntervalSet
+from mirrortest.check.row import Messages, SeenRow, rows_of, streams_of
+from mirrortest.errors import UsageError
+from mirrortest.kafka.admin import Admin
+from mirrortest.kafka.reader import FetchedBatch, OutOfRange, Reader, TopicPartition
+from mirrortest.seqlog.schema import ENDLESS, Role
+from mirrortest.wire.batch import BatchDecoder
+from mirrortest.wire.record_batch import decode_batches
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from mirrortest.config.client import ClientConfig
+    from mirrortest.reconcile.coverage import Observed
+    from mirrortest.reconcile.plan import Plan
+    from mirrortest.wire.stream import StreamId
+
+MOST_OFFSETS = 10_000_000
+"""How many offsets are read at most, unless told otherwise."""
+_POLL_SECONDS = 0.2
+_PATIENCE_SECONDS = 30.0
+"""A partition that brings nothing for so long is given up."""
+
+
+class Range(NamedTuple):
+    """Offsets [lo, hi) of a partition of a source topic's copy."""
+
+    topic: str
+    partition: int
+    lo: int
+    hi: int
+
+
+@dataclass
+class LookedUp:
+    """What was found at offsets that no consumer had read.
+
+    `found` are the seqs by stream; `incomplete` the source topics of which not every such offset
+    could be looked at; `offsets` how many were; `notes` say in words what was not.
+    """
+
+    found: dict[StreamId, IntervalSet] = field(default_factory=dict)
+    incomplete: set[str] = field(default_factory=set)
+    offsets: int = 0
+    notes: list[str] = field(default_factory=list)
+
+    def miss(self, topic: str, note: str) -> None:
+        """A topic could not be looked at as a whole."""
+        self.incomplete.add(topic)
+        self.notes.append(f"look-up: {topic}: {note}")
+
+
+def never_read(observed: Observed, counts: Mapping[str, int]) -> list[Range]:
+    """What no consumer's log covers, from offset 0 to no end, of every partition that there is.
+
+    `counts` are the copies' partitions by source topic; of a topic made again it is the last one.
+    """
+    ranges = []
+    for topic, count in sorted(counts.items()):
+        for partition in range(count):
+            spans = [
+                span
+                for span in (*observed.read, *observed.unread, *observed.tails)
+                if (span.topic, span.partition) == (topic, partition)
+            ]
+            identity = max((span.newest for span in spans), default=0)
+            read = IntervalSet(
+                (span.lo, span.hi)
+                for span in observed.read
+                if (*span[:3],) == (topic, partition, identity)
+            )
+            missing = read.missing(0, ENDLESS)
+            ranges += [Range(topic, partition, lo, hi) for lo, hi in missing.intervals()]
+    return ranges
+
+
+class LookUp:
+    """Reads a run's copies where the consumers did not."""
+
+    def __init__(self, client: ClientConfig, plan: Plan, most: int = MOST_OFFSETS) -> None:
+        self._client = client
+        self._plan = plan
+        self._most = most
+
+    def check(self) -> None:
+        """See that the cluster answers and is the one that the consumers read.
+
+        Raises:
+            ClusterError: it does not answer, or refuses.
+            UsageError: it is another cluster.
+        """
+        asyncio.run(self._check())
+
+    def read(self, observed: Observed) -> LookedUp:
+        """Read what `observed` leaves open, up to the copies' ends of now. Raises ClusterError."""
+        return asyncio.run(self._read(observed))
+
+    async def _check(self) -> None:
+        async with Admin(self._client) as admin:
+            cluster = await admin.cluster_id()
+        known = {
+            session.clusters["destination"]
+            for _, session in self._plan.of(Role.CONSUMER)
+            if "destination" in session.clusters
+        }
+        if known and cluster not in known:
+            raise UsageError(
+                f"--bootstrap-server {','.join(self._client.bootstrap_servers)} is cluster "
+                f"{cluster}; the consumers read {', '.join(sorted(known))}: name the destination"
+            )
+
+    async def _read(self, observed: Observed) -> LookedUp:
+        result = LookedUp()
+        destinations = self._plan.destinations
+        async with Admin(self._client) as admin:
+            there = await admin.partition_counts(destinations.values())
+            counts = {}
+            for topic in sorted(observed.partitions):
+                copy = destinations.get(topic)
+                if copy in there:
+                    counts[topic] = there[copy]
+                elif copy is None:
+                    result.miss(topic, "no consumer's log tells what its copy is called")
+                elif any(span.topic == topic and span.hi for span in observed.read):
+                    result.miss(topic, f"{copy} does not exist any more")
+            copies = {
+                TopicPartition(destinations[topic], number): topic
+                for topic, count in counts.items()
+                for number in range(count)
+            }
+            begins = await admin.beginning_offsets(copies)
+            ends = await admin.end_offsets(copies)
+        todo = self._clipped(
+            never_read(observed, counts),
+            {(topic, at.partition): begins[at] for at, topic in copies.items()},
+            {(topic, at.partition): ends[at] for at, topic in copies.items()},
+            result,
+        )
+        if todo:
+            async with Reader(self._client) as reader:
+                await _Reading(reader, self._plan.run, destinations, todo, result).all()
+        return result
+
+    def _clipped(
+        self,
+        ranges: Iterable[Range],
+        begins: Mapping[tuple[str, int], int],
+        ends: Mapping[tuple[str, int], int],
+        result: LookedUp,
+    ) -> list[Range]:
+        """What of the ranges can be read: still there, and no more than is allowed."""
+        kept, left = [], self._most
+        for each in ranges:
+            at = (each.topic, each.partition)
+            lo, hi = max(each.lo, begins[at]), min(each.hi, ends[at])
+            if each.lo < min(begins[at], each.hi):
+                result.miss(
+                    each.topic,
+                    f"partition {each.partition}: offsets {each.lo} to "
+                    f"{min(begins[at], each.hi) - 1} are gone",
+                )
+            if lo >= hi:
+                continue
+            if hi - lo > left:
+                result.miss(
+                    each.topic,
+                    f"partition {each.partition}: offsets {lo + left} to {hi - 1} are beyond the "
+                    f"limit of {self._most:,} offsets",
+                )
+                hi = lo + left
+            left -= hi - lo
+            if lo < hi:
+                kept.append(each._replace(lo=lo, hi=hi))
+        return kept
+
+
+class _Reading:
+    """One pass over ranges, all partitions at a time, each partition's ranges in their order."""
+
+    def __init__(
+        self,
+        reader: Reader,
+        run: str,
+        destinations: Mapping[str, str],
+        ranges: Sequence[Range],
+        result: LookedUp,
+    ) -> None:
+        self._reader = reader
+        self._run = run
+        self._result = result
+        self._todo: dict[TopicPartition, list[Range]] = {}
+        for each in ranges:
+            at = TopicPartition(destinations[each.topic], each.partition)
+            self._todo.setdefault(at, []).append(each)
+        self._decoders = {each.topic: BatchDecoder(each.topic) for each in ranges}
+
+    async def all(self) -> None:
+        """Read until nothing is left. Raises ClusterError."""
+        await self._reader.assign(self._todo)
+        for at in list(self._todo):
+            self._go_on(at)
+        quiet = 0.0
+        while self._todo:
+            found = await self._reader.next(_POLL_SECONDS)
+            quiet = 0.0 if found else quiet + _POLL_SECONDS
+            if quiet > _PATIENCE_SECONDS:
+                for ranges in self._todo.values():
+                    self._result.miss(ranges[0].topic, "the destination brought nothing more")
+                return
+            for item in found:
+                at = TopicPartition(item.topic, item.partition)
+                if at not in self._todo:
+                    continue
+                if isinstance(item, OutOfRange):
+                    self._give_up(at)
+                else:
+                    self._take(at, item)
+
+    def _go_on(self, at: TopicPartition) -> None:
+        """Seek the partition's next range, or be done with it."""
+        if self._todo[at]:
+            self._reader.seek(at, self._todo[at][0].lo)
+        else:
+            del self._todo[at]
+            self._reader.pause([at])
+
+    def _give_up(self, at: TopicPartition) -> None:
+        left = self._todo[at][0]
+        note = f"partition {at.partition}: offsets from {left.lo} on are gone"
+        self._result.miss(left.topic, note)
+        self._todo[at] = []
+        self._go_on(at)
+
+    def _take(self, at: TopicPartition, batch: FetchedBatch) -> None:
+        current = self._todo[at][0]
+        if batch.fetched_from != current.lo:
+            return  # it was fetched before the last seek
+        for row in self._rows(current.topic, batch):
+            lo, hi = max(row.offset_lo, current.lo), min(row.offset_hi, current.hi)
+            if row.stream is not None and lo < hi:
+                first = row.seq_lo + lo - row.offset_lo
+                seqs = self._result.found.setdefault(row.stream, IntervalSet())
+                seqs.add(first, first + hi - lo)
+        reached = min(batch.next_offset, current.hi)
+        self._result.offsets += reached - current.lo
+        self._todo[at][0] = current._replace(lo=reached)
+        if reached >= current.hi:
+            self._todo[at].pop(0)
+            self._go_on(at)
+
+    def _rows(self, topic: str, batch: FetchedBatch) -> Iterator[SeenRow]:
+        if batch.buffer is None:
+            return
+        found = self._decoders[topic].decode(decode_batches([(batch.buffer, None)]))
+        streams, index, findings = streams_of(
+            topic, self._run, found.ids, found.id_index, found.lane, found.findings
+        )
+        yield from rows_of(
+            Messages(
+                streams,
+                index,
+                found.seq,
+                found.offset,
+                found.intended_ns,
+                found.sent_ns,
+                findings,
+                batch.arrived_ns,
+            )
+        )

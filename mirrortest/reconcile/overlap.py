@@ -1,0 +1,164 @@
+"""Where sessions read the same offsets, and up to where their verdicts go: what tasks must know.
+
+A consumer that was killed is followed by one that reads some messages again. Which these were can
+only be told once all logs are read, so that the few tasks concerned are done a second time. Pure.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from mirrortest.reconcile.compact import Zone
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from mirrortest.reconcile.coverage import Blind, Span
+
+
+class Range(NamedTuple):
+    """Offsets of a destination partition at which a session's rows, in one task, saw messages.
+
+    `turn` counts how often these had gone back to earlier offsets.
+    """
+
+    topic: str
+    partition: int
+    identity: int
+    lo: int
+    hi: int
+    session: int
+    task: int
+    turn: int
+
+
+class Cut(NamedTuple):
+    """How far the online verdict on a partition goes: to offset `cut` of this incarnation."""
+
+    topic: str
+    partition: int
+    identity: int
+    cut: int
+
+
+def overlaps(ranges: Iterable[Range], started_ns: Mapping[int, int]) -> list[Zone]:
+    """The offsets that were read more than once; of latencies there, the last reading's count."""
+    zones: list[Zone] = []
+    for (topic, partition, identity), mine in _by_place(ranges).items():
+        events = sorted(
+            [(each.lo, 1, number) for number, each in enumerate(mine)]
+            + [(each.hi, 0, number) for number, each in enumerate(mine)]
+        )
+        open_now: set[int] = set()
+        before = 0
+        for at, begins, number in events:
+            if len(open_now) > 1 and before < at:
+                reading = sorted(
+                    (started_ns.get(mine[n].session, 0), mine[n].session, mine[n].task,
+                     mine[n].turn)
+                    for n in open_now
+                )  # fmt: skip
+                silent = tuple((session, task, turn) for _, session, task, turn in reading[:-1])
+                zones.append(Zone(topic, partition, identity, before, at, silent))
+            if begins:
+                open_now.add(number)
+            else:
+                open_now.discard(number)
+            before = at
+    return zones
+
+
+def online_cuts(
+    found: Iterable[tuple[str, int, int, int]],
+    tails: Iterable[Span],
+    *,
+    left_out: Collection[tuple[str, int]] = (),
+) -> list[Cut]:
+    """How far the verdict on each partition goes.
+
+    A partition that was judged to its end and shows no `found` row was found clean at that end.
+    That its rows go so far does not do: a fenced reader may have logged beyond its judge.
+
+    Args:
+        found: (topic, partition, identity, next offset) of the verdicts.
+        tails: the ends, as `coverage.Span`.
+        left_out: partitions (topic, number) whose verdict cannot be compared.
+    """
+    cuts: dict[tuple[str, int], tuple[int, int]] = {}
+    for topic, partition, identity, reached in found:
+        at = (identity, reached)
+        cuts[topic, partition] = max(at, cuts.get((topic, partition), at))
+    told = set(cuts)
+    for tail in tails:
+        place = (tail.topic, tail.partition)
+        if place not in told and tail.lo == tail.hi:
+            at = (tail.identity, tail.hi)
+            cuts[place] = max(at, cuts.get(place, at))
+    return [Cut(*place, *at) for place, at in sorted(cuts.items()) if place not in left_out]
+
+
+def known_beside(unread: Iterable[Span], ranges: Iterable[Range]) -> set[tuple[str, int]]:
+    """Partitions where one session logged what was gone before another came: the logs know more.
+
+    So it is where a topic was made again, and some session had read more of it than the one that
+    found that it was gone.
+    """
+    by_place = _by_place(ranges)
+    return {
+        (gone.topic, gone.partition)
+        for gone in unread
+        for each in by_place.get((gone.topic, gone.partition, gone.identity), ())
+        if gone.lo < each.hi and each.lo < gone.hi
+    }
+
+
+def beyond(ranges: Iterable[Range], cuts: Iterable[Cut]) -> list[Cut]:
+    """The cuts behind which messages were seen."""
+    furthest: dict[tuple[str, int], tuple[int, int]] = {}
+    for each in ranges:
+        place, at = (each.topic, each.partition), (each.identity, each.hi)
+        furthest[place] = max(at, furthest.get(place, at))
+    return [
+        cut
+        for cut in cuts
+        if furthest.get((cut.topic, cut.partition), (0, 0)) > (cut.identity, cut.cut)
+    ]
+
+
+def cuts_at(ranges: Iterable[Range], cuts: Iterable[Cut]) -> list[Zone]:
+    """Zones that cut there, and do nothing else, where messages were seen on both sides."""
+    return _cutting(ranges, [Zone(*cut[:3], cut.cut, cut.cut) for cut in cuts])
+
+
+def cuts_around(ranges: Iterable[Range], blind: Iterable[Blind]) -> list[Zone]:
+    """As `cuts_at`, at the bounds of what nobody read: a log may show more than it says is read."""
+    points = {(*each[:3], at) for each in blind for at in (each.lo, each.hi)}
+    zones = [Zone(topic, number, identity, at, at) for topic, number, identity, at in points]
+    return _cutting(ranges, sorted(zones))
+
+
+def _cutting(ranges: Iterable[Range], zones: Sequence[Zone]) -> list[Zone]:
+    by_place = _by_place(ranges)
+    return [
+        zone for zone in zones if any(r.lo < zone.lo < r.hi for r in by_place.get(zone[:3], ()))
+    ]
+
+
+def touched(ranges: Iterable[Range], zones: Sequence[Zone]) -> list[int]:
+    """The tasks whose rows lie in zones, or on both sides of an empty one."""
+    by_place = _by_place(zones)
+    return sorted(
+        {
+            each.task
+            for each in ranges
+            for zone in by_place.get((each.topic, each.partition, each.identity), ())
+            if each.lo < zone.hi + (zone.lo == zone.hi) and zone.lo < each.hi
+        }
+    )
+
+
+def _by_place(items: Iterable[Any]) -> dict[tuple[str, int, int], list[Any]]:
+    found: dict[tuple[str, int, int], list[Any]] = {}
+    for each in items:
+        found.setdefault((each.topic, each.partition, each.identity), []).append(each)
+    return found

@@ -1,0 +1,290 @@
+"""The first step of compaction: neighbouring rows of a log that continue each other, as one.
+
+A log in detail `messages` has a row for each message, and hundreds of them in order; finding
+where a stretch ends is one comparison of each column with itself, and no sort.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mirrortest.seqlog.schema import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    Longs = NDArray[np.int64]
+    Flags = NDArray[np.bool_]
+
+MINUTE_NS = 60_000_000_000
+NONE = -1
+"""Stands for null in all columns of stretches: no number of theirs is below zero."""
+
+MERGED = (Kind.SEEN, Kind.SENT, Kind.RESERVED)
+"""Kinds whose rows are many; the codes of these in `Stretches.kind` are their places here."""
+SEEN, SENT, RESERVED = range(len(MERGED))
+OTHER = len(MERGED)
+
+
+class Names:
+    """Numbers for the texts of one column, the same in all batches of a task."""
+
+    def __init__(self, known: Sequence[str] = ()) -> None:
+        self.texts: list[str] = list(known)
+        self._numbers = {text: number for number, text in enumerate(self.texts)}
+
+    def codes(self, column: pa.Array | None) -> NDArray[np.int32] | None:
+        """Each row's number; `NONE` is null. None where all are null."""
+        if column is None or column.null_count == len(column):
+            return None
+        if not pa.types.is_dictionary(column.type):
+            column = column.dictionary_encode()
+        lookup = np.empty(len(column.dictionary) + 1, dtype=np.int32)
+        for place, text in enumerate(column.dictionary.to_pylist()):
+            number = NONE if text is None else self._numbers.get(text)
+            if number is None:
+                number = self._numbers[text] = len(self.texts)
+                self.texts.append(text)
+            lookup[place] = number
+        lookup[-1] = NONE
+        indices = column.indices
+        if indices.null_count:
+            indices = indices.fill_null(len(lookup) - 1)
+        found: NDArray[np.int32] = indices.to_numpy(zero_copy_only=False)
+        straight = np.array_equal(lookup[:-1], np.arange(len(lookup) - 1))
+        if straight and not column.null_count:
+            return found
+        return lookup[found]
+
+
+@dataclass
+class Stretches:
+    """Stretches in the order of the log; all arrays have one value each.
+
+    `row` is the first one's place in its batch; `minute` is that of the intended time, `first_ns`
+    the first intended time, `last_ns` the last acknowledgement. `cell` tells apart what lies on
+    the two sides of a bound of zones; where it is `dense`, seq and offset stay side by side.
+    """
+
+    row: Longs
+    kind: NDArray[np.int32]
+    topic: NDArray[np.int32]
+    producer: NDArray[np.int32]
+    incarnation: Longs
+    lane: Longs
+    seq_lo: Longs
+    seq_hi: Longs
+    partition: Longs
+    offset_lo: Longs
+    offset_hi: Longs
+    identity: Longs
+    outcome: Longs
+    findings: Longs
+    minute: Longs
+    first_ns: Longs
+    last_ns: Longs
+    cell: Longs
+    dense: Flags
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self.kind)
+
+    def take(self, which: Any) -> Stretches:
+        """Some of them: a mask, indices or a slice."""
+        return Stretches(*(getattr(self, each.name)[which] for each in fields(self)))
+
+    @classmethod
+    def concat(cls, parts: Sequence[Stretches]) -> Stretches:
+        """All of them, in order."""
+        if len(parts) == 1:
+            return parts[0]
+        columns = ([getattr(part, each.name) for part in parts] for each in fields(cls))
+        return cls(*(np.concatenate(column) for column in columns))
+
+
+@dataclass
+class Reader:
+    """Makes stretches of a task's batches.
+
+    `horizons` are times (ns, sorted) that a stretch's `last_ns` must not lie on both sides of.
+    """
+
+    horizons: Longs
+    topics: Names = field(default_factory=Names)
+    producers: Names = field(default_factory=Names)
+    kinds: Names = field(default_factory=lambda: Names([kind.value for kind in MERGED]))
+    identities: Names = field(default_factory=Names)
+
+    def stretches(self, rows: pa.RecordBatch) -> tuple[Stretches, Longs]:
+        """The batch's stretches of `MERGED` kinds, and the indices of its other rows."""
+        kind = self.kinds.codes(rows["kind"])
+        if kind is None:
+            raise ValueError("rows without a kind")
+        text = {name: names.codes(column(rows, name)) for name, names in self._texts.items()}
+        numbers = {
+            name: integers(column(rows, name))
+            for name in (
+                "incarnation", "lane", "seq_lo", "seq_hi", "partition", "offset_lo", "offset_hi",
+                "outcome", "findings", "intended_first",
+            )
+        }  # fmt: skip
+        last = _ended(rows)
+        begins = np.zeros(rows.num_rows, dtype=bool)
+        begins[0] = True
+        for values in (kind, *text.values(), *(numbers[name] for name in _SAME)):
+            _mark(begins, values)
+        for name in ("seq", "offset"):
+            lo, hi = numbers[f"{name}_lo"], numbers[f"{name}_hi"]
+            if lo is not None and hi is not None:
+                begins[1:] |= lo[1:] != hi[:-1]
+        intended = numbers["intended_first"]
+        _mark(begins, _minutes(intended))
+        if last is not None:
+            _mark(begins, self._classes(last))
+        others = np.flatnonzero(kind >= OTHER) if len(self.kinds.texts) > OTHER else _EMPTY
+        begins[others] = True
+        behind = others[others < rows.num_rows - 1] + 1
+        begins[behind] = True
+        starts = np.flatnonzero(begins)
+        if len(others):
+            starts = starts[kind[starts] < OTHER]
+        ends = np.append(starts[1:], rows.num_rows) - 1
+        if len(others):
+            # A stretch ends before the next row that begins anything, merged or not.
+            every = np.append(np.flatnonzero(begins), rows.num_rows)
+            ends = every[np.searchsorted(every, starts, side="right")] - 1
+        return self._made(kind, text, numbers, last, starts, ends), others
+
+    @property
+    def _texts(self) -> dict[str, Names]:
+        return {
+            "topic": self.topics,
+            "producer": self.producers,
+            "topic_identity": self.identities,
+        }
+
+    def classes(self, last: Longs) -> Longs:
+        """Between which of the horizons times lie."""
+        return np.searchsorted(self.horizons, last, side="left")
+
+    def _classes(self, last: Longs) -> Longs | None:
+        """As `classes`; None where it is the same for all."""
+        if not len(self.horizons) or not len(last):
+            return None
+        known = last[last >= 0]
+        if len(known) == len(last):
+            lo, hi = self.classes(np.array([last.min(), last.max()]))
+            if lo == hi:
+                return None
+        return self.classes(last)
+
+    def _made(
+        self,
+        kind: NDArray[np.int32],
+        text: dict[str, NDArray[np.int32] | None],
+        numbers: dict[str, Longs | None],
+        last: Longs | None,
+        starts: Longs,
+        ends: Longs,
+    ) -> Stretches:
+        def at(values: NDArray[Any] | None, where: Longs) -> Longs:
+            if values is None:
+                return np.full(len(where), NONE, dtype=np.int64)
+            return values[where].astype(np.int64, copy=False)
+
+        intended = at(numbers["intended_first"], starts)
+        counted = np.array([int(name or 0) for name in self.identities.texts] + [0])
+        return Stretches(
+            row=starts,
+            kind=kind[starts],
+            topic=at(text["topic"], starts).astype(np.int32),
+            producer=at(text["producer"], starts).astype(np.int32),
+            incarnation=at(numbers["incarnation"], starts),
+            lane=at(numbers["lane"], starts),
+            seq_lo=at(numbers["seq_lo"], starts),
+            seq_hi=at(numbers["seq_hi"], ends),
+            partition=at(numbers["partition"], starts),
+            offset_lo=at(numbers["offset_lo"], starts),
+            offset_hi=at(numbers["offset_hi"], ends),
+            identity=counted[at(text["topic_identity"], starts)],
+            outcome=at(numbers["outcome"], starts),
+            findings=at(numbers["findings"], starts),
+            minute=np.where(intended < 0, NONE, intended // MINUTE_NS),
+            first_ns=_extreme(np.minimum, numbers["intended_first"], starts, ends),
+            last_ns=_extreme(np.maximum, last, starts, ends),
+            cell=np.zeros(len(starts), dtype=np.int64),
+            dense=np.zeros(len(starts), dtype=bool),
+        )
+
+
+_SAME = ("incarnation", "lane", "partition", "outcome", "findings")
+_EMPTY = np.zeros(0, dtype=np.int64)
+
+
+def column(rows: pa.RecordBatch, name: str) -> pa.Array | None:
+    """A column; None where it was not read."""
+    at = rows.schema.get_field_index(name)
+    return rows.column(at) if at >= 0 else None
+
+
+def integers(values: pa.Array | None) -> Longs | None:
+    """A column of integers, `NONE` for null; None where all are null."""
+    if values is None:
+        return None
+    if values.null_count:
+        if values.null_count == len(values):
+            return None
+        values = pc.fill_null(values, pa.scalar(NONE, values.type))
+    found: Longs = values.to_numpy(zero_copy_only=False)
+    return found
+
+
+def _mark(begins: Flags, values: NDArray[Any] | None) -> None:
+    if values is not None:
+        begins[1:] |= values[1:] != values[:-1]
+
+
+def _ended(rows: pa.RecordBatch) -> Longs | None:
+    """When what was sent was acknowledged; where nobody knew, when it was sent or meant to be."""
+    told = column(rows, "arrived_last")
+    for name in ("sent_last", "intended_last"):
+        other = column(rows, name)
+        if told is not None and told.null_count and other is not None:
+            told = pc.coalesce(told, other)
+    return integers(told)
+
+
+def _minutes(intended: Longs | None) -> NDArray[Any] | None:
+    """Something that changes where the minute does; None where it does not."""
+    if intended is None or not len(intended):
+        return None
+    told = intended >= 0
+    all_told = bool(told.all())
+    if not all_told and not told.any():
+        return None
+    known = intended if all_told else intended[told]
+    if known.min() // MINUTE_NS == known.max() // MINUTE_NS:
+        return None if all_told else told
+    return np.where(told, intended // MINUTE_NS, NONE)
+
+
+def _extreme(extreme: np.ufunc, column: Longs | None, starts: Longs, ends: Longs) -> Longs:
+    """The least or greatest value of each stretch."""
+    if column is None or not len(starts):
+        return np.full(len(starts), NONE, dtype=np.int64)
+    if np.array_equal(starts, ends):
+        return column[starts]
+    bounds = np.empty(2 * len(starts), dtype=np.int64)
+    bounds[::2], bounds[1::2] = starts, ends + 1
+    if bounds[-1] == len(column):
+        bounds = bounds[:-1]
+    found: Longs = extreme.reduceat(column, bounds)[::2]
+    return found

@@ -1,0 +1,185 @@
+"""What the page's charts draw, as plain JSON: times in ms since the epoch, latencies in seconds.
+
+Nothing here grows with the run: a chart has at most `timeline.MOST_SLOTS` slots, `MOST_BINS` bins
+and `MOST_TOPICS` topics.
+"""
+
+from __future__ import annotations
+
+from fractions import Fraction
+from math import log10
+from typing import TYPE_CHECKING, Any
+
+from mirrortest.config.threshold import Series
+from mirrortest.config.threshold import Threshold as Condition
+from mirrortest.errors import UsageError
+from mirrortest.report.words import FINDINGS, plain, weight_of
+from mirrortest.seqlog.events import DOWN, UP
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mirrortest.report.latencies import Distribution, Latencies
+    from mirrortest.report.summary import Summary
+    from mirrortest.report.timeline import Timeline
+    from mirrortest.seqlog.events import Event
+
+MOST_TOPICS = 10
+MOST_MARKS = 60
+PERCENTILES = {
+    "p50": Fraction(1, 2),
+    "p90": Fraction(9, 10),
+    "p99": Fraction(99, 100),
+    "p99.9": Fraction(999, 1000),
+    "max": Fraction(1),
+}
+EVERY = "all topics"
+
+
+def chart_data(summary: Summary, timeline: Timeline, events: Sequence[Event]) -> dict[str, Any]:
+    """All that the page's script draws."""
+    chosen = drawn_topics(timeline)
+    latencies = timeline.latencies
+    told = latencies is not None and bool(latencies.bucket.size)
+    return {
+        "slots": {
+            "start": _ms(timeline.slots.start_ns),
+            "step": _ms(timeline.slots.step_ns),
+            "count": timeline.slots.count,
+        },
+        "topics": [EVERY, *(timeline.topics[each] for each in chosen)] if many(timeline) else [],
+        "strips": _strips(timeline, chosen),
+        "marks": marks(timeline, events),
+        "limits": _limits(summary),
+        "latency": _latency(latencies, chosen) if told and latencies else None,
+    }
+
+
+def many(timeline: Timeline) -> bool:
+    """Whether there is a topic to choose."""
+    return len(timeline.topics) > 1
+
+
+def drawn_topics(timeline: Timeline) -> list[int]:
+    """The topics that are drawn by themselves: those with most findings, then most messages."""
+    if not many(timeline):
+        return []
+
+    def weight(topic: int) -> tuple[int, int, str]:
+        found = sum(
+            int(timeline.counts[name][topic].sum()) for name in FINDINGS if name in timeline.counts
+        )
+        acked = timeline.counts.get("acked")
+        return (
+            -found,
+            -int(acked[topic].sum()) if acked is not None else 0,
+            timeline.topics[topic],
+        )
+
+    worst = sorted(range(len(timeline.topics)), key=weight)[:MOST_TOPICS]
+    return sorted(worst, key=lambda topic: timeline.topics[topic])
+
+
+def strip_names(timeline: Timeline) -> list[str]:
+    """The counts that have a strip of their own: what was acknowledged, and all that was found."""
+    found = [name for name in FINDINGS if name in timeline.counts and timeline.counts[name].any()]
+    return [*(["acked"] if "acked" in timeline.counts else []), *found]
+
+
+def _strips(timeline: Timeline, chosen: Sequence[int]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": name,
+            "label": plain(name),
+            "weight": weight_of(name).value,
+            "counts": [
+                timeline.total(name).tolist(),
+                *(timeline.counts[name][topic].tolist() for topic in chosen),
+            ],
+        }
+        for name in strip_names(timeline)
+    ]
+
+
+def outages(events: Sequence[Event]) -> list[tuple[Event, int | None]]:
+    """Each event with the time (ns) until which it kept its part down; None: to the end.
+
+    What took nothing down lasts no time.
+    """
+    found: list[tuple[Event, int | None]] = []
+    for number, event in enumerate(events, start=1):
+        up: int | None = event.time_ns
+        if event.what in DOWN:
+            later = (each for each in events[number:] if each.part == event.part)
+            up = next((each.time_ns for each in later if each.what in UP), None)
+        found.append((event, up))
+    return found
+
+
+def marks(timeline: Timeline, events: Sequence[Event]) -> list[dict[str, Any]]:
+    """The events as the charts mark them, numbered; `inside` says whether one is in sight."""
+    end = timeline.slots.start_ns + timeline.slots.step_ns * timeline.slots.count
+    return [
+        {
+            "number": number,
+            "at": _ms(event.time_ns),
+            "until": _ms(end if up is None else up),
+            "inside": timeline.slots.start_ns <= event.time_ns <= end,
+        }
+        for number, (event, up) in enumerate(outages(events[:MOST_MARKS]), start=1)
+    ]
+
+
+def _limits(summary: Summary) -> list[dict[str, Any]]:
+    """Latencies that thresholds speak of, to be drawn as lines."""
+    limits = []
+    for threshold in summary.thresholds:
+        try:
+            condition = Condition.parse(threshold.expression)
+        except UsageError:
+            continue
+        if condition.series is Series.LATENCY:
+            limits.append({"text": threshold.expression, "seconds": float(condition.bound / 10**9)})
+    return limits
+
+
+def _latency(latencies: Latencies, chosen: Sequence[int]) -> dict[str, Any]:
+    every = latencies.together
+    bins = every.bins()
+    shown = [every, *(latencies.of_topics([topic]) for topic in chosen)]
+    return {
+        "percentiles": list(PERCENTILES),
+        "bins": [edge / 1e9 for edge in bins.edges_ns],
+        "topics": [
+            {
+                "lines": [
+                    [_seconds(value) for value in line]
+                    for line in each.quantiles(PERCENTILES.values())
+                ],
+                "cells": each.cells(bins),
+                "curve": _curve(each.whole()),
+            }
+            for each in shown
+        ],
+    }
+
+
+def _curve(distribution: Distribution) -> list[list[float]]:
+    """[seconds, nines of the share that is slower or the last, share at most that late]."""
+    count = distribution.count
+    return [
+        [
+            point.latency_ns / 1e9,
+            round(-log10(max(1 - point.below / count, 1 / count)), 4),
+            point.below / count,
+        ]
+        for point in distribution.curve()
+    ]
+
+
+def _seconds(value_ns: int | None) -> float | None:
+    return None if value_ns is None else float(f"{value_ns / 1e9:.4g}")
+
+
+def _ms(time_ns: int) -> float:
+    return time_ns / 1e6

@@ -1,0 +1,91 @@
+"""The report: one HTML file that needs nothing beside it, no network and no server.
+
+Everything that comes from messages, logs or users goes through Jinja's autoescaping, or as JSON
+into a script element that no browser runs. A content security policy names the scripts that
+may run by their hashes, and forbids the page to ask for anything.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from importlib import resources
+from typing import TYPE_CHECKING
+
+from mirrortest import __version__
+from mirrortest.errors import MirrortestError
+from mirrortest.report.page import page
+from mirrortest.report.places import short
+from mirrortest.report.words import plain, weight_of
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+    from mirrortest.report.result import Result
+
+ECHARTS_VERSION = "6.1.0"
+_SCRIPTS = ("echarts/echarts.min.js", "drawing.js", "latency.js", "page.js")
+_TEMPLATES = ("report.html.j2", "parts.html.j2")
+
+
+def render(result: Result) -> str:
+    """The report as a document.
+
+    Raises:
+        MirrortestError: Jinja is not installed.
+        SequenceLogError: a table or a log cannot be read.
+    """
+    environment = environment_of_templates()
+    from markupsafe import Markup  # noqa: PLC0415  # comes with Jinja, which is an extra
+
+    scripts = [_asset(name) for name in _SCRIPTS]
+    hashes = " ".join(f"'sha256-{_hash(script)}'" for script in scripts)
+    return environment.get_template(_TEMPLATES[0]).render(
+        **page(result),
+        version=__version__,
+        echarts_version=ECHARTS_VERSION,
+        policy=(
+            f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; "
+            "img-src data:; base-uri 'none'; form-action 'none'"
+        ),
+        style=Markup(_asset("page.css")),  # noqa: S704  # ours
+        scripts=[Markup(script) for script in scripts],  # noqa: S704  # ours, and the library
+    )
+
+
+def environment_of_templates() -> Environment:
+    """Jinja with the templates; raises MirrortestError where it is not installed."""
+    try:
+        import jinja2  # noqa: PLC0415  # an extra
+    except ImportError:
+        raise MirrortestError(
+            "the HTML report needs Jinja: pip install 'mirrortest[report]'"
+        ) from None
+
+    environment = jinja2.Environment(
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        loader=jinja2.DictLoader({name: _asset(name) for name in _TEMPLATES}),
+    )
+    environment.filters |= {
+        "n": lambda count: f"{count:,}",
+        "short": short,
+        "plain": plain,
+        "weight": lambda name: weight_of(name).value,
+    }
+    return environment
+
+
+def _asset(name: str) -> str:
+    # The library's licence stands in a comment at its head; this holds for any script element.
+    text = resources.files("mirrortest.report").joinpath("assets", name).read_text("utf-8")
+    if name.endswith(".js") and re.search(r"</script|<!--", text, re.IGNORECASE):
+        raise MirrortestError(f"{name} cannot stand in a page")
+    return text
+
+
+def _hash(script: str) -> str:
+    return base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()

@@ -1,0 +1,94 @@
+"""The result as JUnit XML, for servers that show tests: a case for each condition and finding.
+
+A failed condition is a failure, one that nothing was measured for an error. A finding fails where
+a failed condition speaks of it; else its number is told and it passes. What made the run
+inconclusive is an error of the case `the run could be judged`.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+from xml.etree import ElementTree as ET  # only written here, never read
+
+from mirrortest.report.story import held
+from mirrortest.report.words import FINDINGS, meaning_of, number, plain, rank
+
+if TYPE_CHECKING:
+    from mirrortest.report.story import Held
+    from mirrortest.report.summary import Summary
+
+# XML 1.0 has no place for these, not even escaped.
+_FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def junit(summary: Summary) -> str:
+    """The document."""
+    rows = [held(each) for each in summary.thresholds]
+    suites = ET.Element("testsuites", name=f"mirrortest run {summary.run}")
+    for name, suite in (
+        ("verdict", _verdict(summary)),
+        ("conditions", [_condition(row) for row in rows]),
+        ("findings", _findings(summary, rows)),
+    ):
+        element = ET.SubElement(
+            suites,
+            "testsuite",
+            name=name,
+            tests=str(len(suite)),
+            failures=str(sum(case.find("failure") is not None for case in suite)),
+            errors=str(sum(case.find("error") is not None for case in suite)),
+            skipped="0",
+            time="0",
+        )
+        for case in suite:
+            case.set("classname", f"mirrortest.{summary.run}.{name}")
+            case.set("time", "0")
+            element.append(case)
+    for total in ("tests", "failures", "errors"):
+        suites.set(total, str(sum(int(each.get(total, "0")) for each in suites)))
+    ET.indent(suites)
+    return f'<?xml version="1.0" encoding="utf-8"?>\n{ET.tostring(suites, encoding="unicode")}\n'
+
+
+def _verdict(summary: Summary) -> list[ET.Element]:
+    case = _case("the run could be judged")
+    if summary.inconclusive:
+        reasons = summary.inconclusive
+        _mark(case, "error", f"{number(len(reasons), 'reason')} why not", "\n".join(reasons))
+    return [case]
+
+
+def _condition(row: Held) -> ET.Element:
+    case = _case(row.expression)
+    if row.ended != "met":
+        kind = "failure" if row.ended == "failed" else "error"
+        _mark(case, kind, f"{row.expression}: {row.measured}")
+    return case
+
+
+def _findings(summary: Summary, rows: list[Held]) -> list[ET.Element]:
+    broken = {row.metric: row.expression for row in rows if row.ended == "failed"}
+    cases = []
+    for name in sorted(set(FINDINGS) & set(summary.counts), key=rank):
+        case = _case(plain(name))
+        count = summary.counts[name]
+        told = f"{number(count)}: {meaning_of(name)}"
+        if name in broken:
+            _mark(case, "failure", f"{told}; {broken[name]}")
+        elif count:
+            ET.SubElement(case, "system-out").text = _clean(told)
+        cases.append(case)
+    return cases
+
+
+def _case(name: str) -> ET.Element:
+    return ET.Element("testcase", name=_clean(name))
+
+
+def _mark(case: ET.Element, kind: str, message: str, text: str = "") -> None:
+    ET.SubElement(case, kind, message=_clean(message), type=kind).text = _clean(text or message)
+
+
+def _clean(text: str) -> str:
+    return _FORBIDDEN.sub("\N{REPLACEMENT CHARACTER}", text)

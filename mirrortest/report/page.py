@@ -1,0 +1,271 @@
+"""What stands on the report's page, section by section; `html` puts it into the template."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mirrortest.config.units import format_duration
+from mirrortest.report.charts import (
+    MOST_MARKS,
+    PERCENTILES,
+    chart_data,
+    outages,
+    strip_names,
+)
+from mirrortest.report.closeup import from_logs
+from mirrortest.report.figures import (
+    count_rows,
+    duration,
+    fine,
+    head_figures,
+    latency_rows,
+    slot_columns,
+    slot_rows,
+)
+from mirrortest.report.ids import first_ids
+from mirrortest.report.places import grid
+from mirrortest.report.producers import by_producer
+from mirrortest.report.setting import changes, run_events, setting
+from mirrortest.report.story import details, failures, first_finding, headline, held
+from mirrortest.report.summary import Verdict, shorten
+from mirrortest.report.timeline import from_minutes
+from mirrortest.report.words import (
+    FINDINGS,
+    moment,
+    number,
+    plain,
+    rank,
+    span,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mirrortest.report.latencies import Distribution
+    from mirrortest.report.result import Result
+    from mirrortest.report.setting import Setting
+    from mirrortest.report.summary import Summary
+    from mirrortest.report.timeline import Timeline
+    from mirrortest.seqlog.events import Event
+
+_TONES = {Verdict.PASSED: "good", Verdict.INCONCLUSIVE: "doubt", Verdict.FAILED: "bad"}
+_MOST_LINES = 60
+
+
+@dataclass(frozen=True)
+class Box:
+    """What failed, or was found, first."""
+
+    title: str
+    text: str
+    tone: str
+    later: tuple[str, ...] = ()
+
+
+def page(result: Result) -> dict[str, Any]:
+    """The template's variables. Raises SequenceLogError."""
+    summary = result.summary
+    timeline = best_timeline(result)
+    ran = setting(result)
+    began, lasted = _when(timeline, ran)
+    ids = first_ids(result)
+    producers = by_producer(result)
+    disturbing = sorted([*result.events, *changes(result)], key=_time)
+    events = sorted([*disturbing, *run_events(result)], key=_time)
+    charts = None if timeline is None else chart_data(summary, timeline, events)
+    latency = charts is not None and charts["latency"] is not None
+    marks = _marks(events)
+    return {
+        "summary": summary,
+        "absent": _not_told(result, timeline),
+        "place": result.place.shown,
+        "tone": _TONES[summary.verdict],
+        "began": began,
+        "lasted": lasted,
+        "headline": headline(summary),
+        "details": details(summary),
+        "first": _first(summary, timeline, disturbing),
+        "figures": head_figures(summary),
+        "sections": _sections(summary, _not_told(result, timeline)),
+        "held": [held(each) for each in summary.thresholds],
+        "reasons": shorten(summary.inconclusive, _MOST_LINES),
+        "charts": charts,
+        "resolution": "" if timeline is None else _resolution(timeline),
+        "no_timeline": _no_timeline(result),
+        "no_latency": "No latency was measured."
+        if "latency" not in _absent(result)
+        else "The result holds no table of latencies: reconcile again to have one.",
+        "marks": marks,
+        "disturbed": bool(disturbing),
+        "marks_left_out": max(len(events) - MOST_MARKS, 0),
+        "unplaced": "" if timeline is None else _unplaced(timeline),
+        "strips_told": "" if timeline is None else _strips_told(timeline),
+        "percentiles_told": _slowest(timeline) if latency and timeline else "",
+        "heat_told": _span_told(timeline) if latency and timeline else "",
+        "curve_told": _curve_told(timeline) if latency and timeline else "",
+        "latency_columns": [*PERCENTILES, "mean", "messages", "below zero"],
+        "latency_rows": latency_rows(summary, timeline),
+        "slot_columns": slot_columns(timeline),
+        "slot_rows": [] if timeline is None else slot_rows(timeline),
+        "slot_caption": "" if timeline is None else f"{_resolution(timeline)} Latencies of copies.",
+        "grid": grid(summary.partitions),
+        "ids": ids,
+        "no_ids": "Nothing was found, and everything was delivered."
+        if not ({"undelivered", "findings"} & _absent(result))
+        else "The result holds no table of ids: reconcile again to have one.",
+        "attribution": summary.attribution,
+        "counts": count_rows(summary),
+        "producers": producers.rows,
+        "producer_columns": producers.columns,
+        "producers_left_out": producers.left_out,
+        "online": _online(summary),
+        "disagreements": shorten(
+            [] if summary.online is None else summary.online.disagreements, _MOST_LINES
+        ),
+        "setting": ran,
+        "notes": shorten(summary.notes, _MOST_LINES),
+    }
+
+
+def best_timeline(result: Result) -> Timeline | None:
+    """By the second where that can be, else by the minute; None where nothing has a time."""
+    minutes = from_minutes(result.table("by_minute"), result.table("latency"))
+    close = from_logs(result, 0 if minutes is None else minutes.slots.step_ns * minutes.slots.count)
+    return minutes if close is None else close
+
+
+def _time(event: Event) -> int:
+    return event.time_ns
+
+
+def _when(timeline: Timeline | None, ran: Setting) -> tuple[str, str]:
+    if ran.began_ns:
+        until = max(ran.ended_ns, ran.began_ns)
+        return moment(ran.began_ns), f"lasted {span(until - ran.began_ns)}"
+    if timeline is None:
+        return "", ""
+    slots = timeline.slots
+    return moment(slots.start_ns, slots.step_ns), f"sent for {span(slots.count * slots.step_ns)}"
+
+
+def _sections(summary: Summary, absent: Sequence[str]) -> list[tuple[str, str]]:
+    return [
+        ("conditions", "Conditions"),
+        ("time", "Over time"),
+        ("latency", "Latency"),
+        ("places", "By partition"),
+        ("ids", "Which messages"),
+        *([("attribution", "Who lost it")] if summary.attribution else []),
+        ("counts", "All counts"),
+        ("setting", "Set-up"),
+        *([("absent", "Not told")] if absent else []),
+    ]
+
+
+def _first(summary: Summary, timeline: Timeline | None, events: Sequence[Event]) -> Box:
+    failed = [each for each in summary.thresholds if not each.passed]
+    if failed:
+        found = [] if timeline is None else failures(summary, timeline, events)
+        if found:
+            later = tuple(f"{each}." for each in found[1:])
+            return Box("What failed first", f"{found[0]}.", "bad", later)
+        names = ", ".join(each.expression for each in failed)
+        text = f"When is not known: no log tells the time of what broke {names}."
+        return Box("What failed first", text, "bad")
+    first = None if timeline is None else first_finding(timeline, events)
+    if first is not None:
+        return Box("Nothing failed; what was found first", f"{first}.", "note")
+    if any(summary.counts.get(name) for name in FINDINGS):
+        return Box("Nothing failed", "What was found has no known time.", "note")
+    return Box("Nothing failed", "And nothing out of the ordinary was found.", "good")
+
+
+def _resolution(timeline: Timeline) -> str:
+    step = span(timeline.slots.step_ns)
+    if timeline.from_logs:
+        return f"One step is {step}; times within a log's row are taken to be evenly spaced."
+    return f"One step is {step}."
+
+
+def _not_told(result: Result, timeline: Timeline | None) -> list[str]:
+    """What is absent, without those tables that a short run's logs make up for."""
+    close = timeline is not None and timeline.from_logs
+    replaced = ("the table by_minute ", "the table latency ") if close else ()
+    return [each for each in result.absent if not each.startswith(replaced)]
+
+
+def _absent(result: Result) -> set[str]:
+    names = ("by_minute", "latency", "undelivered", "findings")
+    return {name for name in names if any(f"table {name} " in each for each in result.absent)}
+
+
+def _no_timeline(result: Result) -> str:
+    if "by_minute" in _absent(result):
+        return "The result holds no table by minute: reconcile again to have one."
+    return "No message's intended time is known, so that there is nothing to draw."
+
+
+def _marks(events: Sequence[Event]) -> list[dict[str, str]]:
+    told = []
+    for event, up in outages(events[:MOST_MARKS]):
+        down = ", and not up again" if up is None else f", down for {span(up - event.time_ns)}"
+        rest = "" if up == event.time_ns else down
+        told.append({"at": moment(event.time_ns), "label": f"{event}{rest}"})
+    return told
+
+
+def _unplaced(timeline: Timeline) -> str:
+    names = sorted((name for name in timeline.unplaced if name in FINDINGS), key=rank)
+    return ", ".join(f"{plain(name)}: {timeline.unplaced[name]:,}" for name in names)
+
+
+def _strips_told(timeline: Timeline) -> str:
+    told = []
+    for name in strip_names(timeline):
+        row = timeline.total(name)
+        at = int(row.argmax())
+        when = moment(timeline.slots.start_ns + at * timeline.slots.step_ns, fine(timeline))
+        told.append(f"{plain(name)}: {int(row.sum()):,}, most of them ({int(row[at]):,}) at {when}")
+    return "; ".join(told) + "."
+
+
+def _every(timeline: Timeline) -> Distribution:
+    assert timeline.latencies is not None  # noqa: S101  # asked only where there are some
+    return timeline.latencies.whole()
+
+
+def _slowest(timeline: Timeline) -> str:
+    assert timeline.latencies is not None  # noqa: S101  # see `_every`
+    (line,) = timeline.latencies.together.quantiles([PERCENTILES["p99"]])
+    worst = max(range(len(line)), key=lambda slot: line[slot] or 0)
+    value = line[worst]
+    if value is None:
+        return "All latencies are below zero."
+    when = moment(timeline.slots.start_ns + worst * timeline.slots.step_ns, fine(timeline))
+    return f"p99 was highest at {when}: {format_duration(value)}."
+
+
+def _span_told(timeline: Timeline) -> str:
+    every = _every(timeline)
+    low, high = every.quantile(1 / every.count), every.quantile(1)
+    lowest = "below zero" if low is None else format_duration(low)
+    return f"From {lowest} to {'below zero' if high is None else format_duration(high)}."
+
+
+def _curve_told(timeline: Timeline) -> str:
+    every = _every(timeline)
+    told = [f"{name} {duration(every.quantile(each))}" for name, each in PERCENTILES.items()]
+    return f"{', '.join(told)}."
+
+
+def _online(summary: Summary) -> str:
+    online = summary.online
+    if online is None or not (online.partitions or online.disagreements):
+        return "The consumers logged no verdict of their own to compare this one with."
+    if online.disagreements:
+        return "What the consumers had found while the run went on differs from this result:"
+    return (
+        "What the consumers had found while the run went on is the same as this result, by id, "
+        f"in {number(online.partitions, 'partition')}."
+    )

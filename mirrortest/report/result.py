@@ -1,0 +1,234 @@
+"""A reconciliation's result as it lies there, with the logs beside it as far as they are there.
+
+What an older version did not write, or what nobody put there, is absent and told in `absent`; a
+summary of another version is refused.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+from pyarrow import fs
+from pydantic import ValidationError
+
+from mirrortest.errors import SequenceLogError, UsageError
+from mirrortest.report.summary import Summary
+from mirrortest.seqlog.events import EVENTS_FILE, Event, Events
+from mirrortest.seqlog.files import SessionFiles, find_sessions
+from mirrortest.seqlog.schema import Role
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from mirrortest.seqlog.location import Location
+
+SUMMARY_FILE = "summary.json"
+RESULT_FOLDER = "result"
+REPORT_FILE = "report.html"
+"""What a report is called that lies with its result."""
+LACKING = {
+    "by_minute": "what happened when",
+    "latency": "latency over time and its distribution",
+    "undelivered": "the ids of what was not delivered",
+    "findings": "the ids of what was found",
+    "by_stream": "the sums by producer",
+}
+"""The tables that the report reads, and what it cannot tell without them."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """What there is to report of a run."""
+
+    summary: Summary
+    place: Location
+    sessions: tuple[SessionFiles, ...] = ()
+    reports: dict[str, dict[str, Any]] = field(default_factory=dict)
+    """Producers' own summaries, by session."""
+    events: tuple[Event, ...] = ()
+    absent: tuple[str, ...] = ()
+
+    def table(self, name: str) -> pa.Table | None:
+        """A small table, whole; None where it is not there. Raises SequenceLogError."""
+        found = [self._read(place, pq.ParquetFile.read) for place in self._files(name)]
+        return pa.concat_tables(found) if found else None
+
+    def row_count(self, name: str) -> int:
+        """How many rows a table has, 0 where it is not there. Raises SequenceLogError."""
+        return sum(self._read(place, _count) for place in self._files(name))
+
+    def batches(self, name: str, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """A table of any size, piece by piece; nothing where it is not there."""
+        for place in self._files(name):
+            with _parquet(place) as parquet:
+                yield from parquet.iter_batches(columns=columns)
+
+    def _files(self, name: str) -> list[Location]:
+        """A table's file, or those of the directory that a large one is."""
+        place = self.place.child(f"{name}.parquet")
+        try:
+            kind = place.filesystem.get_file_info(place.path).type
+            if kind is not fs.FileType.Directory:
+                return [place] if kind is fs.FileType.File else []
+            inside = place.filesystem.get_file_info(fs.FileSelector(place.path))
+        except (pa.ArrowException, OSError) as error:
+            raise SequenceLogError(f"{place.shown}: cannot be read: {error}") from error
+        return [place.child(each.base_name) for each in sorted(inside, key=lambda e: str(e.path))]
+
+    def _read(self, place: Location, what: Callable[[pq.ParquetFile], Any]) -> Any:
+        with _parquet(place) as parquet:
+            return what(parquet)
+
+
+def _count(parquet: pq.ParquetFile) -> int:
+    return int(parquet.metadata.num_rows)
+
+
+@contextlib.contextmanager
+def _parquet(place: Location) -> Iterator[pq.ParquetFile]:
+    try:
+        with (
+            place.filesystem.open_input_file(place.path) as file,
+            pq.ParquetFile(file) as parquet,
+        ):
+            yield parquet
+    except (pa.ArrowException, OSError) as error:
+        raise SequenceLogError(f"{place.shown}: cannot be read: {error}") from error
+
+
+def read_result(place: Location, logs: Sequence[Location] = ()) -> Result:
+    """Read what the reconciliation wrote to `place`.
+
+    `logs` are the directories that hold the logs (LOGDIR); by default the one that `place` lies
+    in, where it is LOGDIR/run=R/result.
+
+    Raises:
+        UsageError: there is no result, or it is of a version that this program does not know.
+        SequenceLogError: something that is there cannot be read.
+    """
+    summary = _summary(place)
+    absent = [
+        f"the table {name} is not there: this report cannot tell {what}"
+        for name, what in LACKING.items()
+        if not _exists(place.child(f"{name}.parquet"))
+    ]
+    beside = place.path.rstrip("/").endswith(f"/run={summary.run}/{RESULT_FOLDER}")
+    roots = list(logs) or ([place.parent.parent] if beside else [])
+    sessions: list[SessionFiles] = []
+    events: list[Event] = []
+    for root in roots:
+        try:
+            sessions += find_sessions(root, summary.run)
+        except SequenceLogError as error:
+            absent.append(f"how the run was set up is not told in full: {error}")
+        told = Events.read(root.child(f"run={summary.run}", EVENTS_FILE))
+        events += told.events
+        absent += told.damage
+    if not sessions:
+        absent.append(
+            "the run's logs do not lie here (name their place by --log-dir): this report cannot "
+            "tell how the run was set up"
+        )
+    return Result(
+        summary=summary,
+        place=place,
+        sessions=tuple(_distinct(sessions)),
+        reports=_reports(sessions),
+        events=tuple(sorted(set(events), key=lambda event: (event.time_ns, event.part))),
+        absent=tuple(absent),
+    )
+
+
+def find_result(logdir: Location, run: str | None) -> Location:
+    """The result of a run below LOGDIR; without `run` there must be exactly one.
+
+    Raises:
+        UsageError: there is none, or several.
+    """
+    if run is not None:
+        return logdir.child(f"run={run}", RESULT_FOLDER)
+    try:
+        infos = logdir.filesystem.get_file_info(
+            fs.FileSelector(logdir.path, recursive=False, allow_not_found=True)
+        )
+    except (pa.ArrowException, OSError) as error:
+        raise SequenceLogError(f"{logdir.shown}: cannot be listed: {error}") from error
+    names = sorted(
+        info.base_name.removeprefix("run=") for info in infos if info.base_name.startswith("run=")
+    )
+    places = {name: logdir.child(f"run={name}", RESULT_FOLDER) for name in names}
+    there = {name: at for name, at in places.items() if _exists(at.child(SUMMARY_FILE))}
+    if len(there) == 1:
+        return next(iter(there.values()))
+    if there:
+        raise UsageError(
+            f"{logdir.shown} holds several results, name one by --run: {', '.join(there)}"
+        )
+    raise UsageError(
+        f"{logdir.shown}: no result of a reconciliation here: mirrortest reconcile {logdir.shown}"
+    )
+
+
+def _summary(place: Location) -> Summary:
+    file = place.child(SUMMARY_FILE)
+    try:
+        with file.filesystem.open_input_file(file.path) as source:
+            raw = source.read()
+    except FileNotFoundError:
+        raise UsageError(
+            f"{place.shown}: no {SUMMARY_FILE} here: reconcile the run first "
+            "(mirrortest reconcile LOGDIR --run RUN)"
+        ) from None
+    except (pa.ArrowException, OSError) as error:
+        raise SequenceLogError(f"{file.shown}: cannot be read: {error}") from error
+    try:
+        document = json.loads(raw)
+        version = document["version"], document["kind"]
+    except (ValueError, KeyError, TypeError):
+        raise UsageError(f"{file.shown}: this is no summary of a reconciliation") from None
+    known = Summary.model_fields["version"].default, Summary.model_fields["kind"].default
+    if version != known:
+        raise UsageError(
+            f"{file.shown}: a summary of kind {version[1]!r}, version {version[0]}; this program "
+            f"reports on kind {known[1]!r}, version {known[0]}: use the mirrortest that wrote it"
+        )
+    try:
+        return Summary.model_validate(document)
+    except ValidationError as error:
+        first = error.errors()[0]
+        at = ".".join(map(str, first["loc"]))
+        raise UsageError(f"{file.shown}: {at}: {first['msg']}") from None
+
+
+def _exists(place: Location) -> bool:
+    return bool(place.filesystem.get_file_info(place.path).type is not fs.FileType.NotFound)
+
+
+def _distinct(sessions: Sequence[SessionFiles]) -> list[SessionFiles]:
+    """A session that was copied to two places is told once."""
+    found = {
+        (each.session.role, each.session.name, each.session.session): each for each in sessions
+    }
+    return sorted(found.values(), key=lambda each: (each.session.started_ns, each.session.name))
+
+
+def _reports(sessions: Sequence[SessionFiles]) -> dict[str, dict[str, Any]]:
+    reports = {}
+    for found in sessions:
+        if found.session.role is not Role.PRODUCER:
+            continue
+        place = found.location.child(SUMMARY_FILE)
+        # A producer that was killed wrote none; what a strange file says is not worth an error.
+        with (
+            contextlib.suppress(OSError, ValueError),
+            place.filesystem.open_input_file(place.path) as file,
+        ):
+            report = json.loads(file.read())
+            if isinstance(report, dict) and report.get("version") == 1:
+                reports[found.session.session] = report
+    return reports

@@ -1,0 +1,169 @@
+"""How the run was set up, as its sessions tell it: who ran, against what, for how long."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from mirrortest.report.words import moment, span
+from mirrortest.seqlog.events import Event
+from mirrortest.seqlog.schema import Role
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mirrortest.report.result import Result
+    from mirrortest.seqlog.files import SessionFiles
+
+_ROLES = {Role.PRODUCER: "producer", Role.CONSUMER: "consumer", Role.SOURCE: "source observer"}
+MOST_SESSIONS = 60
+_MOST_CHANGES = 20
+_TOGETHER_NS = 10 * 10**9
+"""Whoever begins or ends within this time of the first or last of its role does so with it."""
+
+
+@dataclass(frozen=True)
+class Ran:
+    """One process's session: `facts` are what else it tells, by their names."""
+
+    role: str
+    name: str
+    began: str
+    lasted: str
+    ended: str
+    facts: dict[str, str]
+
+
+@dataclass(frozen=True)
+class MappedTopic:
+    """A source topic, its copy's name and both partition counts, as far as they are known."""
+
+    name: str
+    copy: str | None = None
+    source_partitions: int | None = None
+    destination_partitions: int | None = None
+
+
+@dataclass(frozen=True)
+class Setting:
+    """The run's set-up; `clusters` are ids by side; times are ns since the epoch, 0: not known."""
+
+    sessions: list[Ran] = field(default_factory=list)
+    sessions_left_out: int = 0
+    topics: list[MappedTopic] = field(default_factory=list)
+    clusters: dict[str, str] = field(default_factory=dict)
+    versions: tuple[str, ...] = ()
+    began_ns: int = 0
+    ended_ns: int = 0
+
+
+def setting(result: Result) -> Setting:
+    """Gather what the sessions say."""
+    sessions = [each.session for each in result.sessions]
+    if not sessions:
+        return Setting()
+    clusters: dict[str, set[str]] = {}
+    for each in sessions:
+        for side, cluster in each.clusters.items():
+            clusters.setdefault(side, set()).add(cluster)
+    in_order = sorted(result.sessions, key=lambda each: list(_ROLES).index(each.session.role))
+    return Setting(
+        [_ran(each, result.reports) for each in in_order[:MOST_SESSIONS]],
+        max(len(in_order) - MOST_SESSIONS, 0),
+        _topics(result),
+        {side: ", ".join(sorted(ids)) for side, ids in sorted(clusters.items(), reverse=True)},
+        tuple(sorted({each.mirrortest for each in sessions})),
+        min(each.started_ns for each in sessions),
+        max((each.ended_ns or 0) for each in sessions),
+    )
+
+
+def run_events(result: Result) -> list[Event]:
+    """When the producers began and ended: the run, seen from the mirror."""
+    own = [each.session for each in result.sessions if each.session.role is Role.PRODUCER]
+    if not own:
+        return []
+    ends = [session.ended_ns for session in own if session.ended_ns is not None]
+    began = [Event(time_ns=min(s.started_ns for s in own), what="began", part="producers")]
+    ended = [Event(time_ns=max(ends), what="ended", part="producers")] if ends else []
+    return began + ended
+
+
+def changes(result: Result) -> list[Event]:
+    """Who came or went while others of their role were at work: restarts and crashes show."""
+    found: list[Event] = []
+    for role, name in _ROLES.items():
+        own = [each.session for each in result.sessions if each.session.role is role]
+        first = min((session.started_ns for session in own), default=0)
+        last = max((session.ended_ns or 0 for session in own), default=0)
+        for session in own:
+            part = f"{name} {session.name}"
+            if session.started_ns - first > _TOGETHER_NS:
+                found.append(Event(time_ns=session.started_ns, what="began", part=part))
+            if session.ended_ns is not None and last - session.ended_ns > _TOGETHER_NS:
+                found.append(Event(time_ns=session.ended_ns, what="ended", part=part))
+    return sorted(found, key=lambda event: event.time_ns)[:_MOST_CHANGES]
+
+
+def _ran(found: SessionFiles, reports: Mapping[str, dict[str, Any]]) -> Ran:
+    session = found.session
+    facts: dict[str, str] = {}
+    if session.deadline_ns is not None:
+        facts["deadline"] = span(session.deadline_ns)
+    if session.expect_partition is not None:
+        facts["expected partition"] = session.expect_partition
+    facts |= _measured(reports.get(session.session, {}))
+    facts |= session.settings
+    facts["log"] = f"{session.detail.value}, {_rows(found)}"
+    if session.incarnation is None:
+        name = session.name
+    else:
+        name = f"{session.name}, incarnation {session.incarnation}"
+    if session.clean:
+        ended = "in order"
+    else:
+        ended = "its end is missing" if session.ended_ns is None else "its log is not whole"
+    return Ran(
+        _ROLES[session.role],
+        name,
+        moment(session.started_ns),
+        span(session.ended_ns - session.started_ns) if session.ended_ns is not None else "not told",
+        ended,
+        facts,
+    )
+
+
+def _measured(report: Mapping[str, Any]) -> dict[str, str]:
+    """What a producer's own summary says of its load; nothing where it has none."""
+    whole = report.get("whole")
+    if not isinstance(whole, dict):
+        return {}
+    told = {}
+    if isinstance(records := whole.get("records"), int):
+        told["messages"] = f"{records:,}"
+    if isinstance(rate := whole.get("records_per_second"), int | float):
+        told["messages/s"] = f"{rate:,.0f}"
+    if isinstance(rate := whole.get("mib_per_second"), int | float):
+        told["MiB/s"] = f"{rate:,.2f}"
+    return told
+
+
+def _rows(found: SessionFiles) -> str:
+    rows = [file.rows for file in found.files]
+    if any(count is None for count in rows):
+        return "rows not counted"
+    return f"{sum(count or 0 for count in rows):,} rows"
+
+
+def _topics(result: Result) -> list[MappedTopic]:
+    known: dict[str, MappedTopic] = {}
+    for found in result.sessions:
+        for name, topic in found.session.topics.items():
+            before = known.get(name, MappedTopic(name))
+            known[name] = MappedTopic(
+                name,
+                topic.destination or before.copy,
+                topic.source_partitions or before.source_partitions,
+                topic.destination_partitions or before.destination_partitions,
+            )
+    return [known[name] for name in sorted(known)]

@@ -1,0 +1,236 @@
+"""The result in words: how the run ended, and what failed first."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from fractions import Fraction
+from typing import TYPE_CHECKING
+
+from mirrortest.config.threshold import Threshold as Condition
+from mirrortest.config.units import format_duration
+from mirrortest.errors import UsageError
+from mirrortest.report.summary import Verdict
+from mirrortest.report.words import FINDINGS, Weight, moment, number, plain, share, span, weight_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from mirrortest.report.summary import Summary, Threshold
+    from mirrortest.report.timeline import Timeline
+    from mirrortest.seqlog.events import Event
+
+_SOON_NS = 60 * 10**9
+"""What a mirror repeats after a fault was sent before it, by as much as it stores its place."""
+_LONG_NS = 600 * 10**9
+"""An event that is longer ago explains nothing."""
+_HAD = {
+    "altered_key": "an altered key",
+    "altered_headers": "altered headers",
+    "altered_timestamp": "an altered timestamp",
+    "negative_latency": "a latency below zero",
+}
+_WERE = {
+    "phantom": "never sent and yet seen",
+    "corrupted_unknown_id": "corrupted beyond recognition",
+    "inconclusive": "not to be judged",
+    "unknown": "sent without an answer",
+}
+_SIGNS: dict[str, Callable[[int, Fraction], bool]] = {
+    "<": lambda value, bound: value < bound,
+    "<=": lambda value, bound: value <= bound,
+}
+
+
+@dataclass(frozen=True)
+class Held:
+    """A threshold as a row: what was asked, what was measured, how it ended."""
+
+    expression: str
+    measured: str
+    ended: str
+    """``met``, ``failed`` or ``undecided``."""
+    metric: str
+
+
+@dataclass(frozen=True)
+class First:
+    """What came first: `what` in `topic`, in the slot of `step_ns` that begins at `at_ns`."""
+
+    what: str
+    topic: str
+    at_ns: int
+    step_ns: int
+    near: Event | None = None
+    """The last event before, else the first one soon after."""
+
+    def __str__(self) -> str:
+        known = f"{moment(self.at_ns, self.step_ns)} UTC"
+        when = f"at {known}" if self.step_ns <= 10**9 else f"within {span(self.step_ns)} of {known}"
+        told = f"{self.what} in topic {self.topic}, among those meant to be sent {when}"
+        if self.near is None:
+            return told
+        apart = self.at_ns - self.near.time_ns
+        if abs(apart) < self.step_ns:
+            return f"{told}; at the time of the event “{self.near}”"
+        when = f"{span(apart)} after" if apart > 0 else f"{span(-apart)} before"
+        return f"{told}; {when} the event “{self.near}”"
+
+
+def held(threshold: Threshold) -> Held:
+    """A threshold in its own units."""
+    try:
+        condition = Condition.parse(threshold.expression)
+    except UsageError:  # written by a version that knows more metrics
+        condition = None
+    if threshold.value is None:
+        measured = "not measured"
+    elif condition is not None and condition.series is not None:
+        measured = format_duration(round(threshold.value * 1e9))
+    elif condition is not None and condition.relative:
+        measured = f"{threshold.value:.6g} %"
+    else:
+        measured = f"{threshold.value:,g}" if threshold.value % 1 else f"{threshold.value:,.0f}"
+    undecided = threshold.value is None
+    ended = "undecided" if undecided else "met" if threshold.passed else "failed"
+    return Held(
+        threshold.expression, measured, ended, "" if condition is None else condition.metric
+    )
+
+
+def headline(summary: Summary) -> str:
+    """One sentence on how the run ended."""
+    counts = summary.counts
+    acked = counts.get("acked", 0)
+    match summary.verdict:
+        case Verdict.PASSED:
+            return (
+                f"All {number(acked, 'acknowledged message')} arrived, and every condition is met."
+                if counts.get("delivered") == acked
+                else "Every condition is met."
+            )
+        case Verdict.INCONCLUSIVE:
+            return (
+                "No condition failed, and yet the run proves nothing: "
+                f"{number(len(summary.inconclusive), 'reason')} below."
+            )
+    failed = [held(each) for each in summary.thresholds if not each.passed]
+    told = [_failure(each, counts, acked) for each in failed]
+    return _sentence(_listed(told) if told else "A condition failed")
+
+
+def details(summary: Summary) -> list[str]:
+    """What else is worth a sentence: what was found and allowed, and what was not judged."""
+    counts = summary.counts
+    spoken = {held(each).metric for each in summary.thresholds if not each.passed}
+    acked = counts.get("acked", 0)
+    allowed, doubtful = list[str](), list[str]()
+    for name in FINDINGS:
+        count = counts.get(name, 0)
+        if not count or name in spoken or name == "corrupted_unknown_id":
+            continue
+        part = share(count, acked)
+        found = f"{count:,} {plain(name)}" + (f" ({part})" if part else "")
+        (doubtful if weight_of(name) is Weight.DOUBT else allowed).append(found)
+    told = []
+    if allowed:
+        told.append(f"Also found, and allowed by the conditions: {', '.join(allowed)}.")
+    if doubtful:
+        told.append(f"Not to be judged: {', '.join(doubtful)}.")
+    if counts.get("unknown"):
+        told.append(
+            f"{number(counts['unknown'], 'send')} ended without an answer: never counted as lost."
+        )
+    if summary.verdict is Verdict.FAILED and summary.inconclusive:
+        reasons = number(len(summary.inconclusive), "reason")
+        told.append(f"Beyond that proven failure, part of the run could not be judged: {reasons}.")
+    return told
+
+
+def failures(summary: Summary, timeline: Timeline, events: Sequence[Event]) -> list[First]:
+    """When each failed condition was broken first, in the order of time, as far as it is known."""
+    found = []
+    for threshold in summary.thresholds:
+        if threshold.passed:
+            continue
+        try:
+            condition = Condition.parse(threshold.expression)
+        except UsageError:
+            continue
+        if condition.series is None:
+            found.append(_earliest(_first_count(condition.metric, timeline), events))
+        else:
+            found.append(_earliest(_first_slow(condition, timeline), events))
+    return sorted((each for each in found if each is not None), key=lambda each: each.at_ns)
+
+
+def first_finding(timeline: Timeline, events: Sequence[Event]) -> First | None:
+    """What was found first; None where nothing was, or no time is known."""
+    return _earliest([each for name in FINDINGS for each in _first_count(name, timeline)], events)
+
+
+def _first_count(name: str, timeline: Timeline) -> list[First]:
+    counts = timeline.counts.get(name)
+    if counts is None:
+        return []
+    slots = timeline.slots
+    firsts = []
+    for topic, row in zip(timeline.topics, counts, strict=True):
+        if row.any():
+            at = int((row > 0).argmax())
+            what = f"{number(int(row[at]))} {_were(name, int(row[at]))}"
+            start = slots.start_ns + at * slots.step_ns
+            firsts.append(First(what, topic, start, slots.step_ns))
+    return firsts
+
+
+def _first_slow(condition: Condition, timeline: Timeline) -> list[First]:
+    holds = _SIGNS.get(condition.comparison)
+    share = Fraction(1) if condition.statistic == "max" else condition.statistic
+    if timeline.latencies is None or holds is None or not isinstance(share, Fraction):
+        return []
+    slots = timeline.slots
+    firsts = []
+    for place, topic in enumerate(timeline.topics):
+        (values,) = timeline.latencies.of_topics([place]).quantiles([share])
+        for slot, value in enumerate(values):
+            if value is not None and not holds(value, condition.bound):
+                what = f"{condition.metric} was {format_duration(value)}"
+                start = slots.start_ns + slot * slots.step_ns
+                firsts.append(First(what, topic, start, slots.step_ns))
+                break
+    return firsts
+
+
+def _earliest(found: Sequence[First], events: Sequence[Event]) -> First | None:
+    if not found:
+        return None
+    first = min(found, key=lambda each: each.at_ns)
+    until = first.at_ns + first.step_ns
+    before = [event for event in events if until - _LONG_NS < event.time_ns < until]
+    soon = [event for event in events if 0 <= event.time_ns - first.at_ns <= _SOON_NS]
+    return replace(first, near=next(iter([*before[-1:], *soon]), None))
+
+
+def _failure(row: Held, counts: dict[str, int], acked: int) -> str:
+    count = counts.get(row.metric)
+    if count is None:
+        return f"{row.metric} was {row.measured}, which {row.expression} forbids"
+    of = f" of {acked:,} acknowledged" if row.metric == "lost" else ""
+    told = f"{count:,}{of} {'message' if count == 1 and not of else 'messages'}"
+    bound = "" if row.expression == f"{row.metric}==0" else f", which {row.expression} forbids"
+    return f"{told} {_were(row.metric, count)}{bound}"
+
+
+def _were(name: str, count: int) -> str:
+    """What befell so many messages: were lost, was lost, had an altered key."""
+    if name in _HAD:
+        return f"had {_HAD[name]}"
+    return f"{'was' if count == 1 else 'were'} {_WERE.get(name, plain(name))}"
+
+
+def _listed(told: Sequence[str]) -> str:
+    return told[0] if len(told) == 1 else f"{'; '.join(told[:-1])}; and {told[-1]}"
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."

@@ -1,0 +1,139 @@
+"""What the report calls things, and what they mean: plain words for every name of a count."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from enum import StrEnum
+
+from mirrortest.config.units import format_duration
+
+
+class Weight(StrEnum):
+    """How much a count matters to who reads."""
+
+    BAD = "bad"
+    """Never right in a mirror."""
+    DOUBT = "doubt"
+    """Could not be judged."""
+    NOTE = "note"
+    """Right or wrong as the user has it."""
+    PLAIN = "plain"
+    """Says how much there was."""
+
+
+_WORDS: dict[str, tuple[Weight, str]] = {
+    "lost": (
+        Weight.BAD,
+        "acknowledged, never seen, though the destination was read to its end after the deadline",
+    ),
+    "corrupted": (Weight.BAD, "check value, size or payload is not what was sent"),
+    "corrupted_unknown_id": (Weight.BAD, "corrupted so that its id can no longer be read"),
+    "misrouted": (Weight.BAD, "on a partition other than its own"),
+    "phantom": (Weight.BAD, "seen, though never sent, or known not to be written"),
+    "altered_key": (Weight.BAD, "the mirror changed the record's key"),
+    "altered_headers": (Weight.BAD, "the mirror changed the record's headers"),
+    "altered_timestamp": (Weight.BAD, "the mirror changed the record's timestamp"),
+    "inconclusive": (Weight.DOUBT, "acknowledged, and it may stand where nobody could read"),
+    "in_flight": (Weight.DOUBT, "acknowledged, not seen, and too early to call it lost"),
+    "unknown": (Weight.DOUBT, "the send ended without an answer: it may or may not arrive"),
+    "late": (Weight.NOTE, "seen after it had been claimed lost"),
+    "duplicated": (
+        Weight.NOTE,
+        "at more than one offset of the destination (a re-read by a restarted consumer is none)",
+    ),
+    "reordered": (
+        Weight.NOTE,
+        "its first copy lies after the first copy of a later message of its stream",
+    ),
+    "unproven": (Weight.NOTE, "too small to prove its identity"),
+    "compacted": (Weight.NOTE, "missing, and the topic's compaction explains it"),
+    "failed": (Weight.NOTE, "known not to be written in the source"),
+    "negative_latency": (Weight.NOTE, "arrived before it was meant to be sent: clocks disagree"),
+    "foreign": (Weight.NOTE, "no message of this program"),
+    "other_run": (Weight.NOTE, "of another run: no verdict on this one"),
+    "surplus": (Weight.NOTE, "copies beyond the first"),
+    "unknown_seen": (Weight.NOTE, "sent without an answer, and seen"),
+    "sent": (Weight.PLAIN, "numbered and given to the source's client"),
+    "acked": (Weight.PLAIN, "acknowledged by the source"),
+    "seen": (Weight.PLAIN, "seen in the destination at least once"),
+    "delivered": (Weight.PLAIN, "acknowledged, and seen at least once"),
+}
+"""Weight and meaning by name; the order is that of all tables: what weighs most comes first."""
+
+ORDER = tuple(_WORDS)
+FINDINGS = tuple(
+    name
+    for name, (weight, _) in _WORDS.items()
+    if weight is not Weight.PLAIN
+    and name not in {"failed", "unknown", "unknown_seen", "surplus", "negative_latency"}
+)
+"""What can be found of a message, worst first; the rest are outcomes of sends and mere sums."""
+_NAMES = {
+    "acked": "acknowledged",
+    "corrupted_unknown_id": "corrupted, id unknown",
+    "unknown_seen": "unknown, yet seen",
+    "surplus": "surplus copies",
+    "negative_latency": "latency below zero",
+    "other_run": "of another run",
+}
+
+
+def weight_of(name: str) -> Weight:
+    """How much a count matters; one that a newer version added is told, and no more."""
+    return _WORDS[name][0] if name in _WORDS else Weight.NOTE
+
+
+def meaning_of(name: str) -> str:
+    """What a count counts; empty for one that this version does not know."""
+    return _WORDS[name][1] if name in _WORDS else ""
+
+
+def plain(name: str) -> str:
+    """A name for a reader: `altered_key` is altered key."""
+    return _NAMES.get(name, name.replace("_", " "))
+
+
+def rank(name: str) -> tuple[int, str]:
+    """Sorts names by what weighs most; unknown ones last, by the alphabet."""
+    return (ORDER.index(name) if name in _WORDS else len(ORDER), name)
+
+
+def moment(time_ns: int, step_ns: int = 1) -> str:
+    """A time in UTC for a reader, as fine as `step_ns` is: ``2026-11-21 06:30:28``."""
+    at = datetime.fromtimestamp(time_ns // 1_000_000_000, tz=UTC)
+    return f"{at:%Y-%m-%d %H:%M}" if step_ns >= 60_000_000_000 else f"{at:%Y-%m-%d %H:%M:%S}"
+
+
+def span(nanoseconds: int) -> str:
+    """A length of time for a reader: ``40 s``, ``1 h 30 min``, ``2 d 3 h``."""
+    seconds = round(nanoseconds / 1e9)
+    if seconds < 60:
+        whole = nanoseconds % 10**9 == 0 or nanoseconds >= 10**10
+        return f"{seconds} s" if whole else format_duration(nanoseconds)
+    for (big, big_seconds), (small, small_seconds) in (
+        (("d", 86_400), ("h", 3_600)),
+        (("h", 3_600), ("min", 60)),
+        (("min", 60), ("s", 1)),
+    ):
+        if seconds >= big_seconds:
+            many, rest = divmod(seconds, big_seconds)
+            less = rest // small_seconds
+            return f"{many} {big} {less} {small}" if less else f"{many} {big}"
+    return f"{seconds} s"
+
+
+def share(part: int, whole: int) -> str:
+    """`part` of `whole` in three digits; one that is not all or nothing never looks like it."""
+    if not whole:
+        return ""
+    percent = 100 * part / whole
+    if part < whole and percent > 99.9:
+        return "> 99.9\N{NO-BREAK SPACE}%"
+    if part and percent < 0.001:
+        return "< 0.001\N{NO-BREAK SPACE}%"
+    return f"{percent:.3g}\N{NO-BREAK SPACE}%"
+
+
+def number(count: int, word: str = "message") -> str:
+    """A count with its word: ``1 message``, ``1,024 messages``."""
+    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"

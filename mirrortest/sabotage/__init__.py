@@ -1,0 +1,1 @@
+"""The saboteur: a mirror that copies faithfully, but for the wrongs that a specification orders."""

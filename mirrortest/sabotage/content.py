@@ -1,0 +1,262 @@
+"""What one act makes of one record: pure functions, a kind each, in both forms of message.
+
+Each returns the changed record, or None where this cannot be done to it (a header stripped that is
+not there, a payload changed that is empty). A change is a real one: some byte differs after it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from mirrortest.check.anomaly import AT_PROOF, FILL, IN_ID, IN_NUMBERS, IN_PROOF, Anomaly
+from mirrortest.wire import descriptor as descriptors
+from mirrortest.wire.digits import TIME_DIGITS
+from mirrortest.wire.lanes import lane_key, parse_lane
+from mirrortest.wire.message import ID, PROOF, SEQ, TIME, Form, Record
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mirrortest.sabotage.chance import Draw
+    from mirrortest.sabotage.spec import Act
+
+_LETTERS = b"abcdefghijklmnopqrstuvwxyz0123456789"
+_DIGITS = b"0123456789"
+_BYTES = bytes(range(256))
+_OTHER_LANES = 9
+
+
+class Change(NamedTuple):
+    """A changed record, and what was done in words; `part` as in the truth's columns."""
+
+    record: Record
+    detail: str
+    part: str = ""
+
+
+class Span(NamedTuple):
+    """Where a part of a message stands: in a header's value, or in the record's (`header` "")."""
+
+    header: str
+    lo: int
+    hi: int
+
+    def __bool__(self) -> bool:
+        return self.lo < self.hi
+
+
+def form_of(record: Record) -> Form:
+    """In which form a record is read, whether or not it is a message of ours."""
+    names = {name for name, _ in record.headers}
+    return Form.HEADERS if ID in names and SEQ in names else Form.BODY
+
+
+def span_of(record: Record, part: str) -> Span | None:
+    """Where `part` (a header's name, or `FILL`) stands; None where the message has none."""
+    if form_of(record) is Form.HEADERS:
+        if part == FILL:
+            return Span("", 0, len(record.value or b""))
+        value = dict(reversed(record.headers)).get(part)
+        return None if value is None else Span(part, 0, len(value))
+    ends = _semicolons(record.value or b"")
+    if len(ends) < 3:
+        return None
+    size = len(record.value or b"")
+    fill_at = min(ends[2] + 1 + descriptors.SIZE, size)
+    proof = Span("", ends[2] + 1, fill_at) if fill_at - ends[2] > descriptors.SIZE else None
+    return {
+        ID: Span("", 0, ends[0]),
+        SEQ: Span("", ends[0] + 1, ends[1]),
+        TIME: Span("", ends[1] + 1, ends[2]),
+        PROOF: proof,
+        FILL: Span("", fill_at if proof else ends[2] + 1, size),
+    }[part]
+
+
+def change(act: Act, record: Record, draw: Draw) -> Change | None:
+    """Do an act of a kind in `CONTENT` to a record."""
+    return CONTENT[act.kind](act, record, draw)
+
+
+def _semicolons(value: bytes) -> list[int]:
+    """Where the first three semicolons of a body stand."""
+    found: list[int] = []
+    while len(found) < 3:
+        at = value.find(b";", found[-1] + 1 if found else 0)
+        if at < 0:
+            break
+        found.append(at)
+    return found
+
+
+def _read(record: Record, span: Span) -> bytes:
+    whole = dict(reversed(record.headers))[span.header] if span.header else record.value
+    return (whole or b"")[span.lo : span.hi]
+
+
+def _replace_byte(record: Record, span: Span, at: int, byte: int) -> Change:
+    """Write one byte at a position of the whole value, the record's or a header's."""
+    if not span.header:
+        value, detail = _with_byte(record.value or b"", at, byte)
+        return Change(record._replace(value=value), detail, span.header)
+    headers = list(record.headers)
+    index = [name for name, _ in headers].index(span.header)
+    value, detail = _with_byte(headers[index][1] or b"", at, byte)
+    headers[index] = (span.header, value)
+    return Change(record._replace(headers=tuple(headers)), f"header {span.header}, {detail}")
+
+
+def _with_byte(raw: bytes, at: int, byte: int) -> tuple[bytes, str]:
+    changed = raw[:at] + bytes([byte]) + raw[at + 1 :]
+    return changed, f"byte {at}: {raw[at]:#04x} -> {byte:#04x}"
+
+
+def _another(draw: Draw, byte: int, of: bytes) -> int:
+    """One of `of` that is not this byte."""
+    others = of.replace(bytes([byte]), b"")
+    return others[draw.below(len(others))]
+
+
+def _change_in(
+    record: Record,
+    part: str,
+    draw: Draw,
+    allowed: Callable[[bytes, int], bytes],
+) -> Change | None:
+    """Change one byte of a part to one that `allowed` names for its position; b"": not there."""
+    span = span_of(record, part)
+    if not span:
+        return None
+    raw = _read(record, span)
+    at = draw.below(len(raw))
+    for step in range(len(raw)):  # from the drawn position on, to the first that may be changed
+        position = (at + step) % len(raw)
+        choice = allowed(raw, position)
+        if choice:
+            byte = _another(draw, raw[position], choice)
+            return _replace_byte(record, span, span.lo + position, byte)
+    return None
+
+
+def _id_bytes(raw: bytes, position: int) -> bytes:
+    """The id stays one that a producer could have: its signs and its form are kept."""
+    incarnation_at = raw.rfind(b".") + 1
+    if b"@" in raw and position >= incarnation_at:
+        return _DIGITS[1:] if position == incarnation_at else _DIGITS
+    return _LETTERS if raw[position : position + 1].isalnum() else b""
+
+
+def _change_id(_: Act, record: Record, draw: Draw) -> Change | None:
+    return _change_in(record, ID, draw, _id_bytes)
+
+
+def _change_seq(_: Act, record: Record, draw: Draw) -> Change | None:
+    return _change_in(record, SEQ, draw, lambda *_: _DIGITS)
+
+
+def _change_time(_: Act, record: Record, draw: Draw) -> Change | None:
+    def digits(raw: bytes, position: int) -> bytes:
+        # A time must stay below 2^63 to be one.
+        return _DIGITS[:9] if position == 0 and len(raw) == TIME_DIGITS else _DIGITS
+
+    return _change_in(record, TIME, draw, digits)
+
+
+def _change_descriptor(_: Act, record: Record, draw: Draw) -> Change | None:
+    return _change_in(record, PROOF, draw, lambda *_: _BYTES)
+
+
+def _change_payload(_: Act, record: Record, draw: Draw) -> Change | None:
+    return _change_in(record, FILL, draw, lambda *_: _BYTES)
+
+
+def _truncate(act: Act, record: Record, _: Draw) -> Change | None:
+    value = record.value
+    if not value:
+        return None
+    cut = min(act.parameter("bytes"), len(value))
+    left = len(value) - cut
+    part = "" if form_of(record) is Form.HEADERS else _end_within(record, left)
+    detail = f"{len(value)} -> {left} bytes"
+    return Change(record._replace(value=value[:left]), detail, part)
+
+
+def _end_within(record: Record, size: int) -> str:
+    """Into which part of a body a value of this size reaches."""
+    id_, proof, fill = (span_of(record, part) for part in (ID, PROOF, FILL))
+    if id_ is None or fill is None or size <= id_.hi:
+        return IN_ID
+    if proof is None:
+        return FILL if size >= fill.lo else IN_NUMBERS
+    if size >= fill.lo:
+        return FILL
+    if size > proof.lo:
+        return IN_PROOF
+    return AT_PROOF if size == proof.lo else IN_NUMBERS
+
+
+def _extend(act: Act, record: Record, draw: Draw) -> Change | None:
+    value = record.value
+    if value is None:
+        return None
+    longer = value + draw.bytes(act.parameter("bytes"))
+    return Change(record._replace(value=longer), f"{len(value)} -> {len(longer)} bytes")
+
+
+def _rekey(act: Act, record: Record, draw: Draw) -> Change | None:
+    given = act.parameter("key")
+    if given is not None:
+        key = given.encode()
+    else:
+        key = lane_key((parse_lane(record.key) or 0) + 1 + draw.below(_OTHER_LANES))
+    if key == record.key:
+        return None
+    return Change(record._replace(key=key), f"key {record.key!r} -> {key!r}")
+
+
+def _strip_header(act: Act, record: Record, _: Draw) -> Change | None:
+    wanted = act.parameter("header")
+    kept = tuple(header for header in record.headers if header[0] != wanted)
+    if len(kept) == len(record.headers):
+        return None
+    return Change(record._replace(headers=kept), f"header {wanted} stripped", wanted)
+
+
+def _add_header(act: Act, record: Record, _: Draw) -> Change:
+    name, value = act.parameter("header"), act.parameter("value").encode()
+    added = (*record.headers, (name, value))
+    return Change(record._replace(headers=added), f"header {name} added: {value!r}", name)
+
+
+def _rename_header(act: Act, record: Record, _: Draw) -> Change | None:
+    wanted = act.parameter("header")
+    name = act.parameter("to_header") or f"x-{wanted}"
+    renamed = tuple((name if found == wanted else found, value) for found, value in record.headers)
+    if renamed == record.headers:
+        return None
+    return Change(record._replace(headers=renamed), f"header {wanted} -> {name}", wanted)
+
+
+def _restamp(act: Act, record: Record, _: Draw) -> Change | None:
+    stamp = record.timestamp_ms + act.parameter("shift_ms")
+    if stamp < 0 or stamp == record.timestamp_ms:
+        return None
+    detail = f"timestamp {record.timestamp_ms} -> {stamp}"
+    return Change(record._replace(timestamp_ms=stamp), detail)
+
+
+CONTENT: dict[Anomaly, Callable[[Act, Record, Draw], Change | None]] = {
+    Anomaly.CHANGE_ID: _change_id,
+    Anomaly.CHANGE_SEQ: _change_seq,
+    Anomaly.CHANGE_TIME: _change_time,
+    Anomaly.CHANGE_DESCRIPTOR: _change_descriptor,
+    Anomaly.STRIP_HEADER: _strip_header,
+    Anomaly.RENAME_HEADER: _rename_header,
+    Anomaly.CHANGE_PAYLOAD: _change_payload,
+    Anomaly.TRUNCATE: _truncate,
+    Anomaly.EXTEND: _extend,
+    Anomaly.ADD_HEADER: _add_header,
+    Anomaly.REKEY: _rekey,
+    Anomaly.RESTAMP: _restamp,
+}
+"""What changes a record, in the order in which acts on one message are done."""

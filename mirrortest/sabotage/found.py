@@ -1,0 +1,124 @@
+"""What a mirror that was killed had written and not yet told: found again by its content.
+
+The saboteur does the same to the same messages each time, so the next one makes the same records
+from where the truth ends. Those that the destination holds already are not written again, and get
+their row with the offset at which they stand.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict, deque
+from typing import TYPE_CHECKING
+
+import structlog
+
+from mirrortest.kafka.reader import OutOfRange, Reader
+from mirrortest.sabotage.records import RawRecord, Rows, raw_record
+from mirrortest.wire.record_batch import decode_records
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from mirrortest.config.client import ClientConfig
+    from mirrortest.kafka.admin import Admin
+
+    At = tuple[str, int]
+
+_log = structlog.get_logger()
+
+_SETTLE_SECONDS = 1.0
+_POLL_SECONDS = 0.5
+
+
+class Found:
+    """Records of the destination that nobody has told of, by their content."""
+
+    def __init__(self) -> None:
+        self._offsets: dict[At, dict[bytes, deque[int]]] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._offsets)
+
+    def add(self, at: At, raw: RawRecord, offset: int) -> None:
+        """A record that stands in the destination."""
+        self._offsets.setdefault(at, defaultdict(deque))[raw.digest()].append(offset)
+
+    def match(
+        self, at: At, content: Rows | RawRecord
+    ) -> Iterator[tuple[Rows | RawRecord, int | None]]:
+        """The content in pieces, each with the offset where it stands already, or None."""
+        known = self._offsets.get(at)
+        if not known:
+            yield content, None
+        elif isinstance(content, RawRecord):
+            yield content, self._take(at, content)
+        else:
+            lo = content.lo
+            for row in range(content.lo, content.hi):
+                offset = self._take(at, raw_record(content.records, row))
+                if offset is not None:
+                    if lo < row:
+                        yield Rows(content.records, lo, row), None
+                    yield Rows(content.records, row, row + 1), offset
+                    lo = row + 1
+            if lo < content.hi:
+                yield Rows(content.records, lo, content.hi), None
+
+    def forget(self) -> int:
+        """Look for nothing any more; how many records nobody wrote again."""
+        left = sum(len(o) for known in self._offsets.values() for o in known.values())
+        self._offsets.clear()
+        return left
+
+    def _take(self, at: At, raw: RawRecord) -> int | None:
+        known = self._offsets.get(at)
+        if not known:
+            return None
+        digest = raw.digest()
+        offsets = known.get(digest)
+        if not offsets:
+            return None
+        offset = offsets.popleft()
+        if not offsets:
+            del known[digest]
+        if not known:
+            del self._offsets[at]
+        return offset
+
+
+async def find_untold(config: ClientConfig, admin: Admin, told: Mapping[At, int]) -> Found:
+    """Read the destination from where the truth ends (`told`: partition to offset)."""
+    found = Found()
+    before = await admin.end_offsets(told)
+    while True:  # a request of the killed one may still be on its way
+        await asyncio.sleep(_SETTLE_SECONDS)
+        ends = await admin.end_offsets(told)
+        if ends == before:
+            break
+        before = ends
+    places = {(at.topic, at.partition): end for at, end in ends.items()}
+    left = {at: end for at, end in places.items() if end > told[at]}
+    if not left:
+        return found
+    _log.info("looking for what was written and not told", partitions=len(left))
+    async with Reader(config) as reader:
+        await reader.assign(left)
+        for at in left:
+            reader.seek(at, told[at])
+        while left:
+            for item in await reader.next(_POLL_SECONDS):
+                at = (item.topic, item.partition)
+                if isinstance(item, OutOfRange):
+                    begin = (await reader.beginning_offsets([at]))[at]
+                    reader.seek(at, begin)
+                    if begin >= left.get(at, 0):
+                        left.pop(at, None)
+                    continue
+                if item.buffer is not None:
+                    records = decode_records(item.buffer).from_offset(item.fetched_from)
+                    for row, offset in enumerate(records.offsets.tolist()):
+                        found.add(at, raw_record(records, row), offset)
+                if item.next_offset >= left.get(at, 0):
+                    left.pop(at, None)
+    return found

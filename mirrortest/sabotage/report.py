@@ -1,0 +1,64 @@
+"""What a saboteur says at its end."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+from mirrortest.sabotage.truth import read_summary, rows_of
+
+if TYPE_CHECKING:
+    from mirrortest.sabotage.options import SabotageOptions
+
+VERSION = 1
+
+
+@dataclass(frozen=True)
+class SabotageReport:
+    """Totals of a whole truth, over all its lives; `acts` are the truth's rows by kind."""
+
+    truth: str
+    read: dict[str, int]
+    written: dict[str, int]
+    acts: dict[str, int]
+    seconds: float
+
+    @classmethod
+    def of(cls, options: SabotageOptions, elapsed_ns: int) -> SabotageReport:
+        """Sum a finished truth up; `elapsed_ns` is how long this process mirrored."""
+        summary = read_summary(options.truth)
+        kinds = rows_of(options.truth, summary)["kind"].value_counts().to_pylist()
+        return cls(
+            truth=str(options.truth),
+            read={t: sum(p.read for p in found.values()) for t, found in summary.read.items()},
+            written={t: sum(found.values()) for t, found in summary.written.items()},
+            acts={each["values"]: each["counts"] for each in kinds},
+            seconds=elapsed_ns / 1e9,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The report for programs."""
+        return {
+            "version": VERSION,
+            "truth": self.truth,
+            "read": self.read,
+            "written": self.written,
+            "acts": self.acts,
+            "seconds": round(self.seconds, 3),
+        }
+
+    def table(self) -> Table:
+        """The report for people."""
+        table = Table(
+            box=None, pad_edge=False, title=f"truth in {self.truth}", title_justify="left"
+        )
+        table.add_column("what")
+        table.add_column("records", justify="right")
+        for name, found in (("read", self.read), ("written", self.written)):
+            for topic, count in sorted(found.items()):
+                table.add_row(f"{name} {topic}", f"{count:,}")
+        for kind, count in sorted(self.acts.items()):
+            table.add_row(f"act {kind}", f"{count:,}")
+        return table

@@ -1,0 +1,332 @@
+"""What the saboteur is to do wrong: a seed and a list of acts, read from a TOML file.
+
+An act falls on the messages that pass its filters (`topic`: a regular expression of the whole
+source name, `partition` of the source, `producer`, `run`, `incarnation`, `lane`), lie in its
+`window`, and are chosen: each with the probability `rate`; exactly `count` in each lane of each
+incarnation, spread over the window; those listed in `ids`; or all of them without. Which messages
+those are is a function of the seed, the act's index and the message's topic, producer, incarnation,
+lane and seq alone, so that batching, restarts and another run's id change nothing.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import tomllib
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from mirrortest.check.anomaly import Anomaly
+from mirrortest.errors import UsageError
+from mirrortest.wire.digits import SEQ_LIMIT
+from mirrortest.wire.stream import NAME_PATTERN, RUN_PATTERN, ProducerId
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_IDS = re.compile(r"(?P<id>\S+) (?P<lane>[0-9]{1,10}) (?P<seq>[0-9]{1,12})")
+
+WHOLE = frozenset(
+    {
+        Anomaly.DROP_TAIL,
+        Anomaly.DROP_PRODUCER,
+        Anomaly.DROP_PARTITION,
+        Anomaly.MERGE_PARTITIONS,
+        Anomaly.MERGE_TOPICS,
+    }
+)
+"""Kinds that fall on all messages of their filters and window: neither `rate` nor `count`."""
+
+NEEDS: dict[Anomaly, tuple[str, ...]] = {
+    Anomaly.DROP_PRODUCER: ("producer",),
+    Anomaly.DROP_PARTITION: ("partition",),
+    Anomaly.MERGE_PARTITIONS: ("partition", "to_partition"),
+    Anomaly.MERGE_TOPICS: ("topic", "to_topic"),
+}
+"""What must be said of an act of these kinds."""
+
+DEFAULTS: dict[Anomaly, dict[str, Any]] = {
+    Anomaly.DROP_RUN: {"length": 10},
+    Anomaly.DUPLICATE: {"copies": 1},
+    Anomaly.DUPLICATE_LATER: {"distance": 100},
+    Anomaly.HOLD: {"distance": 10},
+    Anomaly.TRUNCATE: {"bytes": 1},
+    Anomaly.EXTEND: {"bytes": 1},
+    Anomaly.REKEY: {"key": None},
+    Anomaly.REROUTE: {"to_partition": None},
+    Anomaly.STRIP_HEADER: {"header": "id"},
+    Anomaly.ADD_HEADER: {"header": "saboteur", "value": "was here"},
+    Anomaly.RENAME_HEADER: {"header": "id", "to_header": None},
+    Anomaly.RESTAMP: {"shift_ms": 1},
+    Anomaly.DELAY: {"seconds": 5.0},
+    Anomaly.REPLAY: {"length": 100},
+    Anomaly.MERGE_PARTITIONS: {"to_partition": None},
+    Anomaly.MERGE_TOPICS: {"to_topic": None},
+    Anomaly.OTHER_RUN: {"other_run": "older", "age": 3600.0},
+}
+"""The parameters that a kind takes, and what holds where they are not given."""
+
+_PARAMETERS = frozenset(name for taken in DEFAULTS.values() for name in taken)
+
+Positive = Annotated[int, Field(gt=0)]
+Number = Annotated[int, Field(ge=0)]
+
+
+class MessageId(NamedTuple):
+    """One message by name, in whatever topic the act's filter lets through."""
+
+    id: ProducerId
+    lane: int
+    seq: int
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+
+class Window(_Model):
+    """A half-open part of each lane: of its seqs, or as shares of `lane_messages`."""
+
+    seq: tuple[Number] | tuple[Number, Number] | None = None
+    """``[lo, hi]``, or ``[lo]``: from there on."""
+    share: tuple[float] | tuple[float, float] | None = None
+    """The same as shares of the lane's messages, from 0 to 1."""
+
+    @field_validator("seq", "share", mode="before")
+    @classmethod
+    def _listed(cls, value: Any) -> Any:
+        return tuple(value) if isinstance(value, list) else value
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if (self.seq is None) == (self.share is None):
+            raise ValueError("say either seq = [lo, hi] or share = [lo, hi]")
+        bounds = self.seq or self.share or ()
+        if list(bounds) != sorted(set(bounds)):
+            raise ValueError("lo must be below hi")
+        if self.share is not None and not all(0 <= bound <= 1 for bound in self.share):
+            raise ValueError("a share lies between 0 and 1")
+        return self
+
+
+class Act(_Model):
+    """One wrong, and on which messages; see the module's text.
+
+    Parameters, each for the kinds that take it (`DEFAULTS` has the defaults):
+
+    - `length`: messages of the run that is dropped; records that are sent again.
+    - `copies`: further copies.
+    - `distance`: records of the source partition, by offset, that pass before the message, or its
+      copy, is written.
+    - `bytes`: how many are cut off, or added to, the value.
+    - `key`: the new key; else the decimal of another lane.
+    - `to_partition`: where the message goes; else another partition, by the seed.
+    - `to_topic`: the source topic in whose copy it goes.
+    - `header`, `to_header`, `value`: which header, its new name, its value.
+    - `shift_ms`: added to the record's timestamp.
+    - `seconds`: how long the message is kept back.
+    - `other_run`, `age`: the run of the message that is put in, and how old it is, seconds.
+    """
+
+    kind: Anomaly
+    topic: str | None = None
+    partition: Number | None = None
+    producer: str | None = None
+    run: str | None = None
+    incarnation: Positive | None = None
+    lane: Number | None = None
+    window: Window | None = None
+    rate: Annotated[float, Field(gt=0, le=1)] | None = None
+    count: Positive | None = None
+    ids: tuple[str, ...] = ()
+
+    length: Positive | None = None
+    copies: Positive | None = None
+    distance: Positive | None = None
+    bytes: Positive | None = None
+    key: str | None = None
+    to_partition: Number | None = None
+    to_topic: str | None = None
+    header: str | None = None
+    to_header: str | None = None
+    value: str | None = None
+    shift_ms: int | None = None
+    seconds: Annotated[float, Field(gt=0)] | None = None
+    other_run: str | None = None
+    age: Annotated[float, Field(ge=0)] | None = None
+
+    @field_validator("kind", mode="before")
+    @classmethod
+    def _kind(cls, value: Any) -> Any:
+        try:
+            return Anomaly(value)
+        except ValueError:
+            raise ValueError(f"{value!r} is none of {', '.join(Anomaly)}") from None
+
+    @field_validator("ids", mode="before")
+    @classmethod
+    def _ids(cls, value: Any) -> Any:
+        listed = tuple(value) if isinstance(value, list) else value
+        if isinstance(listed, tuple):
+            for text in listed:
+                message_id(str(text))
+        return listed
+
+    @field_validator("topic")
+    @classmethod
+    def _pattern(cls, value: str | None) -> str | None:
+        try:
+            re.compile(value or "")
+        except re.error as error:
+            raise ValueError(f"{value!r} is no regular expression: {error}") from None
+        return value
+
+    @field_validator("other_run")
+    @classmethod
+    def _run_id(cls, value: str | None) -> str | None:
+        if value is not None and RUN_PATTERN.fullmatch(value) is None:
+            raise ValueError("a run's id is 1 to 16 lower-case letters and digits")
+        return value
+
+    @field_validator("producer")
+    @classmethod
+    def _name(cls, value: str | None) -> str | None:
+        if value is not None and NAME_PATTERN.fullmatch(value) is None:
+            raise ValueError(f"{value!r} is no producer's name")
+        return value
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        kind = self.kind
+        taken = DEFAULTS.get(kind, {})
+        needed = NEEDS.get(kind, ())
+        for name in sorted(_PARAMETERS):
+            if getattr(self, name) is not None and name not in taken:
+                raise ValueError(f"{kind} takes no {name}")
+        for name in needed:
+            if getattr(self, name) is None:
+                raise ValueError(f"{kind} needs {name}")
+        chosen = [name for name in ("rate", "count", "ids") if getattr(self, name)]
+        if len(chosen) > 1:
+            raise ValueError(f"say one of {' and '.join(chosen)}")
+        if self.ids and self.window is not None:
+            raise ValueError("ids need no window")
+        if kind in WHOLE:
+            self._check_whole(chosen)
+        elif not chosen and self.window is None:
+            raise ValueError(f"{kind} needs rate, count, ids or window")
+        if self.to_partition is not None and self.to_partition == self.partition:
+            raise ValueError("to_partition is the partition itself")
+        return self
+
+    def _check_whole(self, chosen: list[str]) -> None:
+        kind, window = self.kind, self.window
+        if kind is Anomaly.DROP_TAIL:
+            if chosen not in ([], ["ids"]) or (not chosen and window is None):
+                raise ValueError("drop-tail needs window = { seq = [from] } or ids")
+            if window is not None and len(window.seq or window.share or ()) > 1:
+                raise ValueError("a tail has no end: say window = { seq = [from] }")
+        elif chosen:
+            raise ValueError(f"{kind} falls on all messages: it takes no {chosen[0]}")
+
+    def parameter(self, name: str) -> Any:
+        """A parameter, or what holds where it is not given."""
+        given = getattr(self, name)
+        return DEFAULTS[self.kind][name] if given is None else given
+
+    def message_ids(self) -> list[MessageId]:
+        """The messages listed in `ids`."""
+        return [message_id(text) for text in self.ids]
+
+    def seqs(self, lane_messages: int | None) -> tuple[int, int]:
+        """The half-open range of seqs that the window leaves; SEQ_LIMIT stands for no end.
+
+        Without a window it ends at `lane_messages` where a count is to be spread. Raises
+        ValueError where `lane_messages` is needed and not known.
+        """
+        lo, hi = 0, SEQ_LIMIT
+        if self.window is None:
+            if self.count is not None:
+                hi = lane_messages or SEQ_LIMIT
+        elif self.window.seq is not None:
+            lo, hi = (*self.window.seq, SEQ_LIMIT)[:2]
+        elif self.window.share is not None:
+            if lane_messages is None:
+                raise ValueError("a share needs lane_messages at the top of the specification")
+            bounds = [math.floor(share * lane_messages) for share in self.window.share]
+            lo, hi = (*bounds, SEQ_LIMIT)[:2]
+        if self.count is not None:
+            if hi == SEQ_LIMIT:
+                raise ValueError("a count needs lane_messages, or a window with an end")
+            if self.count > hi - lo:
+                raise ValueError(f"{self.count} of {hi - lo} messages")
+        return lo, hi
+
+
+class Spec(_Model):
+    """All that the saboteur does; without acts it is a faithful mirror.
+
+    `lane_messages` is how many messages each lane will have, which shares and counts go by. Where
+    a partition is silent for `release_after` seconds, what is held back there is let go.
+    """
+
+    seed: int = 0
+    lane_messages: Positive | None = None
+    release_after: Annotated[float, Field(gt=0)] = 1.0
+    acts: tuple[Act, ...] = ()
+
+    @field_validator("acts", mode="before")
+    @classmethod
+    def _listed(cls, value: Any) -> Any:
+        return tuple(value) if isinstance(value, list) else value
+
+    @model_validator(mode="after")
+    def _resolvable(self) -> Self:
+        for index, act in enumerate(self.acts):
+            try:
+                act.seqs(self.lane_messages)
+            except ValueError as error:
+                raise ValueError(f"acts.{index} ({act.kind}): {error}") from None
+        return self
+
+    @classmethod
+    def parse(cls, text: str, where: str = "the specification") -> Spec:
+        """Read TOML; raises UsageError that names `where` and the place in it."""
+        try:
+            return cls.model_validate(tomllib.loads(text))
+        except tomllib.TOMLDecodeError as error:
+            raise UsageError(f"{where} is no TOML: {error}") from None
+        except ValidationError as error:
+            first = error.errors()[0]
+            at = ".".join(map(str, first["loc"]))
+            told = first["msg"].removeprefix("Value error, ")
+            raise UsageError(f"{where}: {at}: {told}" if at else f"{where}: {told}") from None
+
+    def to_json(self) -> dict[str, Any]:
+        """The specification as it stands in the truth; `Spec.from_json` reads it back."""
+        return self.model_dump(mode="json", exclude_defaults=True)
+
+    @classmethod
+    def from_json(cls, found: dict[str, Any]) -> Spec:
+        """Read what `to_json` made; raises ValueError where it is none."""
+        return cls.model_validate(found)
+
+
+def read_spec(path: Path) -> Spec:
+    """Read a specification's file; raises UsageError in one line."""
+    try:
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise UsageError(f"--spec {path}: cannot be read: {why}") from None
+    return Spec.parse(text, f"--spec {path}")
+
+
+def message_id(text: str) -> MessageId:
+    """Read ``NAME@RUN.INCARNATION LANE SEQ``; raises ValueError."""
+    match = _IDS.fullmatch(text)
+    found = ProducerId.parse(match["id"].encode()) if match is not None else None
+    if match is None or found is None:
+        raise ValueError(f"{text!r}: write an id as NAME@RUN.INCARNATION LANE SEQ")
+    return MessageId(found, int(match["lane"]), int(match["seq"]))

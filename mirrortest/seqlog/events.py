@@ -1,0 +1,95 @@
+"""What was done to the clusters during a run: ``LOGDIR/run=R/events.jsonl``, a JSON line each.
+
+``{"time_ns": 1795242632417333643, "what": "kill", "part": "mirror"}``: `time_ns` is ns since the
+epoch; `what` is a verb of the lab's faults, or any words; `part` is who it was done to. Whoever
+breaks things may append a line, and the report marks it on its time lines.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Self
+
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from mirrortest.errors import SequenceLogError, UsageError
+from mirrortest.seqlog.location import Location
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+EVENTS_FILE = "events.jsonl"
+
+DOWN = frozenset({"kill", "terminate", "stop", "restart"})
+"""From one of these on a part does nothing,"""
+UP = frozenset({"ready", "continue"})
+"""until one of these. (A part that was told to `start` takes a while to be `ready`.)"""
+
+_YEAR_2262 = (1 << 63) - 1
+
+
+class Event(BaseModel):
+    """Something that was done, and when: ns since the epoch."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    time_ns: int = Field(ge=0, le=_YEAR_2262)
+    what: str
+    part: str = ""
+
+    def __str__(self) -> str:
+        return f"{self.part}: {self.what}" if self.part else self.what
+
+
+class EventLog:
+    """Appends the events of one run; the directory is made with the first.
+
+    Raises:
+        UsageError: `logdir` is on a file system that cannot append (an object store).
+    """
+
+    def __init__(self, logdir: Path | str | Location, run: str) -> None:
+        self.place = Location.parse(logdir).child(f"run={run}", EVENTS_FILE)
+        if not self.place.local:
+            raise UsageError(f"{self.place.shown}: events can be appended to a local file only")
+
+    def note(self, what: str, part: str = "", *, time_ns: int | None = None) -> Event:
+        """Append an event, by default of now; raises SequenceLogError."""
+        event = Event(time_ns=time.time_ns() if time_ns is None else time_ns, what=what, part=part)
+        files = self.place.filesystem
+        try:
+            files.create_dir(self.place.parent.path, recursive=True)
+            with files.open_append_stream(self.place.path) as sink:
+                sink.write(event.model_dump_json().encode() + b"\n")
+        except (pa.ArrowException, OSError) as error:
+            raise SequenceLogError(f"{self.place.shown}: cannot be written: {error}") from error
+        return event
+
+
+class Events:
+    """Events in the order of their times; `damage` tells of lines that are none."""
+
+    def __init__(self, events: list[Event], damage: list[str]) -> None:
+        self.events = sorted(events, key=lambda event: event.time_ns)
+        self.damage = damage
+
+    @classmethod
+    def read(cls, place: Location) -> Self:
+        """Read a file; one that is not there holds no events. Raises SequenceLogError."""
+        try:
+            with place.filesystem.open_input_file(place.path) as file:
+                lines = file.read().splitlines()
+        except FileNotFoundError:
+            return cls([], [])
+        except (pa.ArrowException, OSError) as error:
+            raise SequenceLogError(f"{place.shown}: cannot be read: {error}") from error
+        events, damage = list[Event](), list[str]()
+        for number, line in enumerate(lines, start=1):
+            if not line.strip():
+                continue
+            try:
+                events.append(Event.model_validate_json(line))
+            except ValidationError:
+                damage.append(f"{place.shown}: line {number} is no event")
+        return cls(events, damage)

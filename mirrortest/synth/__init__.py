@@ -1,0 +1,1 @@
+"""Synthetic sequence logs of both sides, with seeded anomalies and their truth: an application."""

@@ -1,0 +1,218 @@
+"""Which messages were sent when and where, as arrays, computed for any stretch of the run alone.
+
+Time goes in rounds. In each round every slot writes one row: a run of messages of one stream. The
+slots of a partition follow one another, so that its producers' rows interleave, and partitions
+follow one another, as fetches do. Lengths are random in even rounds and mirrored in odd ones:
+after two rounds every slot stands where it would stand with all rows of equal length, so that no
+stretch needs those before it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mirrortest.check.verdict import Finding
+from mirrortest.synth.options import HOT_ROWS
+from mirrortest.wire.lanes import lane_numbers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from numpy.typing import NDArray
+
+    from mirrortest.synth.options import SynthOptions
+
+    Longs = NDArray[np.int64]
+
+CHUNK_ROWS = 1 << 17
+"""Rows of a chunk of the destination, about."""
+SECOND = 1_000_000_000
+BEGAN = 1_767_225_601 * SECOND
+"""The first intended time of every synthetic run: deterministic."""
+_LENGTHS = 1
+"""The random stream of lengths; those of `disturb` have other numbers."""
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """Some rounds of one incarnation: rows in the order in which they were sent.
+
+    `slot` indexes the timeline's slots; `offset` is the source offset of the first message.
+    `before` and `after` tell how many messages of the whole run precede the chunk and its end.
+    """
+
+    number: int
+    phase: int
+    last: bool
+    """Whether its phase ends with it."""
+    slot: Longs
+    seq_lo: Longs
+    seq_hi: Longs
+    offset: Longs
+    before: int
+    after: int
+
+
+class Timeline:
+    """The run's slots and the rounds in which they write.
+
+    Attributes:
+        topic, partition, producer, stream: of each slot; `partition` counts over all topics,
+            `stream` over all streams of an incarnation.
+        home: the first slot of each partition; `first_slot` that of each stream.
+        counts: messages of each stream, by phase (phase, stream).
+    """
+
+    def __init__(self, options: SynthOptions) -> None:
+        self.options = options
+        self.partitions = len(options.topics) * options.lanes
+        partition = np.repeat(np.arange(self.partitions), options.producers)
+        producer = np.tile(np.arange(options.producers), self.partitions)
+        # Not the same producer first in every partition.
+        producer = (producer + partition) % options.producers
+        stream = partition * options.producers + producer
+        if options.skew:
+            hot = np.zeros(HOT_ROWS * max(len(stream) - 1, 1), dtype=np.int64)
+            mine = stream[(partition == 0) & (stream > 0)]
+            # The other rows of the hot partition stand spread among the hot stream's.
+            spread = np.insert(hot, np.linspace(1, len(hot), len(mine)).astype(np.int64), mine)
+            stream = np.concatenate([spread, stream[partition > 0]])
+        self.stream = stream
+        self.partition = stream // options.producers
+        self.producer = stream % options.producers
+        self.topic = self.partition // options.lanes
+        lanes = np.array(lane_numbers(options.lanes), dtype=np.int64)
+        self.lane = lanes[self.partition % options.lanes]
+        self.slots = len(stream)
+        self.home = np.searchsorted(self.partition, np.arange(self.partitions + 1))
+        self.first_slot = np.unique(stream, return_index=True)[1]
+        # A hot stream's rows would continue each other: a transaction's marker parts them.
+        self.gap = ((self.stream == 0) & options.skew).astype(np.int64)
+        self._hot = np.flatnonzero(self.gap)
+        self._quotas = [self._quota(phase) for phase in range(options.incarnations)]
+        self.counts = np.stack(
+            [np.bincount(stream, quota, options.streams).astype(np.int64) for quota in self._quotas]
+        )
+        # Each loss cuts a row in two: so that a chunk fits memory whatever is lost.
+        cuts = options.count(Finding.LOST) // options.lost_run * options.run_length
+        pieces = 1 + 2 * cuts // options.messages
+        self.rounds = max(2, CHUNK_ROWS // (self.slots * pieces) // 2 * 2)
+        self._phase_ns = max(1, options.messages * SECOND // options.rate // options.incarnations)
+        self.step_ns = np.maximum(1, self._phase_ns // np.maximum(self.counts, 1))
+
+    def began_ns(self, phase: int) -> int:
+        """The first intended time of an incarnation."""
+        return BEGAN + phase * self._phase_ns
+
+    def ended_ns(self, phase: int) -> int:
+        """After all of an incarnation was acknowledged."""
+        last = self.step_ns[phase] * np.maximum(self.counts[phase], 1)
+        return self.began_ns(phase) + int(last.max()) + SECOND
+
+    def intended(self, phase: int, stream: NDArray[np.int64], seq: Longs) -> Longs:
+        """When messages were meant to be sent: those of a batch at once."""
+        batch = self.options.batch
+        # A few microseconds apart, as no two producers' schedules are the same.
+        start = self.began_ns(phase) + stream * 1_021
+        times: Longs = start + (seq - seq % batch) * self.step_ns[phase][stream]
+        return times
+
+    def chunks(
+        self, *, phase: int | None = None, slots: NDArray[np.bool_] | None = None
+    ) -> Iterator[Chunk]:
+        """The run, or one incarnation of it; `slots` leaves out the rows of all others."""
+        number = before = 0
+        for now in range(self.options.incarnations):
+            rounds = -(-int(self._quotas[now].max()) // self.options.run_length)
+            starts = range(0, max(rounds, 1), self.rounds)
+            for start in starts:
+                stop = start + self.rounds
+                after = before + self._written(now, stop) - self._written(now, start)
+                if phase in {None, now}:
+                    yield self._chunk(
+                        number, now, start, slots, before=before, after=after, last=stop >= rounds
+                    )
+                number, before = number + 1, after
+
+    def _quota(self, phase: int) -> Longs:
+        options = self.options
+        mine = options.messages * (phase + 1) // options.incarnations
+        mine -= options.messages * phase // options.incarnations
+        each, rest = divmod(mine, self.slots)
+        return each + (np.arange(self.slots) < rest)
+
+    def _written(self, phase: int, rounds: int) -> int:
+        return int(np.minimum(self._quotas[phase], rounds * self.options.run_length).sum())
+
+    def _chunk(
+        self,
+        number: int,
+        phase: int,
+        start: int,
+        slots: NDArray[np.bool_] | None,
+        *,
+        before: int,
+        after: int,
+        last: bool,
+    ) -> Chunk:
+        length, quota = self.options.run_length, self._quotas[phase]
+        rng = np.random.default_rng([self.options.seed, _LENGTHS, number])
+        lengths = np.empty((self.rounds, self.slots), dtype=np.int64)
+        draw = rng.integers(
+            length - length // 2, length + length // 2 + 1, size=(self.rounds // 2, self.slots)
+        )
+        lengths[::2], lengths[1::2] = draw, 2 * length - draw
+        # Where each slot stands after each round, as far as it has anything to write.
+        stands = np.empty((self.rounds + 1, self.slots), dtype=np.int64)
+        stands[0] = start * length
+        np.cumsum(lengths, axis=0, out=stands[1:])
+        stands[1:] += start * length
+        np.minimum(stands, quota, out=stands)
+        lengths = np.diff(stands, axis=0)
+        offsets = self._offsets(phase, start, lengths)
+        seq_lo = stands[:-1]
+        if len(self._hot):
+            hot = lengths[:, self._hot]
+            within = np.cumsum(hot, axis=1) - hot
+            seq_lo = seq_lo.copy()
+            seq_lo[:, self._hot] = stands[:-1, self._hot].sum(axis=1)[:, None] + within
+        written = lengths > 0
+        if slots is not None:
+            written &= slots
+        at = np.flatnonzero(written)
+        seq_lo = seq_lo.ravel()[at]
+        return Chunk(
+            number,
+            phase,
+            last,
+            at % self.slots,
+            seq_lo,
+            seq_lo + lengths.ravel()[at],
+            offsets.ravel()[at],
+            before,
+            after,
+        )
+
+    def _offsets(self, phase: int, start: int, lengths: Longs) -> Longs:
+        """The source offset of each row."""
+        taken = lengths + self.gap * (lengths > 0)
+        earlier = self._taken(phase, start)
+        for done in range(phase):
+            earlier = earlier + self._taken(done, 1 << 40)
+        within = np.cumsum(taken, axis=1) - taken
+        within -= within[:, self.home[self.partition]]
+        totals = np.add.reduceat(taken, self.home[:-1], axis=1)
+        base = np.cumsum(totals, axis=0) - totals
+        base += np.add.reduceat(earlier, self.home[:-1])
+        offsets: Longs = within + base[:, self.partition]
+        return offsets
+
+    def _taken(self, phase: int, rounds: int) -> Longs:
+        """Offsets that each slot has taken after so many rounds (even) of a phase, at most."""
+        length, quota = self.options.run_length, self._quotas[phase]
+        written = np.minimum(quota, rounds * length)
+        taken: Longs = written + self.gap * np.minimum(rounds, -(-quota // (2 * length)) * 2)
+        return taken

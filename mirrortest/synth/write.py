@@ -1,0 +1,212 @@
+"""A synthetic run on disk: directories, Parquet files and session.json as real logs leave them."""
+
+from __future__ import annotations
+
+import shutil
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from dataclasses import dataclass, field
+from itertools import chain
+from threading import Event
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mirrortest.check.routing import ExpectPartition
+from mirrortest.errors import SequenceLogError, UsageError
+from mirrortest.seqlog.journal import frame, sync_directory
+from mirrortest.seqlog.schema import Role
+from mirrortest.seqlog.seal import PARQUET, file_name, first_line, write_parquet
+from mirrortest.seqlog.session import Session, Topic, session_id
+from mirrortest.seqlog.shelf import Shelf
+from mirrortest.seqlog.writer import ROTATE_BYTES, ROTATE_ROWS
+from mirrortest.synth.columns import consumer_name, producer_name
+from mirrortest.synth.consuming import Consuming
+from mirrortest.synth.producing import Producing
+from mirrortest.synth.timeline import BEGAN, SECOND, Timeline
+from mirrortest.synth.truth import TRUTH, write_truth
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from mirrortest.synth.options import SynthOptions
+
+DEADLINE = 60 * SECOND
+_SETTLED = 10 * SECOND
+_SAMPLE_ROWS = 1 << 13
+_TAGS = 5
+"""The random stream of session ids."""
+
+
+@dataclass
+class Written:
+    """What was written: `rows` and `size` (bytes) of all log files, anomalies by finding."""
+
+    run: str
+    messages: int
+    sessions: int = 0
+    files: int = 0
+    rows: int = 0
+    size: int = 0
+    truth: str = ""
+    findings: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class _Task:
+    session: Session
+    ended_ns: int
+    batches: Callable[[], Iterator[pa.RecordBatch]]
+
+
+def synthesize(options: SynthOptions) -> Written:
+    """Write the logs of both sides and their truth.
+
+    Nothing stays of a run that cannot be finished.
+
+    Raises:
+        UsageError: the run is there already, or its rows cannot hold so many anomalies.
+        SequenceLogError: something cannot be written.
+    """
+    directory = options.log_dir / f"run={options.run}"
+    if directory.exists():
+        raise UsageError(f"{directory} is there already: choose another --run or --log-dir")
+    timeline = Timeline(options)
+    tasks = [*_producers(timeline), *_consumers(timeline)]
+    written = Written(options.run, options.messages, sessions=len(tasks))
+    stop = Event()
+    with ThreadPoolExecutor(options.jobs, thread_name_prefix="synth") as pool:
+        directory.mkdir(parents=True)
+        truth = pool.submit(_truth, timeline, directory / TRUTH, stop)
+        logs = [pool.submit(_write, options.log_dir, task, stop) for task in tasks]
+        try:
+            every: list[Future[Any]] = [truth, *logs]
+            for future in as_completed(every):
+                future.result()
+        except BaseException:
+            stop.set()
+            pool.shutdown(cancel_futures=True)
+            shutil.rmtree(directory, ignore_errors=True)
+            raise
+    for session, size in (future.result() for future in logs):
+        written.files += len(session.files)
+        written.rows += sum(note.rows for note in session.files)
+        written.size += size
+    written.findings = truth.result()
+    written.truth = str(directory / TRUTH)
+    return written
+
+
+def _truth(timeline: Timeline, path: Path, stop: Event) -> dict[str, int]:
+    try:
+        return write_truth(timeline, path, stop)
+    except OSError as error:
+        raise SequenceLogError(f"{path}: cannot be written: {first_line(error)}") from error
+
+
+def _write(log_dir: Path, task: _Task, stop: Event) -> tuple[Session, int]:
+    """Write one session, closing files as a real log does."""
+    shelf = Shelf.make(log_dir, task.session, None)
+    size = 0
+    try:
+        for number, file in enumerate(_files(task.batches(), stop), start=1):
+            path = shelf.directory / file_name(number, PARQUET)
+            draft = path.with_suffix(".draft")
+            rows = write_parquet(file, draft)
+            draft.rename(path)
+            sync_directory(shelf.directory)
+            shelf.note(path.name, rows)
+            size += path.stat().st_size
+        if not stop.is_set():
+            shelf.revise(
+                lambda now: now.model_copy(update={"ended_ns": task.ended_ns, "clean": True})
+            )
+    except OSError as error:
+        raise SequenceLogError(
+            f"{shelf.directory}: cannot be written: {first_line(error)}"
+        ) from error
+    finally:
+        shelf.release()
+    return shelf.session, size
+
+
+def _files(batches: Iterator[pa.RecordBatch], stop: Event) -> Iterator[Iterator[pa.RecordBatch]]:
+    """Deal batches out to files; a file ends where its journal would have been long enough."""
+    weight: float | None = None
+
+    def one_file(first: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        nonlocal weight
+        rows, size = 0, 0.0
+        for batch in chain([first], batches):
+            if stop.is_set():
+                return
+            if not batch.num_rows:
+                continue
+            if weight is None and batch.num_rows >= _SAMPLE_ROWS:
+                sample = batch.slice(0, _SAMPLE_ROWS)
+                weight = len(frame(sample, 0)) / sample.num_rows
+            yield batch
+            rows += batch.num_rows
+            size += batch.num_rows * (weight or 100)
+            if rows >= ROTATE_ROWS or size >= ROTATE_BYTES:
+                return
+
+    for batch in batches:
+        if stop.is_set():
+            return
+        yield one_file(batch)
+
+
+def _producers(timeline: Timeline) -> Iterator[_Task]:
+    options = timeline.options
+    count = options.lanes
+    topics = {
+        topic: Topic(source_partitions=count, destination_partitions=count)
+        for topic in options.topics
+    }
+    for phase in range(options.incarnations):
+        began = timeline.began_ns(phase)
+        for number in range(options.producers):
+            session = Session(
+                run=options.run,
+                role=Role.PRODUCER,
+                name=producer_name(number),
+                session=session_id(began, _tag(options, 0, phase, number)),
+                detail=options.detail,
+                incarnation=phase + 1,
+                started_ns=began,
+                topics=topics,
+                clusters={"source": f"synthetic-source-{options.run}"},
+            )
+            ended = timeline.ended_ns(phase)
+            yield _Task(session, ended, Producing(timeline, number, phase).batches)
+
+
+def _consumers(timeline: Timeline) -> Iterator[_Task]:
+    options = timeline.options
+    topics = {
+        topic: Topic(destination=topic, destination_partitions=options.lanes)
+        for topic in options.topics
+    }
+    for number in range(options.consumers):
+        session = Session(
+            run=options.run,
+            role=Role.CONSUMER,
+            name=consumer_name(number),
+            session=session_id(BEGAN - SECOND, _tag(options, 1, number)),
+            detail=options.detail,
+            started_ns=BEGAN - SECOND,
+            topics=topics,
+            expect_partition=ExpectPartition.SOURCE.value,
+            deadline_ns=DEADLINE,
+            clusters={"destination": f"synthetic-destination-{options.run}"},
+        )
+        ended = timeline.ended_ns(options.incarnations - 1) + DEADLINE + _SETTLED
+        yield _Task(session, ended, Consuming(timeline, number).batches)
+
+
+def _tag(options: SynthOptions, *about: int) -> str:
+    rng = np.random.default_rng([options.seed, _TAGS, *about])
+    return rng.bytes(4).hex()

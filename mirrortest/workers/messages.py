@@ -1,0 +1,57 @@
+"""What goes over the pipe between a command and each of its workers, pickled."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from prometheus_client import Metric
+
+    from mirrortest.errors import MirrortestError
+
+
+@dataclass(frozen=True)
+class Stop:
+    """To a worker: it is enough; drain, report, end."""
+
+
+@dataclass(frozen=True)
+class Ask:
+    """To a worker: tell your metrics; the answer repeats the number."""
+
+    number: int
+
+
+class Probes(NamedTuple):
+    """What a worker answers, or all of them, to Kubernetes's probes; see `metrics.health`."""
+
+    started: bool = False
+    ready: bool = False
+    alive: bool = False
+
+
+@dataclass(frozen=True)
+class Metrics:
+    """From a worker: its metrics as of now, and its probes."""
+
+    number: int
+    families: Sequence[Metric]
+    probes: Probes
+
+
+@dataclass(frozen=True)
+class Progress:
+    """From a worker: how it stands."""
+
+    progress: Any
+
+
+@dataclass(frozen=True)
+class Ended:
+    """From a worker, as its last word: its report, or what ended it without one."""
+
+    report: Any = None
+    error: MirrortestError | None = None

@@ -1,0 +1,1 @@
+"""What producing and judging cost, beside the tools that people use."""

@@ -1,0 +1,134 @@
+"""`make bench`: CPU of the client process per message, beside the tools that people use.
+
+Ours number, check every byte, log and vouch; the peers check nothing. Each command runs at two
+sizes, and the difference is what counts: start-up is in neither. All take turns in one lab, on the
+same topics. The figures of one run can be compared with each other, and with nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from mirrortest.lab import Lab
+from mirrortest.lab.mirror import MirrorSettings
+from mirrortest.lab.saboteur import SaboteurSettings
+from tests.bench import curves, report
+from tests.bench.cases import LEDGER, Bench, Result
+from tests.bench.contenders import PEERS, PORTABLE
+from tests.bench.held import RATES, Held, held
+from tests.bench.memory import MESSAGES, Resident, memory
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+PARTS = ("direct", "mirror", "held", "curves", "memory")
+_DEFAULT_PARTS = ("direct", "mirror", "held")
+_DIRECT = ((100, "body"), (1000, "body"), (100, "headers"))
+_WIDTH = 160
+# Brokers run as they do elsewhere, with both of Java's compilers.
+_JVM = ("-XX:TieredStopAtLevel=4",)
+err = Console(stderr=True)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Measure, print tables, and keep the figures under a dated name."""
+    options = _options(arguments)
+    options.output.mkdir(parents=True, exist_ok=True)
+    load, now = os.getloadavg(), datetime.now(UTC)
+    results: list[Result] = []
+    tried: list[Held] = []
+    points: list[curves.Point] = []
+    samples: list[Resident] = []
+    with tempfile.TemporaryDirectory(dir=options.directory, prefix="bench-") as place:
+        folder = Path(place)
+        if {"direct", "held", "curves", "memory"} & set(options.parts):
+            with Lab(start_mirror=False, jvm_options=_JVM) as lab:
+                if "direct" in options.parts:
+                    results += _direct(lab, folder, options)
+                if "held" in options.parts:
+                    tried += held(lab, folder, options.seconds, options.rates)
+                if "memory" in options.parts:
+                    samples += memory(lab, folder, options.memory_messages)
+                if "curves" in options.parts:
+                    for point in curves.Curves(lab, folder, options.share).all():
+                        points.append(point)
+                        err.print(f"  {point.curve} {point.x:,g}")
+        if "curves" in options.parts:
+            with Lab(mirror=SaboteurSettings(), start_mirror=False, jvm_options=_JVM) as lab:
+                points += curves.anomalies(lab, folder, options.share)
+        if "mirror" in options.parts:
+            for via, codec in (("after MirrorMaker 2", "none"), ("the same with zstd", "zstd")):
+                results += _mirrored(via, codec, folder, options)
+    # A file or a pipe has no width of its own.
+    out = Console(width=None if sys.stdout.isatty() else _WIDTH)
+    if results:
+        out.print(report.costs(results))
+    if tried:
+        out.print(report.loads(tried))
+    if points:
+        out.print(report.curves(points))
+    if samples:
+        out.print(report.residents(samples))
+    path = options.output / f"bench-{now:%Y%m%dT%H%M%SZ}.json"
+    found = report.figures(now, options.messages, load, results, tried, points, samples)
+    path.write_text(json.dumps(found, indent=1) + "\n")
+    out.print(f"{now:%Y-%m-%d}, {report.machine()}; figures: {path}", soft_wrap=True)
+
+
+def _direct(lab: Lab, folder: Path, options: argparse.Namespace) -> list[Result]:
+    bench = Bench(lab, folder, options.messages, options.peers)
+    results = []
+    for turn in range(options.repeat):
+        for size, form in _DIRECT:
+            for result in bench.direct(turn, size, form):
+                results.append(result)
+                _tell(result)
+    return results
+
+
+def _mirrored(via: str, codec: str, folder: Path, options: argparse.Namespace) -> list[Result]:
+    settings = MirrorSettings(
+        topics=rf"bench[.].*,{LEDGER}",
+        tasks=2,
+        properties={"B.producer.compression.type": codec},
+    )
+    results = []
+    with Lab(mirror=settings, jvm_options=_JVM) as lab:
+        bench = Bench(lab, folder, options.messages)
+        for turn in range(options.repeat):
+            for result in bench.mirrored(turn, 1000, via):
+                results.append(result)
+                _tell(result)
+    return results
+
+
+def _tell(result: Result) -> None:
+    err.print(f"  {result.turn + 1}: {result.case}, {result.who}: {result.figure.cpu_us:.2f} us")
+
+
+def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="make bench", description=__doc__)
+    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(_DEFAULT_PARTS))
+    parser.add_argument("--peers", nargs="*", choices=(*PEERS, PORTABLE), default=list(PEERS))
+    parser.add_argument("--repeat", type=int, default=5, help="turns of each case")
+    parser.add_argument("--messages", type=int, default=1_000_000, help="of 1 kB, of a larger run")
+    parser.add_argument("--seconds", type=int, default=20, help="of the held load")
+    parser.add_argument("--rates", type=int, nargs="+", default=list(RATES), help="tried in turn")
+    parser.add_argument("--share", type=float, default=1.0, help="of the curves' usual messages")
+    parser.add_argument("--memory-messages", type=int, default=MESSAGES, help="in all, of 100 B")
+    parser.add_argument("--output", type=Path, default=Path("bench-results"))
+    parser.add_argument("--directory", type=Path, default=Path(tempfile.gettempdir()))
+    return parser.parse_args(arguments)
+
+
+if __name__ == "__main__":
+    main()

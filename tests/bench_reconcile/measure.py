@@ -1,0 +1,105 @@
+"""One command and what it cost: wall, CPU and peak memory of the whole tree of its processes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+_EVERY_SECONDS = 0.2
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Seconds and bytes; `failed` is why there is no result, None where there is one."""
+
+    wall: float
+    cpu: float
+    peak: int
+    failed: str | None = None
+
+
+def run(
+    command: Sequence[str],
+    folder: Path,
+    *,
+    limit: int,
+    seconds: float,
+    spare_disk: int,
+    fine: Sequence[int] = (0,),
+    environment: Mapping[str, str] | None = None,
+) -> Cost:
+    """Run a command in its own session; end it past `limit` bytes or `seconds`.
+
+    It gets the `environment` beside ours. `spare_disk` bytes must stay free in its folder. `fine`
+    are the exit codes of a success.
+    """
+    began, peak, cpu, failed = time.monotonic(), 0, 0.0, None
+    output = folder / "output"
+    with output.open("wb") as sink:
+        process = subprocess.Popen(
+            command, stdout=sink, stderr=sink, cwd=folder, start_new_session=True,
+            env={
+                **os.environ, **(environment or {}),
+                "TMPDIR": str(folder), "PYTHONPATH": str(Path.cwd()),
+            },
+        )  # fmt: skip
+        seen: dict[int, float] = {}
+        while process.poll() is None and failed is None:
+            memory = 0
+            for each in _tree(process.pid):
+                with contextlib.suppress(psutil.Error, OSError):
+                    times = each.cpu_times()
+                    seen[each.pid] = times.user + times.system
+                    memory += _proportional(each.pid)
+            peak = max(peak, memory)
+            if memory > limit:
+                failed = f"out of memory ({memory / 1e9:.1f} GB)"
+            elif time.monotonic() - began > seconds:
+                failed = f"timed out ({seconds:.0f} s)"
+            elif psutil.disk_usage(str(folder)).free < spare_disk:
+                failed = "out of disk"
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(_EVERY_SECONDS)
+        cpu = sum(seen.values())
+        if failed is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+        for each in _tree(process.pid):
+            with contextlib.suppress(psutil.Error):
+                each.kill()
+        process.wait()
+    wall = time.monotonic() - began
+    if failed is None and process.returncode not in fine:
+        failed = _why(output.read_text(errors="replace"), process.returncode)
+    return Cost(wall, cpu, peak, failed)
+
+
+def _tree(pid: int) -> list[psutil.Process]:
+    with contextlib.suppress(psutil.Error):
+        root = psutil.Process(pid)
+        return [root, *root.children(recursive=True)]
+    return []
+
+
+def _proportional(pid: int) -> int:
+    """Memory of a process, what it shares with others counted by its share."""
+    with Path(f"/proc/{pid}/smaps_rollup").open() as file:
+        return next(int(line.split()[1]) << 10 for line in file if line.startswith("Pss:"))
+
+
+def _why(output: str, code: int) -> str:
+    if "OutOfMemory" in output or "Out of Memory" in output or "java heap space" in output.lower():
+        return "out of memory"
+    last = (output.strip().splitlines() or ["no output"])[-1]
+    return f"failed ({code}): {last[:200]}"

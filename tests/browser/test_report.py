@@ -1,0 +1,329 @@
+"""The report in a real browser: no error, no request, every chart drawn, every screen fits."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import pytest
+
+from mirrortest.report.html import render
+from mirrortest.report.result import read_result
+from mirrortest.seqlog.location import Location
+from tests.made_result import Made, failed_run, note_events
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from playwright.sync_api import Browser, FloatRect, Locator
+
+pytestmark = pytest.mark.browser
+
+Scheme: TypeAlias = Literal["light", "dark"]
+CHARTS = ("strips", "percentiles", "heat", "curve")
+WIDTHS = {"phone": 390, "desk": 1280}
+HOSTILE = "</script><img src=x onerror=alert(1)>{{7*7}}{a|b}"
+
+DRAWN = """() => {
+    const drawn = (chart) => {
+        const { series } = chart.getOption();
+        const dom = chart.getDom();
+        return {
+            points: series.filter((each) => each.name !== "events")
+                .map((each) => each.data.filter((item) => item[1] !== null).length),
+            marks: series.filter((each) => each.name === "events").map((each) => each.data.length),
+            shapes: dom.querySelectorAll("svg path").length,
+            width: dom.querySelector("svg").getBoundingClientRect().width,
+            room: dom.getBoundingClientRect().width,
+        };
+    };
+    const { charts } = mirrortest;
+    return Object.fromEntries(Object.keys(charts).map((name) => [name, drawn(charts[name])]));
+}"""
+
+# Of every element with text of its own: its colour's contrast with what it stands on.
+CONTRAST = """() => {
+    const channels = (colour) => colour.match(/[\\d.]+/g).map(Number);
+    const light = (colour) => {
+        const [r, g, b] = channels(colour).slice(0, 3).map((value) => {
+            const part = value / 255;
+            return part <= 0.04045 ? part / 12.92 : ((part + 0.055) / 1.055) ** 2.4;
+        });
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+    };
+    const ground = (element) => {
+        for (let at = element; at; at = at.parentElement) {
+            const colour = getComputedStyle(at).backgroundColor;
+            const [, , , opaque = 1] = channels(colour);
+            if (opaque === 1) return colour;
+        }
+        return "rgb(255, 255, 255)";
+    };
+    const found = {};
+    for (const element of document.querySelectorAll("body *:not(svg *)")) {
+        const own = [...element.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
+        if (!own || !element.checkVisibility()) continue;
+        const [a, b] = [getComputedStyle(element).color, ground(element)];
+        const [high, low] = [light(a), light(b)].sort((x, y) => y - x);
+        found[`${a} on ${b}`] = (high + 0.05) / (low + 0.05);
+    }
+    return found;
+}"""
+
+
+def _keep(told: list[str], word: str) -> None:
+    told.append(word)
+
+
+def _room(of: Locator) -> FloatRect:
+    """Where something stands on the page, in pixels."""
+    found = of.bounding_box()
+    assert found is not None
+    return found
+
+
+class Sheet:
+    """An open report, and all that went wrong with it."""
+
+    def __init__(
+        self, browser: Browser, file: Path, *, width: int = 1280, scheme: Scheme = "light"
+    ) -> None:
+        self.page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        self.troubles: list[str] = []
+        self.requests: list[str] = []
+        self.page.on("console", lambda message: _keep(self.troubles, message.text))
+        self.page.on("pageerror", lambda error: _keep(self.troubles, str(error)))
+        self.page.on("request", lambda request: _keep(self.requests, request.url))
+        self.page.goto(file.as_uri())
+        self.page.wait_for_function("() => window.mirrortest")
+
+    @property
+    def drawn(self) -> dict[str, Any]:
+        """By chart: how many points its series hold, events, SVG shapes, and its width."""
+        drawn: dict[str, Any] = self.page.evaluate(DRAWN)
+        return drawn
+
+    @property
+    def overflow(self) -> int:
+        """How far the page is wider than its window, pixels."""
+        pixels: int = self.page.evaluate("document.documentElement.scrollWidth - window.innerWidth")
+        return pixels
+
+
+@pytest.fixture(scope="module")
+def failed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report of a run in which much went wrong."""
+    return _report(failed_run(), tmp_path_factory.mktemp("failed"))
+
+
+def _report(made: Made, folder: Path, *events: tuple[float, str, str]) -> Path:
+    place = made.write(folder)
+    note_events(folder, *(events or ((70.2, "kill", "mirror"), (75.1, "ready", "mirror"))))
+    file = folder / "report.html"
+    file.write_text(render(read_result(Location.parse(place))))
+    return file
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS.keys())
+def test_it_is_whole_on_every_screen(
+    browser: Browser, failed: Path, width: int, scheme: Scheme
+) -> None:
+    """No error, no request but for the file, every chart with data, nothing wider than the page."""
+    sheet = Sheet(browser, failed, width=width, scheme=scheme)
+    assert sheet.troubles == []
+    assert sheet.requests == [failed.as_uri()]
+    assert sheet.overflow == 0
+    drawn = sheet.drawn
+    assert set(drawn) == set(CHARTS)
+    for name, chart in drawn.items():
+        assert all(chart["points"]), name
+        assert chart["shapes"] > 5, name
+        assert chart["width"] == pytest.approx(chart["room"], abs=1), name
+    # Seven strips: what was acknowledged and six findings, each with the mirror's two events and
+    # the run's begin and end.
+    assert len(drawn["strips"]["points"]) == 7
+    assert drawn["strips"]["points"][:3] == [180, 2, 1]
+    assert drawn["strips"]["marks"] == [4] * 7
+    assert drawn["percentiles"]["marks"] == [4]
+    sheet.page.close()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_all_text_can_be_read(browser: Browser, failed: Path, scheme: Scheme) -> None:
+    """Every text's contrast is at least 4.5 to 1 (WCAG AA)."""
+    sheet = Sheet(browser, failed, scheme=scheme)
+    contrast = sheet.page.evaluate(CONTRAST)
+    assert len(contrast) > 5
+    assert {pair: ratio for pair, ratio in contrast.items() if ratio < 4.5} == {}
+    sheet.page.close()
+
+
+def test_colours_follow_the_users_choice_while_it_is_open(browser: Browser, failed: Path) -> None:
+    """Charts are drawn anew when dark mode is switched on."""
+    sheet = Sheet(browser, failed)
+
+    def colour() -> str:
+        shown: str = sheet.page.evaluate(
+            "mirrortest.charts.percentiles.getOption().series[0].lineStyle.color"
+        )
+        return shown
+
+    before = colour()
+    sheet.page.emulate_media(color_scheme="dark")
+    sheet.page.wait_for_function(
+        "(old) => mirrortest.charts.percentiles.getOption().series[0].lineStyle.color !== old",
+        arg=before,
+    )
+    sheet.page.close()
+
+
+def test_a_topic_can_be_chosen(browser: Browser, failed: Path) -> None:
+    """Both choices move together, and the charts show that topic alone."""
+    sheet = Sheet(browser, failed)
+    choices = sheet.page.locator("select.topic")
+    names = ["all topics", "clicks.eu", "orders", "payments.settled"]
+    assert choices.first.locator("option").all_inner_texts() == names
+    sum_of = "() => mirrortest.charts.strips.getOption().title[1].text"
+    assert sheet.page.evaluate(sum_of) == "lost: 511"
+    choices.first.select_option("1")
+    assert sheet.page.evaluate(sum_of) == "lost: 0"
+    choices.last.select_option("2")
+    assert sheet.page.evaluate(sum_of) == "lost: 511"
+    assert choices.first.input_value() == "2"
+    assert sheet.troubles == []
+    sheet.page.close()
+
+
+def test_pointing_tells_the_figures(browser: Browser, failed: Path) -> None:
+    """A tooltip over each chart, none of them an error."""
+    sheet = Sheet(browser, failed)
+    for name in CHARTS:
+        box = sheet.page.locator(f"#chart-{name}")
+        box.scroll_into_view_if_needed()
+        for share in (0.2, 0.45, 0.5, 0.7):
+            size = _room(box)
+            box.hover(position={"x": size["width"] * share, "y": size["height"] * share})
+    sheet.page.evaluate(
+        "mirrortest.charts.strips.dispatchAction({type: 'showTip', seriesIndex: 2, dataIndex: 0})"
+    )
+    sheet.page.wait_for_function(
+        "() => document.querySelector('#chart-strips svg').textContent.includes('480 lost')"
+    )
+    assert sheet.troubles == []
+    sheet.page.close()
+
+
+def test_names_from_outside_do_nothing(browser: Browser, tmp_path: Path) -> None:
+    """A topic, a producer, an event and a note that try to be markup are text, and no script."""
+    made = Made(
+        topics=(HOSTILE, "orders"), producer=HOSTILE, wrong={"lost": [(3, 0, 2)]}, notes=[HOSTILE]
+    )
+    sheet = Sheet(browser, _report(made, tmp_path, (2, HOSTILE, HOSTILE)))
+    sheet.page.on("dialog", lambda dialog: sheet.troubles.append(dialog.message))
+    sheet.page.locator("select.topic").first.select_option("1")
+    sheet.page.locator("#chart-curve").hover()
+    assert sheet.page.locator("img").count() == 0
+    assert sheet.page.locator("select.topic option").nth(1).inner_text() == HOSTILE
+    assert sheet.overflow == 0
+    assert sheet.troubles == []
+    assert len(sheet.requests) == 1
+    sheet.page.close()
+
+
+def test_the_policy_holds(browser: Browser, failed: Path, tmp_path: Path) -> None:
+    """Were there markup that asks for something or runs something, the browser would refuse."""
+    worse = tmp_path / "worse.html"
+    worse.write_text(
+        failed.read_text().replace(
+            "<main>", "<main><script>document.title = 'ran'</script><img src='http://127.0.0.1:9/'>"
+        )
+    )
+    sheet = Sheet(browser, worse)
+    assert sheet.page.title() != "ran"
+    assert len([trouble for trouble in sheet.troubles if "Content Security Policy" in trouble]) == 2
+    sheet.page.close()
+
+
+def test_where_scripts_are_forbidden_charts_are_words(
+    browser: Browser, failed: Path, tmp_path: Path
+) -> None:
+    """A build server that lets no script run shows what each chart would have said."""
+    bare = tmp_path / "bare.html"
+    bare.write_text(failed.read_text().replace("sha256-", "sha256-no"))
+    page = browser.new_page()
+    page.goto(bare.as_uri())
+    said = page.evaluate(
+        """[...document.querySelectorAll(".chart")]
+        .map((each) => getComputedStyle(each, "::after").content)"""
+    )
+    assert len(said) == len(CHARTS)
+    assert [text for text in said if "This chart needs JavaScript." not in text] == []
+    heights = [_room(box)["height"] for box in page.locator(".chart").all()]
+    assert all(10 < height < 150 for height in heights)
+    page.close()
+
+
+@pytest.mark.parametrize(
+    "made",
+    [
+        Made(minutes=1, topics=("t",)),
+        Made(minutes=2, latency=False),
+        Made(minutes=0, latency=False),
+        Made(minutes=1, rate=1, topics=("t",), wrong={"lost": [(0, 0, 1)]}),
+    ],
+    ids=["one minute", "no latencies", "no times", "one message"],
+)
+def test_what_is_not_there_is_not_drawn(browser: Browser, tmp_path: Path, made: Made) -> None:
+    """A chart has data or is not there at all; short and empty runs make no error."""
+    sheet = Sheet(browser, _report(made, tmp_path))
+    shown = {
+        str(element.get_attribute("id")).removeprefix("chart-")
+        for element in sheet.page.locator(".chart").all()
+    }
+    drawn = sheet.drawn
+    assert set(drawn) == shown
+    assert all(all(chart["points"]) for chart in drawn.values())
+    assert sheet.overflow == 0
+    assert sheet.troubles == []
+    sheet.page.close()
+
+
+def test_headings_tables_and_charts_have_names(browser: Browser, failed: Path) -> None:
+    """For who does not see: headings in order, a caption or a label on each, one main part."""
+    sheet = Sheet(browser, failed)
+    levels = sheet.page.evaluate(
+        "[...document.querySelectorAll('h1, h2, h3, h4')].map((each) => Number(each.tagName[1]))"
+    )
+    assert levels.count(1) == 1
+    assert all(after - before <= 1 for before, after in pairwise(levels))
+    nameless = """(query) => [...document.querySelectorAll(query)].filter((each) => !(
+        each.getAttribute("aria-label") || each.caption?.textContent || each.labels?.length
+    )).length"""
+    for query in ("table", "[role=img]", "[role=region]", "nav", "select"):
+        assert sheet.page.locator(query).count() > 0, query
+        assert sheet.page.evaluate(nameless, query) == 0, query
+    label = sheet.page.locator("#chart-percentiles").get_attribute("aria-label")
+    assert "p99 was highest at" in str(label)
+    assert sheet.page.locator("html").get_attribute("lang") == "en"
+    assert sheet.page.locator("main").count() == 1
+    sheet.page.close()
+
+
+def test_on_paper_the_charts_are_as_wide_as_the_text(browser: Browser, failed: Path) -> None:
+    """Printed from dark mode: light colours, no controls, no chart cut off."""
+    sheet = Sheet(browser, failed, scheme="dark")
+    sheet.page.evaluate("window.dispatchEvent(new Event('beforeprint'))")
+    sheet.page.emulate_media(media="print", color_scheme="dark")
+    sheet.page.set_viewport_size({"width": 700, "height": 900})
+    page = sheet.page
+    assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
+    assert page.locator("nav").is_hidden()
+    for name in CHARTS:
+        text = _room(page.locator(f"#chart-{name}"))
+        drawing = _room(page.locator(f"#chart-{name} svg").first)
+        assert drawing["width"] == pytest.approx(text["width"], abs=1)
+        assert drawing["height"] > 80
+    assert len(page.pdf(format="A4")) > 50_000
+    assert sheet.troubles == []
+    sheet.page.close()

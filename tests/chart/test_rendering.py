@@ -1,0 +1,310 @@
+"""What Helm makes of the chart: valid for every Kubernetes that it is for, safe, and refused."""
+
+from __future__ import annotations
+
+import functools
+import importlib
+import json
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import kubernetes_validate.utils
+import pytest
+import typer
+import yaml
+from pydantic import ValidationError
+from typer.main import get_command
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.chart.conftest import Helm
+
+pytestmark = pytest.mark.chart
+
+# Megabytes that would be read anew for each manifest and version.
+kubernetes_validate.utils.schema_contents = functools.cache(
+    kubernetes_validate.utils.schema_contents
+)
+
+CHART = Path(__file__).parents[2] / "helm" / "mirrortest"
+CI = sorted((CHART / "ci").glob("*-values.yaml"))
+KUBERNETES = sorted(
+    version
+    for version in set(kubernetes_validate.utils.all_versions())
+    if tuple(map(int, version.split(".")[:2])) >= (1, 29)
+)
+OPERATORS = (
+    *("--api-versions", "monitoring.coreos.com/v1"),
+    *("--api-versions", "sparkoperator.k8s.io/v1beta2"),
+)
+LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+"""Ten times as fast as the other, where PyYAML was built with it."""
+CUSTOM = {"PodMonitor", "ServiceMonitor", "PrometheusRule", "SparkApplication"}
+"""Kinds that Kubernetes's own schemas do not know."""
+
+Manifest: TypeAlias = dict[str, Any]
+
+
+def _rendered(helm: Helm, *arguments: str) -> list[Manifest]:
+    done = helm("template", "dc1", str(CHART), "--namespace", "tests", *arguments)
+    assert done.returncode == 0, done.stderr
+    return [manifest for manifest in yaml.load_all(done.stdout, Loader=LOADER) if manifest]
+
+
+def _examples(helm: Helm, path: Path) -> list[Manifest]:
+    return _rendered(helm, "--values", str(path), *OPERATORS)
+
+
+def _pods(manifests: list[Manifest]) -> Iterator[Manifest]:
+    """The pods' specs, wherever they are."""
+    for manifest in manifests:
+        spec = manifest.get("spec", {})
+        if manifest["kind"] == "Pod":
+            yield spec
+        elif manifest["kind"] == "CronJob":
+            yield spec["jobTemplate"]["spec"]["template"]["spec"]
+        elif "template" in spec:
+            yield spec["template"]["spec"]
+
+
+@functools.cache
+def _validate(manifest: str) -> None:
+    """Once for each: both Helms make mostly the same. Raises ValidationError."""
+    for version in KUBERNETES:
+        kubernetes_validate.validate(json.loads(manifest), version, strict=True)
+
+
+def test_lint(helm: Helm) -> None:
+    """Strictly, with each of the examples."""
+    for path in CI:
+        done = helm("lint", "--strict", str(CHART), "--values", str(path))
+        assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("path", CI, ids=lambda path: path.stem)
+def test_manifests_are_valid_for_every_kubernetes(helm: Helm, path: Path) -> None:
+    """Strictly: no field that the API server would drop or refuse, from 1.29 to the newest."""
+    manifests = _examples(helm, path)
+    assert KUBERNETES[0].startswith("1.29")
+    names = [(manifest["kind"], manifest["metadata"]["name"]) for manifest in manifests]
+    assert len(set(names)) == len(names)
+    for manifest in manifests:
+        if manifest["kind"] not in CUSTOM:
+            _validate(json.dumps(manifest, sort_keys=True))
+
+
+@pytest.mark.parametrize("path", CI, ids=lambda path: path.stem)
+def test_pods_are_restricted(helm: Helm, path: Path) -> None:
+    """As the Pod Security Standard says, with a read-only root besides; no environment twice."""
+    pods = list(_pods(_examples(helm, path)))
+    assert pods or "operators" in path.name
+    for spec in pods:
+        assert spec["automountServiceAccountToken"] is False
+        assert spec["securityContext"]["runAsNonRoot"] is True
+        assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        (ours,) = (c for c in spec["containers"] if c["name"] in {"mirrortest", "health"})
+        assert ours["securityContext"] == {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        }
+        names = [each["name"] for each in ours.get("env", ())]
+        assert len(set(names)) == len(names)
+        mounts = {each["name"] for each in ours.get("volumeMounts", ())}
+        claimed = {"spool"}
+        assert mounts <= {each["name"] for each in spec.get("volumes", ())} | claimed
+
+
+def test_the_spark_application_is_one(helm: Helm) -> None:
+    """Strictly by the operator's own model: no field that it would not know."""
+    from kubeflow_spark_api.models.spark_v1beta2_spark_application import (  # noqa: PLC0415  # slow
+        SparkV1beta2SparkApplication,
+    )
+
+    for path in CI:
+        for each in _examples(helm, path):
+            if each["kind"] == "SparkApplication":
+                SparkV1beta2SparkApplication.model_validate(each, extra="forbid")
+                each["spec"]["driver"]["imagined"] = 1
+                with pytest.raises(ValidationError, match="imagined"):
+                    SparkV1beta2SparkApplication.model_validate(each, extra="forbid")
+                return
+    pytest.fail("no example has one")
+
+
+def _part(manifests: list[Manifest], kind: str, part: str) -> Manifest:
+    (found,) = (
+        manifest
+        for manifest in manifests
+        if manifest["kind"] == kind
+        and manifest["metadata"]["labels"].get("app.kubernetes.io/component") == part
+    )
+    return found
+
+
+def _words(workload: Manifest) -> list[str]:
+    words: list[str] = workload["spec"]["template"]["spec"]["containers"][0]["args"]
+    return words
+
+
+def test_shards_are_numbered_as_the_option_wants_them(helm: Helm) -> None:
+    """From 1: the pods' numbers begin there, and each pod's name is its consumer's."""
+    manifests = _examples(helm, CHART / "ci" / "consumers-values.yaml")
+    consumers = _part(manifests, "StatefulSet", "consumer")
+    assert consumers["spec"]["ordinals"] == {"start": 1}
+    words = _words(consumers)
+    assert words[words.index("--shard") + 1] == "$(INDEX)/2"
+    assert words[words.index("--id") + 1] == "dc1-mirrortest-consumer-$(INDEX)"
+    (index,) = (
+        each
+        for each in consumers["spec"]["template"]["spec"]["containers"][0]["env"]
+        if each["name"] == "INDEX"
+    )
+    assert "apps.kubernetes.io/pod-index" in index["valueFrom"]["fieldRef"]["fieldPath"]
+
+
+@functools.cache
+def _options(verb: str) -> set[str]:
+    """Every option of a command."""
+    app = typer.Typer()
+    app.command(verb)(getattr(importlib.import_module(f"mirrortest.cli.{verb}"), verb))
+    return {option for parameter in get_command(app).params for option in parameter.opts}
+
+
+def test_options_are_mirrortest_s_own(helm: Helm) -> None:
+    """Every option in every pod's arguments is one that the command has."""
+    for path in CI:
+        for spec in _pods(_examples(helm, path)):
+            (ours,) = (c for c in spec["containers"] if c["name"] in {"mirrortest", "health"})
+            if ours["name"] == "health":
+                continue
+            verb, *words = ours["args"]
+            known = _options(verb)
+            used = {word for word in words if word.startswith("--")}
+            assert used <= known, path.name
+
+
+def test_a_changed_job_is_another_job(helm: Helm) -> None:
+    """A Job cannot be changed; what is not changed stays the same Job."""
+    path = CHART / "ci" / "bounded-values.yaml"
+
+    def name(*arguments: str) -> str:
+        manifests = _rendered(helm, "--values", str(path), *arguments)
+        found: str = _part(manifests, "Job", "producer")["metadata"]["name"]
+        return found
+
+    assert name() == name("--set", "consumers.replicas=5")
+    assert name() != name("--set", "producers.throughput=7")
+
+
+def test_alerts_and_dashboards_are_shipped_unchanged(helm: Helm) -> None:
+    """Their own templates are not Helm's: what Prometheus and Grafana get is what was tested."""
+    rules = _examples(helm, CHART / "ci" / "operators-values.yaml")
+    (rule,) = (each for each in rules if each["kind"] == "PrometheusRule")
+    assert rule["spec"] == yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())
+    shown = {
+        name: json.loads(text)
+        for each in _examples(helm, CHART / "ci" / "everything-values.yaml")
+        if each["kind"] == "ConfigMap"
+        and each["metadata"].get("labels", {}).get("grafana_dashboard") == "1"
+        for name, text in each["data"].items()
+    }
+    assert shown == {
+        path.name: json.loads(path.read_text())
+        for path in (CHART / "files" / "dashboards").glob("*.json")
+    }
+
+
+@pytest.mark.parametrize("address", ["https://docs.example/mirrortest", "docs.example/"])
+def test_runbooks_are_where_the_values_say(helm: Helm, address: str) -> None:
+    """In alerts and in dashboards; their pages' names stay."""
+    values = f"monitoring.dashboards.enabled=true,monitoring.runbooks={address}"
+    path = CHART / "ci" / "operators-values.yaml"
+    manifests = _rendered(helm, "--values", str(path), "--set", values, *OPERATORS)
+    made = yaml.safe_dump(manifests, width=1 << 30)
+    assert "docs/runbooks" not in made
+    kinds = re.findall(rf"{address.rstrip('/')}/(Mirrortest\w+)\.md", made)
+    pages = {path.stem for path in (CHART.parents[1] / "docs/runbooks").glob("Mirrortest*.md")}
+    assert set(kinds) == pages
+    assert len(kinds) > 2 * len(pages)
+
+
+# Helm 3 asks a cluster before it tells the notes.
+@pytest.mark.parametrize("helm", [4], indirect=True)
+@pytest.mark.parametrize(
+    ("workers", "names"), [(1, ["producer-0", "producer-1"]), (2, ["producer-0.1", "producer-0.2"])]
+)
+def test_notes_tell_the_producers_names(helm: Helm, workers: int, names: list[str]) -> None:
+    """As they will call themselves, for the other side's `expectProducers`."""
+    path = CHART / "ci" / "bounded-values.yaml"
+    replicas = len(names) // workers
+    changed = f"producers.workers={workers},producers.replicas={replicas}"
+    done = helm(
+        *("install", "dc1", str(CHART), "--dry-run=client"),
+        *("--values", str(path), "--set", changed),
+    )
+    assert done.returncode == 0, done.stderr
+    told = "{" + ",".join(f"dc1-mirrortest-{name}" for name in names) + "}"
+    assert f"--set 'consumers.expectProducers={told}'" in done.stdout
+
+
+def test_a_cron_job_s_jobs_are_found_as_any_other_s(helm: Helm) -> None:
+    """By the labels that the notes ask for."""
+    manifests = _examples(helm, CHART / "ci" / "bounded-values.yaml")
+    cron = _part(manifests, "CronJob", "reconciliation")
+    labels = cron["spec"]["jobTemplate"]["metadata"]["labels"]
+    assert labels == cron["metadata"]["labels"]
+
+
+def test_verdicts_are_not_tried_again(helm: Helm) -> None:
+    """2, 3 and 99 end the Job; an eviction counts as nothing."""
+    manifests = _examples(helm, CHART / "ci" / "consumers-values.yaml")
+    job = _part(manifests, "Job", "reconciliation")
+    ignored, ends = job["spec"]["podFailurePolicy"]["rules"]
+    assert ignored["onPodConditions"] == [{"type": "DisruptionTarget", "status": "True"}]
+    assert (ends["action"], ends["onExitCodes"]["values"]) == ("FailJob", [2, 3, 99])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ("", "nothing is switched on"),
+        ("producers.enabled=true,producers.topics={a}", "run is not set"),
+        ("run=r,producers.enabled=true,producers.topics={a}", "source.bootstrapServers is not set"),
+        ("run=r,consumers.enabled=true,consumers.topics={a}", "destination.bootstrapServers is"),
+        ("{p}", "producers.topics is empty"),
+        ("{p},producers.topics={a},producers.duration=1h", "set producers.kind=Job"),
+        ("{p},producers.topics={a},producers.kind=Job", "never ends without producers.duration"),
+        ("{p},producers.topics={a},producers.drainSeconds=60", "cuts the drain off"),
+        ("{p},producers.topics={a},producers.createTopics.partitions=3", "createTopics.enabled"),
+        ("{c},consumers.group=g,consumers.shards=true", "consumers.group and consumers.shards"),
+        ("{c},consumers.replicas=2", "need to share the partitions"),
+        ("{c},consumers.topicPattern=A", "consumers.topicPattern exclude"),
+        ("{c},consumers.kind=Job,consumers.shards=true", "consumers.shards are the StatefulSet"),
+        ("{c},consumers.ledgerFromSource=true", "source.bootstrapServers is not set"),
+        ("{c},consumers.topic=b", "topic"),
+        ("{c},consumers.replicas=two", "replicas"),
+        ("{c},reconciliation.enabled=true,reconciliation.kind=SparkApplication", "Spark operator"),
+        ("{c},monitoring.podMonitor.enabled=true", "Prometheus operator"),
+        ("{c},logs.uri=s3://b/l,logs.volume.existingClaim=c", "logs.volume.existingClaim exclude"),
+    ],
+)
+def test_wrong_values_are_refused(helm: Helm, wrong: str, told: str) -> None:
+    """By the schema or by a sentence that says what to set."""
+    producing = "run=r,producers.enabled=true,source.bootstrapServers=a:1"
+    consuming = "run=r,consumers.enabled=true,consumers.topics={a},destination.bootstrapServers=b:1"
+    values = wrong.replace("{p}", producing).replace("{c}", consuming)
+    done = helm("template", "dc1", str(CHART), *(("--set", values) if values else ()))
+    assert done.returncode != 0
+    assert told in done.stderr
+
+
+def test_a_field_that_does_not_exist_would_be_told(helm: Helm) -> None:
+    """The schemas are the strict ones, of the kinds that are rendered."""
+    manifests = _examples(helm, CHART / "ci" / "consumers-values.yaml")
+    consumers = _part(manifests, "StatefulSet", "consumer")
+    consumers["spec"]["template"]["spec"]["containers"][0]["arguments"] = []
+    with pytest.raises(kubernetes_validate.ValidationError, match="arguments"):
+        _validate(json.dumps(consumers))

@@ -1,0 +1,168 @@
+"""The lab in containers; what holds for every lab is tested by `make test-docker`."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mirrortest.errors import LabError, UnreachableError
+from mirrortest.lab import DockerLab
+from mirrortest.lab.docker_engine import KAFKA_IMAGE, LABEL
+from mirrortest.lab.docker_lab import ContainedBroker, ContainedMirror
+from mirrortest.lab.leftovers import is_there
+from mirrortest.lab.probe import Probe
+from mirrortest.lab.process import PartState
+from tests.docker.images import docker, has
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = [pytest.mark.docker, pytest.mark.lab, pytest.mark.slow, pytest.mark.timeout(600)]
+
+LOCAL = "mirrortest-kafka:local"
+
+
+@pytest.fixture(scope="session")
+def image() -> str:
+    """An image of Kafka: as the environment says, else the local one, else Apache's."""
+    chosen = os.environ.get("MIRRORTEST_KAFKA_IMAGE") or (LOCAL if has(LOCAL) else KAFKA_IMAGE)
+    if not has(chosen):
+        pulled = subprocess.run(["docker", "pull", "-q", chosen], capture_output=True, check=False)
+        if pulled.returncode != 0:
+            pytest.skip(f"{chosen} cannot be pulled: `make kafka-image` makes {LOCAL}")
+    return chosen
+
+
+@pytest.fixture(scope="module")
+def contained(image: str) -> Iterator[DockerLab]:
+    """Two clusters of one broker each and MirrorMaker 2, in containers."""
+    with DockerLab(image=image) as running:
+        yield running
+    assert not left(running._engine.lab if running._engine else "")
+
+
+def left(lab: str) -> list[str]:
+    """What the engine has of a lab; of none, if it has no name."""
+    if not lab:
+        return []
+    wanted = ("--filter", f"label={LABEL}={lab}", "--quiet")
+    every = [docker("ps", "--all", *wanted), docker("network", "ls", *wanted)]
+    return "\n".join([*every, docker("volume", "ls", *wanted)]).split()
+
+
+def test_a_paused_broker_answers_nothing_until_it_goes_on(contained: DockerLab) -> None:
+    """Its port takes connections, but no request is answered in time."""
+    broker = contained.destination.brokers[0]
+    assert isinstance(broker, ContainedBroker)
+    broker.pause()
+    try:
+        states = [broker.state]
+        with pytest.raises(UnreachableError):
+            Probe(broker.address, timeout=1).broker_count()
+    finally:
+        broker.unpause()
+    broker.wait_ready()
+    states.append(broker.state)
+    assert states == [PartState.STOPPED, PartState.RUNNING]
+
+
+def test_a_broker_cut_off_comes_back_at_its_address(contained: DockerLab) -> None:
+    """Disconnected it cannot be reached, though it runs on; connected, it has what it had."""
+    contained.source.create_topic("kept", 3)
+    broker = contained.source.brokers[0]
+    assert isinstance(broker, ContainedBroker)
+    pid = broker.pid
+    broker.disconnect()
+    try:
+        assert broker.state is PartState.RUNNING
+        with pytest.raises(UnreachableError):
+            Probe(broker.address, timeout=1).broker_count()
+    finally:
+        broker.connect()
+    broker.wait_ready()
+    assert broker.pid == pid
+    assert contained.source.partitions("kept") == 3
+
+
+def test_a_mirror_cut_off_goes_on_when_it_is_connected(contained: DockerLab) -> None:
+    """What is made meanwhile is mirrored afterwards, by the same process."""
+    mirror, pid = contained.mirror, contained.mirror.pid
+    assert isinstance(mirror, ContainedMirror)
+    mirror.disconnect()
+    contained.source.create_topic("meanwhile", 2)
+    mirror.connect()
+    assert mirror.wait_topic("meanwhile") == "A.meanwhile"
+    assert mirror.pid == pid
+
+
+def test_a_part_that_is_down_cannot_be_hurt(contained: DockerLab) -> None:
+    """The error names it; started, it runs again."""
+    mirror = contained.mirror
+    assert isinstance(mirror, ContainedMirror)
+    mirror.kill()
+    try:
+        with pytest.raises(LabError, match="mirror is not running"):
+            mirror.pause()
+    finally:
+        mirror.start()
+        mirror.wait_ready()
+
+
+def test_data_in_a_directory_outlive_the_lab(image: str, tmp_path: Path) -> None:
+    """A lab that is taken up again has its addresses and its topics, and left nothing in Docker."""
+    with DockerLab(tmp_path / "lab", image=image, start_mirror=False) as first:
+        first.source.create_topic("kept", 2)
+        assert first._engine is not None
+        address, name = first.source.bootstrap_servers, first._engine.lab
+    assert not left(name)
+    with DockerLab(tmp_path / "lab", image=image, start_mirror=False) as second:
+        assert second.source.bootstrap_servers == address
+        assert second.source.partitions("kept") == 2
+
+
+def test_what_a_killed_owner_leaves_is_found(image: str) -> None:
+    """Its containers run on, labelled, until `lab down --all` removes them, network and volumes."""
+    with tempfile.TemporaryDirectory() as state:  # a socket's path has to be short
+        environment = {**os.environ, "XDG_STATE_HOME": state, "NO_COLOR": "1"}
+
+        def mirrortest(*arguments: str) -> subprocess.CompletedProcess[str]:
+            return subprocess.run(
+                [sys.executable, "-m", "mirrortest", "lab", *arguments],
+                env=environment,
+                capture_output=True,
+                text=True,
+                check=False,
+                timeout=200,
+            )
+
+        started = mirrortest(
+            *("up", "--detach", "--no-mirror", "--runtime", "docker", "--kafka-image", image)
+        )
+        assert started.returncode == 0, started.stderr
+        told = json.loads(mirrortest("status", "--json").stdout)
+        pid = next(part["pid"] for part in told["parts"].values() if part["pid"])
+        of_owner = f"label=mirrortest.owner={os.uname().nodename}:{told['pid']}"
+        asked = ("ps", "--filter", of_owner, "--format", f'{{{{.Label "{LABEL}"}}}}')
+        (lab,) = set(docker(*asked).split())
+        paused = mirrortest("fault", "pause", "A1")
+        assert paused.stdout == "A1 stopped\n", paused.stderr
+        os.kill(told["pid"], signal.SIGKILL)
+        deadline = time.monotonic() + 30
+        while is_there(told["pid"]):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert len(left(lab)) == 2 + 1 + 2
+        assert pid
+        ended = mirrortest("down", "--all")
+        assert ended.returncode == 0, ended.stderr
+        assert f"removed {lab}" in ended.stderr
+        assert not left(lab)

@@ -1,0 +1,170 @@
+"""Namespaces for processes, mounts and the network, which go with their first process.
+
+That one is killed when the process that made them ends, in whatever way: so nothing that was
+started in them, mounted in them or linked into them can be left over.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import json
+import os
+import shlex
+import signal
+import socket
+import subprocess
+from typing import TYPE_CHECKING
+
+import psutil
+
+from mirrortest.errors import LabError
+from mirrortest.lab.process import Part
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from mirrortest.lab.process import PartState
+
+INSIDE = "/run/node"
+"""What the enclosure's folder is called in it; all else under /run is its own."""
+SETTINGS = {
+    "kernel/keys/root_maxbytes": 25_000_000,
+    "kernel/keys/root_maxkeys": 1_000_000,
+    "kernel/panic": 10,
+    "kernel/panic_on_oops": 1,
+    "vm/overcommit_memory": 1,
+    "vm/panic_on_oom": 0,
+}
+"""What a kubelet wants the kernel to be told. Here it reads that it is so already: the kernel is
+the machine's, and stays as it is."""
+# What programs write to /var, as to /run, is theirs alone, and gone with them.
+_MOUNTS = """
+mount --no-mtab -t tmpfs tmpfs /run
+mkdir -p {inside} /run/var/upper /run/var/work /run/settings
+mount --bind {folder} {inside}
+mount -t overlay -o lowerdir=/var,upperdir=/run/var/upper,workdir=/run/var/work overlay /var
+echo 1 >/proc/sys/net/ipv4/ip_forward
+ip link set lo up
+"""
+_SETTING = """
+echo {value} >/run/settings/{number}
+mount --bind /run/settings/{number} /proc/sys/{name}
+"""
+
+
+class Enclosure:
+    """The namespaces, linked to this machine by a network of its own.
+
+    Attributes:
+        host: this machine's address on that network.
+        node: the enclosure's.
+        within: the addresses that are to be had inside; this machine has a route to them.
+    """
+
+    def __init__(self, folder: Path, first: Path) -> None:
+        """Not started yet: `folder` is for all that its programs keep, `first` its process 1."""
+        self._folder = folder
+        words = "--mount --net --pid --fork --kill-child --mount-proc"
+        self._first = Part("unshare", ["unshare", *words.split(), str(first)], folder / "first.log")
+        self._program = first
+        self._pid = 0
+
+    def start(self) -> None:
+        """Make the namespaces.
+
+        Raises:
+            LabError: this machine does not let us.
+        """
+        self._first.start()
+        self._first.wait_until(self._is_there, 30, lambda: "made no namespaces")
+        self._link()
+        settings = [
+            _SETTING.format(name=name, value=value, number=number)
+            for number, (name, value) in enumerate(SETTINGS.items())
+        ]
+        mounts = _MOUNTS.format(folder=shlex.quote(str(self._folder)), inside=INSIDE)
+        self.run("sh", "-ec", "".join([mounts, *settings]))
+
+    def part(self, name: str, *command: str, environment: Mapping[str, str] | None = None) -> Part:
+        """A program that is to run inside; its log lies in the folder."""
+        log = self._folder / f"{name}.log"
+        return Part(name, [*self._entered(), *command], log, environment=environment)
+
+    def run(self, *command: str) -> str:
+        """Run a program inside; what it printed.
+
+        Raises:
+            LabError: it failed.
+        """
+        return _run(*self._entered(), *command)
+
+    def seen(self, path: str) -> str:
+        """What this machine calls a file that is inside."""
+        return f"/proc/{self._pid}/root{path}"
+
+    def end(self) -> None:
+        """End everything in it, at once."""
+        if self._first.alive and self._pid:
+            os.kill(self._pid, signal.SIGKILL)  # unshare waits until all are gone
+        self._first.terminate()
+
+    @property
+    def state(self) -> PartState:
+        """Of its first process."""
+        return self._first.state
+
+    def _entered(self) -> list[str]:
+        return ["nsenter", "--target", str(self._pid), "--mount", "--net", "--pid"]
+
+    def _is_there(self) -> bool:
+        """Whether the first process runs: its namespaces are complete then."""
+        if self._first.pid is None:
+            return False
+        for child in psutil.Process(self._first.pid).children():
+            try:
+                if child.exe() == str(self._program.resolve()):
+                    self._pid = child.pid
+            except psutil.Error:
+                continue  # not yet, or no more
+        return bool(self._pid)
+
+    def _link(self) -> None:
+        """Take the first network that is free, by taking the name of its link."""
+        taken = [
+            ipaddress.IPv4Network(route["dst"])
+            for route in json.loads(_run("ip", "-json", "-4", "route"))
+            if route["dst"] != "default"
+        ]
+        for number in range(256):
+            network = ipaddress.IPv4Network(f"10.213.{number}.0/24")
+            if any(network.overlaps(other) for other in taken):
+                continue
+            link = f"mirrortest{number}"
+            try:
+                _run("ip", "link", "add", link, "type", "veth", "peer", "eth0",
+                     "netns", str(self._pid))  # fmt: skip
+            except LabError:
+                if link in {name for _, name in socket.if_nameindex()}:
+                    continue  # somebody was quicker
+                raise
+            self._address(link, network)
+            return
+        raise LabError("no network of 10.213.0.0/16 is free")
+
+    def _address(self, link: str, network: ipaddress.IPv4Network) -> None:
+        near, self.within = network.subnets()
+        self.host, self.node = str(near[1]), str(near[2])
+        _run("ip", "address", "add", f"{self.host}/{near.prefixlen}", "dev", link)
+        _run("ip", "link", "set", link, "up")
+        self.run("ip", "address", "add", f"{self.node}/{near.prefixlen}", "dev", "eth0")
+        self.run("ip", "link", "set", "eth0", "up")
+        self.run("ip", "route", "add", "default", "via", self.host)
+        _run("ip", "route", "add", str(self.within), "via", self.node)
+
+
+def _run(*command: str) -> str:
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        raise LabError(f"{shlex.join(command)}: {done.stderr.strip()[-2000:]}")
+    return done.stdout

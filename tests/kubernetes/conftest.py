@@ -1,0 +1,111 @@
+"""A Kubernetes to test on: whatever KUBECONFIG says, with what is special told by the environment.
+
+- `MIRRORTEST_E2E_HOST`: an address of this machine that pods reach; the clusters listen there.
+- `MIRRORTEST_E2E_LOAD`: a command that takes an image archive and gives it to the nodes, for
+  example `kind load image-archive`; without it the images are taken to be there.
+- `MIRRORTEST_E2E_IMAGE`, `MIRRORTEST_E2E_RECONCILE_IMAGE`: the images, NAME:TAG.
+
+The logs lie on a directory of the node, so it must have one node (or the directory be shared).
+`tests/kubernetes/with-cluster` has all that, where there is no other, and says it to its command.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shlex
+import shutil
+import subprocess
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling
+
+from tests.kubernetes.kube import Kube
+from tests.kubernetes.outside import Outside
+from tests.kubernetes.secured import doors
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+IMAGES = {
+    "MIRRORTEST_E2E_IMAGE": "mirrortest:e2e",
+    "MIRRORTEST_E2E_RECONCILE_IMAGE": "mirrortest-reconcile:e2e",
+}
+
+
+class WalkBeside(LoadScopeScheduling):  # type: ignore[misc]  # xdist ships no types
+    """The walk on one worker, all else on another: each takes minutes, most of them waiting."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return "walk" if "test_walk.py" in nodeid else "others"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> WalkBeside:
+    """Where these tests alone are run."""
+    return WalkBeside(config, log)
+
+
+@pytest.fixture(scope="session")
+def host() -> str:
+    """The address of this machine as pods see it; skips where there is no Kubernetes."""
+    for program in ("kubectl", "helm"):
+        if shutil.which(program) is None:
+            pytest.skip(f"there is no {program}")
+    if not os.environ.get("KUBECONFIG"):
+        pytest.skip("KUBECONFIG names no Kubernetes; tests/kubernetes/with-cluster has one")
+    address = os.environ.get("MIRRORTEST_E2E_HOST")
+    if not address:
+        pytest.skip("MIRRORTEST_E2E_HOST must be an address of this machine that pods reach")
+    return address
+
+
+@pytest.fixture(scope="session")
+def images(tmp_path_factory: pytest.TempPathFactory, host: str, worker_id: str) -> tuple[str, str]:
+    """Of producers and consumers, and of the reconciliation; one worker gives them to the nodes."""
+    names = tuple(os.environ.get(variable, name) for variable, name in IMAGES.items())
+    load = os.environ.get("MIRRORTEST_E2E_LOAD")
+    if load:
+        folder = tmp_path_factory.getbasetemp()
+        shared = folder if worker_id == "master" else folder.parent
+        with (shared / "images.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not (shared / "images.loaded").exists():
+                _give(load, names, shared / "images.tar")
+                (shared / "images.loaded").touch()
+    return names[0], names[1]
+
+
+def _give(load: str, names: tuple[str, ...], archive: Path) -> None:
+    """Give images to the nodes. Raises AssertionError where that fails."""
+    docker = os.environ.get("DOCKER", "docker")
+    for command in (
+        [docker, "save", *names, "-o", str(archive)],
+        [*shlex.split(load), str(archive)],
+    ):
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, f"{shlex.join(command)}: {done.stderr[-2000:]}"
+    archive.unlink()
+
+
+@pytest.fixture(scope="module")
+def outside(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, host: str
+) -> Iterator[Outside]:
+    """Both clusters and the mirror; pods come by the doors that the module says it wants."""
+    folder = tmp_path_factory.mktemp("kafka")
+    wanted = doors(folder, host) if getattr(request.module, "SECURED", False) else None
+    with Outside(folder, host, wanted).running() as running:
+        yield running
+
+
+@pytest.fixture
+def kube(host: str) -> Iterator[Kube]:
+    """The Kubernetes; what the test makes there is gone after it."""
+    found = Kube()
+    try:
+        yield found
+    finally:
+        found.clean()

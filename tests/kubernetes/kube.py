@@ -1,0 +1,251 @@
+"""kubectl as the test needs it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from prometheus_client.parser import text_string_to_metric_families
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SMALL = {"resources": {"requests": {"cpu": "20m", "memory": "128Mi"}}}
+"""What pods ask for here: all are on one node."""
+
+
+def image(name: str) -> dict[str, str]:
+    """NAME:TAG as values have it."""
+    repository, _, tag = name.rpartition(":")
+    return {"repository": repository, "tag": tag, "pullPolicy": "IfNotPresent"}
+
+
+def summary(printed: str) -> dict[str, Any]:
+    """The reconciliation's JSON among what was printed: a pod's log has progress, too."""
+    found: dict[str, Any]
+    found, _ = json.JSONDecoder().raw_decode(printed, printed.index('{\n  "version"'))
+    return found
+
+
+def until(holds: Callable[..., bool], what: str, timeout: float = 120) -> None:
+    """Wait until something holds.
+
+    Raises:
+        AssertionError: it did not within `timeout` seconds.
+    """
+    deadline = time.monotonic() + timeout
+    while not holds():
+        assert time.monotonic() < deadline, f"after {timeout:g} s still not: {what}"
+        time.sleep(0.5)
+
+
+class Kube:
+    """Talks to the cluster of KUBECONFIG, and knows what it made there.
+
+    Attributes:
+        preparing: the namespace in which the test itself may do what it must.
+    """
+
+    preparing = "mirrortest-e2e"
+
+    def __init__(self) -> None:
+        self._namespaces: list[str] = []
+        self._volumes: list[str] = []
+
+    def kubectl(self, *arguments: str, given: str | None = None) -> str:
+        """What kubectl answers. Raises AssertionError where it fails."""
+        return self._asked(*arguments, given=given).stdout
+
+    def dry_run(self, manifests: str) -> str:
+        """What the API server warns of, asked strictly whether it would take these manifests.
+
+        Raises:
+            AssertionError: it would not.
+        """
+        strictly = ("--dry-run=server", "--validate=strict")
+        told = self._asked("apply", *strictly, "-f", "-", given=manifests).stderr
+        return "\n".join(line for line in told.splitlines() if "version difference" not in line)
+
+    def _asked(self, *arguments: str, given: str | None = None) -> subprocess.CompletedProcess[str]:
+        done = subprocess.run(
+            ["kubectl", *arguments],
+            input=given,
+            capture_output=True,
+            text=True,
+            timeout=180,
+            check=False,
+        )
+        assert done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stderr[-2000:]}"
+        return done
+
+    def apply(self, *manifests: dict[str, Any]) -> None:
+        """Make or change objects."""
+        whole = {"apiVersion": "v1", "kind": "List", "items": list(manifests)}
+        self.kubectl("apply", "-f", "-", given=json.dumps(whole))
+
+    def will_have(self, *namespaces: str) -> None:
+        """Namespaces that the test is going to have, and `clean` removes.
+
+        Raises:
+            AssertionError: there is one already.
+        """
+        for namespace in namespaces:
+            assert not self.exists("namespace", namespace), (
+                f"there is a namespace {namespace}: does another test run? If one was killed, "
+                f"`kubectl delete namespace {namespace}`"
+            )
+            self._namespaces.append(namespace)
+
+    def restricted_namespace(self, name: str) -> None:
+        """Make a namespace that only lets pods run that are restricted."""
+        self.will_have(name)
+        self.kubectl("create", "namespace", name)
+        restricted = "pod-security.kubernetes.io/enforce=restricted"
+        self.kubectl("label", "namespace", name, restricted)
+
+    def items(self, kind: str, namespace: str, selector: str = "") -> list[dict[str, Any]]:
+        """Objects, as JSON tells them."""
+        answer = self.kubectl("get", kind, "-n", namespace, "-l", selector, "-o", "json")
+        found: list[dict[str, Any]] = json.loads(answer)["items"]
+        return found
+
+    def exists(self, kind: str, name: str) -> bool:
+        """Whether there is such an object, outside namespaces."""
+        return bool(self.kubectl("get", kind, name, "--ignore-not-found"))
+
+    def pods(self, namespace: str, part: str) -> dict[str, dict[str, Any]]:
+        """Name -> pod, of one part."""
+        found = self.items("pods", namespace, f"app.kubernetes.io/component={part}")
+        return {pod["metadata"]["name"]: pod for pod in found}
+
+    def wait_ready(self, namespace: str, part: str, count: int) -> None:
+        """Wait until so many pods of a part are ready, none of them on its way out."""
+
+        def ready() -> bool:
+            found = self.pods(namespace, part).values()
+            return len(found) == count and all(map(_ready, found))
+
+        until(ready, f"{count} {part} ready in {namespace}")
+
+    def evict(self, namespace: str, pod: str) -> None:
+        """As a drain of the node does: the API decides by the budget, and the pod is drained."""
+        eviction = {
+            "apiVersion": "policy/v1",
+            "kind": "Eviction",
+            "metadata": {"name": pod, "namespace": namespace},
+        }
+        path = f"/api/v1/namespaces/{namespace}/pods/{pod}/eviction"
+        self.kubectl("create", "--raw", path, "-f", "-", given=json.dumps(eviction))
+
+    def metrics(self, namespace: str, pod: str) -> dict[tuple[str, tuple[str, ...]], float]:
+        """(name, values of its labels) -> value; empty while the pod does not answer."""
+        path = f"/api/v1/namespaces/{namespace}/pods/{pod}:9464/proxy/metrics"
+        try:
+            text = self.kubectl("get", "--raw", path)
+        except AssertionError:
+            return {}
+        return {
+            (sample.name, tuple(sample.labels.values())): sample.value
+            for family in text_string_to_metric_families(text)
+            for sample in family.samples
+        }
+
+    def stall(self, image: str, word: str) -> None:
+        """Stop, not end, the process of the node that has this word in its command line."""
+        program = (
+            "import os, signal\n"
+            "for pid in filter(str.isdigit, os.listdir('/proc')):\n"
+            "    try: words = open(f'/proc/{pid}/cmdline', 'rb').read().split(bytes(1))\n"
+            "    except OSError: continue\n"
+            f"    if {word.encode()!r} in words: os.kill(int(pid), signal.SIGSTOP); print(pid)\n"
+        )
+        assert self._as_root(image, program, {"hostPID": True}).strip(), f"no process has {word}"
+
+    def shared_volume(self, image: str, namespaces: tuple[str, ...]) -> None:
+        """A directory of the node that each namespace has a volume of; labelled `logs: NAMESPACE`.
+
+        Made by a pod that may: the pods under test may not.
+        """
+        self.will_have(self.preparing)
+        self.kubectl("create", "namespace", self.preparing)
+        path = f"/var/tmp/mirrortest-e2e-{time.time_ns()}"
+        self._path, self._image = path, image
+        self._prepare(image, f"import os; os.chmod({path!r}, 0o777)", path)
+        for namespace in namespaces:
+            name = f"{namespace}-logs-{time.time_ns()}"
+            self._volumes.append(name)
+            self.apply(
+                {
+                    "apiVersion": "v1",
+                    "kind": "PersistentVolume",
+                    "metadata": {"name": name, "labels": {"logs": namespace}},
+                    "spec": {
+                        "capacity": {"storage": "10Gi"},
+                        "accessModes": ["ReadWriteMany"],
+                        "storageClassName": "",
+                        "persistentVolumeReclaimPolicy": "Retain",
+                        "hostPath": {"path": path},
+                    },
+                }
+            )
+
+    def _prepare(self, image: str, program: str, path: str) -> None:
+        directory = {"path": path, "type": "DirectoryOrCreate"}
+        volumes = {"volumes": [{"name": "it", "hostPath": directory}]}
+        self._as_root(
+            image, program, volumes, {"volumeMounts": [{"name": "it", "mountPath": path}]}
+        )
+
+    def _as_root(
+        self,
+        image: str,
+        program: str,
+        of_pod: dict[str, Any],
+        of_container: dict[str, Any] | None = None,
+    ) -> str:
+        """What a Python program prints that may do to the node what the pods under test may not."""
+        container = {
+            "name": "prepare",
+            "image": image,
+            "imagePullPolicy": "IfNotPresent",
+            "command": ["python3", "-c", program],
+            "securityContext": {"runAsUser": 0},
+            **(of_container or {}),
+        }
+        self.apply(
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"name": "prepare", "namespace": self.preparing},
+                "spec": {"restartPolicy": "Never", "containers": [container], **of_pod},
+            }
+        )
+        at = ("-n", self.preparing)
+        phase = "--for=jsonpath={.status.phase}=Succeeded"
+        self.kubectl("wait", "pod/prepare", *at, "--timeout=60s", phase)
+        printed = self.kubectl("logs", "prepare", *at)
+        self.kubectl("delete", "pod", "prepare", *at)
+        return printed
+
+    def clean(self) -> None:
+        """Remove namespaces, volumes, and what lies on the node."""
+        gone = ("--ignore-not-found", "--timeout=120s")
+        try:
+            if self._volumes:
+                program = f"import shutil; shutil.rmtree({self._path!r})"
+                self._prepare(self._image, program, str(PurePosixPath(self._path).parent))
+        finally:
+            if self._namespaces:
+                self.kubectl("delete", "namespace", *self._namespaces, *gone)
+            for name in self._volumes:
+                self.kubectl("delete", "pv", name, *gone)
+
+
+def _ready(pod: dict[str, Any]) -> bool:
+    conditions = pod["status"].get("conditions", [])
+    return "deletionTimestamp" not in pod["metadata"] and any(
+        condition["type"] == "Ready" and condition["status"] == "True" for condition in conditions
+    )

@@ -1,0 +1,208 @@
+"""A run that ends by itself: Jobs on both sides, logs in an object store, a verdict as a status.
+
+Each pod has two workers; the clusters ask who comes, and the secrets tell it; the reconciliation is
+a CronJob's. It is all Helm 3's work where that is to be had: the walk is Helm 4's.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+import boto3
+import pytest
+import yaml
+from moto.server import ThreadedMotoServer
+
+from tests.chart.tools import helm as helm_program
+from tests.kubernetes.kube import SMALL, Kube, image, summary, until
+from tests.tools import ToolMissingError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from tests.kubernetes.outside import Outside
+
+pytestmark = [pytest.mark.kubernetes, pytest.mark.slow, pytest.mark.timeout(600)]
+
+CHART = Path(__file__).parents[2] / "helm" / "mirrortest"
+KEY = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
+DC1, DC2 = "mirrortest-bounded-dc1", "mirrortest-bounded-dc2"
+SECURED = True
+"""The clusters ask pods who they are."""
+PARTS = (2, 2)
+"""Pods, and workers in each."""
+RATE, SECONDS = 300, 25
+KINDS = "statefulsets,jobs,cronjobs,pods,services,configmaps,pvc,networkpolicies,serviceaccounts"
+
+
+@pytest.fixture
+def store(host: str) -> Iterator[str]:
+    """The URI of a bucket that pods reach."""
+    server = ThreadedMotoServer(ip_address=host, port=0, verbose=False)
+    server.start()
+    address = f"http://{host}:{server.get_host_and_port()[1]}"
+    boto3.client(
+        "s3",
+        endpoint_url=address,
+        region_name="us-east-1",
+        aws_access_key_id="test",
+        aws_secret_access_key="test",
+    ).create_bucket(Bucket="logs")
+    yield f"s3://logs/sequence?region=us-east-1&endpoint_override={quote(address, safe='')}"
+    server.stop()
+
+
+@pytest.fixture
+def helm(tmp_path: Path) -> Callable[..., str]:
+    """Runs Helm 3, else whichever there is; values are a mapping."""
+    try:
+        program = str(helm_program(3))
+    except ToolMissingError:
+        program = str(shutil.which("helm"))
+
+    def run(verb: str, release: str, namespace: str, values: dict[str, Any] | None = None) -> str:
+        file = tmp_path / f"{release}.yaml"
+        file.write_text(yaml.safe_dump(values))
+        given = () if values is None else (str(CHART), "--values", str(file))
+        done = subprocess.run(
+            [program, verb, release, "--namespace", namespace, *given],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    return run
+
+
+def _finished(kube: Kube, namespace: str, part: str) -> None:
+    selector = f"app.kubernetes.io/component={part}"
+    at = ("--namespace", namespace, "--selector", selector)
+    kube.kubectl("wait", "job", *at, "--for=condition=Complete", "--timeout=170s")
+
+
+def _secret(name: str, namespace: str, content: Mapping[str, str]) -> dict[str, Any]:
+    metadata = {"name": name, "namespace": namespace}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "stringData": content}
+
+
+def _side(outside: Outside, side: str) -> dict[str, Any]:
+    """The values of a cluster: where it is, and the secrets that let one in."""
+    return {
+        "bootstrapServers": getattr(outside, f"{side}_for_pods"),
+        "clientProperties": {"existingSecret": f"{side}-properties", "key": "kafka"},
+        "files": {"existingSecret": f"{side}-files"},
+    }
+
+
+def test_jobs_end_with_the_verdict(
+    kube: Kube,
+    images: tuple[str, str],
+    outside: Outside,
+    store: str,
+    helm: Callable[..., str],
+    host: str,
+) -> None:
+    """The consumers' Job completes once the run is proven; an evicted pod gets a successor."""
+    pods, workers = PARTS
+    for namespace in (DC1, DC2):
+        kube.restricted_namespace(namespace)
+        kube.apply(
+            _secret("store", namespace, KEY),
+            *(_secret(f"{n}-files", namespace, door.files) for n, door in outside.doors.items()),
+            *(
+                _secret(f"{n}-properties", namespace, {"kafka": door.client})
+                for n, door in outside.doors.items()
+            ),
+        )
+    shared = {
+        "run": "bounded",
+        "image": image(images[0]),
+        "logs": {"uri": store, "credentials": {"existingSecret": "store"}},
+        "source": _side(outside, "source"),
+        # Whether a policy is enforced is the cluster's own affair: where it is, this one is enough.
+        "networkPolicy": {
+            "enabled": True,
+            "egress": [{"to": [{"ipBlock": {"cidr": f"{host}/32"}}]}],
+        },
+    }
+    producing = {
+        **shared,
+        "producers": {
+            **SMALL,
+            "enabled": True,
+            "kind": "Job",
+            "replicas": pods,
+            "workers": workers,
+            "topics": ["orders"],
+            "throughput": RATE,
+            "duration": f"{SECONDS}s",
+            "createTopics": {"enabled": True, "partitions": 4},
+        },
+    }
+    judging: dict[str, Any] = {
+        **shared,
+        "destination": _side(outside, "destination"),
+        "consumers": {
+            **SMALL,
+            "enabled": True,
+            "kind": "Job",
+            "replicas": pods,
+            "workers": workers,
+            "group": "judges",
+            "topics": ["A.orders"],
+            "sourceAlias": "A",
+            "ledgerFromSource": True,
+            "expectProducers": [
+                f"dc1-mirrortest-producer-{pod}.{worker + 1}"
+                for pod in range(pods)
+                for worker in range(workers)
+            ],
+        },
+        "reconciliation": {
+            **SMALL,
+            "kind": "CronJob",
+            "schedule": "0 0 30 2 *",  # no day that comes
+            "image": image(images[1]),
+            "json": True,
+            "lookUp": True,
+        },
+    }
+    assert "STATUS: deployed" in helm("install", "dc1", DC1, producing)
+    told = helm("install", "dc2", DC2, judging)
+    assert "get jobs" in told
+    kube.wait_ready(DC2, "consumer", pods)
+    until(lambda: bool(outside.destination.partitions("A.orders")), "the copy is there")
+    kube.evict(DC2, next(iter(kube.pods(DC2, "consumer"))))
+    _finished(kube, DC1, "producer")
+    _finished(kube, DC2, "consumer")
+    (job,) = kube.items("jobs", DC2)
+
+    judging["reconciliation"]["enabled"] = True
+    helm("upgrade", "dc2", DC2, judging)
+    cron = "dc2-mirrortest-reconciliation"
+    kube.kubectl("create", "job", "verdict", f"--from=cronjob/{cron}", "--namespace", DC2)
+    _finished(kube, DC2, "reconciliation")
+    jobs = {each["metadata"]["uid"] for each in kube.items("jobs", DC2)}
+    assert job["metadata"]["uid"] in jobs, "what did not change is not run again"
+    component = "app.kubernetes.io/component=reconciliation"
+    answer = summary(kube.kubectl("logs", "-n", DC2, "-l", component, "--tail=-1"))
+    assert answer["verdict"] == "passed"
+    assert answer["counts"]["acked"] == answer["counts"]["delivered"] == pods * RATE * SECONDS
+    assert answer["online"] == {"partitions": 4, "disagreements": []}
+
+    for release, namespace in (("dc1", DC1), ("dc2", DC2)):
+        helm("uninstall", release, namespace)
+        until(
+            lambda n=namespace: (
+                {each["metadata"]["name"] for each in kube.items(KINDS, n)}
+                == {"default", "kube-root-ca.crt"}
+            ),
+            "nothing is left",
+        )

@@ -1,0 +1,7 @@
+"""The command where aiokafka's insides are out of reach: for runs with `--portable`."""
+
+from __future__ import annotations
+
+from tests.lab.harness import PROGRAM
+
+PORTABLE = ("-c", f"import sys; sys.modules['mirrortest.kafka.seam'] = None; {PROGRAM[1]}")

@@ -1,0 +1,166 @@
+"""`mirrortest calibrate`, small, on its own lab: every figure is exactly 100 %, and can fail."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from mirrortest.check.anomaly import EFFECTS
+from mirrortest.cli.calibrate import calibrate
+from tests.lab.harness import Command, run_here, until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.timeout(600)]
+
+MESSAGES = 40_000
+
+
+def sabotages(command: Command) -> list[psutil.Process]:
+    """The saboteur that a calibration runs."""
+    children = psutil.Process(command.process.pid).children(recursive=True)
+    wanted = ["-m", "mirrortest", "sabotage"]
+    return [child for child in children if child.cmdline()[1:4] == wanted]
+
+
+def progress(command: Command) -> Callable[[], bool]:
+    """Tells whether consumers have read something."""
+    return lambda: any(
+        " 0 read" not in line for line in command.stderr.splitlines() if " read by " in line
+    )
+
+
+@pytest.fixture(scope="module")
+def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Command, Command]]:
+    """Two small calibrations beside each other, each on its own lab; the second one's mirror dies.
+
+    They mostly wait, for deadlines.
+    """
+    folders = [tmp_path_factory.mktemp(name) for name in ("whole", "killed")]
+    loads = (("--throughput", "5000", "--seed", "11"), ("--throughput", "1000", "--consumers", "1"))
+    whole, killed = (
+        Command(["calibrate", "--messages", str(MESSAGES), *load, "--json"], folder, "calibrate")
+        for folder, load in zip(folders, loads, strict=True)
+    )
+    with whole, killed:
+        until(progress(killed), seconds=180, what="the consumers read")
+        (saboteur,) = sabotages(killed)
+        saboteur.kill()
+        yield whole, killed
+
+
+@pytest.fixture(scope="module")
+def calibrated(both: tuple[Command, Command]) -> Path:
+    """The directory of the calibration in both forms that has passed."""
+    command, _ = both
+    answer = command.answer(seconds=400)
+    assert answer["verdict"] == "passed"
+    directory: str = answer["directory"]
+    return command.folder / directory
+
+
+def scored(where: Path, code: int) -> dict[str, Any]:
+    """Score once more what lies there."""
+    return run_here(calibrate, "--again", str(where), "--json").answer(code=code)
+
+
+@pytest.fixture
+def copied(calibrated: Path, tmp_path: Path) -> Path:
+    """A copy of the calibration, to be tampered with."""
+    return shutil.copytree(calibrated, tmp_path / calibrated.name)
+
+
+def wrong(answer: dict[str, Any]) -> dict[str, Counter[str]]:
+    """The figures that are not perfect, by kind."""
+    found: dict[str, Counter[str]] = {}
+    for each in answer["kinds"]:
+        for way in ("online", "offline"):
+            for name in ("missed", "false"):
+                if each[way][name]:
+                    found.setdefault(each["kind"], Counter())[f"{way} {name}"] += each[way][name]
+    return found
+
+
+def test_everything_is_found_and_nothing_else(calibrated: Path) -> None:
+    """Each kind in each form: seeded, all found, none missed, none false, online and offline."""
+    answer = json.loads((calibrated / "calibration.json").read_text())
+    assert answer["exit_code"] == 0
+    assert answer["messages"] > MESSAGES
+    assert {(each["kind"], each["form"]) for each in answer["kinds"]} == {
+        (effect.kind.value, effect.form.value) for effect in EFFECTS
+    }
+    for each in answer["kinds"]:
+        assert each["seeded"] > 0
+        for way in ("online", "offline"):
+            assert each[way]["found"] == each["seeded"]
+            assert each[way]["missed"] == each[way]["false"] == 0
+            assert each[way]["recall"] == each[way]["precision"] == 1
+    assert answer["inconclusive"] == answer["differences"] == answer["examples"] == []
+
+
+def rows(where: Path) -> tuple[Path, pa.Table]:
+    """The truth's one file, and its rows."""
+    (name,) = json.loads((where / "truth" / "truth.json").read_text())["files"]
+    file = where / "truth" / name
+    return file, pq.read_table(file)
+
+
+def alone(table: pa.Table, kind: str) -> int:
+    """A row of this kind whose message nothing else was done to."""
+    told = Counter(
+        zip(table["topic"].to_pylist(), table["source_partition"].to_pylist(),
+            table["source_offset"].to_pylist(), strict=True)
+    )  # fmt: skip
+    return next(
+        at
+        for at, row in enumerate(table.to_pylist())
+        if row["kind"] == kind
+        and told[row["topic"], row["source_partition"], row["source_offset"]] == 1
+    )
+
+
+@pytest.mark.parametrize("kind", ["rekey", "restamp", "drop", "reroute", "duplicate"])
+def test_a_row_taken_from_the_truth_is_noticed(copied: Path, kind: str) -> None:
+    """What the truth does not tell any more is a false finding of just that kind: 99."""
+    file, table = rows(copied)
+    at = alone(table, kind)
+    pq.write_table(pa.concat_tables([table[:at], table[at + 1 :]]), file)
+    answer = scored(copied, 99)
+    assert wrong(answer) == {kind: {"online false": 1, "offline false": 1}}
+
+
+@pytest.mark.parametrize("kind", ["rekey", "restamp", "add-header", "change-payload"])
+def test_a_row_put_into_the_truth_is_noticed(copied: Path, kind: str) -> None:
+    """What the truth tells and nobody did is missed, of just that kind: 99."""
+    file, table = rows(copied)
+    at = alone(table, "extend" if kind != "change-payload" else "rekey")
+    added = {**table[at : at + 1].to_pylist()[0], "kind": kind}
+    pq.write_table(pa.concat_tables([table, pa.Table.from_pylist([added], table.schema)]), file)
+    answer = scored(copied, 99)
+    assert wrong(answer) == {kind: {"online missed": 1, "offline missed": 1}}
+
+
+def test_without_one_consumers_word_nothing_is_passed(copied: Path) -> None:
+    """A consumer that did not live to tell its verdict: inconclusive, and it is named."""
+    (copied / "online" / "reader-2.json").unlink()
+    answer = scored(copied, 3)
+    assert answer["verdict"] == "inconclusive"
+    assert answer["inconclusive"] == ["no report of consumer reader-2"]
+
+
+def test_a_killed_mirror_is_inconclusive(both: tuple[Command, Command]) -> None:
+    """SIGKILL of the saboteur amid the run: neither passed nor failed, and it says why."""
+    _, command = both
+    answer = command.answer(code=3, seconds=240)
+    assert answer["verdict"] == "inconclusive"
+    assert answer["messages"] < MESSAGES
+    assert any("the saboteur died" in reason for reason in answer["inconclusive"])

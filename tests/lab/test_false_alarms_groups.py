@@ -1,0 +1,92 @@
+"""Much that goes on around a mirror without the mirror doing wrong, all of it on one topic."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.lab.harness import count, judged_alike, until, vouched, wrong
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mirrortest.lab import Lab
+    from tests.lab.harness import Command, Scene
+
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
+
+LOAD = ("--throughput", "300", "--message-size", "200")
+ASSIGNORS = ("range", "roundrobin", "sticky")
+
+
+def _group(assignor: str) -> tuple[str, ...]:
+    return (
+        *("--consumer-group", assignor),
+        *("--command-property", f"partition.assignment.strategy={assignor}"),
+        *("--command-property", "heartbeat.interval.ms=500"),
+    )
+
+
+def test_members_come_and_go_while_two_runs_share_a_topic(
+    lab: Lab, make_scene: Callable[..., Scene]
+) -> None:
+    """Restarts and rebalances under each assignor, a producer restarted, a run beside ours.
+
+    Nothing is found by any consumer, one that starts late among them, but that the other run's
+    messages are the other run's; the restarted producer is a new incarnation.
+    """
+    scene = make_scene("orders.eu", "clicks.us")
+    beside = make_scene("beside", ledger=scene.ledger)
+    beside.topics = scene.topics
+    scene.create(3)
+
+    def start(assignor: str, name: str) -> Command:
+        return scene.consume(
+            f"{assignor}-{name}",
+            *_group(assignor),
+            label=f"{assignor}-{name}-{len(scene.commands)}",
+        )
+
+    first = {assignor: start(assignor, "one") for assignor in ASSIGNORS}
+    other = beside.produce("bob", *LOAD)
+    ann = scene.produce("ann", *LOAD)
+    for assignor in ASSIGNORS:
+        until(first[assignor].holds(6, 6), what=f"{assignor}: one reads all")
+    second = {assignor: start(assignor, "two") for assignor in ASSIGNORS}
+    for assignor in ASSIGNORS:
+        until(second[assignor].holds(1, 5), what=f"{assignor}: two has a share")
+    until(lambda: scene.senders() == {"ann", "bob"}, what="both producers send")
+    ann.signal(signal.SIGTERM)
+    sent = vouched(ann.answer())
+    for assignor in ASSIGNORS:
+        first[assignor].signal(signal.SIGTERM)  # leaves the group, and hands over
+    stopped = {assignor: first[assignor].answer(code=None) for assignor in ASSIGNORS}
+    ann = scene.produce("ann", *LOAD, "--duration", "3s", label="ann-again")
+    for assignor in ASSIGNORS:
+        until(second[assignor].holds(6, 6), what=f"{assignor}: two reads all")
+    restarted = start("range", "one")
+    late = scene.consume("late", "--log-dir", str(scene.folder / "late"))
+    elsewhere = beside.consume("elsewhere")
+    again = ann.answer()
+    assert again["incarnations"] == [2]
+    sent |= vouched(again)
+    other.signal(signal.SIGTERM)
+    theirs = vouched(other.answer())
+
+    for assignor in ASSIGNORS:
+        assert stopped[assignor]["exit_code"] in {0, 3}
+        assert set(wrong(stopped[assignor])) <= {"other_run", "in_flight"}
+    for consumer in (*second.values(), restarted, late):
+        answer = consumer.answer()
+        assert wrong(answer) == {"other_run": len(theirs)}
+        assert answer["counts"]["acked"] == answer["counts"]["delivered"] == len(sent)
+    found = elsewhere.answer()
+    assert wrong(found) == {"other_run": len(sent)}
+    assert found["counts"]["delivered"] == len(theirs)
+    plain = count(scene.copies())
+    assert plain.seen == sent | theirs
+    assert not plain.duplicated
+    judged_alike(scene.reconcile("--exactly-once").answer(), answer)
+    judged_alike(beside.reconcile("--exactly-once").answer(), found)

@@ -1,0 +1,152 @@
+"""What mirrors do by design, and what stands beside their copies: none of it is loss."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from aiokafka import AIOKafkaProducer
+
+from mirrortest.lab.mirror_maker_1 import MirrorMaker1
+from mirrortest.wire.lanes import partition_of
+from tests.lab.harness import ids, judged_alike, read_topic, records, until, vouched, wrong
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from mirrortest.lab import Lab
+    from tests.lab.harness import Scene
+
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
+
+LOAD = ("--throughput", "400", "--message-size", "200")
+
+
+def test_a_mirror_that_re_hashes_by_design(
+    lab: Lab, make_scene: Callable[..., Scene], tmp_path: Path
+) -> None:
+    """MirrorMaker 1 chooses partitions by key: right under `any` and `murmur2`.
+
+    Under `source` each message that stands elsewhere is misrouted, and none is lost.
+    """
+    scene = make_scene("orders.eu")
+    scene.alias = ""
+    topic = scene.topics[0]
+    lab.source.create_topic(topic, 3)
+    lab.destination.create_topic(topic, 5)
+    mirror = MirrorMaker1(
+        tmp_path, source=lab.source, destination=lab.destination, include=topic.replace(".", "[.]")
+    )
+    mirror.start()
+    try:
+        direct = ("--ledger-bootstrap-server", lab.source.bootstrap_servers)
+        consumers = {
+            policy: scene.consume(
+                policy,
+                *("--expect-partition", policy, "--state-topic", f"{scene.state}.{policy}"),
+                *("--log-dir", str(scene.folder / policy), *direct),
+            )
+            for policy in ("any", "murmur2", "source")
+        }
+        ann = scene.produce("ann", *LOAD, "--num-records", "1500")
+        sent = vouched(ann.answer())
+        answers = {
+            policy: consumer.answer(code=99 if policy == "source" else 0)
+            for policy, consumer in consumers.items()
+        }
+    finally:
+        mirror.kill()
+    copies = read_topic(lab.destination, topic)
+    assert {copy.id for copy in copies} == sent
+    for policy, answer in answers.items():
+        assert answer["counts"]["delivered"] == len(sent)
+        assert set(wrong(answer)) == ({"misrouted"} if policy == "source" else set())
+    moved = {
+        copy.id
+        for copy in copies
+        if copy.id and copy.partition != partition_of(b"%d" % copy.id[3], 3)
+    }
+    assert moved
+    assert ids(answers["source"], "misrouted") == moved
+    for policy, answer in answers.items():
+        offline = scene.reconcile(str(scene.folder / policy), "--output", str(tmp_path / policy))
+        judged_alike(offline.answer(code=99 if policy == "source" else 0), answer)
+
+
+def _again(record: Any) -> dict[str, Any]:
+    """A record as the arguments of a send into its own partition."""
+    return {
+        "value": record.value,
+        "key": record.key,
+        "partition": record.partition,
+        "timestamp_ms": record.timestamp,
+        "headers": record.headers,
+    }
+
+
+def _transactions(
+    bootstrap: str, topic: str, each: Iterable[tuple[bool, list[dict[str, Any]]]]
+) -> None:
+    """Write transactions as a plain Kafka client: whether it commits, and its records."""
+
+    async def send() -> None:
+        name = f"beside-{topic}"
+        producer = AIOKafkaProducer(bootstrap_servers=bootstrap, transactional_id=name)
+        async with producer:
+            for commits, written in each:
+                await producer.begin_transaction()
+                for record in written:
+                    await producer.send_and_wait(topic, **record)
+                await (producer.commit_transaction() if commits else producer.abort_transaction())
+
+    asyncio.run(send())
+
+
+def test_transactions_leave_gaps_that_are_no_loss(
+    lab: Lab, make_scene: Callable[..., Scene]
+) -> None:
+    """Markers take offsets on both sides; what was aborted is not there under read_committed.
+
+    Copies of our own messages in aborted transactions are no duplicates then. They are under
+    read_uncommitted, for there they can be read: exactly these.
+    """
+    scene = make_scene("orders.eu")
+    topic = scene.topics[0]
+    copy = f"A.{topic}"
+    scene.create(3)
+    isolation = {
+        level: scene.consume(
+            level,
+            *("--command-property", f"isolation.level={level}"),
+            *("--state-topic", f"{scene.state}.{level}"),
+            *("--log-dir", str(scene.folder / level), "--expect-producers", "ann,bob"),
+        )
+        for level in ("read_committed", "read_uncommitted")
+    }
+    ann = scene.produce("ann", *LOAD, "--num-records", "600")
+    sent = vouched(ann.answer())
+    until(lambda: scene.copied(topic) == len(sent), what="all is copied")
+    stood = [_again(each) for each in records(lab.destination, copy) if not each.partition][:20]
+    strange = [{"value": b"theirs", "partition": number} for number in range(3)]
+    _transactions(
+        lab.source.bootstrap_servers, topic, [(True, strange), (True, strange), (True, [])]
+    )
+    _transactions(
+        lab.destination.bootstrap_servers,
+        copy,
+        [(True, strange), (False, strange), (False, stood)],
+    )
+    bob = scene.produce("bob", *LOAD, "--num-records", "600")
+    sent |= vouched(bob.answer())
+    committed, uncommitted = (consumer.answer() for consumer in isolation.values())
+    assert wrong(committed) == {"foreign": 9}
+    assert committed["counts"]["delivered"] == len(sent)
+    assert wrong(uncommitted) == {"foreign": 12, "duplicated": 20}
+    assert uncommitted["counts"]["delivered"] == len(sent)
+    assert sum(lab.destination.end_offsets(copy).values()) > len(sent) + 12 + 20  # the markers
+    for level, answer in zip(isolation, (committed, uncommitted), strict=True):
+        folder = scene.folder / level
+        offline = scene.reconcile(str(folder), "--output", str(folder / "result"))
+        judged_alike(offline.answer(), answer)

@@ -1,0 +1,174 @@
+"""Brokers that go away and come back: outlived, named, and never a finding."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.lab.harness import (
+    count,
+    ids,
+    judged_alike,
+    read_topic,
+    until,
+    vouched,
+    wrong,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mirrortest.lab import Lab
+    from tests.lab.harness import Scene
+
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
+
+LOAD = ("--throughput", "400", "--message-size", "200")
+IMPATIENT = (
+    *("--command-property", "request.timeout.ms=2000"),
+    *("--command-property", "session.timeout.ms=6000"),
+    *("--command-property", "heartbeat.interval.ms=1000"),
+)
+
+
+def test_brokers_restarted(lab: Lab, make_scene: Callable[..., Scene]) -> None:
+    """The destination's broker restarts, away for longer than request.timeout.ms; nothing is found.
+
+    Consumers with and without a group wait for it. One that is told to end meanwhile leaves a
+    report of what it saw; one that is told twice ends at once. So it is with the ledger's broker.
+    """
+    scene = make_scene("orders.eu")
+    topic = scene.topics[0]
+    scene.create(3)
+    patient = [
+        scene.consume("grouped", *IMPATIENT, "--consumer-group", "g"),
+        scene.consume("alone", *IMPATIENT, "--shard", "1/1", "--state-topic", f"{scene.state}.a"),
+    ]
+    others = {
+        name: scene.consume(
+            name, *IMPATIENT, "--consumer-group", name, "--log-dir", str(scene.folder / name)
+        )
+        for name in ("once", "twice")
+    }
+    ann = scene.produce("ann", *LOAD)
+    for consumer in (*patient, *others.values()):
+        until(consumer.holds(3, 3), what=f"{consumer.name} has its share")
+    until(lambda: scene.copied(topic) > 600, what="records come")
+
+    broker = lab.destination.brokers[0]
+    broker.terminate()
+    for consumer in (*patient, *others.values()):
+        until(
+            lambda told=consumer: "destination cannot be reached" in told.stderr,
+            what=f"{consumer.name} tells of the outage",
+        )
+    others["once"].signal(signal.SIGINT)
+    others["twice"].signal(signal.SIGINT)
+    # Two that come at once may be one to the kernel.
+    until(lambda: "SIGINT: draining" in others["twice"].stderr, what="the first one is heard")
+    others["twice"].signal(signal.SIGINT)
+    assert others["twice"].wait(seconds=30) == 130
+    ended = others["once"].answer(code=3, seconds=60)
+    assert ended["inconclusive"][0].startswith("the destination could not be read to its end")
+    assert set(wrong(ended)) <= {"in_flight"}
+    assert any("state could not be saved" in note for note in ended["notes"])
+
+    broker.start()
+    stood = scene.copied(topic)
+    until(lambda: scene.copied(topic) > stood + 300, what="the mirror goes on")
+    ann.signal(signal.SIGTERM)
+    sent = vouched(ann.answer())
+    answers = [consumer.answer() for consumer in patient]
+    again = scene.consume("once", "--consumer-group", "once", label="once-again").answer()
+    plain = count(scene.copies())
+    assert plain.seen == sent
+    for answer in (*answers, again):
+        assert answer["counts"]["delivered"] == len(sent)
+        assert set(wrong(answer)) <= {"duplicated", "reordered"}
+        assert ids(answer, "duplicated") == plain.duplicated  # the mirror's own repetition
+        assert ids(answer, "reordered") == plain.reordered
+    others_logs = (str(scene.folder / name) for name in others)
+    judged_alike(scene.reconcile(*others_logs).answer(), answers[0])
+    assert all("Traceback" not in command.stderr for command in scene.commands)
+
+
+def test_the_ledgers_broker_and_the_states_topic_go_away(
+    lab: Lab, make_scene: Callable[..., Scene]
+) -> None:
+    """Neither changes a finding, nor holds a consumer up that is told to end."""
+    scene = make_scene("orders.eu")
+    topic = scene.topics[0]
+    scene.create(3)
+    direct = (
+        *("--ledger-bootstrap-server", lab.source.bootstrap_servers),
+        *("--until", "forever", *IMPATIENT),
+    )
+    waiting = scene.consume("waiting", *direct)
+    sent = vouched(scene.produce("ann", *LOAD, "--num-records", "600").answer())
+    until(lambda: "600 delivered of 600" in waiting.stderr, what="all is judged")
+    lab.destination.probe.delete_topic(scene.state)
+    until(lambda: lab.destination.partitions(scene.state) == 1, what="the states' topic is remade")
+
+    broker = lab.source.brokers[0]
+    broker.kill()
+    try:
+        waiting.signal(signal.SIGTERM)
+        answer = waiting.answer(code=0, seconds=60)
+    finally:
+        broker.start()
+    assert wrong(answer) == {}
+    assert answer["counts"]["delivered"] == len(sent) == 600
+    assert "Traceback" not in waiting.stderr
+    again = scene.consume("again", *direct[:2]).answer()
+    assert (again["counts"]["delivered"], wrong(again)) == (600, {})
+    assert again["messages_read"] == 0
+    assert {c.id for c in read_topic(lab.destination, f"A.{topic}", source=topic)} == sent
+
+
+def test_sigint_while_the_destination_is_dead(lab: Lab, make_scene: Callable[..., Scene]) -> None:
+    """Frozen or killed: a consumer that is told to end does so soon, and leaves a report.
+
+    One that comes when nobody is there says so in a line.
+    """
+    scene = make_scene("orders.eu")
+    topic = scene.topics[0]
+    scene.create(2)
+    vouched(scene.produce("ann", *LOAD, "--num-records", "400").answer())
+    until(lambda: scene.copied(topic) >= 400, what="all is copied")
+    begun = {
+        name: scene.consume(
+            name,
+            *(*IMPATIENT, "--until", "forever", "--state-topic", f"{scene.state}.{name}"),
+            *("--log-dir", str(scene.folder / name), *more),
+        )
+        for name, more in (
+            ("frozen", ()),
+            ("killed", ()),
+            ("grouped", ("--consumer-group", scene.run)),
+        )
+    }
+    for consumer in begun.values():
+        until(consumer.holds(2, 2), what=f"{consumer.name} reads both partitions")
+
+    broker = lab.destination.brokers[0]
+    broker.stop()
+    begun["frozen"].signal(signal.SIGINT)
+    answers = [begun["frozen"].answer(code=3, seconds=90)]
+    broker.kill()
+    try:
+        for name in ("killed", "grouped"):
+            begun[name].signal(signal.SIGINT)
+        answers += [begun[name].answer(code=3, seconds=90) for name in ("killed", "grouped")]
+        never = scene.consume("never", *IMPATIENT, "--log-dir", str(scene.folder / "never"))
+        assert never.wait(seconds=60) == 1
+    finally:
+        broker.start()
+        broker.wait_ready()
+    for answer in answers:
+        assert answer["inconclusive"][0].startswith("the destination could not be read to its end")
+        assert set(wrong(answer)) <= {"in_flight"}
+    (line,) = (text for text in never.stderr.splitlines() if "rror" in text)
+    assert lab.destination.bootstrap_servers in line
+    assert all("Traceback" not in command.stderr for command in scene.commands)

@@ -1,0 +1,431 @@
+"""The saboteur on the real lab: faithful where nothing is ordered, exact where something is.
+
+It mirrors beside the session's MirrorMaker 2, under an alias of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import signal
+import time
+import uuid
+from collections import Counter
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+from mirrortest.check.anomaly import Anomaly, effect_of
+from mirrortest.check.verdict import Finding
+from mirrortest.config.client import ClientConfig
+from mirrortest.kafka.admin import Admin
+from mirrortest.lab import Lab, Saboteur, SaboteurSettings
+from mirrortest.sabotage.truth import read_summary, read_truth
+from mirrortest.wire.message import Form
+from tests.lab.harness import ids, records, until, write, wrong
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.lab.harness import Scene
+
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
+
+RECORDS = 3000
+
+
+class Copied(NamedTuple):
+    """Everything of a record that a mirror has to keep."""
+
+    partition: int
+    key: bytes | None
+    value: bytes | None
+    headers: tuple[tuple[str, bytes | None], ...]
+    timestamp: int
+    timestamp_type: int
+
+
+def read(cluster: Any, topic: str) -> list[Copied]:
+    """All records of a topic, partition by partition, each in its order."""
+    return [
+        Copied(
+            record.partition,
+            record.key,
+            record.value,
+            tuple(record.headers),
+            record.timestamp,
+            record.timestamp_type,
+        )
+        for record in records(cluster, topic)
+    ]
+
+
+@pytest.fixture
+def make_saboteur(lab: Lab, tmp_path: Path) -> Iterator[Callable[..., Saboteur]]:
+    """Makes a scene's saboteur, running: it copies the scene's topics and ledger to `ALIAS.`."""
+    made: list[Saboteur] = []
+
+    def make(scene: Scene, spec: str = "", *topics: str) -> Saboteur:
+        source = copy.copy(lab.source)
+        source.alias = scene.alias
+        folder = tmp_path / uuid.uuid4().hex[:8]
+        folder.mkdir()
+        file = folder / "spec.toml"
+        file.write_text(spec)
+        names = [name.replace(".", "[.]") for name in (*scene.topics, *topics, scene.ledger)]
+        saboteur = Saboteur(
+            folder,
+            source=source,
+            destination=lab.destination,
+            settings=SaboteurSettings(
+                spec=file if spec else None, topics=",".join(names), ledger_topic=scene.ledger
+            ),
+        )
+        made.append(saboteur)
+        saboteur.start()
+        saboteur.wait_ready()
+        return saboteur
+
+    yield make
+    for saboteur in made:
+        saboteur.kill()
+
+
+@pytest.fixture
+def scene_beside(make_scene: Callable[..., Scene]) -> Callable[..., Scene]:
+    """Makes scenes whose copies have a prefix that MirrorMaker 2 does not use."""
+    return lambda *topics: make_scene(*topics, alias="S")
+
+
+def cleanup_policy(cluster: Any, topic: str) -> frozenset[str]:
+    async def ask() -> frozenset[str]:
+        servers = tuple(cluster.bootstrap_servers.split(","))
+        async with Admin(ClientConfig(bootstrap_servers=servers)) as admin:
+            return await admin.cleanup_policy(topic)
+
+    return asyncio.run(ask())
+
+
+def test_without_acts_it_is_a_faithful_mirror(
+    lab: Lab, scene_beside: Callable[..., Scene], make_saboteur: Callable[..., Saboteur]
+) -> None:
+    """Byte for byte, partition by partition, topics that grow and the ledger too; judged clean."""
+    scene = scene_beside("orders.eu", "odd")
+    orders, odd = scene.topics
+    lab.source.create_topic(orders, 3)
+    lab.source.create_topic(odd, 2)
+    servers = lab.source.bootstrap_servers
+    strange = [
+        {"partition": 0, "value": b""},
+        {"partition": 0, "key": b"", "timestamp_ms": int(time.time() * 1000) - 3_600_123},
+        {"partition": 1, "value": b"\xff\x00" * 40, "headers": [("a", b"1"), ("a", b"2")]},
+        {"partition": 1, "key": b"k", "headers": [("z", None), ("", b""), ("a", b"\xff")]},
+        {"partition": 1, "key": b"big", "value": b"x" * 700_000},
+    ]
+    write(servers, odd, strange)
+    saboteur = make_saboteur(scene)
+    load = ("--num-records", str(RECORDS), "--throughput", "1500", "--message-size", "300")
+    producers = [scene.produce("ann", *load), scene.produce("bob", *load, "--form", "headers")]
+    judge = scene.consume("carl", "--expect-producers", "ann,bob", "--exactly-once")
+    lab.source.probe.add_partitions(odd, 4)
+    write(servers, odd, [{"partition": 3, "value": b"later"}, *strange])
+    for producer in producers:
+        producer.answer()
+    answer = judge.answer()
+    assert answer["counts"]["delivered"] == 2 * 2 * RECORDS
+    assert set(wrong(answer)) <= {"foreign"}
+    topics = (*scene.topics, scene.ledger)
+    for topic in topics:
+        until(
+            lambda topic=topic: scene.copied(topic) == scene.written(topic),
+            what=f"the copy of {topic}",
+        )
+    saboteur.terminate()
+    for topic in topics:
+        copied = read(lab.destination, f"S.{topic}")
+        assert len(copied) == scene.written(topic)
+        assert copied == read(lab.source, topic)
+    assert lab.destination.partitions(f"S.{odd}") == 4
+    assert cleanup_policy(lab.destination, f"S.{scene.ledger}") == {"compact"}
+    summary = read_summary(saboteur.truth)
+    assert summary.clean
+    assert read_truth(saboteur.truth).num_rows == 0
+    for topic in topics:
+        count = sum(found.read for found in summary.read[topic].values())
+        assert count == sum(summary.written[f"S.{topic}"].values()) == scene.written(topic)
+
+
+KINDS = [kind for kind in Anomaly if kind not in {
+    Anomaly.DROP_TAIL, Anomaly.DROP_PRODUCER, Anomaly.DROP_PARTITION, Anomaly.MERGE_PARTITIONS,
+    Anomaly.MERGE_TOPICS, Anomaly.STRIP_HEADER, Anomaly.RENAME_HEADER,
+}]  # fmt: skip
+
+
+def expected(rows: list[dict[str, Any]]) -> dict[str, set[tuple[Any, ...]]]:
+    """The ids of each finding that the truth stands for, by the table of findings."""
+    told: dict[tuple[Any, ...], Finding] = {}
+    for row in rows:
+        kind = Anomaly(row["kind"])
+        effect = effect_of(kind, Form(row["form"]), row["part"] or "").message
+        if kind is Anomaly.DELAY and row["overtaken"]:
+            effect = Finding.REORDERED
+        message = tuple(row[name] for name in ("topic", "producer", "incarnation", "lane", "seq"))
+        told[message] = told.get(message, Finding(0)) | effect
+    return {
+        finding.label: {
+            message
+            for message, found in told.items()
+            if (Finding.LOST if Finding.LOST & found else found) & finding
+        }
+        for finding in (
+            *(Finding.LOST, Finding.DUPLICATED, Finding.REORDERED, Finding.MISROUTED),
+            *(Finding.ALTERED_KEY, Finding.ALTERED_HEADERS, Finding.ALTERED_TIMESTAMP),
+            Finding.CORRUPTED,
+        )
+    }
+
+
+def test_acts_land_as_told(
+    lab: Lab, scene_beside: Callable[..., Scene], make_saboteur: Callable[..., Saboteur]
+) -> None:
+    """Of each kind some; the consumer finds exactly the ids that the truth names.
+
+    Whole lanes, partitions and topics beside single messages, in both forms.
+    """
+    scene = scene_beside("orders", "clicks", "gone", "merged", "other")
+    orders, clicks, gone, merged, other = scene.topics
+    for topic in scene.topics:
+        lab.source.create_topic(topic, 3)
+    spec = f"seed = 21\nlane_messages = {RECORDS // 3}\n" + "".join(
+        f'[[acts]]\nkind = "{kind}"\nrate = 0.004\ntopic = "{orders}|{clicks}"\n'
+        + ("length = 7\n" if kind in {Anomaly.REPLAY, Anomaly.DROP_RUN} else "")
+        + ("seconds = 2\n" if kind is Anomaly.DELAY else "")
+        for kind in KINDS
+    )
+    spec += f"""
+[[acts]]
+kind = "drop-partition"
+topic = "{gone}"
+partition = 1
+[[acts]]
+kind = "drop-tail"
+topic = "{gone}"
+partition = 0
+window = {{ share = [0.75] }}
+[[acts]]
+kind = "drop-producer"
+topic = "{gone}"
+partition = 2
+producer = "bob"
+[[acts]]
+kind = "merge-partitions"
+topic = "{merged}"
+partition = 2
+to_partition = 0
+[[acts]]
+kind = "merge-topics"
+topic = "{other}"
+to_topic = "{merged}"
+partition = 1
+"""
+    saboteur = make_saboteur(scene, spec)
+    load = ("--num-records", str(RECORDS), "--throughput", "2000", "--message-size", "150")
+    producers = [scene.produce("ann", *load), scene.produce("bob", *load, "--form", "headers")]
+    judge = scene.consume("carl", "--deadline", "15s", "--expect-producers", "ann,bob")
+    for producer in producers:
+        producer.answer()
+    answer = judge.answer(code=99)
+    saboteur.terminate()
+    rows = read_truth(saboteur.truth).to_pylist()
+    assert {row["kind"] for row in rows} == set(Anomaly) - {"strip-header", "rename-header"}
+    assert {row["form"] for row in rows} == set(Form)
+    wanted = expected(rows)
+    assert all(wanted.values())
+    for label, messages in wanted.items():
+        assert ids(answer, label) == messages, label
+    done = Counter(row["kind"] for row in rows)
+    assert answer["counts"]["other_run"] == done["other-run"]
+    records = sum(
+        bool(effect_of(Anomaly(row["kind"]), Form(row["form"]), row["part"] or "").record)
+        for row in rows
+    )
+    assert answer["counts"]["corrupted"] + answer["counts"]["other_run"] == (
+        len(wanted["corrupted"]) + records
+    )
+    ends = {topic: lab.destination.end_offsets(f"S.{topic}") for topic in scene.topics}
+    for row in rows:
+        if row["destination_offset"] is None:
+            assert row["kind"].startswith("drop")
+        else:
+            place = ends[row["destination_topic"].removeprefix("S.")]
+            assert 0 <= row["destination_offset"] < place[row["destination_partition"]]
+
+
+@pytest.mark.parametrize("form", Form)
+def test_headers_are_stripped_and_renamed(
+    lab: Lab, scene_beside: Callable[..., Scene], make_saboteur: Callable[..., Saboteur], form: Form
+) -> None:
+    """In header form the message is foreign and lost; in body form nothing happens."""
+    scene = scene_beside("orders")
+    lab.source.create_topic(scene.topics[0], 2)
+    spec = "".join(
+        f'[[acts]]\nkind = "{kind}"\nwindow = {{ seq = [{lo}, {lo + 5}] }}\n'
+        for kind, lo in (("strip-header", 3), ("rename-header", 20))
+    )
+    saboteur = make_saboteur(scene, spec)
+    scene.produce("ann", "--num-records", "200", "--form", form).answer()
+    judge = scene.consume("carl", "--deadline", "5s")
+    answer = judge.answer(code=99 if form is Form.HEADERS else 0)
+    saboteur.terminate()
+    told = expected(read_truth(saboteur.truth).to_pylist())["lost"]
+    assert len(told) == (20 if form is Form.HEADERS else 0)
+    assert ids(answer, "lost") == told
+    assert answer["counts"]["foreign"] == len(told)
+
+
+def test_neither_an_end_nor_a_kill_loses_or_doubles(
+    lab: Lab, scene_beside: Callable[..., Scene], make_saboteur: Callable[..., Saboteur]
+) -> None:
+    """Ended in order, killed, frozen, in mid-run: each message is there as often as is told."""
+    scene = scene_beside("orders")
+    lab.source.create_topic(scene.topics[0], 4)
+    spec = "seed = 4\n" + "".join(
+        f'[[acts]]\nkind = "{kind}"\nrate = 0.01\n'
+        for kind in ("drop", "hold", "duplicate-later", "reroute", "replay", "change-payload")
+    )
+    saboteur = make_saboteur(scene, spec)
+    producer = scene.produce(
+        "ann", "--num-records", "16000", "--throughput", "2000", "--message-size", "120"
+    )
+    judge = scene.consume("carl", "--deadline", "20s")
+    hurt = [saboteur.kill, saboteur.terminate, saboteur.kill, saboteur.stop, saboteur.kill]
+    for number, fault in enumerate(hurt, 1):
+        until(
+            lambda number=number: scene.written(scene.topics[0]) >= 2500 * number,
+            what="enough was written",
+        )
+        until(lambda: scene.copied(scene.topics[0]) > 0, what="something was copied")
+        fault()
+        if fault == saboteur.stop:
+            saboteur.cont()
+            continue
+        saboteur.start()
+        saboteur.wait_ready()
+    producer.answer()
+    answer = judge.answer(code=99)
+    saboteur.terminate()
+    rows = read_truth(saboteur.truth).to_pylist()
+    wanted = expected(rows)
+    for label in ("lost", "duplicated", "reordered", "misrouted", "corrupted"):
+        assert wanted[label]
+        assert ids(answer, label) == wanted[label], label
+    surplus = sum(row["kind"] in {"duplicate-later", "replay"} for row in rows)
+    dropped = sum(row["kind"] == "drop" for row in rows)
+    assert scene.copied(scene.topics[0]) == 16_000 + surplus - dropped
+    places = [
+        (row["act"], row["destination_partition"], row["destination_offset"])
+        for row in rows
+        if row["destination_offset"] is not None
+    ]
+    assert len(set(places)) == len(places)
+
+
+def sabotage(scene: Scene, label: str, *arguments: str) -> Any:
+    """The command as a user types it, for the scene's one topic."""
+    return scene._start(
+        label,
+        "sabotage",
+        *("--source-bootstrap-server", scene.lab.source.bootstrap_servers),
+        *("--destination-bootstrap-server", scene.lab.destination.bootstrap_servers),
+        *("--source-alias", scene.alias, "--topics", scene.topics[0], "--truth", "truth"),
+        *arguments,
+    )
+
+
+def test_a_cluster_that_goes_away_is_waited_for(
+    lab: Lab, scene_beside: Callable[..., Scene]
+) -> None:
+    """Nothing is lost or doubled where the destination takes longer than a delivery may take."""
+    scene = scene_beside("orders")
+    (topic,) = scene.topics
+    lab.source.create_topic(topic, 2)
+    (scene.folder / "spec.toml").write_text(
+        "".join(f'[[acts]]\nkind = "{kind}"\nrate = 0.01\n' for kind in ("hold", "duplicate"))
+    )
+    impatient = ("delivery.timeout.ms=1000", "request.timeout.ms=2000")
+    mirror = sabotage(
+        scene,
+        "mirror",
+        *("--spec", "spec.toml", "--json"),
+        *(word for each in impatient for word in ("--command-property", each)),
+    )
+    until(lambda: "the mirror is ready" in mirror.stderr, what="ready")
+    producer = scene.produce("ann", "--num-records", "9000", "--throughput", "1500")
+    until(lambda: scene.copied(topic) > 1000, what="some copies")
+    broker = lab.destination.brokers[0]
+    broker.stop()
+    try:
+        until(lambda: "broke off and goes on" in mirror.stderr, what="the outage is noticed")
+    finally:
+        broker.cont()
+    producer.answer()
+    until(lambda: scene.copied(topic) >= 9000, what="all copies")
+    mirror.signal(signal.SIGTERM)
+    answer = mirror.answer()
+    assert answer["read"] == {topic: 9000}
+    assert answer["written"] == {f"S.{topic}": 9000 + answer["acts"]["duplicate"]}
+    assert scene.copied(topic) == answer["written"][f"S.{topic}"]
+    copies = Counter(each.id for each in scene.copies())
+    assert len(copies) == 9000
+    twice = {
+        tuple(row[name] for name in ("topic", "producer", "incarnation", "lane", "seq"))
+        for row in read_truth(scene.folder / "truth").to_pylist()
+        if row["kind"] == "duplicate"
+    }
+    assert {each for each, count in copies.items() if count == 2} == twice
+
+
+def test_what_is_gone_from_the_source_is_told(lab: Lab, scene_beside: Callable[..., Scene]) -> None:
+    """Records deleted while the mirror was away are named, and it goes on behind them."""
+    scene = scene_beside("orders")
+    (topic,) = scene.topics
+    lab.source.create_topic(topic, 1)
+    scene.produce("ann", "--num-records", "500").answer()
+    first = sabotage(scene, "first", "--idle-timeout", "2s", "--json").answer()
+    assert first["written"] == {f"S.{topic}": 500}
+    scene.produce("bob", "--num-records", "500").answer()
+    lab.source.delete_records(topic, 700)
+    again = sabotage(scene, "again", "--idle-timeout", "2s", "--json").answer()
+    assert again["written"] == {f"S.{topic}": 800}
+    assert read_summary(scene.folder / "truth").skipped == [
+        {"topic": topic, "partition": 0, "from": 500, "to": 700}
+    ]
+
+
+def test_the_command_alone(lab: Lab, scene_beside: Callable[..., Scene]) -> None:
+    """`mirrortest sabotage` ends by itself when all is quiet, and sums up what it did."""
+    scene = scene_beside("orders")
+    (topic,) = scene.topics
+    lab.source.create_topic(topic, 2)
+    scene.produce("ann", "--num-records", "1000").answer()
+    file = scene.folder / "spec.toml"
+    file.write_text('[[acts]]\nkind = "drop"\nwindow = { seq = [10, 20] }\n')
+
+    first = sabotage(
+        scene, "first", "--spec", "spec.toml", "--idle-timeout", "2s", "--json"
+    ).answer()
+    assert first["acts"] == {"drop": 20}
+    assert (first["read"], first["written"]) == ({topic: 1000}, {f"S.{topic}": 980})
+    other = sabotage(scene, "other", "--json")
+    assert other.wait() == 2
+    assert "tells of another specification" in other.stderr
+    again = sabotage(scene, "again", "--spec", "spec.toml", "--json")
+    until(lambda: "the mirror is ready" in again.stderr, what="ready")
+    again.signal(signal.SIGTERM)
+    assert again.answer()["written"] == first["written"]
+    assert scene.copied(topic) == 980
+    file.write_text(f'[[acts]]\nkind = "reroute"\nrate = 1\ntopic = "{topic}"\nto_partition = 7\n')
+    refused = sabotage(scene, "refused", "--spec", "spec.toml", "--truth", "new")
+    assert refused.wait() == 2
+    assert "there is no partition 7" in refused.stderr

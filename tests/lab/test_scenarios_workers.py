@@ -1,0 +1,117 @@
+"""Several processes behind one command, on the real lab."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.lab.harness import until, wrong
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mirrortest.lab import Lab
+    from tests.lab.harness import Command, Scene
+
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
+
+RECORDS = 6000
+LOAD = ("--num-records", str(RECORDS), "--throughput", "2000", "--message-size", "200")
+
+
+def workers_of(command: Command) -> list[int]:
+    """The pids of a command's workers."""
+    return [int(pid) for pid in re.findall(r"worker started.* pid=(\d+)", command.stderr)]
+
+
+def acked_of(stream: dict[str, Any]) -> tuple[Any, ...]:
+    """Which stream it is, and how many of its messages were acknowledged."""
+    acked = stream["acked"]
+    count = acked if isinstance(acked, int) else sum(hi - lo for lo, hi in acked)
+    return tuple(stream[name] for name in ("producer", "incarnation", "lane")), count
+
+
+def test_workers_judge_a_mirror_together(lab: Lab, make_scene: Callable[..., Scene]) -> None:
+    """Two write, two judge; one answer of each is the whole truth, and the logs say the same."""
+    scene = make_scene("orders.shared")
+    (topic,) = scene.topics
+    lab.source.create_topic(topic, 4)
+    consumer = scene.consume(
+        "carl", "--workers", "2", "--expect-producers", "ann.1,ann.2", "--exactly-once"
+    )
+    sent = scene.produce("ann", "--workers", "2", *LOAD).answer()
+    assert sent["whole"]["acked"] == RECORDS
+    assert [worker["producer"] for worker in sent["workers"]] == ["ann.1", "ann.2"]
+    assert [worker["records"] for worker in sent["workers"]] == [RECORDS / 2] * 2
+    judged = consumer.answer()
+    assert judged["counts"]["acked"] == judged["counts"]["delivered"] == RECORDS
+    assert wrong(judged) == {}
+    assert judged["messages_read"] == RECORDS
+    copy = scene.copy_of(topic)
+    assert [worker["partitions"] for worker in judged["workers"]] == [
+        [f"{copy}-0", f"{copy}-2"],
+        [f"{copy}-1", f"{copy}-3"],
+    ]
+    found = scene.reconcile().answer()
+    assert found["counts"]["delivered"] == RECORDS
+
+
+def test_members_of_a_group_that_are_told_to_end_know_all(
+    lab: Lab, make_scene: Callable[..., Scene]
+) -> None:
+    """The first one ends last: what the others read is in its verdict."""
+    scene = make_scene("orders.group")
+    lab.source.create_topic(scene.topics[0], 4)
+    observer = scene.observe(
+        "olga",
+        *("--workers", "2", "--consumer-group", "pair", "--until", "forever"),
+        *("--expect-producers", "ann"),
+    )
+    scene.produce("ann", *LOAD).answer()
+    until(
+        lambda: f"{RECORDS:,} in the source of {RECORDS:,} ack" in observer.stderr,
+        what="all seen",
+    )
+    observer.signal(signal.SIGTERM)
+    answer = observer.answer()
+    assert answer["counts"]["delivered"] == RECORDS
+    assert answer["messages_read"] == RECORDS
+
+
+def test_a_worker_that_is_killed_ends_the_command_and_is_made_good(
+    lab: Lab, make_scene: Callable[..., Scene]
+) -> None:
+    """It is told; the other drains and vouches; the same command again closes what stayed open."""
+    scene = make_scene("orders.killed")
+    lab.source.create_topic(scene.topics[0], 4)
+    endless = ("--throughput", "2000", "--workers", "2")
+    first = scene.produce("ann", *endless, label="first")
+    until(lambda: "records sent" in first.stderr, what="it sends")
+    os.kill(workers_of(first)[0], signal.SIGKILL)
+    told = first.answer(code=1)
+    assert told["error"] == "worker 1 died: ended by SIGKILL"
+    assert [worker["producer"] for worker in told["workers"]] == ["ann.2"]
+    again = scene.produce("ann", *LOAD, "--workers", "2", label="again").answer()
+    observer = scene.observe("olga", "--workers", "2", "--expect-producers", "ann.1,ann.2")
+    seen = observer.answer()
+    assert seen["counts"]["lost"] == seen["counts"]["duplicated"] == 0
+    found = {acked_of(stream) for stream in seen["streams"]}
+    assert {acked_of(stream) for answer in (told, again) for stream in answer["streams"]} <= found
+
+
+def test_a_consumers_worker_that_is_killed_leaves_no_verdict(
+    lab: Lab, make_scene: Callable[..., Scene]
+) -> None:
+    """Its share was not read: the command says so and ends by an error."""
+    scene = make_scene("orders.dead")
+    lab.source.create_topic(scene.topics[0], 4)
+    observer = scene.observe("olga", "--workers", "2")
+    until(lambda: " of 4 partitions" in observer.stderr, what="both read")
+    os.kill(workers_of(observer)[1], signal.SIGKILL)
+    assert observer.wait() == 1
+    assert "worker 2 died: ended by SIGKILL" in observer.stderr
+    assert observer.stdout == ""

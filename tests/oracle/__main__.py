@@ -1,0 +1,125 @@
+"""`python -m tests.oracle --examples 200000`: random histories, until one is judged differently.
+
+Each example has a seed of its own, `SEED/NUMBER`. One that fails is made as plain as it can be,
+and printed with how to run it again. With `--spark` the reconciliation and a full outer join of
+messages in plain SQL are held against the reference, too: hundreds of histories in each job.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from rich.console import Console
+
+from mirrortest.reconcile.session import spark_session
+
+from .offline import Job, differences
+from .play import play
+from .script import make_history
+from .tape import LENGTH, Tape, shrunk
+from .truth import POLICIES
+
+_OUT = Console(soft_wrap=True, markup=False, highlight=False)
+_PROGRESS = Console(soft_wrap=True, markup=False, highlight=False, stderr=True)
+PER_JOB = 500
+"""Histories in one reconciliation."""
+
+
+def tape_of(seed: str, number: int) -> bytes:
+    """The tape of an example."""
+    return random.Random(f"{seed}/{number}").randbytes(LENGTH)
+
+
+def main() -> int:
+    """Run the command; 99 where judges differ."""
+    parser = argparse.ArgumentParser(prog="python -m tests.oracle", description=__doc__)
+    parser.add_argument("--examples", type=int, default=200_000, metavar="N")
+    parser.add_argument("--seed", default="1")
+    parser.add_argument("--first", type=int, default=0, metavar="N", help="begin with this number")
+    parser.add_argument("--spark", action="store_true", help="judge the logs, too")
+    parser.add_argument("--tape", help="one example by its tape, in hexadecimal")
+    options = parser.parse_args()
+    if options.tape is not None:
+        return _one(bytes.fromhex(options.tape))
+    numbers = range(options.first, options.first + options.examples)
+    _PROGRESS.print(f"{len(numbers):,} histories of seed {options.seed}")
+    return (_offline if options.spark else _online)(options.seed, numbers)
+
+
+def _online(seed: str, numbers: range) -> int:
+    began, events = time.monotonic(), 0
+    for done, number in enumerate(numbers, 1):
+        tape = tape_of(seed, number)
+        history = make_history(Tape(tape))
+        events += len(history.events)
+        try:
+            play(history)
+        except Exception as error:  # noqa: BLE001  # whatever it is, it is told with its example
+            _OUT.print(f"example {seed}/{number} fails ({type(error).__name__}); made plainer:")
+            return _one(shrunk(tape, _fails))
+        if not done % 10_000 or done == len(numbers):
+            _progress(done, len(numbers), began)
+    _OUT.print(
+        f"{len(numbers):,} histories ({events:,} events): the consumer's judgement and the "
+        f"reference agree by stream, finding and id; {time.monotonic() - began:.0f} s"
+    )
+    return 0
+
+
+def _offline(seed: str, numbers: range) -> int:
+    began = time.monotonic()
+    with spark_session("local[2]", "1g") as spark:
+        for start in range(numbers.start, numbers.stop, PER_JOB * len(POLICIES)):
+            stop = min(start + PER_JOB * len(POLICIES), numbers.stop)
+            mine = {
+                policy: range(start + at, stop, len(POLICIES)) for at, policy in enumerate(POLICIES)
+            }
+            jobs = [Job([tape_of(seed, n) for n in some], p) for p, some in mine.items() if some]
+            with tempfile.TemporaryDirectory() as folder:
+                found = differences(spark, Path(folder), jobs)
+            for (job, at), told in found.items():
+                policy = jobs[job].policy
+                _OUT.print(f"example {seed}/{mine[policy][at]} under {policy.value}:\n{told}")
+            if found:
+                return 99
+            _progress(stop - numbers.start, len(numbers), began)
+    _OUT.print(
+        f"{len(numbers):,} histories: reconciliation, SQL and reference agree by stream, finding "
+        f"and id; {time.monotonic() - began:.0f} s"
+    )
+    return 0
+
+
+def _fails(tape: bytes) -> bool:
+    try:
+        play(make_history(Tape(tape)))
+    except Exception:  # noqa: BLE001  # any failure will do
+        return True
+    return False
+
+
+def _one(tape: bytes) -> int:
+    try:
+        play(make_history(Tape(tape)))
+    except AssertionError as error:
+        _OUT.print(
+            f"{error}\nagain: python -m tests.oracle --tape {tape.rstrip(bytes(1)).hex() or '00'}"
+        )
+        return 99
+    _OUT.print("no difference")
+    return 0
+
+
+def _progress(done: int, total: int, began: float) -> None:
+    passed = time.monotonic() - began
+    left = passed / done * (total - done)
+    _PROGRESS.print(f"{done:,} of {total:,}, {passed:.0f} s, {left:.0f} s left")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

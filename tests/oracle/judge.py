@@ -1,0 +1,266 @@
+"""The judgement by brute force: one message at a time, dicts and sets, no cleverness.
+
+Everything that judges in `mirrortest` is held against this: by stream, finding and id.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections import Counter, defaultdict
+from typing import TYPE_CHECKING, NamedTuple
+
+from mirrortest.check.routing import ExpectPartition
+from mirrortest.check.verdict import Finding
+from mirrortest.wire.lanes import lane_key, partition_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+
+    from mirrortest.wire.stream import StreamId
+
+HORIZON = 100
+"""No history uses a seq as high as this."""
+NOTHING: frozenset[int] = frozenset()
+INCARNATION = 1 << 10
+"""Where a topic is deleted and made again its offsets begin anew; places go on: those of its nth
+incarnation begin at n times this. An offset in here is a place, where nothing else is said."""
+
+
+def offset_of(place: int) -> int:
+    """The offset that Kafka calls a place by."""
+    return place % INCARNATION
+
+
+def incarnation_of(place: int) -> int:
+    """The incarnation of the topic, from 0, in which a place is."""
+    return place // INCARNATION
+
+
+class Message(NamedTuple):
+    """What stands at an offset; without a stream `findings` say what it is."""
+
+    stream: StreamId | None
+    seq: int = 0
+    findings: frozenset[Finding] = frozenset()
+
+
+class Passed(NamedTuple):
+    """Offsets [lo, hi) of a partition, read or (`blind`) not; those of one incarnation.
+
+    A log may show messages (`glimpsed`) at offsets of which it does not say that they were read.
+    """
+
+    lo: int
+    hi: int
+    blind: bool = False
+    glimpsed: bool = False
+
+
+class Lane(NamedTuple):
+    """What is vouched for of a stream: in `end` numbers, None while it may be sent on."""
+
+    acked: frozenset[int] = NOTHING
+    failed: frozenset[int] = NOTHING
+    unknown: frozenset[int] = NOTHING
+    end: int | None = None
+
+
+class Fragment:
+    """One stream in one partition, from what stood at the offsets that were passed, in order.
+
+    In doubt, at offsets that nobody read, are the numbers above all those seen before, up to the
+    next of them seen after.
+    """
+
+    def __init__(
+        self, stream: StreamId, stood: Mapping[int, Message], passed: Iterable[Passed]
+    ) -> None:
+        self.seqs: list[int] = []
+        """In the order of their offsets, copies included."""
+        self.by_finding: dict[Finding, set[int]] = defaultdict(set)
+        self.doubtful: set[int] = set()
+        self.last_offset = -1
+        doubt_from: int | None = None
+        for stretch in sorted(passed, key=lambda s: s.lo):
+            if stretch.blind and doubt_from is None:
+                doubt_from = max(self.seqs, default=-1) + 1
+            for offset in _shown(stretch):
+                message = stood.get(offset)
+                if message is None or message.stream != stream:
+                    continue
+                if doubt_from is not None and message.seq >= doubt_from and not stretch.glimpsed:
+                    self.doubtful |= set(range(doubt_from, message.seq))
+                    doubt_from = None
+                self.seqs.append(message.seq)
+                self.last_offset = offset
+                for finding in message.findings:
+                    self.by_finding[finding].add(message.seq)
+        if doubt_from is not None:
+            self.doubtful |= set(range(doubt_from, HORIZON))
+
+    @property
+    def seen(self) -> set[int]:
+        """Each number once."""
+        return set(self.seqs)
+
+    @property
+    def duplicated(self) -> set[int]:
+        """Those at more than one offset of this partition."""
+        return {seq for seq, times in Counter(self.seqs).items() if times > 1}
+
+    @property
+    def copies(self) -> int:
+        """Messages beyond the first of each."""
+        return len(self.seqs) - len(self.seen)
+
+    @property
+    def reordered(self) -> set[int]:
+        """Those whose first copy stands after the first copy of a later one.
+
+        A first copy may have stood where nobody read.
+        """
+        first: dict[int, int] = {}
+        for place, seq in enumerate(self.seqs):
+            first.setdefault(seq, place)
+        return {
+            seq
+            for seq in first.keys() - self.doubtful
+            if any(later > seq and first[later] < first[seq] for later in first)
+        }
+
+
+def judge(
+    fragments: Mapping[int, Fragment],
+    lane: Lane | None,
+    *,
+    claimed: Collection[int] = NOTHING,
+    due: Collection[int] = NOTHING,
+    nobody_else: bool = False,
+    home: int | None = None,
+    any_partition: bool = False,
+    compact: bool = False,
+    overtaken: bool = False,
+    unread: Collection[Finding] = (),
+) -> dict[str, set[int]]:
+    """Judge a stream over all partitions: name of a finding (or of an outcome) -> its numbers.
+
+    `due` are past their deadline, and if nothing is `unread` all was read since; what is missing
+    is inconclusive if a partition was never read, in flight if one was not read to its end.
+    `nobody_else`: a stream without a lane cannot have been sent. `compact`: the topic is compacted,
+    and a later message of the stream, or of its key (`overtaken`), explains what is missing.
+    """
+    at: dict[int, list[int]] = defaultdict(list)
+    for partition, held in fragments.items():
+        for seq in held.seqs:
+            at[seq].append(partition)
+    seen = set(at)
+    out: dict[str, set[int]] = defaultdict(set)
+    doubtful = doubted(fragments, home)
+    for held in fragments.values():
+        out["reordered"] |= held.reordered
+        for finding, seqs in held.by_finding.items():
+            out[finding.label] |= seqs
+    out["duplicated"] = {seq for seq, places in at.items() if len(places) > 1}
+    if any_partition and seen:
+        most = max(fragments, key=lambda n: (len(fragments[n].seen), -n))
+        where = most if home is None else home
+        out["misrouted"] = {seq for seq, places in at.items() if set(places) != {where}}
+    for seq in lane.acked if lane else ():
+        if seq in seen:
+            out["delivered"].add(seq)
+        elif compact and (overtaken or any(later > seq for later in seen)):
+            out["compacted"].add(seq)
+        elif seq in claimed:
+            out["lost"].add(seq)
+        elif seq in doubtful or Finding.INCONCLUSIVE in unread:
+            out["inconclusive"].add(seq)
+        elif seq in due and not unread:
+            out["lost"].add(seq)
+        else:
+            out["in_flight"].add(seq)
+    out["late"] = seen & set(claimed)
+    for seq in seen - out["unproven"]:
+        if lane is None:
+            sent = not nobody_else
+        else:
+            sent = seq not in lane.failed and (lane.end is None or seq < lane.end)
+        if not sent:
+            out["phantom"].add(seq)
+    if lane is not None:
+        out["acked"], out["unknown"] = set(lane.acked), set(lane.unknown)
+    return {name: numbers for name, numbers in out.items() if numbers}
+
+
+def doubted(fragments: Mapping[int, Fragment], home: int | None) -> set[int]:
+    """The numbers that may stand where nobody read: where the stream was seen, or belongs.
+
+    A stream that was seen nowhere, and that belongs nobody knows where, may be anywhere.
+    """
+    anywhere = home is None and not any(held.seqs for held in fragments.values())
+    return {
+        seq
+        for partition, held in fragments.items()
+        if held.seqs or partition == home or anywhere
+        for seq in held.doubtful
+    }
+
+
+def superseded(stream: StreamId, fragments: Mapping[StreamId, Mapping[int, Fragment]]) -> bool:
+    """Whether a later message of the same key was seen: why a compacted topic lacks the last."""
+    for other, held in fragments.items():
+        if other == stream or other.lane != stream.lane:
+            continue
+        again = other[:3] == stream[:3] and other.incarnation > stream.incarnation
+        if again and any(each.seqs for each in held.values()):
+            return True
+        mine = fragments[stream]
+        if any(mine[n].seqs and held[n].last_offset > mine[n].last_offset for n in mine):
+            return True
+    return False
+
+
+def streamless(stood: Mapping[int, Message], passed: Iterable[Passed]) -> dict[Finding, int]:
+    """How many messages enter no stream, each under one name."""
+    counts: Counter[Finding] = Counter()
+    for stretch in passed:
+        for offset in _shown(stretch):
+            message = stood.get(offset)
+            if message is not None and message.stream is None:
+                names = (Finding.OTHER_RUN, Finding.FOREIGN, Finding.CORRUPTED)
+                counts[next(name for name in names if name in message.findings)] += 1
+    return dict(counts)
+
+
+def _shown(stretch: Passed) -> range:
+    return range(stretch.lo, stretch.lo if stretch.blind and not stretch.glimpsed else stretch.hi)
+
+
+@functools.cache
+def by_key(lane: int, partitions: int) -> int:
+    """The partition that Kafka's default partitioner chooses for a lane."""
+    return partition_of(lane_key(lane), partitions)
+
+
+def belongs(
+    policy: ExpectPartition, lane: int, source_partition: int | None, partitions: int
+) -> int | None:
+    """The destination partition where a lane's messages belong; None: nobody can tell."""
+    if policy is ExpectPartition.MURMUR2 and partitions:
+        return by_key(lane, partitions)
+    if policy is ExpectPartition.SOURCE:
+        return source_partition
+    if policy is ExpectPartition.SOURCE_MODULO and source_partition is not None and partitions:
+        return source_partition % partitions
+    return None
+
+
+def misrouted(
+    policy: ExpectPartition,
+    lane: int,
+    source_partition: int | None,
+    partition: int,
+    counts: Sequence[int],
+) -> bool:
+    """Whether a message stands where no partition count that was in force puts it."""
+    homes = [belongs(policy, lane, source_partition, count) for count in counts]
+    return bool(homes) and None not in homes and partition not in homes

@@ -1,0 +1,378 @@
+"""A script played through the consumer's own judgement: checkers, states, ledger, rounds, logbook.
+
+Kafka is played by objects that tell offsets; what a consumer would do between the events of the
+script (claim a generation, decode a batch) is done here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+
+from mirrortest.check.deadline import Deadlines
+from mirrortest.check.intervals import IntervalSet
+from mirrortest.check.judge import COUNTED
+from mirrortest.check.ledger import Claim, ClosedLane, LaneRecord, Ledger
+from mirrortest.check.ledger_record import claim_key
+from mirrortest.check.routing import misrouted
+from mirrortest.check.row import Messages, rows_of, streams_of
+from mirrortest.check.verdict import Finding, Outcome
+from mirrortest.consume import rounds as consume_rounds
+from mirrortest.consume.assigned import AssignedPartition, Taken
+from mirrortest.consume.common import Common
+from mirrortest.consume.judging import TopicJudge
+from mirrortest.consume.logbook import Logbook
+from mirrortest.consume.rounds import Rounds
+from mirrortest.consume.state import Partition
+from mirrortest.wire.stream import ProducerId, StreamId
+
+from .judge import INCARNATION, incarnation_of, offset_of
+from .script import DEADLINE, Die, Drop, Read, Renew, Round, Save, Take, Unread
+from .truth import RUN, Told
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from mirrortest.check.judge import StreamVerdict
+    from mirrortest.check.partition import PartitionChecker
+    from mirrortest.consume.outage import Outage
+    from mirrortest.consume.vouching import LedgerFollower
+    from mirrortest.seqlog.rows import Row
+    from mirrortest.seqlog.writer import SequenceLog
+
+    from .judge import Message
+    from .reference import Answer
+    from .script import Event, History
+    from .truth import Claimed, Truth
+
+START = 28_000_000 * 60_000_000_000
+STEP = 13_000_000_000
+"""Between two messages of a stream: every five of them there is a new minute."""
+
+
+def ids(numbers: IntervalSet) -> set[int]:
+    """A set of intervals as plain numbers."""
+    return {n for lo, hi in numbers.intervals() for n in range(lo, hi)}
+
+
+def intervals(numbers: Iterable[int]) -> IntervalSet:
+    """The other way round."""
+    return IntervalSet((n, n + 1) for n in sorted(numbers))
+
+
+class Log:
+    """A sequence log in memory; what was not synced dies with its consumer."""
+
+    def __init__(self) -> None:
+        self.rows: list[Row] = []
+        self.durable = 0
+
+    def append(self, rows: Iterable[Row]) -> None:
+        self.rows += rows
+
+    def sync(self) -> None:
+        self.durable = len(self.rows)
+
+
+class _Session:
+    """One consumer's session: what `consume.consumer.run` puts together."""
+
+    def __init__(self, truth: Truth, play: Online) -> None:
+        self.truth = truth
+        self.log = Log()
+        topics: Any = SimpleNamespace(counts={truth.topic: truth.partitions}, compacted=())
+        options: Any = SimpleNamespace(run=RUN, expect_producers=())
+        self.logbook = Logbook(cast("SequenceLog", self.log), options, topics)
+        self.ledger = Ledger()
+        self.heard = 0
+        self.partitions: dict[Partition, AssignedPartition] = {}
+        self.ends: dict[tuple[str, int], int] = {}
+        self.news: dict[StreamId, IntervalSet] = {}
+        self.judge = TopicJudge(truth.topic, RUN, truth.policy, Deadlines(DEADLINE))
+        self.judge.destination_partitions = truth.partitions
+        self.judge.compact = truth.compact
+        self._play = play
+        topics.judges = {truth.topic: self.judge}
+        plays: Any = self  # all that the rounds ask for stands below
+        self.common = Common(topics, plays, lambda: play.now)
+        self.rounds = Rounds(
+            options,
+            topics=topics,
+            holdings=plays,
+            store=plays,
+            ledger=cast("LedgerFollower", SimpleNamespace(ledger=self.ledger)),
+            reader=plays,
+            log=self.logbook,
+            measures=plays,
+            outage=cast("Outage", None),
+            common=self.common,
+        )
+
+    # What the rounds ask for.
+
+    def states(self) -> dict[Partition, tuple[int, dict[str, Any]]]:
+        return {at: (serial, json.loads(state)) for at, (serial, state) in self._play.store.items()}
+
+    def shared(self, topic: str) -> tuple[int, dict[str, Any]] | None:
+        found = self._play.shared.get(topic)
+        return found and (found[0], json.loads(found[1]))
+
+    async def share(self, topic: str, state: dict[str, Any]) -> bool:
+        serial, _ = self._play.shared.get(topic, (0, ""))
+        self._play.shared[topic] = serial + 1, json.dumps(state)
+        return True
+
+    def save_soon(self) -> None:
+        """Saves are the script's."""
+
+    async def end_offsets(self, _: object) -> dict[tuple[str, int], int]:
+        return self.ends
+
+    def claimed(self, topic: str, lost: int) -> None:
+        """Not looked at."""
+
+
+class Online:
+    """Takes the events of a script one by one."""
+
+    def __init__(self, history: History) -> None:
+        self.truth = history.truth
+        self.logs: list[list[Row]] = []
+        """Of sessions that ended."""
+        self._sessions: dict[int, _Session] = {}
+        self._states: dict[int, str] = {}
+        self._last: dict[StreamId, StreamVerdict] = {}
+        self.now = 0
+        self.store: dict[Partition, tuple[int, str]] = {}
+        self.shared: dict[str, tuple[int, str]] = {}
+        self._records = [_record(self.truth, record) for record in self.truth.ledger]
+
+    def session(self, consumer: int) -> _Session:
+        """The running session."""
+        if consumer not in self._sessions:
+            self._sessions[consumer] = _Session(self.truth, self)
+        return self._sessions[consumer]
+
+    def checker(self, consumer: int, partition: int) -> PartitionChecker:
+        """A consumer's checker."""
+        return self._held(consumer, partition).checker
+
+    def place(self, consumer: int, partition: int) -> int:
+        """The next place that it judges."""
+        held = self._held(consumer, partition)
+        return held.identity * INCARNATION + held.checker.next_offset
+
+    def close(self) -> list[list[Row]]:
+        """End all sessions in order; what every log of the play holds."""
+        for _, session in sorted(self._sessions.items()):
+            self.logs.append(session.log.rows)
+        self._sessions.clear()
+        return self.logs
+
+    def apply(self, event: Event) -> None:
+        """Play any event but a round."""
+        session = self.session(event.consumer)
+        if isinstance(event, Take):
+            self._take(session, event)
+        elif isinstance(event, Read):
+            self._read(session, self._held(event.consumer, event.partition), event)
+        elif isinstance(event, Unread):
+            held = self._held(event.consumer, event.partition)
+            assert incarnation_of(event.lo) == held.identity
+            lo, hi = offset_of(event.lo), offset_of(event.hi)
+            session.logbook.unread(held, lo, hi)
+            held.checker.unread(lo, hi)
+        elif isinstance(event, Renew):
+            held = self._held(event.consumer, event.partition)
+            session.logbook.left(held)
+            held.start_over()
+            held.read_from = held.checker.next_offset
+        elif isinstance(event, Save):
+            held = self._held(event.consumer, event.partition)
+            session.logbook.read(held)
+            if event.parting and not event.zombie:
+                session.logbook.found(held)
+            session.log.sync()
+            state = self._states[event.number] = json.dumps(held.to_state())
+            if not event.zombie:
+                self.store[held.at] = (event.number, state)
+            _now(session.common.keep())
+        elif isinstance(event, Drop):
+            del session.partitions[Partition(self.truth.topic, event.partition)]
+        elif isinstance(event, Die):
+            del self._sessions[event.consumer]
+            rows = session.log.rows
+            self.logs.append(rows if event.kept else rows[: session.log.durable])
+
+    def judge(self, event: Round) -> tuple[dict[StreamId, set[int]], bool]:
+        """Hold a round: what is newly claimed lost, and whether all has been judged."""
+        session = self.session(event.consumer)
+        topic, self.now = self.truth.topic, event.now
+        for record in self._records[session.heard : event.ledger]:
+            record(session.ledger)
+        session.heard = event.ledger
+        session.ends = {(topic, at): end for at, end in event.ends.items()}
+        before = {stream: ids(numbers) for stream, numbers in session.judge.claimed.items()}
+        logged = len(session.log.rows)
+        with _clock(event.now):
+            complete, _, _ = _now(session.rounds._round())
+        news: dict[StreamId, set[int]] = {}
+        for row in session.log.rows[logged:]:
+            assert row.seq_lo is not None
+            assert row.seq_hi is not None
+            news.setdefault(_stream_of(row), set()).update(range(row.seq_lo, row.seq_hi))
+        assert all(not numbers & before.get(s, set()) for s, numbers in news.items())
+        if event.final:
+            self._last = self._verdicts(session, closed=complete)
+            for at, held in session.partitions.items():
+                if at.partition in event.ends:
+                    session.logbook.tail(held, event.ends[at.partition])
+            for stream, verdict in self._last.items():
+                session.logbook.verdict(stream, verdict)
+            session.logbook.vouched(session.ledger)
+        return news, complete
+
+    def verdict(self) -> Answer:
+        """The verdict on every stream in the last final round."""
+        found: Answer = {}
+        for stream, verdict in self._last.items():
+            for name in (*(f.label for f in COUNTED), "acked", "delivered", "unknown"):
+                if numbers := ids(getattr(verdict, name)):
+                    found[stream, name] = numbers
+        return found
+
+    @staticmethod
+    def _verdicts(session: _Session, *, closed: bool) -> dict[StreamId, StreamVerdict]:
+        return session.rounds._verdicts(session.rounds._views(), closed=closed)
+
+    def _held(self, consumer: int, partition: int) -> AssignedPartition:
+        return self.session(consumer).partitions[Partition(self.truth.topic, partition)]
+
+    def _take(self, session: _Session, event: Take) -> None:
+        truth = self.truth
+        at = Partition(truth.topic, event.partition)
+        about: dict[str, Any] = {
+            "source": truth.topic,
+            "run": RUN,
+            "policy": truth.policy,
+            "counts": list(truth.counts),
+        }
+        if event.state is None:
+            held = AssignedPartition.fresh(at, 1, **about)
+        else:
+            state = json.loads(self._states[event.state])
+            held = AssignedPartition.restored(at, 1, state, **about)
+            session.judge.merge_claims(held.claimed)
+        held.read_from = held.checker.next_offset
+        session.partitions[at] = held
+
+    def _read(self, session: _Session, held: AssignedPartition, event: Read) -> None:
+        stood = self.truth.stood[event.partition]
+        assert incarnation_of(event.lo) == held.identity
+        messages = [(offset_of(at), stood[at]) for at in range(event.lo, event.hi) if at in stood]
+        fresh = [(at, m) for at, m in messages if at >= held.checker.next_offset]
+        rows = judged = rows_of(arrays(self.truth, held.at.partition, messages))
+        if len(fresh) < len(messages):
+            rows = rows_of(arrays(self.truth, held.at.partition, fresh))
+        for row in judged:
+            held.checker.apply(row)
+        starts = np.array([row.offset_lo for row in rows], np.int64)
+        ours = np.array([at for at, m in fresh if m.stream is not None], np.int64)
+        index = np.searchsorted(starts, ours, side="right") - 1
+        latency = np.full(len(ours), STEP, np.int64)
+        session.logbook.seen(held, Taken(rows, latency, latency, index, 0, 0))
+        held.checker.advance(offset_of(event.hi))
+
+
+def arrays(truth: Truth, partition: int, messages: list[tuple[int, Message]]) -> Messages:
+    """Messages as the consumer has them after decoding, streams and routing."""
+    ids_: list[ProducerId] = []
+    index: list[int] = []
+    known: dict[ProducerId, int] = {}
+    for _, message in messages:
+        if message.stream is None:
+            run = "other" if Finding.OTHER_RUN in message.findings else None
+            producer = None if run is None else ProducerId("a", run, 1)
+        else:
+            producer = ProducerId(message.stream.producer, RUN, message.stream.incarnation)
+        if producer is None:
+            index.append(-1)
+        else:
+            if producer not in known:
+                known[producer] = len(ids_)
+                ids_.append(producer)
+            index.append(known[producer])
+    lanes = np.array([m.stream.lane if m.stream else -1 for _, m in messages], np.int64)
+    sources = np.array([truth.source_of(int(n)) if n >= 0 else -1 for n in lanes], np.int32)
+    seqs = np.array([m.seq for _, m in messages], np.int64)
+    shown = np.array([int(sum(m.findings)) for _, m in messages], np.uint32)
+    streams, stream, findings = streams_of(
+        truth.topic, RUN, ids_, np.array(index, np.int32), lanes, shown
+    )
+    wrong = misrouted(
+        truth.policy,
+        lanes=lanes,
+        source_partitions=sources,
+        partition=partition,
+        destination_partitions=list(truth.counts),
+    )
+    findings |= np.where(wrong & (stream >= 0), Finding.MISROUTED.value, 0).astype(np.uint32)
+    intended = START + seqs * STEP
+    offsets = np.array([at for at, _ in messages], np.int64)
+    return Messages(streams, stream, seqs, offsets, intended, intended, findings, START + STEP)
+
+
+def _record(truth: Truth, record: Told | Claimed) -> Callable[[Ledger], None]:
+    """What a ledger does with a record once its bytes are read: they have tests of their own."""
+    if isinstance(record, Told):
+        by = {o: intervals(n for n, of in record.outcomes.items() if of is o) for o in Outcome}
+        lane = LaneRecord(
+            record.stream,
+            record.reserved,
+            by[Outcome.ACKED],
+            by[Outcome.FAILED],
+            by[Outcome.UNKNOWN],
+            record.end,
+            truth.partitions,
+            truth.source_partitions,
+        )
+        return lambda ledger: ledger.merge(lane)
+    closes = tuple(ClosedLane(truth.topic, lane, mark) for lane, mark in record.closes)
+    lanes = {truth.topic: record.lanes}
+    claim = Claim(RUN, record.producer, record.incarnation, record.session, lanes, closes)
+    if record.withdrawn:
+        return lambda ledger: ledger.apply(claim_key(claim), None)
+    return lambda ledger: ledger.add_claim(claim)
+
+
+def _stream_of(row: Row) -> StreamId:
+    assert row.run is not None
+    assert row.producer is not None
+    assert row.incarnation is not None
+    assert row.lane is not None
+    return StreamId(row.topic, row.run, row.producer, row.incarnation, row.lane)
+
+
+@contextlib.contextmanager
+def _clock(now: int) -> Iterator[None]:
+    """Rounds are held at this time; a mock would cost more than they."""
+    there = vars(consume_rounds)
+    real = there["time"]
+    there["time"] = SimpleNamespace(monotonic=real.monotonic, monotonic_ns=lambda: now)
+    try:
+        yield
+    finally:
+        there["time"] = real
+
+
+def _now(coroutine: Any) -> Any:
+    """What a coroutine that waits for nothing returns."""
+    try:
+        coroutine.send(None)
+    except StopIteration as done:
+        return done.value
+    raise AssertionError("it waits")

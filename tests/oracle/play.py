@@ -1,0 +1,117 @@
+"""A history played online and by the reference at once; the first difference is told."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from mirrortest.check.fragment import Fragment
+from mirrortest.check.partition import PartitionChecker
+
+from .judge import HORIZON
+from .online import Online, ids
+from .reference import Reference
+from .script import Round, Save
+
+if TYPE_CHECKING:
+    from .judge import Fragment as Expected
+    from .script import History
+
+
+class DiffersError(AssertionError):
+    """Online and reference answer differently."""
+
+
+def play(history: History) -> tuple[Reference, Online]:
+    """Play it to its end.
+
+    Raises:
+        DiffersError: where the two part, with the history up to there.
+    """
+    reference, online = Reference(history), Online(history)
+    compared: set[tuple[int, int]] = set()
+    kept: list[PartitionChecker] = []  # so that no id comes twice
+    for number, event in enumerate(history.events):
+        if isinstance(event, Round):
+            _round(history, number, event, reference, online)
+            continue
+        reference.apply(event)
+        online.apply(event)
+        if isinstance(event, Save):
+            checker = online.checker(event.consumer, event.partition)
+            place = online.place(event.consumer, event.partition)
+            if (id(checker), place) not in compared:
+                compared.add((id(checker), place))
+                kept.append(checker)
+                _saved(history, number, event, reference, online)
+    return reference, online
+
+
+def _saved(
+    history: History, number: int, event: Save, reference: Reference, online: Online
+) -> None:
+    """At a state's next offset the checker holds what the rows below it say."""
+    expected = reference.held(event.consumer, event.partition)
+    checker = online.checker(event.consumer, event.partition)
+    place = online.place(event.consumer, event.partition)
+    same(history, number, "next offset", place, expected.next_offset)
+    counted = {finding: count for finding, count in checker.streamless.items() if count}
+    same(history, number, "streamless", counted, expected.streamless)
+    assert checker.fragments.keys() <= expected.streams.keys()
+    for stream, model in expected.streams.items():
+        same(history, number, str(stream), _told(checker.fragment(stream)), _model(model))
+    copied = PartitionChecker.from_state(checker.to_state())
+    same(history, number, "state", copied.to_state(), checker.to_state())
+    same(history, number, "size", copied.size, checker.size)
+
+
+def _told(held: Fragment | None) -> dict[str, Any]:
+    if held is None:
+        held = Fragment()
+    return {
+        "seen": ids(held.seen),
+        "duplicated": ids(held.duplicated),
+        "reordered": ids(held.reordered),
+        "copies": held.copies,
+        "findings": {finding: ids(numbers) for finding, numbers in held.by_finding.items()},
+        "doubtful": ids(held.shadow_below(HORIZON)) - ids(held.seen),
+    }
+
+
+def _model(held: Expected) -> dict[str, Any]:
+    return {
+        "seen": held.seen,
+        "duplicated": held.duplicated,
+        "reordered": held.reordered,
+        "copies": held.copies,
+        "findings": dict(held.by_finding),
+        "doubtful": held.doubtful - held.seen,
+    }
+
+
+def _round(
+    history: History, number: int, event: Round, reference: Reference, online: Online
+) -> None:
+    news, complete = reference.judge(event)
+    told: dict[object, set[int]] = {}
+    for stream, seq in news:
+        told.setdefault(stream, set()).add(seq)
+    claimed, judged = online.judge(event)
+    same(history, number, "claimed", claimed, told)
+    same(history, number, "complete", judged, complete)
+    if event.final:
+        expected = reference.verdict(event, closed=complete)
+        same(history, number, "verdict", online.verdict(), expected)
+
+
+def same(history: History, number: int, what: str, found: object, expected: object) -> None:
+    """Raise `DiffersError` unless they are the same."""
+    if found == expected:
+        return
+    if isinstance(found, dict) and isinstance(expected, dict):
+        keys = [k for k in {**found, **expected} if found.get(k) != expected.get(k)]
+        what += f" {keys[0]}"
+        found, expected = found.get(keys[0]), expected.get(keys[0])
+    raise DiffersError(
+        f"{history}\nevent {number}, {history.events[number] if number >= 0 else 'end'}\n"
+        f"{what}: {found}\nexpected: {expected}"
+    )

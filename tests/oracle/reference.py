@@ -1,0 +1,401 @@
+"""A script played on plain sets: what every checker, every round and every log should say."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from mirrortest.check.routing import ExpectPartition
+from mirrortest.check.verdict import Finding
+
+from .judge import (
+    INCARNATION,
+    Fragment,
+    Message,
+    Passed,
+    doubted,
+    incarnation_of,
+    judge,
+    misrouted,
+    offset_of,
+    streamless,
+    superseded,
+)
+from .script import DEADLINE, Die, Drop, Read, Renew, Round, Save, Take, Unread
+from .truth import Told, lanes_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from mirrortest.wire.stream import StreamId
+
+    from .judge import Lane
+    from .script import Event, History
+
+Id = tuple["StreamId", int]
+"""(stream, seq)"""
+Answer = dict[tuple["StreamId", str], set[int]]
+"""(stream, finding or outcome) -> its numbers"""
+
+
+class Held(NamedTuple):
+    """What a checker of one partition should hold at its next offset."""
+
+    streams: dict[StreamId, Fragment]
+    streamless: dict[Finding, int]
+    next_offset: int
+
+
+@dataclass
+class Facts:
+    """What all logs together say of what was read.
+
+    `unread` is what everything missing is because a partition was not read to its end;
+    `looked_at`: the end of some partition is told.
+    """
+
+    passed: list[list[Passed]]
+    unread: set[Finding]
+    claimed: set[Id]
+    looked_at: bool
+
+    @property
+    def whole(self) -> bool:
+        """Whether the logs cover all partitions to their ends."""
+        return not self.unread and not any(each.blind for some in self.passed for each in some)
+
+
+@dataclass
+class _State:
+    """A partition as one consumer knows it; the claims are those that its state carries."""
+
+    passed: list[Passed] = field(default_factory=list)
+    claimed: set[Id] = field(default_factory=set)
+
+    @property
+    def next_offset(self) -> int:
+        return self.passed[-1].hi if self.passed else 0
+
+    def copy(self) -> _State:
+        return _State(list(self.passed), set(self.claimed))
+
+
+@dataclass
+class _Consumer:
+    """One session of a consumer."""
+
+    holds: dict[int, _State] = field(default_factory=dict)
+    begun: bool = False
+    noted: dict[Id, int] = field(default_factory=dict)
+    claimed: set[Id] = field(default_factory=set)
+    decoded: set[int] = field(default_factory=set)
+    """States of others whose claims were taken over."""
+    hearing: tuple[dict[int, int], set[Id]] | None = None
+    unvouched: dict[StreamId, int] = field(default_factory=dict)
+    # What its log says.
+    written: list[tuple[Any, ...]] = field(default_factory=list)
+    durable: int = 0
+    read_from: dict[int, int] = field(default_factory=dict)
+
+
+class Reference:
+    """Takes the events of a script one by one."""
+
+    def __init__(self, history: History) -> None:
+        self.truth = history.truth
+        self.stood = [
+            {at: self._shown(message, place) for at, message in held.items()}
+            for place, held in enumerate(self.truth.stood)
+        ]
+        self.told_lost: set[Id] = set()
+        """What any consumer claimed, or called lost in the end, so that its log has it."""
+        self.undecided: set[Id] = set()
+        """What the last consumer that told its verdict could not decide."""
+        self.facts = Facts([], set(), set(), looked_at=False)
+        """What the logs say, once they are judged."""
+        self.logged: list[tuple[Any, ...]] = []
+        """Of all sessions that ended: (kind, partition, lo, hi)."""
+        self._consumers: dict[int, _Consumer] = {}
+        self._states: dict[int, _State] = {}
+        self._newest: dict[int, int] = {}
+        self._now = 0
+        self._shared: tuple[set[Id], dict[Id, int]] = (set(), {})
+        """What was last written for all: the claims, and how long what is awaited has been."""
+        self._ledgers: dict[int, tuple[dict[StreamId, Lane], bool]] = {}
+        self._known: list[StreamId] = sorted(
+            {m.stream for held in self.stood for m in held.values() if m.stream}
+            | {s.stream for s in self.truth.sent}
+        )
+
+    def _shown(self, message: Message, partition: int) -> Message:
+        """With what its place says of it."""
+        truth, stream = self.truth, message.stream
+        if stream is not None and misrouted(
+            truth.policy, stream.lane, truth.source_of(stream.lane), partition, truth.counts
+        ):
+            return message._replace(findings=message.findings | {Finding.MISROUTED})
+        return message
+
+    def consumer(self, number: int) -> _Consumer:
+        """The running session."""
+        return self._consumers.setdefault(number, _Consumer())
+
+    # -- reading --------------------------------------------------------------------------------
+
+    def apply(self, event: Event) -> None:
+        """Play any event but a round."""
+        me = self.consumer(event.consumer)
+        if isinstance(event, Take):
+            state = _State() if event.state is None else self._states[event.state].copy()
+            me.holds[event.partition] = state
+            me.claimed |= state.claimed
+            me.read_from[event.partition] = state.next_offset
+        elif isinstance(event, Read):
+            state = me.holds[event.partition]
+            me.written.append(("seen", event.partition, state.next_offset, event.hi))
+            state.passed.append(Passed(state.next_offset, event.hi))
+        elif isinstance(event, Unread):
+            self._log_read(me, event.partition)
+            me.read_from[event.partition] = event.hi
+            me.written.append(("unread", event.partition, event.lo, event.hi))
+            me.holds[event.partition].passed.append(Passed(event.lo, event.hi, blind=True))
+        elif isinstance(event, Renew):
+            state = me.holds[event.partition]
+            lo = state.next_offset
+            hi = (incarnation_of(lo) + 1) * INCARNATION
+            self._log_read(me, event.partition)
+            me.read_from[event.partition] = hi
+            me.written.append(("unread", event.partition, lo, hi))
+            state.passed.append(Passed(lo, hi, blind=True))
+        elif isinstance(event, Save):
+            self._log_read(me, event.partition)
+            me.durable = len(me.written)
+            self._states[event.number] = me.holds[event.partition].copy()
+            if not event.zombie:
+                self._newest[event.partition] = event.number
+            self._take_over(me)
+            if me.noted or me.claimed:
+                ages = {an_id: self._now - at for an_id, at in me.noted.items()}
+                self._shared = (set(me.claimed), ages)
+        elif isinstance(event, Drop):
+            del me.holds[event.partition]
+        elif isinstance(event, Die):
+            self._close(event.consumer, kept=event.kept)
+
+    def _take_over(self, me: _Consumer) -> None:
+        """Claims are everybody's; how long what is awaited has been, only who is new asks."""
+        claimed, ages = self._shared
+        me.claimed |= claimed
+        if not me.begun:
+            me.begun = True
+            me.noted = {an_id: self._now - age for an_id, age in ages.items()}
+
+    def _log_read(self, me: _Consumer, partition: int) -> None:
+        start, end = me.read_from[partition], me.holds[partition].next_offset
+        if start < end:
+            me.written.append(("read", partition, start, end))
+        me.read_from[partition] = end
+
+    def _close(self, consumer: int, *, kept: bool) -> None:
+        me = self._consumers.pop(consumer, _Consumer())
+        self.logged += me.written if kept else me.written[: me.durable]
+
+    def held(self, consumer: int, partition: int) -> Held:
+        """What a consumer's checker of a partition should hold."""
+        state = self.consumer(consumer).holds[partition]
+        return Held(
+            {s: Fragment(s, self.stood[partition], state.passed) for s in self._known},
+            streamless(self.stood[partition], state.passed),
+            state.next_offset,
+        )
+
+    # -- judging --------------------------------------------------------------------------------
+
+    def view(self, event: Round) -> dict[int, _State]:
+        """Of each partition: the consumer's own, else the newest state."""
+        mine = self.consumer(event.consumer).holds
+        states = {at: self._states[number] for at, number in self._newest.items()}
+        return {**states, **mine}
+
+    def judge(self, event: Round) -> tuple[set[Id], bool]:
+        """Hold a round: what is newly claimed lost, and whether all has been judged."""
+        me, self._now = self.consumer(event.consumer), event.now
+        self._take_over(me)
+        for partition, number in self._newest.items():
+            if partition not in me.holds and number not in me.decoded:
+                me.decoded.add(number)
+                me.claimed |= self._states[number].claimed
+        lanes, whole = self._lanes(event)
+        for stream, lane in lanes.items():
+            for seq in lane.acked:
+                me.noted.setdefault((stream, seq), event.now)
+        view = self.view(event)
+        fragments = self._fragments(view)
+        told = all(offset_of(s.next_offset) <= event.ends.get(at, -1) for at, s in view.items())
+        homes = self._homes(event)
+        doubts = {s: doubted(fragments[s], homes.get(s)) for s in fragments}
+
+        def missing(ids: Iterable[Id]) -> set[Id]:
+            return {
+                (stream, seq)
+                for stream, seq in ids
+                if (stream, seq) not in me.claimed
+                and all(seq not in held.seqs for held in fragments[stream].values())
+                and seq not in doubts[stream]
+                and not self._compacted(stream, seq, fragments)
+            }
+
+        def read(ends: Mapping[int, int]) -> bool:
+            return all(
+                not end or (at in view and offset_of(view[at].next_offset) >= end)
+                for at, end in ends.items()
+            )
+
+        if me.hearing and any(event.ends.get(n, 0) < end for n, end in me.hearing[0].items()):
+            me.hearing = None
+        expired = {an_id for an_id, at in me.noted.items() if at + DEADLINE <= event.now}
+        overdue = missing(expired)
+        if told and me.hearing is None and overdue:
+            me.hearing = (event.ends, overdue)
+        news: set[Id] = set()
+        if me.hearing and read(me.hearing[0]):
+            news = missing(me.hearing[1])
+            me.hearing = None
+        if news:
+            me.claimed |= news
+            me.written += [("claimed", *an_id, 0) for an_id in sorted(news)]
+            if me.holds:
+                me.holds[min(me.holds)].claimed = set(me.claimed)
+        strangers = {
+            s for s in self._known if s not in lanes and any(f.seqs for f in fragments[s].values())
+        }
+        me.unvouched = {s: me.unvouched.get(s, event.now) for s in strangers}
+        waiting = any(event.now - since < DEADLINE for since in me.unvouched.values())
+        every = {(stream, seq) for stream, lane in lanes.items() for seq in lane.acked}
+        complete = whole and told and not waiting and not missing(every) and read(event.ends)
+        if event.final:
+            for at, state in me.holds.items():
+                judged = offset_of(state.next_offset)
+                end = state.next_offset - judged + event.ends.get(at, -1)
+                if end >= state.next_offset:
+                    me.written.append(("tail", at, end, end))
+        return news, complete
+
+    def verdict(self, event: Round, *, closed: bool) -> Answer:
+        """The verdict on every stream as of a round."""
+        me = self.consumer(event.consumer)
+        lanes, _ = self._lanes(event)
+        fragments, homes = self._fragments(self.view(event)), self._homes(event)
+        answer = {
+            (stream, name): numbers
+            for stream in self._known
+            for name, numbers in judge(
+                fragments[stream],
+                lanes.get(stream),
+                claimed={seq for of, seq in me.claimed if of == stream},
+                nobody_else=closed,
+                home=homes.get(stream),
+                any_partition=self.truth.policy is ExpectPartition.ANY,
+                compact=self.truth.compact,
+                overtaken=superseded(stream, fragments),
+            ).items()
+        }
+        for (stream, name), numbers in answer.items():
+            if name == "lost":
+                self.told_lost |= {(stream, seq) for seq in numbers}
+        if lanes or any(at in event.ends for at in me.holds):
+            self.undecided = {
+                (stream, seq)
+                for (stream, name), numbers in answer.items()
+                if name in {"in_flight", "inconclusive"}
+                for seq in numbers
+            }
+        return answer
+
+    def _fragments(self, view: Mapping[int, _State]) -> dict[StreamId, dict[int, Fragment]]:
+        return {
+            stream: {at: Fragment(stream, self.stood[at], s.passed) for at, s in view.items()}
+            for stream in self._known
+        }
+
+    def _compacted(
+        self, stream: StreamId, seq: int, fragments: Mapping[StreamId, Mapping[int, Fragment]]
+    ) -> bool:
+        later = any(n > seq for held in fragments[stream].values() for n in held.seqs)
+        return self.truth.compact and (later or superseded(stream, fragments))
+
+    def _lanes(self, event: Round) -> tuple[dict[StreamId, Lane], bool]:
+        if event.ledger not in self._ledgers:
+            self._ledgers[event.ledger] = lanes_of(self.truth.ledger[: event.ledger])
+        return self._ledgers[event.ledger]
+
+    def _homes(self, event: Round) -> dict[StreamId, int | None]:
+        """Where the lanes belong of which the ledger has told."""
+        records = self.truth.ledger[: event.ledger]
+        return {r.stream: self.truth.home(r.stream) for r in records if isinstance(r, Told)}
+
+    # -- the logs -------------------------------------------------------------------------------
+
+    def offline(self) -> Answer:
+        """The verdict on every stream from the logs of all sessions; this ends them."""
+        for consumer in list(self._consumers):
+            self._close(consumer, kept=True)
+        unread: set[Finding] = set()
+        facts = self.facts = Facts(
+            [self._covered(partition, unread) for partition in range(len(self.stood))],
+            unread,
+            {(of, seq) for kind, of, seq, _ in self.logged if kind == "claimed"},
+            any(kind == "tail" for kind, *_ in self.logged),
+        )
+        self.told_lost |= facts.claimed
+        fragments = {
+            stream: {
+                at: Fragment(stream, self.stood[at], passed)
+                for at, passed in enumerate(facts.passed)
+            }
+            for stream in self._known
+        }
+        sent = {each.stream: each for each in self.truth.sent}
+        producers = {each[2:4] for each in sent}
+        answer: Answer = {}
+        for stream in self._known:
+            log = sent.get(stream)
+            verdict = judge(
+                fragments[stream],
+                log.lane if log else None,
+                claimed={seq for of, seq in facts.claimed if of == stream},
+                due=log.lane.acked - log.recent if log and facts.looked_at else (),
+                nobody_else=stream[2:4] in producers,
+                home=self.truth.home(stream) if log else None,
+                any_partition=self.truth.policy is ExpectPartition.ANY,
+                unread=unread,
+                compact=self.truth.compact,
+                overtaken=superseded(stream, fragments),
+            )
+            answer.update({(stream, name): numbers for name, numbers in verdict.items()})
+        return answer
+
+    def _covered(self, partition: int, unread: set[Finding]) -> list[Passed]:
+        """Which offsets the logs show; `unread` takes what everything missing is for its sake."""
+        here = [(kind, lo, hi) for kind, at, lo, hi in self.logged if at == partition]
+
+        def offsets(wanted: str) -> set[int]:
+            return {n for kind, lo, hi in here if kind == wanted for n in range(lo, hi)}
+
+        seen, read, gone = offsets("seen"), offsets("read"), offsets("unread")
+        tails = [hi for kind, _, hi in here if kind == "tail"]
+        # The rest of an incarnation that is gone ends where the next one begins.
+        newest = max((incarnation_of(hi) for kind, _, hi in here if kind != "seen"), default=0)
+        begin = newest * INCARNATION
+        tails = [hi for hi in tails if hi >= begin]
+        reached = max([begin - 1, *read, *gone]) + 1
+        if not newest and reached == begin and max(tails, default=1) > begin:
+            unread.add(Finding.INCONCLUSIVE)
+        elif not tails or reached < max(tails):
+            unread.add(Finding.IN_FLIGHT)
+        passed = []
+        for n in range(max([reached, *(n + 1 for n in seen)])):
+            # What stands behind all that was read is under way, not in doubt.
+            blind = n not in read and n < reached
+            passed.append(Passed(n, n + 1, blind, blind and n in seen))
+        return passed

@@ -1,0 +1,367 @@
+"""What was sent and what the mirror made of it: the truth that nobody in the play knows.
+
+Producers claim incarnations, send on lanes, die and come again; a ledger tells of it, with its
+records repeated and out of order; a mirror copies the messages and does wrong.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+from mirrortest.check.routing import ExpectPartition
+from mirrortest.check.verdict import Finding, Outcome
+from mirrortest.wire.stream import StreamId
+
+from .judge import HORIZON, INCARNATION, Lane, Message, belongs, by_key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from .tape import Tape
+
+RUN = "r1"
+POLICIES = (
+    ExpectPartition.SOURCE,
+    ExpectPartition.ANY,
+    ExpectPartition.MURMUR2,
+    ExpectPartition.SOURCE_MODULO,
+)
+_SHOWN = (
+    frozenset({Finding.CORRUPTED}),
+    frozenset({Finding.ALTERED_KEY}),
+    frozenset({Finding.UNPROVEN}),
+    frozenset({Finding.ALTERED_HEADERS, Finding.ALTERED_TIMESTAMP}),
+    frozenset({Finding.CORRUPTED, Finding.UNPROVEN}),
+)
+_JUNK = (
+    frozenset({Finding.FOREIGN}),
+    frozenset({Finding.OTHER_RUN}),
+    frozenset({Finding.CORRUPTED}),
+    frozenset({Finding.OTHER_RUN, Finding.CORRUPTED}),
+)
+
+
+@dataclass
+class Sent:
+    """A stream as its producer's log has it."""
+
+    stream: StreamId
+    source_partition: int
+    reserved: int
+    """As the log has it; the ledger may know of less."""
+    outcomes: dict[int, Outcome | None]
+    """Of each number used; None: the producer died before it knew."""
+    ended: bool
+    recent: frozenset[int] = frozenset()
+    """What was acknowledged less than a deadline before the end was looked at."""
+
+    @property
+    def lane(self) -> Lane:
+        """What the log vouches for, which is whole: of an open lane, too, nothing else was sent."""
+        end = len(self.outcomes) if self.ended else self.reserved
+        by = _by_outcome(self.outcomes)
+        known = by[Outcome.ACKED] | by[Outcome.FAILED]
+        unknown = by[Outcome.UNKNOWN] | {n for n in range(end) if n not in known}
+        return Lane(by[Outcome.ACKED], by[Outcome.FAILED], frozenset(unknown), end)
+
+
+class Told(NamedTuple):
+    """A ledger's record of a lane."""
+
+    stream: StreamId
+    reserved: int
+    outcomes: Mapping[int, Outcome]
+    end: int | None
+
+
+class Claimed(NamedTuple):
+    """A ledger's record of a claim; `closes` are (lane, mark) of the incarnation before."""
+
+    topic: str
+    producer: str
+    incarnation: int
+    session: str
+    lanes: tuple[int, ...]
+    closes: tuple[tuple[int, int], ...] = ()
+    withdrawn: bool = False
+
+
+@dataclass
+class Truth:
+    """All that was sent, all that stands in the destination, all that the ledger says."""
+
+    topic: str
+    policy: ExpectPartition
+    source_partitions: int
+    counts: tuple[int, ...]
+    """The destination's partition counts that were in force, the last one now."""
+    compact: bool = False
+    """Whether the destination's topic is compacted."""
+    sent: list[Sent] = field(default_factory=list)
+    ledger: list[Told | Claimed] = field(default_factory=list)
+    stood: list[dict[int, Message]] = field(default_factory=list)
+    """Of each destination partition: place -> message."""
+    ends: list[list[int]] = field(default_factory=list)
+    """Of each destination partition, by incarnation of the topic: the place after its last."""
+
+    @property
+    def partitions(self) -> int:
+        """The destination's partitions."""
+        return self.counts[-1]
+
+    def source_of(self, lane: int) -> int:
+        """A lane's source partition."""
+        return by_key(lane, self.source_partitions)
+
+    def home(self, stream: StreamId) -> int | None:
+        """The destination partition where a stream belongs now, where that is known."""
+        source = self.source_of(stream.lane)
+        return belongs(self.policy, stream.lane, source, self.partitions)
+
+
+def make_truth(
+    tape: Tape, *, name: str = "", topic: str = "t", policy: ExpectPartition | None = None
+) -> Truth:
+    """A truth; producers are named apart by `name`, and without `policy` any will do."""
+    policy = tape.pick(POLICIES) if policy is None else policy
+    partitions = 1 + tape.below(3)
+    counts: tuple[int, ...] = (partitions,)
+    if partitions > 1 and tape.one_in(8):
+        counts = (partitions - 1, partitions)
+    source_partitions = 1 + tape.below(min(counts))
+    truth = Truth(topic, policy, source_partitions, counts, compact=tape.one_in(8))
+    for letter in "ab"[: 1 + tape.below(2)]:
+        _producer(tape, truth, f"{letter}{name}")
+    _mirror(tape, truth)
+    return truth
+
+
+# -- producers ------------------------------------------------------------------------------------
+
+
+def _producer(tape: Tape, truth: Truth, name: str) -> None:
+    records: list[Told | Claimed] = []
+    marks: tuple[tuple[int, int], ...] = ()
+    last = 1 + max(0, tape.below(6) - 3)
+    for incarnation in range(1, last + 1):
+        lanes = tuple(range(1 + tape.below(2)))
+        claim = Claimed(truth.topic, name, incarnation, "s", lanes, marks)
+        records.append(claim)
+        if tape.one_in(12):
+            # Two processes claim one number: the later one loses, and what it closed stays true.
+            loser = claim._replace(session="loser")
+            records += [loser, loser._replace(withdrawn=True)]
+        made = [_lane(tape, truth, StreamId(truth.topic, RUN, name, incarnation, n)) for n in lanes]
+        told = [_ledger_of(tape, sent) for sent in made]
+        truth.sent += made
+        # A lane of which no record comes is known by the claim that closes it.
+        records += [record for line in told if not tape.one_in(16) for record in line]
+        marks = tuple(
+            (line[-1].stream.lane, line[-1].reserved) for line in told if not tape.one_in(12)
+        )
+    for _ in range(tape.below(4)):
+        # A mirror repeats and reorders; of claims the first one wins, so that they keep theirs.
+        at, to = tape.below(len(records)), tape.below(len(records))
+        if isinstance(records[at], Told):
+            records.insert(to, records[at])
+    truth.ledger += records
+
+
+def _lane(tape: Tape, truth: Truth, stream: StreamId) -> Sent:
+    outcomes: dict[int, Outcome | None] = {}
+    fate = tape.pick(("ended", "ended", "ended", "died", "running"))
+    options: tuple[Outcome | None, ...] = (Outcome.ACKED,) * 5 + (Outcome.FAILED, Outcome.UNKNOWN)
+    if fate == "died":
+        options += (None,)
+    for _ in range(tape.below(4)):
+        outcome = tape.pick(options)
+        for _ in range(1 + tape.below(6)):
+            outcomes[len(outcomes)] = outcome
+    return Sent(
+        stream,
+        truth.source_of(stream.lane),
+        max(1, len(outcomes) + tape.below(4)),
+        outcomes,
+        fate == "ended",
+        frozenset(range(tape.below(len(outcomes) + 1), len(outcomes) * tape.one_in(8))),
+    )
+
+
+def _ledger_of(tape: Tape, sent: Sent) -> list[Told]:
+    """What the ledger hears of a lane, in order; of one that died not always all."""
+    used = len(sent.outcomes)
+    # The log knows of a reservation first.
+    mark = sent.reserved if sent.ended else max(used, sent.reserved - tape.below(3))
+    records = []
+    for _ in range(tape.below(3)):
+        # Batches end in any order.
+        lo, hi = sorted((tape.below(used + 1), tape.below(used + 1)))
+        known = {n: o for n, o in sent.outcomes.items() if o is not None and lo <= n < hi}
+        if tape.one_in(8):
+            # What became of it is found out later.
+            known = dict.fromkeys(known, Outcome.UNKNOWN)
+        records.append(Told(sent.stream, max(used, mark - tape.below(3)), known, None))
+    every = {n: o for n, o in sent.outcomes.items() if o is not None}
+    if not sent.ended and tape.one_in(3):
+        every = {n: o for n, o in every.items() if n < tape.below(used + 1)}
+    records.append(Told(sent.stream, mark, every, used if sent.ended else None))
+    return records
+
+
+def lanes_of(records: Iterable[Told | Claimed]) -> tuple[dict[StreamId, Lane], bool]:
+    """What a ledger of these records says of each stream, and whether nothing is to come."""
+    records = list(records)
+    withdrawn = {r[:4] for r in records if isinstance(r, Claimed) and r.withdrawn}
+    claims = [r for r in records if isinstance(r, Claimed) and r[:4] not in withdrawn]
+    newest: dict[str, int] = {}
+    for claim in claims:
+        newest[claim.producer] = max(claim.incarnation, newest.get(claim.producer, 0))
+    outcomes: dict[StreamId, dict[int, Outcome]] = {}
+    reserved: dict[StreamId, int] = {}
+    ends: dict[StreamId, int] = {}
+    awaited: set[StreamId] = set()
+    for record in records:
+        if isinstance(record, Told):
+            known = outcomes.setdefault(record.stream, {})
+            reserved[record.stream] = max(record.reserved, reserved.get(record.stream, 0))
+            for seq, outcome in record.outcomes.items():
+                known[seq] = min(outcome, known.get(seq, outcome))
+            if record.end is not None:
+                ends[record.stream] = record.end
+        else:
+            for lane, mark in record.closes:
+                before = _stream(record, lane)._replace(incarnation=record.incarnation - 1)
+                reserved[before] = max(mark, reserved.get(before, 0))
+                awaited.add(before)
+            awaited |= {_stream(record, lane) for lane in record.lanes}
+    lanes = {}
+    for stream in awaited | set(outcomes):
+        over = stream.incarnation < newest.get(stream.producer, 0)
+        if stream in outcomes or over:
+            end = ends.get(stream, reserved.get(stream, 0) if over else None)
+            lanes[stream] = _lane_told(outcomes.get(stream, {}), end)
+    mine = {_stream(claim, lane) for claim in claims for lane in claim.lanes}
+    whole = all(s in lanes and lanes[s].end is not None for s in mine | set(lanes))
+    return lanes, bool(claims) and whole
+
+
+def _lane_told(outcomes: Mapping[int, Outcome], end: int | None) -> Lane:
+    by = _by_outcome(outcomes)
+    silent = {seq for seq in range(end or 0) if seq not in outcomes}
+    return Lane(by[Outcome.ACKED], by[Outcome.FAILED], by[Outcome.UNKNOWN] | silent, end)
+
+
+def _stream(claim: Claimed, lane: int) -> StreamId:
+    return StreamId(claim.topic, RUN, claim.producer, claim.incarnation, lane)
+
+
+def _by_outcome(outcomes: Mapping[int, Outcome | None]) -> dict[Outcome, frozenset[int]]:
+    return {
+        wanted: frozenset(seq for seq, outcome in outcomes.items() if outcome is wanted)
+        for wanted in Outcome
+    }
+
+
+# -- the mirror -----------------------------------------------------------------------------------
+
+
+def _mirror(tape: Tape, truth: Truth) -> None:
+    """Copy what stands in the source, and do wrong."""
+    queues = [
+        [
+            n
+            for n, o in sent.outcomes.items()
+            if o is Outcome.ACKED or (o is not Outcome.FAILED and tape.below(2))
+        ]
+        for sent in truth.sent
+    ]
+    copies: list[list[Message | None]] = [[] for _ in range(truth.partitions)]
+    while any(queues):
+        number = tape.pick([n for n, queue in enumerate(queues) if queue])
+        sent, queue = truth.sent[number], queues[number]
+        stretch, queues[number] = queue[: 1 + tape.below(6)], []
+        queues[number] = queue[len(stretch) :]
+        place = _place(truth, sent)
+        copies[place] += [Message(sent.stream, seq) for seq in stretch]
+    for _ in range(tape.below(8)):
+        _wrong(tape, truth, copies)
+    for held in copies if truth.compact else ():
+        for at, message in enumerate(held):
+            if message and message.stream and tape.below(2):
+                key = message.stream.lane
+                if any(m and m.stream and m.stream.lane == key for m in held[at + 1 :]):
+                    held[at] = None
+    for held in copies:
+        parts = _incarnations(tape, held)
+        truth.stood.append(
+            {
+                n * INCARNATION + at: message
+                for n, part in enumerate(parts)
+                for at, message in enumerate(part)
+                if message
+            }
+        )
+        truth.ends.append([n * INCARNATION + len(part) for n, part in enumerate(parts)])
+
+
+def _incarnations(tape: Tape, held: list[Message | None]) -> list[list[Message | None]]:
+    """A partition as its topic's incarnations have it, should it ever be made again.
+
+    The mirror goes on where it stood, or where it had last noted that it stood, or begins anew.
+    """
+    parts = [held]
+    while len(parts) < 3 and tape.one_in(4):
+        last = parts.pop()
+        at = tape.below(len(last) + 1)
+        parts += [last[:at], last[max(0, at - tape.pick((0, 3, at))) :]]
+    return parts
+
+
+def _place(truth: Truth, sent: Sent) -> int:
+    """Where a mirror that works puts a lane's messages."""
+    home = belongs(truth.policy, sent.stream.lane, sent.source_partition, truth.counts[0])
+    return sent.source_partition if home is None else home
+
+
+def _wrong(tape: Tape, truth: Truth, copies: list[list[Message | None]]) -> None:
+    """One thing that a mirror does to its copies."""
+    held = tape.pick(copies)
+    other = tape.pick(copies)
+    lo = tape.below(len(held) + 1)
+    hi = min(len(held), lo + 1 + tape.below(5))
+    to = tape.below(len(other) + 1)
+    what = tape.pick(("gap", "drop", "repeat", "move", "mark", "junk", "phantom", "scatter"))
+    some = held[lo:hi]
+    if what == "gap":
+        held[lo:lo] = [None]
+    elif what == "drop":
+        del held[lo:hi]
+    elif what == "repeat":
+        other[to:to] = some
+    elif what == "move":
+        del held[lo:hi]
+        to = min(to, len(other))
+        other[to:to] = some
+    elif what == "mark":
+        shown = tape.pick(_SHOWN)
+        held[lo:hi] = [m and (m if m.stream is None else m._replace(findings=shown)) for m in some]
+    elif what == "junk":
+        other[to:to] = [Message(None, 0, tape.pick(_JUNK))] * (1 + tape.below(3))
+    elif what == "phantom":
+        other[to:to] = [Message(_nobody(tape, truth), tape.below(20))]
+    else:
+        for at in range(lo, hi):
+            other.insert(min(to, len(other)), held[at])
+            to += 1 + tape.below(3)
+
+
+def _nobody(tape: Tape, truth: Truth) -> StreamId:
+    """A stream in which a number may never have been sent, or that nobody has."""
+    known = tape.pick(truth.sent).stream
+    return tape.pick(
+        (known, known._replace(lane=2), known._replace(incarnation=9), known._replace(producer="z"))
+    )
+
+
+assert HORIZON > 30  # the longest lane and the highest phantom stay below it

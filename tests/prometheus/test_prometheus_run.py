@@ -1,0 +1,279 @@
+"""A real Prometheus scrapes real runs: each panel has data, each alert fires when it should."""
+
+from __future__ import annotations
+
+import json
+import math
+import signal
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from grafana.alerts import Limits, rules
+from mirrortest.lab import control
+from mirrortest.lab.ports import ADDRESS, free_ports
+from mirrortest.lab.probe import Probe
+from mirrortest.metrics.kernel_clock import clock_error_bound
+from tests.lab.harness import Command, until
+from tests.prometheus.server import Firing, Prometheus
+from tests.unit.dashboard_queries import DASHBOARDS, filled_in, panels_of, queries_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+pytestmark = [pytest.mark.prometheus, pytest.mark.lab, pytest.mark.slow, pytest.mark.timeout(900)]
+
+LIMITS = Limits(window="8s", patience="5s", latency=4, silence=5, duplicates=0.001)
+"""The same rules, but quicker: a test cannot wait for minutes."""
+HURT, CLEAN = "hurt", "clean"
+SPEC = """
+seed = 7
+[[acts]]
+kind = "drop"
+topic = "orders"
+rate = 0.01
+[[acts]]
+kind = "duplicate"
+topic = "orders"
+rate = 0.02
+"""
+CAUSED = (
+    "MirrortestLoss",
+    "MirrortestDuplicates",
+    "MirrortestMirrorStalled",
+    "MirrortestLedgerSilent",
+    "MirrortestLatencyHigh",
+    "MirrortestProducerBehindSchedule",
+    "MirrortestConsumerStalled",
+)
+"""What the hurt run is to set off, and nothing else."""
+
+
+@dataclass
+class Seen:
+    """What is left of the runs: Prometheus with its data, and when each began and ended."""
+
+    prometheus: Prometheus
+    times: dict[str, tuple[float, float]] = field(default_factory=dict)
+    resolved: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Stage:
+    """A running lab and the commands of one run on it."""
+
+    folder: Path
+    run: str
+    ports: dict[str, int]
+    stack: ExitStack
+    lab_options: tuple[str, ...] = ()
+    source: str = ""
+    destination: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"prometheus-{self.run}-{self.ports['lab']}"
+
+    @property
+    def directory(self) -> Path:
+        return self.folder / f"lab-{self.run}"
+
+    def start(self, label: str, *arguments: str) -> Command:
+        command = Command(list(arguments), self.folder, f"{self.run}-{label}")
+        return self.stack.enter_context(command)
+
+    def call(self, *arguments: str) -> str:
+        """Run a command to its end."""
+        command = Command([*arguments], self.folder, f"{self.run}-call")
+        with command:
+            assert command.wait() == 0, command.stderr
+        return command.stdout
+
+    def up(self) -> Command:
+        lab = self.start(
+            "lab",
+            *("lab", "up", "--name", self.name, "--directory", str(self.directory)),
+            *("--metrics-port", str(self.ports["lab"])),
+            *self.lab_options,
+        )
+
+        def is_up() -> bool:
+            assert lab.process.poll() is None, lab.stderr
+            return control.is_up(control.socket_path(self.name))
+
+        until(is_up, seconds=150, what="the lab is up")
+        told = json.loads(self.call("lab", "status", "--name", self.name, "--json"))
+        self.source = told["source"]["bootstrap_servers"]
+        self.destination = told["destination"]["bootstrap_servers"]
+        self.call("lab", "create-topic", "orders", "--partitions", "3", "--name", self.name)
+        probe = Probe(self.destination)
+        until(lambda: probe.partitions("A.orders") == 3, what="the topic is mirrored")
+        return lab
+
+    def fault(self, verb: str, part: str) -> None:
+        self.call("lab", "fault", verb, part, "--name", self.name)
+
+    def produce(self) -> Command:
+        return self.start(
+            "produce",
+            *("produce", "--bootstrap-server", self.source, "--run", self.run, "--id", "ann"),
+            *("--topics", "orders", "--throughput", "300", "--duration", "600s"),
+            *("--log-dir", "logs", "--metrics-port", str(self.ports["producer"])),
+        )
+
+    def consume(self, role: str) -> Command:
+        if role == "consumer":
+            place: tuple[str, ...] = ("--topics", "A.orders", "--source-alias", "A")
+            place += ("--bootstrap-server", self.destination, "--expect-producers", "ann")
+        else:
+            place = ("--role", "source", "--topics", "orders", "--bootstrap-server", self.source)
+        return self.start(
+            role,
+            *("consume", *place, "--run", self.run, "--id", f"carl-{role}", "--deadline", "3s"),
+            *("--log-dir", "logs", "--metrics-port", str(self.ports[role])),
+            *("--command-property", "request.timeout.ms=5000"),  # an outage is soon told
+        )
+
+
+@pytest.fixture(scope="module")
+def seen(prometheus_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
+    """Two runs: one on the saboteur with faults, one clean on MirrorMaker 2."""
+    folder = tmp_path_factory.mktemp("prometheus")
+    folder.joinpath("spec.toml").write_text(SPEC)
+    roles = ("lab", "producer", "consumer", "source")
+    ports = dict(zip(roles, free_ports(len(roles)), strict=True))
+    with ExitStack() as stack:
+        saboteur = ("--mirror", "saboteur", "--spec", str(folder / "spec.toml"))
+        hurt = Stage(folder, HURT, ports, stack, saboteur)
+        clean = Stage(folder, CLEAN, ports, stack)
+        server = Prometheus(
+            prometheus_binary,
+            folder / "prometheus",
+            rules=rules(LIMITS),
+            targets={"mirrortest": [f"{ADDRESS}:{port}" for port in ports.values()]},
+            discovered={"kafka": [stage.directory / "targets.json" for stage in (hurt, clean)]},
+        )
+        seen = Seen(stack.enter_context(server))
+        _play(seen, hurt, _hurt)
+        _play(seen, clean, _leave_alone)
+        yield seen
+
+
+def _play(seen: Seen, stage: Stage, course: Any) -> None:
+    """One run from the lab's start to the last alert's end."""
+    lab = stage.up()
+    began = time.time()
+    consumers = [stage.consume(role) for role in ("consumer", "source")]
+    producer = stage.produce()
+    course(seen, stage)
+    producer.signal(signal.SIGTERM)
+    producer.wait()
+    for command in consumers:
+        command.wait()
+    lab.signal(signal.SIGTERM)
+    lab.wait()
+    until(lambda: not seen.prometheus.firing(), what=f"all alerts of {stage.run} are resolved")
+    seen.times[stage.run] = (began, time.time())
+
+
+def _hurt(seen: Seen, stage: Stage) -> None:
+    """Set off one alert after the other; each but the lasting ones ends with its cause."""
+    watch = seen.prometheus
+
+    def comes(*names: str) -> None:
+        for name in names:
+            until(watch.fires(name), seconds=90, what=f"{name} fires: {watch.firing()}")
+
+    def goes(*names: str) -> None:
+        for name in names:
+            until(watch.is_quiet_about(name), seconds=90, what=f"{name} ends: {watch.firing()}")
+            seen.resolved.append(name)
+
+    comes("MirrortestLoss", "MirrortestDuplicates")
+    stage.fault("stop", "mirror")
+    comes("MirrortestMirrorStalled", "MirrortestLedgerSilent")
+    stage.fault("continue", "mirror")
+    comes("MirrortestLatencyHigh")
+    goes("MirrortestMirrorStalled", "MirrortestLedgerSilent", "MirrortestLatencyHigh")
+    stage.fault("stop", "A1")
+    comes("MirrortestProducerBehindSchedule")
+    stage.fault("continue", "A1")
+    goes("MirrortestProducerBehindSchedule")
+    stage.fault("kill", "B1")
+    comes("MirrortestConsumerStalled")
+    away = "mirrortest_consumer_unreachable == 1"
+    until(lambda: watch.now(away), seconds=120, what="the outage is told")
+    stage.fault("start", "B1")
+    goes("MirrortestConsumerStalled", "MirrortestLatencyHigh", "MirrortestLedgerSilent")
+    assert watch.fires("MirrortestLoss")(), "what is lost stays lost while the run goes on"
+
+
+def _leave_alone(seen: Seen, stage: Stage) -> None:
+    """Go on until MirrorMaker 2 has told of itself, too."""
+    probe = Probe(stage.destination)
+    until(
+        lambda: sum(probe.end_offsets("A.orders").values()) > 5000, what="enough has been mirrored"
+    )
+    until(
+        lambda: seen.prometheus.now("kafka_connect_mirror_source_records_total"),
+        what="MirrorMaker 2 was scraped",
+    )
+
+
+def _always(run: str) -> set[Firing]:
+    """What this machine sets off in each run: nothing but its clock can."""
+    bound = clock_error_bound()
+    unbounded = bound is not None and 2 * bound > LIMITS.skew
+    return {Firing("MirrortestClockUnbounded", run)} if unbounded else set()
+
+
+def test_every_alert_that_should_fires_and_no_other(seen: Seen) -> None:
+    """In the hurt run exactly those that it causes."""
+    fired = seen.prometheus.fired(*seen.times[HURT])
+    assert fired == {Firing(name, HURT) for name in CAUSED} | _always(HURT)
+
+
+def test_every_alert_that_fired_was_resolved(seen: Seen) -> None:
+    """Those of a passing cause with their cause, the others at the end of the run."""
+    lasting = {"MirrortestLoss", "MirrortestDuplicates"}
+    assert {*seen.resolved} == set(CAUSED) - lasting
+    assert seen.prometheus.firing() == set()
+
+
+def test_a_clean_run_sets_nothing_off(seen: Seen) -> None:
+    """MirrorMaker 2, left alone."""
+    assert seen.prometheus.fired(*seen.times[CLEAN]) == _always(CLEAN)
+
+
+@pytest.mark.parametrize("dashboard", sorted(DASHBOARDS))
+def test_every_query_of_every_panel_has_data(seen: Seen, dashboard: str) -> None:
+    """As Grafana asks with every variable at All, over the time of both runs."""
+    begin, end = seen.times[HURT][0], seen.times[CLEAN][1]
+    empty = []
+    for title, query in queries_of(DASHBOARDS[dashboard]):
+        asked = filled_in(query, window="8s", over=f"{math.ceil(end - begin)}s", step="2s")
+        answer = seen.prometheus.over(asked, begin, end)
+        values = [float(value) for series in answer for _, value in series["values"]]
+        if not any(map(math.isfinite, values)):
+            empty.append((title, asked))
+    assert empty == []
+
+
+def test_a_dashboard_of_one_run_shows_that_run_alone(seen: Seen) -> None:
+    """The variable Run selects: the other's figures are not among them."""
+    begin, end = seen.times[HURT][0], seen.times[CLEAN][1]
+    shown = [
+        target["expr"]
+        for panel in panels_of(DASHBOARDS["comparison"])
+        for target in panel["targets"]
+    ]
+    for query in shown:
+        asked = filled_in(
+            query, window="8s", over=f"{math.ceil(end - begin)}s", step="2s", run=HURT
+        )
+        runs = {series["metric"]["run"] for series in seen.prometheus.over(asked, begin, end)}
+        assert runs == {HURT}, asked

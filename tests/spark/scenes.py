@@ -1,0 +1,95 @@
+"""Many small histories in one run, each with topics of its own, reconciled once for all tests.
+
+A reconciliation costs the same for one small history and for ten. Every test module that has a
+scene adds it here; the tests ask the one result for what it says of their topics.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+
+from tests.spark.spark_history import RUN, History
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from mirrortest.reconcile.lookup import LookUp
+    from mirrortest.report.summary import Summary
+    from mirrortest.seqlog.rows import Row
+
+_scenes: list[Callable[[], History]] = []
+look_ups: list[LookUp] = []
+"""What is to be asked for what nobody read: at most one."""
+
+
+def scene(lay: Callable[[], History]) -> Callable[[], History]:
+    """Make this history a part of the run; no other has its topics."""
+    _scenes.append(lay)
+    return lay
+
+
+def joined(parts: Iterable[History]) -> History:
+    """Histories as one: their first consumers are one consumer, and so on."""
+    whole = History({})
+    for part in parts:
+        assert not whole.topics.keys() & part.topics.keys()
+        whole.topics |= part.topics
+        whole.compacted += part.compacted
+        whole.producer += part.producer
+        _add(whole.consumers, part.consumers)
+        _add(whole.observers, part.observers)
+    return whole
+
+
+def together() -> History:
+    """All the scenes as one history."""
+    return joined(lay() for lay in _scenes)
+
+
+def _add(logs: list[list[Row]], more: list[list[Row]]) -> None:
+    for number, log in enumerate(more):
+        if number == len(logs):
+            logs.append([])
+        logs[number] += log
+
+
+@dataclass
+class Result:
+    """What a reconciliation says."""
+
+    logs: Path
+    summary: Summary
+
+    def rows(self, table: str, topic: str | None = None) -> list[dict[str, Any]]:
+        """A result table's rows, or those of one topic."""
+        place = self.logs / f"run={RUN}" / "result" / f"{table}.parquet"
+        rows = pq.read_table(place).to_pylist()
+        return [row for row in rows if topic is None or row["topic"] == topic]
+
+    def count(self, name: str, topic: str) -> int:
+        """A count of one topic: over its streams, else over its partitions."""
+        streams = self.rows("by_stream", topic)
+        if name in streams[0]:
+            return sum(row[name] for row in streams)
+        return sum(each.counts[name] for each in self.summary.partitions if each.topic == topic)
+
+    def disagreements(self, topic: str) -> list[str]:
+        """What online and offline disagree on."""
+        assert self.summary.online is not None
+        return [
+            line
+            for line in self.summary.online.disagreements
+            if line.partition(":")[0].partition("-")[0] == topic
+        ]
+
+    def attribution(self, topic: str) -> dict[tuple[str, str | None], int]:
+        """(verdict, attribution) -> messages."""
+        told: dict[tuple[str, str | None], int] = {}
+        for row in self.rows("undelivered", topic):
+            key = row["verdict"], row["attribution"]
+            told[key] = told.get(key, 0) + row["seq_hi"] - row["seq_lo"]
+        return told

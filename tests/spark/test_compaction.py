@@ -1,0 +1,123 @@
+"""What the destination's compaction explains is compacted; a missing last message is lost."""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections import defaultdict
+
+import pytest
+
+from mirrortest.check.judge import superseded
+from mirrortest.check.partition import PartitionChecker
+from mirrortest.check.row import SeenRow
+from mirrortest.seqlog import rows
+from mirrortest.wire.stream import StreamId
+from tests.spark.scenes import Result, scene
+from tests.spark.spark_history import RUN, History, intended, lost, sent
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+PARTITIONS = 2
+
+
+def later_seen(of: StreamId, seq: int, where: dict[tuple[StreamId, int], tuple[int, int]]) -> bool:
+    """Whether a message of the same key was seen that is later than this one.
+
+    `where` is (stream, seq) -> (partition, offset).
+    """
+    mine = {s: at for (its, s), at in where.items() if its == of}
+    if any(s > seq for s in mine):
+        return True
+    for (its, _), (partition, offset) in where.items():
+        if (its.topic, its.lane) != (of.topic, of.lane) or its == of:
+            continue
+        here = [at for p, at in mine.values() if p == partition]
+        if here and offset > max(here):
+            return True
+        if its.producer == of.producer and its.incarnation > of.incarnation:
+            return True
+    return False
+
+
+def mirrored(
+    topic: str, rng: random.Random, history: History
+) -> tuple[dict[StreamId, int], dict[tuple[StreamId, int], tuple[int, int]]]:
+    """A topic of which much is missing: how many each stream sent, and what stands where."""
+    counts = {
+        StreamId(topic, RUN, producer, incarnation, lane): rng.randint(1, 9)
+        for producer in "pq"
+        for incarnation in (1, 2, 3)
+        for lane in range(4)
+    }
+    stood: dict[int, list[tuple[StreamId, int]]] = {number: [] for number in range(PARTITIONS)}
+    for of, count in counts.items():
+        history.producer += [rows.reserved(of, 0, count), sent(of, 0, count), rows.end(of, count)]
+        kept = rng.choice((0.0, 0.3, 0.8))
+        for seq in range(count):
+            if rng.random() < kept:
+                stood[rng.choice((0, 0, 0, 1)) if of.lane % 2 else 0].append((of, seq))
+    where = {}
+    for partition, messages in stood.items():
+        rng.shuffle(messages)
+        for number, at in enumerate(messages):
+            where[at] = (partition, 3 * number)  # what stood between was compacted away
+        history.reads(3 * len(messages), topic=topic, partition=partition)
+    return counts, where
+
+
+@functools.cache
+def compacted() -> tuple[History, dict[str, set[tuple[StreamId, int]]]]:
+    """Two topics, one of them compacted, and what must be said of each missing message."""
+    rng = random.Random(11)
+    history = History({"kept": PARTITIONS, "plain": PARTITIONS}, compacted=("kept",))
+    expected = defaultdict(set)
+    for topic in history.topics:
+        counts, where = mirrored(topic, rng, history)
+        checkers = {number: PartitionChecker(topic, number) for number in range(PARTITIONS)}
+        for (of, seq), (partition, at) in where.items():
+            time = intended(seq)
+            row = SeenRow(of, seq, seq + 1, at, at + 1, 0, *[time] * 6)
+            checkers[partition].apply(row)
+            written = rows.seen(row, topic=topic, partition=partition, topic_identity="0")
+            history.consumers[0].append(written)
+        for of, count in counts.items():
+            missing = [seq for seq in range(count) if (of, seq) not in where]
+            for seq in missing:
+                explained = topic == "kept" and later_seen(of, seq, where)
+                expected["compacted" if explained else "lost"].add((of, seq))
+            if missing and not any(seq > missing[-1] for its, seq in where if its == of):
+                assert superseded(of, checkers) == later_seen(of, missing[-1], where)
+    claimed = sorted(expected["compacted"])[:3] + sorted(expected["lost"])
+    history.consumers[0] += [lost(of, seq, seq + 1) for of, seq in claimed]
+    return history, expected
+
+
+@scene
+def _compacted() -> History:
+    return compacted()[0]
+
+
+def test_gaps_below_a_later_message_of_the_key_are_explained(together: Result) -> None:
+    """As by the definition, and as online: by stream, producer and incarnation, over partitions.
+
+    What a consumer claimed lost before the later message came is explained all the same. In a
+    topic that is not compacted all of it is lost.
+    """
+    history, expected = compacted()
+    told: dict[str, set[tuple[StreamId, int]]] = defaultdict(set)
+    for topic in history.topics:
+        for row in together.rows("undelivered", topic):
+            of = StreamId(topic, RUN, row["producer"], row["incarnation"], row["lane"])
+            told[row["verdict"]] |= {(of, seq) for seq in range(row["seq_lo"], row["seq_hi"])}
+        assert not any(": lost:" in line for line in together.disagreements(topic))
+    assert dict(told) == dict(expected)
+    assert len(expected["compacted"]) > 5
+    assert any(of.topic == "kept" for of, _ in expected["lost"])
+    for name, ids in expected.items():
+        assert sum(together.count(name, topic) for topic in history.topics) == len(ids)
+        assert sum(
+            part.counts[name]
+            for part in together.summary.partitions
+            if part.topic in history.topics
+        ) == len(ids)

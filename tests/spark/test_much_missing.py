@@ -1,0 +1,103 @@
+"""A run of which much is missing: settled beside Spark, it is judged as if it were not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from mirrortest.check.verdict import Finding
+from mirrortest.config.threshold import thresholds
+from mirrortest.reconcile import holes, missing, result
+from mirrortest.reconcile.job import reconcile
+from mirrortest.reconcile.plan import plan
+from mirrortest.seqlog.location import Location
+from mirrortest.synth.options import KINDS, SynthOptions, spread
+from mirrortest.synth.write import synthesize
+from tests.spark.spark_history import History, seen, stream
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from mirrortest.reconcile.holes import Packing
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+LOST = 3_000
+FEW = 500
+"""Rows of a table that pass through the driver here: the ids are more, so that workers write."""
+
+
+def _table(place: Path, name: str) -> pa.Table:
+    """A result table in an order that does not depend on who wrote it."""
+    table = pq.read_table(place / f"{name}.parquet")
+    columns = sorted(table.schema.names)
+    plain = [name for name in columns if not str(table.schema.field(name).type).startswith("list")]
+    return table.select(columns).sort_by([(name, "ascending") for name in plain]).combine_chunks()
+
+
+def test_much_that_is_missing_is_judged_as_little_is(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same summary and the same tables, whatever way the losses took; they are the truth."""
+    written = synthesize(
+        SynthOptions(
+            log_dir=tmp_path,
+            run="s",
+            messages=20_000,
+            anomalies=spread(len(KINDS) * 5, LOST),
+            lanes=3,
+            producers=2,
+            seed=7,
+        )
+    )
+
+    def judged(name: str, packing: Packing) -> tuple[dict[str, Any], Path]:
+        monkeypatch.setattr(holes, "PACKING", packing)
+        place = tmp_path / name
+        told = reconcile(spark, plan([str(tmp_path)], "s"), thresholds(()), Location.parse(place))
+        return told.model_dump(exclude={"tables"}), place
+
+    usual, rows = judged("rows", holes.NO_PACKING)
+    for module in (missing, result):
+        monkeypatch.setattr(module, "MOST_ROWS", FEW)
+    packed, settled = judged("settled", holes.Packing(0, 0))
+    assert packed == usual
+    assert packed["counts"][Finding.LOST.label] == LOST == written.findings[Finding.LOST.label]
+    assert packed["online"]["disagreements"] == packed["inconclusive"] == []
+    assert (settled / "findings.parquet").is_dir()
+    names = {place.stem for place in rows.glob("*.parquet")}
+    assert (
+        names == {place.stem for place in settled.glob("*.parquet")} > {"findings", "undelivered"}
+    )
+    for name in names:
+        assert _table(settled, name).equals(_table(rows, name)), name
+    truth = pq.read_table(written.truth)
+    ids = pq.read_table(settled / "findings.parquet").to_pylist()
+    columns = truth.schema.names[:-2]
+    assert {
+        (*(row[name] for name in columns), seq, row["finding"])
+        for row in ids
+        for seq in range(row["seq_lo"], row["seq_hi"])
+    } == {tuple(row.values()) for row in truth.to_pylist()}
+
+
+def test_what_was_packed_and_then_read_again_is_judged(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where two sessions read all the same, nothing stays packed, and the losses are told."""
+    monkeypatch.setattr(holes, "PACKING", holes.Packing(0, 0))
+    of = stream()
+    history = History()
+    history.sends(of, 30)
+    read = [seen(of, lo, lo + 9, lo - lo // 10) for lo in (0, 10, 20)]
+    history.consumers = [[*read], [*read]]
+    history.reads(27)
+    history.write(tmp_path)
+    summary = reconcile(spark, plan([str(tmp_path)], None), thresholds(()))
+    assert (summary.counts["lost"], summary.counts["delivered"]) == (3, 27)
+    assert summary.counts["duplicated"] == 0
+    assert [each.seq_lo for each in summary.undelivered] == [9, 19, 29]

@@ -1,0 +1,195 @@
+"""Where the online judge says that it could not decide, the reconciliation is not against it."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from mirrortest.check.fragment import Fragment
+from mirrortest.check.intervals import IntervalSet
+from mirrortest.check.judge import StreamVerdict
+from mirrortest.check.verdict import Finding
+from mirrortest.consume.logbook import Logbook
+from mirrortest.seqlog import rows
+from mirrortest.seqlog.rows import Row
+from mirrortest.seqlog.schema import ENDLESS
+from tests.spark.scenes import Result, scene
+from tests.spark.spark_history import History, found, seen, stream
+
+if TYPE_CHECKING:
+    from mirrortest.consume.assigned import AssignedPartition
+    from mirrortest.consume.options import ConsumeOptions
+    from mirrortest.consume.topics import Topics
+    from mirrortest.seqlog.writer import SequenceLog
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+def logbook(written: list[Row]) -> Logbook:
+    """A consumer's logbook that writes into this log."""
+    log = SimpleNamespace(append=written.extend)
+    topics = SimpleNamespace(counts={}, compacted=())
+    return Logbook(cast("SequenceLog", log), cast("ConsumeOptions", None), cast("Topics", topics))
+
+
+def ends(history: History, topic: str, *, in_flight: bool) -> None:
+    """A consumer reads all and ends; what is missing is in flight, or it does not know of it."""
+    history.reads(8, topic=topic)
+    of = stream(topic=topic)
+    missing = StreamVerdict(of)
+    if in_flight:
+        missing.in_flight.add(8, 10)
+    logbook(history.consumers[-1]).verdict(of, missing)
+
+
+def early(topic: str) -> History:
+    """A consumer ends before the deadline: two of ten are missing and not yet due by its clock."""
+    history = History({topic: 1})
+    of = stream(topic=topic)
+    history.sends(of, 10)
+    history.consumers[-1].append(seen(of, 0, 8, 0))
+    ends(history, topic, in_flight=True)
+    return history
+
+
+@scene
+def _early() -> History:
+    return early("early")
+
+
+@scene
+def _blind() -> History:
+    history = early("blind")
+    history.consumers.append([])
+    ends(history, "blind", in_flight=False)
+    return history
+
+
+def test_a_consumer_that_ends_before_the_deadline_is_not_contradicted(together: Result) -> None:
+    """Missing and not yet due by its clock, lost by the logs; but the last word decides.
+
+    Who comes after it and ends without a word on them has lost sight of them: that is told.
+    """
+    assert together.count("lost", "early") == together.count("lost", "blind") == 2
+    assert together.disagreements("early") == []
+    assert together.disagreements("blind") == [
+        "blind: lost: 0 messages were found online alone, 2 offline alone"
+    ]
+
+
+@scene
+def _given_up() -> History:
+    plain, given_up = stream(topic="given"), stream(1, topic="given")
+    history = History({"given": 1})
+    for each in (plain, given_up):
+        history.sends(each, 10)
+    log = history.consumers[-1]
+    log += [
+        seen(plain, 0, 10, 0),
+        seen(given_up, 0, 8, 10),
+        seen(given_up, 3, 5, 18),
+        seen(plain, 3, 4, 20),
+    ]
+    history.reads(21, topic="given")
+    held = SimpleNamespace(
+        at=SimpleNamespace(partition=0),
+        checker=SimpleNamespace(next_offset=21, fragments={given_up: Fragment()}),
+        identity=0,
+    )
+    held.checker.fragments[given_up].collapse()
+    book = logbook(log)
+    book.found(cast("AssignedPartition", held))
+    book.verdict(given_up, StreamVerdict(given_up, inconclusive=IntervalSet([(0, 10)])))
+    return history
+
+
+def test_ids_that_were_given_up_for_memory_are_not_compared(together: Result) -> None:
+    """A collapsed stream's findings are offline's alone; its neighbour's are still compared."""
+    assert (together.count("lost", "given"), together.count("duplicated", "given")) == (2, 3)
+    assert together.disagreements("given") == [
+        "given-0: duplicated: 0 messages were found online alone, 1 offline alone"
+    ]
+
+
+@scene
+def _made_again() -> History:
+    """A copy is made again after offset 10: some of it comes once more, some only now, late."""
+    of = stream(topic="remade")
+    history = History({"remade": 1})
+    history.sends(of, 30)
+    first, second = history.consumers[-1], list[Row]()
+    history.consumers.append(second)
+    first += [seen(of, 0, 8, 0), seen(of, 9, 10, 8), rows.read("remade", 0, 0, 9)]
+    first += [rows.tail("remade", 0, 9)]
+    second += [rows.unread("remade", 0, 9, ENDLESS, topic_identity="0")]
+    second += [seen(of, 5, 20, 0, identity=1), seen(of, 25, 30, 15, identity=1)]
+    second += [seen(of, 12, 13, 20, identity=1)]
+    second += [rows.read("remade", 0, 0, 21, topic_identity="1")]
+    second += [rows.tail("remade", 0, 21, topic_identity="1")]
+    told = ((5, 8, Finding.DUPLICATED), (9, 10, Finding.DUPLICATED), (12, 13, Finding.DUPLICATED))
+    for lo, hi, finding in (*told, (8, 9, Finding.REORDERED)):
+        second.append(found(of, lo, hi, finding, 21, identity=1))
+    logbook(second).verdict(of, StreamVerdict(of, lost=IntervalSet([(20, 25)])))
+    return history
+
+
+@scene
+def _made_again_unnoticed() -> History:
+    """As it is, but that the last consumer had forgotten what stood there, and what never came."""
+    of = stream(topic="forgot")
+    history = History({"forgot": 1})
+    history.sends(of, 24)
+    log = history.consumers[-1]
+    log += [seen(of, 0, 10, 0), rows.read("forgot", 0, 0, 10)]
+    log += [rows.unread("forgot", 0, 10, ENDLESS, topic_identity="0")]
+    log += [seen(of, 5, 20, 0, identity=1), seen(of, 10, 11, 15, identity=1)]
+    log += [rows.read("forgot", 0, 0, 16, topic_identity="1")]
+    log += [rows.tail("forgot", 0, 16, topic_identity="1")]
+    log.append(found(of, 10, 11, Finding.DUPLICATED, 16, identity=1))
+    return history
+
+
+def test_a_topic_made_again_is_compared_by_id_as_any_other(together: Result) -> None:
+    """Its offsets come twice; what is found goes on from the one topic to the other.
+
+    What comes again is duplicated, and reordered what comes only now, after later ones.
+    """
+    counts = {
+        name: together.count(name, "remade")
+        for name in ("seen", "duplicated", "reordered", "lost", "inconclusive")
+    }
+    assert counts == {"seen": 25, "duplicated": 5, "reordered": 1, "lost": 5, "inconclusive": 0}
+    assert together.disagreements("remade") == []
+    assert together.disagreements("forgot") == [
+        "forgot-0: duplicated: 0 messages were found online alone, 5 offline alone",
+        "forgot: lost: 0 messages were found online alone, 4 offline alone",
+    ]
+    again = [why for why in together.summary.inconclusive if "made again" in why]
+    assert [why.split(":")[0] for why in again] == ["forgot-0", "remade-0"]
+
+
+@scene
+def _half_read() -> History:
+    """A killed consumer saw more than its log says was read; the next one found the head gone."""
+    of = stream(topic="half")
+    history = History({"half": 1})
+    history.sends(of, 11)
+    first, second = history.consumers[-1], list[Row]()
+    history.consumers.append(second)
+    first.append(seen(of, 0, 3, 8))
+    second += [rows.unread("half", 0, 0, 9), rows.tail("half", 0, 41, judged_to=9)]
+    return history
+
+
+def test_what_a_log_shows_behind_what_nobody_read_ends_the_doubt(together: Result) -> None:
+    """Also where it begins amid it, in one stretch: the rest is under way, and not in doubt.
+
+    Other topics, read more than once, do not change that.
+    """
+    counts = {
+        name: together.count(name, "half")
+        for name in ("seen", "in_flight", "inconclusive", "lost", "reordered")
+    }
+    assert counts == {"seen": 3, "in_flight": 8, "inconclusive": 0, "lost": 0, "reordered": 0}

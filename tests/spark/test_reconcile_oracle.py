@@ -1,0 +1,51 @@
+"""Hundreds of random histories in one reconciliation, held against two references.
+
+One is the brute-force judge, a message at a time; the other a plain full outer join of messages.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+import pytest
+
+from mirrortest.check.routing import ExpectPartition
+from mirrortest.reconcile import result, session
+from mirrortest.seqlog.batches import Detail
+from tests.oracle.offline import Job, differences
+from tests.oracle.tape import LENGTH
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+def job(count: int, policy: ExpectPartition, detail: Detail) -> Job:
+    """So many histories under this policy, logged in this detail."""
+    seeds = (f"spark/{policy.value}/{number}" for number in range(count))
+    return Job([random.Random(seed).randbytes(LENGTH) for seed in seeds], policy, detail)
+
+
+def test_random_histories_are_judged_as_by_their_definitions(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """The same answer by stream, finding and id, and every disagreement with online explained."""
+    told = differences(spark, tmp_path, [job(200, ExpectPartition.SOURCE, Detail.INTERVALS)])
+    assert not told, f"{len(told)} differ\n{next(iter(told.values()))}"
+
+
+def test_what_is_much_is_judged_the_same(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With compiled statements, and tables that executors write: as by their definitions."""
+    monkeypatch.setattr(session, "MANY_INTERVALS", 0)
+    monkeypatch.setattr(result, "MOST_ROWS", 0)
+    told = differences(spark, tmp_path, [job(80, ExpectPartition.ANY, Detail.MESSAGES)])
+    assert not told, f"{len(told)} differ\n{next(iter(told.values()))}"
+    parts = list(tmp_path.rglob("findings.parquet/part-*.parquet"))
+    assert sum(pq.read_metadata(part).num_rows for part in parts) > 0

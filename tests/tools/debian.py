@@ -1,0 +1,69 @@
+"""Programs of Debian's packages, unpacked into the cache; nothing is installed."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from mirrortest.host.cache import cache_directory
+from tests.tools import ToolMissingError
+
+
+def program(name: str, package: str, place: str = "usr/bin") -> Path:
+    """The one in PATH, else that of a package.
+
+    Raises:
+        ToolMissingError: neither.
+    """
+    found = shutil.which(name)
+    return Path(found) if found else unpacked(package, f"{place}/{name}")
+
+
+def unpacked(package: str, path: str) -> Path:
+    """A file or folder of a package. apt checks what it downloads against its signed index.
+
+    Raises:
+        ToolMissingError: there is no apt, or it has no such package, or that has no such file.
+    """
+    place = cache_directory() / f"{package}-{platform.machine()}"
+    if not (place / path).exists():
+        _unpack(package, place)
+    if not (place / path).exists():
+        raise ToolMissingError(f"Debian's package {package} has no {path}")
+    return place / path
+
+
+def _unpack(package: str, place: Path) -> None:
+    for tool in ("apt-get", "dpkg-deb"):
+        if shutil.which(tool) is None:
+            raise ToolMissingError(
+                f"{package} is not in PATH, and there is no {tool} to have it by"
+            )
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=place.parent, prefix=f".{package}-") as folder:
+        done = _downloaded(package, folder)
+        if done.returncode != 0 and os.geteuid() == 0:  # by an old index, perhaps
+            subprocess.run(["apt-get", "update", "-q"], capture_output=True, check=False)
+            done = _downloaded(package, folder)
+        files = list(Path(folder).glob("*.deb"))
+        if done.returncode != 0 or not files:
+            said = (done.stderr or done.stdout).strip().splitlines()
+            raise ToolMissingError(f"apt-get download {package}: {said[-1] if said else 'nothing'}")
+        whole = Path(folder) / "unpacked"
+        subprocess.run(["dpkg-deb", "-x", str(files[0]), str(whole)], check=True)
+        if not place.exists():  # another process may have been quicker
+            whole.rename(place)
+
+
+def _downloaded(package: str, folder: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        ["apt-get", "download", "-q", package],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )

@@ -1,0 +1,281 @@
+"""A small mirror's world: what it copies, the wrongs that it may do, and what is found of them.
+
+The wrongs are done here by hand, to records of `message.encode`, so that the table of findings does
+not rest on the saboteur's hands alone; what is found is what the real decoder and checkers say.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+from itertools import product
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+
+from mirrortest.check.anomaly import Anomaly
+from mirrortest.check.intervals import IntervalSet
+from mirrortest.check.judge import COUNTED, StreamVerdict, judge
+from mirrortest.check.ledger_record import LaneRecord
+from mirrortest.check.routing import ExpectPartition
+from mirrortest.check.verdict import NO_STREAM, Finding
+from mirrortest.consume.assigned import AssignedPartition
+from mirrortest.consume.state import Partition
+from mirrortest.wire.lanes import lane_numbers
+from mirrortest.wire.message import Form, Message, Record, encode
+from mirrortest.wire.record_batch import RecordArrays, decode_records
+from mirrortest.wire.stream import ProducerId, StreamId
+
+if TYPE_CHECKING:
+    from mirrortest.check.partition import PartitionChecker
+
+TOPICS = ("orders", "clicks.eu")
+PARTITIONS = 2
+ANN, BOB = ProducerId("ann", "r7", 1), ProducerId("bob", "r7", 2)
+START = 1_700_000_000_000_000_000
+COUNT = 24
+"""Messages of each lane."""
+
+
+class Id(NamedTuple):
+    """A message's id; `partition` is the source's."""
+
+    topic: str
+    partition: int
+    producer: ProducerId
+    seq: int
+
+    @property
+    def stream(self) -> StreamId:
+        lane = lane_numbers(PARTITIONS)[self.partition]
+        who = self.producer
+        return StreamId(self.topic, who.run, who.name, who.incarnation, lane)
+
+
+class Copy(NamedTuple):
+    """A record in the destination.
+
+    `id` is the message's that it copies, None: of no message; `acts` are (kind, part) of what was
+    done to it.
+    """
+
+    id: Id | None
+    record: Record
+    acts: tuple[tuple[Anomaly, str], ...] = ()
+
+    @property
+    def known(self) -> Id:
+        """The message's id, where it is one's."""
+        assert self.id is not None
+        return self.id
+
+    def but(self, kind: Anomaly, part: str = "", **changes: Any) -> Copy:
+        """The copy with one more act on it."""
+        return self._replace(acts=(*self.acts, (kind, part)), **changes)
+
+
+def message(topic: str, partition: int, producer: ProducerId, seq: int) -> Message:
+    lane = lane_numbers(PARTITIONS)[partition]
+    at = START + 1_000_000 * seq
+    return Message(topic, producer, lane, seq, at, at + 500_000, partition, PARTITIONS, 150)
+
+
+@cache
+def copies(form: str, topic: str, partition: int) -> list[Copy]:
+    """A partition that was copied faithfully; two producers stand in turns."""
+    return [
+        Copy(
+            Id(topic, partition, who, seq), encode(message(topic, partition, who, seq), Form(form))
+        )
+        for seq in range(COUNT)
+        for who in (ANN, BOB)
+    ]
+
+
+# -- wrongs done to one record ---------------------------------------------------------------------
+
+ID_SIZE = len(ANN.encode())
+FIELDS = {  # the header's name, where its value stands in the body, the byte that is changed
+    Anomaly.CHANGE_ID: ("id", 0, 1),
+    Anomaly.CHANGE_SEQ: ("seq", ID_SIZE + 1, 11),
+    Anomaly.CHANGE_TIME: ("ts", ID_SIZE + 14, 18),
+    Anomaly.CHANGE_DESCRIPTOR: ("d", ID_SIZE + 34, 5),
+}
+CUTS = {
+    "fill": -1,
+    "descriptor": ID_SIZE + 54,
+    "header": ID_SIZE + 34,
+    "numbers": ID_SIZE + 9,
+    "id": 2,
+}
+TO_ONE_RECORD = (
+    *FIELDS,
+    *(Anomaly.CHANGE_PAYLOAD, Anomaly.TRUNCATE, Anomaly.EXTEND, Anomaly.REKEY),
+    *(Anomaly.STRIP_HEADER, Anomaly.RENAME_HEADER, Anomaly.ADD_HEADER, Anomaly.RESTAMP),
+)
+
+
+def flipped(raw: bytes | None, at: int) -> bytes:
+    assert raw is not None
+    return raw[:at] + bytes([raw[at] ^ 1]) + raw[at + 1 :]
+
+
+def change(kind: Anomaly, part: str, form: Form, record: Record) -> Record:
+    """One record with one wrong done to it."""
+    key, value = record.key or b"", record.value or b""
+    match kind:
+        case Anomaly.CHANGE_PAYLOAD:
+            return record._replace(value=flipped(value, len(value) - 3))
+        case Anomaly.TRUNCATE:
+            return record._replace(value=value[: CUTS[part or "fill"]])
+        case Anomaly.EXTEND:
+            return record._replace(value=value + b"more")
+        case Anomaly.REKEY:
+            return record._replace(key=b"not " + key)
+        case Anomaly.STRIP_HEADER:
+            return record._replace(headers=tuple(h for h in record.headers if h[0] != part))
+        case Anomaly.RENAME_HEADER:
+            renamed = tuple((f"x-{n}" if n == part else n, v) for n, v in record.headers)
+            return record._replace(headers=renamed)
+        case Anomaly.ADD_HEADER:
+            return record._replace(headers=(*record.headers, ("from", b"dc1")))
+        case Anomaly.RESTAMP:
+            return record._replace(timestamp_ms=record.timestamp_ms + 3)
+    name, at, within = FIELDS[kind]
+    if form is Form.BODY:
+        return record._replace(value=flipped(value, at + within))
+    headers = tuple((n, flipped(v, within) if n == name else v) for n, v in record.headers)
+    return record._replace(headers=headers)
+
+
+# -- wrongs done to what a partition holds ---------------------------------------------------------
+
+
+class World:
+    """What a mirror made of all messages: {(topic, partition): copies}, and what it left out."""
+
+    def __init__(self, form: Form) -> None:
+        self.form = form
+        self.made = {
+            where: [*copies(form.value, *where)] for where in product(TOPICS, range(PARTITIONS))
+        }
+        self.dropped: list[tuple[Id, Anomaly]] = []
+
+    def _drop(self, kind: Anomaly, hit: set[Id]) -> set[Id]:
+        for each in self.made.values():
+            self.dropped += [(copy.known, kind) for copy in each if copy.id in hit]
+            each[:] = [copy for copy in each if copy.id not in hit]
+        return hit
+
+    def commit(
+        self, kind: Anomaly, part: str = "", where: tuple[str, int] = (TOPICS[0], 0), at: int = 22
+    ) -> set[Id]:
+        """Do one wrong to the copy at an index of a partition; the ids that it hits."""
+        here = self.made[where]
+        copy = here[at]
+        topic, partition = where
+        beside = self.made[topic, 1 - partition]
+        if kind in TO_ONE_RECORD:
+            record = change(kind, part, self.form, copy.record)
+            here[at] = copy.but(kind, part, record=record)
+            return {copy.known}
+        match kind:
+            case Anomaly.DROP:
+                return self._drop(kind, {copy.known})
+            case Anomaly.DROP_RUN:
+                return self._drop(kind, {copy.known for copy in here[at : at + 7]})
+            case Anomaly.DROP_TAIL:
+                first = copy.known
+                later = {c.known for c in here if c.known.seq >= first.seq}
+                return self._drop(kind, {each for each in later if each[:3] == first[:3]})
+            case Anomaly.DROP_PRODUCER:
+                every = [copy for each in self.made.values() for copy in each]
+                return self._drop(kind, {c.id for c in every if c.id and c.id.producer == BOB})
+            case Anomaly.DROP_PARTITION:
+                return self._drop(kind, {copy.known for copy in here})
+            case Anomaly.DUPLICATE:
+                here.insert(at + 1, copy.but(kind))
+            case Anomaly.DUPLICATE_LATER:
+                here.append(copy.but(kind))
+            case Anomaly.SWAP:  # its neighbour is of another stream: the next but one is its own
+                here.insert(at + 2, here.pop(at).but(kind))
+            case Anomaly.HOLD:
+                here.insert(at + 9, here.pop(at).but(kind))
+            case Anomaly.REROUTE:
+                beside.insert(5, here.pop(at).but(kind))
+            case Anomaly.MERGE_PARTITIONS:
+                beside[at:at] = [copy.but(kind) for copy in here]
+                hit = {copy.known for copy in here}
+                here.clear()
+                return hit
+            case Anomaly.MERGE_TOPICS:
+                other = TOPICS[1 - TOPICS.index(topic)]
+                self.made[other, partition].insert(5, here.pop(at).but(kind))
+            case Anomaly.REPLAY:
+                again = here[at - 8 : at]
+                here[at:at] = [copy.but(kind) for copy in again]
+                return {copy.known for copy in again}
+            case Anomaly.OTHER_RUN:
+                older = message(*where, ANN._replace(run="r6"), 11)
+                here.insert(at, Copy(None, encode(older, self.form)).but(kind))
+                return set()
+            case Anomaly.DELAY:
+                here.insert(at + 9 if part else at, here.pop(at).but(kind, part))
+        return {copy.known}
+
+    # -- what is found -----------------------------------------------------------------------------
+
+    def found(self) -> tuple[set[tuple[Id, Finding]], set[tuple[str, int, int, Finding]]]:
+        """What the checkers say: ({(id, finding)}, {(topic, partition, offset, finding)})."""
+        of_messages, of_records = set(), set()
+        checkers = {}
+        for (topic, partition), here in self.made.items():
+            held = AssignedPartition.fresh(
+                Partition(f"A.{topic}", partition),
+                1,
+                source=topic,
+                run=ANN.run,
+                policy=ExpectPartition.SOURCE,
+                counts=[PARTITIONS],
+            )
+            checkers[topic, partition] = held.checker
+            for row in held.take(_records_of(here), START).rows if here else ():
+                if row.stream is None:
+                    told = Finding(row.findings & (NO_STREAM | Finding.CORRUPTED))
+                    of_records |= {
+                        (topic, partition, at, told) for at in range(row.offset_lo, row.offset_hi)
+                    }
+        assert len(of_records) == sum(sum(c.streamless.values()) for c in checkers.values())
+        for topic, home, who in product(TOPICS, range(PARTITIONS), (ANN, BOB)):
+            verdict = _judged(Id(topic, home, who, 0).stream, home, checkers)
+            of_messages |= {
+                (Id(topic, home, who, seq), finding)
+                for finding in COUNTED
+                for lo, hi in getattr(verdict, finding.label).intervals()
+                for seq in range(lo, hi)
+            }
+        return of_messages, of_records
+
+
+def _records_of(here: list[Copy]) -> RecordArrays:
+    builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 1 << 30)
+    for offset, (_, r, _) in enumerate(here):
+        assert builder.append(offset, r.timestamp_ms, r.key, r.value, list(r.headers))
+    return decode_records(bytes(builder.build()))
+
+
+def _judged(
+    stream: StreamId, home: int, checkers: dict[tuple[str, int], PartitionChecker]
+) -> StreamVerdict:
+    """The verdict on a stream whose messages are all acknowledged, due, and looked for."""
+    every = IntervalSet([(0, COUNT)])
+    held = {number: checkers[stream.topic, number].fragment(stream) for number in range(PARTITIONS)}
+    return judge(
+        stream,
+        {number: fragment for number, fragment in held.items() if fragment is not None},
+        LaneRecord(stream, reserved=COUNT, acked=every, end=COUNT),
+        expired=every,
+        read_to_end=True,
+        ledger_complete=True,
+        policy=ExpectPartition.SOURCE,
+        home=home,
+    )

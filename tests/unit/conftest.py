@@ -1,0 +1,19 @@
+"""What holds for every unit test."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mirrortest.kafka import portable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(autouse=True)
+def _no_client_is_left() -> Iterator[None]:
+    """A client that is being stopped, and is no longer waited for, has ended by the test's end."""
+    yield
+    assert not [each for each in portable._leaving if not each.done()]

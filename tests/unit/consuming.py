@@ -1,0 +1,23 @@
+"""A consumer's options, for tests that need some."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mirrortest.config.client import ClientConfig
+from mirrortest.config.run import TopicMapping
+from mirrortest.consume.options import ConsumeOptions
+
+
+def consume_options(**changed: Any) -> ConsumeOptions:
+    """Consumer `c` of the run `r1`, and what is said otherwise; a topic `t` without a pattern."""
+    plain: dict[str, Any] = {
+        "run": "r1",
+        "name": "c",
+        "client": ClientConfig.load(bootstrap_server="localhost:1"),
+        "mapping": TopicMapping(),
+        "thresholds": (),
+    }
+    if "topic_pattern" not in changed:
+        plain["topics"] = ("t",)
+    return ConsumeOptions(**plain | changed)

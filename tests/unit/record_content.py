@@ -1,0 +1,20 @@
+"""What the records of a batch hold, one by one."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mirrortest.wire.record_batch import decode_records, parse_headers
+
+
+def content(buffer: Any) -> list[tuple[Any, ...]]:
+    records = decode_records(buffer)
+    return [
+        (
+            int(records.timestamps[row]),
+            records.key(row),
+            records.value(row),
+            parse_headers(records.raw_headers(row)),
+        )
+        for row in range(len(records))
+    ]

@@ -1,0 +1,112 @@
+"""What the saboteur's tests share: source records in both forms, and a course over them."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from aiokafka.record.default_records import DefaultRecordBatchBuilder
+
+from mirrortest.sabotage.course import Course, Sending
+from mirrortest.sabotage.fate import Note, Target
+from mirrortest.sabotage.records import encode_batch
+from mirrortest.sabotage.selection import Selection
+from mirrortest.sabotage.spec import Spec
+from mirrortest.sabotage.stretch import Stretch
+from mirrortest.wire.batch_decoder import BatchDecoder
+from mirrortest.wire.message import Form, Message, Record, decode, encode
+from mirrortest.wire.record_batch import decode_records
+from mirrortest.wire.record_headers import parse_headers
+from mirrortest.wire.stream import ProducerId
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+TOPIC, OTHER = "orders", "clicks"
+PARTITIONS = {TOPIC: 4, OTHER: 2}
+ANN, BOB = ProducerId("ann", "r7", 1), ProducerId("bob", "r7", 2)
+START = 1_700_000_000_000_000_000
+
+
+def message(
+    seq: int,
+    *,
+    producer: ProducerId = ANN,
+    lane: int = 3,
+    partition: int = 1,
+    size: int = 150,
+    topic: str = TOPIC,
+) -> Message:
+    at = START + 1_000_000 * seq
+    return Message(topic, producer, lane, seq, at, at + 500_000, partition, 4, size)
+
+
+def stretch_of(
+    records: list[Record], *, first: int = 0, partition: int = 1, topic: str = TOPIC
+) -> Stretch:
+    """Records as one fetched batch that begins at a source offset."""
+    builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 1 << 30)
+    for offset, r in enumerate(records):
+        assert builder.append(offset, r.timestamp_ms, r.key, r.value, list(r.headers))
+    arrays = decode_records(bytes(builder.build()))
+    arrays.offsets[:] += np.int64(first)
+    return Stretch(topic, partition, arrays, BatchDecoder(topic).decode(arrays))
+
+
+class Written(NamedTuple):
+    """One record that came out."""
+
+    target: Target
+    record: Record
+    notes: tuple[Note, ...]
+
+    @property
+    def seq(self) -> int:
+        seq = decode(self.record, self.target.topic).seq
+        assert seq is not None
+        return seq
+
+
+def written(sendings: list[Sending]) -> list[Written]:
+    """What a destination would hold, record by record, in the order of each partition."""
+    found = []
+    for target, content, notes in sendings:
+        arrays = decode_records(encode_batch([content]).buffer)
+        assert arrays.offsets.tolist() == list(range(len(arrays)))
+        for row in range(len(arrays)):
+            headers = parse_headers(arrays.raw_headers(row))
+            stamp = int(arrays.timestamps[row])
+            record = Record(arrays.key(row), arrays.value(row), headers, stamp)
+            found.append(Written(target, record, notes))
+    return found
+
+
+def course(
+    spec_text: str, *, topic: str = TOPIC, partition: int = 1, faithful: bool = False
+) -> Course:
+    spec = Spec.parse(spec_text)
+    chosen = Selection(spec, topic, partition, faithful=faithful)
+    return Course(spec, chosen, Target(topic, partition), PARTITIONS)
+
+
+def through(
+    spec_text: str, records: list[Record], *, cuts: Sequence[int] = (), **where: Any
+) -> tuple[list[Written], list[Note]]:
+    """All that comes out of a course for these records, and the notes of what was not written.
+
+    `cuts` are where the records are split into stretches.
+    """
+    way = course(spec_text, **where)
+    sendings, notes = [], []
+    bounds = [0, *cuts, len(records)]
+    for lo, hi in pairwise(bounds):
+        step = way.feed(stretch_of(records[lo:hi], first=lo, **where), 0)
+        sendings += step.sendings
+        notes += step.notes
+    step = way.finish(7_000_000_000)
+    return written(sendings + step.sendings), notes + step.notes
+
+
+def lane(count: int, form: Form, **changes: Any) -> list[Record]:
+    return [encode(message(seq, **changes), form) for seq in range(count)]

@@ -1,0 +1,190 @@
+"""The table of findings is held against the real decoder, checkers and judgement.
+
+What the wrongs of `anomalies` cause must be what the table says, for each kind alone and for any
+two on one record.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import combinations, product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mirrortest.check.anomaly import EFFECTS, Anomaly, Effect, effect_of, markdown, together
+from mirrortest.check.verdict import Finding
+from mirrortest.sabotage.chance import Draw, Place
+from mirrortest.sabotage.content import CONTENT, change
+from mirrortest.sabotage.spec import Act
+from mirrortest.wire.message import Form
+from tests.unit.anomalies import CUTS, TO_ONE_RECORD, TOPICS, Id, World
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+DOCUMENT = Path(__file__).parents[2] / "docs" / "findings.md"
+HEADER_KINDS = (Anomaly.STRIP_HEADER, Anomaly.RENAME_HEADER)
+DROPS = [kind for kind in Anomaly if kind.value.startswith("drop")]
+
+
+def expected(
+    world: World, hit: set[Id], message_told: Finding, record_told: Finding
+) -> tuple[set[tuple[Id, Finding]], set[tuple[str, int, int, Finding]]]:
+    """What must be said: each of the findings of each id hit; the one of a record at its offset."""
+    of_messages = {(each, finding) for each in hit for finding in message_told}
+    of_records = {
+        (*where, at, record_told)
+        for where, here in world.made.items()
+        for at, copy in enumerate(here)
+        if record_told and (copy.id is None or copy.id in hit)
+    }
+    return of_messages, of_records
+
+
+@pytest.mark.parametrize("form", Form)
+def test_nothing_wrong_is_found_of_a_faithful_copy(form: Form) -> None:
+    """A mirror that does nothing wrong causes no finding."""
+    assert World(form).found() == (set(), set())
+
+
+@pytest.mark.parametrize("effect", EFFECTS, ids=lambda e: f"{e.kind}-{e.form}-{e.part}")
+def test_each_kind_alone(effect: Effect) -> None:
+    """Each row of the table: exactly these findings, of exactly these ids, and nothing else."""
+    world = World(effect.form)
+    hit = world.commit(effect.kind, effect.part)
+    assert world.found() == expected(world, hit, effect.message, effect.record)
+
+
+PARAMETERS: dict[tuple[Anomaly, str], dict[str, Any]] = {
+    (Anomaly.TRUNCATE, "descriptor"): {"bytes": 80},
+    (Anomaly.TRUNCATE, "header"): {"bytes": 150 - CUTS["header"]},
+    (Anomaly.TRUNCATE, "numbers"): {"bytes": 120},
+    (Anomaly.TRUNCATE, "id"): {"bytes": 145},
+    **{
+        (kind, part): {"header": part} for kind in HEADER_KINDS for part in ("id", "seq", "ts", "d")
+    },
+}
+
+
+@pytest.mark.parametrize(
+    "effect",
+    [effect for effect in EFFECTS if effect.kind in CONTENT],
+    ids=lambda e: f"{e.kind}-{e.form}-{e.part}",
+)
+def test_the_saboteurs_acts_cause_the_same(effect: Effect) -> None:
+    """What the saboteur does to a record by the same name causes what the table says.
+
+    Whatever byte it draws, and it calls the part by the table's name.
+    """
+    parameters = PARAMETERS.get((effect.kind, effect.part), {})
+    act = Act(kind=effect.kind, rate=1, **parameters)
+    for seed in range(12):
+        world = World(effect.form)
+        here = world.made[TOPICS[0], 0]
+        victim = here[22].id
+        assert victim is not None
+        done = change(act, here[22].record, Draw(seed, 0, Place(TOPICS[0], "ann", 1, 0), 11))
+        assert done is not None
+        here[22] = here[22]._replace(record=done.record)
+        told = effect_of(effect.kind, effect.form, done.part)
+        assert told == effect
+        assert world.found() == expected(world, {victim}, effect.message, effect.record)
+
+
+def test_every_kind_is_in_the_table() -> None:
+    """Each anomaly has a row for both forms, but headers, which the body form does not have."""
+    there = {(effect.kind, effect.form) for effect in EFFECTS}
+    missing = set(product(Anomaly, Form)) - there
+    assert missing == {
+        (Anomaly.STRIP_HEADER, Form.BODY),
+        (Anomaly.RENAME_HEADER, Form.BODY),
+    }
+    assert len({effect[:3] for effect in EFFECTS}) == len(EFFECTS)
+    with pytest.raises(ValueError, match="no strip-header of 'id' in body form"):
+        effect_of(Anomaly.STRIP_HEADER, Form.BODY, "id")
+
+
+def pairs(form: Form) -> Iterator[tuple[Effect, Effect]]:
+    """Any two wrongs on one record that do not undo or hide each other's own traces."""
+    ones = [e for e in EFFECTS if e.form is form and e.kind in TO_ONE_RECORD]
+    for first, second in combinations(ones, 2):
+        if first.kind == second.kind:
+            continue
+        cut = {e.part for e in (first, second) if e.kind is Anomaly.TRUNCATE}
+        if cut & {"descriptor", "header", "numbers", "id"}:
+            continue  # what is cut off shows nothing
+        gone = {e.part for e in (first, second) if e.kind in HEADER_KINDS}
+        if len(gone) < 2 and all(e.kind in HEADER_KINDS for e in (first, second)):
+            continue  # the same header stripped and renamed
+        if Anomaly.CHANGE_ID in {first.kind, second.kind} and gone & {"d"}:
+            continue  # an id that is none of ours, without a descriptor: nothing of ours is left
+        yield first, second
+
+
+@pytest.mark.parametrize("form", Form)
+def test_any_two_on_one_record(form: Form) -> None:
+    """Several anomalies on one message are all told, unless one of them leaves no id."""
+    tried = 0
+    for first, second in pairs(form):
+        world = World(form)
+        # Headers last: what they hold is to be changed while it is there.
+        ordered = sorted((first, second), key=lambda effect: effect.kind in HEADER_KINDS)
+        hits = [world.commit(effect.kind, effect.part) for effect in ordered]
+        assert hits[0] == hits[1]
+        told = together([first, second])
+        assert told == together([second, first])
+        assert world.found() == expected(world, hits[0], *told), (first, second)
+        tried += 1
+    assert tried > 30
+
+
+@pytest.mark.parametrize("form", Form)
+@pytest.mark.parametrize("kind", [k for k in DROPS if k is not Anomaly.DROP_PRODUCER])
+def test_dropped_overrides(kind: Anomaly, form: Form) -> None:
+    """A message that is dropped is lost and nothing else, whatever else was done to it."""
+    for other in (Anomaly.REKEY, Anomaly.CHANGE_ID, Anomaly.RESTAMP):
+        world = World(form)
+        world.commit(other)
+        hit = world.commit(kind)
+        told = together([effect_of(other, form), effect_of(kind, form)])
+        assert told == (Finding.LOST, Finding(0))
+        assert world.found() == expected(world, hit, *told)
+
+
+@pytest.mark.parametrize("form", Form)
+def test_copies_add_up(form: Form) -> None:
+    """A second record of one message: duplicated, with what either of them shows."""
+    world = World(form)
+    world.commit(Anomaly.DUPLICATE_LATER)
+    (hit,) = world.commit(Anomaly.REKEY)
+    told = {(hit, Finding.DUPLICATED), (hit, Finding.ALTERED_KEY)}
+    assert world.found() == (told, set())
+
+
+@pytest.mark.parametrize("form", Form)
+def test_a_later_copy_repays_an_unreadable_one(form: Form) -> None:
+    """The first record names no id, the second does: seen, and behind later ones."""
+    world = World(form)
+    world.commit(Anomaly.DUPLICATE_LATER)
+    (hit,) = world.commit(Anomaly.CHANGE_SEQ)
+    assert world.found() == (
+        {(hit, Finding.REORDERED)},
+        {(hit.topic, hit.partition, 22, Finding.CORRUPTED)},
+    )
+
+
+def test_documented() -> None:
+    """docs/findings.md says what the code says."""
+    assert DOCUMENT.read_text() == markdown()
+
+
+def test_what_is_no_finding_has_its_test() -> None:
+    """Each test that the document names is there."""
+    document = DOCUMENT.with_name("false-alarms.md").read_text()
+    named = set(re.findall(r"`(test_[a-z_]+)` \|$", document, re.MULTILINE))
+    lab = Path(__file__).parents[1] / "lab"
+    there = "\n".join(file.read_text() for file in sorted(lab.glob("test_false_alarms_*.py")))
+    assert len(named) > 9
+    assert named <= set(re.findall(r"^def (test_\w+)\(", there, re.MULTILINE))

@@ -1,0 +1,117 @@
+"""The bench itself: what it counts, and what it shows."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from datetime import UTC, datetime
+
+import pytest
+from rich.console import Console
+
+pytest.importorskip("confluent_kafka", reason="in the dependency group `bench`")
+
+from typing import TYPE_CHECKING
+
+from mirrortest.wire.stream import checked_run
+from tests.bench import report
+from tests.bench.cases import Case, Result
+from tests.bench.contenders import CONFLUENT, OURS, run_of
+from tests.bench.curves import Point, counts_of
+from tests.bench.held import Held
+from tests.bench.measure import Figure, Running, figure
+from tests.bench.memory import Resident
+from tests.bench.profile import read, shares
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from rich.table import Table
+
+SPIN = "import time\nwhile time.process_time() < 0.3 + {count} / 1000: pass"
+
+
+def shown(table: Table) -> str:
+    console = Console(width=200, record=True, file=io.StringIO())
+    console.print(table)
+    return console.export_text()
+
+
+def test_a_figure_leaves_out_what_a_start_costs(tmp_path: Path) -> None:
+    """A command that burns 1 ms of CPU a message costs that, whatever it burns before."""
+    found = figure(
+        lambda count: [sys.executable, "-c", SPIN.format(count=count)], (10, 210), tmp_path
+    )
+    assert found.cpu_us == pytest.approx(1000, rel=0.3)
+    assert found.resident > 1 << 20
+
+
+def test_a_command_that_fails_ends_the_bench_with_its_words(tmp_path: Path) -> None:
+    """A figure of a broken command would be worth nothing."""
+    with pytest.raises(SystemExit, match="it broke"):
+        Running([sys.executable, "-c", "import sys; sys.exit('it broke')"], tmp_path).wait()
+    code = Running([sys.executable, "-c", "import sys; sys.exit(99)"], tmp_path).wait((0, 99))
+    assert code.cpu > 0
+
+
+def test_the_table_compares_figures_of_one_turn() -> None:
+    """The ratio is that of each turn, not of the medians."""
+    case = Case("verify", 1000)
+    results = [
+        Result(case, who, turn, Figure(cpu, 1e6, 150_000_000))
+        for turn, (ours, theirs) in enumerate(((1.0, 2.0), (2.0, 8.0), (4.0, 4.0)))
+        for who, cpu in ((OURS, ours), (CONFLUENT, theirs))
+    ]
+    text = shown(report.costs(results))
+    assert "verify 1 kB" in text
+    assert "2.00 (1.00 to 4.00)" in text
+    assert "x 2.0 (1.0 to 4.0)" in text
+
+
+def test_the_figures_are_json_and_say_what_was_held() -> None:
+    """Everything that was measured is in the file."""
+    held = Held(1000, 10, 995.0, 0.010, 0.001, 1.0, 1.0, 1, 1, 0.1)
+    late = Held(1000, 10, 999.0, 0.030, 0.001, 1.0, 1.0, 1, 1, 0.1)
+    point = Point("streams", 10, None, Figure(1.0, 2.0, 3))
+    result = Result(Case("produce", 100, "headers"), OURS, 0, Figure(0.1, 1.0, 2))
+    found = report.figures(
+        datetime(2026, 1, 2, tzinfo=UTC), 7, (0.0, 0.0, 0.0), [result], [held, late], [point],
+        [Resident(5.0, 150_000_000, None)],
+    )  # fmt: skip
+    found = json.loads(json.dumps(found))
+    assert [each["held"] for each in found["held"]] == [True, False]
+    assert found["results"][0]["name"] == "produce 100 B headers"
+    assert found["curves"][0]["verify"]["cpu_us"] == 1.0
+    assert "995" in shown(report.loads([held]))
+    assert "streams" in shown(report.curves([point]))
+    assert found["memory"][0]["producer"] == 150_000_000
+    assert "150" in shown(report.residents([Resident(5.0, 150_000_000, None)]))
+
+
+def test_points_write_about_as_much_whatever_the_size() -> None:
+    """A curve takes about as long for each of its points."""
+    for size in (16, 1000, 100_000):
+        fewer, more = counts_of(size)
+        assert more == 5 * fewer or more - 5 * fewer < 5
+        assert more * size <= 400_000_000
+
+
+def test_a_run_is_named_after_its_topic() -> None:
+    """As ids of runs must be, and another one for each topic of a turn."""
+    names = [f"bench.d.{turn}.1000.body.mirrortest.{n}" for turn in (0, 1) for n in (5, 25)]
+    runs = [checked_run(run_of(name)) for name in names]
+    assert len(set(runs)) == len(names)
+
+
+def test_a_profile_counts_work_alone() -> None:
+    """Neither a start nor waiting is in it."""
+    lines = [
+        "run (start.py:1);import_module (x.py:2) 50",
+        "run (start.py:1);run_until_complete (b.py:1);take (mirrortest/consume/a.py:3);memcpy 3",
+        "run (start.py:1);run_until_complete (b.py:1);take (mirrortest/consume/a.py:3) 2",
+        "run (start.py:1);run_until_complete (b.py:1);epoll_pwait (libc.so.6) 70",
+    ]
+    within, below = shares(read(lines))
+    assert within == {"memcpy": 3, "take (mirrortest/consume/a.py:3)": 2}
+    assert below == {"take (mirrortest/consume/a.py:3)": 5}

@@ -1,0 +1,170 @@
+"""The saboteur's truth, calibrate's rules and the real checkers, without Kafka: they agree.
+
+Two topics go through the saboteur's courses under random specifications at rates far beyond those
+of a calibration, so that acts fall upon acts; what the truth makes calibrate expect is what the
+decoder and the checkers find.
+"""
+
+from __future__ import annotations
+
+from itertools import pairwise, product
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mirrortest.calibrate.expected import expect
+from mirrortest.calibrate.truth import read_done
+from mirrortest.check.anomaly import Anomaly
+from mirrortest.config.run import TopicMapping
+from mirrortest.sabotage.course import Course, Step
+from mirrortest.sabotage.fate import Note, Target
+from mirrortest.sabotage.selection import Selection
+from mirrortest.sabotage.spec import Act, Spec, Window
+from mirrortest.wire.message import HEADER_NAMES, Form, Record
+from tests.unit.anomalies import ANN, BOB, COUNT, PARTITIONS, TOPICS, Copy, World, copies
+from tests.unit.sabotage_source import stretch_of, written
+from tests.unit.test_calibrate_expected import as_found, told
+
+PLACES = list(product(TOPICS, range(PARTITIONS)))
+COUNTS = dict.fromkeys(TOPICS, PARTITIONS)
+MAPPING = TopicMapping.parse(source_alias="A")
+SECOND = 1_000_000_000
+
+rates = st.sampled_from([0.03, 0.1, 0.3])
+PLAIN = [
+    *(Anomaly.DROP, Anomaly.DUPLICATE, Anomaly.SWAP, Anomaly.CHANGE_ID, Anomaly.CHANGE_SEQ),
+    *(Anomaly.CHANGE_TIME, Anomaly.CHANGE_DESCRIPTOR, Anomaly.CHANGE_PAYLOAD, Anomaly.TRUNCATE),
+    *(Anomaly.REKEY, Anomaly.REROUTE, Anomaly.ADD_HEADER, Anomaly.RESTAMP, Anomaly.OTHER_RUN),
+]
+acts = st.one_of(
+    st.builds(Act, kind=st.sampled_from(PLAIN), rate=rates),
+    st.builds(Act, kind=st.just(Anomaly.EXTEND), rate=rates, bytes=st.just(3)),
+    st.builds(
+        Act, kind=st.just(Anomaly.TRUNCATE), rate=rates, bytes=st.sampled_from([80, 120, 145])
+    ),
+    st.builds(
+        Act,
+        kind=st.sampled_from([Anomaly.STRIP_HEADER, Anomaly.RENAME_HEADER]),
+        rate=rates,
+        header=st.sampled_from(HEADER_NAMES),
+    ),
+    st.builds(
+        Act,
+        kind=st.sampled_from([Anomaly.HOLD, Anomaly.DUPLICATE_LATER]),
+        rate=rates,
+        distance=st.integers(1, 20),
+    ),
+    st.builds(
+        Act, kind=st.just(Anomaly.DELAY), rate=rates, seconds=st.sampled_from([0.5, 1.5, 60.0])
+    ),
+    st.builds(Act, kind=st.just(Anomaly.DROP_RUN), rate=st.just(0.03), length=st.integers(2, 6)),
+    st.builds(Act, kind=st.just(Anomaly.REPLAY), rate=st.just(0.03), length=st.integers(2, 20)),
+    st.builds(
+        Act,
+        kind=st.just(Anomaly.DROP_TAIL),
+        window=st.builds(Window, seq=st.tuples(st.integers(0, COUNT))),
+    ),
+    st.builds(Act, kind=st.just(Anomaly.DROP_PRODUCER), producer=st.just("bob")),
+    st.builds(
+        Act, kind=st.just(Anomaly.DROP_PARTITION), partition=st.just(1), topic=st.just(TOPICS[0])
+    ),
+    st.builds(
+        Act,
+        kind=st.just(Anomaly.MERGE_PARTITIONS),
+        partition=st.just(0),
+        to_partition=st.just(1),
+        window=st.just(Window(seq=(5, 15))),
+    ),
+    st.builds(
+        Act,
+        kind=st.just(Anomaly.MERGE_TOPICS),
+        topic=st.just(TOPICS[0]),
+        to_topic=st.just(TOPICS[1]),
+        window=st.just(Window(seq=(8, 12))),
+    ),
+)
+
+
+def source(topic: str, partition: int) -> list[Record]:
+    """Ann's in body form and bob's with headers, in turns."""
+    pairs = zip(
+        *(copies(form.value, topic, partition) for form in (Form.BODY, Form.HEADERS)), strict=True
+    )
+    return [body.record if body.id.producer == ANN else headers.record for body, headers in pairs]
+
+
+def sabotaged(spec: Spec, cuts: list[int]) -> tuple[World, list[dict[str, Any]]]:
+    """What the destination holds, and the truth's rows."""
+    world = World(Form.BODY)
+    world.made = {place: [] for place in PLACES}
+    rows: list[dict[str, Any]] = []
+
+    def take(step: Step) -> None:
+        rows.extend(row(note, None, None) for note in step.notes)
+        for target, record, notes in written(step.sendings):
+            here = world.made[target]
+            rows.extend(row(note, target, len(here)) for note in notes)
+            here.append(Copy(None, record))
+
+    courses = {
+        place: Course(spec, Selection(spec, *place), Target(*place), COUNTS) for place in PLACES
+    }
+    for number, (lo, hi) in enumerate(pairwise([0, *cuts, COUNT * 2])):
+        for (topic, partition), course in courses.items():
+            records = source(topic, partition)[lo:hi]
+            stretch = stretch_of(records, first=lo, topic=topic, partition=partition)
+            take(course.feed(stretch, number * SECOND))
+            take(course.tick(number * SECOND, ended=lo % 2 == 1))
+    for course in courses.values():
+        take(course.finish(100 * SECOND))
+    return world, rows
+
+
+def row(note: Note, target: Target | None, offset: int | None) -> dict[str, Any]:
+    """A row of the truth."""
+    subject = note.subject
+    assert subject.id is not None
+    assert subject.form is not None
+    return {
+        "kind": note.kind.value,
+        "topic": subject.topic,
+        "run": subject.id.run,
+        "producer": subject.id.name,
+        "incarnation": subject.id.incarnation,
+        "lane": subject.lane,
+        "seq": subject.seq,
+        "form": subject.form.value,
+        "part": note.part or None,
+        "overtaken": note.overtaken,
+        "destination_topic": target and f"A.{target.topic}",
+        "destination_partition": target and target.partition,
+        "destination_offset": offset,
+    }
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(0, 1 << 32),
+    st.lists(acts, min_size=1, max_size=8),
+    st.lists(st.integers(1, COUNT * 2 - 1), max_size=4, unique=True).map(sorted),
+)
+def test_truth_rules_and_checkers_agree(seed: int, chosen: list[Act], cuts: list[int]) -> None:
+    """Under any specification: what the truth demands by the rules is what is found."""
+    world, rows = sabotaged(Spec(seed=seed, acts=tuple(chosen)), cuts)
+    sent, _, _, numbers = told(World(Form.BODY))
+    written_here = {place: len(here) for place, here in world.made.items()}
+    done = read_done(rows, numbers, MAPPING, ANN.run)
+    expected = expect(sent, done, written_here, numbers)
+    assert expected.reasons == []
+    assert as_found(expected, numbers) == world.found()
+
+
+def test_the_examples_are_worth_it() -> None:
+    """All kinds at once leave traces of nearly all of them, and many messages with several."""
+    chosen = [Act(kind=kind, rate=0.1) for kind in PLAIN]
+    world, rows = sabotaged(Spec(seed=5, acts=tuple(chosen)), [])
+    assert {each["kind"] for each in rows} == {kind.value for kind in PLAIN}
+    assert len(rows) > 150
+    assert BOB.name in {each["producer"] for each in rows}
+    assert len(world.found()[0]) > 100

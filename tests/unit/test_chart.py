@@ -1,0 +1,132 @@
+"""The chart without a cluster: its values, its table, its schema, what it is made of."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import jsonschema
+import pytest
+import yaml
+
+import mirrortest
+from helm import generated
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+CHART = Path(__file__).parents[2] / "helm" / "mirrortest"
+VALUES = (CHART / "values.yaml").read_text()
+SCHEMA = json.loads((CHART / "values.schema.json").read_text())
+CI = sorted((CHART / "ci").glob("*-values.yaml"))
+
+
+def _leaves(schema: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[str]:
+    """Every value that the schema knows, dotted."""
+    if "$ref" in schema:
+        schema = SCHEMA["definitions"][schema["$ref"].rpartition("/")[2]]
+    if "properties" not in schema:
+        yield ".".join(path)
+        return
+    for name, below in schema["properties"].items():
+        yield from _leaves(below, (*path, name))
+
+
+def _objects(schema: object) -> Iterator[dict[str, Any]]:
+    if isinstance(schema, dict):
+        if "properties" in schema:
+            yield schema
+        for below in schema.values():
+            yield from _objects(below)
+    elif isinstance(schema, list):
+        for below in schema:
+            yield from _objects(below)
+
+
+def test_the_chart_has_the_package_s_version() -> None:
+    """The image's default tag is the chart's appVersion."""
+    about = yaml.safe_load((CHART / "Chart.yaml").read_text())
+    assert about["version"] == about["appVersion"] == mirrortest.__version__
+
+
+def test_the_readme_has_the_table_of_the_values() -> None:
+    """`python -m helm.table` writes it."""
+    assert (CHART / "README.md").read_text() == generated.readme(
+        generated.README.read_text(), VALUES
+    )
+
+
+def test_alerts_and_dashboards_are_those_of_the_repository() -> None:
+    """A chart cannot read beside itself: the copies are made, and held equal."""
+    files = {
+        str(path.relative_to(CHART)): path.read_text()
+        for path in (CHART / "files").rglob("*")
+        if path.is_file()
+    }
+    assert files == generated.copies()
+    assert "files/alerts.yaml" in files
+    assert any(path.startswith("files/dashboards/") for path in files)
+
+
+def test_every_value_is_described_by_itself_or_by_one_above() -> None:
+    """And each description is of a value that there is."""
+    described = generated.described(VALUES)
+    values = yaml.safe_load(VALUES)
+    for path in described:
+        generated.at(values, path)
+
+    def undescribed(values: object, path: tuple[str, ...] = ()) -> Iterator[str]:
+        if path and ".".join(path) in described:
+            return
+        if isinstance(values, dict) and values:
+            for name, below in values.items():
+                yield from undescribed(below, (*path, name))
+        else:
+            yield ".".join(path)
+
+    assert list(undescribed(values)) == []
+
+
+def test_the_schema_knows_the_values_and_no_others() -> None:
+    """What values.yaml has is what may be set."""
+    values = yaml.safe_load(VALUES)
+    free = {"global"}  # Helm's own
+    optional = {"probes"}  # each field is the user's
+    for path in set(_leaves(SCHEMA)) - free:
+        if not optional & set(path.split(".")):
+            generated.at(values, path)
+    jsonschema.validate(values, SCHEMA)
+
+
+def test_the_schema_lets_no_unknown_key_pass() -> None:
+    """A typing error is told, wherever it is."""
+    for known in _objects(SCHEMA):
+        assert known["additionalProperties"] is False
+
+
+@pytest.mark.parametrize("path", CI, ids=lambda path: path.stem)
+def test_the_examples_are_valid(path: Path) -> None:
+    """And name only what there is."""
+    jsonschema.validate(yaml.safe_load(path.read_text()), SCHEMA)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"consumer": {"enabled": True}}, "consumer"),
+        ({"producers": {"replica": 3}}, "replica"),
+        ({"producers": {"replicas": "three"}}, "integer"),
+        ({"producers": {"kind": "Deployment"}}, "StatefulSet"),
+        ({"producers": {"throughput": 0}}, "0"),
+        ({"consumers": {"deadline": "soon"}}, "soon"),
+        ({"source": {"bootstrapServers": "dc1"}}, "dc1"),
+        ({"source": {"password": "secret"}}, "password"),
+        ({"run": "Nightly-1"}, "Nightly-1"),
+        ({"logs": {"uri": "/a/path"}}, "/a/path"),
+    ],
+)
+def test_the_schema_refuses(wrong: dict[str, dict[str, Any] | str], told: str) -> None:
+    """Unknown keys, wrong types and values that no option takes."""
+    with pytest.raises(jsonschema.ValidationError, match=told):
+        jsonschema.validate(wrong, SCHEMA)

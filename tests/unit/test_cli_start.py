@@ -1,0 +1,89 @@
+"""Signals from the first moment to the last: an exit code, never a traceback."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import textwrap
+from signal import Signals
+
+import pytest
+
+from mirrortest.errors import InterruptedRunError
+
+PROGRAM = """
+    import asyncio, signal, sys
+    sys.argv = ["mirrortest"]
+    from mirrortest.cli import console, main, start
+
+    async def drains(stop):
+        print("running", flush=True)
+        await stop.wait()
+        print("draining", flush=True)
+        await asyncio.sleep(0 if "{way}" == "quick" else 600)
+        return "drained"
+
+    async def stubborn(stop):
+        print("running", flush=True)
+        await stop.wait()
+        print("draining", flush=True)
+        while True:
+            try:
+                await asyncio.sleep(600)
+            except asyncio.CancelledError:
+                pass
+
+    def app():
+        console._ABORT_SECONDS = 0.05
+        print(console.run_application(stubborn if "{way}" == "stubborn" else drains))
+
+    main._register = lambda *_: None
+    main.app = app
+    start.run()
+"""
+
+
+def _run(way: str, *signals: Signals) -> tuple[int, str, str]:
+    """The exit code and both streams of a program that got these signals, one at each word."""
+    with subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(PROGRAM.format(way=way))],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        for number in signals:
+            process.stdout.readline()
+            process.send_signal(number)
+        out, err = process.communicate(timeout=60)
+    assert "Traceback" not in err
+    return process.returncode, out, err
+
+
+def test_one_signal_drains() -> None:
+    """The run returns what it has."""
+    code, out, err = _run("quick", signal.SIGTERM)
+    assert (code, out.splitlines()[-1]) == (0, "drained")
+    assert "SIGTERM: draining" in err
+
+
+@pytest.mark.parametrize("way", ["slow", "stubborn"])
+def test_a_second_signal_ends_the_run_at_once(way: str) -> None:
+    """Also where the client library swallows a cancellation."""
+    code, _, err = _run(way, signal.SIGINT, signal.SIGINT)
+    assert code == 128 + signal.SIGINT
+    assert "ended at once by a second signal" in err
+
+
+def test_the_error_tells_which_signal_it_was() -> None:
+    """A shell sees what it is used to."""
+    assert InterruptedRunError("x", signal.SIGTERM).exit_code == 143
+
+
+def test_an_interrupt_outside_a_run_ends_without_a_traceback() -> None:
+    """While the program is imported, or prints its answer."""
+    program = "import os, signal; from mirrortest.cli import main, start; main.run = lambda: "
+    program += "os.kill(os.getpid(), signal.SIGINT); start.run()"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (130, b"")

@@ -1,0 +1,201 @@
+"""What outlives the consumers of a topic, whether the mirror has made it or not."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from itertools import accumulate
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from mirrortest.check.deadline import Deadlines
+from mirrortest.check.intervals import IntervalSet
+from mirrortest.check.ledger import LaneRecord, Ledger
+from mirrortest.check.routing import ExpectPartition
+from mirrortest.consume.common import Common
+from mirrortest.consume.judging import TopicJudge
+from mirrortest.wire.stream import StreamId
+from tests.unit.test_consume_state import SCOPE, MemoryTopic, following
+
+if TYPE_CHECKING:
+    from mirrortest.consume.state import StateStore
+    from mirrortest.consume.topics import Topics
+
+STREAM = StreamId("t", "r1", "p", 1, 0)
+SECOND = 10**9
+
+
+class Consumer:
+    """One that judges `A.t`, which the mirror never made; its clock is set by hand."""
+
+    def __init__(self, store: StateStore, *, deadline: int = 60) -> None:
+        self.now = 1000 * SECOND
+        self.store = store
+        self.judge = TopicJudge("t", "r1", ExpectPartition.ANY, Deadlines(deadline * SECOND))
+        topics = SimpleNamespace(judges={"A.t": self.judge})
+        self.common = Common(cast("Topics", topics), store, lambda: self.now)
+
+    async def begin(self) -> Consumer:
+        await self.store.caught_up()
+        return self
+
+    def round(self, ledger: Ledger, seconds: int = 0) -> dict[StreamId, IntervalSet]:
+        """A judging round so much later; what it newly claims."""
+        self.now += seconds * SECOND
+        self.common.take_over()
+        self.judge.note(ledger, self.now)
+        if self.judge.overdue(ledger, {}, self.now):
+            self.judge.hear(ledger, {}, {}, self.now)
+        return self.judge.decide(ledger, {})
+
+
+def _ledger(*acked: tuple[int, int]) -> Ledger:
+    ledger = Ledger()
+    numbers = IntervalSet(acked)
+    ledger.merge(LaneRecord(STREAM, numbers.end, numbers))
+    return ledger
+
+
+def _scattered() -> IntervalSet:
+    """More intervals than a record holds, be it compressed."""
+    rng = random.Random(1)
+    starts = accumulate(rng.randrange(1 << 20) + 2 for _ in range(300_000))
+    return IntervalSet((start, start + 1) for start in starts)
+
+
+async def test_claims_on_a_topic_that_was_never_made_reach_the_next_consumer() -> None:
+    """What comes after all is then late, whoever sees it."""
+    topic, ledger = MemoryTopic(), _ledger((0, 5))
+    async with following(topic, "a") as store:
+        first = await Consumer(store).begin()
+        first.round(ledger)
+        assert first.round(ledger, 61) == {STREAM: IntervalSet([(0, 5)])}
+        await first.common.keep()
+    async with following(topic, "b") as store:
+        second = await Consumer(store).begin()
+        assert second.round(ledger) == {}
+        assert second.judge.claimed == {STREAM: IntervalSet([(0, 5)])}
+
+
+async def test_a_restart_does_not_set_deadlines_back() -> None:
+    """The time before it counts, the time between does not."""
+    topic, ledger = MemoryTopic(), _ledger((0, 5))
+    async with following(topic, "a") as store:
+        first = await Consumer(store).begin()
+        first.round(ledger)
+        first.round(ledger, 50)
+        await first.common.keep()
+    async with following(topic.compacted(), "b") as store:
+        second = await Consumer(store).begin()
+        assert second.round(ledger, 5000) == {}
+        assert second.round(ledger, 9) == {}
+        assert second.round(ledger, 3) == {STREAM: IntervalSet([(0, 5)])}
+
+
+async def test_another_deadline_starts_anew() -> None:
+    """What is overdue under one is not under the other."""
+    topic, ledger = MemoryTopic(), _ledger((0, 5))
+    async with following(topic, "a") as store:
+        first = await Consumer(store).begin()
+        first.round(ledger)
+        first.round(ledger, 50)
+        await first.common.keep()
+    async with following(topic, "b") as store:
+        second = await Consumer(store, deadline=40).begin()
+        second.round(ledger)
+        assert second.round(ledger, 39) == {}
+        assert second.round(ledger, 3)
+
+
+async def test_claims_of_consumers_that_run_side_by_side_are_united() -> None:
+    """Each takes the other's over before it writes."""
+    topic = MemoryTopic()
+    async with following(topic, "a") as here, following(topic, "b") as there:
+        first, second = await Consumer(here).begin(), await Consumer(there).begin()
+        first.judge.merge_claims({STREAM: IntervalSet([(0, 2)])})
+        second.judge.merge_claims({STREAM: IntervalSet([(7, 9)])})
+        await first.common.keep()
+        await second.begin()
+        second.common.take_over()
+        await second.common.keep()
+        await first.begin()
+        first.common.take_over()
+    both = {STREAM: IntervalSet([(0, 2), (7, 9)])}
+    assert first.judge.claimed == second.judge.claimed == both
+
+
+async def test_who_writes_does_not_forget_what_another_wrote() -> None:
+    """Also one that has held no round since, and one that has heard of a lane and no number."""
+    topic, ledger = MemoryTopic(), _ledger((0, 5))
+    async with following(topic, "a") as here, following(topic, "b") as there:
+        first, second = await Consumer(here).begin(), await Consumer(there).begin()
+        second.round(_ledger())
+        first.round(ledger)
+        first.round(ledger, 61)
+        await first.common.keep()
+        await second.begin()
+        await second.common.keep()
+    async with following(topic, "c") as store:
+        third = await Consumer(store).begin()
+        third.round(ledger)
+        assert third.judge.claimed == {STREAM: IntervalSet([(0, 5)])}
+
+
+@pytest.mark.parametrize("others_first", [True, False])
+async def test_claims_written_at_the_same_time_are_all_kept(others_first: bool) -> None:
+    """Two consumers end together: neither has read the other's record when it writes its own."""
+    topic = MemoryTopic()
+    async with following(topic, "a") as here, following(topic, "b") as there:
+        ending = [await Consumer(store).begin() for store in (here, there)]
+        for consumer, lo in zip(ending, (0, 7), strict=True):
+            consumer.judge.merge_claims({STREAM: IntervalSet([(lo, lo + 2)])})
+        order = reversed(ending) if others_first else ending
+        await asyncio.gather(*(consumer.common.keep() for consumer in order))
+    async with following(topic.compacted(), "c") as store:
+        after = await Consumer(store).begin()
+        after.common.take_over()
+    assert after.judge.claimed == {STREAM: IntervalSet([(0, 2), (7, 9)])}
+
+
+async def test_claims_too_many_for_a_record_end_no_consumer() -> None:
+    """What was written of the topic before stays; the partitions' states have them all."""
+    topic = MemoryTopic()
+    async with following(topic, "a") as store:
+        consumer = await Consumer(store).begin()
+        consumer.judge.merge_claims({STREAM: IntervalSet([(0, 2)])})
+        await consumer.common.keep()
+        stood = list(topic.records)
+        consumer.judge.merge_claims({STREAM: _scattered()})
+        await consumer.common.keep()
+    assert topic.records == stood
+
+
+async def test_deadlines_too_many_for_a_record_are_left_out() -> None:
+    """They start anew with the next consumer; the claims beside them are kept."""
+    topic = MemoryTopic()
+    async with following(topic, "a") as store:
+        consumer = await Consumer(store).begin()
+        consumer.judge.merge_claims({STREAM: IntervalSet([(0, 2)])})
+        consumer.judge.deadlines.note(STREAM, _scattered(), consumer.now)
+        await consumer.common.keep()
+    async with following(topic, "b") as store:
+        after = await Consumer(store).begin()
+        after.common.take_over()
+    assert after.judge.claimed == {STREAM: IntervalSet([(0, 2)])}
+    assert max(len(value or b"") for _, _, value in topic.records) < 1_000_000
+
+
+async def test_other_scopes_and_junk_are_passed_over() -> None:
+    """Another run's record is not ours; one that cannot be read is counted."""
+    topic = MemoryTopic()
+    async with following(topic, "x", SCOPE._replace(run="r2")) as other:
+        await other.share("A.t", {"claimed": []})
+    async with following(topic, "a") as store:
+        await store.caught_up()
+        assert store.shared("A.t") is None
+        await topic.write(store._key("topic", "A.t"), b"junk")
+        await store.caught_up()
+        assert store.shared("A.t") is None
+        assert store.damaged == 1

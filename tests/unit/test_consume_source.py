@@ -1,0 +1,112 @@
+"""A source observer: a consumer in the source that is never taken for one of the mirror's copy."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+from rich.console import Console
+
+from mirrortest.check.routing import ExpectPartition
+from mirrortest.config.run import TopicMapping
+from mirrortest.consume.logbook import Logbook
+from mirrortest.consume.outcome import ConsumeProgress, ConsumeReport
+from mirrortest.consume.topics import Topics
+from mirrortest.errors import UsageError
+from mirrortest.seqlog.files import find_sessions
+from mirrortest.seqlog.schema import Role
+from tests.unit.consuming import consume_options
+from tests.unit.test_consume_state import P0, SCOPE, MemoryTopic, following
+
+if TYPE_CHECKING:
+    from mirrortest.check.ledger import Ledger
+    from mirrortest.consume.options import ConsumeOptions
+    from mirrortest.kafka.admin import Admin
+
+
+def _options(**changed: Any) -> ConsumeOptions:
+    return consume_options(**{"name": "s", "role": Role.SOURCE, **changed})
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"mapping": TopicMapping.parse(source_alias="A")}, "--source-alias"),
+        ({"mapping": TopicMapping.parse(topic_map=("A.t=t",))}, "--topic-map"),
+        ({"expect_partition": ExpectPartition.MURMUR2}, "--expect-partition"),
+    ],
+)
+def test_the_source_needs_no_mapping(
+    changed: dict[str, ExpectPartition | TopicMapping], words: str
+) -> None:
+    """Topics have their own names there, and a message its own partition."""
+    assert _options().expect_partition is ExpectPartition.SOURCE
+    with pytest.raises(UsageError, match=words):
+        _options(**changed)
+
+
+async def test_its_log_lies_apart_and_says_that_it_is_the_sources(tmp_path: Path) -> None:
+    """The session's role and directory, cluster and partition counts are the source's."""
+    topics = SimpleNamespace(counts={"t": 3}, compacted=set())
+    log = await Logbook.open(
+        _options(log_dir=str(tmp_path)), session="x", cluster="id", topics=cast("Topics", topics)
+    )
+    async with log:
+        pass
+    about = json.loads((Path(log.where) / "session.json").read_text())
+    assert "role=source" in log.where
+    assert about["clusters"] == {"source": "id"}
+    assert about["topics"]["t"]["source_partitions"] == 3
+    assert about["topics"]["t"]["destination_partitions"] is None
+    (found,) = find_sessions(tmp_path, "r1")
+    assert found.session.role is Role.SOURCE
+
+
+async def test_a_state_of_the_source_copied_along_is_not_the_consumers() -> None:
+    """In one topic, of one partition: neither its claims nor its states are the other's."""
+    topic = MemoryTopic()
+    source = SCOPE._replace(role=Role.SOURCE.value)
+    async with following(topic, "one", source) as theirs, following(topic, "two") as ours:
+        generation, _ = await theirs.claim(P0)
+        await theirs.save(P0, generation, {"next": 500})
+        assert await ours.claim(P0) == (1, None)
+        assert ours.states() == {}
+        assert not theirs.fenced(P0, generation)
+
+
+@pytest.mark.parametrize(("alias", "copied"), [("A", "A.mirrortest.state"), ("", "heartbeats")])
+def test_a_pattern_leaves_out_copies_of_our_own_topics(alias: str, copied: str) -> None:
+    """The state topic of a source observer is mirrored, too, and is nothing to be judged."""
+    options = _options(
+        role=Role.CONSUMER,
+        mapping=TopicMapping.parse(source_alias=alias),
+        topics=(),
+        topic_pattern=".*",
+    )
+    pattern = Topics(
+        options, cast("Admin", None), cast("Ledger", SimpleNamespace(lanes={}))
+    ).pattern
+    assert not re.fullmatch(pattern, copied)
+    assert not re.fullmatch(pattern, "mirrortest.state")
+    assert re.fullmatch(pattern, "A.orders")
+
+
+def test_its_words_are_not_those_of_a_verdict_on_the_mirror() -> None:
+    """What is lost there was lost by the source's brokers; machines read the role."""
+    progress = ConsumeProgress(10, 1.0, 10, 9, {"lost": 1}, 3, role=Role.SOURCE)
+    assert "9 in the source of 10 acknowledged; lost by the source 1" in str(progress)
+    counts = {"acked": 10, "delivered": 9, "lost": 1}
+    report = ConsumeReport(
+        "r1", "s", counts, 0, {}, {}, (), (), (), 10, "somewhere", role=Role.SOURCE
+    )
+    assert report.to_json()["role"] == "source"
+    out = io.StringIO()
+    Console(file=out, width=120).print(report.table())
+    assert "found the source" in out.getvalue()
+    assert "acknowledged these messages and do not have them" in out.getvalue()
+    assert "judged it online" not in out.getvalue()

@@ -1,0 +1,93 @@
+"""The unit of Python's work is a batch, never a message: counted in calls, which no noise moves."""
+
+from __future__ import annotations
+
+import struct
+
+import numpy as np
+import pytest
+
+from mirrortest.check.routing import ExpectPartition
+from mirrortest.consume.assigned import AssignedPartition
+from mirrortest.consume.state import Partition
+from mirrortest.kafka.fetched import FetchedBatch, batches
+from mirrortest.produce.plan import TopicPlan
+from mirrortest.wire.batch import LaneEncoder
+from mirrortest.wire.lanes import lane_numbers
+from mirrortest.wire.message import Form
+from mirrortest.wire.record_batch import decode_batches
+from mirrortest.wire.stream import ProducerId
+from tests.work import calls
+
+NOW = 1_800_000_000_000_000_000
+LANES = lane_numbers(4)[:2]
+
+
+def encoders(form: Form) -> list[LaneEncoder]:
+    who = ProducerId("p", "r", 1)
+    return [LaneEncoder("t", who, lane, 0, 4, form, 200) for lane in LANES]
+
+
+def response(form: Form, *, batch_count: int, each: int) -> memoryview:
+    """What a fetch brings: batches of two lanes in turn."""
+    made, data = encoders(form), bytearray()
+    for number in range(batch_count):
+        turn, lane = divmod(number, 2)
+        encoded = made[lane].encode(turn * each, np.full(each, NOW), NOW)
+        encoded.seal(1, 0, turn * each)
+        struct.pack_into(">q", encoded.buffer, 0, number * each)
+        data += encoded.buffer
+    return memoryview(bytes(data))
+
+
+def judged(data: memoryview) -> int:
+    """All that is done with a partition's part of a response, but for logs and metrics."""
+    held = AssignedPartition.fresh(
+        Partition("t", 0), 1, source="t", run="r", policy=ExpectPartition.SOURCE, counts=[4]
+    )
+    found = batches(data, topic="t", partition=0, fetch_offset=0, arrived_ns=NOW)
+    buffers = [batch.buffer for batch in found if isinstance(batch, FetchedBatch)]
+    records = decode_batches([(buffer, None) for buffer in buffers if buffer is not None])
+    taken = held.take(records, NOW)
+    assert not any(row.findings for row in taken.rows)
+    return taken.messages
+
+
+@pytest.mark.parametrize("form", Form)
+def test_encoding_a_batch_costs_the_same_calls_whatever_its_messages(form: Form) -> None:
+    """A batch of 8,000 messages is written by as many calls as one of 500."""
+
+    def write(count: int) -> None:
+        encoded = encoders(form)[0].encode(0, np.full(count, NOW), NOW)
+        encoded.seal(1, 0, 0)
+
+    write(500)
+    assert calls(lambda: write(8000)) <= calls(lambda: write(500)) + 20
+
+
+@pytest.mark.parametrize("form", Form)
+def test_judging_a_batch_costs_the_same_calls_whatever_its_messages(form: Form) -> None:
+    """Sixteen times the messages in as many batches are read and judged by as many calls."""
+    few, many = (response(form, batch_count=4, each=each) for each in (100, 1600))
+    assert (judged(few), judged(many)) == (400, 6400)
+    # A fill is compared in pieces that fit the cache: some 1,300 messages each.
+    assert calls(lambda: judged(many)) <= calls(lambda: judged(few)) + 150
+
+
+@pytest.mark.parametrize("form", Form)
+def test_small_batches_cost_less_than_large_ones_would(form: Form) -> None:
+    """As mirrors write small batches, one of sixteen messages may cost no more than 70 calls."""
+    few, many = (response(form, batch_count=count, each=16) for count in (4, 104))
+    judged(few)
+    assert calls(lambda: judged(many)) - calls(lambda: judged(few)) <= 100 * 70
+
+
+def test_a_lanes_place_is_looked_up_not_worked_out_anew() -> None:
+    """A producer of 10,000 lanes asks for each one's: what grows as their square never starts."""
+    plan = TopicPlan("t", 4, 1000)
+    once = calls(lambda: plan.partitions)
+
+    def every() -> None:
+        assert all(plan.partitions[index] >= 0 for index in range(len(plan.lanes)))
+
+    assert calls(every) <= 5 * len(plan.lanes) < once

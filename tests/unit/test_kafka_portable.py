@@ -1,0 +1,172 @@
+"""aiokafka by its public calls alone: what is never touched, and who is told what."""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import re
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import aiokafka
+import pytest
+import typer
+from aiokafka import errors
+from typer.testing import CliRunner
+
+import mirrortest.kafka
+from mirrortest.cli.consume import consume
+from mirrortest.cli.produce import produce
+from mirrortest.config.client import ClientConfig
+from mirrortest.errors import ClusterError, UnreachableError
+from mirrortest.kafka import portable
+from mirrortest.kafka.access import access
+from mirrortest.kafka.client import bootstrap_failure
+from mirrortest.kafka.reader import Reader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+CONFIG = ClientConfig(bootstrap_servers=("broker:9092",), portable=True)
+
+PUBLIC = {
+    "aiokafka",
+    "aiokafka.admin",
+    "aiokafka.admin.config_resource",
+    "aiokafka.coordinator.assignors.range",
+    "aiokafka.coordinator.assignors.roundrobin",
+    "aiokafka.coordinator.assignors.sticky.sticky_assignor",
+}
+"""What may be imported outside the seam: what aiokafka's users need for what its pages tell."""
+
+
+def test_outside_the_seam_nothing_of_aiokafka_is_private() -> None:
+    """No attribute with an underscore but one's own, and no module that users do not import."""
+    touched: list[str] = []
+    for path in sorted(Path(mirrortest.kafka.__file__).parent.glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and re.match(r"_(?!_)", node.attr):
+                own = isinstance(node.value, ast.Name) and node.value.id in {"self", "cls"}
+                if not own and node.attr != "_make":  # a named tuple's
+                    touched.append(f"{path.name}:{node.lineno} {node.attr}")
+            elif isinstance(node, ast.ImportFrom):
+                module = node.module or ""
+                if module.startswith("aiokafka") and module not in PUBLIC:
+                    touched.append(f"{path.name}:{node.lineno} {module}")
+    assert touched == []
+
+
+@pytest.fixture
+def unknown_series(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An aiokafka on which the seam cannot even be imported."""
+    monkeypatch.setattr(aiokafka, "__version__", "0.99.0")
+    monkeypatch.delattr(mirrortest.kafka, "seam", raising=False)
+    for name in [name for name in sys.modules if name.startswith("mirrortest.kafka.seam")]:
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setitem(sys.modules, "mirrortest.kafka.seam", None)
+
+
+@pytest.mark.usefixtures("unknown_series")
+def test_an_unknown_series_is_refused_with_the_way_out() -> None:
+    """In one line, which names the version, the series that is known, and `--portable`."""
+    with pytest.raises(ClusterError, match=r"it is 0\.99\.0.*aiokafka==0\.14\.\*.*--portable"):
+        access(replace(CONFIG, portable=False))
+    assert access(CONFIG) is portable
+
+
+@pytest.mark.usefixtures("unknown_series")
+@pytest.mark.parametrize(
+    ("verb", "more"),
+    [(produce, ()), (consume, ("--run", "r1")), (consume, ("--run", "r1", "--role", "source"))],
+)
+def test_the_commands_go_by_the_public_calls(
+    verb: Callable[..., None], more: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the option or the environment they get as far as the brokers, and not without."""
+    program = typer.Typer()
+    program.command()(verb)
+    arguments = ["--bootstrap-server", "localhost:1", "--topics", "t", *more]
+
+    def run(*options: str) -> None:
+        CliRunner().invoke(program, [*arguments, *options], catch_exceptions=False)
+
+    with pytest.raises(ClusterError, match="--portable"):
+        run()
+    with pytest.raises(UnreachableError, match="no Kafka broker answers at localhost:1"):
+        run("--portable")
+    monkeypatch.setenv("MIRRORTEST_PORTABLE", "1")
+    with pytest.raises(UnreachableError):
+        run()
+
+
+def test_the_ledgers_brokers_are_reached_in_the_same_way(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """`--portable` is of the process: also the ledger's own client has it."""
+    asked: list[Any] = []
+    monkeypatch.setattr(
+        sys.modules[consume.__module__], "run_consumer", lambda options, **_: asked.append(options)
+    )
+    program = typer.Typer()
+    program.command()(consume)
+    arguments = ["--bootstrap-server", "h:1", "--topics", "t", "--run", "r", "--portable"]
+    CliRunner().invoke(program, [*arguments, "--ledger-bootstrap-server", "s:1"])
+    assert asked[0].client.portable
+    assert asked[0].ledger_client.portable
+    assert asked[0].settings["client library"] == "public calls alone"
+
+
+async def test_topics_by_name_are_subscribed_without_asking_for_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The question for one that is missing could have it made: a pattern asks for all."""
+    asked: list[Any] = []
+
+    class Client:
+        async def start(self) -> None: ...
+
+        async def stop(self) -> None: ...
+
+        def subscribe(self, **arguments: Any) -> None:
+            asked.append(arguments)
+
+    monkeypatch.setattr(portable, "inlet", lambda _: portable.Inlet(Client(), 60))
+
+    async def nothing(partitions: list[tuple[str, int]]) -> None: ...
+
+    async with Reader(CONFIG, group="g") as reader:
+        await reader.subscribe(topics=["a.b", "c"], on_assigned=nothing, on_revoked=nothing)
+    assert asked[0]["pattern"] == r"(?:a\.b|c)\Z"
+    assert "topics" not in asked[0]
+
+
+async def test_tls_is_tried_and_its_reason_told() -> None:
+    """As far as public calls go: a port where nobody listens is named with its cause."""
+    arguments = {
+        "bootstrap_servers": ["127.0.0.1:9"],
+        "ssl_context": None,
+        "request_timeout_ms": 1000,
+    }
+    with pytest.raises(ConnectionRefusedError):
+        await portable.try_connection(arguments)
+
+
+async def test_a_password_that_may_be_refused_is_named() -> None:
+    """Aiokafka tells nobody why it was not let in: what to look at is said."""
+    server = await asyncio.start_server(lambda _, writer: writer.close(), "127.0.0.1", 0)
+    port = server.sockets[0].getsockname()[1]
+    sasl = {
+        "bootstrap.servers": f"127.0.0.1:{port}",
+        "security.protocol": "SASL_PLAINTEXT",
+        "sasl.mechanism": "PLAIN",
+        "sasl.username": "u",
+        "sasl.password": "hush",
+    }
+    config = ClientConfig.from_properties(sasl, portable=True)
+    async with server:
+        error = await bootstrap_failure(config, errors.KafkaConnectionError("no luck"))
+    assert "does it offer sasl.mechanism=PLAIN and take the password?" in str(error)
+    assert "hush" not in str(error)

@@ -1,0 +1,180 @@
+"""Reading by aiokafka's public calls alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from aiokafka import ConsumerRecord, TopicPartition, errors
+
+from mirrortest.errors import ClusterError
+from mirrortest.kafka import portable
+from mirrortest.kafka.reader import FetchedBatch
+from mirrortest.wire.record_batch import decode_records
+from tests.unit.record_content import content
+
+AT = TopicPartition("t", 0)
+OTHER = TopicPartition("t", 1)
+
+
+def record(
+    offset: int, *, at: TopicPartition = AT, stamp: int = 5, kind: int = 0, value: bytes = b"v"
+) -> ConsumerRecord:
+    return ConsumerRecord(
+        at.topic,
+        at.partition,
+        offset,
+        stamp,
+        kind,
+        b"k",
+        value,
+        None,
+        1,
+        len(value),
+        (("h", None),),
+    )
+
+
+class Consumer:
+    """Gives out answers as AIOKafkaConsumer does: (records, positions after it), or an error."""
+
+    def __init__(self, *answers: Any) -> None:
+        self.answers = iter(answers)
+        self.positions: dict[TopicPartition, int] = {}
+        self.asked: list[int] = []
+        self.sought: list[tuple[TopicPartition, int]] = []
+        self.resting: set[TopicPartition] = set()
+        self.polled: int | None = None
+        self.reached = True
+
+    async def getmany(self, *, timeout_ms: int, max_records: int) -> Any:
+        self.asked.append(max_records)
+        records, positions = next(self.answers)
+        self.positions = dict(positions)
+        if isinstance(records, Exception):
+            raise records
+        return records
+
+    def assignment(self) -> set[TopicPartition]:
+        return {AT, OTHER}
+
+    def paused(self) -> set[TopicPartition]:
+        return self.resting
+
+    def last_poll_timestamp(self, at: TopicPartition) -> int | None:
+        return self.polled
+
+    async def end_offsets(self, partitions: set[TopicPartition]) -> dict[TopicPartition, int]:
+        if not self.reached:
+            raise errors.KafkaTimeoutError
+        return dict.fromkeys(partitions, 0)
+
+    async def position(self, at: TopicPartition) -> int:
+        return self.positions[at]
+
+    def seek(self, at: TopicPartition, offset: int) -> None:
+        self.sought.append((at, offset))
+        self.positions[at] = offset
+
+
+async def fetched(consumer: Any, reached: dict[Any, int]) -> list[FetchedBatch]:
+    inlet = portable.Inlet(consumer, 60)
+    found = await inlet.fetch(timeout_ms=1, portion=16 << 20, reached=reached)
+    return [item for items in found for item in items if isinstance(item, FetchedBatch)]
+
+
+async def test_records_become_a_batch_with_all_its_offsets() -> None:
+    """Gaps before, between and behind are passed, and the records are what they were."""
+    consumer = Consumer(({AT: [record(5), record(8, stamp=3)]}, {AT: 12, OTHER: 0}))
+    (batch,) = await fetched(consumer, {AT: 2, OTHER: 0})
+    assert (batch.fetched_from, batch.base_offset, batch.next_offset) == (2, 5, 12)
+    assert (batch.count, batch.codec, batch.log_append_ms) == (2, 0, -1)
+    records = decode_records(batch.buffer or b"")
+    assert records.offsets.tolist() == [5, 8]
+    assert content(batch.buffer) == [
+        (5, b"k", b"v", (("h", None),)),
+        (3, b"k", b"v", (("h", None),)),
+    ]
+    assert records.header.next_offset == 9
+
+
+async def test_where_nothing_is_to_be_read_reading_goes_on() -> None:
+    """Markers, aborted and compacted records move the position alone."""
+    (batch,) = await fetched(Consumer(({}, {AT: 7, OTHER: 0})), {AT: 3, OTHER: 0})
+    assert (batch.fetched_from, batch.next_offset, batch.buffer, batch.count) == (3, 7, None, 0)
+    assert await fetched(Consumer(({}, {AT: 7, OTHER: 0})), {AT: 7, OTHER: 0}) == []
+
+
+async def test_the_brokers_time_is_told_as_such() -> None:
+    """Batches of a topic with LogAppendTime have one stamp each; others stay apart."""
+    rows = [record(0), record(1, stamp=9, kind=1), record(2, stamp=9, kind=1), record(3, stamp=10)]
+    found = await fetched(Consumer(({AT: rows}, {AT: 4, OTHER: 0})), {AT: 0, OTHER: 0})
+    told = [(batch.base_offset, batch.next_offset, batch.log_append_ms) for batch in found]
+    assert told == [(0, 1, -1), (1, 3, 9), (3, 4, -1)]
+    assert [batch.fetched_from for batch in found] == [0, 1, 3]
+    times = [decode_records(batch.buffer or b"").timestamps.tolist() for batch in found]
+    assert times == [[5], [9, 9], [10]]
+    assert [decode_records(batch.buffer or b"").timestamp_type for batch in found] == [0, 1, 0]
+
+
+async def test_a_partition_that_nobody_sought_begins_with_its_first_record() -> None:
+    """Nothing is claimed to be read that may not have been."""
+    (batch,) = await fetched(Consumer(({AT: [record(5)]}, {AT: 6, OTHER: 0})), {})
+    assert (batch.fetched_from, batch.next_offset) == (5, 6)
+
+
+async def test_portions_follow_the_size_of_records() -> None:
+    """As many at once as fit; a megabyte each until it is known better."""
+    rows = [record(0, value=bytes(1 << 19)), record(1)]
+    consumer = Consumer(({AT: rows}, {AT: 2, OTHER: 0}), ({}, {AT: 2, OTHER: 0}))
+    inlet = portable.Inlet(consumer, 60)
+    for _ in range(2):
+        await inlet.fetch(timeout_ms=1, portion=16 << 20, reached={AT: 2, OTHER: 0})
+    assert consumer.asked == [16, 31]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.CorruptRecordException("Invalid CRC - t-0"),
+        UnicodeDecodeError("utf-8", b"\xff", 0, 1, "a header's name"),
+    ],
+)
+async def test_what_an_unreadable_record_took_along_is_read_again(error: Exception) -> None:
+    """The others' records are dropped with it, and the position moves on: they are sought again.
+
+    The third time it is told, for reading it again does not help.
+    """
+    consumer = Consumer(*[(error, {AT: 3, OTHER: 9})] * 3)
+    inlet = portable.Inlet(consumer, 60)
+    for _ in range(2):
+        assert await inlet.fetch(timeout_ms=1, portion=1, reached={AT: 3, OTHER: 4}) == []
+    assert consumer.sought == [(OTHER, 4)] * 2
+    with pytest.raises(ClusterError, match="cannot be read by aiokafka: "):
+        await inlet.fetch(timeout_ms=1, portion=1, reached={AT: 3, OTHER: 4})
+
+
+async def test_fetching_that_has_ended_is_found_out() -> None:
+    """Brokers that answer another question and no fetch; in an outage they answer neither."""
+    nothing: Any = ({}, {AT: 0, OTHER: 0})
+    consumer = Consumer(*[nothing] * 8)
+    inlet = portable.Inlet(consumer, patience=-1)
+
+    async def fetch() -> None:
+        await inlet.fetch(timeout_ms=1, portion=1, reached={AT: 0, OTHER: 0})
+
+    consumer.polled = 1
+    await fetch()
+    consumer.polled = 2
+    await fetch()
+    await fetch()  # the brokers answer: fetches are given as long again
+    consumer.reached = False
+    with pytest.raises(errors.KafkaTimeoutError):
+        await fetch()
+    consumer.reached, consumer.resting = True, {AT, OTHER}
+    await fetch()
+    consumer.resting = set()
+    await fetch()
+    await fetch()
+    with pytest.raises(ClusterError, match="aiokafka has broken off"):
+        await fetch()

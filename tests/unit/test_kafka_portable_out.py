@@ -1,0 +1,206 @@
+"""Sending by aiokafka's public calls alone."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from aiokafka import errors
+from aiokafka.record.memory_records import MemoryRecords
+from aiokafka.structs import RecordMetadata
+
+from mirrortest.check.verdict import Outcome
+from mirrortest.config.client import ClientConfig
+from mirrortest.errors import ClusterError, UnreachableError
+from mirrortest.kafka import compacted, portable
+from mirrortest.kafka.compacted import CompactedTopic
+from mirrortest.kafka.sender import REFUSED_BEFORE_WRITING, Sender, SenderDeadError
+from mirrortest.wire.batch import LaneEncoder
+from mirrortest.wire.message import Form
+from mirrortest.wire.stream import ProducerId
+from tests.unit.record_content import content
+
+if TYPE_CHECKING:
+    from mirrortest.wire.batch import EncodedBatch
+
+CONFIG = ClientConfig(bootstrap_servers=("broker:9092",), portable=True)
+
+
+def messages(count: int = 3, form: Form = Form.BODY, size: int = 200) -> EncodedBatch:
+    encoder = LaneEncoder("t", ProducerId("p", "r", 1), 0, 0, 1, form, size)
+    now = 1_700_000_000_000_000_000
+
+    return encoder.encode(0, np.full(count, now), now)
+
+
+@pytest.mark.parametrize("form", Form)
+@pytest.mark.parametrize("codec", ["none", "gzip", "snappy", "lz4", "zstd"])
+async def test_the_builder_gets_what_was_encoded(form: Form, codec: str) -> None:
+    """Byte for byte the same records, compressed by aiokafka; whatever the batch's size."""
+    encoded = messages(5000, form)
+    arguments = {"bootstrap_servers": "127.0.0.1:9"}
+    outlet = portable.outlet(arguments, compression=codec)
+    batch = outlet.batch(encoded)
+    made = MemoryRecords(bytes(batch.builder._build())).next_batch()
+    assert (made.compression_type != 0) == (codec != "none")
+    read = [(r.timestamp, r.key, r.value, tuple(r.headers)) for r in made]
+    assert read == content(encoded.buffer)
+    await outlet.stop(1, "")
+
+
+async def test_a_builder_that_changes_times_is_refused() -> None:
+    """Messages that say another time than they carry would be told as altered by the mirror."""
+    outlet = portable.outlet({"bootstrap_servers": "127.0.0.1:9"})
+    builder = SimpleNamespace(append=lambda **_: SimpleNamespace(timestamp=1), close=lambda: None)
+    await outlet.stop(1, "")
+    outlet.client = SimpleNamespace(create_batch=lambda: builder)
+    with pytest.raises(ClusterError, match="changes a record's timestamp"):
+        outlet.batch(messages())
+
+
+class Producer:
+    """Takes batches as AIOKafkaProducer does; the test says what becomes of them."""
+
+    def __init__(self) -> None:
+        self.queued: list[asyncio.Future[Any]] = []
+        self.refusal: Exception | None = None
+        self.room = asyncio.Event()
+        self.room.set()
+        self.answers = asyncio.Event()
+
+    def create_batch(self) -> Any:
+        return SimpleNamespace(
+            append=lambda timestamp, **_: SimpleNamespace(timestamp=timestamp), close=lambda: None
+        )
+
+    async def send_batch(self, builder: Any, topic: str, *, partition: int) -> Any:
+        await self.room.wait()
+        if self.refusal is not None:
+            raise self.refusal
+        self.queued.append(asyncio.get_running_loop().create_future())
+        return self.queued[-1]
+
+    async def stop(self) -> None:
+        await self.answers.wait()
+
+
+@pytest.fixture
+async def producer() -> Producer:
+    return Producer()
+
+
+def sender(producer: Producer, **changes: Any) -> Sender:
+    made = Sender(replace(CONFIG, **changes))
+    made._outlet = portable.Outlet(producer)
+    return made
+
+
+async def test_an_acknowledgement_is_acked_at_its_offset(producer: Producer) -> None:
+    """The broker's word counts."""
+    made = sender(producer)
+    ended = await made.send("t", 0, messages())
+    producer.queued[0].set_result(RecordMetadata("t", 0, None, 42, -1, 0, 0))
+    sent = await ended
+    assert (sent.outcome, sent.base_offset, sent.error) == (Outcome.ACKED, 42, None)
+
+
+@pytest.mark.parametrize("error", [*REFUSED_BEFORE_WRITING, errors.LeaderNotAvailableError])
+async def test_a_refusal_proves_nothing(producer: Producer, error: type[Exception]) -> None:
+    """Nobody tells whether it was the answer to the first try."""
+    made = sender(producer)
+    ended = await made.send("t", 0, messages())
+    producer.queued[0].set_exception(error())
+    assert (await ended).outcome is Outcome.UNKNOWN
+    assert made.dead is not None
+
+
+async def test_what_was_not_queued_has_failed(producer: Producer) -> None:
+    """The call that queues it says so by raising."""
+    made = sender(producer, acks=1, enable_idempotence=False)
+    producer.refusal = errors.KafkaTimeoutError()
+    sent = await (await made.send("t", 0, messages()))
+    assert sent.outcome is Outcome.FAILED
+    assert made.dead is None
+
+
+async def test_what_may_have_been_queued_is_unknown(producer: Producer) -> None:
+    """Given up while it waits for room: unknown. Behind it, never tried: failed."""
+    made = sender(producer, delivery_timeout_ms=1)
+    producer.room.clear()
+    first, second = (asyncio.create_task(made.send("t", 0, messages())) for _ in range(2))
+    while made.dead is None:  # noqa: ASYNC110  # the timeout is not ours to hear of
+        await asyncio.sleep(0)
+    producer.room.set()
+    assert (await (await first)).outcome is Outcome.UNKNOWN
+    assert (await (await second)).outcome is Outcome.FAILED
+    assert len(producer.queued) == 1
+
+
+async def test_a_stop_leaves_nothing_open(producer: Producer) -> None:
+    """A producer that does not end in time is left to itself; what it had is unknown."""
+    made = sender(producer)
+    ended = await made.send("t", 0, messages())
+    await made.stop()
+    assert (await ended).outcome is Outcome.UNKNOWN
+    assert made.pending == 0
+    outlet = made._open
+    gone = asyncio.create_task(outlet.gone())
+    await asyncio.sleep(0)
+    assert not gone.done()
+    producer.answers.set()
+    await gone
+
+
+async def test_a_delivery_that_broke_off_ends_the_sender(producer: Producer) -> None:
+    """Also one that is not idempotent: aiokafka delivers nothing more."""
+    made = sender(producer, acks=1, enable_idempotence=False)
+    ended = await made.send("t", 0, messages())
+    producer.queued[0].set_exception(errors.KafkaError("Unexpected error during batch delivery"))
+    assert (await ended).outcome is Outcome.UNKNOWN
+    assert made.dead is not None
+
+
+async def test_used_up_sequence_numbers_need_a_new_producer(producer: Producer) -> None:
+    """The next would be a negative number: the batch is not sent, and nothing is unknown."""
+    made = sender(producer)
+    outlet = made._open
+    assert isinstance(outlet, portable.Outlet)
+    await made.send("t", 0, messages(3))
+    outlet._numbered["t", 0] = 2**31 - 3
+    await made.send("t", 0, messages(3))
+    with pytest.raises(SenderDeadError, match="used up"):
+        await made.send("t", 0, messages(1))
+
+
+async def test_a_record_is_never_written_behind_a_later_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A table's producer that failed may still write: the next one waits until it has ended."""
+    clients: list[Any] = []
+
+    class Client(Producer):
+        async def start(self) -> None:
+            clients.append(self)
+
+        async def send_and_wait(self, *_: object, **__: object) -> Any:
+            if self is clients[0]:
+                raise errors.RequestTimedOutError
+            return SimpleNamespace(offset=7)
+
+    reach = SimpleNamespace(outlet=lambda _: portable.Outlet(Client()))
+    monkeypatch.setattr(compacted, "access", lambda _: reach)
+    monkeypatch.setattr(compacted, "_STOP_SECONDS", 0)
+    table = CompactedTopic(replace(CONFIG, request_timeout_ms=1), "t")
+    for _ in range(2):
+        with pytest.raises(UnreachableError):
+            await table.write(b"k", b"v")
+    assert len(clients) == 1
+    clients[0].answers.set()
+    await asyncio.sleep(0)
+    assert await table.write(b"k", b"v") == 7
+    clients[1].answers.set()
+    await table.close()

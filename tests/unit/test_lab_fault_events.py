@@ -1,0 +1,73 @@
+"""Faults of the lab are noted for the report of a run, where the user asks for it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mirrortest.cli import lab_fault
+from mirrortest.errors import LabError, UsageError
+from mirrortest.seqlog.events import DOWN, UP, EventLog, Events
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The wishes that a lab would have been asked, all of them granted."""
+    wishes = []
+
+    def ask(_path: Path, verb: str, *, part: str) -> dict[str, Any]:
+        wishes.append((verb, part))
+        return {"ok": True, "state": "running"}
+
+    monkeypatch.setattr("mirrortest.lab.control.ask", ask)
+    return wishes
+
+
+def noted(logdir: Path) -> list[str]:
+    """What stands in events.jsonl."""
+    return [str(event) for event in Events.read(EventLog(logdir, "r1").place).events]
+
+
+def test_a_fault_is_noted_with_its_part(asked: list[Any], tmp_path: Path) -> None:
+    """A start is noted twice: when it was asked for, and when the part was ready."""
+    where = {"log_dir": str(tmp_path), "run": "r1"}
+    lab_fault.kill("mirror", **where)
+    lab_fault.start("mirror", **where)
+    lab_fault.stop("A1", **where)
+    lab_fault.continue_("A1", **where)
+    lab_fault.restart("B1", **where)
+    lab_fault.terminate("B1", **where)
+    assert noted(tmp_path) == [
+        "mirror: kill", "mirror: start", "mirror: ready", "A1: stop", "A1: continue",
+        "B1: restart", "B1: ready", "B1: terminate",
+    ]  # fmt: skip
+    assert [verb for verb, _ in asked if verb not in DOWN | UP] == ["start"]
+
+
+def test_nothing_is_noted_unasked_or_of_a_fault_that_was_none(
+    asked: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without --log-dir there is no file, and a lab that refuses leaves none."""
+    lab_fault.kill("mirror")
+
+    def refuse(*_args: Path | str, **_more: str) -> None:
+        raise LabError("no such part")
+
+    monkeypatch.setattr("mirrortest.lab.control.ask", refuse)
+    with pytest.raises(LabError):
+        lab_fault.kill("mirror", log_dir=str(tmp_path), run="r1")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_where_and_whose_go_together(asked: list[Any], tmp_path: Path) -> None:
+    """One without the other, or a name that is none, is refused before anything is hurt."""
+    for where in ({"log_dir": str(tmp_path)}, {"run": "r1"}):
+        with pytest.raises(UsageError, match="go together"):
+            lab_fault.kill("mirror", **where)
+    with pytest.raises(UsageError, match="a run's id is"):
+        lab_fault.kill("mirror", log_dir=str(tmp_path), run="Not One")
+    assert asked == []

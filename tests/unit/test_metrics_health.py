@@ -1,0 +1,181 @@
+"""What the probes are told, by the endpoint and by the loops of either side."""
+
+from __future__ import annotations
+
+from http.client import HTTPConnection
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from mirrortest.config.client import ClientConfig
+from mirrortest.consume import outage
+from mirrortest.consume.holdings import Holdings
+from mirrortest.consume.outage import Outage
+from mirrortest.errors import UnreachableError
+from mirrortest.metrics.collector import Metrics
+from mirrortest.metrics.endpoint import MetricsEndpoint
+from mirrortest.metrics.health import Health
+from mirrortest.produce.clock import Clock
+from mirrortest.produce.options import ProduceOptions
+from mirrortest.produce.recording import Window
+from mirrortest.produce.telemetry import Telemetry
+from mirrortest.produce.tending import Tender
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mirrortest.consume.common import Common
+    from mirrortest.consume.logbook import Logbook
+    from mirrortest.consume.measuring import Measures
+    from mirrortest.consume.options import ConsumeOptions
+    from mirrortest.consume.state import StateStore
+    from mirrortest.consume.topics import Topics
+    from mirrortest.kafka.admin import Admin
+    from mirrortest.kafka.reader import Reader
+    from mirrortest.produce.life import Life
+
+PROBES = ("/startup", "/ready", "/live")
+
+
+class Time:
+    """Seconds that pass when told."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def _asked(endpoint: MetricsEndpoint) -> list[int]:
+    connection = HTTPConnection(endpoint.address, endpoint.port, timeout=10)
+    answers = []
+    try:
+        for probe in PROBES:
+            connection.request("GET", probe)
+            answer = connection.getresponse()
+            answer.read()
+            answers.append(answer.status)
+    finally:
+        connection.close()
+    return answers
+
+
+def test_each_probe_has_its_own_answer() -> None:
+    """Started, ready and alive are three facts; a probe that does not hold is a 503."""
+    time = Time()
+    health = Health(10, time)
+    with MetricsEndpoint(Metrics(), health=health) as endpoint:
+        assert _asked(endpoint) == [503, 503, 200]
+        health.started = True
+        assert _asked(endpoint) == [200, 503, 200]
+        health.ready = True
+        time.now += 11
+        assert _asked(endpoint) == [200, 200, 503]
+        health.beat()
+        assert _asked(endpoint) == [200, 200, 200]
+
+
+async def test_an_outage_that_is_sat_out_is_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each try counts: a restart would not end it."""
+    monkeypatch.setattr(outage, "_RETRY_SECONDS", 0)
+    answers: Iterator[UnreachableError | str] = iter(
+        [UnreachableError("away"), UnreachableError("away"), "here"]
+    )
+    told = []
+
+    async def ask() -> str:
+        answer = next(answers)
+        if not isinstance(answer, str):
+            raise answer
+        return answer
+
+    away = Outage("destination", on_answer=lambda: told.append(True))
+    assert await away.sat_out(ask) == "here"
+    assert len(told) == 3
+
+
+@pytest.fixture
+def tended() -> tuple[Tender, SimpleNamespace, SimpleNamespace, Time, Health]:
+    """A tender, its incarnation's figures, and the time that its health goes by."""
+    options = ProduceOptions(
+        run="r1",
+        name="p",
+        client=ClientConfig.load(bootstrap_server="localhost:1"),
+        topics=("t",),
+    )
+    clock = Clock()
+    telemetry = Telemetry(options, clock, {})
+    time = Time()
+    telemetry.health = Health(10, time)
+    tender = Tender(options, clock, Window(), {}, telemetry, lambda _: None, 3600)
+    idle = SimpleNamespace(now=False)
+    books = SimpleNamespace(log_rows=0, written_ns=0, incarnation=1)
+    life = SimpleNamespace(
+        books=books,
+        steps=1,
+        idle=lambda _: idle.now,
+        lags=lambda _: {},
+        grown=dict,
+        backlogs=lambda _: {},
+    )
+    return tender, life, idle, time, telemetry.health
+
+
+def test_a_producer_that_does_nothing_though_it_should_is_stalled(
+    tended: tuple[Tender, SimpleNamespace, SimpleNamespace, Time, Health],
+) -> None:
+    """Its event loop turns, and yet nothing is sent, answered or tried."""
+    tender, life, _, time, health = tended
+    tender.tick()
+    assert (health.started, health.ready, health.alive) == (False, False, True)
+    tender.life = cast("Life", life)
+    tender.tick()
+    assert (health.started, health.ready) == (True, True)
+    for _ in range(3):
+        time.now += 5
+        tender.tick()
+    assert not health.alive
+    life.steps += 1
+    tender.tick()
+    assert health.alive
+
+
+def test_a_producer_without_anything_to_do_is_well(
+    tended: tuple[Tender, SimpleNamespace, SimpleNamespace, Time, Health],
+) -> None:
+    """A schedule may ask for a message an hour."""
+    tender, life, idle, time, health = tended
+    tender.life, idle.now = cast("Life", life), True
+    for _ in range(3):
+        time.now += 9
+        tender.tick()
+        assert health.alive
+
+
+async def test_a_consumer_is_ready_while_it_has_its_share() -> None:
+    """Be that none, as a group's spare has; amid a rebalance it is not."""
+
+    async def done(*_: object) -> None:
+        pass
+
+    health = Health(10)
+    answers = SimpleNamespace(sync=done, keep=done)
+    measures = SimpleNamespace(health=health, saved=lambda: None)
+    holdings = Holdings(
+        cast("ConsumeOptions", SimpleNamespace(group="g")),
+        admin=cast("Admin", answers),
+        topics=cast("Topics", answers),
+        store=cast("StateStore", answers),
+        reader=cast("Reader", answers),
+        log=cast("Logbook", answers),
+        measures=cast("Measures", measures),
+        outage=Outage("destination"),
+        common=cast("Common", answers),
+    )
+    for _ in range(2):
+        await holdings._on_assigned([])
+        assert health.ready
+        await holdings._on_revoked([])
+        assert not health.ready

@@ -1,0 +1,171 @@
+"""Random histories through the consumer's judgement, held against the brute-force judge."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mirrortest.check import judge as check_judge
+from mirrortest.check.judge import COUNTED, StreamVerdict
+from mirrortest.check.ledger_record import LaneRecord
+from mirrortest.check.partition import PartitionChecker
+from mirrortest.check.routing import ExpectPartition
+from mirrortest.check.row import rows_of
+from mirrortest.check.verdict import Finding
+from tests.oracle.judge import Fragment as Expected
+from tests.oracle.judge import Lane, Passed, doubted, judge
+from tests.oracle.online import arrays, ids, intervals
+from tests.oracle.play import DiffersError, play
+from tests.oracle.script import (
+    Die,
+    History,
+    Read,
+    Renew,
+    Round,
+    Save,
+    Take,
+    Unread,
+    make_history,
+)
+from tests.oracle.tape import LENGTH, Tape, shrunk
+from tests.oracle.truth import make_truth
+
+if TYPE_CHECKING:
+    from mirrortest.wire.stream import StreamId
+
+TAPES = st.binary(min_size=LENGTH, max_size=LENGTH)
+
+
+def seeded(number: int) -> History:
+    """A history of its own for each number."""
+    return make_history(Tape(random.Random(f"test/{number}").randbytes(LENGTH)))
+
+
+@settings(max_examples=2000)
+@given(TAPES)
+def test_the_online_judgement_is_the_references(tape: bytes) -> None:
+    """At each state every checker, at each round every claim, at the end every verdict."""
+    play(make_history(Tape(tape)))
+
+
+def test_the_histories_hold_what_they_are_meant_to() -> None:
+    """Every finding, every kind of event, zombies, deaths, late claims: none is too rare."""
+    told: Counter[object] = Counter()
+    for number in range(300):
+        history = seeded(number)
+        reference, _ = play(history)
+        told.update({type(event) for event in history.events})
+        told.update({"zombie" for e in history.events if isinstance(e, Save) and e.zombie})
+        told.update({name for _, name in reference.offline()})
+    findings = {f.label for f in Finding} - {"foreign", "other_run"}
+    for name in (*findings, "acked", "delivered", "unknown", "zombie",
+                 Die, Read, Renew, Round, Save, Take, Unread):  # fmt: skip
+        assert told[name] >= 3, (name, told)
+
+
+def test_a_difference_is_found_and_made_plain(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A judge that forgets reordering is caught, with an example made much plainer."""
+
+    def forgetful(*args: Any, **kwargs: Any) -> StreamVerdict:
+        verdict = check_judge_judge(*args, **kwargs)
+        verdict.reordered.discard(0, 1000)
+        return verdict
+
+    check_judge_judge = check_judge.judge
+    monkeypatch.setattr("mirrortest.consume.judging.judge", forgetful)
+
+    def fails(tape: bytes) -> bool:
+        try:
+            play(make_history(Tape(tape)))
+        except DiffersError:
+            return True
+        return False
+
+    tapes = (random.Random(f"test/{number}").randbytes(LENGTH // 2) for number in range(300))
+    tape = next(filter(fails, tapes))
+    plain = shrunk(tape, fails)
+    assert fails(plain)
+    assert len(plain) - plain.count(0) < (len(tape) - tape.count(0)) / 4
+    assert len(str(make_history(Tape(plain)))) < len(str(make_history(Tape(tape))))
+
+
+@settings(max_examples=200)
+@given(TAPES, st.integers(2, 24))
+def test_past_the_memory_bound_nothing_is_invented(tape: bytes, bound: int) -> None:
+    """With ids given up at any point what is still told is true, and nothing missing is lost."""
+    truth = make_truth(Tape(tape))
+    checkers, passed = {}, {}
+    for partition, stood in enumerate(truth.stood):
+        checker = checkers[partition] = PartitionChecker(
+            truth.topic, partition, max_intervals=bound
+        )
+        for row in rows_of(arrays(truth, partition, sorted(stood.items()))):
+            checker.apply(row)
+            checker = checkers[partition] = PartitionChecker.from_state(
+                checker.to_state(), max_intervals=bound
+            )
+        passed[partition] = [Passed(0, truth.ends[partition][-1])]
+    for sent in truth.sent:
+        lane, stream = sent.lane, sent.stream
+        held = {
+            n: fragment
+            for n, checker in checkers.items()
+            if (fragment := checker.fragment(stream)) is not None
+        }
+        claimed = frozenset(n for n in lane.acked if n % 3 == 0)
+        verdict = check_judge.judge(
+            stream,
+            held,
+            record(stream, lane),
+            claimed=intervals(claimed),
+            expired=intervals(lane.acked),
+            read_to_end=True,
+            policy=truth.policy,
+        )
+        expected = judge(
+            {n: Expected(stream, truth.stood[n], stretch) for n, stretch in passed.items()},
+            lane,
+            claimed=claimed,
+            due=lane.acked,
+            any_partition=truth.policy is ExpectPartition.ANY,
+        )
+        assert verdict.bounded == any(fragment.inconclusive for fragment in held.values())
+        for finding in COUNTED:
+            if finding in {Finding.INCONCLUSIVE, Finding.MISROUTED}:
+                continue  # the one is what is left; the other is what routing says, not the judge
+            found = ids(getattr(verdict, finding.label))
+            if verdict.bounded:
+                assert found <= expected.get(finding.label, set()), finding.label
+            else:
+                assert found == expected.get(finding.label, set()), finding.label
+        if verdict.bounded:
+            assert not verdict.lost
+            assert ids(verdict.inconclusive | verdict.delivered) == lane.acked
+
+
+def record(stream: StreamId, lane: Lane) -> LaneRecord:
+    """A closed lane as the ledger has it."""
+    acked, failed, unknown = map(intervals, (lane.acked, lane.failed, lane.unknown))
+    return LaneRecord(stream, lane.end or 0, acked, failed, unknown, lane.end)
+
+
+def test_doubt_is_only_where_a_stream_was_seen_or_belongs() -> None:
+    """Offsets that nobody read, elsewhere than where a lane belongs, excuse nothing."""
+    stream = make_truth(Tape(b"")).sent[0].stream
+    blind = {1: Expected(stream, {}, [Passed(0, 5, blind=True)])}
+    assert not doubted(blind, home=0)
+    assert 7 in doubted(blind, home=1)
+    assert 7 in doubted(blind, home=None)
+    told = judge({**blind, 0: Expected(stream, {}, [])}, Lane(acked=frozenset({7})), home=0)
+    assert told["in_flight"] == {7}
+
+
+@pytest.mark.parametrize("size", [0, 1, 10])
+def test_a_short_tape_is_a_plain_history(size: int) -> None:
+    """Past its end a tape holds noughts, and they are the plainest of everything."""
+    assert play(make_history(Tape(bytes(size))))

@@ -1,0 +1,220 @@
+"""Looking into the destination: the offsets that no consumer read, and nothing else."""
+
+from __future__ import annotations
+
+import struct
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Self, cast
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirrortest.check.intervals import IntervalSet
+from mirrortest.config.client import ClientConfig
+from mirrortest.errors import UsageError
+from mirrortest.kafka.reader import FetchedBatch, OutOfRange
+from mirrortest.reconcile import lookup
+from mirrortest.reconcile.coverage import Observed, Span
+from mirrortest.reconcile.lookup import LookedUp, LookUp, Range, never_read
+from mirrortest.seqlog.schema import ENDLESS, Role
+from mirrortest.wire.batch import LaneEncoder
+from mirrortest.wire.message import Form
+from mirrortest.wire.stream import ProducerId, StreamId
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from mirrortest.kafka.client import TopicPartition
+    from mirrortest.reconcile.plan import Plan
+
+RUN = "r1"
+CLIENT = ClientConfig.load(bootstrap_server="localhost:1")
+
+
+def observed(
+    read: Sequence[tuple[int, int, int]] = (),
+    *,
+    identity: int = 0,
+    tails: Sequence[tuple[int, int]] = (),
+    topics: tuple[str, ...] = ("t",),
+) -> Observed:
+    """What consumers read: (partition, lo, hi) of the topic t."""
+    spans = [Span("t", partition, identity, lo, hi, 0) for partition, lo, hi in read]
+    ends = [Span("t", partition, identity, end, end, 0) for partition, end in tails]
+    return Observed(spans, (), ends, dict.fromkeys(topics), {}, {})
+
+
+def batch(
+    offset: int, seq: int, count: int, *, run: str = RUN, position: int | None = None
+) -> FetchedBatch:
+    """A fetched batch of one lane's messages seq, seq + 1, ... at consecutive offsets."""
+    encoder = LaneEncoder("t", ProducerId("p", run, 1), 0, 0, 1, Form.BODY, 100)
+    encoded = encoder.encode(seq, np.full(count, 10**18), 10**18)
+    struct.pack_into(">q", encoded.buffer, 0, offset)
+    at = offset if position is None else position
+    return FetchedBatch(
+        "A.t", 0, at, offset, offset + count, 1, memoryview(encoded.buffer), count, 0, -1
+    )
+
+
+class Played:
+    """A destination with one copy, `A.t`: as admin client and as reader."""
+
+    def __init__(
+        self, *batches: FetchedBatch, begin: int = 0, cluster: str = "B", gone: int | None = None
+    ) -> None:
+        self.batches = batches
+        self.begin, self.cluster, self.gone = begin, cluster, gone
+        self.position: int | None = None
+        self.sought: list[int] = []
+
+    def __call__(self, _: ClientConfig) -> Played:
+        return self
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
+
+    async def cluster_id(self) -> str:
+        return self.cluster
+
+    async def partition_counts(self, topics: Iterable[str]) -> dict[str, int]:
+        return {topic: 1 for topic in topics if topic == "A.t" and self.batches}
+
+    async def beginning_offsets(
+        self, partitions: dict[TopicPartition, str]
+    ) -> dict[TopicPartition, int]:
+        return dict.fromkeys(partitions, self.begin)
+
+    async def end_offsets(self, partitions: dict[TopicPartition, str]) -> dict[TopicPartition, int]:
+        end = self.batches[-1].next_offset if self.batches else 0
+        return dict.fromkeys(partitions, end)
+
+    async def assign(self, _: dict[TopicPartition, list[Range]]) -> None:
+        pass
+
+    def seek(self, at: TopicPartition, offset: int) -> None:
+        assert at == ("A.t", 0)
+        self.position = offset
+        self.sought.append(offset)
+
+    def pause(self, _: list[TopicPartition]) -> None:
+        self.position = None
+
+    async def next(self, _: float) -> list[FetchedBatch | OutOfRange]:
+        if self.position is None:
+            return []
+        if self.gone is not None and self.position >= self.gone:
+            return [OutOfRange("A.t", 0, self.position)]
+        # Several batches at a time: those after the range's end are not asked for any more.
+        found: list[FetchedBatch | OutOfRange] = []
+        position = self.position
+        for each in self.batches:
+            if each.next_offset > position and len(found) < 3:
+                found.append(
+                    FetchedBatch(
+                        **{name: getattr(each, name) for name in each.__slots__}
+                        | {"fetched_from": position}
+                    )
+                )
+                position = each.next_offset
+        self.position = position
+        return found
+
+
+def look(
+    monkeypatch: pytest.MonkeyPatch,
+    played: Played,
+    seen: Observed,
+    *,
+    most: int = lookup.MOST_OFFSETS,
+    copies: tuple[str] = ("t",),
+) -> LookedUp:
+    """Look up what `seen` leaves open."""
+    monkeypatch.setattr(lookup, "Admin", played)
+    monkeypatch.setattr(lookup, "Reader", played)
+    plan = SimpleNamespace(
+        run=RUN,
+        destinations={topic: f"A.{topic}" for topic in copies},
+        of=lambda role: (
+            [(0, SimpleNamespace(clusters={"destination": "B"}))] if role is Role.CONSUMER else []
+        ),
+    )
+    made = LookUp(CLIENT, cast("Plan", plan), most)
+    made.check()
+    return made.read(seen)
+
+
+STREAM = StreamId("t", RUN, "p", 1, 0)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 1), st.integers(0, 40), st.integers(1, 9)), max_size=8),
+    st.integers(0, 1),
+)
+def test_what_was_never_read_is_the_rest(spans: list[tuple[int, int, int]], identity: int) -> None:
+    """Every offset is either read in the topic's last incarnation, or named; none is both."""
+    read = [(partition, lo, lo + length) for partition, lo, length in spans]
+    told = never_read(observed(read, identity=identity), {"t": 2})
+    for partition in range(2):
+        left = {n for at in told if at.partition == partition for n in range(at.lo, min(at.hi, 60))}
+        covered = {n for p, lo, hi in read if p == partition for n in range(lo, hi)}
+        assert left == set(range(60)) - covered
+        assert [at.hi for at in told if at.partition == partition][-1] == ENDLESS
+
+
+def test_a_topic_made_again_was_read_in_its_last_incarnation_only() -> None:
+    """Offsets of the one before are other records'."""
+    before, after = Span("t", 0, 0, 0, 50, 0), Span("t", 0, 1, 0, 10, 1)
+    seen = Observed([before, after], (), (), {"t": 1}, {}, {})
+    assert never_read(seen, {"t": 1}) == [Range("t", 0, 10, ENDLESS)]
+    gone = Span("t", 0, 1, 10, ENDLESS, 1)
+    seen = Observed([before, after], [gone], (), {"t": 1}, {}, {})
+    assert never_read(seen, {"t": 1}) == [Range("t", 0, 0, ENDLESS)]
+
+
+def test_exactly_the_unread_offsets_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranges may begin and end within batches; other runs' messages are none of ours."""
+    played = Played(
+        *(batch(at, at, 10) for at in range(0, 60, 10)),
+        batch(60, 0, 10, run="other"),
+        batch(70, 500, 5),
+    )
+    looked = look(monkeypatch, played, observed([(0, 0, 13), (0, 17, 38), (0, 41, 52)]))
+    assert looked.found == {STREAM: IntervalSet([(13, 17), (38, 41), (52, 60), (500, 505)])}
+    assert looked.offsets == 4 + 3 + 23
+    assert (looked.incomplete, looked.notes) == (set(), [])
+    assert played.sought == [13, 38, 52]
+
+
+def test_what_cannot_be_looked_at_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deleted meanwhile, beyond the limit, out of range, unheard of, or gone as a topic."""
+    batches = [batch(at, at, 10) for at in range(0, 40, 10)]
+    looked = look(monkeypatch, Played(*batches, begin=20), observed([(0, 0, 5), (0, 30, 40)]))
+    assert looked.found == {STREAM: IntervalSet([(20, 30)])}
+    assert "offsets 5 to 19 are gone" in looked.notes[0]
+
+    looked = look(monkeypatch, Played(*batches), observed(), most=15)
+    assert looked.found == {STREAM: IntervalSet([(0, 15)])}
+    assert "offsets 15 to 39 are beyond the limit" in looked.notes[0]
+
+    looked = look(monkeypatch, Played(*batches, gone=30), observed([(0, 0, 20)]))
+    assert looked.found == {STREAM: IntervalSet([(20, 40)])}
+    looked = look(monkeypatch, Played(*batches, gone=20), observed([(0, 0, 20)]))
+    assert (looked.found, looked.incomplete) == ({}, {"t"})
+
+    looked = look(monkeypatch, Played(*batches), observed([(0, 0, 40)], topics=("t", "u")))
+    assert looked.incomplete == {"u"}
+    # A copy that was never made holds nothing; one that was read and is gone may have.
+    assert not look(monkeypatch, Played(), observed()).incomplete
+    assert look(monkeypatch, Played(), observed([(0, 0, 5)])).incomplete == {"t"}
+
+
+def test_another_cluster_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The source's brokers, given by mistake, hold the same ids at other offsets."""
+    with pytest.raises(UsageError, match="name the destination"):
+        look(monkeypatch, Played(cluster="A"), observed())

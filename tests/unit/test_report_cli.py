@@ -1,0 +1,84 @@
+"""`mirrortest report`: where it writes, and what it says to a user's mistake."""
+
+from __future__ import annotations
+
+import json
+import webbrowser
+from pathlib import Path
+
+import pytest
+import typer
+
+from mirrortest.cli.report import report
+from mirrortest.errors import MirrortestError, UsageError
+from tests.made_result import RUN, Made
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Path:
+    """A result in its log directory."""
+    return Made(minutes=2).write(tmp_path / "logs")
+
+
+def test_it_writes_beside_the_result_and_names_the_file(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By default report.html lies with the tables."""
+    report(result=str(place))
+    assert Path(capsys.readouterr().out.strip()) == place / "report.html"
+    assert (place / "report.html").read_text().startswith("<!doctype html>")
+
+
+def test_a_run_of_a_log_directory_is_found(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By --log-dir and --run, to other places, with JUnit XML."""
+    page, xml = tmp_path / "r.html", tmp_path / "r.xml"
+    report(log_dir=[str(tmp_path / "logs")], run=RUN, output=str(page), junit=str(xml))
+    assert capsys.readouterr().out.split() == [str(page), str(xml)]
+    assert "c-producer" in page.read_text()
+    assert xml.read_text().startswith("<?xml")
+    assert not (place / "report.html").exists()
+
+
+def test_logs_that_lie_elsewhere_are_read(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A result that was moved away tells of the set-up once its logs are named."""
+    moved = place.rename(tmp_path / "elsewhere")
+    report(result=str(moved))
+    assert "c-producer" not in (moved / "report.html").read_text()
+    report(result=str(moved), log_dir=[str(tmp_path / "logs")])
+    assert "c-producer" in (moved / "report.html").read_text()
+
+
+def test_it_is_opened_where_asked(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """--open hands the file's address to the browser."""
+    asked: list[str] = []
+    monkeypatch.setattr(webbrowser, "open", asked.append)
+    report(result=str(place), open_it=True)
+    assert asked == [(place / "report.html").as_uri()]
+
+
+def test_mistakes_are_told(place: Path, tmp_path: Path) -> None:
+    """No result, none there, a place that cannot be written: a line each."""
+    with pytest.raises(UsageError, match="name the RESULT"):
+        report()
+    with pytest.raises(UsageError, match="leave out --run"):
+        report(result=str(place), run=RUN)
+    with pytest.raises(UsageError, match="no result of a reconciliation here"):
+        report(log_dir=[str(tmp_path / "nowhere")])
+    with pytest.raises(MirrortestError, match="cannot be written"):
+        report(result=str(place), output=str(tmp_path / "no" / "such" / "r.html"))
+    summary = json.loads((place / "summary.json").read_text())
+    (place / "summary.json").write_text(json.dumps(summary | {"version": 9}))
+    with pytest.raises(UsageError, match="version 9"):
+        report(result=str(place))
+
+
+def test_its_options_have_help() -> None:
+    """Typer can make a command of it, and every option says what it is for."""
+    app = typer.Typer()
+    app.command("report")(report)
+    command = typer.main.get_command(app)
+    assert [option.name for option in command.params if not getattr(option, "help", None)] == []

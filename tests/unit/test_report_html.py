@@ -1,0 +1,431 @@
+"""The report's content: verdict in words, what failed first, where and which; and its safety."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import html.parser
+import json
+import re
+from importlib import resources
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from mirrortest.errors import SequenceLogError, UsageError
+from mirrortest.report.charts import MOST_TOPICS, chart_data
+from mirrortest.report.html import ECHARTS_VERSION, render
+from mirrortest.report.ids import MOST, first_ids
+from mirrortest.report.page import page
+from mirrortest.report.places import MOST_CELLS, grid, short
+from mirrortest.report.result import Result, find_result, read_result
+from mirrortest.report.story import details, failures, headline
+from mirrortest.report.summary import Partition, Verdict
+from mirrortest.report.timeline import from_minutes
+from mirrortest.seqlog.location import Location
+from tests.made_result import RUN, SCHEMAS, START, Made, failed_run, note_events
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mirrortest.timing.histogram import Histogram
+
+HOSTILE = "</script><img src=x onerror=alert(1)>{{7*7}}'\"&"
+
+
+def result_of(made: Made, logdir: Path, **more: Any) -> Result:
+    return read_result(Location.parse(made.write(logdir, **more)))
+
+
+class Page(html.parser.HTMLParser):
+    """The tags of a document, and the text outside of scripts and styles."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text: list[str] = []
+        self.scripts: list[tuple[dict[str, str | None], str]] = []
+        self._raw: str | None = None
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        self._raw = tag if tag in {"script", "style"} else None
+
+    def handle_endtag(self, tag: str) -> None:
+        self._raw = None
+
+    def handle_data(self, data: str) -> None:
+        if self._raw is None:
+            self.text.append(data)
+        elif self._raw == "script":
+            self.scripts.append((self.tags[-1][1], data))
+
+    @property
+    def words(self) -> str:
+        return " ".join(" ".join(self.text).split())
+
+
+def test_a_failed_run_says_what_failed_first(tmp_path: Path) -> None:
+    """The headline names every failed condition; the first broken one stands before the rest."""
+    made = failed_run()
+    place = made.write(tmp_path)
+    note_events(tmp_path, (70.2, "kill", "mirror"), (75.1, "ready", "mirror"))
+    result = read_result(Location.parse(place))
+    said = headline(result.summary)
+    assert said.startswith("511 of 32,400,000 acknowledged messages were lost; 1 message was corr")
+    assert said.endswith("and p(99) was 312 s, which p(99)<2s forbids.")
+    timeline = from_minutes(result.table("by_minute"), result.table("latency"))
+    assert timeline is not None
+    told = [str(each) for each in failures(result.summary, timeline, result.events)]
+    assert [text.split(" in topic ")[0] for text in told] == [
+        "3 messages were misrouted",
+        "p(99) was 420 s",
+        "480 messages were lost",
+        "1 message was corrupted",
+    ]
+    assert "mirror" not in told[0]
+    assert told[1].endswith("at the time of the event “mirror: kill”")
+    assert told[3].endswith("12:40 UTC")
+    words = Page(render(result)).words
+    assert "What failed first" in words
+    assert "1 reason" in words
+
+
+def test_what_no_condition_forbids_is_said_and_what_could_not_be_judged(tmp_path: Path) -> None:
+    """Duplicates that are allowed are no failure, and in-flight messages are no loss."""
+    made = Made(wrong={"duplicated": [(1, 0, 600)], "in_flight": [(2, 0, 12)]})
+    summary = made.summary(tmp_path)
+    allowed, doubtful = details(summary)
+    assert allowed.replace("\xa0", " ") == (
+        "Also found, and allowed by the conditions: 600 duplicated (0.5 %)."
+    )
+    assert doubtful.replace("\xa0", " ") == "Not to be judged: 12 in flight (0.01 %)."
+    assert headline(summary) == "Every condition is met."
+
+
+@pytest.mark.parametrize(
+    ("metric", "count", "said"),
+    [
+        ("altered_key", 1, "1 message had an altered key."),
+        ("altered_headers", 2, "2 messages had altered headers."),
+        ("phantom", 2, "2 messages were never sent and yet seen."),
+        ("phantom", 1, "1 message was never sent and yet seen."),
+        ("lost", 1, "1 of 120,000 acknowledged messages was lost."),
+        ("other_run", 3, "3 messages were of another run."),
+        ("negative_latency", 3, "3 messages had a latency below zero."),
+    ],
+)
+def test_failures_are_sentences(tmp_path: Path, metric: str, count: int, said: str) -> None:
+    """Whatever the condition speaks of, in one message or many."""
+    made = Made(
+        counts={metric: count},
+        thresholds=[(f"{metric}==0", float(count), False)],
+        verdict=Verdict.FAILED,
+    )
+    assert headline(made.summary(tmp_path)) == said
+
+
+def test_a_clean_run_says_so(tmp_path: Path) -> None:
+    """All arrived, nothing was found: no table of nothing, but words."""
+    result = result_of(Made(), tmp_path)
+    assert headline(result.summary) == (
+        "All 120,000 acknowledged messages arrived, and every condition is met."
+    )
+    words = Page(render(result)).words
+    for said in (
+        "Nothing failed",
+        "And nothing out of the ordinary was found.",
+        "Nothing was found in any partition.",
+        "Nothing was found, and everything was delivered.",
+        "No fault was noted in this run",
+    ):
+        assert said in words
+
+
+def test_an_inconclusive_run_gives_its_reasons(tmp_path: Path) -> None:
+    """Neither passed nor failed: why stands on the page."""
+    made = Made(verdict=Verdict.INCONCLUSIVE, inconclusive=["the log of producer bob.2 is missing"])
+    result = result_of(made, tmp_path)
+    assert "proves nothing: 1 reason below" in headline(result.summary)
+    assert "the log of producer bob.2 is missing" in Page(render(result)).words
+
+
+def test_nothing_from_outside_becomes_markup(tmp_path: Path) -> None:
+    """Names, events, notes and reasons are shown as they are, and run nowhere."""
+    made = Made(
+        topics=(HOSTILE, "orders"),
+        producer=HOSTILE,
+        wrong={"lost": [(3, 0, 2)]},
+        thresholds=[("lost==0", 2.0, False), (HOSTILE, 1.0, False)],
+        verdict=Verdict.FAILED,
+        inconclusive=[HOSTILE],
+        notes=[HOSTILE],
+    )
+    place = made.write(tmp_path, sessions=False)
+    note_events(tmp_path, (2, HOSTILE, HOSTILE))
+    text = render(read_result(Location.parse(place)))
+    shown = Page(text)
+    assert "img" not in {tag for tag, _ in shown.tags}
+    assert [tag for tag, _ in shown.tags].count("script") == 5
+    assert shown.words.count("onerror=alert(1)") >= 8
+    assert "{{7*7}}" in shown.words
+    (data,) = [raw for about, raw in shown.scripts if about.get("type") == "application/json"]
+    assert json.loads(data)["topics"][1] == HOSTILE
+
+
+def test_only_the_pages_scripts_may_run_and_nothing_may_be_asked(tmp_path: Path) -> None:
+    """The policy names the page's scripts by their hashes and allows no address at all."""
+    shown = Page(render(result_of(Made(minutes=2), tmp_path)))
+    (policy,) = [
+        about["content"]
+        for tag, about in shown.tags
+        if tag == "meta" and about.get("http-equiv") == "Content-Security-Policy"
+    ]
+    assert policy is not None
+    allowed = set(re.findall(r"'sha256-([^']+)'", policy))
+    ran = [raw for about, raw in shown.scripts if "type" not in about]
+    found = {
+        __import__("base64").b64encode(hashlib.sha256(raw.encode()).digest()).decode()
+        for raw in ran
+    }
+    assert found == allowed
+    assert len(ran) == 4
+    assert "http" not in policy
+    for tag, about in shown.tags:
+        links = {about.get("src"), about.get("href")} - {None, "data:,"}
+        assert all(str(link).startswith("#") for link in links), tag
+
+
+def test_the_library_is_the_one_that_was_published() -> None:
+    """The file in the package is npm's echarts/dist/echarts.min.js, byte by byte."""
+    raw = resources.files("mirrortest.report").joinpath("assets/echarts/echarts.min.js")
+    digest = hashlib.sha256(raw.read_bytes()).hexdigest()
+    assert (ECHARTS_VERSION, digest) == (
+        "6.1.0",
+        "b66b25aeb4df84e33199dc21694014d336d222cbd9deb0e5a7c14bd6aa0d0fd0",
+    )
+
+
+def test_a_long_run_of_many_topics_makes_no_large_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hours, twenty topics of 400 partitions: a report of a few hundred kB beside the library."""
+    made = Made(
+        minutes=200, topics=tuple(f"t{number}" for number in range(20)), partitions=400,
+        wrong={"lost": [(number % 200, number % 20, 1) for number in range(5000)]},
+    )  # fmt: skip
+    monkeypatch.setattr(made, "_histogram", lambda minute, topic: _one_histogram())
+    result = result_of(made, tmp_path)
+    text = render(result)
+    library = resources.files("mirrortest.report").joinpath("assets/echarts/echarts.min.js")
+    assert len(text) - len(library.read_bytes()) < 1_000_000
+    told = page(result)
+    assert len(told["charts"]["topics"]) == MOST_TOPICS + 1
+    assert len(told["ids"].ranges) == MOST
+    assert told["ids"].total == 5000
+    assert sum(len(cells) for cells in told["grid"].topics.values()) == MOST_CELLS
+    words = Page(text).words
+    assert "The first 100 of 5,000 ranges" in words
+    assert f"{20 * 400 - MOST_CELLS:,} more partitions" in words
+
+
+@functools.cache
+def _one_histogram() -> Histogram:
+    return Made(minutes=1)._histogram(0, 0)
+
+
+def test_every_kind_of_finding_is_among_the_first_ids(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A rare grave finding is not crowded out by a common one, nor the other way round."""
+    made = Made(
+        minutes=500,
+        wrong={
+            "lost": [(number, 0, 1) for number in range(300)],
+            "duplicated": [(number, 1, 2) for number in range(400)],
+            "corrupted": [(7, 1, 1)],
+        },
+    )
+    monkeypatch.setattr(made, "_histogram", lambda minute, topic: _one_histogram())
+    ids = first_ids(result_of(made, tmp_path))
+    kinds = [each.kind for each in ids.ranges]
+    assert kinds == sorted(kinds, key=["lost", "corrupted", "duplicated"].index)
+    assert {kind: kinds.count(kind) for kind in set(kinds)} == {
+        "lost": 90, "corrupted": 1, "duplicated": 9,
+    }  # fmt: skip
+    assert ids.total == 701
+    assert ids.attributed
+
+
+def test_a_table_that_is_a_directory_is_read_whole(tmp_path: Path) -> None:
+    """As large ones are: the same ids, the same number, and nothing is called absent."""
+    made = Made(minutes=30, wrong={"lost": [(number, 0, 1) for number in range(20)]})
+    place = made.write(tmp_path)
+    whole = read_result(Location.parse(place))
+    before = first_ids(whole), whole.row_count("findings"), whole.absent
+    for name in ("findings", "undelivered"):
+        file = place / f"{name}.parquet"
+        rows = pq.read_table(file)
+        file.unlink()
+        file.mkdir()
+        for at in range(2):
+            pq.write_table(rows.slice(at * 10, 10), file / f"part-{at:05d}.parquet")
+    parts = read_result(Location.parse(place))
+    assert (first_ids(parts), parts.row_count("findings"), parts.absent) == before
+    table = parts.table("findings")
+    assert table is not None
+    assert table.num_rows == 20
+
+
+def test_the_grid_shows_the_gravest_finding() -> None:
+    """A cell's state is that of its worst finding; a stream that was seen nowhere has one too."""
+    found = grid(
+        [
+            Partition(topic="t", partition=0, counts={"seen": 5, "duplicated": 9, "lost": 1}),
+            Partition(topic="t", partition=1, counts={"seen": 5, "duplicated": 9}),
+            Partition(topic="t", partition=2, counts={"seen": 5, "in_flight": 2}),
+            Partition(topic="t", partition=3, counts={"seen": 5}),
+            Partition(topic="t", partition=None, counts={"lost": 7}),
+        ]
+    )
+    cells = {cell.partition: (cell.state, cell.worst, cell.count) for cell in found.topics["t"]}
+    assert cells == {
+        None: ("bad", "lost", 7),
+        0: ("bad", "lost", 1),
+        1: ("note", "duplicated", 9),
+        2: ("doubt", "in flight", 2),
+        3: ("clean", "", 0),
+    }
+    assert found.columns == ("lost", "in_flight", "duplicated")
+    assert [row.partition for row in found.rows] == [None, 0, 2, 1]
+
+
+@pytest.mark.parametrize(
+    ("count", "told"),
+    [(0, "0"), (999, "999"), (1000, "1.0k"), (9_960, "10k"), (999_600, "1.0M"), (12e9, "12G")],
+)
+def test_counts_in_four_signs(count: float, told: str) -> None:
+    """Short enough for a cell."""
+    assert short(int(count)) == told
+
+
+def test_an_older_result_is_told_as_far_as_it_goes(tmp_path: Path) -> None:
+    """Without the newer tables there is less to draw, and the page says what is missing."""
+    place = Made(wrong={"lost": [(1, 0, 2)]}).write(tmp_path, sessions=False)
+    (place / "latency.parquet").unlink()
+    (place / "undelivered.parquet").unlink()
+    old = SCHEMAS["by_minute"].names[:-6]
+    minutes = pq.read_table(place / "by_minute.parquet").select(old)
+    pq.write_table(minutes, place / "by_minute.parquet")
+    result = read_result(Location.parse(place))
+    told = page(result)
+    assert told["charts"]["latency"] is None
+    assert [row.name for row in told["latency_rows"]] == ["orders", "clicks.eu", "all topics"]
+    assert [each.kind for each in told["ids"].ranges] == ["lost"]
+    words = Page(render(result)).words
+    assert "The result holds no table of latencies: reconcile again to have one." in words
+    assert "the table undelivered is not there" in words
+    assert "the run's logs do not lie here" not in words.split("What this report could not tell")[0]
+    for name in ("by_minute", "findings", "by_stream"):
+        (place / f"{name}.parquet").unlink()
+    words = Page(render(read_result(Location.parse(place)))).words
+    assert "The result holds no table by minute: reconcile again to have one." in words
+    assert "the table findings is not there" in words
+
+
+def test_what_is_no_result_of_this_version_is_refused(tmp_path: Path) -> None:
+    """Nothing there, something else, another version: a line that says what to do."""
+    place = Location.parse(tmp_path)
+    with pytest.raises(UsageError, match="reconcile the run first"):
+        read_result(place)
+    file = tmp_path / "summary.json"
+    for raw in ("[]", "{}", "no json", '{"version": 1}'):
+        file.write_text(raw)
+        with pytest.raises(UsageError, match="no summary of a reconciliation"):
+            read_result(place)
+    for version, kind in ((2, "reconcile"), (1, "produce")):
+        file.write_text(json.dumps({"version": version, "kind": kind}))
+        with pytest.raises(UsageError, match="use the mirrortest that wrote it"):
+            read_result(place)
+    file.write_text('{"version": 1, "kind": "reconcile", "run": "r1"}')
+    with pytest.raises(UsageError, match="verdict: Field required"):
+        read_result(place)
+
+
+def test_a_broken_table_is_an_error_that_names_it(tmp_path: Path) -> None:
+    """A file that is no Parquet is not passed over."""
+    place = Made(minutes=1).write(tmp_path)
+    (place / "findings.parquet").write_bytes(b"PAR1 and nothing more")
+    with pytest.raises(SequenceLogError, match=r"findings\.parquet: cannot be read"):
+        render(read_result(Location.parse(place)))
+
+
+def test_the_only_result_of_a_log_directory_is_found(tmp_path: Path) -> None:
+    """Without a run there must be one; the answer names those there are."""
+    root = Location.parse(tmp_path)
+    with pytest.raises(UsageError, match="no result of a reconciliation"):
+        find_result(root, None)
+    place = Made(minutes=1).write(tmp_path)
+    (tmp_path / "run=unjudged").mkdir()
+    assert find_result(root, None).path == str(place)
+    (tmp_path / "run=other" / "result").mkdir(parents=True)
+    (tmp_path / "run=other" / "result" / "summary.json").write_text("{}")
+    with pytest.raises(UsageError, match=f"name one by --run: {RUN}, other"):
+        find_result(root, None)
+    assert find_result(root, "other").path.endswith("/run=other/result")
+
+
+def test_an_outage_lasts_until_the_part_is_ready(tmp_path: Path) -> None:
+    """A kill is shaded until its part is up again, to the end where it never was."""
+    place = Made(minutes=10).write(tmp_path, sessions=False)
+    note_events(
+        tmp_path, (1, "kill", "mirror"), (2, "stop", "broker"), (3, "start", "mirror"),
+        (4, "ready", "mirror"), (5, "cable", ""), (99, "too late", ""),
+    )  # fmt: skip
+    result = read_result(Location.parse(place))
+    told = page(result)
+    minutes = [
+        ((mark["at"] / 1000 - START) / 60, (mark["until"] / 1000 - START) / 60, mark["inside"])
+        for mark in told["charts"]["marks"]
+    ]
+    assert minutes == [
+        (1, 4, True), (2, 10, True), (3, 3, True), (4, 4, True), (5, 5, True), (99, 99, False),
+    ]  # fmt: skip
+    labels = [mark["label"] for mark in told["marks"]]
+    assert labels[0] == "mirror: kill, down for 3 min"
+    assert labels[1] == "broker: stop, and not up again"
+    assert labels[4] == "cable"
+
+
+def test_a_run_without_latencies_or_minutes_draws_nothing_empty(tmp_path: Path) -> None:
+    """Charts that would be empty are not there; words are."""
+    made = Made(minutes=0, latency=False)
+    result = result_of(made, tmp_path)
+    assert page(result)["charts"] is None
+    words = Page(render(result)).words
+    assert "No message's intended time is known, so that there is nothing to draw." in words
+    assert "No latency was measured." in words
+
+
+def test_limits_of_latency_are_drawn_where_the_conditions_speak_of_them(tmp_path: Path) -> None:
+    """A condition on the latency from the intended time is a line; others are not."""
+    made = Made(
+        minutes=3,
+        thresholds=[("p(99)<2s", 1.0, True), ("ack_latency.max<5s", 1.0, True), ("x~y", 1, True)],
+    )
+    result = result_of(made, tmp_path)
+    timeline = from_minutes(result.table("by_minute"), result.table("latency"))
+    assert timeline is not None
+    limits = chart_data(result.summary, timeline, ())["limits"]
+    assert limits == [{"text": "p(99)<2s", "seconds": 2.0}]
+
+
+def test_an_empty_table_of_streams_is_no_table(tmp_path: Path) -> None:
+    """No producer, no row."""
+    place = Made(minutes=1).write(tmp_path)
+    empty = pa.Table.from_pylist([], SCHEMAS["by_stream"])
+    pq.write_table(empty, place / "by_stream.parquet")
+    assert page(read_result(Location.parse(place)))["producers"] == []

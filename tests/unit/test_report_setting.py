@@ -1,0 +1,129 @@
+"""How a run was set up, from what its sessions say."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mirrortest.report.result import read_result
+from mirrortest.report.setting import (
+    MOST_SESSIONS,
+    MappedTopic,
+    Setting,
+    changes,
+    run_events,
+    setting,
+)
+from mirrortest.seqlog.location import Location
+from mirrortest.seqlog.session import Session
+from tests.made_result import RUN, START, Made
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Path:
+    """A run's logs with its result: a producer and a consumer."""
+    Made(minutes=3).write(tmp_path)
+    return tmp_path
+
+
+def told(logs: Path) -> Setting:
+    return setting(read_result(Location.parse(logs / f"run={RUN}" / "result")))
+
+
+def add(logs: Path, **changes: Any | None) -> Path:
+    """One more session; its directory."""
+    given = {"run": RUN, "role": "consumer", "name": "dora", "session": "s-x", "started_ns": 1}
+    session = Session.model_validate(given | changes)
+    folder = logs.joinpath(*session.folders)
+    folder.mkdir(parents=True)
+    (folder / "session.json").write_bytes(session.encode())
+    return folder
+
+
+def test_both_sides_make_one_picture(logs: Path) -> None:
+    """Topics with their copies, cluster ids, versions, the time from first begin to last end."""
+    found = told(logs)
+    assert found.topics == [
+        MappedTopic("clicks.eu", "A.clicks.eu", None, 4),
+        MappedTopic("orders", "A.orders", None, 4),
+    ]
+    assert found.clusters == {"source": "c-producer", "destination": "c-consumer"}
+    assert (found.began_ns, found.ended_ns) == (START * 10**9, (START + 180) * 10**9)
+    assert [(ran.role, ran.name, ran.ended) for ran in found.sessions] == [
+        ("producer", "ann, incarnation 1", "in order"),
+        ("consumer", "carl", "in order"),
+    ]
+    assert found.sessions[1].facts["deadline"] == "1 min"
+
+
+def test_a_crash_and_the_users_settings_are_told(logs: Path) -> None:
+    """A session without an end says so; what the user asked for stands with it."""
+    add(logs, settings={"throughput": "5000/s"}, role="source", name="eve")
+    crashed = told(logs).sessions[-1]
+    assert (crashed.role, crashed.ended, crashed.lasted) == (
+        "source observer", "its end is missing", "not told",
+    )  # fmt: skip
+    assert crashed.facts["throughput"] == "5000/s"
+
+
+def test_a_producers_own_summary_tells_its_load(logs: Path) -> None:
+    """Its numbers are shown; a file that is no summary changes nothing."""
+    folder = add(logs, role="producer", name="bob", incarnation=2)
+    whole = {"records": 12345, "records_per_second": 99.6, "mib_per_second": None}
+    (folder / "summary.json").write_text(json.dumps({"version": 1, "whole": whole}))
+    (bob,) = [ran for ran in told(logs).sessions if ran.name == "bob, incarnation 2"]
+    assert bob.facts == {
+        "messages": "12,345", "messages/s": "100", "log": "intervals, 0 rows",
+    }  # fmt: skip
+    for strange in ("[", "[]", '{"version": 2}', '{"version": 1, "whole": 3}'):
+        (folder / "summary.json").write_text(strange)
+        (bob,) = [ran for ran in told(logs).sessions if ran.name == "bob, incarnation 2"]
+        assert bob.facts == {"log": "intervals, 0 rows"}
+
+
+def test_a_crowd_is_cut_off_and_counted(logs: Path) -> None:
+    """A run of hundreds of pods makes no page of hundreds of rows."""
+    for number in range(MOST_SESSIONS):
+        add(logs, name=f"d{number}", session=f"s{number}")
+    found = told(logs)
+    assert (len(found.sessions), found.sessions_left_out) == (MOST_SESSIONS, 2)
+
+
+def test_a_broken_session_is_told_and_stops_nothing(logs: Path) -> None:
+    """The report tells what it could not read, and reports on."""
+    folder = add(logs)
+    (folder / "session.json").write_text("{")
+    result = read_result(Location.parse(logs / f"run={RUN}" / "result"))
+    assert any("not a session of this version" in each for each in result.absent)
+
+
+def test_a_session_copied_to_two_places_is_told_once(
+    logs: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """Logs of both sides brought together may hold the same twice."""
+    other = tmp_path_factory.mktemp("other")
+    add(other, name="carl", session="s-consumer")
+    places = [Location.parse(logs), Location.parse(other)]
+    result = read_result(Location.parse(logs / f"run={RUN}" / "result"), places)
+    assert len(result.sessions) == 2
+
+
+def test_a_restart_in_mid_run_is_an_event(logs: Path) -> None:
+    """Who comes later or goes earlier than the others shows; who does so with them does not."""
+    result = read_result(Location.parse(logs / f"run={RUN}" / "result"))
+    assert [str(event) for event in run_events(result)] == ["producers: began", "producers: ended"]
+    assert changes(result) == []
+    begin = START * 10**9
+    second = 10**9
+    add(logs, session="a", name="dora", started_ns=begin + second, ended_ns=begin + 60 * second)
+    add(logs, session="b", name="dora", started_ns=begin + 70 * second, ended_ns=None)
+    result = read_result(Location.parse(logs / f"run={RUN}" / "result"))
+    assert [(str(event), (event.time_ns - begin) // second) for event in changes(result)] == [
+        ("consumer dora: ended", 60),
+        ("consumer dora: began", 70),
+    ]

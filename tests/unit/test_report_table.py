@@ -1,0 +1,102 @@
+"""The summary for a terminal: where it was lost, and the minutes that stand out."""
+
+from __future__ import annotations
+
+import io
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from rich.console import Console
+
+from mirrortest.report.summary import (
+    MINUTE_COUNTS,
+    MINUTE_LATENCIES,
+    Attributed,
+    Minute,
+    Missing,
+    Summary,
+    Verdict,
+)
+from mirrortest.report.table import summary_view
+
+START = datetime(2026, 1, 1, 23, 55, tzinfo=UTC)
+
+
+def shown(*, width: int = 220, **changed: Any) -> str:
+    """What a terminal shows of a summary."""
+    summary = Summary(run="r1", verdict=Verdict.FAILED, exit_code=99, counts={"lost": 3}, **changed)
+    out = io.StringIO()
+    Console(file=out, width=width).print(
+        summary_view(Summary.model_validate_json(summary.encode()))
+    )
+    return out.getvalue()
+
+
+def minute(number: int, *, lost: int = 0, seen: bool = True) -> Minute:
+    """A minute of a topic, of whose 100 messages some are lost."""
+    counts = dict.fromkeys(MINUTE_COUNTS, 0) | {"sent": 100, "acked": 100, "lost": lost}
+    latency = dict.fromkeys(MINUTE_LATENCIES, 0.25) if seen else {}
+    at = START + timedelta(minutes=number)
+    return Minute(topic="t", minute=at, counts=counts, latency_seconds=latency)
+
+
+def test_few_minutes_are_shown_in_their_order() -> None:
+    """Whichever is the worst; a count that is nowhere has no column, nothing seen no latency."""
+    text = shown(minutes=[minute(2, lost=100, seen=False), minute(7), minute(0)], minutes_total=3)
+    lines = [line for line in text.splitlines() if "01-0" in line]
+    assert [line.split()[1:3] for line in lines] == [
+        ["01-01", "23:55"],
+        ["01-01", "23:57"],
+        ["01-02", "00:02"],
+    ]
+    assert "0.250" not in lines[1]
+    assert "duplicated" not in text
+    assert "by_minute" not in text
+
+
+def test_minutes_are_readable_on_a_narrow_terminal() -> None:
+    """Of eighty columns only the topic's is folded: no number and no time is cut off."""
+    row = minute(0, lost=12_345).model_copy(update={"topic": "orders.of.all.the.world"})
+    row.counts.update(sent=1_234_567, acked=1_234_567, duplicated=123_456)
+    text = shown(width=80, minutes=[row], minutes_total=1)
+    (line,) = [line for line in text.splitlines() if "01-01 23:55" in line]
+    for figure in ("1,234,567", "12,345", "123,456", "0.250"):
+        assert figure in line
+
+
+def test_of_many_minutes_the_worst_are_shown() -> None:
+    """And where the others lie."""
+    worst = [minute(number, lost=60 - number) for number in range(60)]
+    text = shown(minutes=worst, minutes_total=5000)
+    assert sum("01-0" in line for line in text.splitlines()) == 12
+    assert "4,988 more in the table `by_minute`" in text
+
+
+def ranges(*attributions: str) -> dict[str, Any]:
+    """One range of three lost messages for each of these."""
+    lost: dict[str, Any] = {"topic": "t", "producer": "p", "incarnation": 1, "lane": 0}
+    return {
+        "undelivered": [
+            Missing(
+                **lost, verdict="lost", seq_lo=5 * at, seq_hi=5 * at + 3, attribution=attribution
+            )
+            for at, attribution in enumerate(attributions)
+        ],
+        "undelivered_ranges": len(attributions),
+        "attribution": [
+            Attributed(verdict="lost", attribution=each, messages=3 * attributions.count(each))
+            for each in dict.fromkeys(attributions)
+        ],
+    }
+
+
+def test_where_messages_were_lost_is_told() -> None:
+    """By range, and in sum."""
+    mirror, source = "in the source and not mirrored", "never in the source log"
+    text = shown(**ranges(mirror, source, mirror))
+    assert (text.count(mirror), text.count(source)) == (3, 2)
+
+
+def test_what_holds_for_every_range_is_told_once() -> None:
+    """A narrow terminal has better things to show in each line."""
+    assert shown(**ranges("not mirrored", "not mirrored")).count("not mirrored") == 1

@@ -1,0 +1,64 @@
+"""Plain words: every name has some, and no number says more than it knows."""
+
+from __future__ import annotations
+
+import pytest
+
+from mirrortest.check.verdict import Finding
+from mirrortest.config.threshold import COUNTS
+from mirrortest.report.words import FINDINGS, meaning_of, moment, plain, share, span, weight_of
+
+
+def test_every_count_has_a_meaning() -> None:
+    """Whatever a threshold may speak of, and each finding, is explained."""
+    assert [name for name in COUNTS if not meaning_of(name)] == []
+    assert {finding.label for finding in Finding} <= set(FINDINGS)
+
+
+def test_a_name_of_a_newer_version_is_told_as_it_is() -> None:
+    """A count that this version does not know has a weight and plain words."""
+    assert plain("brand_new") == "brand new"
+    assert (weight_of("brand_new").value, meaning_of("brand_new")) == ("note", "")
+
+
+@pytest.mark.parametrize(
+    ("part", "whole", "told"),
+    [
+        (0, 0, ""),
+        (0, 10, "0 %"),
+        (10, 10, "100 %"),
+        (1, 8, "12.5 %"),
+        (999_999, 1_000_000, "> 99.9 %"),
+        (1, 10**9, "< 0.001 %"),
+        (1, 50_000, "0.002 %"),
+    ],
+)
+def test_a_share_never_looks_like_all_or_nothing(part: int, whole: int, told: str) -> None:
+    """What is not all is not 100 %, what is something is not 0 %."""
+    assert share(part, whole).replace("\N{NO-BREAK SPACE}", " ") == told
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told"),
+    [
+        (0.0123, "12.3 ms"),
+        (1, "1 s"),
+        (5.5, "5.50 s"),
+        (40.2, "40 s"),
+        (60, "1 min"),
+        (90, "1 min 30 s"),
+        (3600, "1 h"),
+        (5400, "1 h 30 min"),
+        (86400 * 2 + 3600 * 3, "2 d 3 h"),
+    ],
+)
+def test_lengths_of_time(seconds: float, told: str) -> None:
+    """A length of time in the two units that fit."""
+    assert span(round(seconds * 1e9)) == told
+
+
+def test_moments_are_as_fine_as_asked() -> None:
+    """Minutes for slots of minutes, else seconds; UTC."""
+    at = 1_795_242_632_417_333_643
+    assert moment(at) == "2026-11-21 06:30:32"
+    assert moment(at, 60 * 10**9) == "2026-11-21 06:30"

@@ -1,0 +1,193 @@
+"""The truth on disk: rows and positions become durable together, or not at all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from mirrortest.check.anomaly import Anomaly
+from mirrortest.errors import MirrortestError, UsageError
+from mirrortest.sabotage.account import Account
+from mirrortest.sabotage.fate import Note, Subject
+from mirrortest.sabotage.found import Found
+from mirrortest.sabotage.records import (
+    RawRecord,
+    Rows,
+    encode_batch,
+    put_together,
+    raw_record,
+    record_at,
+)
+from mirrortest.sabotage.spec import Spec
+from mirrortest.sabotage.truth import TRUTH, Waiting, read_summary, read_truth
+from mirrortest.wire.message import Form, Record, encode
+from mirrortest.wire.record_batch import decode_records
+from tests.unit.sabotage_source import ANN, TOPIC, lane, message, stretch_of
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SPEC = Spec.parse('seed = 4\n[[acts]]\nkind = "drop"\nrate = 0.5')
+KNOWN = Subject(TOPIC, 1, 70, ANN, 3, 7, Form.BODY)
+UNREADABLE = Subject(TOPIC, 1, 71, None, -1, -1, None)
+
+
+def note(subject: Subject = KNOWN, **changes: Any) -> Note:
+    return Note(0, Anomaly.DROP, subject, "not written")._replace(**changes)
+
+
+def test_rows_and_summary(tmp_path: Path) -> None:
+    """What was noted is read back, nulls where something is not known or not there."""
+    account = Account(tmp_path / "truth", SPEC)
+    account.note(note(), None, None, None)
+    account.note(note(UNREADABLE, part="id", overtaken=4, detail="x"), "A.orders", 2, 99)
+    account.read(TOPIC, 1).next = 72
+    account.read(TOPIC, 1).read = 60
+    account.wrote("A.orders", 2, 59, 100)
+    account.save(clean=True)
+    table = read_truth(tmp_path / "truth")
+    assert table.schema == TRUTH
+    assert table.to_pylist() == [
+        {
+            "act": 0, "kind": "drop", "topic": TOPIC, "source_partition": 1, "source_offset": 70,
+            "run": "r7", "producer": "ann", "incarnation": 1, "lane": 3, "seq": 7, "form": "body",
+            "part": None, "overtaken": None, "destination_topic": None,
+            "destination_partition": None, "destination_offset": None, "detail": "not written",
+        },
+        {
+            "act": 0, "kind": "drop", "topic": TOPIC, "source_partition": 1, "source_offset": 71,
+            "run": None, "producer": None, "incarnation": None, "lane": None, "seq": None,
+            "form": None, "part": "id", "overtaken": 4, "destination_topic": "A.orders",
+            "destination_partition": 2, "destination_offset": 99, "detail": "x",
+        },
+    ]  # fmt: skip
+    summary = read_summary(tmp_path / "truth")
+    assert summary.specification() == SPEC
+    assert summary.clean
+    assert (summary.read[TOPIC][1].read, summary.read[TOPIC][1].next) == (60, 72)
+    assert (summary.written, summary.ends) == ({"A.orders": {2: 59}}, {"A.orders": {2: 100}})
+
+
+def test_what_was_not_saved_was_not_done(tmp_path: Path) -> None:
+    """After a kill the truth is as of the last save: rows, positions and what was kept back."""
+    account = Account(tmp_path, SPEC)
+    account.note(note(), None, None, None)
+    waiting = Waiting(offset=3, act=0, due=9, left_ns=5, overtaken=1, copy_of=True)
+    account.read(TOPIC, 1).waiting = [waiting]
+    account.save()
+    account.note(note(), None, None, None)
+    account.read(TOPIC, 1).next = 500
+    pq.write_table(TRUTH.empty_table(), tmp_path / "acts-000007.parquet")  # of a save cut off
+    (tmp_path / "truth.json.draft").write_text("{")
+
+    again = Account(tmp_path, SPEC)
+    assert again.resumed_unclean
+    assert (again.read(TOPIC, 1).next, again.read(TOPIC, 1).waiting) == (0, [waiting])
+    assert read_truth(tmp_path).num_rows == 1
+    assert not (tmp_path / "acts-000007.parquet").exists()
+    again.save(clean=True)
+    assert not Account(tmp_path, SPEC).resumed_unclean
+
+
+def test_many_saves_make_few_files(tmp_path: Path) -> None:
+    """Files are merged now and then, and into one at the end."""
+    account = Account(tmp_path, SPEC)
+    for number in range(40):
+        account.note(note(detail=str(number)), None, None, None)
+        account.save()
+        assert len(account.truth.files) <= 33
+    account.save(clean=True)
+    assert [path.name for path in tmp_path.glob("*.parquet")] == read_summary(tmp_path).files
+    assert len(account.truth.files) == 1
+    assert read_truth(tmp_path)["detail"].to_pylist() == [str(number) for number in range(40)]
+
+
+def test_one_directory_one_specification(tmp_path: Path) -> None:
+    """Another specification needs another directory; a directory that is none is told."""
+    Account(tmp_path / "a", SPEC)
+    corrected = Account(tmp_path / "a", Spec(seed=9))  # nothing was done by the first one
+    assert read_summary(tmp_path / "a").specification() == Spec(seed=9)
+    corrected.read(TOPIC, 0).read = 1
+    corrected.save()
+    with pytest.raises(UsageError, match="tells of another specification"):
+        Account(tmp_path / "a", Spec())
+    (tmp_path / "b").touch()
+    with pytest.raises(UsageError, match="--truth"):
+        Account(tmp_path / "b", SPEC)
+    with pytest.raises(MirrortestError, match="no saboteur's truth"):
+        read_truth(tmp_path / "c")
+    (tmp_path / "a" / "truth.json").write_text("{}")
+    with pytest.raises(MirrortestError, match="no truth of this version"):
+        read_summary(tmp_path / "a")
+
+
+ODD = [
+    Record(None, None, (), 5),
+    Record(b"", b"", (("a", None), ("a", b""), ("", b"1"), ("a", b"2")), 0),
+    Record(b"k" * 200, b"v" * 70_000, (("h" * 300, b"w" * 300),), 1 << 41),
+    *(encode(message(seq), Form.HEADERS) for seq in range(100)),
+]
+
+
+def test_records_are_put_together_as_they_were() -> None:
+    """Taken apart and put together again: the same bytes, and a batch of both reads the same."""
+    arrays = stretch_of(ODD).records
+    for row, record in enumerate(ODD):
+        assert record_at(arrays, row) == record
+        assert put_together(record) == raw_record(arrays, row)
+    batch = encode_batch([Rows(arrays, 0, 2), put_together(ODD[2]), Rows(arrays, 3, len(ODD))])
+    again = decode_records(batch.buffer)
+    assert [record_at(again, row) for row in range(len(again))] == ODD
+    assert again.header.max_timestamp == max(record.timestamp_ms for record in ODD)
+
+
+def test_names_that_are_no_text_are_kept() -> None:
+    """A header's name that is no UTF-8 comes out as the same bytes."""
+    tail = b"\x01\x01\x02\x06\xff\xfea\x02x"
+    arrays = decode_records(encode_batch([RawRecord(tail, 7)]).buffer)
+    record = record_at(arrays, 0)
+    assert record is not None
+    assert put_together(record) == RawRecord(tail, 7)
+
+
+def test_large_stretches_are_cut() -> None:
+    """Each piece stays about below the limit, and nothing is left out."""
+    arrays = stretch_of(lane(200, Form.BODY, size=1000)).records
+    pieces = list(Rows(arrays, 3, 200).cut(20_000))
+    assert [piece.lo for piece in pieces] == [3, *(piece.hi for piece in pieces[:-1])]
+    assert pieces[-1].hi == 200
+    assert max(piece.size for piece in pieces) <= 20_000
+    assert [len(piece) for piece in Rows(arrays, 0, 5).cut(10)] == [1] * 5
+
+
+def test_what_stands_there_already_is_found() -> None:
+    """Each record once, by its content and time; the others are to be written."""
+    arrays = stretch_of(lane(6, Form.BODY)).records
+    found = Found()
+    at, elsewhere = ("A.orders", 1), ("A.orders", 2)
+    for row, offset in ((1, 70), (2, 71), (4, 75), (4, 80)):
+        found.add(at, raw_record(arrays, row), offset)
+    whole = Rows(arrays, 0, 6)
+    assert list(found.match(elsewhere, whole)) == [(whole, None)]
+    pieces = [
+        (piece.lo, piece.hi, offset)
+        for piece, offset in found.match(at, whole)
+        if isinstance(piece, Rows)
+    ]
+    assert pieces == [
+        (0, 1, None),
+        (1, 2, 70),
+        (2, 3, 71),
+        (3, 4, None),
+        (4, 5, 75),
+        (5, 6, None),
+    ]
+    restamped = raw_record(arrays, 4)._replace(timestamp_ms=1)
+    assert list(found.match(at, restamped)) == [(restamped, None)]
+    assert list(found.match(at, raw_record(arrays, 4))) == [(raw_record(arrays, 4), 80)]
+    assert not found
+    found.add(at, restamped, 1)
+    assert found.forget() == 1
+    assert not found

@@ -1,0 +1,142 @@
+"""A partition's way: the same whatever the batches, and gone on with after a restart."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mirrortest.wire.message import Form, encode
+from tests.unit.sabotage_source import (
+    ANN,
+    BOB,
+    OTHER,
+    TOPIC,
+    course,
+    lane,
+    message,
+    stretch_of,
+    through,
+    written,
+)
+
+if TYPE_CHECKING:
+    from mirrortest.sabotage.course import Pending, Sending
+    from mirrortest.sabotage.fate import Note
+
+KINDS = (
+    *("drop", "drop-run", "duplicate", "duplicate-later", "swap", "hold", "change-id"),
+    *("change-payload", "truncate", "extend", "rekey", "reroute", "add-header", "restamp"),
+    "other-run",
+)
+MIXED = "seed = 12\n" + "".join(f'[[acts]]\nkind = "{kind}"\nrate = 0.08\n' for kind in KINDS)
+REPLAYED = MIXED + '[[acts]]\nkind = "replay"\nrate = 0.02\nlength = 12\n'
+RECORDS = [
+    encode(message(seq, producer=who, lane=number, size=100), Form.BODY)
+    for seq in range(25)
+    for who in (ANN, BOB)
+    for number in (3, 5)
+]
+
+
+EXPECTED = through(REPLAYED, RECORDS)
+
+
+@settings(max_examples=20)
+@given(cuts=st.lists(st.integers(1, len(RECORDS) - 1), max_size=6, unique=True))
+def test_batches_make_no_difference(cuts: list[int]) -> None:
+    """The same records come out in the same order, with the same notes."""
+    assert through(REPLAYED, RECORDS, cuts=sorted(cuts)) == EXPECTED
+
+
+@settings(max_examples=20)
+@given(
+    stops=st.lists(st.integers(1, len(RECORDS) - 1), min_size=1, max_size=4, unique=True),
+    back=st.integers(0, 30),
+)
+def test_a_restart_makes_no_difference(stops: list[int], back: int) -> None:
+    """A new course that recalls what it must goes on as the former one would have.
+
+    What is kept back and how far a replay reaches are seen again, and nothing comes out of it.
+    """
+    sendings: list[Sending] = []
+    notes: list[Note] = []
+    way = course(REPLAYED)
+    pending: list[Pending] = []
+    for lo, hi in pairwise([0, *sorted(stops), len(RECORDS)]):
+        if lo:
+            way = course(REPLAYED)
+            floor = min([lo - way.memory, *(each.offset for each in pending)])
+            floor = max(floor - back, 0)
+            for a, b in pairwise(sorted({floor, (floor + lo) // 2, lo})):
+                before = len(sendings)
+                # As it is fetched: a batch goes on beyond what is to be recalled.
+                fetched = stretch_of(RECORDS[a : b + 5], first=a)
+                way.recall(fetched.first(b - a), pending, 0)
+                assert len(sendings) == before
+        step = way.feed(stretch_of(RECORDS[lo:hi], first=lo), 0)
+        sendings += step.sendings
+        notes += step.notes
+        pending = way.pending(0)
+    step = way.finish(7_000_000_000)
+    assert (written(sendings + step.sendings), notes + step.notes) == EXPECTED
+
+
+def test_the_examples_are_worth_it() -> None:
+    """Every kind happens in what the tests above compare."""
+    found, notes = EXPECTED
+    told = {note.kind for note in notes} | {n.kind for each in found for n in each.notes}
+    assert told == {*KINDS, "replay"}
+
+
+def test_only_what_is_touched_is_taken_apart() -> None:
+    """All other records pass in bulk, in as few pieces as the touched ones leave."""
+    way = course('[[acts]]\nkind = "rekey"\nids = ["ann@r7.1 3 10", "ann@r7.1 3 30"]')
+    step = way.feed(stretch_of(lane(50, Form.BODY)), 0)
+    assert [len(content) if hasattr(content, "lo") else 0 for _, content, _ in step.sendings] == [
+        10,
+        0,
+        19,
+        0,
+        19,
+    ]
+
+
+def test_silence_lets_go() -> None:
+    """A second after the last record all but delays are let go, where the partition ends there.
+
+    A delay is let go after its time.
+    """
+    second = 1_000_000_000
+    text = (
+        '[[acts]]\nkind = "hold"\nids = ["ann@r7.1 3 4"]\ndistance = 50\n'
+        '[[acts]]\nkind = "duplicate-later"\nids = ["ann@r7.1 3 5"]\n'
+        '[[acts]]\nkind = "delay"\nids = ["ann@r7.1 3 6"]\nseconds = 3\n'
+    )
+    way = course(text)
+    out = written(way.feed(stretch_of(lane(9, Form.BODY)), second).sendings)
+    assert [each.seq for each in out] == [0, 1, 2, 3, 5, 7, 8]
+    assert way.kept == 3
+    assert not way.is_silent(2 * second - 1)
+    assert way.is_silent(2 * second)
+    assert way.tick(2 * second, ended=False).sendings == []
+    out = written(way.tick(2 * second, ended=True).sendings)
+    assert [each.seq for each in out] == [4, 5]
+    assert [note.overtaken for note in out[0].notes] == [3]
+    assert not way.is_silent(3 * second)
+    assert way.tick(4 * second - 1, ended=True).sendings == []
+    out = written(way.tick(4 * second, ended=False).sendings)
+    assert [(each.seq, each.notes[0].detail) for each in out] == [(6, "written 3.000 s later")]
+    assert way.kept == 0
+
+
+def test_a_topic_that_is_not_there_takes_nothing() -> None:
+    """Messages to be merged into an unknown topic's copy stay in their own."""
+    act = f'[[acts]]\nkind = "merge-topics"\ntopic = "{TOPIC}"\nto_topic = '
+    records = lane(3, Form.BODY)
+    found, _ = through(f'{act}"nowhere"', records)
+    assert {each.target for each in found} == {(TOPIC, 1)}
+    found, _ = through(f'{act}"{OTHER}"', records)
+    assert {each.target for each in found} == {(OTHER, 1)}

@@ -1,0 +1,150 @@
+"""A specification says what it means, or is refused in one line."""
+
+from __future__ import annotations
+
+import json
+import re
+import textwrap
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mirrortest.check.anomaly import Anomaly
+from mirrortest.cli import sabotage as command
+from mirrortest.errors import UsageError
+from mirrortest.sabotage.fate import ORDER
+from mirrortest.sabotage.spec import DEFAULTS, NEEDS, WHOLE, Act, Spec, read_spec
+from mirrortest.sabotage.truth import TRUTH
+from mirrortest.wire.digits import SEQ_LIMIT
+from mirrortest.wire.stream import ProducerId
+
+
+def test_the_example_in_the_help_is_read() -> None:
+    """It means what its comments say."""
+    spec = Spec.parse(textwrap.dedent(command.SPECIFICATION.split("\n\n  Filters")[0]))
+    assert [act.kind for act in spec.acts] == ["drop", "drop-run", "hold"]
+    assert spec.acts[1].seqs(spec.lane_messages) == (25_000, 75_000)
+    assert spec.acts[2].message_ids() == [(ProducerId("ann", "nightly", 1), 3, 1500)]
+
+
+def test_what_is_written_down_is_read_back() -> None:
+    """The specification in a truth is the one that was given."""
+    text = """
+    seed = 9
+    lane_messages = 50
+    release_after = 2
+    [[acts]]
+    kind = "rename-header"
+    window = { share = [0.5] }
+    to_header = "x"
+    [[acts]]
+    kind = "drop-tail"
+    ids = ["a@b.1 2 3", "a@b.1 3 4"]
+    """
+    spec = Spec.parse(text)
+    assert Spec.from_json(spec.to_json()) == spec
+    assert Spec.from_json({}) == Spec()
+
+
+@pytest.mark.parametrize("kind", Anomaly)
+def test_every_kind_can_be_asked_for(kind: Anomaly) -> None:
+    """With what it needs and a choice; each parameter has its default."""
+    given = {"producer": "ann", "partition": 1, "to_partition": 0, "topic": "a", "to_topic": "b"}
+    needs = {name: given[name] for name in NEEDS.get(kind, ())}
+    choice: dict[str, Any] = {} if kind in WHOLE else {"rate": 0.5}
+    if kind is Anomaly.DROP_TAIL:
+        choice = {"window": {"seq": [3]}}
+    act = Act.model_validate({"kind": kind.value, **needs, **choice})
+    for name, default in DEFAULTS.get(kind, {}).items():
+        assert act.parameter(name) == needs.get(name, default)
+
+
+def test_windows() -> None:
+    """Seqs as they are, shares of the lane; a count without a window goes over the lane."""
+
+    def seqs(**details: dict[str, list[float]] | float) -> tuple[int, int]:
+        return Act.model_validate({"kind": "drop", **details}).seqs(1000)
+
+    assert seqs(rate=0.5) == (0, SEQ_LIMIT)
+    assert seqs(window={"seq": [4]}) == (4, SEQ_LIMIT)
+    assert seqs(window={"seq": [4, 9]}) == (4, 9)
+    assert seqs(window={"share": [0.1, 0.35]}) == (100, 350)
+    assert seqs(window={"share": [0.999]}) == (999, SEQ_LIMIT)
+    assert seqs(count=3) == (0, 1000)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("acts = 3", "acts: Input should be"),
+        ("seed = 'x'", "seed: Input should be"),
+        ("sed = 1", "sed: Extra inputs"),
+        ("[[acts]]\nrate = 1", "acts.0.kind: Field required"),
+        ('[[acts]]\nkind = "steal"\nrate = 1', "acts.0.kind: 'steal' is none of drop, "),
+        ('[[acts]]\nkind = "drop"', "acts.0: drop needs rate, count, ids or window"),
+        ('[[acts]]\nkind = "drop"\nrate = 2', "acts.0.rate: Input should be"),
+        ('[[acts]]\nkind = "drop"\nrate = 0.5\ncount = 1', "acts.0: say one of rate and count"),
+        ('[[acts]]\nkind = "drop"\ncount = 1', "a count needs lane_messages"),
+        ('[[acts]]\nkind = "drop"\ncount = 3\nwindow = { seq = [1, 3] }', "3 of 2 messages"),
+        ('[[acts]]\nkind = "drop"\nwindow = { share = [0.5] }', "a share needs lane_messages"),
+        ('[[acts]]\nkind = "drop"\nwindow = { share = [0, 2] }', "between 0 and 1"),
+        ('[[acts]]\nkind = "drop"\nwindow = { seq = [3, 3] }', "lo must be below hi"),
+        ('[[acts]]\nkind = "drop"\nwindow = {}', "say either seq"),
+        ('[[acts]]\nkind = "drop"\nids = ["ann@r 1 2"]', "write an id as NAME@RUN.INC"),
+        ('[[acts]]\nkind = "drop"\nrate = 1\nlength = 3', "drop takes no length"),
+        ('[[acts]]\nkind = "drop"\nrate = 1\ntopic = "("', "is no regular expression"),
+        ('[[acts]]\nkind = "drop-tail"\nrate = 1', "drop-tail needs window"),
+        ('[[acts]]\nkind = "drop-tail"\nwindow = { seq = [1, 2] }', "a tail has no end"),
+        ('[[acts]]\nkind = "drop-producer"', "drop-producer needs producer"),
+        ('[[acts]]\nkind = "drop-partition"\npartition = 1\nrate = 1', "it takes no rate"),
+        ('[[acts]]\nkind = "reroute"\nrate = 1\npartition = 1\nto_partition = 1', "itself"),
+        ('[[acts]]\nkind = "other-run"\nrate = 1\nother_run = "A"', "lower-case letters"),
+        ('[[acts]]\nkind = "drop"\nids = 3', "acts.0.ids: Input should be"),
+        ('[[acts]]\nkind = "drop"\nids = [3]', "'3': write an id as"),
+        ('[[acts]]\nkind = "drop"\nwindow = { seq = 3 }', "acts.0.window.seq"),
+        ('[[acts]]\nkind = ["drop"]\nrate = 1', "acts.0.kind: ['drop'] is none of"),
+        ("[[acts", "is no TOML"),
+    ],
+)
+def test_mistakes_are_told_in_one_line(text: str, told: str) -> None:
+    """The line names the place and what is wrong there."""
+    with pytest.raises(UsageError, match=re.escape(told)) as caught:
+        Spec.parse(text, "--spec wrongs.toml")
+    assert str(caught.value).startswith("--spec wrongs.toml")
+    assert "\n" not in str(caught.value).strip()
+
+
+def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    """Missing, or no text."""
+    with pytest.raises(UsageError, match="cannot be read: No such file"):
+        read_spec(tmp_path / "x.toml")
+    (tmp_path / "y.toml").write_bytes(b"\xff\xfe")
+    with pytest.raises(UsageError, match="it is no text"):
+        read_spec(tmp_path / "y.toml")
+
+
+def test_the_page_for_users_says_what_the_code_says() -> None:
+    """Its example is read, its table names every kind and parameter, its order is the order."""
+    page = (Path(__file__).parents[2] / "docs" / "saboteur.md").read_text()
+    example = page.split("```toml\n")[1].split("```")[0]
+    assert [act.kind for act in Spec.parse(example).acts] == [
+        "drop",
+        "drop-run",
+        "hold",
+        "drop-partition",
+    ]
+    told = dict(re.findall(r"^\| `([a-z-]+)` \| [^|]* \| ?([^|]*?) ?\|$", page, re.MULTILINE))
+    for kind in Anomaly:
+        said = [
+            f"`{name}`" if value is None else f"`{name} = {json.dumps(value)}`"
+            for name, value in DEFAULTS.get(kind, {}).items()
+        ]
+        assert told[kind] == ", ".join(said)
+    order = page.split("in the file's:\n")[1].split("No act touches")[0]
+    places = [re.search(rf"(?<![a-z-]){kind}(?![a-z-])", order) for kind in ORDER]
+    starts = [place.start() for place in places if place]
+    assert len(starts) == len(ORDER)
+    assert starts == sorted(starts)
+    for field in TRUTH:
+        assert f"`{field.name}`" in page

@@ -1,0 +1,172 @@
+"""What each worker is asked, and what all together answer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client.core import GaugeMetricFamily
+
+from mirrortest.check.verdict import Outcome
+from mirrortest.config.client import ClientConfig
+from mirrortest.config.run import TopicMapping
+from mirrortest.config.threshold import thresholds
+from mirrortest.consume.options import ConsumeOptions, Shard
+from mirrortest.consume.outcome import ConsumeReport
+from mirrortest.errors import ClusterError, UsageError
+from mirrortest.produce.options import ProduceOptions
+from mirrortest.produce.recording import TopicNumbers
+from mirrortest.produce.report import ProduceReport
+from mirrortest.timing.histogram import Histogram
+from mirrortest.workers import consuming, producing
+from mirrortest.workers.messages import Metrics, Probes
+from mirrortest.workers.scrape import together
+from mirrortest.workers.shares import consumers, producers, shard_of
+from mirrortest.workers.together import common_place
+
+CLIENT = ClientConfig.load(bootstrap_server="h:1")
+PRODUCE = ProduceOptions(run="r", name="p", client=CLIENT, topics=("t",), metrics_port=9)
+CONSUME = ConsumeOptions(
+    run="r",
+    name="c",
+    client=CLIENT,
+    mapping=TopicMapping.parse(source_alias="", separator=".", topic_map=()),
+    thresholds=thresholds(()),
+    topics=("t",),
+    duration=9.0,
+    idle_timeout=3.0,
+    metrics_port=9,
+)
+
+
+@given(st.integers(1, 12), st.integers(0, 1000), st.integers(0, 500))
+def test_producers_together_send_what_was_asked_for(workers: int, more: int, warmup: int) -> None:
+    """Their messages, warm-ups and rates add up, and none has a name or a port of another."""
+    count = workers + more
+    # A warm-up that leaves each of them something.
+    warmup = min(warmup, workers * (count // workers - 1))
+    asked = replace(PRODUCE, num_records=count, warmup_records=warmup, throughput=1000.0)
+    parts = producers(asked, workers)
+    assert sum(part.num_records or 0 for part in parts) == count
+    assert sum(part.warmup_records for part in parts) == asked.warmup_records
+    assert sum(part.throughput or 0 for part in parts) == pytest.approx(1000)
+    assert len({part.name for part in parts}) == workers
+    assert {part.metrics_port for part in parts} == {0}
+
+
+def test_producers_without_bounds_have_none_each() -> None:
+    """Unlimited stays unlimited."""
+    assert [(p.throughput, p.num_records) for p in producers(PRODUCE, 2)] == [(None, None)] * 2
+
+
+def test_too_many_workers_are_a_users_mistake() -> None:
+    """Fewer messages than workers, and a name that becomes too long."""
+    with pytest.raises(UsageError, match="--num-records 2"):
+        producers(replace(PRODUCE, num_records=2), 3)
+    with pytest.raises(UsageError, match="64"):
+        producers(replace(PRODUCE, name="n" * 64), 2)
+
+
+@given(st.integers(1, 6), st.integers(0, 5), st.integers(1, 6), st.integers(0, 500))
+def test_each_partition_of_a_shard_is_one_workers(
+    of: int, index: int, workers: int, partition: int
+) -> None:
+    """The workers' shards part the user's shard, and nothing else."""
+    whole = Shard(index % of + 1, of)
+    parts = [shard_of(whole, at, workers) for at in range(workers)]
+    assert sum(partition in part for part in parts) == (partition in whole)
+
+
+def test_consumers_share_a_group_or_the_partitions() -> None:
+    """Members of a group take no shard; when it is enough is not for the single one to say."""
+    assert [str(part.shard) for part in consumers(CONSUME, 3)] == ["1/3", "2/3", "3/3"]
+    members = consumers(replace(CONSUME, group="g"), 2)
+    assert [(part.group, part.shard) for part in members] == [("g", None)] * 2
+    assert [part.until_complete for part in members] == [True, False]
+    assert {(part.duration, part.idle_timeout, part.metrics_port) for part in members} == {
+        (None, None, 0)
+    }
+
+
+def told(
+    name: str, acked: int, latency: int, *, error: ClusterError | None = None
+) -> ProduceReport:
+    """A producer's report."""
+    numbers = TopicNumbers(0, 1, 100)
+    numbers.steady.outcomes[Outcome.ACKED] = acked
+    numbers.steady.span(acked, 10 * acked)
+    numbers.steady.from_intended.histogram.add([latency] * acked)
+    return ProduceReport(
+        run="r", name=name, session=f"s{name}", log=f"/logs/r/{name}", numbers={"t": numbers},
+        lanes=[], reasons={"timeout": 1}, behind_ns={"t": acked}, warmup_records=0,
+        notes=["the same"], error=error,
+    )  # fmt: skip
+
+
+def test_producers_reports_become_one() -> None:
+    """Counts add up, latencies are of all, and the first error is the report's."""
+    whole = producing.merged(PRODUCE, [told("p.1", 2, 1000), told("p.2", 4, 5000)])
+    assert whole.whole.outcomes[Outcome.ACKED] == 6
+    assert (whole.whole.first_ns, whole.whole.last_ns) == (2, 40)
+    assert whole.whole.from_intended.histogram.mean == pytest.approx(3666, rel=0.01)
+    assert (whole.name, whole.log, whole.session) == ("p", "/logs/r", "sp.1,sp.2")
+    assert (whole.reasons, whole.behind_ns, whole.notes) == ({"timeout": 2}, {"t": 4}, ["the same"])
+    assert whole.exit_code == 0
+    broken = told("p.2", 1, 1, error=ClusterError("away"))
+    assert str(producing.merged(PRODUCE, [told("p.1", 1, 1), broken]).error) == "away"
+
+
+def read(
+    name: str, latencies: list[int], partitions: list[str], *, conditions: list[Any]
+) -> ConsumeReport:
+    """A consumer's report on 10 acknowledged messages."""
+    histogram = Histogram()
+    histogram.add(latencies)
+    return ConsumeReport(
+        run="r", name=name, counts={"acked": 10, "lost": 0}, copies=0, verdicts={},
+        latency={"t": (histogram, Histogram())}, thresholds=conditions, inconclusive=["a doubt"],
+        notes=[], messages=len(latencies), log=f"/logs/{name}", partitions=partitions,
+    )  # fmt: skip
+
+
+def test_consumers_reports_become_the_firsts_verdict_on_all_latencies() -> None:
+    """A threshold on latencies is held to what all of them read."""
+    options = replace(CONSUME, thresholds=thresholds(["max<1s"]))
+    first = read("c.1", [], ["t-0"], conditions=[])
+    second = read("c.2", [2 * 10**9] * 3, ["t-1"], conditions=[])
+    whole = consuming.merged(options, [first, second])
+    assert (whole.name, whole.messages, whole.partitions) == ("c", 3, ["t-0", "t-1"])
+    failed = [str(result.threshold) for result in whole.thresholds if not result.passed]
+    assert failed == ["max<1s"]
+    assert whole.inconclusive[0] == "a doubt"
+    assert whole.exit_code == 99
+
+
+def test_a_family_stands_once_with_all_workers_samples() -> None:
+    """Also where a worker has series that another has not."""
+
+    def family(name: str, value: int) -> GaugeMetricFamily:
+        made = GaugeMetricFamily(name, "help", labels=["topic"])
+        made.add_metric(["t"], value)
+        return made
+
+    answers = [
+        (1, Metrics(1, [family("a", 1)], Probes())),
+        (2, None),
+        (3, Metrics(1, [family("a", 2), family("b", 3)], Probes())),
+    ]
+    found = {made.name: made.samples for made in together(answers)}
+    assert [(s.labels, s.value) for s in found["a"]] == [
+        ({"topic": "t", "worker": "1"}, 1),
+        ({"topic": "t", "worker": "3"}, 2),
+    ]
+    assert [s.labels["worker"] for s in found["b"]] == ["3"]
+
+
+def test_the_place_of_all_logs() -> None:
+    """A folder or a URI."""
+    assert common_place(["s3://b/logs/r/p.1/x", "s3://b/logs/r/p.2/x"]) == "s3://b/logs/r"
+    assert common_place(["/logs/r/p.1"]) == "/logs/r/p.1"

@@ -1,0 +1,84 @@
+"""Jobs for the crew's tests: what a worker's process runs in an application's place."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from mirrortest.errors import ClusterError
+from mirrortest.metrics import names
+from mirrortest.metrics.collector import Metrics
+from mirrortest.metrics.health import Health
+from mirrortest.workers.crew import Crew, Worker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def quiet() -> None:
+    """Prepares a worker: nothing to do."""
+
+
+class AllTold:
+    """Hears the workers' progress; `wait` until so many have told theirs."""
+
+    def __init__(self, workers: int) -> None:
+        self._missing = set(range(1, workers + 1))
+        self._complete = asyncio.Event()
+
+    def __call__(self, worker: Worker) -> None:
+        self._missing.discard(worker.number)
+        if not self._missing:
+            self._complete.set()
+
+    async def wait(self) -> None:
+        await asyncio.wait_for(self._complete.wait(), 60)
+
+
+async def until_told(
+    share: int,
+    *,
+    stop: asyncio.Event,
+    on_progress: Callable[[tuple[int, int]], None],
+    serve: Callable[..., object],
+) -> SimpleNamespace:
+    """Says its pid and share, serves a counter of it, and reports them once it is told to end."""
+    metrics, health = Metrics(), Health(60)
+    metrics.counter(names.LOG_ROWS).add(share)
+    health.started, health.ready = True, share != 3
+    serve(metrics, address="", port=0, health=health)
+    on_progress((os.getpid(), share))
+    await stop.wait()
+    return SimpleNamespace(pid=os.getpid(), share=share, error=None)
+
+
+async def first_falls(share: str, **told: Any) -> SimpleNamespace:
+    """The first one does what its share says, the others wait to be told."""
+    if share == "refuse":
+        raise ClusterError("the brokers refuse")
+    if share == "report":
+        return SimpleNamespace(share=share, error=ClusterError("it ended early"))
+    if share == "die":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if share == "leave":
+        os._exit(7)
+    return await until_told(0, **told)
+
+
+async def _tell_pids(file: Path) -> None:
+    told = AllTold(2)
+    async with Crew(until_told, [1, 2], prepare=quiet, on_progress=told) as crew:
+        await told.wait()
+        part = file.with_suffix(".part")
+        part.write_text(" ".join(str(worker.pid) for worker in crew.workers))
+        part.rename(file)
+        await crew.ended(asyncio.Event())
+
+
+if __name__ == "__main__":
+    asyncio.run(_tell_pids(Path(sys.argv[1])))

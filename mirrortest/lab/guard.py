@@ -7,7 +7,8 @@ as stdout. It leads a process group that the program is in.
 - It writes ``<pid of the program>\n`` to stdout, and exits as the program does: with its code, or
   128 + the signal that ended it.
 - A line ``<number>\n`` on stdin sends that signal to the program. The guard is the program's
-  parent, so the signal can never hit another process that got the same pid.
+  parent, so the signal can never hit another process that got the same pid. SIGSTOP is answered
+  by a line ``stopped\n`` on stdout, once no thread of the program runs any more.
 - End of file on stdin, or the owner's end (seen apart, since a fork of the owner may hold the pipe
   open), kills the whole group. Neither can be missed, however the owner ended.
 - Should the guard itself be killed, the kernel kills the program: PR_SET_PDEATHSIG works by parent
@@ -43,6 +44,11 @@ def _owner_watch(owner: int) -> int | None:
         return None
 
 
+def _stands(pid: int) -> bool:
+    """Whether all of the program is stopped: its parent alone is told that."""
+    return os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
+
+
 def main() -> int:
     """Run the program until it ends; see the module's text."""
     owner, command = int(sys.argv[1]), sys.argv[2:]
@@ -66,11 +72,11 @@ def main() -> int:
     watched = [0, wake_read]
     if owner_watch is not None:
         watched.append(owner_watch)
-    pending = b""
+    pending, stopping = b"", False
     while (code := program.poll()) is None:
         readable = select.select(watched, [], [])[0]
         if wake_read in readable:
-            os.read(wake_read, 512)
+            os.read(wake_read, 512)  # SIGCHLD, at the program's end or stop
         if owner_watch is not None and owner_watch in readable:
             os.killpg(0, signal.SIGKILL)
         if 0 in readable:
@@ -81,6 +87,10 @@ def main() -> int:
             for line in lines:
                 with contextlib.suppress(ProcessLookupError):
                     program.send_signal(int(line))
+                    stopping = stopping or int(line) == signal.SIGSTOP
+        if stopping and _stands(program.pid):
+            os.write(1, b"stopped\n")
+            stopping = False
     return code if code >= 0 else 128 - code
 
 

@@ -124,8 +124,17 @@ class Part:
         self._end(signal.SIGTERM, timeout=timeout)
 
     def stop(self) -> None:
-        """Freeze it (SIGSTOP): it keeps its sockets and answers nothing, until `cont`."""
+        """Freeze it (SIGSTOP): it keeps its sockets and answers nothing, until `cont`.
+
+        It stands when this returns.
+
+        Raises:
+            LabError: it does not run, or ended meanwhile.
+        """
         self._signal(signal.SIGSTOP)
+        guard = self._guard
+        if guard is None or guard.stdout is None or not guard.stdout.readline():
+            raise LabError(f"{self.name} is not running")
         self._stopped = True
 
     def cont(self) -> None:

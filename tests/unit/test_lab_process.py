@@ -70,14 +70,31 @@ def test_a_part_runs_and_is_killed(part: Part) -> None:
 
 
 def test_a_part_is_frozen_and_goes_on(part: Part) -> None:
-    """SIGSTOP and SIGCONT reach the program itself."""
+    """SIGSTOP and SIGCONT reach the program itself, which stands once `stop` has returned."""
     part.start()
-    part.stop()
-    stands(part, PartState.STOPPED)
-    until(lambda: psutil.Process(part.pid).status() == psutil.STATUS_STOPPED)
-    part.cont()
-    until(lambda: psutil.Process(part.pid).status() != psutil.STATUS_STOPPED)
-    stands(part, PartState.RUNNING)
+    for _ in range(20):
+        part.stop()
+        stands(part, PartState.STOPPED)
+        assert psutil.Process(part.pid).status() == psutil.STATUS_STOPPED
+        part.stop()  # once more, as it may be told
+        part.cont()
+        until(lambda: psutil.Process(part.pid).status() != psutil.STATUS_STOPPED)
+        stands(part, PartState.RUNNING)
+
+
+def test_a_part_that_ends_instead_of_stopping_is_told(tmp_path: Path) -> None:
+    """Nobody waits for what cannot stand any more."""
+    part = Part("brief", (sys.executable, "-c", "input()"), tmp_path / "log")
+    part.start()
+
+    def play_on() -> None:
+        while True:
+            part.stop()
+            part.cont()
+
+    with pytest.raises(LabError, match="brief is not running"):
+        play_on()
+    part.kill()
 
 
 def test_a_frozen_part_can_be_ended_in_order(part: Part) -> None:

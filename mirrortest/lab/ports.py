@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import random
 import socket
+import sys
 from pathlib import Path
 
 from mirrortest.errors import LabError
@@ -19,7 +20,8 @@ def free_ports(count: int) -> list[int]:
 
     They lie below the range that the system takes outgoing ports from. A broker that is killed
     must find its own port free again, and a client that knocks at a port of that range while
-    nobody listens can end up connected to itself.
+    nobody listens can end up connected to itself. They stay this process's until it ends, whether
+    or not somebody listens: no other process is given them here meanwhile.
 
     Raises:
         LabError: there are not that many.
@@ -35,7 +37,22 @@ def free_ports(count: int) -> list[int]:
             break
         with socket.socket() as trial, contextlib.suppress(OSError):
             trial.bind((ADDRESS, port))
+            _reserve(port)
             found.append(port)
     if len(found) < count:
         raise LabError(f"found no {count} free ports on {ADDRESS}")
     return found
+
+
+def _reserve(port: int) -> None:
+    """Have a port for this process, among all who ask here, where the system is Linux.
+
+    Raises:
+        OSError: somebody has it.
+    """
+    if sys.platform != "linux":
+        return
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as mark:
+        # A name without a file, of the same network namespace as the port: it goes with its owner.
+        mark.bind(f"\0mirrortest-port-{port}")
+        mark.detach()  # it stays open as long as the process

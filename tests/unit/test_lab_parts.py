@@ -39,6 +39,29 @@ def test_ports_are_free_distinct_and_not_for_outgoing_connections() -> None:
             listener.bind((ports.ADDRESS, port))
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="needs names of sockets without files")
+def test_ports_belong_to_one_process_until_it_ends() -> None:
+    """Also before anybody listens on them: two labs that start at once never get the same."""
+    ours = ports.free_ports(2)
+    ask = f"""
+import random
+from mirrortest.lab import ports
+random.sample = lambda *_: {ours}
+print(*ports.free_ports(2))
+"""
+    asked = [sys.executable, "-c", ask]
+    other = subprocess.run(asked, capture_output=True, text=True, check=False)
+    assert "found no 2 free ports" in other.stderr
+    freed = ask.replace(str(ours), str(_given_to_one_that_ended()))
+    subprocess.run([sys.executable, "-c", freed], check=True)
+
+
+def _given_to_one_that_ended() -> list[int]:
+    ask = "from mirrortest.lab import ports; print(*ports.free_ports(2))"
+    told = subprocess.check_output([sys.executable, "-c", ask], text=True)
+    return [int(word) for word in told.split()]
+
+
 def test_properties_are_written_as_java_reads_them(tmp_path: Path) -> None:
     """Keys with an arrow, values with backslashes."""
     path = tmp_path / "new" / "p.properties"

@@ -13,7 +13,7 @@ BY_FILE := --dist loadfile --no-loadscope-reorder
 # Many processes are started here: none of them is to compile its modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-unit check bench profile bench-reconcile calibrate oracle peers lock clean images local-base check-chart e2e-kubernetes \
+.PHONY: demo test test-failed test-unit check bench profile bench-reconcile calibrate oracle peers lock clean images local-base check-chart e2e-kubernetes \
   dashboards check-dashboards dashboard-linter e2e-prometheus
 
 demo: $(READY)  ## the main job: two Kafka clusters, a mirror that is killed, the verdict
@@ -21,6 +21,9 @@ demo: $(READY)  ## the main job: two Kafka clusters, a mirror that is killed, th
 
 test: $(READY)  ## every check, on the real lab
 	$(BIN)/python -m pytest -n $(WORKERS) $(BY_FILE)
+
+test-failed: $(READY)  ## what failed in the last run, one after the other
+	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none
 
 test-unit: $(READY)  ## the checks that start no cluster, no Spark, no browser and no other server
 	$(BIN)/python -m pytest -n 2 $(BY_FILE) tests/unit

@@ -201,10 +201,11 @@ class Cluster:
     def create_topic(
         self, topic: str, partitions: int = 1, *, configs: Mapping[str, str] | None = None
     ) -> None:
-        """Create a topic and wait until it can be used; it may be there already.
+        """Create a topic and wait until it can be used; it may be there already, as it is asked.
 
         Raises:
             ClusterError: the cluster does not answer, or refuses.
+            PartitionCountError: it is there with another number of partitions.
         """
         self.probe.create_topic(topic, partitions, configs)
 

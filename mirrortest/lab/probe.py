@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mirrortest.config.client import ClientConfig
-from mirrortest.errors import UnreachableError
+from mirrortest.errors import PartitionCountError, UnreachableError
 from mirrortest.kafka.admin import Admin
 
 if TYPE_CHECKING:
@@ -42,8 +42,18 @@ class Probe:
     def create_topic(
         self, topic: str, partitions: int, configs: Mapping[str, str] | None = None
     ) -> bool:
-        """Make a topic and wait until it can be used; whether it was missing before."""
-        return self._ask(lambda admin: admin.create_topic(topic, partitions, configs=configs))
+        """Make a topic and wait until it can be used; whether it was missing before.
+
+        Raises:
+            PartitionCountError: it is there with another number of partitions. A running mirror
+                makes the copies of the topics that it sees, with as many as those have.
+        """
+        made = self._ask(lambda admin: admin.create_topic(topic, partitions, configs=configs))
+        if not made and (there := self.partitions(topic)) != partitions:
+            raise PartitionCountError(
+                f"topic {topic} is there already, with {there} partitions, not {partitions}"
+            )
+        return made
 
     def add_partitions(self, topic: str, total: int) -> None:
         """Raise a topic's partition count to `total`."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from mirrortest.errors import ClusterError, UnreachableError
+from mirrortest.errors import ClusterError, PartitionCountError, UnreachableError
 from mirrortest.lab.probe import Probe
 from mirrortest.lab.process import PartState
 from tests.lab.harness import until, write
@@ -34,11 +34,17 @@ def fill(cluster: Cluster, topic: str, count: int) -> None:
 
 
 def test_a_new_topic_is_mirrored(lab: Lab, topic_name: Callable[[], str]) -> None:
-    """A topic made on the source appears in the destination, with its partitions and records."""
+    """A topic made on the source appears in the destination, with its partitions and records.
+
+    Whoever wants another number of partitions there has to come before the mirror, and is told.
+    """
     topic = topic_name()
     lab.source.create_topic(topic, 3)
     assert lab.mirror.wait_topic(topic) == f"A.{topic}"
     assert lab.destination.partitions(f"A.{topic}") == 3
+    lab.destination.create_topic(f"A.{topic}", 3)
+    with pytest.raises(PartitionCountError, match="already, with 3 partitions, not 5"):
+        lab.destination.create_topic(f"A.{topic}", 5)
     lab.source.brokers[0]._jvm.run(  # Kafka's own tool, of the lab's own jars
         "org.apache.kafka.tools.ProducerPerformance",
         *("--topic", topic, "--num-records", "100", "--record-size", "10"),

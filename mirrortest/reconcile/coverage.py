@@ -68,7 +68,7 @@ class Observed:
     """What the consumers' logs say of offsets, and what the sessions say of topics.
 
     `partitions` is the destination's partition count by source topic, None where nobody knew;
-    `started_ns` is when each session started; `began_ns` the first intended time by topic.
+    `started_ns` is when each session started.
     """
 
     read: Sequence[Span]
@@ -76,7 +76,6 @@ class Observed:
     tails: Sequence[Span]
     partitions: Mapping[str, int | None]
     started_ns: Mapping[int, int]
-    began_ns: Mapping[str, int]
 
 
 def cover(seen: Observed) -> Coverage:
@@ -110,22 +109,16 @@ def _cover_partition(seen: Observed, topic: str, partition: int, coverage: Cover
         return
     last = max(span.newest for span in (*read, *unread, *tails))
     for identity in range(last + 1):
-        mine = sorted((s.lo, s.hi, s.session) for s in read if s.identity == identity)
+        stretches = sorted((s.lo, s.hi) for s in read if s.identity == identity)
         gone = [(s.lo, s.hi) for s in unread if s.identity == identity and s.hi < ENDLESS]
         ends = [s.hi for s in tails if s.identity == identity]
         tail = max(ends) if ends else None
-        if mine and mine[0][0] > 0:
-            first, session = mine[0][0], mine[0][2]
-            began = seen.began_ns.get(topic)
-            # A reader that was there before the first message was sent can not have missed one.
-            if any(lo < first for lo, _ in gone):
-                pass
-            elif began is None or seen.started_ns.get(session, ENDLESS) > began:
-                # No reason of its own: what is missing there speaks for itself.
-                coverage.blind.append(
-                    Blind(topic, partition, identity, 0, first, Finding.INCONCLUSIVE)
-                )
-        stretches = [(lo, hi) for lo, hi, _ in mine]
+        first = min(stretches + gone)[0] if stretches or gone else 0
+        if first > 0:
+            # Who reads first begins at offset 0, so that a log is not here: of the one from whom
+            # the reader took over, however early it was there itself. No reason of its own: what
+            # is missing there speaks for itself.
+            coverage.blind.append(Blind(topic, partition, identity, 0, first, Finding.INCONCLUSIVE))
         for lo, hi in _outside(gone, stretches):
             add(
                 Blind(topic, partition, identity, lo, hi, Finding.INCONCLUSIVE),

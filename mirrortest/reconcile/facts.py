@@ -52,7 +52,7 @@ _OFFSETS = f"('read', 'unread', 'tail', '{RANGE}')"
 _OVERVIEW = f"""
     SELECT kind, topic, producer, incarnation, session, task, turn, partition, identity, text,
         lo, hi, count(*) AS intervals, sum(holes) AS holes, max(coalesce(outcome, 0)) AS outcome,
-        min(first_ns) AS began, max(reached) AS reached
+        max(reached) AS reached
     FROM (
         SELECT kind, if(kind = 'seen', NULL, topic) AS topic, if(told, producer, NULL) AS producer,
             if(told, incarnation, NULL) AS incarnation,
@@ -63,7 +63,7 @@ _OVERVIEW = f"""
             if(kind = '{DAMAGE}', text, NULL) AS text,
             if(placed, coalesce(offset_lo, offset_hi), NULL) AS lo,
             if(placed, offset_hi, NULL) AS hi, holes, if(told, outcome, NULL) AS outcome,
-            if(told, first_ns, NULL) AS first_ns, if(kind = 'found', offset_hi, NULL) AS reached
+            if(kind = 'found', offset_hi, NULL) AS reached
         FROM (
             SELECT *, kind IN {_OFFSETS} AS placed,
                 kind NOT IN {_OFFSETS} AND kind <> 'seen' AS told
@@ -115,17 +115,12 @@ def gather(spark: Any, plan: Plan) -> Facts:
         for row in overview
         if row["kind"] == "found" and row["partition"] is not None and row["reached"] is not None
     ]
-    began: dict[str, int] = {}
-    for row in overview:
-        if row["kind"] == "sent" and row["began"] is not None:
-            began[row["topic"]] = min(row["began"], began.get(row["topic"], ENDLESS))
     observed = Observed(
         read=spans["read"],
         unread=spans["unread"],
         tails=spans["tail"],
         partitions={topic: _partition_count(plan, topic) for topic in sorted(topics)},
         started_ns={number: s.started_ns for number, s in plan.of(Role.CONSUMER)},
-        began_ns=began,
     )
     return Facts(
         observed,

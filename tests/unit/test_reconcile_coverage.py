@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -21,17 +21,13 @@ def observed(
     tails: Sequence[tuple[int, int, int]] = (),
     *,
     partitions: int = 1,
-    started: int = 0,
-    began: int = 10,
 ) -> Observed:
     """One topic; spans are (partition, lo, hi)."""
 
     def spans(given: Sequence[tuple[int, int, int]]) -> list[Span]:
         return [Span("t", partition, 0, lo, hi, 0) for partition, lo, hi in given]
 
-    return Observed(
-        spans(read), spans(unread), spans(tails), {"t": partitions}, {0: started}, {"t": began}
-    )
+    return Observed(spans(read), spans(unread), spans(tails), {"t": partitions}, {0: 0})
 
 
 def blind(seen: Observed) -> list[tuple[int, int, int, Finding]]:
@@ -87,16 +83,25 @@ def test_what_was_not_read_is_blind_and_named(
     assert len(coverage.reasons) == 1
 
 
-def test_a_late_start_is_blind_unless_the_reader_was_there_first() -> None:
-    """Who began at offset 5 before the first message was sent has missed none; else perhaps."""
-    late: dict[str, Any] = {"read": [(0, 5, 10)], "tails": [(0, 10, 10)]}
-    assert blind(observed(**late, started=5, began=10)) == []
-    assert blind(observed(**late, started=15, began=10)) == [(0, 0, 5, Finding.INCONCLUSIVE)]
+def test_what_stands_before_all_that_any_log_covers_is_blind() -> None:
+    """Whoever reads first begins at 0: the log of the one who was relieved is not here.
+
+    So it is, too, where that one's successor found offsets gone; and however early that one was
+    there itself: of a group's consumer, not all partitions are its own from the start.
+    """
+    relieved = observed([(0, 5, 10)], tails=[(0, 10, 10)])
+    assert blind(relieved) == [(0, 0, 5, Finding.INCONCLUSIVE)]
+    assert cover(relieved).reasons == []
+    overtaken = observed([(0, 8, 10)], [(0, 5, 8)], [(0, 10, 10)])
+    assert blind(overtaken) == [
+        (0, 0, 5, Finding.INCONCLUSIVE),
+        (0, 5, 8, Finding.INCONCLUSIVE),
+    ]
 
 
 def test_no_consumer_at_all_makes_everything_blind() -> None:
     """Without a partition count any one partition stands for all."""
-    coverage = cover(Observed([], [], [], {"t": None}, {}, {}))
+    coverage = cover(Observed([], [], [], {"t": None}, {}))
     assert [b.hi for b in coverage.blind] == [ENDLESS]
     assert coverage.reasons == ["t: no consumer's log covers it"]
 
@@ -146,7 +151,7 @@ def test_a_topic_made_again_must_be_read_to_its_end_as_well(
             [Span("t", 0, 0, 0, 9, 0), *(Span("t", 0, 1, *each, 0) for each in read)],
             [Span("t", 0, 0, 9, ENDLESS, 0)],
             [Span("t", 0, 0, 9, 9, 0), *(Span("t", 0, 1, end, end, 0) for end in tails)],
-            {"t": 1}, {0: 0}, {"t": 10},
+            {"t": 1}, {0: 0},
         )
     )  # fmt: skip
     found = [tuple(each)[2:] for each in coverage.blind]

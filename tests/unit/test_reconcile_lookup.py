@@ -43,7 +43,7 @@ def observed(
     """What consumers read: (partition, lo, hi) of the topic t."""
     spans = [Span("t", partition, identity, lo, hi, 0) for partition, lo, hi in read]
     ends = [Span("t", partition, identity, end, end, 0) for partition, end in tails]
-    return Observed(spans, (), ends, dict.fromkeys(topics), {}, {})
+    return Observed(spans, (), ends, dict.fromkeys(topics), {})
 
 
 def batch(
@@ -170,10 +170,10 @@ def test_what_was_never_read_is_the_rest(spans: list[tuple[int, int, int]], iden
 def test_a_topic_made_again_was_read_in_its_last_incarnation_only() -> None:
     """Offsets of the one before are other records'."""
     before, after = Span("t", 0, 0, 0, 50, 0), Span("t", 0, 1, 0, 10, 1)
-    seen = Observed([before, after], (), (), {"t": 1}, {}, {})
+    seen = Observed([before, after], (), (), {"t": 1}, {})
     assert never_read(seen, {"t": 1}) == [Range("t", 0, 10, ENDLESS)]
     gone = Span("t", 0, 1, 10, ENDLESS, 1)
-    seen = Observed([before, after], [gone], (), {"t": 1}, {}, {})
+    seen = Observed([before, after], [gone], (), {"t": 1}, {})
     assert never_read(seen, {"t": 1}) == [Range("t", 0, 0, ENDLESS)]
 
 

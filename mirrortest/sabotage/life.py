@@ -116,7 +116,14 @@ class Life:
                 self._show()
                 shown = now
             if options.idle_timeout is not None and now - busy >= options.idle_timeout:
-                break
+                if await self._at_end():
+                    break
+                busy = now  # a machine that stood still: what has come was not fetched yet
+
+    async def _at_end(self) -> bool:
+        """Whether all that the source holds has been read."""
+        ends = await self._reader.end_offsets(list(self._courses))
+        return all(self._account.read(*at).next >= end for at, end in ends.items())
 
     async def _end(self) -> None:
         """Let go of what is kept back, write everything, and close the truth."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 import socket
+import threading
 from http.client import HTTPConnection
 from pathlib import Path
-from threading import active_count
 
 import numpy as np
 import pytest
@@ -14,6 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import mirrortest
 from mirrortest.errors import UsageError
+from mirrortest.lab.ports import free_ports
 from mirrortest.metrics import names
 from mirrortest.metrics.collector import Metrics
 from mirrortest.metrics.endpoint import MetricsEndpoint, serve_metrics
@@ -25,7 +26,7 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "metrics.md"
 
 def ask(endpoint: MetricsEndpoint, path: str = "/metrics") -> tuple[int, str]:
     """The answer of a real HTTP request."""
-    connection = HTTPConnection(endpoint.address, endpoint.port, timeout=10)
+    connection = HTTPConnection(endpoint.address, endpoint.port, timeout=60)
     try:
         connection.request("GET", path)
         answer = connection.getresponse()
@@ -179,11 +180,12 @@ def test_paths() -> None:
 
 def test_stopping_frees_the_port_and_the_thread() -> None:
     """At once, and more than once does no harm; the port can be taken again."""
-    threads = active_count()
-    endpoint = MetricsEndpoint(Metrics())
+    threads = set(threading.enumerate())  # some may be another test's, and end meanwhile
+    (port,) = free_ports(1)  # nobody else takes it meanwhile
+    endpoint = MetricsEndpoint(Metrics(), port=port)
     endpoint.stop()
     endpoint.stop()
-    assert active_count() == threads
+    assert set(threading.enumerate()) <= threads
     with serve_metrics(Metrics(), address="127.0.0.1", port=endpoint.port) or endpoint as again:
         assert again.port == endpoint.port
         assert ask(again)[0] == 200

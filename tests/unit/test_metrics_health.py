@@ -49,7 +49,7 @@ class Time:
 
 
 def _asked(endpoint: MetricsEndpoint) -> list[int]:
-    connection = HTTPConnection(endpoint.address, endpoint.port, timeout=10)
+    connection = HTTPConnection(endpoint.address, endpoint.port, timeout=60)
     answers = []
     try:
         for probe in PROBES:

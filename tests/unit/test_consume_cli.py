@@ -74,7 +74,8 @@ def test_an_interrupt_while_nobody_answers_ends_in_one_line() -> None:
         address = f"127.0.0.1:{frozen.getsockname()[1]}"
         program = "from mirrortest.cli.start import run; run()"
         arguments = ["--bootstrap-server", address, *ARGUMENTS[2:]]
-        patience = ["--command-property", "request.timeout.ms=500"]
+        # Long enough for the interrupt to come while it waits.
+        patience = ["--command-property", "request.timeout.ms=3000"]
         with subprocess.Popen(
             [sys.executable, "-c", program, "consume", *arguments, *patience],
             stderr=subprocess.PIPE,

@@ -57,7 +57,7 @@ async def test_an_outage_while_the_topic_is_awaited_is_sat_out(
     follower = _follower(False, AWAY, False, AWAY, True, topic=topic)
     assert "does not exist" in str(follower.silence("r1"))
     following = asyncio.create_task(follower.follow())
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await topic.read.wait()
     following.cancel()
     assert follower.silence("r1") is None

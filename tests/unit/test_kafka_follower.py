@@ -45,7 +45,7 @@ async def _followed(topic: Topic, offset: int) -> tuple[list[bytes], int]:
     following = Follower(topic, lambda key, _: applied.append(key))
     task = asyncio.create_task(following.run())
     try:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await following.passed(offset)
     finally:
         task.cancel()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import platform
 import shutil
@@ -31,7 +32,12 @@ def unpacked(package: str, path: str) -> Path:
     """
     place = cache_directory() / f"{package}-{platform.machine()}"
     if not (place / path).exists():
-        _unpack(package, place)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        # One at a time: apt's own lists are locked while they are renewed.
+        with (place.parent / ".apt.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not place.exists():  # another process may have been quicker
+                _unpack(package, place)
     if not (place / path).exists():
         raise ToolMissingError(f"Debian's package {package} has no {path}")
     return place / path
@@ -43,7 +49,6 @@ def _unpack(package: str, place: Path) -> None:
             raise ToolMissingError(
                 f"{package} is not in PATH, and there is no {tool} to have it by"
             )
-    place.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=place.parent, prefix=f".{package}-") as folder:
         done = _downloaded(package, folder)
         if done.returncode != 0 and os.geteuid() == 0:  # by an old index, perhaps
@@ -55,8 +60,7 @@ def _unpack(package: str, place: Path) -> None:
             raise ToolMissingError(f"apt-get download {package}: {said[-1] if said else 'nothing'}")
         whole = Path(folder) / "unpacked"
         subprocess.run(["dpkg-deb", "-x", str(files[0]), str(whole)], check=True)
-        if not place.exists():  # another process may have been quicker
-            whole.rename(place)
+        whole.rename(place)
 
 
 def _downloaded(package: str, folder: str) -> subprocess.CompletedProcess[str]:

@@ -30,7 +30,7 @@ def summary(printed: str) -> dict[str, Any]:
     return found
 
 
-def until(holds: Callable[..., bool], what: str, timeout: float = 120) -> None:
+def until(holds: Callable[..., bool], what: str, timeout: float = 240) -> None:
     """Wait until something holds.
 
     Raises:
@@ -225,7 +225,7 @@ class Kube:
         )
         at = ("-n", self.preparing)
         phase = "--for=jsonpath={.status.phase}=Succeeded"
-        self.kubectl("wait", "pod/prepare", *at, "--timeout=60s", phase)
+        self.kubectl("wait", "pod/prepare", *at, "--timeout=170s", phase)
         printed = self.kubectl("logs", "prepare", *at)
         self.kubectl("delete", "pod", "prepare", *at)
         return printed

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from tests.kubernetes.outside import Outside
 
-pytestmark = [pytest.mark.kubernetes, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kubernetes, pytest.mark.slow, pytest.mark.timeout(900)]
 
 CHART = Path(__file__).parents[2] / "helm" / "mirrortest"
 KEY = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}

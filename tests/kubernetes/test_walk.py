@@ -20,7 +20,7 @@ from tests.kubernetes.walk import Walk
 if TYPE_CHECKING:
     from tests.kubernetes.outside import Outside
 
-pytestmark = [pytest.mark.kubernetes, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kubernetes, pytest.mark.slow, pytest.mark.timeout(900)]
 
 ROOT = Path(__file__).parents[2]
 DC1, DC2 = "mirrortest-dc1", "mirrortest-dc2"

@@ -15,7 +15,7 @@ from tests.kubernetes.cluster import programs
 from tests.kubernetes.cluster.enclosure import SETTINGS
 from tests.kubernetes.kube import until
 
-pytestmark = [pytest.mark.kubernetes, pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.kubernetes, pytest.mark.slow, pytest.mark.timeout(900)]
 
 COMMAND = str(Path(__file__).with_name("with-cluster"))
 

@@ -37,6 +37,7 @@ class Clocks:
         self._monotonic_ns = monotonic_ns
         self._wall_ns = wall_ns
         self.watch = ClockWatch(wall_ns(), monotonic_ns())
+        self._least_ns = self.watch.offset_ns
         self.notes: list[str] = []
         self._last: dict[StreamId, tuple[int, int]] = {}
         """stream -> (the seq after its latest message, that one's intended time)"""
@@ -45,11 +46,20 @@ class Clocks:
     def look(self) -> None:
         """Read our own clocks once more."""
         step = self.watch.measure(self._monotonic_ns, self._wall_ns)
+        self._least_ns = min(self._least_ns, self.watch.offset_ns)
         if step is not None:
             self._tell(
                 f"the wall clock here was set by {step.by_ns / 1e9:+.3f} s during the run: "
                 "latencies around it are off by as much, verdicts are not touched"
             )
+
+    def earliest_ns(self) -> int:
+        """The wall time now, ns since the epoch, by the earliest that our clock was set during it.
+
+        If it was set forwards nobody knows when it was right: nothing is overdue for that.
+        """
+        self.look()
+        return self._monotonic_ns() + self._least_ns
 
     def follow(self, rows: Iterable[SeenRow]) -> None:
         """Look at the times of messages without findings, in the order of one partition."""

@@ -35,6 +35,7 @@ class Logbook:
         self._options = options
         self._counts = dict(topics.counts)
         self._compacted = set(topics.compacted)
+        self._looked_ns: int | None = None
 
     @classmethod
     async def open(
@@ -144,6 +145,10 @@ class Logbook:
             ]
         )
 
+    def looked(self, at_ns: int) -> None:
+        """Note when the ends that `tail` tells were asked for; it may take long to end the log."""
+        self._looked_ns = at_ns
+
     def claimed(self, stream: StreamId, numbers: IntervalSet) -> None:
         """Log numbers as claimed lost."""
         self._log.append(rows.claimed(stream, lo, hi) for lo, hi in numbers.intervals())
@@ -207,7 +212,7 @@ class Logbook:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self._log.close(clean=error is None)
+        await self._log.close(clean=error is None, looked_ns=self._looked_ns)
 
     async def __aenter__(self) -> Self:
         return self

@@ -124,6 +124,7 @@ class Rounds:
         """
         # Told to end amid a rebalance, we are the last who can tell of what it took from us.
         ours = [*self._holdings.partitions.values(), *self._holdings.released]
+        self._logbook.looked(self._measures.clocks.earliest_ns())
         try:
             async with asyncio.timeout(_LAST_WORD_SECONDS):
                 complete, views, ends = await self._round()

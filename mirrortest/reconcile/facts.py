@@ -272,8 +272,7 @@ def _horizons(plan: Plan, tails: Iterable[Span]) -> dict[str, int]:
     """By topic: when the end that was looked at first was looked at, less the deadline."""
     looked: dict[tuple[str, int], int] = {}
     for tail in tails:
-        session = plan.sessions[tail.session].session
-        at = 0 if session.ended_ns is None else session.ended_ns - (session.deadline_ns or 0)
+        at = plan.sessions[tail.session].session.horizon_ns or 0
         key = (tail.topic, tail.partition)
         looked[key] = max(at, looked.get(key, 0))
     horizons: dict[str, int] = {}

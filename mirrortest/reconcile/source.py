@@ -77,9 +77,9 @@ class Reading(NamedTuple):
 def reading(plan: Plan, cores: int, *, placed: bool) -> Reading:
     """Spread a plan's files over tasks; `placed`: acknowledged offsets in the source matter."""
     horizons = {
-        session.ended_ns - (session.deadline_ns or 0)
+        session.horizon_ns
         for _, session in plan.of(Role.CONSUMER)
-        if session.ended_ns is not None
+        if session.horizon_ns is not None
     }
     files = [
         (_rows(file.rows, file.size), File(number, found.session.role, file.uri, file.rows))

@@ -59,9 +59,11 @@ class Session(_Model):
     """One process's log of one run: who wrote it, with which settings, and whether it ended.
 
     `started_ns` and `ended_ns` are ns since the epoch; `ended_ns` is null while the session runs,
-    and for ever if it crashed. `clean` says that all rows are in the listed files. `clusters` maps
-    `source` and `destination` to cluster ids. `settings` is what the user asked for, by option and
-    without secrets: for people to read. `damage` is what a salvage could not read.
+    and for ever if it crashed. `looked_ns` is when a consumer asked for the last time where the
+    partitions end; null: as it ended. `clean` says that all rows are in the listed files.
+    `clusters` maps `source` and `destination` to cluster ids. `settings` is what the user asked
+    for, by option and without secrets: for people to read. `damage` is what a salvage could not
+    read.
     """
 
     version: Literal[1] = 1
@@ -75,6 +77,7 @@ class Session(_Model):
     incarnation: int | None = None
     started_ns: int
     ended_ns: int | None = None
+    looked_ns: int | None = None
     clean: bool = False
     topics: dict[str, Topic] = Field(default_factory=dict)
     expect_partition: str | None = None
@@ -89,6 +92,17 @@ class Session(_Model):
         if self.schema_version > SCHEMA_VERSION:
             raise ValueError(f"columns of version {self.schema_version}")
         return self
+
+    @property
+    def horizon_ns(self) -> int | None:
+        """What was acknowledged by then was due when this session looked for it last.
+
+        None where it has not ended: then nobody knows when it did.
+        """
+        if self.ended_ns is None:
+            return None
+        looked = self.ended_ns if self.looked_ns is None else min(self.looked_ns, self.ended_ns)
+        return looked - (self.deadline_ns or 0)
 
     @property
     def folders(self) -> tuple[str, str, str]:

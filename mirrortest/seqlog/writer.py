@@ -142,12 +142,12 @@ class SequenceLog:
         self._check()
         await asyncio.shield(asyncio.wrap_future(self._sealing.submit(self._revise, change)))
 
-    async def close(self, *, clean: bool = True) -> None:
+    async def close(self, *, clean: bool = True, looked_ns: int | None = None) -> None:
         """Sync, make the last Parquet file, and end session.json. Again: nothing happens.
 
-        `clean=False` says that the caller did not finish its work. Raises SequenceLogError where
-        rows could not be written, or not be brought to their final place: then it says where they
-        are.
+        `clean=False` says that the caller did not finish its work; `looked_ns` is the session's.
+        Raises SequenceLogError where rows could not be written, or not be brought to their final
+        place: then it says where they are.
         """
         if self._closed:
             return
@@ -157,7 +157,7 @@ class SequenceLog:
             await asyncio.shield(asyncio.wrap_future(flushed))
         finally:
             # In the journal's thread, after its last write; it waits for the sealer, not the loop.
-            ended = self._writing.submit(self._finish, clean)
+            ended = self._writing.submit(self._finish, clean, looked_ns)
             await asyncio.shield(asyncio.wrap_future(ended))
 
     async def __aenter__(self) -> Self:
@@ -239,10 +239,10 @@ class SequenceLog:
             journal.close()
             self._sealing.submit(self._seal, journal.path, journal.rows)
 
-    def _finish(self, clean: bool) -> None:
+    def _finish(self, clean: bool, looked_ns: int | None) -> None:
         try:
             self._rotate()
-            self._sealing.submit(self._end, clean).result()
+            self._sealing.submit(self._end, clean, looked_ns).result()
         finally:
             self._sealing.shutdown(wait=False)
             self._writing.shutdown(wait=False)
@@ -260,16 +260,15 @@ class SequenceLog:
         with self._telling():
             self._shelf.revise(change)
 
-    def _end(self, clean: bool) -> None:
+    def _end(self, clean: bool, looked_ns: int | None) -> None:
         ended = max(time.time_ns(), self.session.started_ns)
         whole = clean and self._broken is None
+        told = {"ended_ns": ended, "looked_ns": looked_ns, "clean": whole}
         try:
             with self._telling():
                 for journal, rows in self._unsealed:
                     self._shelf.put(journal, rows)
-                self._shelf.revise(
-                    lambda now: now.model_copy(update={"ended_ns": ended, "clean": whole})
-                )
+                self._shelf.revise(lambda now: now.model_copy(update=told))
                 self._shelf.clear()
         finally:
             self._shelf.release()

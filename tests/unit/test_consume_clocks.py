@@ -31,6 +31,16 @@ def test_our_own_clock_set_is_told_with_its_size() -> None:
     assert "-3600.000 s" in note
 
 
+def test_a_clock_that_was_set_forwards_makes_nothing_overdue() -> None:
+    """What it showed before goes on, and one that is set back goes back at once."""
+    now = {"wall": 5 * HOUR, "monotonic": 0}
+    clocks = Clocks(lambda: now["monotonic"], lambda: now["wall"])
+    for wall, earliest in ((2 * HOUR, 6 * HOUR), (-3 * HOUR, 4 * HOUR), (HOUR, 5 * HOUR)):
+        now["wall"] += wall
+        now["monotonic"] += HOUR
+        assert clocks.earliest_ns() == earliest, wall
+
+
 def test_a_producer_whose_clock_was_set_back_is_told_once() -> None:
     """Its lanes all show it; the note names the incarnation."""
     clocks = Clocks()

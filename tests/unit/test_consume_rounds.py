@@ -6,6 +6,7 @@ Kafka is played by objects that tell offsets; judge, ledger, holdings and states
 from __future__ import annotations
 
 import json
+import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -54,6 +55,10 @@ class Log:
 
     def __init__(self) -> None:
         self.tails: list[tuple[int, int]] = []
+        self.looked_ns = 0
+
+    def looked(self, at_ns: int) -> None:
+        self.looked_ns = at_ns
 
     def tail(self, held: AssignedPartition, end: int) -> None:
         self.tails.append((held.at.partition, end))
@@ -298,6 +303,18 @@ async def test_nobody_ends_of_itself_between_two_assignments() -> None:
     assert (report.partitions, world.log.tails) == ([], [(0, 2)])
     world.holdings.moving = False
     assert (await rounds.judge())[0]
+
+
+async def test_when_the_ends_were_asked_for_is_told_before_they_are() -> None:
+    """What is sent from then on cannot stand below them, however long it takes to end."""
+    world = World(0, 1).vouch((0, 2), end=2)
+    asked: list[tuple[int, int]] = []
+    world.while_asked = lambda: asked.append((world.log.looked_ns, time.time_ns()))
+    began = time.time_ns()
+    await world.report()
+    ((looked, then),) = asked
+    assert began <= looked <= then
+    assert world.log.looked_ns == looked
 
 
 async def test_what_is_taken_while_the_ends_are_asked_for_has_its_end_told() -> None:

@@ -154,6 +154,24 @@ async def test_a_log_without_rows(tmp_path: Path) -> None:
     assert (found.files, found.damage, found.session.clean) == ((), (), True)
 
 
+async def test_what_is_due_hangs_on_when_the_ends_were_looked_at(tmp_path: Path) -> None:
+    """And not on how long it took to bring the log home; never on a time after the end."""
+    hour = 3600 * 10**9
+    for name, looked, due in (
+        ("a", 9, 9 - hour),
+        ("b", None, -hour),
+        ("c", 1 << 62, -hour),
+    ):
+        log = await SequenceLog.open(tmp_path / name, session(deadline_ns=hour))
+        assert log.session.horizon_ns is None
+        await log.close(looked_ns=looked)
+        (found,) = find_sessions(tmp_path / name)
+        ended = found.session.ended_ns
+        assert ended is not None
+        assert found.session.looked_ns == looked
+        assert found.session.horizon_ns == (due if looked == 9 else ended + due)
+
+
 async def test_an_unclean_end(tmp_path: Path) -> None:
     """Leaving by an error ends the session, and does not call it clean; the rows are there."""
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mirrortest.errors import SequenceLogError, UsageError
-from mirrortest.seqlog.files import find_sessions
+from mirrortest.seqlog.files import find_sessions, joined
 from mirrortest.seqlog.location import Location
 from mirrortest.seqlog.schema import Role
 
@@ -124,10 +124,9 @@ def _runs(roots: Sequence[Location]) -> list[str]:
 
 
 def _distinct(sessions: Sequence[SessionFiles]) -> list[SessionFiles]:
-    """The same session copied to two places is read once: the copy with more files."""
-    best: dict[tuple[str, str, str], SessionFiles] = {}
+    """The same session found in two places is read once, with all that either of them has."""
+    copies: dict[tuple[str, str, str], list[SessionFiles]] = {}
     for found in sessions:
         key = (found.session.role.value, found.session.name, found.session.session)
-        if key not in best or len(found.files) > len(best[key].files):
-            best[key] = found
-    return list(best.values())
+        copies.setdefault(key, []).append(found)
+    return [each[0] if len(each) == 1 else joined(each) for each in copies.values()]

@@ -86,8 +86,24 @@ def find_sessions(where: Location | Path | str, run: str | None = None) -> list[
             raise SequenceLogError(f"{location.shown}: log files without {SESSION_FILE}")
         session = read_session(location)
         if run is None or session.run == run:
-            sessions.append(_session_files(session, location, numbered))
+            held = {name: (location, size) for name, size in numbered.items()}
+            sessions.append(_session_files(session, location, held))
     return sessions
+
+
+def joined(copies: Sequence[SessionFiles]) -> SessionFiles:
+    """What lies of one session in several places, as one: of each file the copy that has most.
+
+    So it is where a log was copied while it was written, and where its last files are in a spool.
+    """
+    newest = max(copies, key=lambda each: (each.session.ended_ns or 0, len(each.session.files)))
+    held: dict[str, tuple[Location, int]] = {}
+    for found in copies:
+        for file in found.files:
+            name = file.location.path.rpartition("/")[2]
+            if file.size > held.get(name, (file.location, -1))[1]:
+                held[name] = (found.location, file.size)
+    return _session_files(newest.session, newest.location, held)
 
 
 def read_session(directory: Location) -> Session:
@@ -101,16 +117,20 @@ def read_session(directory: Location) -> Session:
     return Session.decode(raw, place.shown)
 
 
-def _session_files(session: Session, at: Location, names: dict[str, int]) -> SessionFiles:
+def _session_files(
+    session: Session, at: Location, held: dict[str, tuple[Location, int]]
+) -> SessionFiles:
+    """A session of which these files are there, each in its directory and of its size."""
     noted = {note.name: note.rows for note in session.files}
-    numbers = {int(name.partition(".")[0]) for name in (*names, *noted)}
+    numbers = {int(name.partition(".")[0]) for name in (*held, *noted)}
     files, damage = [], list(session.damage)
     for number in range(1, max(numbers, default=0) + 1):
         finished, journal = file_name(number, PARQUET), file_name(number, JOURNAL)
         # Where both are there, a crash came between the rename and the journal's removal.
-        name = finished if finished in names else journal
-        if name in names:
-            files.append(LogFile(at.child(name), noted.get(finished), names[name]))
+        name = finished if finished in held else journal
+        if name in held:
+            directory, size = held[name]
+            files.append(LogFile(directory.child(name), noted.get(finished), size))
         else:
             place = at.child(finished).shown
             lost = noted.get(finished)

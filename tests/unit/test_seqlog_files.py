@@ -12,7 +12,7 @@ from mirrortest.errors import SequenceLogError, UsageError
 from mirrortest.seqlog import rows
 from mirrortest.seqlog.batches import batch_of
 from mirrortest.seqlog.damage import Damage, DamageKind
-from mirrortest.seqlog.files import LogFile, find_sessions, read_all, read_file
+from mirrortest.seqlog.files import LogFile, find_sessions, joined, read_all, read_file
 from mirrortest.seqlog.journal import JournalWriter
 from mirrortest.seqlog.location import Location
 from mirrortest.seqlog.schema import ROWS
@@ -84,6 +84,30 @@ def test_both_forms_of_a_file_are_read_once(tmp_path: Path) -> None:
     directory = make_session(tmp_path)
     seal(make_journal(directory, 1, 0, 4), [])
     assert offsets(tmp_path) == ([0, 1, 2, 3], [])
+
+
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_session_in_several_places_is_read_with_all_that_each_has(
+    order: int, tmp_path: Path
+) -> None:
+    """A copy that was made while it was written has no fewer files, and less in them."""
+    copied, whole, spool = (tmp_path / name for name in ("copied", "whole", "spool"))
+    directory = make_session(copied)
+    make_parquet(directory, 1, 0, 3)
+    make_journal(directory, 2, 3, 4)
+    notes = [{"name": "000001.parquet", "rows": 3}, {"name": "000003.parquet", "rows": 1}]
+    directory = make_session(whole, files=notes, ended_ns=9)
+    make_parquet(directory, 1, 0, 3)
+    make_journal(directory, 2, 3, 6)
+    make_journal(make_session(spool, files=notes[:1]), 4, 7, 9)
+    copies = [each for place in (copied, whole, spool) for each in find_sessions(place)]
+    found = joined(copies[::order])
+    assert (found.session.ended_ns, found.location) == (9, copies[1].location)
+    damage: list[Damage] = []
+    rows_there = read_all(found, damage)["offset_lo"].to_pylist()
+    assert rows_there == [0, 1, 2, 3, 4, 5, 7, 8]
+    assert [(each.kind, each.rows) for each in damage] == [(DamageKind.MISSING, 1)]
+    assert [file.rows for file in found.files] == [3, None, None]
 
 
 def test_missing_files_are_told(tmp_path: Path) -> None:

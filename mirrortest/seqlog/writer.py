@@ -11,7 +11,7 @@ import asyncio
 import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
@@ -236,7 +236,9 @@ class SequenceLog:
     def _rotate(self) -> None:
         journal, self._journal = self._journal, None
         if journal is not None:
-            journal.close()
+            # What was told durable is synced, and counted before the journal is removed.
+            with suppress(OSError):
+                journal.close()
             self._sealing.submit(self._seal, journal.path, journal.rows)
 
     def _finish(self, clean: bool, looked_ns: int | None) -> None:

@@ -332,6 +332,29 @@ async def test_sealing_that_fails_is_tried_again(
     assert logged(tmp_path) == [0, 1]
 
 
+async def test_a_journal_that_cannot_be_closed_comes_home_all_the_same(
+    place: tuple[Any, Path | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its rows are synced: some network file systems tell of old errors then."""
+    where, spool = place
+    real = journal.JournalWriter.close
+
+    def close(self: journal.JournalWriter) -> None:
+        real(self)
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(journal.JournalWriter, "close", close)
+    log = await SequenceLog.open(where, session(), spool=spool, rotate_rows=5)
+    for lo, hi in ((0, 5), (5, 9)):
+        log.append(numbers(lo, hi))
+        await log.sync()
+    await log.close()
+    assert logged(where) == list(range(9))
+    (found,) = find_sessions(where)
+    assert found.session.clean
+    assert [file.rows for file in found.files] == [5, 4]
+
+
 async def test_close_tells_where_the_rows_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

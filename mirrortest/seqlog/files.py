@@ -84,11 +84,28 @@ def find_sessions(where: Location | Path | str, run: str | None = None) -> list[
         location = root.child(*inner.split("/")) if inner else root
         if SESSION_FILE not in names:
             raise SequenceLogError(f"{location.shown}: log files without {SESSION_FILE}")
-        session = read_session(location)
+        try:
+            session = read_session(location)
+        except SequenceLogError:
+            if _vanished(location):
+                continue
+            raise
         if run is None or session.run == run:
             held = {name: (location, size) for name, size in numbered.items()}
             sessions.append(_session_files(session, location, held))
     return sessions
+
+
+def _vanished(directory: Location) -> bool:
+    """Whether a session took its directory along, as one in a spool does when it ends."""
+    try:
+        infos = directory.filesystem.get_file_info(
+            fs.FileSelector(directory.path, allow_not_found=True)
+        )
+    except (pa.ArrowException, OSError):
+        return False
+    names = {info.path.rpartition("/")[2] for info in infos}
+    return SESSION_FILE not in names and not any(map(_FILE.fullmatch, names))
 
 
 def joined(copies: Sequence[SessionFiles]) -> SessionFiles:

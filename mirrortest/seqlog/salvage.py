@@ -14,6 +14,7 @@ from mirrortest.errors import SequenceLogError
 from mirrortest.seqlog.files import find_sessions, read_session
 from mirrortest.seqlog.location import Location
 from mirrortest.seqlog.seal import JOURNAL, PARQUET, first_line, upload
+from mirrortest.seqlog.session import SESSION_FILE
 from mirrortest.seqlog.shelf import BusyError, Shelf
 
 if TYPE_CHECKING:
@@ -39,6 +40,8 @@ def salvage(spool: Path, where: Location | Path | str, run: str | None = None) -
         except (BusyError, FileNotFoundError):
             continue  # it lives, or it has just ended and taken its directory along
         try:
+            if not (directory / SESSION_FILE).exists():
+                continue  # it took along what was in its directory, and is about to remove that
             # It may have written on between the listing and the lock.
             shelf.session = read_session(Location.parse(directory))
             _save(shelf)

@@ -140,6 +140,7 @@ class Shelf:
 
 
 def _make_durably(base: Path, folders: Sequence[str]) -> Path:
+    new = [each for each in (base, *base.parents) if not each.exists()]
     made = [base]
     for name in folders:
         made.append(made[-1] / name)
@@ -149,4 +150,8 @@ def _make_durably(base: Path, folders: Sequence[str]) -> Path:
     made[-1].mkdir()
     for directory in made[:-1]:
         sync_directory(directory)
+    for directory in new:
+        # What was there before need not be ours to read.
+        with contextlib.suppress(PermissionError):
+            sync_directory(directory.parent)
     return made[-1]

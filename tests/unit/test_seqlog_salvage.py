@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
+import fcntl
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -11,10 +14,10 @@ from pyarrow import fs
 
 from mirrortest.cli.salvage import salvage as salvage_command
 from mirrortest.errors import SequenceLogError, UsageError
-from mirrortest.seqlog import rows
+from mirrortest.seqlog import files, rows, shelf
 from mirrortest.seqlog.batches import batch_of
 from mirrortest.seqlog.damage import Damage, DamageKind
-from mirrortest.seqlog.files import find_sessions, read_all
+from mirrortest.seqlog.files import find_sessions, read_all, read_session
 from mirrortest.seqlog.journal import JournalWriter
 from mirrortest.seqlog.location import Location
 from mirrortest.seqlog.salvage import salvage
@@ -147,6 +150,36 @@ def test_a_spool_comes_home_to_a_local_directory(tmp_path: Path) -> None:
     salvage(spool, home)
     assert offsets(Location.parse(home))[0] == [1, 2, 3]
     assert not any(path.is_file() for path in spool.rglob("*"))
+
+
+@pytest.mark.parametrize("when", ["before it is read", "before it is locked"])
+async def test_a_session_that_ends_meanwhile_hinders_nobody(
+    when: str, target: Location, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was found in the spool, and takes its directory along before it is looked at."""
+    loop = asyncio.get_running_loop()
+    ending = await SequenceLog.open(target, SESSION, spool=tmp_path)
+    ending.append([rows.read("t", 0, 0, 5)])
+    await ending.sync()
+
+    def end() -> None:
+        monkeypatch.undo()
+        asyncio.run_coroutine_threadsafe(ending.close(), loop).result()
+
+    def read(directory: Location) -> Session:
+        end()
+        return read_session(directory)
+
+    def lock(directory: int, operation: int) -> None:
+        end()
+        fcntl.flock(directory, operation)
+
+    if when == "before it is read":
+        monkeypatch.setattr(files, "read_session", read)
+    else:
+        monkeypatch.setattr(shelf, "fcntl", SimpleNamespace(**vars(fcntl) | {"flock": lock}))
+    assert await asyncio.to_thread(salvage, tmp_path, target) == []
+    assert offsets(target) == ([0], [])
 
 
 async def test_the_next_of_a_run_brings_its_predecessors_home(

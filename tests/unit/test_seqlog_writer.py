@@ -14,7 +14,7 @@ from pyarrow import fs
 
 from mirrortest.check.verdict import Outcome
 from mirrortest.errors import SequenceLogError, UsageError
-from mirrortest.seqlog import journal, rows, writer
+from mirrortest.seqlog import journal, rows, shelf, writer
 from mirrortest.seqlog import seal as sealing
 from mirrortest.seqlog.batches import Detail, exact
 from mirrortest.seqlog.files import find_sessions, read_all
@@ -396,6 +396,26 @@ async def test_session_json_can_be_revised(tmp_path: Path) -> None:
     await log.close()
     (found,) = find_sessions(tmp_path)
     assert (found.session.topics, found.session.clean) == (topics, True)
+
+
+async def test_the_directories_of_a_log_are_durable_from_the_first_that_is_new(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log's own among them: what is synced below a name that is not is gone with it."""
+    synced: list[Path] = []
+
+    def sync(directory: Path) -> None:
+        synced.append(directory)
+        journal.sync_directory(directory)
+
+    monkeypatch.setattr(shelf, "sync_directory", sync)
+    await (await SequenceLog.open(tmp_path / "a" / "logs", session())).close()
+    below = [tmp_path, *(tmp_path / path for path in ("a", "a/logs", "a/logs/run=r1"))]
+    assert set(synced) == {*below, below[-1] / "role=producer"}
+    synced.clear()
+    again = session().model_copy(update={"session": "s2"})
+    await (await SequenceLog.open(tmp_path / "a" / "logs", again)).close()
+    assert not {tmp_path, tmp_path / "a"} & set(synced)
 
 
 async def test_places_that_cannot_hold_a_log(tmp_path: Path) -> None:

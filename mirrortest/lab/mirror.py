@@ -176,6 +176,10 @@ class Mirror(AnyMirror[MirrorSettings]):
             "config.storage.replication.factor": "1",
             # Keys of the worker need the name of the cluster that it writes to.
             f"{b}.offset.flush.interval.ms": str(wanted.offset_flush_ms),
+            # A task that is not done within this is cut off, and what it copied last copied again:
+            # on a busy machine each new topic, which restarts the task, would repeat something.
+            f"{b}.task.shutdown.graceful.timeout.ms": "20000",
+            f"{b}.offset.flush.timeout.ms": "20000",
             # A killed mirror comes back once the group has given up its former self.
             f"{b}.session.timeout.ms": "6000",
             f"{b}.heartbeat.interval.ms": "2000",

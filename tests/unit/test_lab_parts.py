@@ -104,6 +104,8 @@ def test_the_mirror_is_told_what_was_asked_for(two: SimpleNamespace) -> None:
     plain = properties()
     assert plain["A.bootstrap.servers"] == two.source.bootstrap_servers
     assert plain["B.offset.flush.interval.ms"] == "1000"
+    patience = (plain[f"B.{key}.timeout.ms"] for key in ("task.shutdown.graceful", "offset.flush"))
+    assert set(patience) == {"20000"}  # a busy machine is no reason to copy anything again
     assert plain["A->B.topics"] == ".*"
     assert "A->B.topics.exclude" not in plain
     assert not any("exactly" in key for key in plain)

@@ -34,7 +34,7 @@ PROGRAM = (
 """The command as a user has it, but that its progress tells within half a second what it does."""
 
 
-def until(condition: Callable[..., Any], *, seconds: float = 60, what: str = "") -> Any:
+def until(condition: Callable[..., Any], *, seconds: float = 120, what: str = "") -> Any:
     """Wait for a condition to hold; what it returned. Fails with `what` at the deadline."""
     deadline = time.monotonic() + seconds
     while True:
@@ -81,7 +81,7 @@ class Command:
     def signal(self, number: signal.Signals) -> None:
         self.process.send_signal(number)
 
-    def wait(self, *, seconds: float = 120) -> int:
+    def wait(self, *, seconds: float = 240) -> int:
         try:
             return self.process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -105,7 +105,7 @@ class Command:
 
         return holds
 
-    def answer(self, *, code: int | None = 0, seconds: float = 120) -> dict[str, Any]:
+    def answer(self, *, code: int | None = 0, seconds: float = 240) -> dict[str, Any]:
         """Wait for the end, hold the exit code, and read the JSON answer."""
         return Ended(self.name, self.wait(seconds=seconds), self.stdout, self.stderr).answer(
             code=code

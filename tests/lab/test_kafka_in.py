@@ -25,7 +25,7 @@ from mirrortest.wire.stream import ProducerId
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.lab
 
 At = tuple[str, int]
 
@@ -43,7 +43,7 @@ def config(lab: Any, request: pytest.FixtureRequest) -> ClientConfig:
         bootstrap_servers=tuple(lab.destination.bootstrap_servers.split(",")),
         metadata_max_age_ms=500,
         heartbeat_interval_ms=200,
-        session_timeout_ms=6_000,
+        session_timeout_ms=30_000,
     )
 
 

@@ -63,7 +63,10 @@ def test_clocks_that_are_set_change_no_verdict(lab: Lab, make_scene: Callable[..
             what=f"{name} began",
         )
     for name, seconds in steps.items():
-        scene.folder.joinpath(f"clock-{name}").write_text(str(seconds))
+        # As a whole: programs that look at the clock all the time must not find half of a file.
+        setting = scene.folder / f"setting-{name}"
+        setting.write_text(str(seconds))
+        setting.rename(scene.folder / f"clock-{name}")
     stood = scene.copied(topic)
     until(lambda: scene.copied(topic) > stood + 1200, what="records come by the new clocks")
     for producer in producers.values():

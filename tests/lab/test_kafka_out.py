@@ -32,7 +32,7 @@ from mirrortest.wire.stream import ProducerId
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
 
-pytestmark = [pytest.mark.lab, pytest.mark.timeout(120)]
+pytestmark = pytest.mark.lab
 
 
 both = pytest.mark.parametrize(
@@ -228,7 +228,7 @@ async def test_outcomes_are_true_when_a_broker_freezes(
     topic = topic_name()
     await admin.create_topic(topic, 1)
     broker = lab.destination.brokers[0]
-    sender = Sender(replace(config, delivery_timeout_ms=1500))
+    sender = Sender(replace(config, delivery_timeout_ms=5000))
     await sender.start()
     acked = await (await sender.send(topic, 0, messages(topic, 0, 10)))
     broker.stop()

@@ -161,7 +161,9 @@ def test_a_detached_lab_is_used_and_killed_by_other_processes(tmp_path: Path) ->
             assert "is up already" in again.stderr
             killed = mirrortest("lab", "fault", "kill", "B1", *name, state=state)
             assert killed.stdout == "B1 down\n"
-            assert "INFO" in mirrortest("lab", "logs", "A1", "-n", "1", *name, state=state).stdout
+            line = mirrortest("lab", "logs", "A1", "-n", "1", *name, state=state).stdout
+            assert line.count("\n") == 1
+            assert line in (tmp_path / "data" / "logs" / "A1.log").read_text()
         finally:
             os.kill(told["pid"], signal.SIGKILL)
         until(lambda: not any(map(psutil.pid_exists, pids)), what="no process stays")

@@ -65,7 +65,7 @@ def test_each_loss_is_laid_at_its_door(lab: Lab, make_scene: Callable[..., Scene
     scene.create(3)
     ann = scene.produce("ann", *LOAD, "--num-records", "600")
     acked = vouched(ann.answer())
-    until(lambda: scene.copied(topic) == 600, what="all of ann's are copied")
+    until(lambda: acked <= {copy.id for copy in scene.copies()}, what="all of ann's are copied")
     lab.mirror.kill()
     bob = scene.produce("bob", *LOAD, "--num-records", "900")
     lost = vouched(bob.answer())

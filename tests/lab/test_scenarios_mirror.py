@@ -85,11 +85,11 @@ def test_records_deleted_while_it_was_down(lab: Lab, make_scene: Callable[..., S
     head, whole = scene.topics
     scene.create(3)
     consumers = two_consumers(
-        scene, "--deadline", "10s", "--expect-producers", "ann,bob", "--state-interval", "2s"
+        scene, "--deadline", "15s", "--expect-producers", "ann,bob", "--state-interval", "2s"
     )
     ann = scene.produce("ann", *LOAD, "--num-records", "1500")
     acked = vouched(ann.answer())
-    until(lambda: scene.copied(head) == scene.copied(whole) == 1500, what="all of ann's are copied")
+    until(lambda: acked <= {copy.id for copy in scene.copies()}, what="all of ann's are copied")
     lab.mirror.kill()
     began = {topic: lab.source.end_offsets(topic) for topic in scene.topics}
     bob = scene.produce("bob", *LOAD, "--num-records", "1500")
@@ -138,7 +138,8 @@ def test_what_never_comes_is_named(lab: Lab, make_scene: Callable[..., Scene]) -
     lab.mirror.wait_topic(topic)
     direct = (
         *("--ledger-bootstrap-server", lab.source.bootstrap_servers),
-        *("--deadline", "8s", "--expect-producers", "ann,bob"),
+        # Longer than the mirror may need for anything while it lives.
+        *("--deadline", "15s", "--expect-producers", "ann,bob"),
     )
     consumers = two_consumers(scene, *direct)
     ann = scene.produce("ann", *LOAD, "--topics", topic)
@@ -189,12 +190,19 @@ def test_without_a_ledger_nothing_is_passed(lab: Lab, make_scene: Callable[..., 
     silent.create(3)
     unheard.create(3)
     producers = [scene.produce("ann", *LOAD, "--num-records", "500") for scene in (silent, unheard)]
+    for producer in producers:
+        producer.answer()
+    # Whoever is to end where nothing comes any more comes when all is there.
+    for scene in (silent, unheard):
+        until(lambda s=scene: s.copied(s.topics[0]) == 500, what="all is copied")
+    until(
+        lambda: unheard.copied(unheard.ledger) >= unheard.written(unheard.ledger),
+        what="the ledger is copied",
+    )
     consumers = [
         silent.consume("carl", "--idle-timeout", "5s"),
         unheard.consume("carl", "--idle-timeout", "5s", "--expect-producers", "ann,ghost"),
     ]
-    for producer in producers:
-        producer.answer()
     without, waiting = (consumer.answer(code=3) for consumer in consumers)
     assert any(f"A.{silent.ledger}" in reason for reason in without["inconclusive"])
     assert "lost" not in without["counts"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.lab.harness import until, wrong
+from tests.lab.harness import read_topic, until, wrong
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -87,10 +87,14 @@ def test_a_worker_that_is_killed_ends_the_command_and_is_made_good(
 ) -> None:
     """It is told; the other drains and vouches; the same command again closes what stayed open."""
     scene = make_scene("orders.killed")
-    lab.source.create_topic(scene.topics[0], 4)
+    (topic,) = scene.topics
+    lab.source.create_topic(topic, 4)
     endless = ("--throughput", "2000", "--workers", "2")
     first = scene.produce("ann", *endless, label="first")
-    until(lambda: "records sent" in first.stderr, what="it sends")
+    until(
+        lambda: {c.id[1] for c in read_topic(lab.source, topic) if c.id} == {"ann.1", "ann.2"},
+        what="both send",
+    )
     os.kill(workers_of(first)[0], signal.SIGKILL)
     told = first.answer(code=1)
     assert told["error"] == "worker 1 died: ended by SIGKILL"

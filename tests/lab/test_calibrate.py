@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 from collections import Counter
@@ -27,9 +28,12 @@ MESSAGES = 40_000
 
 def sabotages(command: Command) -> list[psutil.Process]:
     """The saboteur that a calibration runs."""
-    children = psutil.Process(command.process.pid).children(recursive=True)
-    wanted = ["-m", "mirrortest", "sabotage"]
-    return [child for child in children if child.cmdline()[1:4] == wanted]
+    found = []
+    for child in psutil.Process(command.process.pid).children(recursive=True):
+        with contextlib.suppress(psutil.NoSuchProcess):  # others come and go
+            if child.cmdline()[1:4] == ["-m", "mirrortest", "sabotage"]:
+                found.append(child)
+    return found
 
 
 def progress(command: Command) -> Callable[[], bool]:

@@ -41,6 +41,13 @@ DRAWN = """() => {
     return Object.fromEntries(Object.keys(charts).map((name) => [name, drawn(charts[name])]));
 }"""
 
+# Whether each chart is as wide as its room.
+FITTED = """() => Object.values(mirrortest.charts).every((chart) => {
+    const [room, drawing] = [chart.getDom(), chart.getDom().querySelector("svg")]
+        .map((each) => each.getBoundingClientRect().width);
+    return Math.abs(room - drawing) <= 1;
+})"""
+
 # Of every element with text of its own: its colour's contrast with what it stands on.
 CONTRAST = """() => {
     const channels = (colour) => colour.match(/[\\d.]+/g).map(Number);
@@ -241,6 +248,10 @@ def test_the_policy_holds(browser: Browser, failed: Path, tmp_path: Path) -> Non
     )
     sheet = Sheet(browser, worse)
     assert sheet.page.title() != "ran"
+    for _ in range(600):  # the browser tells of it in its own time
+        if len(sheet.troubles) >= 2:
+            break
+        sheet.page.wait_for_timeout(50)
     assert len([trouble for trouble in sheet.troubles if "Content Security Policy" in trouble]) == 2
     sheet.page.close()
 
@@ -317,6 +328,7 @@ def test_on_paper_the_charts_are_as_wide_as_the_text(browser: Browser, failed: P
     sheet.page.emulate_media(media="print", color_scheme="dark")
     sheet.page.set_viewport_size({"width": 700, "height": 900})
     page = sheet.page
+    page.wait_for_function(FITTED)  # a chart learns of its new room with the next frame
     assert page.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert page.locator("nav").is_hidden()
     for name in CHARTS:

@@ -16,6 +16,7 @@ from mirrortest.calibrate.stage import LOGS, perform, raised
 from mirrortest.calibrate.view import calibration_view
 from mirrortest.cli import console
 from mirrortest.cli.live import LiveLines
+from mirrortest.cli.options import can_be_filled
 from mirrortest.config.run import run_id
 from mirrortest.config.units import parse_duration
 from mirrortest.reconcile.plan import plan
@@ -55,7 +56,7 @@ def calibrate(
             help="The rate of each kind of anomaly; from it down by tens to one in a million."
         ),
     ] = 1e-3,
-    seed: Annotated[int, typer.Option(help="The same seed hurts the same messages.")] = 1,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed hurts the same messages.")] = 1,
     consumers: Annotated[int, typer.Option(help="How many share the destination.")] = 3,
     form: Annotated[Forms, typer.Option(help="In which form messages are sent.")] = Forms.BOTH,
     throughput: Annotated[
@@ -66,11 +67,16 @@ def calibrate(
         typer.Option(metavar="DURATION", help="After which a missing message is lost."),
     ] = "20s",
     directory: Annotated[
-        Path, typer.Option(help="Truth, logs and results go below it, by run.")
+        Path,
+        typer.Option(file_okay=False, help="Truth, logs and results go below it, by run."),
     ] = Path("mirrortest-calibrate"),
     again: Annotated[
         Path | None,
-        typer.Option(help="Score once more what lies in this run's directory; nothing is run."),
+        typer.Option(
+            exists=True,
+            file_okay=False,
+            help="Score once more what lies in this run's directory; nothing is run.",
+        ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:
@@ -87,6 +93,7 @@ def calibrate(
             throughput=throughput,
             deadline=parse_duration(deadline, option="--deadline") / 1e9,
         )
+        can_be_filled(directory, "--directory")
         folder = directory / matrix.run
         _run(matrix, folder)
     else:

@@ -73,6 +73,13 @@ def configure_logging(*, verbose: bool = False) -> None:
     )
     if not verbose:
         logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+        for handler in logging.getLogger().handlers:
+            handler.addFilter(_is_no_interrupt)
+
+
+def _is_no_interrupt(record: logging.LogRecord) -> bool:
+    """Whether it tells anything: who interrupts a library's call knows it, and needs no trace."""
+    return record.exc_info is None or not isinstance(record.exc_info[1], KeyboardInterrupt)
 
 
 _EXTRAS = {"lab": "jgo", "report": "jinja2", "spark": "pyspark"}

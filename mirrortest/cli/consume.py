@@ -24,10 +24,11 @@ from mirrortest.cli.options import (
     MetricsPort,
     Portable,
     Report,
+    check_log_places,
     named_after_host,
 )
 from mirrortest.config.client import ClientConfig
-from mirrortest.config.run import TopicMapping
+from mirrortest.config.run import TopicMapping, checked_topic, checked_topics
 from mirrortest.config.threshold import thresholds as read_thresholds
 from mirrortest.config.units import parse_duration
 from mirrortest.consume.consumer import run as run_consumer
@@ -124,7 +125,11 @@ def consume(  # noqa: D103  # the help text is an option of its own, with exampl
         ),
     ] = 1,
     ledger_topic: Annotated[
-        str, typer.Option(help="Where producers vouch; its name in the source.")
+        str,
+        typer.Option(
+            envvar="MIRRORTEST_LEDGER_TOPIC",
+            help="Where producers vouch; its name in the source.",
+        ),
     ] = "mirrortest.ledger",
     ledger_bootstrap_server: Annotated[
         str | None,
@@ -197,6 +202,9 @@ def consume(  # noqa: D103  # the help text is an option of its own, with exampl
             re.compile(topic_pattern)
         except re.error as error:
             raise UsageError(f"--topic-pattern {topic_pattern!r}: {error}") from error
+    if consumer_group is not None and not consumer_group.strip():
+        raise UsageError("--consumer-group is empty: name the group, or leave it out")
+    check_log_places(log_dir, log_spool)
     properties = tuple(command_property or ())
     client = ClientConfig.load(
         bootstrap_server=bootstrap_server,
@@ -217,24 +225,24 @@ def consume(  # noqa: D103  # the help text is an option of its own, with exampl
     options = ConsumeOptions(
         run=checked_run(run),
         role=Role(role),
-        name=checked_name(name or named_after_host(f"{role}-")),
+        name=checked_name(named_after_host(f"{role}-") if name is None else name),
         client=client,
         mapping=TopicMapping.parse(
             source_alias=source_alias, separator=separator, topic_map=tuple(topic_map or ())
         ),
         thresholds=read_thresholds(tuple(threshold or ()), exactly_once=exactly_once),
-        topics=tuple(t.strip() for t in (topics or "").split(",") if t.strip()),
+        topics=checked_topics(topics or "", option="--topics"),
         topic_pattern=topic_pattern,
         group=consumer_group,
-        shard=Shard.parse(shard) if shard else None,
-        ledger_topic=ledger_topic,
+        shard=None if shard is None else Shard.parse(shard),
+        ledger_topic=checked_topic(ledger_topic, option="--ledger-topic"),
         ledger_client=ledger_client,
-        state_topic=state_topic,
-        expect_producers=tuple(p.strip() for p in (expect_producers or "").split(",") if p.strip()),
+        state_topic=checked_topic(state_topic, option="--state-topic"),
+        expect_producers=_producers(expect_producers),
         expect_partition=expect_partition,
         deadline=_seconds(deadline, "--deadline"),
-        duration=_seconds(duration, "--duration") if duration else None,
-        idle_timeout=_seconds(idle_timeout, "--idle-timeout") if idle_timeout else None,
+        duration=_some_time(duration, "--duration"),
+        idle_timeout=_some_time(idle_timeout, "--idle-timeout"),
         settle_time=_seconds(settle_time, "--settle-time"),
         until_complete=until == "complete",
         state_interval=_seconds(state_interval, "--state-interval"),
@@ -244,6 +252,7 @@ def consume(  # noqa: D103  # the help text is an option of its own, with exampl
         metrics_port=metrics_port,
         metrics_address=metrics_address,
     )
+    _refuse_our_own(options)
     with LiveLines(console.err) as live:
 
         async def main(stop: asyncio.Event) -> Together[ConsumeReport]:
@@ -262,6 +271,31 @@ def consume(  # noqa: D103  # the help text is an option of its own, with exampl
 
 def _seconds(text: str, option: str) -> float:
     return parse_duration(text, option=option) / 1e9
+
+
+def _some_time(text: str | None, option: str) -> float | None:
+    seconds = None if text is None else _seconds(text, option)
+    if seconds == 0:
+        raise UsageError(f"{option} must be longer than 0")
+    return seconds
+
+
+def _producers(names: str | None) -> tuple[str, ...]:
+    option = "--expect-producers"
+    listed = [name.strip() for name in (names or "").split(",") if name.strip()]
+    if names is not None and not listed:
+        raise UsageError(f"{option} names nobody: say NAME[,NAME...], or leave it out")
+    return tuple(checked_name(name, option=option) for name in listed)
+
+
+def _refuse_our_own(options: ConsumeOptions) -> None:
+    """Refuse topics that hold no messages to be judged, and one for both ledger and states."""
+    ledger = options.mapping.destination_of(options.ledger_topic)
+    if options.state_topic == ledger:
+        raise UsageError(f"--state-topic: {ledger!r} is the ledger's topic")
+    for topic, whose in ((ledger, "ledger's"), (options.state_topic, "states'")):
+        if topic in options.topics:
+            raise UsageError(f"--topics: {topic!r} is the {whose} topic")
 
 
 consume.__doc__ = f"Judge a mirror's copy while it arrives.\n{EXAMPLES}"

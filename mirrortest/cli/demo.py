@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from mirrortest.cli import console
+from mirrortest.cli.options import can_be_filled
 from mirrortest.config.run import run_id
 from mirrortest.config.threshold import thresholds
 from mirrortest.demo.demo import Board, perform, raised
@@ -77,12 +78,14 @@ class _Show:
 def demo(
     *,
     directory: Annotated[
-        Path, typer.Option(help="Where sequence logs, reports and results go.")
+        Path,
+        typer.Option(file_okay=False, help="Where sequence logs, reports and results go."),
     ] = Path("mirrortest-demo"),
     seconds: Annotated[int, typer.Option(min=5, help="How long the producers send.")] = 40,
 ) -> None:
     """Test a real mirror between two real clusters, here, and kill it in mid-run."""
     console.require("lab", "report", "spark")
+    can_be_filled(directory, "--directory")
     began = time.monotonic()
     run = run_id(secrets.token_bytes(8))
     logs = directory / "logs"

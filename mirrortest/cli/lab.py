@@ -21,6 +21,8 @@ from rich.table import Table
 
 from mirrortest.cli import console
 from mirrortest.cli.lab_fault import Name, fault_app, probe_of
+from mirrortest.config.run import checked_topic
+from mirrortest.config.units import checked_heap
 from mirrortest.errors import LabError, UsageError
 from mirrortest.lab import control, docker_engine
 from mirrortest.lab.docker_engine import KAFKA_IMAGE
@@ -58,6 +60,8 @@ class Runtime(StrEnum):
     JVM = "jvm"
     DOCKER = "docker"
 
+
+_OFFSET_FLUSH_MS = 1000
 
 _COLOURS = {
     PartState.RUNNING: "green",
@@ -113,7 +117,7 @@ def up(
             help="How often the mirror stores its position: what a kill makes it repeat. "
             "Its own default is 60000.",
         ),
-    ] = 1000,
+    ] = _OFFSET_FLUSH_MS,
     mirror_property: Annotated[
         list[str] | None, typer.Option(metavar="KEY=VALUE", help="Further mirror properties.")
     ] = None,
@@ -169,11 +173,15 @@ def up(
         {
             "--exactly-once": exactly_once,
             "--mirror-property": mirror_property,
+            "--offset-flush-ms": offset_flush_ms != _OFFSET_FLUSH_MS,
         },
     )
+    checked_heap(heap, option="--heap")
+    mirror_properties = _pairs(mirror_property, "--mirror-property")
+    broker_properties = _pairs(broker_property, "--broker-property")
     path = control.socket_path(name)
     if control.is_up(path):
-        raise LabError(f"lab {name} is up already: see `mirrortest lab status`")
+        raise LabError(f"lab {name} is up already: see `mirrortest lab status{_name_option(name)}`")
     if detach:
         _up_detached(path)
         return
@@ -188,7 +196,7 @@ def up(
             exclude=exclude,
             exactly_once=exactly_once,
             offset_flush_ms=offset_flush_ms,
-            properties=_pairs(mirror_property),
+            properties=mirror_properties,
         )
     kind: Callable[..., Lab] = Lab
     if runtime is Runtime.DOCKER:
@@ -202,7 +210,7 @@ def up(
         destination_alias=destination_alias,
         mirror=settings,
         start_mirror=not no_mirror,
-        broker_properties=_pairs(broker_property),
+        broker_properties=broker_properties,
         heap=heap,
         jvm_options=jvm_option or (),
         metrics=bool(metrics_port),
@@ -318,7 +326,9 @@ def create_topic(
     name: Name = "default",
 ) -> None:
     """Create a topic on the source; the mirror takes it up by itself."""
-    made = probe_of(name, destination=destination).create_topic(topic, partitions, _pairs(config))
+    checked_topic(topic, option="TOPIC")
+    settings = _pairs(config, "--config")
+    made = probe_of(name, destination=destination).create_topic(topic, partitions, settings)
     if not made:
         console.err.print(f"[yellow]{escape(topic)} was there already[/]")
 
@@ -334,20 +344,24 @@ def _check_mirror(
             raise UsageError(f"{option} is for --mirror {other.value}")
 
 
-def _pairs(texts: list[str] | None) -> dict[str, str]:
+def _pairs(texts: list[str] | None, option: str) -> dict[str, str]:
     pairs = {}
     for text in texts or ():
         key, equals, value = text.partition("=")
         if not equals or not key:
-            raise UsageError(f"{text!r} is not of the form KEY=VALUE")
+            raise UsageError(f"{option} {text!r}: write it as KEY=VALUE")
         pairs[key] = value
     return pairs
+
+
+def _name_option(name: str) -> str:
+    return "" if name == "default" else f" --name {name}"
 
 
 def _show_use(told: dict[str, Any], name: str) -> None:
     source, destination = told["source"], told["destination"]
     a, b = source["bootstrap_servers"], destination["bootstrap_servers"]
-    option = "" if name == "default" else f" --name {name}"
+    option = _name_option(name)
     prefix = source["alias"]
     console.out.print(f"""\
 [bold]source[/]       {escape(prefix)}  {a}

@@ -28,7 +28,8 @@ app = typer.Typer(
     ),
     epilog=(
         "Exit codes: 0 passed, 1 error, 2 usage, 3 inconclusive, "
-        "99 a threshold or a correctness check failed."
+        "99 a threshold or a correctness check failed; "
+        "128 + a signal's number: ended by it at once."
     ),
 )
 

@@ -26,21 +26,48 @@ def named_after_host(what: str = "") -> str:
     return f"{what}{host[:_HOST_SIGNS].lstrip('-_') or 'host'}-{os.getpid()}"
 
 
-def _has_a_place(report: Path | None) -> Path | None:
-    """Refuse now what could not be written once the run is over."""
-    if report is not None and not report.parent.is_dir():
-        raise UsageError(f"--report {report}: there is no directory {report.parent}")
+def can_be_written(path: Path, option: str) -> None:
+    """Refuse now a file that could not be written once the work is done."""
+    if path.is_dir():
+        raise UsageError(f"{option} {path}: that is a directory: name a file in it")
+    if not path.parent.is_dir():
+        raise UsageError(f"{option} {path}: there is no directory {path.parent}")
+    if not os.access(path if path.exists() else path.parent, os.W_OK):
+        raise UsageError(f"{option} {path}: you may not write there")
+
+
+def can_be_filled(directory: Path, option: str) -> None:
+    """Refuse now a directory that could not be made, or not be written to, later."""
+    found = next(place for place in (directory, *directory.absolute().parents) if place.exists())
+    if not found.is_dir():
+        raise UsageError(f"{option} {directory}: {found} is no directory")
+    if not os.access(found, os.W_OK):
+        raise UsageError(f"{option} {directory}: you may not write to {found}")
+
+
+def check_log_places(log_dir: str, log_spool: str) -> None:
+    """Refuse local places where no log can be kept before any broker is asked."""
+    if "://" not in log_dir:
+        can_be_filled(Path(log_dir).expanduser(), "--log-dir")
+    elif not log_dir.startswith("file://"):
+        can_be_filled(Path(log_spool).expanduser(), "--log-spool")
+
+
+def report_place(report: Path | None) -> Path | None:
+    """Refuse now what `--report` could not be written to once the run is over."""
+    if report is not None:
+        can_be_written(report, "--report")
     return report
 
 
 LogDir: TypeAlias = Annotated[
-    str, typer.Option(envvar="MIRRORTEST_LOG_DIR", help="Sequence logs: a folder or a URI.")
+    str, typer.Option(envvar="MIRRORTEST_LOG_DIR", help="Sequence logs: a directory or a URI.")
 ]
 LogSpool: TypeAlias = Annotated[
     str,
     typer.Option(
         envvar="MIRRORTEST_LOG_SPOOL",
-        help="Local folder for logs not finished yet, where --log-dir is a URI.",
+        help="Local directory for logs not finished yet, where --log-dir is a URI.",
     ),
 ]
 LogDetail: TypeAlias = Annotated[
@@ -92,7 +119,7 @@ Report: TypeAlias = Annotated[
     Path | None,
     typer.Option(
         help="Write the JSON summary to this file, too; it is also beside the log.",
-        callback=_has_a_place,
+        callback=report_place,
     ),
 ]
 AsJson: TypeAlias = Annotated[

@@ -24,10 +24,11 @@ from mirrortest.cli.options import (
     MetricsPort,
     Portable,
     Report,
+    check_log_places,
     named_after_host,
 )
 from mirrortest.config.client import ClientConfig, Compression
-from mirrortest.config.run import run_id
+from mirrortest.config.run import checked_topic, checked_topics, run_id
 from mirrortest.config.units import parse_duration, parse_size
 from mirrortest.errors import UsageError
 from mirrortest.produce.options import PRODUCER_DEFAULTS, NewTopics, ProduceOptions
@@ -66,6 +67,8 @@ SIGINT and SIGTERM stop the schedule, wait for what is underway, and write end m
 _TERMINAL_SECONDS = 0.5
 _QUIET_SECONDS = 5.0
 _UNLIMITED = -1
+_SLOWEST, _FASTEST = 1e-6, 1e9
+"""Messages/s: one in eleven days, and one in each nanosecond, than which no time is finer."""
 
 
 def produce(
@@ -247,6 +250,12 @@ def produce(
         )
     if not 0 < throughput < math.inf and throughput != _UNLIMITED:
         raise UsageError("--throughput is a positive number of messages/s; -1 is unlimited")
+    if throughput != _UNLIMITED and not _SLOWEST <= throughput <= _FASTEST:
+        raise UsageError(
+            f"--throughput {throughput:g}: it lies between {_SLOWEST:g} and {_FASTEST:g} "
+            "messages/s; -1 is unlimited"
+        )
+    check_log_places(log_dir, log_spool)
     client = ClientConfig.load(
         bootstrap_server=bootstrap_server,
         config_file=command_config,
@@ -261,9 +270,9 @@ def produce(
     console.warn(client.warnings)
     options = ProduceOptions(
         run=checked_run(run) if run is not None else run_id(secrets.token_bytes(8)),
-        name=checked_name(name or named_after_host()),
+        name=checked_name(named_after_host() if name is None else name),
         client=client,
-        topics=tuple(topic.strip() for topic in topics.split(",") if topic.strip()),
+        topics=checked_topics(topics, option="--topics"),
         throughput=None if throughput == _UNLIMITED else throughput,
         num_records=num_records,
         duration_ns=None if duration is None else parse_duration(duration, option="--duration"),
@@ -272,7 +281,7 @@ def produce(
         form=Form.HEADERS if use_message_headers else form,
         destination_partitions=destination_partitions,
         create=_new_topics(partitions, replication_factor, retention) if create_topics else None,
-        ledger_topic=ledger_topic,
+        ledger_topic=checked_topic(ledger_topic, option="--ledger-topic"),
         log_dir=log_dir,
         log_spool=log_spool,
         log_detail=log_detail,

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from mirrortest.cli import console
-from mirrortest.cli.options import Portable
+from mirrortest.cli.options import Portable, can_be_filled, can_be_written
 from mirrortest.config.client import ClientConfig
 from mirrortest.config.threshold import thresholds
+from mirrortest.config.units import checked_heap
+from mirrortest.errors import UsageError
 from mirrortest.reconcile.lookup import MOST_OFFSETS, LookUp
 from mirrortest.reconcile.plan import plan
 from mirrortest.reconcile.session import DEFAULT_MASTER, DEFAULT_MEMORY, spark_session
@@ -20,6 +23,10 @@ from mirrortest.report.result import read_result
 from mirrortest.report.table import summary_view
 from mirrortest.seqlog.location import Location
 from mirrortest.wire.stream import checked_run
+
+_MASTER = re.compile(
+    r"local(?:\[(?:\*|[0-9]+)(?:, *[0-9]+)?\])?|local-cluster\[.+\]|yarn|(?:spark|k8s)://.+"
+)
 
 
 def reconcile(
@@ -86,9 +93,27 @@ def reconcile(
     failed.
     """
     conditions = thresholds(threshold or (), exactly_once=exactly_once)
+    checked_heap(driver_memory, option="--driver-memory")
+    if master is not None and _MASTER.fullmatch(master) is None:
+        raise UsageError(
+            f"--master {master!r}: Spark knows local[N], spark://HOST:PORT, k8s://URL and yarn"
+        )
+    if not all(text.strip() for text in logdir):
+        raise UsageError("LOGDIR is empty: say where the logs lie")
+    for text in logdir:
+        above, _, name = text.rstrip("/").rpartition("/")
+        if name.startswith("run="):
+            raise UsageError(
+                f"{Location.parse(text).shown} holds one run alone: name the directory above it, "
+                f"{Location.parse(above or '.').shown}, with --run {name.removeprefix('run=')}"
+            )
     logs = plan(logdir, checked_run(run) if run is not None else None)
     place = Location.parse(output) if output is not None else logs.default_output
+    if place.local:
+        can_be_filled(Path(place.path), "--output")
     page = Location.parse(html) if html is not None else None
+    if page is not None and page.local and not Path(page.path).is_relative_to(place.path):
+        can_be_written(Path(page.path), "--html")
     if page is not None:
         environment_of_templates()  # missing, it is better told now than after the work
     look_up = None
@@ -102,6 +127,8 @@ def reconcile(
         console.warn(client.warnings)
         look_up = LookUp(client, logs, look_up_limit)
         look_up.check()
+    elif look_up_limit != MOST_OFFSETS:
+        raise UsageError("--look-up-limit is for the look-up of --bootstrap-server: add that")
     with spark_session(master, driver_memory) as spark:
         # PySpark is an extra: the module that needs it is imported once it is known to be there.
         from mirrortest.reconcile.job import reconcile as judge  # noqa: PLC0415

@@ -9,6 +9,7 @@ from typing import Annotated
 import typer
 
 from mirrortest.cli import console
+from mirrortest.cli.options import can_be_written
 from mirrortest.errors import UsageError
 from mirrortest.report.html import render
 from mirrortest.report.junit import junit as as_junit
@@ -72,17 +73,23 @@ def report(
         place = find_result(logs[0], checked_run(run) if run is not None else None)
     else:
         raise UsageError("name the RESULT of a reconciliation, or a --log-dir that holds one")
-    found = read_result(place, logs)
     target = Location.parse(output) if output is not None else place.child(REPORT_FILE)
+    xml = Location.parse(junit) if junit is not None else None
+    if open_it and not target.local:
+        raise UsageError(f"--open: {target.shown} is no local file: say --output FILE")
+    for document, option in (
+        (target if output is not None else None, "--output"),
+        (xml, "--junit"),
+    ):
+        if document is not None and document.local:
+            can_be_written(Path(document.path), option)
+    found = read_result(place, logs)
     write_text(target, render(found))
     console.out.print(target.shown, markup=False)
-    if junit is not None:
-        xml = Location.parse(junit)
+    if xml is not None:
         write_text(xml, as_junit(found.summary))
         console.out.print(xml.shown, markup=False)
     if open_it:
-        if not target.local:
-            raise UsageError(f"--open: {target.shown} is no local file: say --output FILE")
         webbrowser.open(Path(target.path).as_uri())
 
 

@@ -12,8 +12,9 @@ from rich.markup import escape
 from mirrortest.check.anomaly import Anomaly
 from mirrortest.cli import console
 from mirrortest.cli.live import LiveLines
+from mirrortest.cli.options import report_place
 from mirrortest.config.client import ClientConfig
-from mirrortest.config.run import TopicMapping
+from mirrortest.config.run import TopicMapping, checked_topic
 from mirrortest.config.units import parse_duration
 from mirrortest.errors import UsageError
 from mirrortest.sabotage.mirror import run as run_saboteur
@@ -114,7 +115,8 @@ def sabotage(  # noqa: D103  # the help text is an option of its own, with examp
         typer.Option(metavar="KEY=VALUE", help="One client property, for both clusters."),
     ] = None,
     report: Annotated[
-        Path | None, typer.Option(help="Write the JSON summary to this file, too.")
+        Path | None,
+        typer.Option(help="Write the JSON summary to this file, too.", callback=report_place),
     ] = None,
     as_json: Annotated[
         bool, typer.Option("--json", help="Print the summary as JSON on stdout.")
@@ -139,15 +141,21 @@ def sabotage(  # noqa: D103  # the help text is an option of its own, with examp
         )
     ]
     console.warn(dict.fromkeys(line for client in clients for line in client.warnings))
+    mapping = TopicMapping.parse(source_alias=source_alias, separator=separator)
+    if not mapping.prefix and {*clients[0].bootstrap_servers} & {*clients[1].bootstrap_servers}:
+        raise UsageError(
+            "source and destination are one cluster: without --source-alias topics would be "
+            "copied onto themselves"
+        )
     options = SabotageOptions(
         source=clients[0],
         destination=clients[1],
-        mapping=TopicMapping.parse(source_alias=source_alias, separator=separator),
+        mapping=mapping,
         truth=truth,
         spec=read_spec(spec) if spec is not None else Spec(),
         topics=topics,
         exclude=exclude,
-        ledger_topic=ledger_topic,
+        ledger_topic=checked_topic(ledger_topic, option="--ledger-topic"),
         idle_timeout=(
             parse_duration(idle_timeout, option="--idle-timeout") / 1e9 if idle_timeout else None
         ),

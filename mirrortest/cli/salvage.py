@@ -13,6 +13,7 @@ from rich.markup import escape
 from mirrortest.cli import console
 from mirrortest.errors import UsageError
 from mirrortest.seqlog.salvage import salvage as bring_home
+from mirrortest.wire.stream import checked_run
 
 if TYPE_CHECKING:
     from mirrortest.seqlog.session import Session
@@ -41,6 +42,8 @@ def salvage(
     """
     if not spool.is_dir():
         raise UsageError(f"{spool}: there is no such directory; what was --log-spool?")
+    if run is not None:
+        checked_run(run)
     saved = [_summary(session) for session in bring_home(spool, log_dir, run)]
     if json:
         typer.echo(dumps({"salvaged": saved}))

@@ -104,9 +104,11 @@ class ClientConfig:
     client_id: str = prop("client.id", str, "mirrortest")
     client_rack: str = prop("client.rack", str, "")
     request_timeout_ms: int = prop("request.timeout.ms", keys.whole(1), 30_000)
-    metadata_max_age_ms: int = prop("metadata.max.age.ms", keys.whole(1), 300_000)
-    retry_backoff_ms: int = prop("retry.backoff.ms", keys.whole(), 100)
-    connections_max_idle_ms: int = prop("connections.max.idle.ms", keys.whole(-1), 540_000)
+    metadata_max_age_ms: int = prop("metadata.max.age.ms", keys.whole(1, keys.JAVA_LONG), 300_000)
+    retry_backoff_ms: int = prop("retry.backoff.ms", keys.whole(most=keys.JAVA_LONG), 100)
+    connections_max_idle_ms: int = prop(
+        "connections.max.idle.ms", keys.whole(-1, keys.JAVA_LONG), 540_000
+    )
 
     security_protocol: SecurityProtocol = prop(
         "security.protocol", keys.one_of(SecurityProtocol), SecurityProtocol.PLAINTEXT
@@ -130,9 +132,9 @@ class ClientConfig:
 
     acks: int = prop("acks", keys.acks, -1)
     enable_idempotence: bool | None = prop("enable.idempotence", keys.boolean, None)
-    linger_ms: int = prop("linger.ms", keys.whole(), 5)
+    linger_ms: int = prop("linger.ms", keys.whole(most=keys.JAVA_LONG), 5)
     batch_size: int = prop("batch.size", keys.whole(), 16_384)
-    buffer_memory: int = prop("buffer.memory", keys.whole(1), 33_554_432)
+    buffer_memory: int = prop("buffer.memory", keys.whole(1, keys.JAVA_LONG), 33_554_432)
     compression_type: Compression = prop(
         "compression.type", keys.one_of(Compression), Compression.NONE
     )

@@ -76,8 +76,12 @@ def typed(key: str, text: str, read: Callable[[str], T], *, secret: bool = False
         raise UsageError(f"client property {key}{shown}: {error}") from None
 
 
-def whole(least: int = 0) -> Callable[[str], int]:
-    """A reader of decimal integers not below `least`."""
+JAVA_INT, JAVA_LONG = (1 << 31) - 1, (1 << 63) - 1
+"""What Kafka's own clients, and its protocol, can hold in a number."""
+
+
+def whole(least: int = 0, most: int = JAVA_INT) -> Callable[[str], int]:
+    """A reader of decimal integers from `least` to `most`."""
 
     def read(text: str) -> int:
         if re.fullmatch(r"[+-]?[0-9]{1,18}", text) is None:
@@ -85,6 +89,8 @@ def whole(least: int = 0) -> Callable[[str], int]:
         value = int(text)
         if value < least:
             raise ValueError(f"must be at least {least}")
+        if value > most:
+            raise ValueError(f"must be at most {most}")
         return value
 
     return read

@@ -7,6 +7,7 @@ its own that happens to have a dot.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,24 @@ if TYPE_CHECKING:
 RUN_ID_LENGTH = 8
 # 32 signs, so that a byte's low five bits draw each alike; 0, 1, l and o are easily misread.
 _SIGNS = "abcdefghijkmnpqrstuvwxyz23456789"
+
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+
+
+def checked_topic(name: str, *, option: str) -> str:
+    """Return a topic's name, or raise UsageError that names `option` and says what it may be."""
+    if _TOPIC.fullmatch(name) is None or name in {".", ".."}:
+        raise UsageError(
+            f"{option} {name!r}: a topic's name is 1 to 249 letters, digits, '.', '_' or '-'"
+        )
+    return name
+
+
+def checked_topics(names: str, *, option: str) -> tuple[str, ...]:
+    """Read topics' names, separated by commas; UsageError where one of them can be none."""
+    return tuple(
+        checked_topic(name.strip(), option=option) for name in names.split(",") if name.strip()
+    )
 
 
 def run_id(entropy: bytes) -> str:

@@ -26,13 +26,16 @@ _NUMBER = r"[0-9]+(?:\.[0-9]+)?"
 _PART = re.compile(rf"({_NUMBER})(ns|us|ms|s|m|h|d)")
 _WHOLE = re.compile(rf"(?:{_NUMBER}(?:ns|us|ms|s|m|h|d))+")
 _SIZED = re.compile(rf"({_NUMBER})\s*([A-Za-z]*)")
+_HEAP = re.compile(r"[1-9][0-9]{0,11}[kKmMgGtT]?")
+_LONGEST = (1 << 63) - 1
+"""Nanoseconds that a clock can count: 292 years."""
 
 
 def parse_duration(text: str, *, option: str) -> int:
     """Read a duration with its unit as int nanoseconds; ``0`` alone needs no unit.
 
-    Raises UsageError, which names `option`, for a missing or unknown unit, and for what is no
-    whole number of nanoseconds.
+    Raises UsageError, which names `option`, for a missing or unknown unit, for what is no whole
+    number of nanoseconds, and for more than any clock counts.
     """
     compact = text.strip()
     if compact == "0":
@@ -45,6 +48,8 @@ def parse_duration(text: str, *, option: str) -> int:
     total = sum(Fraction(number) * _DURATION_NS[unit] for number, unit in _PART.findall(compact))
     if total.denominator != 1:
         raise UsageError(f"{option} {text!r}: finer than a nanosecond")
+    if total > _LONGEST:
+        raise UsageError(f"{option} {text!r}: longer than 292 years")
     return int(total)
 
 
@@ -61,6 +66,13 @@ def parse_size(text: str, *, option: str) -> int:
     if total.denominator != 1:
         raise UsageError(f"{option} {text!r}: not a whole number of bytes")
     return int(total)
+
+
+def checked_heap(text: str, *, option: str) -> str:
+    """Return the size of a Java heap as Java reads it; UsageError, which names `option`, else."""
+    if _HEAP.fullmatch(text) is None:
+        raise UsageError(f"{option} {text!r}: write it as Java does, for example 2g or 512m")
+    return text
 
 
 def format_duration(nanoseconds: int) -> str:

@@ -1,0 +1,220 @@
+"""What users do wrong is told at once, in one line that names it, with exit code 2."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import shlex
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from mirrortest.cli import console, main
+from mirrortest.cli.options import can_be_filled, can_be_written
+from mirrortest.config.keys import JAVA_INT, JAVA_LONG, whole
+from mirrortest.config.run import checked_topic, checked_topics
+from mirrortest.config.units import checked_heap, parse_duration
+from mirrortest.errors import MirrortestError, UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PRODUCE = "produce --bootstrap-server localhost:1 --topics t"
+CONSUME = "consume --bootstrap-server localhost:1 --run r1 --topics t"
+SABOTAGE = (
+    "sabotage --source-bootstrap-server localhost:1 --destination-bootstrap-server localhost:1"
+)
+SYNTH = "synth --log-dir logs --run r2 --messages 100"
+
+
+@pytest.fixture(scope="module")
+def app() -> typer.Typer:
+    """All verbs, as `--help` registers them."""
+    made = typer.Typer()
+    for verb in main._VERBS:
+        module = importlib.import_module(f"mirrortest.cli.{verb}")
+        if verb == "lab":
+            made.add_typer(module.lab_app, name=verb)
+        else:
+            made.command(verb)(getattr(module, verb))
+    return made
+
+
+@pytest.fixture
+def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working directory with a file and a directory."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    (tmp_path / "directory").mkdir()
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        (f"{PRODUCE} --topics 'a b'", "--topics 'a b'"),
+        (f"{PRODUCE} --ledger-topic ''", "--ledger-topic ''"),
+        (f"{PRODUCE} --id ''", "--id ''"),
+        (f"{PRODUCE} --throughput 1e300", r"--throughput 1e\+300: it lies between"),
+        (f"{PRODUCE} --throughput 1e-300", "--throughput 1e-300: it lies between"),
+        (f"{PRODUCE} --log-dir file", "--log-dir file: .*file is no directory"),
+        (f"{PRODUCE} --log-dir s3://b/c --log-spool file/x", "--log-spool file/x: .*no directory"),
+        (f"{PRODUCE} --report directory", "that is a directory"),
+        (f"{PRODUCE} --duration 999999999d", "longer than 292 years"),
+        (f"{PRODUCE} --command-property session.timeout.ms=99999999999", "at most 2147483647"),
+        (f"{CONSUME} --topics ..", r"--topics '\.\.'"),
+        (f"{CONSUME} --topics mirrortest.ledger", "the ledger's topic"),
+        (f"{CONSUME} --topics A.mirrortest.ledger --source-alias A", "the ledger's topic"),
+        (f"{CONSUME} --topics mirrortest.state", "the states' topic"),
+        (f"{CONSUME} --state-topic mirrortest.ledger", "--state-topic: .* the ledger's topic"),
+        (f"{CONSUME} --state-topic 'a b'", "--state-topic 'a b'"),
+        (f"{CONSUME} --expect-producers 'p1,p 2'", "--expect-producers 'p 2'"),
+        (f"{CONSUME} --expect-producers ''", "--expect-producers names nobody"),
+        (f"{CONSUME} --consumer-group ''", "--consumer-group is empty"),
+        (f"{CONSUME} --shard ''", "INDEX/OF"),
+        (f"{CONSUME} --log-dir file/x", "--log-dir file/x: .*file is no directory"),
+        (f"{CONSUME} --id ''", "--id ''"),
+        (f"{CONSUME} --duration 0", "--duration must be longer than 0"),
+        (f"{CONSUME} --idle-timeout 0", "--idle-timeout must be longer than 0"),
+        (f"{CONSUME} --report directory", "that is a directory"),
+        (f"{SABOTAGE} --report nowhere/x", "there is no directory nowhere"),
+        (f"{SABOTAGE} --ledger-topic ''", "--ledger-topic ''"),
+        (f"{SABOTAGE} --source-alias ''", "copied onto themselves"),
+        ("reconcile ''", "LOGDIR is empty"),
+        ("reconcile logs/run=r1/", "name the directory above it, .*logs, with --run r1"),
+        ("reconcile logs --master foo", "--master 'foo'"),
+        ("reconcile logs --master 'local[x]'", "--master"),
+        ("reconcile logs --driver-memory 2q", "--driver-memory '2q'"),
+        ("reconcile logs --output file", "--output .*file is no directory"),
+        ("reconcile logs --html nowhere/r.html", "--html .*there is no directory"),
+        ("reconcile logs --html directory", "--html .*that is a directory"),
+        ("reconcile logs --look-up-limit 5", "--look-up-limit is for"),
+        ("report logs --output directory", "--output .*that is a directory"),
+        ("report logs --junit nowhere/r.xml", "--junit .*there is no directory"),
+        ("salvage directory --log-dir logs --run NO", "--run 'NO'"),
+        ("calibrate --directory file/x", "--directory .*file is no directory"),
+        ("demo --directory file/x", "--directory .*file is no directory"),
+        ("lab up --heap much", "--heap 'much'"),
+        ("lab up --mirror saboteur --offset-flush-ms 5", "--offset-flush-ms is for"),
+        ("lab up --broker-property a", "--broker-property 'a'"),
+        ("lab create-topic 'a b'", "TOPIC 'a b'"),
+        ("lab create-topic a --config b", "--config 'b'"),
+        (f"{SYNTH} --topics ''", "--topics: name at least one topic"),
+        (f"{SYNTH} --topics a/b", "--topics 'a/b'"),
+        (f"{SYNTH} --messages 1e99", "--messages '1e99'"),
+        (f"{SYNTH} --throughput 0", "--throughput '0'"),
+        (f"{SYNTH} --log-dir file", "--log-dir file: .*file is no directory"),
+        (f"{SYNTH} --log-dir s3://bucket/logs", "say a local directory"),
+    ],
+)
+def test_a_mistake_is_told_before_anything_begins(
+    app: typer.Typer, here: Path, line: str, told: str
+) -> None:
+    """Neither a broker nor a Java process is asked, and nothing is written."""
+    if line.startswith("reconcile"):
+        logs = "synth --log-dir logs --run r1 --messages 10 --lanes 1"
+        assert CliRunner().invoke(app, shlex.split(logs)).exit_code == 0
+    before = sorted(here.rglob("*"))
+    with pytest.raises(UsageError, match=told) as error:
+        CliRunner().invoke(app, shlex.split(line), catch_exceptions=False)
+    assert "\n" not in str(error.value)
+    assert sorted(here.rglob("*")) == before
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "calibrate --seed -1",
+        "calibrate --again nowhere",
+        "calibrate --directory file",
+        "demo --directory file",
+        f"{SYNTH} --lanes 9999999999",
+        f"{SYNTH} --run-length 99999999999999999999999",
+    ],
+)
+def test_a_mistake_that_the_parser_finds(app: typer.Typer, here: Path, line: str) -> None:
+    """It says which option; nothing begins."""
+    result = CliRunner().invoke(app, shlex.split(line))
+    assert result.exit_code == 2
+    assert next(word for word in line.split() if word.startswith("--")) in result.output or (
+        line.startswith(SYNTH)
+    )
+
+
+def test_logs_that_cannot_be_written_are_an_error_in_one_line(
+    app: typer.Typer, here: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the operating system says, where no look beforehand could know it."""
+
+    def refused(_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("mirrortest.cli.synth.synthesize", refused)
+    with pytest.raises(MirrortestError, match="--log-dir logs: No space left on device"):
+        CliRunner().invoke(app, shlex.split(SYNTH), catch_exceptions=False)
+
+
+def test_the_ledgers_topic_is_the_same_variable_on_both_sides(app: typer.Typer) -> None:
+    """One environment for producers and consumers must not part them."""
+    for line in (PRODUCE, CONSUME):
+        with pytest.raises(UsageError, match="--ledger-topic 'no topic'"):
+            CliRunner().invoke(
+                app,
+                shlex.split(line),
+                env={"MIRRORTEST_LEDGER_TOPIC": "no topic"},
+                catch_exceptions=False,
+            )
+
+
+def test_places_are_looked_at_beforehand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those that will do are let through: new ones, and old ones that are replaced."""
+    (tmp_path / "old").touch()
+    can_be_written(tmp_path / "old", "--report")
+    can_be_written(tmp_path / "new", "--report")
+    can_be_filled(tmp_path, "--output")
+    can_be_filled(tmp_path / "a" / "b", "--output")
+    monkeypatch.setattr("os.access", lambda *_: False)
+    with pytest.raises(UsageError, match="you may not write"):
+        can_be_written(tmp_path / "new", "--report")
+    with pytest.raises(UsageError, match="you may not write"):
+        can_be_filled(tmp_path / "a", "--output")
+
+
+def test_who_interrupts_a_librarys_call_gets_no_trace(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Py4J logs its own interrupt as an error, with a traceback; other errors are told."""
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    monkeypatch.setattr(logging.getLogger("aiokafka"), "level", logging.NOTSET)
+    console.configure_logging()
+    for error in (KeyboardInterrupt(), OSError("told")):
+        try:
+            raise error
+        except (KeyboardInterrupt, OSError):
+            logging.exception("while sending a command")  # noqa: LOG015  # as Py4J does
+    shown = capsys.readouterr().err
+    assert "KeyboardInterrupt" not in shown
+    assert "OSError: told" in shown
+    assert not sys.exc_info()[0]
+
+
+def test_what_numbers_and_names_may_be() -> None:
+    """The bounds themselves are allowed."""
+    assert parse_duration(f"{(1 << 63) - 1}ns", option="--x") == (1 << 63) - 1
+    assert whole()(str(JAVA_INT)) == JAVA_INT
+    assert whole(0, JAVA_LONG)("999999999999") == 999_999_999_999
+    with pytest.raises(ValueError, match="at most"):
+        whole()(str(JAVA_INT + 1))
+    assert checked_topic("a" * 249, option="--x") == "a" * 249
+    assert checked_topics(" a ,,b.C_d-1,", option="--x") == ("a", "b.C_d-1")
+    for wrong in ("a" * 250, "", ".", "..", "a\n", "ä"):
+        with pytest.raises(UsageError, match="a topic's name is"):
+            checked_topic(wrong, option="--x")
+    for heap in ("2g", "512M", "1T", "1073741824"):
+        assert checked_heap(heap, option="--heap") == heap
+    for heap in ("", "0", "-1g", "2gb", "2 g"):
+        with pytest.raises(UsageError, match="--heap"):
+            checked_heap(heap, option="--heap")

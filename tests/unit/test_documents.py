@@ -1,0 +1,146 @@
+"""What the documents name is there: modules, files, headings, commands and their options."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import typer
+from typer.main import get_command
+
+import mirrortest
+from mirrortest.check.verdict import Finding
+from mirrortest.cli import main
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+PACKAGE = Path(mirrortest.__file__).parent
+ROOT = PACKAGE.parent
+DOCUMENTS = sorted(
+    path.relative_to(ROOT)
+    for pattern in ("*.md", "docs/**/*.md", "deploy/*.md", "helm/mirrortest/*.md")
+    for path in ROOT.glob(pattern)
+)
+ROOMS = sorted(path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists())
+
+each_document = pytest.mark.parametrize("document", DOCUMENTS, ids=str)
+
+
+def _text(document: Path) -> str:
+    return (ROOT / document).read_text()
+
+
+def _outside_of_code(text: str) -> str:
+    return re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+
+
+def _anchors(text: str) -> set[str]:
+    headings = re.findall(r"^#+ +(.*)$", _outside_of_code(text), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_the_design_names_every_module(room: str) -> None:
+    """And none that is not there."""
+    found = re.search(rf"^\| `{room}` \| (.*) \|$", _text(Path("DESIGN.md")), re.MULTILINE)
+    assert found is not None, f"DESIGN.md has no row for {room}"
+    named = set(re.findall(r"`(\w+)`", found[1]))
+    there = {
+        path.stem
+        for path in (PACKAGE / room).iterdir()
+        if (path.suffix == ".py" or path.is_dir()) and not path.stem.startswith("__")
+    }
+    obvious = {room, *(main._VERBS if room == "cli" else ())}  # "one file a verb"
+    assert named - obvious == there - obvious
+
+
+@each_document
+def test_links_lead_somewhere(document: Path) -> None:
+    """Files and headings of this repository."""
+    text = _text(document)
+    for link in re.findall(r"\]\(([^)\s]+)\)", _outside_of_code(text)):
+        if "://" in link:
+            continue
+        path, _, anchor = link.partition("#")
+        target = (ROOT / document).parent / path if path else ROOT / document
+        assert target.exists(), link
+        assert not anchor or anchor in _anchors(target.read_text()), link
+
+
+@each_document
+def test_files_and_targets_that_are_named_are_there(document: Path) -> None:
+    """Paths between backticks, and what is to be made."""
+    text = _text(document)
+    rooms = "docs|tests|deploy|helm|grafana|mirrortest|[.]ci"
+    for path in re.findall(rf"`((?:{rooms})/[\w./-]+)`", text):
+        assert (ROOT / path).exists(), path
+    targets = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    for target in re.findall(r"(?:`|^|&& )make ([a-z0-9-]+)", text, re.MULTILINE):
+        assert target in targets, target
+
+
+@pytest.fixture(scope="module")
+def program() -> Any:
+    """The whole command line."""
+    app = typer.Typer()
+    for verb in main._VERBS:
+        module = importlib.import_module(f"mirrortest.cli.{verb}")
+        if verb == "lab":
+            app.add_typer(module.lab_app, name=verb)
+        else:
+            app.command(verb)(getattr(module, verb))
+    return get_command(app)
+
+
+def _calls(text: str, program: Any) -> Iterator[tuple[str, str, set[str]]]:
+    """Each command in a text, an option of it, and the options that the command has."""
+    for verb, words in re.findall(
+        r"\bmirrortest ([a-z]+)((?: [^\n`|]*)?)", text.replace("\\\n", " ")
+    ):
+        command = program.commands.get(verb)
+        rest = words.split()
+        while rest and rest[0] in getattr(command, "commands", {}):
+            command = command.commands[rest.pop(0)]
+        if command is None:
+            continue
+        known = {option for each in command.params for option in each.opts} | {"--help"}
+        for option in re.findall(r"(?<![\w-])--[a-z][a-z-]+", words):
+            yield f"mirrortest {verb}{words}", option, known
+
+
+@each_document
+def test_commands_have_the_options_that_are_said(document: Path, program: Any) -> None:
+    """So that what is pasted is not refused."""
+    for call, option, known in _calls(_text(document), program):
+        assert option in known, call
+
+
+@pytest.mark.parametrize("verb", main._VERBS)
+def test_examples_of_the_help_have_options_that_exist(verb: str, program: Any) -> None:
+    """The same for what `--help` shows."""
+    told = program.commands[verb].help or ""
+    for call, option, known in _calls(told, program):
+        assert option in known, call
+
+
+def test_the_readme_says_what_every_finding_means() -> None:
+    """By the name that thresholds and metrics have for it, or in words."""
+    _, _, rest = _text(Path("README.md")).partition("| finding | meaning |")
+    table = rest.partition("\n\n")[0]
+    for finding in Finding:
+        assert f"`{finding.label}`" in table, finding.label
+
+
+def test_runbooks_and_dashboards_are_as_many_as_are_told() -> None:
+    """`README.md` and `docs/watch.md` say how many."""
+    words = {5: "Five", 11: "eleven"}
+    dashboards = len(list((ROOT / "grafana/dashboards").glob("*.json")))
+    runbooks = len(list((ROOT / "docs/runbooks").glob("Mirrortest*.md")))
+    for document in ("README.md", "docs/watch.md"):
+        text = " ".join(_text(Path(document)).split())
+        assert re.search(rf"{words[dashboards]}( Grafana)? dashboards", text), document
+        assert f"{words[runbooks]} alerts" in text, document

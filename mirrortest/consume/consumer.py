@@ -133,7 +133,8 @@ async def _consume(
     on_progress: Callable[[ConsumeProgress], None],
 ) -> None:
     """Read until an end condition holds, or it is `enough`; an outage is none."""
-    started = next_round = measures.last_message = time.monotonic()
+    started = next_round = time.monotonic()
+    measures.last_message = measures.last_of_run = started
     complete, complete_since = False, started
     progress: ConsumeProgress | None = None
     await holdings.begin()
@@ -171,7 +172,7 @@ async def _consume(
             on_progress(progress)
         complete_since = complete_since if complete and before else now
         quiet = now - measures.last_message
-        settled = min(quiet, now - complete_since) >= options.settle_time
+        settled = now - max(measures.last_of_run, complete_since) >= options.settle_time
         if options.until_complete and complete and settled:
             break
         if options.idle_timeout is not None and quiet >= options.idle_timeout:

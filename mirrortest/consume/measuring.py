@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from mirrortest.check.verdict import WRONG, Outcome
+from mirrortest.check.verdict import WRONG, Finding, Outcome
 from mirrortest.consume.clocks import Clocks
 from mirrortest.consume.outcome import counts_of
 from mirrortest.metrics import names
@@ -50,6 +50,8 @@ class Measures:
         self.value_bytes = 0
         self.last_message = time.monotonic()
         """Monotonic seconds."""
+        self.last_of_run = self.last_message
+        """Likewise, of the run that is judged: others' traffic in its topics need never end."""
         self.latency: dict[str, tuple[Histogram, Histogram]] = {}
         """source topic -> latencies from the intended and from the actual send"""
         self.health = Health(_PATIENCE)
@@ -96,6 +98,8 @@ class Measures:
         self._metrics.counter(names.CONSUMER_BYTES, topic=topic).add(taken.value_bytes)
         if taken.messages:
             self.last_message = time.monotonic()
+        if any(row.stream is not None or row.findings & Finding.CORRUPTED for row in taken.rows):
+            self.last_of_run = time.monotonic()
 
     def saved(self) -> None:
         """The state was written."""

@@ -9,6 +9,9 @@ import numpy as np
 
 from mirrortest.check.intervals import IntervalSet
 from mirrortest.check.judge import RunVerdict, StreamVerdict
+from mirrortest.check.row import SeenRow
+from mirrortest.check.verdict import Finding
+from mirrortest.consume.assigned import Taken
 from mirrortest.consume.clocks import Clocks
 from mirrortest.consume.measuring import Measures
 from mirrortest.consume.outage import Outage
@@ -19,8 +22,6 @@ from tests.unit.consuming import consume_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from mirrortest.consume.assigned import Taken
 
 
 def _published(measures: Measures) -> dict[tuple[str, str | None], float]:
@@ -48,6 +49,24 @@ def test_clock_steps_log_rows_and_a_damaged_ledger_are_published() -> None:
     assert found["mirrortest_clock_stepped_seconds_total", None] == 3600
     assert found["mirrortest_log_rows_total", None] == 25
     assert found["mirrortest_consumer_ledger_malformed_total", None] == 22
+
+
+def test_only_messages_of_the_run_break_the_silence_that_ends_it() -> None:
+    """Others may write to its topics for ever; corrupted ones are its own, whoever's they were."""
+    measures = _measures()
+    nothing = np.empty(0, np.int64)
+    stream = StreamId("t", "r1", "p", 1, 0)
+    for of, finding, heard in (
+        (None, Finding.FOREIGN, False),
+        (None, Finding.OTHER_RUN, False),
+        (None, Finding.CORRUPTED, True),
+        (stream, Finding(0), True),
+    ):
+        measures.last_message = measures.last_of_run = 0.0
+        row = SeenRow(of, 0, int(of is not None), 0, 1, int(finding), 1, 1, 1, 1, 2, 2)
+        measures.count("t", Taken([row], nothing, nothing, nothing, 1, 9))
+        assert measures.last_message > 0
+        assert (measures.last_of_run > 0) is heard, finding
 
 
 def _judged(measures: Measures, lanes: dict[int, tuple[int, int]]) -> dict[tuple[str, str], float]:

@@ -97,6 +97,8 @@ class Life:
         self._idle.set()
         self._underway = 0
         self._steps = 0
+        self._failure: Exception | None = None
+        """What should not have happened when an outcome was recorded."""
         self.died: str | None = None
         """Why the sender ended by itself."""
 
@@ -166,6 +168,7 @@ class Life:
             for driver in drivers:
                 if not driver.cancelled():
                     driver.result()
+            self._tell_failure()
             if books.done():
                 books.result()
             await cancelled(books)
@@ -180,6 +183,10 @@ class Life:
         finally:
             self.halt()
             await cancelled(books, stopped, through, *drivers)
+
+    def _tell_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
 
     def halt(self) -> None:
         """No lane makes another batch."""
@@ -286,6 +293,10 @@ class Life:
         except asyncio.CancelledError:
             self._land(kept, flight, Outcome.UNKNOWN, -1, "given up at the end of the drain")
             raise
+        except BaseException as error:
+            # Whatever it is: who waits for all that is underway must not wait for ever.
+            self._land(kept, flight, Outcome.UNKNOWN, -1, repr(error))
+            raise
         else:
             future.add_done_callback(partial(self._answered, kept, flight))
 
@@ -298,9 +309,15 @@ class Life:
     def _land(
         self, kept: Kept, flight: Flight, outcome: Outcome, offset: int, reason: str | None
     ) -> None:
-        # A broken log never lets the ledger vouch for this; the books' next round tells of it.
-        with contextlib.suppress(SequenceLogError):
-            kept.recorder.ended(flight, outcome, offset, self._clock.now())
+        try:
+            # A broken log never lets the ledger vouch for this; the books' next round tells of it.
+            with contextlib.suppress(SequenceLogError):
+                kept.recorder.ended(flight, outcome, offset, self._clock.now())
+        except Exception as error:  # noqa: BLE001  # nobody awaits this: `run` raises it
+            # Nor may it vouch for what is in no log.
+            outcome, reason = Outcome.UNKNOWN, repr(error)
+            self._failure = self._failure or error
+            self.halt()
         kept.lane.land(flight, outcome)
         if outcome is not Outcome.ACKED:
             self._reasons[reason or "acknowledgements are switched off (acks=0)"] += flight.count

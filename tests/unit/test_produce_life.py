@@ -459,3 +459,24 @@ async def test_progress_is_what_is_sent_answered_or_tried(world: World) -> None:
     await running
     assert life.steps > held
     assert life.idle(world.clock.now())
+
+
+async def test_what_nobody_expected_ends_the_life_and_is_told(world: World) -> None:
+    """Nobody waits for ever for what is underway, and nobody vouches for what is in no log."""
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("a fault of ours")
+
+    for sending in (True, False):
+        sender = MemorySender(before=fail if sending else None)
+        life, lanes = await world.life(sender)
+        if not sending:
+            for kept in life._kept:
+                kept.recorder.ended = fail  # type: ignore[method-assign]
+        with pytest.raises(RuntimeError, match="a fault of ours"):
+            async with asyncio.timeout(10):
+                await life.run(asyncio.Event())
+        assert life.in_flight == life.acked == 0
+        assert sum(lane.count(Outcome.UNKNOWN) for lane in lanes) > 0
+        ledger = world.topic.ledger()
+        assert all(not ledger.lanes[lane.stream].acked for lane in lanes)

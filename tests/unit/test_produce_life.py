@@ -461,7 +461,9 @@ async def test_progress_is_what_is_sent_answered_or_tried(world: World) -> None:
     assert life.idle(world.clock.now())
 
 
-async def test_what_nobody_expected_ends_the_life_and_is_told(world: World) -> None:
+async def test_what_nobody_expected_ends_the_life_and_is_told(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Nobody waits for ever for what is underway, and nobody vouches for what is in no log."""
 
     def fail(*_: object) -> None:
@@ -472,7 +474,7 @@ async def test_what_nobody_expected_ends_the_life_and_is_told(world: World) -> N
         life, lanes = await world.life(sender)
         if not sending:
             for kept in life._kept:
-                kept.recorder.ended = fail  # type: ignore[method-assign]
+                monkeypatch.setattr(kept.recorder, "ended", fail)
         with pytest.raises(RuntimeError, match="a fault of ours"):
             async with asyncio.timeout(10):
                 await life.run(asyncio.Event())

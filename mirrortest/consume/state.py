@@ -17,6 +17,7 @@ make it safe:
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import json
@@ -26,7 +27,7 @@ from typing import Any, NamedTuple, Protocol
 
 import structlog
 
-from mirrortest.errors import TopicMissingError
+from mirrortest.errors import TopicMissingError, UnreachableError
 from mirrortest.kafka.follower import Follower, Tailed
 
 _log = structlog.get_logger()
@@ -34,6 +35,7 @@ _log = structlog.get_logger()
 CHUNK_BYTES = 256 * 1024
 MOST_BYTES = 768 * 1024
 """Of what is not cut into chunks: brokers take 1 MB by default."""
+_READ_BACK_SECONDS = 15.0
 _VERSION = 1
 
 
@@ -102,22 +104,22 @@ class StateStore:
         await self._follower.run()
 
     async def caught_up(self) -> None:
-        """Wait until all that was written before this call is known."""
+        """Wait until all that was written before this call is known; raises UnreachableError."""
         # A tombstone of a key that nobody uses leaves nothing behind.
         offset = await self._write(self._key("hello", self._session), None)
-        await self._follower.passed(offset)
+        await self._read_back(offset)
 
     async def share(self, topic: str, state: dict[str, Any]) -> bool:
         """Write what is known of a topic as a whole, and read up to it; the last writer wins.
 
-        False, and nothing is written, where it is too large for a record.
+        False, and nothing is written, where it is too large for a record. Raises UnreachableError.
         """
         raw = zlib.compress(json.dumps(state, separators=(",", ":")).encode(), 1)
         if len(raw) > MOST_BYTES:
             return False
         if self._shared.get(topic, (0, b""))[1] != raw:
             offset = await self._write(self._key("topic", topic), raw)
-            await self._follower.passed(offset)
+            await self._read_back(offset)
         return True
 
     def shared(self, topic: str) -> tuple[int, dict[str, Any]] | None:
@@ -135,14 +137,17 @@ class StateStore:
         return serial, state
 
     async def claim(self, partition: Partition) -> tuple[int, dict[str, Any] | None]:
-        """Take a partition: the generation won, and the newest state written before it."""
+        """Take a partition: the generation won, and the newest state written before it.
+
+        Raises UnreachableError, after which it may be tried again.
+        """
         while True:
             held = self._held.setdefault(partition, _Held())
             generation = held.generation + 1
             offset = await self._write(
                 self._key("claim", partition, generation, self._session), b"{}"
             )
-            await self._follower.passed(offset)
+            await self._read_back(offset)
             if held.claims.get(generation) == self._session:
                 return generation, held.state
 
@@ -185,6 +190,20 @@ class StateStore:
         for old, slot, number in [at for at in held.chunks if at[0] < generation]:
             await self._write(self._key("chunk", partition, old, slot, number), None)
             held.chunks.pop((old, slot, number), None)
+
+    async def _read_back(self, offset: int) -> None:
+        """Wait until all up to an offset is applied; raises UnreachableError if that takes long.
+
+        What was written just before the topic was deleted is never read.
+        """
+        try:
+            async with asyncio.timeout(_READ_BACK_SECONDS):
+                await self._follower.passed(offset)
+        except TimeoutError as error:
+            raise UnreachableError(
+                f"what was written to {self._topic.topic} was not read within "
+                f"{_READ_BACK_SECONDS:g} s"
+            ) from error
 
     async def _write(self, key: bytes, value: bytes | None) -> int:
         try:

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from mirrortest.consume import state
 from mirrortest.consume.state import CHUNK_BYTES, Partition, Scope, StateStore
-from mirrortest.errors import TopicMissingError
+from mirrortest.errors import TopicMissingError, UnreachableError
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
@@ -211,3 +212,22 @@ async def test_a_topic_that_vanished_is_made_again(monkeypatch: pytest.MonkeyPat
         await store.save(P0, generation, {"next": 5})
     assert made == ["states"]
     assert await _load(topic) == {"next": 5}
+
+
+async def test_what_was_written_before_the_topic_was_deleted_is_not_awaited_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It will never be read: whoever waits is told, tries again, and the topic is made anew."""
+    monkeypatch.setattr(state, "_READ_BACK_SECONDS", 0.05)
+
+    class Deleted(MemoryTopic):
+        """Takes a record that nobody will read."""
+
+        async def write(self, key: bytes, value: bytes | None) -> int:
+            return self.next_offset
+
+    topic = Deleted()
+    async with following(topic, "a") as store:
+        for wait in (store.caught_up(), store.share("A.t", {"claimed": []}), store.claim(P0)):
+            with pytest.raises(UnreachableError, match="written to states was not read"):
+                await wait

@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger()
 
+_MOST_PENDING = 1 << 19
+"""Rows that may wait for the disk; half a kilobyte each."""
 _PARTING_SECONDS = 30.0
 """The most that the last save may take."""
 
@@ -204,6 +206,9 @@ class Holdings:
                 self._gathering.add(at, item, time.monotonic())
         if not self._gathering.due_in(time.monotonic()):
             await self.settle()
+        if self._logbook.pending_rows >= _MOST_PENDING:
+            # The disk does not keep up: memory is not to wait for it.
+            await self._logbook.sync()
 
     async def settle(self) -> None:
         """Judge all that was fetched."""

@@ -71,6 +71,11 @@ class Logbook:
         """How many rows are safe by now."""
         return self._log.durable_rows
 
+    @property
+    def pending_rows(self) -> int:
+        """How many rows wait to be written."""
+        return self._log.pending_rows
+
     async def know(self, topics: Topics) -> None:
         """Note topics and partitions that have come since. Raises SequenceLogError."""
         if topics.counts.items() <= self._counts.items() and topics.compacted <= self._compacted:

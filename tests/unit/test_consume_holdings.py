@@ -51,6 +51,7 @@ class Played:
         self.broken: Exception | None = None
         self.away: Exception | None = None
         self.synced = 0
+        self.pending_rows = 0
         self.lanes: dict[StreamId, LaneRecord] = {}
         self.fetched: list[FetchedBatch] = []
         self.judged: list[Taken] = []
@@ -387,3 +388,21 @@ async def test_a_topic_that_may_have_been_made_again_meanwhile_is_looked_at_agai
     await holdings.settle()
     assert (held.checker.next_offset, held.identity, played.sought[-1]) == (0, 1, ("a", 0, 0))
     assert "deleted and made again after offset 5" in held.notes[0]
+
+
+async def test_nothing_more_is_read_while_the_disk_does_not_keep_up() -> None:
+    """What was judged waits for it in memory, and there is only so much of that."""
+    played = Played({"a": 1})
+    holdings, topics = _holdings(played)
+    await topics.discover()
+    await holdings.take_share()
+    await holdings.read(0)
+    assert played.synced == 0
+    played.pending_rows = 1 << 20
+    played.hold.clear()
+    reading = asyncio.create_task(holdings.read(0))
+    await asyncio.wait({reading}, timeout=0.05)
+    assert not reading.done()
+    played.hold.set()
+    await reading
+    assert played.synced == 1

@@ -65,11 +65,12 @@ def test_brokers_restarted(lab: Lab, make_scene: Callable[..., Scene]) -> None:
             what=f"{consumer.name} tells of the outage",
         )
     others["once"].signal(signal.SIGINT)
+    # Two of a kind that come at once may be one to the kernel, and it may end before a later one.
+    # Which of these it sees first is the kernel's affair.
     others["twice"].signal(signal.SIGINT)
-    # Two that come at once may be one to the kernel.
-    until(lambda: "SIGINT: draining" in others["twice"].stderr, what="the first one is heard")
-    others["twice"].signal(signal.SIGINT)
-    assert others["twice"].wait(seconds=30) == 130
+    others["twice"].signal(signal.SIGTERM)
+    assert others["twice"].wait(seconds=30) in {128 + signal.SIGINT, 128 + signal.SIGTERM}
+    assert ": draining; a second signal" in others["twice"].stderr
     ended = others["once"].answer(code=3, seconds=60)
     assert ended["inconclusive"][0].startswith("the destination could not be read to its end")
     assert set(wrong(ended)) <= {"in_flight"}

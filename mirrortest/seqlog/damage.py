@@ -10,7 +10,8 @@ class DamageKind(StrEnum):
     """How a log is incomplete."""
 
     TORN_TAIL = "torn_tail"
-    """Bytes at a journal's end are no frame: a writer died in mid-write. Synced rows are whole."""
+    """Bytes at a journal's end are no frame: a writer died in mid-write, and synced rows are
+    whole; or, where nobody can tell how many rows are gone, the last frame was changed."""
     HOLE = "hole"
     """Bytes in the midst of a journal are no frame, and good frames follow: the disk lied."""
     MISSING = "missing"
@@ -25,8 +26,8 @@ class DamageKind(StrEnum):
 class Damage:
     """One piece of a log that could not be read.
 
-    `rows` is how many durable rows are gone; None where nobody can tell. A torn tail has 0: what
-    stood there was never told durable.
+    `rows` is how many durable rows are gone; None where nobody can tell. A torn tail has 0 where
+    only a write that never ended explains it: what stood there was never told durable.
     """
 
     kind: DamageKind

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 MAGIC = b"MtJ\x01"
 _HEADER = struct.Struct("<4sIQI")
 _GUARDED = struct.Struct("<IQ")
+_SECTOR = 512
+_NOTHING = bytes(_SECTOR)
 FRAME_ROWS = 1 << 16
 """Rows of a frame at most: bounds what a reader holds at once."""
 
@@ -129,6 +131,23 @@ def _next_frame(data: pa.Buffer, view: memoryview, at: int) -> tuple[int, _Frame
     return len(view), None
 
 
+def _torn(view: memoryview, at: int) -> bool:
+    """Whether a writer that died may have left what stands from here on to the end.
+
+    A killed process leaves the beginning of a frame; a machine that lost its power may leave zeros
+    where the disk got nothing. A frame that is there in full length and wrong may have been synced.
+    """
+    rest = view[at:]
+    if len(rest) < _HEADER.size:
+        return MAGIC.startswith(bytes(rest[: len(MAGIC)])) or not any(rest)
+    magic, length, _, _ = _HEADER.unpack_from(rest)
+    if magic == MAGIC and length > len(rest) - _HEADER.size:
+        return True
+    first = -(-at // _SECTOR) * _SECTOR
+    starts = range(first, len(view) - _SECTOR + 1, _SECTOR)
+    return not any(rest) or any(view[start : start + _SECTOR] == _NOTHING for start in starts)
+
+
 def read_frames(data: pa.Buffer, where: str, damage: list[Damage]) -> Iterator[pa.RecordBatch]:
     """Yield the batches of a journal's bytes in order.
 
@@ -143,7 +162,8 @@ def read_frames(data: pa.Buffer, where: str, damage: list[Damage]) -> Iterator[p
             start, whole = _next_frame(data, view, at + 1)
             detail = f"bytes {at} to {start} of {len(view)} are no frame"
             if whole is None:
-                damage.append(Damage(DamageKind.TORN_TAIL, where, detail, 0))
+                rows_gone = 0 if _torn(view, at) else None
+                damage.append(Damage(DamageKind.TORN_TAIL, where, detail, rows_gone))
                 return
             gone = max(whole.rows_before - rows, 0)
             damage.append(Damage(DamageKind.HOLE, where, detail, gone))

@@ -17,10 +17,10 @@ from mirrortest.calibrate.view import calibration_view
 from mirrortest.cli import console
 from mirrortest.cli.live import LiveLines
 from mirrortest.cli.options import can_be_filled
+from mirrortest.cli.spark import spark_session
 from mirrortest.config.run import run_id
 from mirrortest.config.units import parse_duration
 from mirrortest.reconcile.plan import plan
-from mirrortest.reconcile.session import spark_session
 from mirrortest.wire.message import Form
 
 EXAMPLES = """

@@ -79,7 +79,14 @@ def configure_logging(*, verbose: bool = False) -> None:
 
 def _is_no_interrupt(record: logging.LogRecord) -> bool:
     """Whether it tells anything: who interrupts a library's call knows it, and needs no trace."""
-    return record.exc_info is None or not isinstance(record.exc_info[1], KeyboardInterrupt)
+    error = None if record.exc_info is None else record.exc_info[1]
+    while error is not None:
+        # A signal's handler that asks what was being asked when the signal came.
+        reentrant = isinstance(error, RuntimeError) and str(error).startswith("reentrant call")
+        if reentrant or isinstance(error, KeyboardInterrupt):
+            return False
+        error = error.__cause__ or error.__context__
+    return True
 
 
 _EXTRAS = {"lab": "jgo", "report": "jinja2", "spark": "pyspark"}

@@ -14,12 +14,12 @@ from rich.table import Table
 
 from mirrortest.cli import console
 from mirrortest.cli.options import can_be_filled
+from mirrortest.cli.spark import spark_session
 from mirrortest.config.run import run_id
 from mirrortest.config.threshold import thresholds
 from mirrortest.demo.demo import Board, perform, raised
 from mirrortest.errors import MirrortestError
 from mirrortest.reconcile.plan import plan
-from mirrortest.reconcile.session import spark_session
 from mirrortest.report.html import render
 from mirrortest.report.output import write_text
 from mirrortest.report.result import REPORT_FILE, read_result

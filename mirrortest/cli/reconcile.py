@@ -10,13 +10,14 @@ import typer
 
 from mirrortest.cli import console
 from mirrortest.cli.options import Portable, can_be_filled, can_be_written
+from mirrortest.cli.spark import spark_session
 from mirrortest.config.client import ClientConfig
 from mirrortest.config.threshold import thresholds
 from mirrortest.config.units import checked_heap
 from mirrortest.errors import UsageError
 from mirrortest.reconcile.lookup import MOST_OFFSETS, LookUp
 from mirrortest.reconcile.plan import plan
-from mirrortest.reconcile.session import DEFAULT_MASTER, DEFAULT_MEMORY, spark_session
+from mirrortest.reconcile.session import DEFAULT_MASTER, DEFAULT_MEMORY
 from mirrortest.report.html import environment_of_templates, render
 from mirrortest.report.output import write_text
 from mirrortest.report.result import read_result

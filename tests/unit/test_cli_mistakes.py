@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import logging
 import shlex
+import signal
 import sys
 from typing import TYPE_CHECKING
 
@@ -14,12 +16,15 @@ from typer.testing import CliRunner
 
 from mirrortest.cli import console, main
 from mirrortest.cli.options import can_be_filled, can_be_written
+from mirrortest.cli.spark import spark_session
+from mirrortest.cli.start import end_at_once
 from mirrortest.config.keys import JAVA_INT, JAVA_LONG, whole
 from mirrortest.config.run import checked_topic, checked_topics
 from mirrortest.config.units import checked_heap, parse_duration
 from mirrortest.errors import MirrortestError, UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 PRODUCE = "produce --bootstrap-server localhost:1 --topics t"
@@ -190,15 +195,38 @@ def test_who_interrupts_a_librarys_call_gets_no_trace(
     monkeypatch.setattr(logging.getLogger(), "handlers", [])
     monkeypatch.setattr(logging.getLogger("aiokafka"), "level", logging.NOTSET)
     console.configure_logging()
-    for error in (KeyboardInterrupt(), OSError("told")):
+    reentrant = ConnectionError("a network error")
+    reentrant.__context__ = RuntimeError("reentrant call inside <_io.BufferedReader name=3>")
+    for error in (KeyboardInterrupt(), reentrant, OSError("told")):
         try:
             raise error
         except (KeyboardInterrupt, OSError):
             logging.exception("while sending a command")  # noqa: LOG015  # as Py4J does
     shown = capsys.readouterr().err
     assert "KeyboardInterrupt" not in shown
+    assert "reentrant" not in shown
     assert "OSError: told" in shown
     assert not sys.exc_info()[0]
+
+
+def test_an_interrupt_puts_spark_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also where a library has taken the signal meanwhile; a second one waits for nothing."""
+    before = signal.getsignal(signal.SIGINT)
+    put_away = []
+
+    @contextlib.contextmanager
+    def session(*_: object) -> Iterator[None]:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
+        try:
+            yield
+        finally:
+            put_away.append(signal.getsignal(signal.SIGINT))
+
+    monkeypatch.setattr("mirrortest.reconcile.session.spark_session", session)
+    with pytest.raises(KeyboardInterrupt), spark_session():
+        signal.raise_signal(signal.SIGINT)
+    assert put_away == [end_at_once]
+    assert signal.getsignal(signal.SIGINT) is before
 
 
 def test_what_numbers_and_names_may_be() -> None:

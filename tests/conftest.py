@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -57,6 +58,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return file.startswith("unit/"), known[0] if known else len(LONGEST)
 
     items.sort(key=place)
+
+
+def pytest_collection_finish() -> None:
+    """What was imported and collected is not searched for garbage again and again."""
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -45,6 +45,11 @@ def until(condition: Callable[..., Any], *, seconds: float = 120, what: str = ""
         time.sleep(0.1)
 
 
+GATHER_MS = "50"
+"""How long a slow load gathers its batches: a request for each message costs clients, mirror and
+brokers three times the CPU, which the tests beside need. tests/lab/test_produce has the default."""
+
+
 @dataclass(eq=False)
 class Command:
     """A running `mirrortest` command; its stderr goes to a file."""
@@ -185,6 +190,7 @@ class Scene:
             *("--id", name),
             *("--ledger-topic", self.ledger),
             *("--log-dir", str(self.logs)),
+            *("--linger-ms", GATHER_MS),
             "--json",
             *arguments,
         )

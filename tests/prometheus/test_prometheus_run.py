@@ -17,7 +17,7 @@ from mirrortest.lab import control
 from mirrortest.lab.ports import ADDRESS, free_ports
 from mirrortest.lab.probe import Probe
 from mirrortest.metrics.kernel_clock import clock_error_bound
-from tests.lab.harness import Command, until, write
+from tests.lab.harness import GATHER_MS, Command, until, write
 from tests.prometheus.server import Firing, Prometheus
 from tests.unit.dashboard_queries import DASHBOARDS, filled_in, panels_of, queries_of
 
@@ -128,6 +128,7 @@ class Stage:
             "produce",
             *("produce", "--bootstrap-server", self.source, "--run", self.run, "--id", "ann"),
             *("--topics", "orders", "--throughput", "300", "--duration", "600s"),
+            *("--linger-ms", GATHER_MS),
             *("--log-dir", "logs", "--metrics-port", str(self.ports["producer"])),
         )
 

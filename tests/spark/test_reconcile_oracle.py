@@ -1,4 +1,4 @@
-"""Hundreds of random histories in one reconciliation, held against two references.
+"""Thousands of random histories in one reconciliation, held against two references.
 
 One is the brute-force judge, a message at a time; the other a plain full outer join of messages.
 """
@@ -34,8 +34,11 @@ def job(count: int, policy: ExpectPartition, detail: Detail) -> Job:
 def test_random_histories_are_judged_as_by_their_definitions(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    """The same answer by stream, finding and id, and every disagreement with online explained."""
-    told = differences(spark, tmp_path, [job(200, ExpectPartition.SOURCE, Detail.INTERVALS)])
+    """Two thousand: the same answer online and offline by stream, finding and id.
+
+    Every disagreement between the two is one that the definitions explain, too.
+    """
+    told = differences(spark, tmp_path, [job(2000, ExpectPartition.SOURCE, Detail.INTERVALS)])
     assert not told, f"{len(told)} differ\n{next(iter(told.values()))}"
 
 

@@ -93,6 +93,12 @@ def gather(spark: Any, plan: Plan) -> Facts:
         (notes if harmless else reasons).append(f"log damaged: {text}")
         if not harmless:
             damaged.add(number)
+    for number, where in not_home(plan):
+        reasons.append(
+            f"{where}: its producer did not end in order, and its last files may still lie in its "
+            "spool: bring them home from there by mirrortest salvage"
+        )
+        damaged.add(number)
     notes += [
         f"{found.location.shown}: its {found.session.role.value} did not end in order"
         for found in plan.sessions
@@ -137,6 +143,19 @@ def gather(spark: Any, plan: Plan) -> Facts:
         reasons,
         notes,
     )
+
+
+def not_home(plan: Plan) -> list[tuple[int, str]]:
+    """Producers' sessions whose last files may not be here: (number, where), by number.
+
+    What they reserved is not known, so that nobody is a phantom. (What consumers' logs lack shows
+    in the offsets that none of them covers.)
+    """
+    return [
+        (number, found.location.shown)
+        for number, found in enumerate(plan.sessions)
+        if found.session.spooled and found.session.role is Role.PRODUCER
+    ]
 
 
 def make_views(

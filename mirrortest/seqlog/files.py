@@ -120,7 +120,10 @@ def joined(copies: Sequence[SessionFiles]) -> SessionFiles:
             name = file.location.path.rpartition("/")[2]
             if file.size > held.get(name, (file.location, -1))[1]:
                 held[name] = (found.location, file.size)
-    return _session_files(newest.session, newest.location, held)
+    session = newest.session
+    if any(name.endswith(JOURNAL) for name in held):
+        session = session.model_copy(update={"spooled": False})  # the spool is among them
+    return _session_files(session, newest.location, held)
 
 
 def read_session(directory: Location) -> Session:

@@ -63,5 +63,5 @@ def _save(shelf: Shelf) -> None:
         # Uploaded and its journal gone, when the kill came; again does no harm.
         upload(file, shelf.target.child(file.name))
         file.unlink()
-    shelf.revise(lambda same: same)
+    shelf.revise(lambda saved: saved.model_copy(update={"spooled": False}))
     shelf.clear()

@@ -61,6 +61,7 @@ class Session(_Model):
     `started_ns` and `ended_ns` are ns since the epoch; `ended_ns` is null while the session runs,
     and for ever if it crashed. `looked_ns` is when a consumer asked for the last time where the
     partitions end; null: as it ended. `clean` says that all rows are in the listed files.
+    `spooled` says that the last of them may still lie in a spool: nobody has brought them home.
     `clusters` maps `source` and `destination` to cluster ids. `settings` is what the user asked
     for, by option and without secrets: for people to read. `damage` is what a salvage could not
     read.
@@ -79,6 +80,7 @@ class Session(_Model):
     ended_ns: int | None = None
     looked_ns: int | None = None
     clean: bool = False
+    spooled: bool = False
     topics: dict[str, Topic] = Field(default_factory=dict)
     expect_partition: str | None = None
     deadline_ns: int | None = None

@@ -71,7 +71,7 @@ class Shelf:
             raise SequenceLogError(f"{base}: cannot keep a sequence log here: {error}") from error
         shelf = cls(directory, target, session)
         try:
-            shelf.revise(lambda same: same)
+            shelf.revise(lambda new: new.model_copy(update={"spooled": shelf.away}))
         except BaseException:
             shelf.release()
             raise

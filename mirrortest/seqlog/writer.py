@@ -265,7 +265,7 @@ class SequenceLog:
     def _end(self, clean: bool, looked_ns: int | None) -> None:
         ended = max(time.time_ns(), self.session.started_ns)
         whole = clean and self._broken is None
-        told = {"ended_ns": ended, "looked_ns": looked_ns, "clean": whole}
+        told = {"ended_ns": ended, "looked_ns": looked_ns, "clean": whole, "spooled": False}
         try:
             with self._telling():
                 for journal, rows in self._unsealed:

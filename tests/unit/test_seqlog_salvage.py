@@ -14,6 +14,8 @@ from pyarrow import fs
 
 from mirrortest.cli.salvage import salvage as salvage_command
 from mirrortest.errors import SequenceLogError, UsageError
+from mirrortest.reconcile.facts import not_home
+from mirrortest.reconcile.plan import plan
 from mirrortest.seqlog import files, rows, shelf
 from mirrortest.seqlog.batches import batch_of
 from mirrortest.seqlog.damage import Damage, DamageKind
@@ -26,6 +28,7 @@ from mirrortest.seqlog.seal import seal
 from mirrortest.seqlog.session import Session
 from mirrortest.seqlog.shelf import Shelf
 from mirrortest.seqlog.writer import SequenceLog
+from mirrortest.wire.stream import StreamId
 
 SESSION = Session(run="r1", role=Role.CONSUMER, name="c", session="s", started_ns=1)
 
@@ -73,6 +76,31 @@ def test_a_dead_session_comes_home(target: Location, tmp_path: Path) -> None:
     assert [each.rows for each in saved.files] == [1, 1, 1]
     assert list(tmp_path.iterdir()) == []
     assert salvage(tmp_path, target) == []
+
+
+def test_until_it_is_home_a_producers_log_is_not_taken_for_whole(
+    target: Location, tmp_path: Path
+) -> None:
+    """What it had reserved may stand in the spool: who was seen beyond would be a phantom."""
+    producer = SESSION.model_copy(update={"role": Role.PRODUCER})
+    shelf = Shelf.make(target, producer, tmp_path / "spool")
+    for number in (1, 2):
+        writer = JournalWriter(shelf.directory / f"{number:06d}.journal")
+        writer.append([batch_of([rows.reserved(StreamId("t", "r1", "p", 1, 0), 0, number)])])
+        writer.close()
+    shelf.put(shelf.directory / "000001.journal", 1)
+    shelf.release()
+    Shelf.make(target, SESSION, tmp_path / "spool").release()
+    (told,) = not_home(plan([target], "r1"))
+    assert "role=producer" in told[1]
+    both = plan([target, Location.parse(tmp_path / "spool")], "r1")
+    assert not_home(both) == []
+    assert max(len(found.files) for found in both.sessions) == 2
+    salvage(tmp_path / "spool", target)
+    assert not_home(plan([target], "r1")) == []
+    here = Shelf.make(tmp_path / "here", producer, None)
+    assert not here.session.spooled
+    here.release()
 
 
 def test_the_command_tells_what_it_saved(

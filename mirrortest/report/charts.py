@@ -14,7 +14,7 @@ from mirrortest.config.threshold import Series
 from mirrortest.config.threshold import Threshold as Condition
 from mirrortest.errors import UsageError
 from mirrortest.report.words import FINDINGS, plain, weight_of
-from mirrortest.seqlog.events import DOWN, UP
+from mirrortest.seqlog.events import UP_AFTER
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -109,9 +109,10 @@ def outages(events: Sequence[Event]) -> list[tuple[Event, int | None]]:
     found: list[tuple[Event, int | None]] = []
     for number, event in enumerate(events, start=1):
         up: int | None = event.time_ns
-        if event.what in DOWN:
+        if event.what in UP_AFTER:
             later = (each for each in events[number:] if each.part == event.part)
-            up = next((each.time_ns for each in later if each.what in UP), None)
+            ends = UP_AFTER[event.what]
+            up = next((each.time_ns for each in later if each.what in ends), None)
         found.append((event, up))
     return found
 

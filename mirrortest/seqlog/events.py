@@ -21,10 +21,16 @@ if TYPE_CHECKING:
 
 EVENTS_FILE = "events.jsonl"
 
-DOWN = frozenset({"kill", "terminate", "stop", "restart"})
-"""From one of these on a part does nothing,"""
-UP = frozenset({"ready", "continue"})
-"""until one of these. (A part that was told to `start` takes a while to be `ready`.)"""
+_GOES_ON = frozenset({"ready", "continue"})
+UP_AFTER = {
+    **dict.fromkeys(("kill", "terminate", "stop", "restart"), _GOES_ON),
+    "pause": frozenset({"ready", "unpause", "resume"}),
+    "disconnect": frozenset({"ready", "connect"}),
+}
+"""From one of these on a part does nothing, until one of those that stand with it.
+
+A part that was told to `start` takes a while to be `ready`.
+"""
 
 _YEAR_2262 = (1 << 63) - 1
 

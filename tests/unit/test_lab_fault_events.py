@@ -8,7 +8,8 @@ import pytest
 
 from mirrortest.cli import lab_fault
 from mirrortest.errors import LabError, UsageError
-from mirrortest.seqlog.events import DOWN, UP, EventLog, Events
+from mirrortest.lab.control import FAULTS
+from mirrortest.seqlog.events import UP_AFTER, EventLog, Events
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,7 +46,14 @@ def test_a_fault_is_noted_with_its_part(asked: list[Any], tmp_path: Path) -> Non
         "mirror: kill", "mirror: start", "mirror: ready", "A1: stop", "A1: continue",
         "B1: restart", "B1: ready", "B1: terminate",
     ]  # fmt: skip
-    assert [verb for verb, _ in asked if verb not in DOWN | UP] == ["start"]
+    ups = frozenset[str]().union(*UP_AFTER.values())
+    assert [verb for verb, _ in asked if verb not in ups | UP_AFTER.keys()] == ["start"]
+
+
+def test_what_each_fault_does_and_undoes_is_known() -> None:
+    """No fault of the lab takes a part down unseen, and each that does is undone by a later one."""
+    healing = frozenset[str]().union(*UP_AFTER.values())
+    assert set(FAULTS) == {"start", *UP_AFTER} | (healing - {"ready", "resume"})
 
 
 def test_nothing_is_noted_unasked_or_of_a_fault_that_was_none(

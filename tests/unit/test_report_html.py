@@ -400,6 +400,23 @@ def test_an_outage_lasts_until_the_part_is_ready(tmp_path: Path) -> None:
     assert labels[4] == "cable"
 
 
+def test_a_pause_and_a_cut_last_until_they_are_undone(tmp_path: Path) -> None:
+    """By what undoes them, and not by what undoes another fault; a new start undoes all."""
+    place = Made(minutes=20).write(tmp_path, sessions=False)
+    note_events(
+        tmp_path, (1, "pause", "A1"), (2, "disconnect", "B1"), (3, "continue", "A1"),
+        (4, "unpause", "B1"), (5, "unpause", "A1"), (6, "connect", "B1"), (7, "pause", "A1"),
+        (8, "resume", "A1"), (9, "disconnect", "B1"), (10, "ready", "B1"),
+    )  # fmt: skip
+    marks = page(read_result(Location.parse(place)))["charts"]["marks"]
+    lasting = [
+        ((mark["at"] / 1000 - START) / 60, (mark["until"] / 1000 - START) / 60)
+        for mark in marks
+        if mark["until"] > mark["at"]
+    ]
+    assert lasting == [(1, 5), (2, 6), (7, 8), (9, 10)]
+
+
 def test_a_run_without_latencies_or_minutes_draws_nothing_empty(tmp_path: Path) -> None:
     """Charts that would be empty are not there; words are."""
     made = Made(minutes=0, latency=False)

@@ -173,6 +173,12 @@ async def bootstrap_failure(config: ClientConfig, error: BaseException) -> Clust
         why = reason(refusal)
         if isinstance(refusal, errors.UnsupportedSaslMechanismError):
             why = f"it does not offer sasl.mechanism={config.sasl_mechanism}"
+        elif isinstance(refusal, errors.IllegalSaslStateError):
+            without = config.security_protocol.removeprefix("SASL_")
+            why = (
+                f"this listener takes no SASL: is it security.protocol={without}, "
+                f"and not {config.security_protocol}?"
+            )
         return ClusterError(f"Kafka at {addresses(config)} refuses us: {why}")
     except (errors.KafkaError, OSError) as again:
         cause = again
@@ -234,7 +240,9 @@ def told(config: ClientConfig, doing: str) -> Iterator[None]:
 def reason(error: BaseException | None) -> str:
     """An error's text on one line; its kind where it has none."""
     if isinstance(error, errors.BrokerResponseError):
-        return f"{error.message} {' '.join(map(str, error.args))}".strip()
+        # aiokafka's connections put themselves into their errors.
+        told = [text for text in map(str, error.args) if not text.startswith("<")]
+        return " ".join([str(error.message), *told]).strip()
     if isinstance(error, (ConnectionError, FileNotFoundError, PermissionError)) and error.errno:
         return os.strerror(error.errno).lower()
     silence = "no answer in time" if isinstance(error, TimeoutError) else type(error).__name__

@@ -8,10 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from aiokafka import errors
+from aiokafka.conn import AIOKafkaConnection
 
 from mirrortest.config.client import ClientConfig
 from mirrortest.errors import ClusterError, TopicMissingError, UnreachableError, UsageError
-from mirrortest.kafka.client import cluster_error, connection, ended, told
+from mirrortest.kafka.client import (
+    bootstrap_failure,
+    cluster_error,
+    connection,
+    ended,
+    reason,
+    told,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -108,6 +116,33 @@ def test_errors_name_the_cluster_and_what_was_done(
     assert str(caught.value).startswith("Kafka at a:1,b:2")
     assert "\n" not in str(caught.value)
     assert cluster_error(config(), "x", caught.value) is caught.value
+
+
+class _FakeAccess:
+    """A listener that refuses; aiokafka's own connection is in its error."""
+
+    def __init__(self, refusal: Exception) -> None:
+        self.refusal = refusal
+
+    async def try_connection(self, _: dict[str, Any]) -> None:
+        raise self.refusal
+
+
+async def test_sasl_where_none_is_asked_for_is_told_in_words(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The listener's own protocol is named, and no object of aiokafka's is printed."""
+    refusal = errors.IllegalSaslStateError(AIOKafkaConnection("a", 1))
+    monkeypatch.setattr("mirrortest.kafka.client.access", lambda _: _FakeAccess(refusal))
+    secured = config(
+        security_protocol="SASL_PLAINTEXT",
+        sasl_mechanism="PLAIN",
+        sasl_jaas_config='x.PlainLoginModule required username="u" password="p";',
+    )
+    told = str(await bootstrap_failure(secured, refusal))
+    assert told.startswith("Kafka at a:1,b:2 refuses us: this listener takes no SASL: ")
+    assert "security.protocol=PLAINTEXT, and not SASL_PLAINTEXT" in told
+    assert reason(refusal) == "ILLEGAL_SASL_STATE"
 
 
 async def _stops() -> None:

@@ -56,6 +56,7 @@ def ask(path: Path, verb: str, **details: Any) -> dict[str, Any]:
 
     Raises:
         LabError: no lab is up there, or it could not do what was asked.
+        UsageError: the lab has nothing of the name that was asked for.
     """
     try:
         with socket.socket(socket.AF_UNIX) as line:
@@ -64,14 +65,22 @@ def ask(path: Path, verb: str, **details: Any) -> dict[str, Any]:
             with line.makefile("rb") as reader:
                 answer: dict[str, Any] = json.loads(reader.readline() or b"{}")
     except (FileNotFoundError, ConnectionRefusedError):
-        raise LabError("no lab is up: start one with `mirrortest lab up`") from None
+        raise LabError(_none_up(path)) from None
     except (OSError, ValueError) as error:
         raise LabError(f"the lab went away: {error}") from error
     if not answer:
         raise LabError("the lab went away")
     if "error" in answer:
-        raise LabError(answer["error"])
+        raise (UsageError if answer.get("usage") else LabError)(answer["error"])
     return answer
+
+
+def _none_up(path: Path) -> str:
+    """What is told to who asks for a lab that is not up: the labs that are."""
+    up = [f"--name {each.stem.removeprefix('lab-')}" for each in sockets()]
+    if not up:
+        return "no lab is up: start one with `mirrortest lab up`"
+    return f"no lab {path.stem.removeprefix('lab-')} is up, but there is {', '.join(up)}"
 
 
 def is_up(path: Path) -> bool:
@@ -155,6 +164,8 @@ class Control:
                     return self._fault(str(verb), str(wish.get("part")))
                 case verb:
                     return {"error": f"the lab does not know {verb!r}"}
+        except UsageError as error:
+            return {"error": str(error), "usage": True}
         except MirrortestError as error:
             return {"error": str(error)}
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from mirrortest.errors import LabError
+from mirrortest.errors import LabError, UsageError
 from mirrortest.lab import jars, jmx
 from mirrortest.lab.cluster import Cluster
 from mirrortest.lab.jvm import Jvm, lab_java
@@ -106,12 +106,12 @@ class Lab:
         """A part by its name.
 
         Raises:
-            LabError: there is none of that name.
+            UsageError: there is none of that name.
         """
         try:
             return self.parts[name]
         except KeyError:
-            raise LabError(f"no part {name}: there are {', '.join(self.parts)}") from None
+            raise UsageError(f"no part {name}: there are {', '.join(self.parts)}") from None
 
     def describe(self) -> dict[str, Any]:
         """The lab as JSON can tell it: addresses, and each part's state, pid and log."""

@@ -17,6 +17,7 @@ from mirrortest.host.java import Java
 from mirrortest.lab import control, ports
 from mirrortest.lab.cluster import Cluster
 from mirrortest.lab.jvm import Jvm
+from mirrortest.lab.lab import Lab
 from mirrortest.lab.leftovers import is_there, sweep
 from mirrortest.lab.mirror import Mirror, MirrorSettings
 from mirrortest.lab.process import Part, PartState
@@ -24,8 +25,6 @@ from mirrortest.lab.properties import write_properties
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from mirrortest.lab.lab import Lab
 
 
 def test_ports_are_free_distinct_and_not_for_outgoing_connections() -> None:
@@ -160,9 +159,11 @@ class FakeLab:
         self.only = Part("A1", command, directory / "A1.log")
 
     def part(self, name: str) -> Part:
-        if name != "A1":
-            raise LabError(f"no part {name}: there are A1")
-        return self.only
+        return Lab.part(cast("Lab", self), name)
+
+    @property
+    def parts(self) -> dict[str, Part]:
+        return {"A1": self.only}
 
     def describe(self) -> dict[str, dict[str, dict[str, PartState]]]:
         return {"parts": {"A1": {"state": self.only.state}}}
@@ -191,7 +192,7 @@ def test_what_cannot_be_done_is_told(served: SimpleNamespace) -> None:
     """Errors of the owner come back as errors."""
     with pytest.raises(LabError, match="A1 is not running"):
         control.ask(served.path, "stop", part="A1")
-    with pytest.raises(LabError, match="no part Z9"):
+    with pytest.raises(UsageError, match="no part Z9: there are A1"):
         control.ask(served.path, "kill", part="Z9")
     with pytest.raises(LabError, match="does not know 'dance'"):
         control.ask(served.path, "dance")
@@ -210,8 +211,15 @@ def test_the_end_is_asked_for(served: SimpleNamespace) -> None:
     assert served.control.ending.is_set()
 
 
-def test_no_lab_is_told_in_one_line(tmp_path: Path) -> None:
+def test_who_asks_for_another_lab_is_told_which_are_up(served: SimpleNamespace) -> None:
+    """It is not said that there is none."""
+    with pytest.raises(LabError, match=r"^no lab other is up, but there is --name x$"):
+        control.ask(control.socket_path("other"), "status")
+
+
+def test_no_lab_is_told_in_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither a missing socket nor one that a killed owner left is a lab."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     path = tmp_path / "x.sock"
     with pytest.raises(LabError, match="no lab is up"):
         control.ask(path, "status")

@@ -314,7 +314,7 @@ class Rounds:
                 )
             elif not all_told(views[topic], there):
                 doubts.append(f"{topic} has fewer partitions than it had")
-            behind = [n for n in there if not read_past(views[topic], {n: there[n]})]
+            behind = [n for n in sorted(there) if not read_past(views[topic], {n: there[n]})]
             if behind:
                 doubts.append(f"{topic}: not read to the end: partitions {behind}")
         for finding, why in (

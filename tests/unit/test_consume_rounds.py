@@ -225,6 +225,13 @@ async def test_a_topic_that_is_gone_at_the_end_is_told() -> None:
     assert "A.t does not exist" in _told(report)
 
 
+async def test_partitions_not_read_to_their_ends_are_told_in_their_order() -> None:
+    """However the brokers answered."""
+    ends = {("A.t", number): 5 for number in (1, 0, 3, 2)}
+    report = await World(0, ends=ends).vouch((0, 1), end=1).report()
+    assert "A.t: not read to the end: partitions [0, 1, 2, 3]" in _told(report)
+
+
 async def test_what_another_consumer_claimed_is_late_for_all() -> None:
     """Claims travel in the states: whoever sees the message in the end calls it late."""
     world = World(0, 1).vouch((0, 2), end=2)

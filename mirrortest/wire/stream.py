@@ -64,11 +64,11 @@ class StreamId(NamedTuple):
 
 
 def checked_name(name: str, *, option: str = "--id") -> str:
-    """Return a producer's name, or raise UsageError that says what a name may be."""
+    """Return a producer's or consumer's name, or raise UsageError that says what a name may be."""
     if NAME_PATTERN.fullmatch(name) is None:
         raise UsageError(
-            f"{option} {name!r}: a producer's name is 1 to 64 letters, digits, '.', '_' or '-', "
-            "and starts with a letter or digit"
+            f"{option} {name!r}: a name is 1 to 64 letters, digits, '.', '_' or '-', and "
+            "starts with a letter or digit"
         )
     return name
 

@@ -81,7 +81,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (f"{CONSUME} --consumer-group ''", "--consumer-group is empty"),
         (f"{CONSUME} --shard ''", "INDEX/OF"),
         (f"{CONSUME} --log-dir file/x", "--log-dir file/x: .*file is no directory"),
-        (f"{CONSUME} --id ''", "--id ''"),
+        (f"{CONSUME} --id ''", "--id '': a name is 1 to 64"),
         (f"{CONSUME} --duration 0", "--duration must be longer than 0"),
         (f"{CONSUME} --idle-timeout 0", "--idle-timeout must be longer than 0"),
         (f"{CONSUME} --report directory", "that is a directory"),

@@ -39,8 +39,11 @@ class Shard:
         if not (slash and first.isdecimal() and second.isdecimal()):
             raise UsageError(f"--shard {text!r}: write it as INDEX/OF, for example 2/5")
         shard = cls(int(first), int(second))
+        if shard.of < 1:
+            raise UsageError(f"--shard {text!r}: there is at least one shard: INDEX/OF, as 1/1")
         if not 1 <= shard.index <= shard.of:
-            raise UsageError(f"--shard {text!r}: the index runs from 1 to {max(shard.of, 1)}")
+            runs = f"runs from 1 to {shard.of}" if shard.of > 1 else "of a single shard is 1"
+            raise UsageError(f"--shard {text!r}: the index {runs}")
         return shard
 
     def __contains__(self, partition: int) -> bool:

@@ -26,6 +26,20 @@ def test_what_is_no_shard_is_refused(text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("1/0", "there is at least one shard"),
+        ("2/1", "the index of a single shard is 1"),
+        ("6/5", "the index runs from 1 to 5"),
+    ],
+)
+def test_it_is_told_which_shards_there_are(text: str, told: str) -> None:
+    """And no range from 1 to 1."""
+    with pytest.raises(UsageError, match=f"--shard '{text}': {told}"):
+        Shard.parse(text)
+
+
+@pytest.mark.parametrize(
     ("changed", "words"),
     [
         ({"topics": ()}, "--topics"),

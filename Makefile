@@ -13,8 +13,9 @@ BY_FILE := --dist loadfile --no-loadscope-reorder
 # Many processes are started here: none of them is to compile its modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-failed test-unit check bench profile bench-reconcile calibrate oracle peers lock clean images local-base check-chart e2e-kubernetes \
-  dashboards check-dashboards dashboard-linter e2e-prometheus
+.PHONY: demo test test-failed test-unit check bench profile bench-reconcile calibrate oracle \
+  peers lock clean images kafka-image prometheus-image test-docker local-base check-chart \
+  e2e-kubernetes dashboards check-dashboards dashboard-linter e2e-prometheus
 
 demo: $(READY)  ## the main job: two Kafka clusters, a mirror that is killed, the verdict
 	$(BIN)/mirrortest demo

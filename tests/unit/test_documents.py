@@ -83,6 +83,14 @@ def test_files_and_targets_that_are_named_are_there(document: Path) -> None:
         assert target in targets, target
 
 
+def test_what_is_to_be_made_is_no_file() -> None:
+    """Else a file or a folder of a target's name would keep it from being made."""
+    makefile = (ROOT / "Makefile").read_text().replace("\\\n", " ")
+    targets = re.findall(r"^([a-z0-9-]+):", makefile, re.MULTILINE)
+    phony = re.findall(r"^\.PHONY: (.*)$", makefile, re.MULTILINE)
+    assert set(" ".join(phony).split()) == set(targets)
+
+
 @pytest.fixture(scope="module")
 def program() -> Any:
     """The whole command line."""

@@ -25,6 +25,8 @@ from mirrortest.wire.stream import NAME_PATTERN, RUN_PATTERN, ProducerId
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pydantic_core import ErrorDetails
+
 _IDS = re.compile(r"(?P<id>\S+) (?P<lane>[0-9]{1,10}) (?P<seq>[0-9]{1,12})")
 
 WHOLE = frozenset(
@@ -69,6 +71,22 @@ DEFAULTS: dict[Anomaly, dict[str, Any]] = {
 
 _PARAMETERS = frozenset(name for taken in DEFAULTS.values() for name in taken)
 
+_PLAIN = {
+    **dict.fromkeys(("tuple_type", "list_type"), "it must be a list: [...]"),
+    **dict.fromkeys(("int_type", "int_from_float", "int_parsing"), "it must be a whole number"),
+    **dict.fromkeys(("float_type", "float_parsing"), "it must be a number"),
+    "string_type": 'it must be a text: "..."',
+    **dict.fromkeys(("model_type", "model_attributes_type"), "it must be a table: {{ ... }}"),
+    "finite_number": "it must be a finite number",
+    "missing": "it must be said",
+    "extra_forbidden": "there is no such setting",
+    "greater_than": "it must be above {gt}",
+    "greater_than_equal": "it must be at least {ge}",
+    "less_than": "it must be below {lt}",
+    "less_than_equal": "it must be at most {le}",
+}
+"""What is told of each of pydantic's errors that a specification can meet."""
+
 Positive = Annotated[int, Field(gt=0)]
 Number = Annotated[int, Field(ge=0)]
 
@@ -88,15 +106,19 @@ class _Model(BaseModel):
 class Window(_Model):
     """A half-open part of each lane: of its seqs, or as shares of `lane_messages`."""
 
-    seq: tuple[Number] | tuple[Number, Number] | None = None
+    seq: tuple[Number, ...] | None = None
     """``[lo, hi]``, or ``[lo]``: from there on."""
-    share: tuple[float] | tuple[float, float] | None = None
+    share: tuple[float, ...] | None = None
     """The same as shares of the lane's messages, from 0 to 1."""
 
     @field_validator("seq", "share", mode="before")
     @classmethod
-    def _listed(cls, value: Any) -> Any:
-        return tuple(value) if isinstance(value, list) else value
+    def _bounds(cls, value: Any) -> Any:
+        if value is None:
+            return None
+        if not isinstance(value, (list, tuple)) or len(value) not in {1, 2}:
+            raise ValueError("write it as [lo, hi], or as [lo]: from there on")
+        return tuple(value)
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
@@ -300,7 +322,7 @@ class Spec(_Model):
         except ValidationError as error:
             first = error.errors()[0]
             at = ".".join(map(str, first["loc"]))
-            told = first["msg"].removeprefix("Value error, ")
+            told = _plain(first)
             raise UsageError(f"{where}: {at}: {told}" if at else f"{where}: {told}") from None
 
     def to_json(self) -> dict[str, Any]:
@@ -311,6 +333,14 @@ class Spec(_Model):
     def from_json(cls, found: dict[str, Any]) -> Spec:
         """Read what `to_json` made; raises ValueError where it is none."""
         return cls.model_validate(found)
+
+
+def _plain(error: ErrorDetails) -> str:
+    """What is wrong, in words of TOML and not of Python's types."""
+    kind, details = error["type"], error.get("ctx", {})
+    if kind in _PLAIN:
+        return _PLAIN[kind].format(**details)
+    return error["msg"].removeprefix("Value error, ")
 
 
 def read_spec(path: Path) -> Spec:

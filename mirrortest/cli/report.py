@@ -14,7 +14,7 @@ from mirrortest.errors import UsageError
 from mirrortest.report.html import render
 from mirrortest.report.junit import junit as as_junit
 from mirrortest.report.output import write_text
-from mirrortest.report.result import REPORT_FILE, find_result, read_result
+from mirrortest.report.result import REPORT_FILE, find_result, read_result, result_at
 from mirrortest.seqlog.location import Location
 from mirrortest.wire.stream import checked_run
 
@@ -37,7 +37,9 @@ def report(
     result: Annotated[
         str | None,
         typer.Argument(
-            metavar="RESULT", help="Where summary.json and the tables lie: a path or a URI."
+            metavar="RESULT",
+            help="Where summary.json and the tables lie, or the run's directory above: "
+            "a path or a URI.",
         ),
     ] = None,
     log_dir: Annotated[
@@ -68,7 +70,7 @@ def report(
     if result is not None:
         if run is not None:
             raise UsageError("RESULT is of one run: leave out --run, or name the run's --log-dir")
-        place = Location.parse(result)
+        place = result_at(Location.parse(result))
     elif logs:
         place = find_result(logs[0], checked_run(run) if run is not None else None)
     else:

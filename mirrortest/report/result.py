@@ -174,6 +174,21 @@ def find_result(logdir: Location, run: str | None) -> Location:
     )
 
 
+def result_at(place: Location) -> Location:
+    """Where the result lies that `place` names: there, or below it, as in a run's directory.
+
+    Raises:
+        SequenceLogError: the place cannot be looked at.
+    """
+    below = place.child(RESULT_FOLDER)
+    try:
+        if not _exists(place.child(SUMMARY_FILE)) and _exists(below.child(SUMMARY_FILE)):
+            return below
+    except (pa.ArrowException, OSError) as error:
+        raise SequenceLogError(f"{place.shown}: cannot be read: {error}") from error
+    return place
+
+
 def _summary(place: Location) -> Summary:
     file = place.child(SUMMARY_FILE)
     try:

@@ -41,6 +41,18 @@ def test_a_run_of_a_log_directory_is_found(
     assert not (place / "report.html").exists()
 
 
+def test_a_runs_directory_stands_for_the_result_in_it(
+    place: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The page lies with the tables, and the logs beside them are read."""
+    assert place.name == "result"
+    report(result=str(place.parent))
+    assert Path(capsys.readouterr().out.strip()) == place / "report.html"
+    assert "c-producer" in (place / "report.html").read_text()
+    with pytest.raises(UsageError, match=r"nowhere: no summary\.json here"):
+        report(result=str(place.parent / "nowhere"))
+
+
 def test_logs_that_lie_elsewhere_are_read(
     place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -95,10 +95,9 @@ def plan(places: Sequence[str | Location], run: str | None) -> Plan:
             f"those of run {chosen!r}: move it to where it belongs"
         )
     if not sessions:
-        known = _runs(roots)
-        there = f"; it holds {', '.join(known)}" if known else ""
         raise SequenceLogError(
-            f"{', '.join(root.shown for root in roots)}: no log of run {chosen!r} here{there}"
+            f"{', '.join(root.shown for root in roots)}: no log of run {chosen!r} here"
+            f"{_instead(roots, chosen)}"
         )
     distinct = _distinct(sessions)
     return Plan(
@@ -107,6 +106,19 @@ def plan(places: Sequence[str | Location], run: str | None) -> Plan:
         tuple(found for found in distinct if found.session.role is not Role.SOURCE),
         tuple(found for found in distinct if found.session.role is Role.SOURCE),
     )
+
+
+def _instead(roots: Sequence[Location], chosen: str) -> str:
+    """Where the run's logs lie deeper, or which runs lie here."""
+    found = [each for root in roots for each in find_sessions(root)]
+    deeper = sorted(each.location.shown for each in found if each.session.run == chosen)
+    if deeper:
+        above = sorted({place.rpartition(f"/run={chosen}/")[0] for place in deeper})
+        if all(above):
+            return f": they lie deeper, name {' and '.join(above)}"
+        return f": they are to lie in a directory run={chosen}, and not in {deeper[0]}"
+    known = sorted({each.session.run for each in found})
+    return f"; it holds {', '.join(known)}" if known else ""
 
 
 def _only_run(roots: Sequence[Location]) -> str:

@@ -1,0 +1,55 @@
+"""Which logs are found below the places that are named, and what is told where they are not."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mirrortest.errors import SequenceLogError
+from mirrortest.reconcile.plan import plan
+from mirrortest.seqlog.schema import Role
+from mirrortest.seqlog.session import Session, new_session_id
+from mirrortest.seqlog.writer import SequenceLog
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+async def _log(logdir: Path, run: str) -> None:
+    about = Session(
+        run=run, role=Role.PRODUCER, name="ann", session=new_session_id(1), incarnation=1,
+        started_ns=1,
+    )  # fmt: skip
+    await (await SequenceLog.open(logdir, about)).close()
+
+
+def test_logs_that_lie_deeper_are_told_with_their_place(tmp_path: Path) -> None:
+    """Not: there is no log of the run here, here is a log of the run."""
+    for name in ("one", "two"):
+        asyncio.run(_log(tmp_path / name, "big"))
+    for run in ("big", None):
+        with pytest.raises(SequenceLogError, match=r"no log of run 'big' here") as caught:
+            plan([str(tmp_path)], run)
+        told = str(caught.value).partition(" here")[2]
+        assert told == f": they lie deeper, name {tmp_path / 'one'} and {tmp_path / 'two'}"
+    assert len(plan([str(tmp_path / "one"), str(tmp_path / "two")], "big").sessions) == 2
+
+
+def test_logs_outside_of_their_runs_directory_are_told(tmp_path: Path) -> None:
+    """As somebody has copied them."""
+    asyncio.run(_log(tmp_path, "big"))
+    (tmp_path / "run=big").rename(tmp_path / "copied")
+    with pytest.raises(SequenceLogError, match=r"in a directory run=big, and not in .*/copied/"):
+        plan([str(tmp_path)], "big")
+
+
+def test_the_runs_that_are_there_are_told(tmp_path: Path) -> None:
+    """Where the one that is asked for is not among them."""
+    with pytest.raises(SequenceLogError, match=r"no log of run 'big' here$"):
+        plan([str(tmp_path)], "big")
+    for run in ("b", "a"):
+        asyncio.run(_log(tmp_path, run))
+    with pytest.raises(SequenceLogError, match=r"no log of run 'big' here; it holds a, b$"):
+        plan([str(tmp_path)], "big")

@@ -21,6 +21,7 @@ from rich.table import Table
 
 from mirrortest.cli import console
 from mirrortest.cli.lab_fault import Name, fault_app, probe_of
+from mirrortest.cli.options import given
 from mirrortest.config.run import checked_topic
 from mirrortest.config.units import checked_heap
 from mirrortest.errors import LabError, UsageError
@@ -73,6 +74,7 @@ _COLOURS = {
 
 @lab_app.command()
 def up(
+    context: typer.Context,
     *,
     detach: Annotated[
         bool, typer.Option("--detach", "-d", help="Return once it is up; end it by `lab down`.")
@@ -176,6 +178,8 @@ def up(
             "--offset-flush-ms": offset_flush_ms != _OFFSET_FLUSH_MS,
         },
     )
+    if runtime is Runtime.JVM and given(context, "kafka_image"):
+        raise UsageError("--kafka-image is for --runtime docker")
     checked_heap(heap, option="--heap")
     mirror_properties = _pairs(mirror_property, "--mirror-property")
     broker_properties = _pairs(broker_property, "--broker-property")

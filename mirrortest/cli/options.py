@@ -26,6 +26,12 @@ def named_after_host(what: str = "") -> str:
     return f"{what}{host[:_HOST_SIGNS].lstrip('-_') or 'host'}-{os.getpid()}"
 
 
+def given(context: typer.Context, name: str) -> bool:
+    """Whether a parameter was said on the command line: no default, no environment variable."""
+    source = context.get_parameter_source(name)
+    return source is not None and source.name == "COMMANDLINE"
+
+
 def can_be_written(path: Path, option: str) -> None:
     """Refuse now a file that could not be written once the work is done."""
     if path.is_dir():

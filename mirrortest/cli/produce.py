@@ -25,6 +25,7 @@ from mirrortest.cli.options import (
     Portable,
     Report,
     check_log_places,
+    given,
     named_after_host,
 )
 from mirrortest.config.client import ClientConfig, Compression
@@ -72,6 +73,7 @@ _SLOWEST, _FASTEST = 1e-6, 1e9
 
 
 def produce(
+    context: typer.Context,
     *,
     bootstrap_server: Annotated[
         str | None,
@@ -247,6 +249,11 @@ def produce(
         raise UsageError(
             "--partitions, --replication-factor and --retention say how --create-topics makes "
             "topics: add it"
+        )
+    if use_message_headers and form is not Form.HEADERS and given(context, "form"):
+        raise UsageError(
+            f"--form {form.value} and --use-message-headers, which is --form headers, contradict "
+            "each other: leave one of them out"
         )
     if not 0 < throughput < math.inf and throughput != _UNLIMITED:
         raise UsageError("--throughput is a positive number of messages/s; -1 is unlimited")

@@ -63,6 +63,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (f"{PRODUCE} --topics 'a b'", "--topics 'a b'"),
         (f"{PRODUCE} --ledger-topic ''", "--ledger-topic ''"),
         (f"{PRODUCE} --id ''", "--id ''"),
+        (f"{PRODUCE} --form body --use-message-headers", "--form body and --use-message-headers"),
         (f"{PRODUCE} --throughput 1e300", r"--throughput 1e\+300: it lies between"),
         (f"{PRODUCE} --throughput 1e-300", "--throughput 1e-300: it lies between"),
         (f"{PRODUCE} --log-dir file", "--log-dir file: .*file is no directory"),
@@ -104,6 +105,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("demo --directory file/x", "--directory .*file is no directory"),
         ("lab up --heap much", "--heap 'much'"),
         ("lab up --mirror saboteur --offset-flush-ms 5", "--offset-flush-ms is for"),
+        ("lab up --kafka-image x", "--kafka-image is for --runtime docker"),
+        ("lab up --runtime jvm --kafka-image x", "--kafka-image is for --runtime docker"),
         ("lab up --broker-property a", "--broker-property 'a'"),
         ("lab create-topic 'a b'", "TOPIC 'a b'"),
         ("lab create-topic a --config b", "--config 'b'"),
@@ -172,6 +175,22 @@ def test_the_ledgers_topic_is_the_same_variable_on_both_sides(app: typer.Typer) 
                 env={"MIRRORTEST_LEDGER_TOPIC": "no topic"},
                 catch_exceptions=False,
             )
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "lab up --heap much",
+        "lab up --runtime docker --kafka-image x --heap much",
+        f"{PRODUCE} --use-message-headers --throughput -3",
+        f"{PRODUCE} --form headers --use-message-headers --throughput -3",
+    ],
+)
+def test_what_the_environment_says_contradicts_nothing(app: typer.Typer, line: str) -> None:
+    """It was said for other calls as well; the next mistake is told."""
+    said = {"MIRRORTEST_KAFKA_IMAGE": "x", "MIRRORTEST_FORM": "body"}
+    with pytest.raises(UsageError, match=r"--heap 'much'|--throughput is a positive"):
+        CliRunner().invoke(app, shlex.split(line), env=said, catch_exceptions=False)
 
 
 def test_places_are_looked_at_beforehand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

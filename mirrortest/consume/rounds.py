@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from mirrortest.check.judge import RunVerdict
 from mirrortest.check.partition import PartitionChecker
@@ -39,6 +39,25 @@ Ends: TypeAlias = dict[str, dict[int, int]]
 """Destination topic -> partition -> the offset after its last record."""
 
 
+class Look(NamedTuple):
+    """Where the destination ended; `at_ns`: when that was asked for, in ns since the epoch."""
+
+    ends: Ends
+    at_ns: int
+
+    def stands(self, ends: Ends) -> bool:
+        """Whether these later ends take nothing back: the same partitions, none ending earlier."""
+        return self.ends.keys() == ends.keys() and all(
+            before.keys() == ends[topic].keys()
+            and all(end <= ends[topic][number] for number, end in before.items())
+            for topic, before in self.ends.items()
+        )
+
+    def passed(self, views: Views) -> bool:
+        """Whether all that stood there has been read."""
+        return all(read_past(views[topic], ends) for topic, ends in self.ends.items())
+
+
 class Rounds:
     """Holds the ledger against what all consumers together have seen."""
 
@@ -70,6 +89,8 @@ class Rounds:
         self._told = (time.monotonic(), 0)
         self._away = ""
         """Why the destination could not be read to its end, in the last round."""
+        self._closing: Look | None = None
+        """A look since which all is judged that the ledger vouches for: to be read up to."""
         self._decoded: dict[Partition, tuple[int, PartitionChecker]] = {}
 
     async def judge(self) -> tuple[bool, ConsumeProgress]:
@@ -78,14 +99,14 @@ class Rounds:
         Raises:
             ClusterError: the destination does not tell its offsets.
         """
-        complete, views, ends = await self._round()
+        complete, views, look = await self._round()
         self._measures.follow_ledger(self._follower.last_record_ns, self._ledger.malformed)
         self._measures.follow_ourselves(self._logbook.durable_rows)
-        total = self._publish(views, ends, complete=complete)
+        total = self._publish(views, look.ends, complete=complete)
         # Who ends between two assignments leaves partitions whose end nobody tells.
         return complete and not self._holdings.moving, self._progress(total)
 
-    async def _round(self) -> tuple[bool, Views, Ends]:
+    async def _round(self) -> tuple[bool, Views, Look]:
         """Claim what is lost; whether all has been judged, and by what."""
         # In this order: what is overdue now had its chance to stand below the ends told after, and
         # a state that is known before them goes beyond them only in a topic made again.
@@ -94,13 +115,14 @@ class Rounds:
         for judge in self._topics.judges.values():
             judge.note(self._ledger, now)
         views = self._views()
-        ends = await self._ends()
-        complete = self._ledger.complete(self._options.run, self._options.expect_producers)
+        look = await self._look()
+        over = self._ledger.complete(self._options.run, self._options.expect_producers)
         for topic, judge in self._topics.judges.items():
-            checkers, told = views[topic], all_told(views[topic], ends[topic])
-            judge.adjourn(ends[topic])
+            checkers, ends = views[topic], look.ends[topic]
+            told = all_told(checkers, ends)
+            judge.adjourn(ends)
             if told and judge.overdue(self._ledger, checkers, now):
-                judge.hear(self._ledger, checkers, ends[topic], now)
+                judge.hear(self._ledger, checkers, ends, now)
             news = judge.decide(self._ledger, checkers)
             for stream, numbers in news.items():
                 self._logbook.claimed(stream, numbers)
@@ -108,14 +130,27 @@ class Rounds:
             if news:
                 self._keep_claims(topic)
                 self._holdings.save_soon()
-            complete = (
+            over = (
                 not judge.awaits_ledger(self._ledger, checkers, now)
-                and complete
+                and over
                 and told
                 and judge.judged(self._ledger, checkers)
-                and read_past(checkers, ends[topic])
             )
-        return complete, views, ends
+        return self._close(views, look, over=over), views, look
+
+    def _close(self, views: Views, look: Look, *, over: bool) -> bool:
+        """Whether all that stood in the destination when all was judged has been read.
+
+        Not what stands there now: others may go on writing to the topic, and a group's other
+        members tell what they have read from time to time.
+        """
+        if not over:
+            self._closing = None
+            return False
+        earlier = self._closing
+        if earlier is None or look.passed(views) or not earlier.stands(look.ends):
+            earlier = self._closing = look
+        return earlier.passed(views)
 
     async def conclude(self) -> ConsumeReport:
         """The verdict of a last round; what it rests on goes into the log.
@@ -124,23 +159,28 @@ class Rounds:
         """
         # Told to end amid a rebalance, we are the last who can tell of what it took from us.
         ours = [*self._holdings.partitions.values(), *self._holdings.released]
-        self._logbook.looked(self._measures.clocks.earliest_ns())
+        complete = False
         try:
             async with asyncio.timeout(_LAST_WORD_SECONDS):
-                complete, views, ends = await self._round()
+                complete, views, look = await self._round()
         except (*PASSING, TimeoutError) as error:
             self._outage.begin(error)
             self._away = self._outage.why
-            complete, views, ends = False, self._views(), {t: {} for t in self._topics.judges}
+            views, look = self._views(), Look({topic: {} for topic in self._topics.judges}, 0)
+        if complete and self._closing is not None:
+            look = self._closing
+        if not self._away:
+            self._logbook.looked(look.at_ns)
         verdicts = self._verdicts(views, closed=complete)
         for held in ours:
-            end = ends[held.at.topic].get(held.at.partition)
+            end = look.ends[held.at.topic].get(held.at.partition)
             if end is not None:
-                self._logbook.tail(held, end)
+                # What was read beyond that look stood there, too.
+                self._logbook.tail(held, max(end, held.checker.next_offset) if complete else end)
         for stream, verdict in verdicts.items():
             self._logbook.verdict(stream, verdict)
         self._logbook.vouched(self._ledger)
-        return self._report(views, ends, verdicts)
+        return self._report(views, look.ends, verdicts)
 
     def _views(self) -> Views:
         """Of each topic, every partition's newest checker: ours, else the last state told."""
@@ -160,8 +200,9 @@ class Rounds:
             views[at.topic][at.partition] = held.checker
         return views
 
-    async def _ends(self) -> Ends:
-        """Where every partition of every topic ends now."""
+    async def _look(self) -> Look:
+        """Look where every partition of every topic ends now."""
+        at_ns = self._measures.clocks.earliest_ns()
         wanted = [
             (topic, number)
             for topic, count in self._topics.counts.items()
@@ -172,7 +213,7 @@ class Rounds:
             await self._reader.end_offsets(wanted) if wanted else {}
         ).items():
             ends[topic][number] = end
-        return ends
+        return Look(ends, at_ns)
 
     def _keep_claims(self, topic: str) -> None:
         """Put a topic's claims into a partition of ours, whose state carries them on."""

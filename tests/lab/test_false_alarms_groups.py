@@ -97,3 +97,29 @@ def test_members_come_and_go_while_two_runs_share_a_topic(
     assert not plain.duplicated
     judged_alike(scene.reconcile("--exactly-once").answer(), answer)
     judged_alike(beside.reconcile("--exactly-once").answer(), found)
+
+
+def test_a_run_is_over_while_another_goes_on_in_its_topics(
+    make_scene: Callable[..., Scene],
+) -> None:
+    """A group ends by itself and passes, though its partitions' ends are never reached."""
+    scene = make_scene("orders.eu", "clicks.us")
+    beside = make_scene("beside", ledger=scene.ledger)
+    beside.topics = scene.topics
+    scene.create(3)
+    bob = beside.produce("bob", "--throughput", "1000", "--linger-ms", "2")
+    until(lambda: scene.copied(scene.topics[0]) > 1000, what="the other run is under way")
+    group = ("--consumer-group", "judges", "--expect-producers", "ann")
+    consumers = [scene.consume(name, *group) for name in ("carl", "dora")]
+    sent = vouched(scene.produce("ann", *LOAD, "--num-records", "900").answer())
+    answers = [consumer.answer() for consumer in consumers]
+    assert bob.process.poll() is None
+    bob.signal(signal.SIGTERM)
+    bob.answer()
+    for answer in answers:
+        assert wrong(answer).keys() == {"other_run"}
+        assert answer["counts"]["acked"] == answer["counts"]["delivered"] == len(sent) == 1800
+    offline = scene.reconcile("--exactly-once").answer()
+    assert wrong(offline).keys() == {"other_run"}
+    assert offline["counts"]["delivered"] == len(sent)
+    assert offline["online"]["disagreements"] == []

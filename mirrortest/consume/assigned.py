@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import crc32c
 import numpy as np
@@ -43,6 +43,15 @@ class Taken:
     value_bytes: int
 
 
+class Reached(NamedTuple):
+    """How far a partition of a source topic has been judged, in which incarnation of the topic."""
+
+    topic: str
+    partition: int
+    identity: int
+    next_offset: int
+
+
 @dataclass
 class AssignedPartition:
     """A partition with its checker, under the generation that was claimed for it.
@@ -73,6 +82,11 @@ class AssignedPartition:
     def __post_init__(self) -> None:
         """Make the decoder of the source topic's messages."""
         self._decoder = BatchDecoder(self.source)
+
+    @property
+    def reached(self) -> Reached:
+        """How far it has been judged."""
+        return Reached(self.source, self.at.partition, self.identity, self.checker.next_offset)
 
     @classmethod
     def fresh(cls, at: Partition, generation: int, **about: Any) -> AssignedPartition:

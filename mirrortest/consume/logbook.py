@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from mirrortest.check.judge import StreamVerdict
     from mirrortest.check.ledger import Ledger
-    from mirrortest.consume.assigned import AssignedPartition, Taken
+    from mirrortest.consume.assigned import AssignedPartition, Reached, Taken
     from mirrortest.consume.options import ConsumeOptions
     from mirrortest.consume.topics import Topics
     from mirrortest.wire.stream import StreamId
@@ -130,25 +130,18 @@ class Logbook:
         """Log that this incarnation of the topic is gone, with all that nobody had read of it."""
         self.unread(mine, mine.checker.next_offset, ENDLESS)
 
-    def tail(self, mine: AssignedPartition, end: int) -> None:
-        """Log where the partition ended, and how far it was judged, be it by those before us.
+    def tail(self, reached: Reached, end: int) -> None:
+        """Log where a partition ended, and how far it was judged, be it by others.
 
         An end before what was judged is that of another incarnation of the topic, and proves
         nothing.
         """
-        if end < mine.checker.next_offset:
-            return
-        self._log.append(
-            [
-                rows.tail(
-                    mine.source,
-                    mine.at.partition,
-                    end,
-                    judged_to=mine.checker.next_offset,
-                    topic_identity=str(mine.identity),
-                )
-            ]
-        )
+        topic, partition, identity, judged_to = reached
+        if end >= judged_to:
+            identified = str(identity)
+            self._log.append(
+                [rows.tail(topic, partition, end, judged_to=judged_to, topic_identity=identified)]
+            )
 
     def looked(self, at_ns: int) -> None:
         """Note when the ends that `tail` tells were asked for; it may take long to end the log."""

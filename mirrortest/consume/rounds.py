@@ -10,14 +10,17 @@ from mirrortest.check.judge import RunVerdict
 from mirrortest.check.partition import PartitionChecker
 from mirrortest.check.verdict import Finding
 from mirrortest.config.threshold import Series, evaluate, undecided
-from mirrortest.consume.assigned import claims_of
+from mirrortest.consume.assigned import Reached, claims_of
 from mirrortest.consume.judging import all_told, gone_back, read_past
 from mirrortest.consume.outage import PASSING
 from mirrortest.consume.outcome import ConsumeProgress, ConsumeReport, counts_of
 from mirrortest.seqlog.schema import Role
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from mirrortest.check.judge import StreamVerdict
+    from mirrortest.consume.assigned import AssignedPartition
     from mirrortest.consume.common import Common
     from mirrortest.consume.holdings import Holdings
     from mirrortest.consume.logbook import Logbook
@@ -162,25 +165,48 @@ class Rounds:
         complete = False
         try:
             async with asyncio.timeout(_LAST_WORD_SECONDS):
-                complete, views, look = await self._round()
+                complete, views, look = await self._last_round()
         except (*PASSING, TimeoutError) as error:
             self._outage.begin(error)
             self._away = self._outage.why
             views, look = self._views(), Look({topic: {} for topic in self._topics.judges}, 0)
-        if complete and self._closing is not None:
-            look = self._closing
         if not self._away:
             self._logbook.looked(look.at_ns)
         verdicts = self._verdicts(views, closed=complete)
-        for held in ours:
-            end = look.ends[held.at.topic].get(held.at.partition)
-            if end is not None:
-                # What was read beyond that look stood there, too.
-                self._logbook.tail(held, max(end, held.checker.next_offset) if complete else end)
+        self._log_tails(views, look, ours, complete=complete)
         for stream, verdict in verdicts.items():
             self._logbook.verdict(stream, verdict)
         self._logbook.vouched(self._ledger)
         return self._report(views, look.ends, verdicts)
+
+    async def _last_round(self) -> tuple[bool, Views, Look]:
+        """A round, and the look that it rests on: where all is judged, maybe an earlier one."""
+        complete, views, look = await self._round()
+        return complete, views, self._closing if complete and self._closing else look
+
+    def _log_tails(
+        self, views: Views, look: Look, ours: Iterable[AssignedPartition], *, complete: bool
+    ) -> None:
+        """Log where each partition ended, and how far it was judged, be it by others.
+
+        Whoever is given a partition while it ends says nothing of it: so everybody does.
+        """
+        reached = {
+            at: Reached(
+                self._topics.judges[at.topic].source,
+                at.partition,
+                state["identity"],
+                views[at.topic][at.partition].next_offset,
+            )
+            for at, (_, state) in self._store.states().items()
+            if at.topic in views
+        }
+        reached |= {held.at: held.reached for held in ours}
+        for at, each in sorted(reached.items()):
+            end = look.ends[at.topic].get(at.partition)
+            if end is not None:
+                # What was read beyond that look stood there, too.
+                self._logbook.tail(each, max(end, each.next_offset) if complete else end)
 
     def _views(self) -> Views:
         """Of each topic, every partition's newest checker: ours, else the last state told."""

@@ -132,6 +132,10 @@ class _Session:
     async def end_offsets(self, _: object) -> dict[tuple[str, int], int]:
         return self.ends
 
+    @property
+    def clocks(self) -> Any:
+        return SimpleNamespace(earliest_ns=lambda: self._play.now)
+
     def claimed(self, topic: str, lost: int) -> None:
         """Not looked at."""
 
@@ -219,7 +223,7 @@ class Online:
         before = {stream: ids(numbers) for stream, numbers in session.judge.claimed.items()}
         logged = len(session.log.rows)
         with _clock(event.now):
-            complete, _, _ = _now(session.rounds._round())
+            complete, views, look = _now(session.rounds._last_round())
         news: dict[StreamId, set[int]] = {}
         for row in session.log.rows[logged:]:
             assert row.seq_lo is not None
@@ -228,9 +232,8 @@ class Online:
         assert all(not numbers & before.get(s, set()) for s, numbers in news.items())
         if event.final:
             self._last = self._verdicts(session, closed=complete)
-            for at, held in session.partitions.items():
-                if at.partition in event.ends:
-                    session.logbook.tail(held, event.ends[at.partition])
+            ours = session.partitions.values()
+            session.rounds._log_tails(views, look, ours, complete=complete)
             for stream, verdict in self._last.items():
                 session.logbook.verdict(stream, verdict)
             session.logbook.vouched(session.ledger)

@@ -91,6 +91,8 @@ class _Consumer:
     decoded: set[int] = field(default_factory=set)
     """States of others whose claims were taken over."""
     hearing: tuple[dict[int, int], set[Id]] | None = None
+    closing: dict[int, int] | None = None
+    """Where all ended when all was judged."""
     unvouched: dict[StreamId, int] = field(default_factory=dict)
     # What its log says.
     written: list[tuple[Any, ...]] = field(default_factory=list)
@@ -272,12 +274,21 @@ class Reference:
         me.unvouched = {s: me.unvouched.get(s, event.now) for s in strangers}
         waiting = any(event.now - since < DEADLINE for since in me.unvouched.values())
         every = {(stream, seq) for stream, lane in lanes.items() for seq in lane.acked}
-        complete = whole and told and not waiting and not missing(every) and read(event.ends)
+        ends, complete = event.ends, False
+        if not (whole and told and not waiting and not missing(every)):
+            me.closing = None
+        else:
+            before = me.closing or ends
+            taken_back = any(ends.get(at, -1) < end for at, end in before.items())
+            stands = before.keys() == ends.keys() and not taken_back
+            me.closing = before if stands and not read(ends) else ends
+            complete = read(me.closing)
+            ends = me.closing if complete else ends
         if event.final:
-            for at, state in me.holds.items():
+            for at, state in view.items():
                 judged = offset_of(state.next_offset)
-                end = state.next_offset - judged + event.ends.get(at, -1)
-                if end >= state.next_offset:
+                if at in ends and (complete or ends[at] >= judged):
+                    end = state.next_offset - judged + max(ends[at], judged)
                     me.written.append(("tail", at, end, end))
         return news, complete
 

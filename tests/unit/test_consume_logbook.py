@@ -71,7 +71,7 @@ def test_an_end_says_how_far_was_judged_be_it_by_others() -> None:
     held.read_from = 7
     book.read(held)
     for end in (7, 9):
-        book.tail(held, end)
+        book.tail(held.reached, end)
     assert [(row.kind, row.partition, row.offset_lo, row.offset_hi) for row in written] == [
         ("tail", 3, 7, 7),
         ("tail", 3, 7, 9),
@@ -92,14 +92,14 @@ def test_a_topic_made_again_is_told_apart_from_the_one_before() -> None:
     )
     held.read_from = 0
     held.checker.apply(SeenRow(STREAM, 0, 9, 0, 9, 0, 1, 1, 1, 1, 2, 2))
-    book.tail(held, 4)
+    book.tail(held.reached, 4)
     book.left(held)
     held.start_over()
     held.read_from = 0
     held.checker.apply(SeenRow(STREAM, 8, 12, 0, 4, 0, 1, 1, 1, 1, 2, 2))
     book.read(held)
     book.found(held)
-    book.tail(held, 4)
+    book.tail(held.reached, 4)
     assert [(row.kind, row.topic_identity, row.offset_lo, row.offset_hi) for row in written] == [
         ("read", "0", 0, 9),
         ("unread", "0", 9, ENDLESS),

@@ -21,7 +21,7 @@ from mirrortest.check.row import SeenRow
 from mirrortest.check.verdict import Finding
 from mirrortest.config.run import TopicMapping
 from mirrortest.config.threshold import thresholds
-from mirrortest.consume.assigned import AssignedPartition, Taken
+from mirrortest.consume.assigned import AssignedPartition, Reached, Taken
 from mirrortest.consume.common import Common
 from mirrortest.consume.judging import TopicJudge
 from mirrortest.consume.measuring import Measures
@@ -56,13 +56,16 @@ class Log:
 
     def __init__(self) -> None:
         self.tails: list[tuple[int, int]] = []
+        self.judged: list[int] = []
         self.looked_ns = 0
 
     def looked(self, at_ns: int) -> None:
         self.looked_ns = at_ns
 
-    def tail(self, held: AssignedPartition, end: int) -> None:
-        self.tails.append((held.at.partition, end))
+    def tail(self, reached: Reached, end: int) -> None:
+        assert (reached.topic, reached.identity) == ("t", 0)
+        self.tails.append((reached.partition, end))
+        self.judged.append(reached.next_offset)
 
     def claimed(self, stream: StreamId, numbers: StreamVerdict) -> None:
         """Not looked at."""
@@ -388,3 +391,18 @@ async def test_a_look_counts_no_longer_where_partitions_were_added() -> None:
     assert not (await rounds.judge())[0]
     report = await rounds.conclude()
     assert "not read to the end: partitions [1]" in _told(report)
+
+
+async def test_the_ends_of_others_partitions_are_told_too() -> None:
+    """Who is given a partition while it ends, or had it and was killed, tells nothing of it."""
+    world = World(0, 1).vouch((0, 2), end=2)
+    other = AssignedPartition.fresh(
+        Partition("A.t", 1), 1, source="t", run="r1", policy=ExpectPartition.ANY, counts=[2]
+    )
+    world.states = {other.at: (1, json.loads(json.dumps(other.to_state())))}
+    assert isinstance(world.ends, dict)
+    world.ends[other.at] = 4
+    report = await world.report()
+    assert "not read to the end: partitions [1]" in _told(report)
+    assert world.log.tails == [(0, 2), (1, 4)]
+    assert world.log.judged == [2, 0]

@@ -272,7 +272,7 @@ def really_consumed(detail: Detail) -> list[dict[str, Any]]:
     )
     held.checker.fragments[STREAM].duplicated.add(3, 4)
     book.read(held)
-    book.tail(held, 5)
+    book.tail(held.reached, 5)
     book.found(held)
     lost = IntervalSet()
     lost.add(5, 6)

@@ -131,7 +131,7 @@ class Logbook:
         self.unread(mine, mine.checker.next_offset, ENDLESS)
 
     def tail(self, reached: Reached, end: int) -> None:
-        """Log where a partition ended, and how far it was judged, be it by others.
+        """Log where a partition ended, and how far it was judged by us and those before us.
 
         An end before what was judged is that of another incarnation of the topic, and proves
         nothing.

@@ -60,6 +60,17 @@ class Look(NamedTuple):
         """Whether all that stood there has been read."""
         return all(read_past(views[topic], ends) for topic, ends in self.ends.items())
 
+    def raised(self, views: Views) -> Look:
+        """With what was read beyond it: that stood there, too."""
+        ends = {
+            topic: {
+                n: max(end, views[topic][n].next_offset) if n in views[topic] else end
+                for n, end in there.items()
+            }
+            for topic, there in self.ends.items()
+        }
+        return self._replace(ends=ends)
+
 
 class Rounds:
     """Holds the ledger against what all consumers together have seen."""
@@ -173,7 +184,7 @@ class Rounds:
         if not self._away:
             self._logbook.looked(look.at_ns)
         verdicts = self._verdicts(views, closed=complete)
-        self._log_tails(views, look, ours, complete=complete)
+        self._log_tails(views, look, ours)
         for stream, verdict in verdicts.items():
             self._logbook.verdict(stream, verdict)
         self._logbook.vouched(self._ledger)
@@ -182,16 +193,17 @@ class Rounds:
     async def _last_round(self) -> tuple[bool, Views, Look]:
         """A round, and the look that it rests on: where all is judged, maybe an earlier one."""
         complete, views, look = await self._round()
-        return complete, views, self._closing if complete and self._closing else look
+        if complete and self._closing:
+            look = self._closing.raised(views)
+        return complete, views, look
 
-    def _log_tails(
-        self, views: Views, look: Look, ours: Iterable[AssignedPartition], *, complete: bool
-    ) -> None:
-        """Log where each partition ended, and how far it was judged, be it by others.
+    def _log_tails(self, views: Views, look: Look, ours: Iterable[AssignedPartition]) -> None:
+        """Log where each partition ended; of ours, how far they were judged.
 
-        Whoever is given a partition while it ends says nothing of it: so everybody does.
+        Whoever is given a partition while it ends says nothing of it: so everybody tells all ends.
         """
-        reached = {
+        mine = {held.at: held.reached for held in ours}
+        others = {
             at: Reached(
                 self._topics.judges[at.topic].source,
                 at.partition,
@@ -199,14 +211,17 @@ class Rounds:
                 views[at.topic][at.partition].next_offset,
             )
             for at, (_, state) in self._store.states().items()
-            if at.topic in views
+            if at.topic in views and at not in mine
         }
-        reached |= {held.at: held.reached for held in ours}
-        for at, each in sorted(reached.items()):
+        for at, reached in sorted((others | mine).items()):
             end = look.ends[at.topic].get(at.partition)
-            if end is not None:
-                # What was read beyond that look stood there, too.
-                self._logbook.tail(each, max(end, each.next_offset) if complete else end)
+            if end is None:
+                continue
+            if at in mine:
+                self._logbook.tail(reached, end)
+            elif end >= reached.next_offset:
+                # How far it was found clean is its judge's to tell.
+                self._logbook.tail(reached._replace(next_offset=0), end)
 
     def _views(self) -> Views:
         """Of each topic, every partition's newest checker: ours, else the last state told."""

@@ -7,6 +7,7 @@ it is not, a message may stand that nobody saw, so that nothing missing there is
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 from mirrortest.check.verdict import Finding
@@ -81,26 +82,34 @@ class Observed:
 def cover(seen: Observed) -> Coverage:
     """Find the blind ranges of all partitions of all topics."""
     coverage = Coverage()
-    keys = {(span.topic, span.partition) for span in (*seen.read, *seen.unread, *seen.tails)}
+    spans = [_by_partition(each) for each in (seen.read, seen.unread, seen.tails)]
+    partitions: dict[str, set[int]] = {}
+    for topic, partition in chain.from_iterable(spans):
+        partitions.setdefault(topic, set()).add(partition)
     for topic, count in seen.partitions.items():
-        known = {partition for of, partition in keys if of == topic}
+        known = partitions.get(topic, set())
         expected = set(range(count)) if count is not None else set()
         if count is None and not known:
             # Not even a partition is known, so that any will do to stand for all.
             whole = Blind(topic, 0, 0, 0, ENDLESS, Finding.INCONCLUSIVE)
             coverage._add(whole, f"{topic}: no consumer's log covers it")  # noqa: SLF001  # ours
         for partition in sorted(known | expected):
-            _cover_partition(seen, topic, partition, coverage)
+            here = [by_partition.get((topic, partition), []) for by_partition in spans]
+            _cover_partition(topic, partition, here, coverage)
     return coverage
 
 
-def _cover_partition(seen: Observed, topic: str, partition: int, coverage: Coverage) -> None:
-    at = f"{topic}-{partition}"
+def _by_partition(spans: Iterable[Span]) -> dict[tuple[str, int], list[Span]]:
+    found: dict[tuple[str, int], list[Span]] = {}
+    for span in spans:
+        found.setdefault((span.topic, span.partition), []).append(span)
+    return found
 
-    def here(spans: Iterable[Span]) -> list[Span]:
-        return [span for span in spans if (span.topic, span.partition) == (topic, partition)]
 
-    read, unread, tails = here(seen.read), here(seen.unread), here(seen.tails)
+def _cover_partition(
+    topic: str, partition: int, here: Sequence[Sequence[Span]], coverage: Coverage
+) -> None:
+    at, (read, unread, tails) = f"{topic}-{partition}", here
     add = coverage._add  # noqa: SLF001  # ours
     if not (read or unread or any(tail.hi for tail in tails)):
         if not tails:

@@ -233,7 +233,7 @@ class Online:
         if event.final:
             self._last = self._verdicts(session, closed=complete)
             ours = session.partitions.values()
-            session.rounds._log_tails(views, look, ours, complete=complete)
+            session.rounds._log_tails(views, look, ours)
             for stream, verdict in self._last.items():
                 session.logbook.verdict(stream, verdict)
             session.logbook.vouched(session.ledger)

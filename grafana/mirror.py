@@ -78,10 +78,13 @@ def _beside() -> list[Panel]:
             "consumer.",
             "s",
             Query(
-                f"avg({_jmx(f'{_SOURCE}replication_latency_ms_avg')}) / 1000", "MirrorMaker 2 avg"
+                # Of a partition without traffic its word is NaN, which would be the average of all.
+                f"avg({_jmx(f'{_SOURCE}replication_latency_ms_avg')} >= 0) / 1000",
+                "MirrorMaker 2 avg",
             ),
             Query(
-                f"max({_jmx(f'{_SOURCE}replication_latency_ms_max')}) / 1000", "MirrorMaker 2 max"
+                f"max({_jmx(f'{_SOURCE}replication_latency_ms_max')} >= 0) / 1000",
+                "MirrorMaker 2 max",
             ),
             *(
                 Query(

@@ -45,6 +45,15 @@ def topic_pattern(pattern: str) -> re.Pattern[str]:
         raise UsageError(f"topic pattern {pattern!r} is no regular expression: {error}") from None
 
 
+async def _controlled(request: Awaitable[T]) -> T:
+    """What a cluster's controller answers; a retriable error while there is none."""
+    try:
+        return await request
+    except AttributeError as error:
+        # So aiokafka trips where brokers that have just come back know of no controller.
+        raise errors.NotControllerError("the cluster has no controller now") from error
+
+
 class Admin:
     """One cluster's administration, as an async context manager.
 
@@ -150,7 +159,7 @@ class Admin:
             topic.replication_factor = replication_factor
 
         async def create() -> set[str]:
-            response = await self._client.create_topics(request)
+            response = await _controlled(self._client.create_topics(request))
             made = set()
             for name, code, *message in response.topic_errors:
                 if code == errors.TopicAlreadyExistsError.errno:
@@ -169,7 +178,7 @@ class Admin:
         doing = f"adding partitions to {topic}"
         request = {topic: NewPartitions(total)}
         try:
-            await self._asked(doing, lambda: self._client.create_partitions(request))
+            await self._asked(doing, lambda: _controlled(self._client.create_partitions(request)))
         except ClusterError as error:
             if isinstance(error.__cause__, errors.InvalidPartitionsError):
                 raise PartitionCountError(str(error)) from error
@@ -188,7 +197,7 @@ class Admin:
         doing = f"deleting {topic}"
 
         async def delete() -> None:
-            response = await self._client.delete_topics([topic])
+            response = await _controlled(self._client.delete_topics([topic]))
             for _, code, *_ in response.topic_error_codes:
                 if code:
                     raise errors.for_code(code)(topic)

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 from mirrortest.config.client import ClientConfig
+from mirrortest.errors import ClusterError
 from mirrortest.kafka.admin import Admin
 
 if TYPE_CHECKING:
+    from aiokafka.admin import NewTopic
     from aiokafka.admin.new_partitions import NewPartitions
 
 
@@ -44,3 +49,61 @@ async def test_a_topic_has_grown_when_the_brokers_say_so() -> None:
     admin._client = Lagging()
     await admin.add_partitions("t", 5)
     assert await admin.partition_counts(["t"]) == {"t": 5}
+
+
+class Headless(Lagging):
+    """A cluster of which the client knows no controller for three requests, as aiokafka has it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.made: list[str] = []
+
+    async def _trip(self) -> None:
+        self.asked += 1
+        if self.asked <= 3:
+            none: Any = None
+            none.nodeId  # noqa: B018  # as in aiokafka's `_send_to_controller`
+
+    async def create_topics(self, topics: list[NewTopic]) -> Any:
+        await self._trip()
+        self.made += [topic.name for topic in topics]
+        return SimpleNamespace(topic_errors=[(topic.name, 0, None) for topic in topics])
+
+    async def create_partitions(self, _: dict[str, NewPartitions]) -> None:
+        await self._trip()
+
+    async def delete_topics(self, topics: list[str]) -> Any:
+        await self._trip()
+        self.made = []
+        return SimpleNamespace(topic_error_codes=[(topic, 0) for topic in topics])
+
+    async def describe_topics(self, topics: list[str]) -> list[dict[str, Any]]:
+        described = await super().describe_topics(topics)
+        return [topic for topic in described if topic["topic"] in self.made]
+
+
+async def test_a_cluster_without_a_controller_is_waited_for() -> None:
+    """Brokers that have just come back: topics are made, grown and deleted once there is one."""
+    properties = {"bootstrap.servers": "nowhere:1", "retry.backoff.ms": "1"}
+    admin = Admin(ClientConfig.from_properties(properties))
+    for change in (
+        lambda: admin.create_topic("t", 5),
+        lambda: admin.add_partitions("t", 5),
+        lambda: admin.delete_topic("t"),
+    ):
+        made = admin._client.made if admin._client else []
+        admin._client = Headless()
+        admin._client.made = made
+        await change()
+        assert admin._client.asked > 3
+    assert admin._client.made == []
+
+
+async def test_a_cluster_that_gets_no_controller_is_told_in_words() -> None:
+    """No error of Python's comes through."""
+    properties = {"bootstrap.servers": "nowhere:1", "retry.backoff.ms": "1"}
+    admin = Admin(ClientConfig.from_properties({**properties, "request.timeout.ms": "20"}))
+    admin._client = Headless()
+    admin._client.asked = -(10**9)
+    with pytest.raises(ClusterError, match="no controller"):
+        await admin.create_topic("t", 1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING
 
 from mirrortest.check.judge import RunVerdict
 from mirrortest.check.partition import PartitionChecker
@@ -12,6 +12,7 @@ from mirrortest.check.verdict import Finding
 from mirrortest.config.threshold import Series, evaluate, undecided
 from mirrortest.consume.assigned import Reached, claims_of
 from mirrortest.consume.judging import all_told, gone_back, read_past
+from mirrortest.consume.look import Look
 from mirrortest.consume.outage import PASSING
 from mirrortest.consume.outcome import ConsumeProgress, ConsumeReport, counts_of
 from mirrortest.seqlog.schema import Role
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from mirrortest.consume.common import Common
     from mirrortest.consume.holdings import Holdings
     from mirrortest.consume.logbook import Logbook
+    from mirrortest.consume.look import Ends, Views
     from mirrortest.consume.measuring import Measures
     from mirrortest.consume.options import ConsumeOptions
     from mirrortest.consume.outage import Outage
@@ -35,41 +37,6 @@ if TYPE_CHECKING:
 
 _LAST_WORD_SECONDS = 10.0
 """How long the cluster may take to tell its ends for the last round."""
-
-Views: TypeAlias = dict[str, dict[int, PartitionChecker]]
-"""Destination topic -> partition -> its newest checker."""
-Ends: TypeAlias = dict[str, dict[int, int]]
-"""Destination topic -> partition -> the offset after its last record."""
-
-
-class Look(NamedTuple):
-    """Where the destination ended; `at_ns`: when that was asked for, in ns since the epoch."""
-
-    ends: Ends
-    at_ns: int
-
-    def stands(self, ends: Ends) -> bool:
-        """Whether these later ends take nothing back: the same partitions, none ending earlier."""
-        return self.ends.keys() == ends.keys() and all(
-            before.keys() == ends[topic].keys()
-            and all(end <= ends[topic][number] for number, end in before.items())
-            for topic, before in self.ends.items()
-        )
-
-    def passed(self, views: Views) -> bool:
-        """Whether all that stood there has been read."""
-        return all(read_past(views[topic], ends) for topic, ends in self.ends.items())
-
-    def raised(self, views: Views) -> Look:
-        """With what was read beyond it: that stood there, too."""
-        ends = {
-            topic: {
-                n: max(end, views[topic][n].next_offset) if n in views[topic] else end
-                for n, end in there.items()
-            }
-            for topic, there in self.ends.items()
-        }
-        return self._replace(ends=ends)
 
 
 class Rounds:

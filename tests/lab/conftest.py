@@ -8,19 +8,27 @@ from __future__ import annotations
 import functools
 import itertools
 import os
+import time
 import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
+from mirrortest.config.client import ClientConfig
+from mirrortest.kafka.admin import Admin
+from mirrortest.kafka.sender import Sender
 from mirrortest.lab import DockerLab, Lab
 from mirrortest.lab.docker_engine import KAFKA_IMAGE
 from mirrortest.lab.process import PartState
+from mirrortest.wire.batch import LaneEncoder
+from mirrortest.wire.message import Form
+from mirrortest.wire.stream import ProducerId
 from tests.lab.harness import Scene
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Iterator
 
 
 TIMEOUT = 600
@@ -56,6 +64,41 @@ def topic_name(request: pytest.FixtureRequest) -> Callable[[], str]:
     unique = uuid.uuid4().hex[:8]
     test = request.node.originalname.removeprefix("test_")[:40].replace("_", "-")
     return lambda: f"{test}.{unique}.{next(numbers)}"
+
+
+@pytest.fixture
+def config(lab: Lab, request: pytest.FixtureRequest) -> ClientConfig:
+    """A client of the destination that soon notices what changes; parametrized: portable."""
+    return ClientConfig(
+        portable=getattr(request, "param", False),
+        bootstrap_servers=tuple(lab.destination.bootstrap_servers.split(",")),
+        metadata_max_age_ms=500,
+        heartbeat_interval_ms=200,
+        session_timeout_ms=30_000,
+    )
+
+
+@pytest.fixture
+async def admin(config: ClientConfig) -> AsyncIterator[Admin]:
+    """The cluster of `config`."""
+    async with Admin(config) as made:
+        yield made
+
+
+@pytest.fixture
+async def send(config: ClientConfig) -> AsyncIterator[Callable[..., Any]]:
+    """Sends batches of so many messages to a topic."""
+    async with Sender(config) as sender:
+
+        async def batches(topic: str, *counts: int, partition: int = 0) -> None:
+            encoder = LaneEncoder(topic, ProducerId("p", "r", 1), 0, 0, 1, Form.BODY, 100)
+            for count in counts:
+                now = time.time_ns()
+                batch = encoder.encode(0, np.full(count, now), now)
+                sent = await (await sender.send(topic, partition, batch))
+                assert sent.error is None
+
+        yield batches
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""The reader on a real Kafka: by hand and in groups, over gaps, markers and retention."""
+"""The reader on a real Kafka, by hand: over gaps, markers, retention and outages."""
 
 from __future__ import annotations
 
@@ -8,96 +8,21 @@ import uuid
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
 from aiokafka import AIOKafkaProducer
 
 from mirrortest.config.client import ClientConfig, IsolationLevel
-from mirrortest.errors import ClusterError, UnreachableError, UsageError
-from mirrortest.kafka.admin import Admin
-from mirrortest.kafka.reader import FetchedBatch, OutOfRange, Reader
-from mirrortest.kafka.sender import Sender
-from mirrortest.wire.batch import LaneEncoder
-from mirrortest.wire.message import Form
+from mirrortest.errors import ClusterError, UnreachableError
+from mirrortest.kafka.reader import OutOfRange, Reader
 from mirrortest.wire.record_batch import decode_records
-from mirrortest.wire.stream import ProducerId
+from tests.lab.reading import both, reached, read, rows
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import Callable
+
+    from mirrortest.kafka.admin import Admin
 
 pytestmark = pytest.mark.lab
-
-At = tuple[str, int]
-
-
-both = pytest.mark.parametrize(
-    "config", [False, True], indirect=True, ids=["by its insides", "by public calls"]
-)
-"""Whichever way aiokafka is used."""
-
-
-@pytest.fixture
-def config(lab: Any, request: pytest.FixtureRequest) -> ClientConfig:
-    return ClientConfig(
-        portable=getattr(request, "param", False),
-        bootstrap_servers=tuple(lab.destination.bootstrap_servers.split(",")),
-        metadata_max_age_ms=500,
-        heartbeat_interval_ms=200,
-        session_timeout_ms=30_000,
-    )
-
-
-@pytest.fixture
-async def admin(config: ClientConfig) -> AsyncIterator[Admin]:
-    async with Admin(config) as made:
-        yield made
-
-
-@pytest.fixture
-async def send(config: ClientConfig) -> AsyncIterator[Callable[..., Any]]:
-    async with Sender(config) as sender:
-
-        async def batches(topic: str, *counts: int, partition: int = 0) -> None:
-            encoder = LaneEncoder(topic, ProducerId("p", "r", 1), 0, 0, 1, Form.BODY, 100)
-            for count in counts:
-                now = time.time_ns()
-                batch = encoder.encode(0, np.full(count, now), now)
-                sent = await (await sender.send(topic, partition, batch))
-                assert sent.error is None
-
-        yield batches
-
-
-async def read(reader: Reader, until: Callable[[list[Any]], bool]) -> list[Any]:
-    """Read until enough has come."""
-    found: list[Any] = []
-    while not until(found):
-        found += await reader.next(0.2)
-    return found
-
-
-def rows(found: list[Any]) -> list[tuple[int, bytes | None]]:
-    """All records as (offset, value), from where each batch was read on."""
-    batches = [(decode_records(item.buffer), item) for item in found if item.buffer is not None]
-    return [
-        (int(offset), records.value(row))
-        for records, item in batches
-        for row, offset in enumerate(records.offsets)
-        if offset >= item.fetched_from
-    ]
-
-
-def reached(*ends: int) -> Callable[[list[Any]], bool]:
-    """Whether each partition's last batch ends at its offset."""
-
-    def check(found: list[Any]) -> bool:
-        last = {item.partition: item.next_offset for item in found}
-        return all(last.get(number) == end for number, end in enumerate(ends))
-
-    return check
-
-
-# -- by hand -------------------------------------------------------------------------------------
 
 
 async def test_batches_come_as_they_were_sent(
@@ -303,152 +228,6 @@ async def test_an_address_where_nobody_answers_is_named() -> None:
         await Reader(ClientConfig(bootstrap_servers=("127.0.0.1:9",))).start()
 
 
-# -- in a group ----------------------------------------------------------------------------------
-
-
-class Member:
-    """A group's member that seeks to where the group has got, as the consumer does by its state."""
-
-    def __init__(self, config: ClientConfig, group: str, positions: dict[At, int]) -> None:
-        self.reader = Reader(config, group=group)
-        self.positions = positions
-        self.mine: set[At] = set()
-        self.batches: list[FetchedBatch] = []
-        self.busy = False
-
-    async def on_assigned(self, partitions: list[At]) -> None:
-        assert not self.busy
-        await asyncio.sleep(0.05)  # whatever comes meanwhile must not be returned
-        for at in partitions:
-            self.reader.seek(at, self.positions.get(at, 0))
-        self.mine = set(partitions)
-
-    async def on_revoked(self, partitions: list[At]) -> None:
-        assert not self.busy
-        if partitions:
-            await self.reader.commit({at: self.positions.get(at, 0) for at in partitions})
-        self.mine -= set(partitions)
-
-    async def turn(self) -> None:
-        """Read once, and account for what came."""
-        for item in await self.reader.next(0.1):
-            assert isinstance(item, FetchedBatch)
-            self.busy = True
-            await asyncio.sleep(0)
-            at = (item.topic, item.partition)
-            assert at in self.mine
-            assert item.fetched_from == self.positions.get(at, 0)
-            self.positions[at] = item.next_offset
-            self.batches.append(item)
-            self.busy = False
-
-
-async def turns(members: list[Member], until: Callable[[], bool]) -> None:
-    """Let members read side by side, each in a task of its own, until something holds."""
-
-    async def run(member: Member) -> None:
-        while not until():
-            await member.turn()
-
-    await asyncio.gather(*(run(member) for member in members))
-
-
-@both
-async def test_a_group_shares_partitions_without_loss_or_repetition(
-    config: ClientConfig, admin: Admin, send: Any, topic_name: Callable[[], str]
-) -> None:
-    """Members come and go; positions handed over in the callbacks fit without a gap."""
-    topic, group, positions = topic_name(), uuid.uuid4().hex, dict[At, int]()
-    await admin.create_topic(topic, 4)
-    for number in range(4):
-        await send(topic, 10, 10, partition=number)
-    first, second = Member(config, group, positions), Member(config, group, positions)
-    async with first.reader:
-        await first.reader.subscribe(
-            topics=[topic], on_assigned=first.on_assigned, on_revoked=first.on_revoked
-        )
-        await turns([first], lambda: sum(positions.values()) == 80)
-        async with second.reader:
-            await second.reader.subscribe(
-                topics=[topic], on_assigned=second.on_assigned, on_revoked=second.on_revoked
-            )
-            await turns([first, second], lambda: len(first.mine) == len(second.mine) == 2)
-            assert not first.mine & second.mine
-            for number in range(4):
-                await send(topic, 10, partition=number)
-            await turns([first, second], lambda: sum(positions.values()) == 120)
-            assert second.reader.assignment() == second.mine
-        await turns([first], lambda: len(first.mine) == 4)
-        await send(topic, 5)
-        await turns([first], lambda: sum(positions.values()) == 125)
-        assert await first.reader.commit({(topic, 0): 35})
-        assert await first.reader.committed((topic, 0)) == 35
-
-
-@pytest.mark.parametrize("assignor", ["range", "roundrobin", "sticky"])
-async def test_a_pattern_takes_in_new_topics_and_partitions(
-    config: ClientConfig, admin: Admin, send: Any, topic_name: Callable[[], str], assignor: str
-) -> None:
-    """Topics made later, and partitions added, are assigned while reading goes on."""
-    stem, group = topic_name(), uuid.uuid4().hex
-    config = ClientConfig.from_properties(
-        {
-            "bootstrap.servers": ",".join(config.bootstrap_servers),
-            "metadata.max.age.ms": "300",
-            "partition.assignment.strategy": assignor,
-        }
-    )
-    await admin.create_topic(f"{stem}.a", 1)
-    await admin.create_topic(f"{stem}.ab-not", 1)
-    member = Member(config, group, {})
-    async with member.reader:
-        await member.reader.subscribe(
-            pattern=stem.replace(".", r"\.") + r"\.[a-z]",
-            on_assigned=member.on_assigned,
-            on_revoked=member.on_revoked,
-        )
-        await turns([member], lambda: member.mine == {(f"{stem}.a", 0)})
-        await admin.create_topic(f"{stem}.b", 1)
-        await turns([member], lambda: (f"{stem}.b", 0) in member.mine)
-        await admin.add_partitions(f"{stem}.a", 2)
-        await turns([member], lambda: (f"{stem}.a", 1) in member.mine)
-        await send(f"{stem}.a", 10, partition=1)
-        await turns([member], lambda: len(member.batches) == 1)
-
-
-async def test_what_a_callback_raises_comes_out_of_next(
-    config: ClientConfig, admin: Admin, topic_name: Callable[[], str]
-) -> None:
-    """An application that cannot take a partition over hears of it, and can still close."""
-    topic = topic_name()
-    await admin.create_topic(topic, 1)
-
-    async def fail(partitions: list[At]) -> None:
-        if partitions:
-            raise RuntimeError("cannot take it")
-
-    async with Reader(config, group=uuid.uuid4().hex) as reader:
-        await reader.subscribe(topics=[topic], on_assigned=fail, on_revoked=fail)
-        with pytest.raises(RuntimeError, match="cannot take it"):
-            await read(reader, bool)
-
-
-async def test_a_reader_closes_while_a_rebalance_waits_for_it(
-    config: ClientConfig, admin: Admin, topic_name: Callable[[], str]
-) -> None:
-    """Nobody calls `next` any more: the rebalance is let go."""
-    topic = topic_name()
-    await admin.create_topic(topic, 1)
-
-    async def nothing(partitions: list[At]) -> None:
-        raise AssertionError(partitions)
-
-    async with asyncio.timeout(20), Reader(config, group=uuid.uuid4().hex) as reader:
-        await reader.subscribe(topics=[topic], on_assigned=nothing, on_revoked=nothing)
-        assert reader._rebalances is not None
-        await reader._rebalances.changed.wait()
-
-
 @both
 async def test_a_frozen_broker_delays_and_loses_nothing(
     lab: Any, config: ClientConfig, admin: Admin, send: Any, topic_name: Callable[[], str]
@@ -470,13 +249,3 @@ async def test_a_frozen_broker_delays_and_loses_nothing(
         await send(topic, 10)
         (batch,) = await read(reader, reached(20))
         assert batch.fetched_from == 10
-
-
-async def test_without_a_group_there_is_nothing_to_subscribe_to(config: ClientConfig) -> None:
-    """The mistake is told as one."""
-
-    async def nothing(partitions: list[At]) -> None:
-        pass
-
-    with pytest.raises(UsageError, match="group"):
-        await Reader(config).subscribe(topics=["t"], on_assigned=nothing, on_revoked=nothing)

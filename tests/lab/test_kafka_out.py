@@ -28,17 +28,12 @@ from mirrortest.kafka.sender import Sender, SenderDeadError
 from mirrortest.wire.batch import EncodedBatch, LaneEncoder
 from mirrortest.wire.message import Form
 from mirrortest.wire.stream import ProducerId
+from tests.lab.reading import both
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable
+    from collections.abc import Callable
 
 pytestmark = pytest.mark.lab
-
-
-both = pytest.mark.parametrize(
-    "config", [False, True], indirect=True, ids=["by its insides", "by public calls"]
-)
-"""Whichever way aiokafka is used."""
 
 
 @pytest.fixture
@@ -47,12 +42,6 @@ def config(lab: Any, request: pytest.FixtureRequest) -> ClientConfig:
         bootstrap_servers=tuple(lab.destination.bootstrap_servers.split(",")),
         portable=getattr(request, "param", False),
     )
-
-
-@pytest.fixture
-async def admin(config: ClientConfig) -> AsyncIterator[Admin]:
-    async with Admin(config) as made:
-        yield made
 
 
 def messages(topic: str, seq_lo: int, count: int, size: int = 100) -> EncodedBatch:

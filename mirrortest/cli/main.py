@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import sys
 from typing import TYPE_CHECKING, Annotated
@@ -84,6 +85,7 @@ def _register(arguments: Sequence[str]) -> None:
 def run() -> None:
     """The entry point: a user's mistake gives one line, never a traceback."""
     _register(sys.argv[1:])
+    gc.enable()  # `start` had left it out
     try:
         app()
     except MirrortestError as error:

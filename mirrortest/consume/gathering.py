@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 WAIT_SECONDS = 0.05
 """The longest that a batch waits."""
-ENOUGH_BYTES = 1 << 20
+ENOUGH_BYTES = 4 << 20
 """From so many on, nothing waits."""
 
 

@@ -216,6 +216,8 @@ class Holdings:
             at, batches = waiting
             if at in self.partitions:
                 await self._judge(self.partitions[at], batches)
+            # What comes in meanwhile is stamped as it arrives.
+            await asyncio.sleep(0)
 
     async def _judge(self, held: AssignedPartition, batches: list[FetchedBatch]) -> None:
         """Judge what was fetched of a partition, all at once: mirrors write small."""

@@ -21,6 +21,7 @@ demo: $(READY)  ## the main job: two Kafka clusters, a mirror that is killed, th
 	$(BIN)/mirrortest demo
 
 test: $(READY)  ## every check, on the real lab
+	$(BIN)/python -m mirrortest.lab.archive
 	$(BIN)/python -m pytest -n $(WORKERS) $(BY_FILE)
 
 test-failed: $(READY)  ## what failed in the last run, one after the other

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import importlib.resources
+import os
 import subprocess
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mirrortest.errors import LabError
+from mirrortest.host import class_archive
 from mirrortest.host.java import find_java
 from mirrortest.lab import jmx
 
@@ -54,6 +56,11 @@ class Jvm:
         return [jmx.option(self.agent, self.exported[part])]
 
     @property
+    def archive(self) -> Path:
+        """Where Java finds what it kept of these classes, if `mirrortest.lab.archive` made it."""
+        return class_archive.place(self.java, "lab", self.class_path.split(os.pathsep))
+
+    @property
     def environment(self) -> dict[str, str]:
         """The class path goes by the environment: it would drown everything else in `ps`."""
         return {"CLASSPATH": self.class_path}
@@ -65,6 +72,7 @@ class Jvm:
             str(self.java.executable),
             f"-Xmx{self.heap}",
             *_FLAGS,
+            *class_archive.reading(self.archive),
             *(["--enable-native-access=ALL-UNNAMED"] if self.java.major >= 22 else []),
             f"-Dlog4j2.configurationFile={log}",
             *options,

@@ -7,14 +7,13 @@ a small run of its own; from then on every start finds it. What no longer fits J
 from __future__ import annotations
 
 import asyncio
-import hashlib
 import sys
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mirrortest.check.verdict import Finding, Outcome
-from mirrortest.host.cache import cache_directory
+from mirrortest.host import class_archive
 from mirrortest.reconcile.jvm import spark_home, spark_java
 from mirrortest.reconcile.plan import plan
 from mirrortest.seqlog import rows
@@ -39,21 +38,16 @@ _START = 28_000_000 * 60_000_000_000
 def place(java: Java) -> Path:
     """Where the archive of a Java and of the installed Spark lies, or would lie."""
     home = spark_home()
-    program = java.executable
-    told = [str(program), str(program.resolve().stat().st_mtime_ns), str(home)]
-    told += sorted(jar.name for jar in (home / "jars").glob("*.jar"))
-    name = hashlib.sha256("\n".join(told).encode()).hexdigest()[:16]
-    return cache_directory() / f"spark-{name}.archive"
+    jars = sorted(jar.name for jar in (home / "jars").glob("*.jar"))
+    return class_archive.place(java, "spark", [str(home), *jars])
 
 
 def reading(java: Java) -> list[str]:
     """Java's options for a start with the archive; none where there is no archive."""
     archive = place(java)
-    if not archive.is_file():
-        return []
     if java.major >= WHOLE_SINCE:
-        return [f"-XX:AOTCache={archive}", "-Xlog:aot*=off"]
-    return [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", "-Xlog:cds*=off"]
+        return [f"-XX:AOTCache={archive}", "-Xlog:aot*=off"] if archive.is_file() else []
+    return class_archive.reading(archive)
 
 
 def writing(java: Java, archive: Path) -> list[str]:

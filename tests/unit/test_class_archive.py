@@ -1,0 +1,65 @@
+"""What Java keeps of classes: of which Java and which jars, and where nothing is kept."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mirrortest.errors import LabError
+from mirrortest.host import class_archive
+from mirrortest.host.java import Java
+from mirrortest.lab import archive
+from mirrortest.lab.jvm import Jvm
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Java:
+    """A program in the place of Java that refuses, and a cache of its own."""
+    monkeypatch.setenv("MIRRORTEST_CACHE", str(tmp_path / "cache"))
+    program = tmp_path / "java"
+    program.write_text("#!/bin/sh\necho no room >&2\nexit 1\n")
+    program.chmod(0o755)
+    return Java(program, 17, "PATH")
+
+
+def test_another_java_or_other_jars_have_another_archive(java: Java) -> None:
+    """One that was made for others is never found: Java would have to see it for itself."""
+    places = [
+        class_archive.place(java, "lab", ["a.jar", "b.jar"]),
+        class_archive.place(java, "lab", ["b.jar", "a.jar"]),
+        class_archive.place(java, "spark", ["a.jar", "b.jar"]),
+    ]
+    os.utime(java.executable, ns=(0, 0))
+    places.append(class_archive.place(java, "lab", ["a.jar", "b.jar"]))
+    assert len(set(places)) == len(places)
+
+
+def test_java_reads_an_archive_where_there_is_one(java: Java) -> None:
+    """And is asked for nothing before."""
+    jvm = Jvm(java, "a.jar")
+    option = f"-XX:SharedArchiveFile={jvm.archive}"
+    assert option not in jvm.command("Main")
+    jvm.archive.parent.mkdir()
+    jvm.archive.touch()
+    assert option in jvm.command("Main")
+
+
+def test_a_list_of_classes_is_that_of_several_programs(tmp_path: Path) -> None:
+    """Each line once, the classes before what refers to them."""
+    first, second = tmp_path / "1.list", tmp_path / "2.list"
+    first.write_text("# made by Java\nb/B id: 1\n@lambda-proxy b/B run\n")
+    second.write_text("a/A id: 1\nb/B id: 2\n")
+    assert archive._merged([first, second]) == "a/A\nb/B\n@lambda-proxy b/B run\n"
+
+
+def test_what_java_says_is_told_where_it_makes_no_archive(java: Java, tmp_path: Path) -> None:
+    """And nothing takes its place."""
+    target = tmp_path / "archive"
+    with pytest.raises(LabError, match="no room"):
+        archive._dump(Jvm(java, "a.jar"), tmp_path / "classes", target)
+    assert not target.exists()

@@ -22,7 +22,7 @@ from mirrortest.errors import MirrortestError
 from mirrortest.host.java import find_newest_java
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from mirrortest.host.java import Java
 
@@ -74,6 +74,7 @@ def spark_jvm(
     conf: Mapping[str, str],
     options: Sequence[str] = (),
     *,
+    meanwhile: Callable[[], None] = lambda: None,
     patience: float = END_SECONDS,
     silent: bool = False,
 ) -> Iterator[tuple[int, str]]:
@@ -81,8 +82,8 @@ def spark_jvm(
 
     It is gone when the context ends, and also when this process dies: it hangs on a pipe to us.
     `memory` is the heap, as Java writes it (2g); `conf` are Spark's properties,
-    `options` further ones of Java's. It has `patience` seconds to end; what it
-    says goes to our stderr, or nowhere if it is `silent`.
+    `options` further ones of Java's. `meanwhile` is called while it starts. It has `patience`
+    seconds to end; what it says goes to our stderr, or nowhere if it is `silent`.
 
     Raises:
         MirrortestError: it did not start.
@@ -112,6 +113,7 @@ def spark_jvm(
             start_new_session=True,
         )
         try:
+            meanwhile()
             yield _wait_for(process, told)
         finally:
             _end(process, patience)

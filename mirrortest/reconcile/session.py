@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import re
 import sys
@@ -90,6 +91,7 @@ def spark_session(
             driver_memory,
             conf,
             () if plain else [*_JAVA, *_young(driver_memory), *kept],
+            meanwhile=_import,
             patience=END_SECONDS if archive is None else ARCHIVE_SECONDS,
             silent=archive is not None,
         )
@@ -184,6 +186,12 @@ def _told(port: int, secret: str) -> Iterator[None]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
+
+
+def _import() -> None:
+    """Import what is needed as soon as Java answers: together they take as long as Java's start."""
+    importlib.import_module("pyspark.sql")
+    importlib.import_module("mirrortest.reconcile.job")
 
 
 def _connect() -> Any:

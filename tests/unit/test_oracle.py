@@ -46,7 +46,7 @@ def seeded(number: int) -> History:
     return make_history(Tape(random.Random(f"test/{number}").randbytes(LENGTH)))
 
 
-@settings(max_examples=500)
+@settings(max_examples=250)
 @given(TAPES)
 def test_the_online_judgement_is_the_references(tape: bytes) -> None:
     """At each state every checker, at each round every claim, at the end every verdict.

@@ -20,18 +20,21 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from typer.testing import CliRunner
 
 from mirrortest.cli import reconcile as reconcile_verb
+from tests.lab.preloaded import VERBS, Preloaded
 from tests.lifetime import end_with_parent
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
+    from tests.lab.preloaded import Process
 
 PROGRAM = (
     "-c",
     "from mirrortest.cli import live, start; live._QUIET_SECONDS = 0.5; start.run()",
 )
 """The command as a user has it, but that its progress tells within half a second what it does."""
+ENVIRONMENT = {"NO_COLOR": "1", "COLUMNS": "200"}
 
 
 def until(condition: Callable[..., Any], *, seconds: float = 120, what: str = "") -> Any:
@@ -52,25 +55,35 @@ brokers three times the CPU, which the tests beside need. tests/lab/test_produce
 
 @dataclass(eq=False)
 class Command:
-    """A running `mirrortest` command; its stderr goes to a file."""
+    """A running `mirrortest` command; its stderr goes to a file.
+
+    `anew`: in a Python that starts for it, which other verbs and programs always have.
+    """
 
     arguments: list[str]
     folder: Path
     name: str
     program: tuple[str, ...] = PROGRAM
-    process: subprocess.Popen[bytes] = field(init=False)
+    anew: bool = False
+    process: Process = field(init=False)
 
     def __post_init__(self) -> None:
         self.errors = self.folder / f"{self.name}.stderr"
         self.answers = self.folder / f"{self.name}.stdout"
         with self.errors.open("wb") as errors, self.answers.open("wb") as answers:
+            if self.program == PROGRAM and self.arguments[0] in VERBS and not self.anew:
+                streams = (self.answers, self.errors)
+                self.process = Preloaded(
+                    PROGRAM[1], self.arguments, self.folder, ENVIRONMENT, streams
+                )
+                return
             self.process = subprocess.Popen(
                 [sys.executable, *self.program, *self.arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=answers,
                 stderr=errors,
                 cwd=self.folder,
-                env={**os.environ, "NO_COLOR": "1", "COLUMNS": "200"},
+                env={**os.environ, **ENVIRONMENT},
                 preexec_fn=end_with_parent,  # noqa: PLW1509  # one call of C, no lock in it
             )
 

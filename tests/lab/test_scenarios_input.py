@@ -152,7 +152,9 @@ def test_mistakes_are_told_in_a_line(lab: Lab, tmp_path: Path) -> None:
     """An invalid option is exit 2, a cluster or topic that is not there 1; never a traceback."""
     places = {"a": lab.source.bootstrap_servers, "b": lab.destination.bootstrap_servers}
     running = {
-        name: Command([each.format(**places) for each in arguments], tmp_path, f"{number}")
+        name: Command(
+            [each.format(**places) for each in arguments], tmp_path, f"{number}", anew=True
+        )
         for number, (name, (_, _, arguments)) in enumerate(WRONG.items())
     }
     got = {name: (command.wait(), command.stderr) for name, command in running.items()}

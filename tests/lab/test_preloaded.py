@@ -1,0 +1,42 @@
+"""A command in a process that has the package imported already is the command that users start."""
+
+from __future__ import annotations
+
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.lab.harness import Command
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ARGUMENTS = {
+    "help": ["produce", "--help"],
+    "mistake": ["consume", "--topics", "t", "--run", "r", "--shard", "9/3"],
+    "nobody there": [
+        *("produce", "--topics", "t", "--bootstrap-server", "127.0.0.1:1"),
+        *("--run", "r", "--id", "p"),
+    ],
+}
+
+
+@pytest.mark.parametrize("name", ARGUMENTS)
+def test_it_answers_as_one_that_starts_anew(name: str, tmp_path: Path) -> None:
+    """On the same streams and with the same exit code."""
+    both = [
+        Command(ARGUMENTS[name], tmp_path, f"{name} {anew}", anew=anew) for anew in (False, True)
+    ]
+    preloaded, anew = ((each.wait(), each.stdout, each.stderr) for each in both)
+    assert preloaded == anew
+
+
+def test_a_signal_ends_it(tmp_path: Path) -> None:
+    """It tells which one, as a process does that its parent has started itself."""
+    asked = ["produce", "--topics", "t", "--bootstrap-server", "127.0.0.1:1"]
+    with Command(asked, tmp_path, "killed") as command:
+        command.signal(signal.SIGSTOP)
+        assert command.process.poll() is None
+        command.process.kill()
+        assert command.wait() == -signal.SIGKILL

@@ -86,7 +86,7 @@ def spark() -> Iterator[Any]:
     """One Spark session on two threads for all tests of a process: its start is most of a test."""
     from mirrortest.reconcile.session import spark_session  # noqa: PLC0415  # few tests need it
 
-    with spark_session("local[2]", "1g") as session:
+    with spark_session("local[2]", "2g") as session:
         yield session
 
 

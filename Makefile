@@ -4,6 +4,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PEERS := $(VENV)/.peers
+KEPT := $(VENV)/.kept
 
 # Each file's tests in one process, in the order of tests/conftest.py. Those of the lab wait for
 # clusters almost half of their time: three of them keep two cores busy. The others do not wait.
@@ -15,13 +16,12 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-failed test-unit check bench profile bench-reconcile calibrate oracle \
   peers lock clean images kafka-image prometheus-image test-docker local-base check-chart \
-  e2e-kubernetes dashboards check-dashboards dashboard-linter e2e-prometheus
+  kept-lab kept-spark e2e-kubernetes dashboards check-dashboards dashboard-linter e2e-prometheus
 
 demo: $(READY)  ## the main job: two Kafka clusters, a mirror that is killed, the verdict
 	$(BIN)/mirrortest demo
 
-test: $(READY)  ## every check, on the real lab
-	$(BIN)/python -m mirrortest.lab.archive
+test: $(KEPT)  ## every check, on the real lab
 	$(BIN)/python -m pytest -n $(WORKERS) $(BY_FILE)
 
 test-failed: $(READY)  ## what failed in the last run, one after the other
@@ -123,6 +123,17 @@ $(READY): requirements.lock pyproject.toml
 	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements.lock
 	$(BIN)/python -m pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
+
+# Once for an environment: what Java keeps of Kafka and Spark. Tests start both many times.
+$(KEPT): $(READY)
+	$(MAKE) --no-print-directory -j 2 kept-lab kept-spark
+	touch $@
+
+kept-lab:
+	$(BIN)/python -m mirrortest.lab.archive
+
+kept-spark:
+	$(BIN)/python -m mirrortest.reconcile.archive
 
 peers: $(PEERS)  ## install what the benchmarks compare with; their tests run where it is there
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mirrortest.check.verdict import Finding, Outcome
+from mirrortest.errors import MirrortestError
 from mirrortest.host import class_archive
 from mirrortest.reconcile.jvm import spark_home, spark_java
 from mirrortest.reconcile.plan import plan
@@ -58,12 +59,15 @@ def writing(java: Java, archive: Path) -> list[str]:
 
 
 def make() -> Path:
-    """Make the archive anew; takes a minute. Raises MirrortestError."""
+    """Make the archive, unless it is there; takes a minute. Raises MirrortestError."""
     from mirrortest.reconcile.job import reconcile  # noqa: PLC0415  # PySpark is an extra
     from mirrortest.reconcile.session import spark_session  # noqa: PLC0415  # it reads archives
 
     java = spark_java()
     final = place(java)
+    if final.is_file():
+        return final
+    sys.stderr.write("reconciling a small run for Java to keep what it loads\n")
     final.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="mirrortest-archive-", dir=final.parent) as folder:
         draft, logs = Path(folder) / "draft", Path(folder) / "logs"
@@ -124,8 +128,10 @@ def _seen(of: StreamId, lo: int, hi: int, offset: int, findings: int, time: rows
 
 def main() -> None:
     """Make the archive and say where it is."""
-    sys.stderr.write("reconciling a small run for Java to keep what it loads\n")
-    sys.stdout.write(f"{make()}\n")
+    try:
+        sys.stdout.write(f"{make()}\n")
+    except MirrortestError as error:
+        sys.exit(f"mirrortest: {error}")
 
 
 if __name__ == "__main__":

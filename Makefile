@@ -28,7 +28,7 @@ test-failed: $(READY)  ## what failed in the last run, one after the other
 	$(BIN)/python -m pytest --last-failed --last-failed-no-failures none
 
 test-unit: $(READY)  ## the checks that start no cluster, no Spark, no browser and no other server
-	$(BIN)/python -m pytest -n 2 $(BY_FILE) tests/unit
+	$(BIN)/python -m pytest -n $(WORKERS) $(BY_FILE) tests/unit
 
 check: $(PEERS)  ## lint, format, types: of the benchmarks, too
 	$(BIN)/ruff check .

@@ -19,35 +19,45 @@ ENOUGH_BYTES = 4 << 20
 
 
 class Gathering:
-    """What waits, by partition and in the order of its offsets; times are monotonic seconds."""
+    """What waits, by partition and in the order of its offsets; times are monotonic seconds.
+
+    Each partition waits for itself, so that they are not all judged in one go: meanwhile nothing
+    would be fetched.
+    """
 
     def __init__(self) -> None:
         self._batches: dict[Partition, list[FetchedBatch]] = {}
+        """The longest waiting partition first."""
+        self._since: dict[Partition, float] = {}
         self._bytes = 0
-        self._since = 0.0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much waits that some of it is to be judged at once."""
+        return self._bytes >= ENOUGH_BYTES
 
     def add(self, at: Partition, batch: FetchedBatch, now: float) -> None:
         """Let a batch wait; it follows what waits of its partition."""
-        if not self._batches:
-            self._since = now
         self._batches.setdefault(at, []).append(batch)
+        self._since.setdefault(at, now)
         self._bytes += 0 if batch.buffer is None else len(batch.buffer)
 
     def due_in(self, now: float) -> float:
-        """Seconds until what waits is to be judged; infinite where nothing waits."""
+        """Seconds until something is to be judged; infinite where nothing waits."""
         if not self._batches:
             return float("inf")
-        if self._bytes >= ENOUGH_BYTES:
+        if self.is_full:
             return 0.0
-        return max(0.0, self._since + WAIT_SECONDS - now)
+        return max(0.0, self._since[next(iter(self._batches))] + WAIT_SECONDS - now)
 
     def drop(self, at: Partition) -> None:
         """Forget what waits of a partition: it is read again, or is another's."""
+        self._since.pop(at, None)
         for batch in self._batches.pop(at, ()):
             self._bytes -= 0 if batch.buffer is None else len(batch.buffer)
 
     def take(self) -> tuple[Partition, list[FetchedBatch]] | None:
-        """What waits of one partition, which waits no more; None where nothing does."""
+        """What the longest waiting partition has, which waits no more; None where nothing does."""
         if not self._batches:
             return None
         at = next(iter(self._batches))

@@ -205,19 +205,29 @@ class Holdings:
             else:
                 self._gathering.add(at, item, time.monotonic())
         if not self._gathering.due_in(time.monotonic()):
-            await self.settle()
+            await self._settle_next()
+        while self._gathering.is_full:
+            await self._settle_next()
         if self._logbook.pending_rows >= _MOST_PENDING:
             # The disk does not keep up: memory is not to wait for it.
             await self._logbook.sync()
 
     async def settle(self) -> None:
         """Judge all that was fetched."""
-        while (waiting := self._gathering.take()) is not None:
-            at, batches = waiting
-            if at in self.partitions:
-                await self._judge(self.partitions[at], batches)
-            # What comes in meanwhile is stamped as it arrives.
-            await asyncio.sleep(0)
+        while await self._settle_next():
+            pass
+
+    async def _settle_next(self) -> bool:
+        """Judge what waits of one partition; whether there was anything."""
+        waiting = self._gathering.take()
+        if waiting is None:
+            return False
+        at, batches = waiting
+        if at in self.partitions:
+            await self._judge(self.partitions[at], batches)
+        # What comes in meanwhile is stamped as it arrives.
+        await asyncio.sleep(0)
+        return True
 
     async def _judge(self, held: AssignedPartition, batches: list[FetchedBatch]) -> None:
         """Judge what was fetched of a partition, all at once: mirrors write small."""

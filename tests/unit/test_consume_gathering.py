@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from mirrortest.consume.gathering import ENOUGH_BYTES, WAIT_SECONDS, Gathering
 from mirrortest.consume.state import Partition
 from mirrortest.kafka.fetched import FetchedBatch
@@ -21,6 +23,20 @@ def test_the_first_to_wait_says_when() -> None:
     gathering.add(TWO, _batch(0), WAIT_SECONDS / 2)
     assert gathering.due_in(0.0) == WAIT_SECONDS
     assert gathering.due_in(WAIT_SECONDS) == 0
+
+
+def test_each_partition_waits_for_itself() -> None:
+    """So that a consumer of many fetches between one and the next."""
+    gathering = Gathering()
+    gathering.add(ONE, _batch(0), 0.0)
+    gathering.add(TWO, _batch(0), 0.03)
+    gathering.add(ONE, _batch(1), 0.04)
+    taken = gathering.take()
+    assert taken is not None
+    assert taken[0] == ONE
+    assert gathering.due_in(0.03) == WAIT_SECONDS
+    gathering.add(ONE, _batch(2), 0.05)
+    assert gathering.due_in(0.05) == pytest.approx(WAIT_SECONDS - 0.02)
 
 
 def test_enough_waits_for_nothing() -> None:

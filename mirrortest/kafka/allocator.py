@@ -12,6 +12,7 @@ import os
 
 _M_TRIM_THRESHOLD = -1
 _M_MMAP_THRESHOLD = -3
+_M_ARENA_MAX = -8
 _MMAP_BYTES = 256 * 1024 * 1024
 _TRIM_BYTES = 512 * 1024 * 1024
 
@@ -30,5 +31,10 @@ def keep_large_buffers() -> bool:
         return False
     mallopt.argtypes = (ctypes.c_int, ctypes.c_int)
     mallopt.restype = ctypes.c_int
-    done = mallopt(_M_MMAP_THRESHOLD, _MMAP_BYTES) and mallopt(_M_TRIM_THRESHOLD, _TRIM_BYTES)
-    return bool(done)
+    # Pages that are kept are kept once: not for each thread that writes a log now and then.
+    wanted = (
+        (_M_ARENA_MAX, 1),
+        (_M_MMAP_THRESHOLD, _MMAP_BYTES),
+        (_M_TRIM_THRESHOLD, _TRIM_BYTES),
+    )
+    return all(mallopt(option, value) for option, value in wanted)

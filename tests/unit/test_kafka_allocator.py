@@ -1,0 +1,56 @@
+"""What the C library is asked to keep: pages of large buffers, once for all threads."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+PROGRAM = """
+import ctypes, sys, threading
+from mirrortest.kafka.allocator import keep_large_buffers
+
+def use():
+    kept.append(bytearray(100_000))
+    barrier.wait()
+
+kept, barrier = [], threading.Barrier(4)
+print(keep_large_buffers() if sys.argv[1] == "asked" else None, flush=True)
+threads = [threading.Thread(target=use) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+libc = ctypes.CDLL(None)
+stream = ctypes.c_void_p.in_dll(libc, "stdout")
+libc.malloc_info(0, stream)
+libc.fflush(stream)
+"""
+
+
+def _run(asked: str, **environment: str) -> tuple[str, int]:
+    """What it said, and how many heaps threads have used."""
+    clean = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM, asked],
+        env={**clean, **environment},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    return done.stdout.splitlines()[0], done.stdout.count("<heap nr=")
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's")
+def test_threads_share_what_is_kept() -> None:
+    """One that writes a log now and then keeps no memory of its own."""
+    said, heaps = _run("asked")
+    assert (said, heaps) == ("True", 1)
+    assert _run("not asked")[1] > 1
+
+
+def test_what_the_user_has_set_stays() -> None:
+    """By the environment, as glibc's manual tells."""
+    assert _run("asked", MALLOC_ARENA_MAX="3")[0] == "False"

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     from mirrortest.kafka.fetched import FetchedBatch
 
 WAIT_SECONDS = 0.05
+"""How long a batch waits, of few partitions."""
+WAIT_EACH = 0.005
+"""And of many, for each of them: to judge little takes a millisecond, which is a fifth of it."""
+MOST_SECONDS = 1.0
 """The longest that a batch waits."""
 ENOUGH_BYTES = 4 << 20
 """From so many on, nothing waits."""
@@ -48,7 +52,8 @@ class Gathering:
             return float("inf")
         if self.is_full:
             return 0.0
-        return max(0.0, self._since[next(iter(self._batches))] + WAIT_SECONDS - now)
+        wait = min(max(WAIT_SECONDS, WAIT_EACH * len(self._batches)), MOST_SECONDS)
+        return max(0.0, self._since[next(iter(self._batches))] + wait - now)
 
     def drop(self, at: Partition) -> None:
         """Forget what waits of a partition: it is read again, or is another's."""

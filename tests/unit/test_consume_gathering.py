@@ -4,7 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from mirrortest.consume.gathering import ENOUGH_BYTES, WAIT_SECONDS, Gathering
+from mirrortest.consume.gathering import (
+    ENOUGH_BYTES,
+    MOST_SECONDS,
+    WAIT_EACH,
+    WAIT_SECONDS,
+    Gathering,
+)
 from mirrortest.consume.state import Partition
 from mirrortest.kafka.fetched import FetchedBatch
 
@@ -37,6 +43,14 @@ def test_each_partition_waits_for_itself() -> None:
     assert gathering.due_in(0.03) == WAIT_SECONDS
     gathering.add(ONE, _batch(2), 0.05)
     assert gathering.due_in(0.05) == pytest.approx(WAIT_SECONDS - 0.02)
+
+
+def test_many_partitions_wait_longer() -> None:
+    """Judging them takes a fifth of the time, however many they are; none waits for seconds."""
+    gathering = Gathering()
+    for count in range(1, 1000):
+        gathering.add(Partition("t", count), _batch(0), 0.0)
+        assert gathering.due_in(0.0) == min(max(WAIT_SECONDS, count * WAIT_EACH), MOST_SECONDS)
 
 
 def test_enough_waits_for_nothing() -> None:

@@ -70,11 +70,12 @@ class Command:
     def __post_init__(self) -> None:
         self.errors = self.folder / f"{self.name}.stderr"
         self.answers = self.folder / f"{self.name}.stdout"
+        environment = {**os.environ, **ENVIRONMENT}
         with self.errors.open("wb") as errors, self.answers.open("wb") as answers:
             if self.program == PROGRAM and self.arguments[0] in VERBS and not self.anew:
                 streams = (self.answers, self.errors)
                 self.process = Preloaded(
-                    PROGRAM[1], self.arguments, self.folder, ENVIRONMENT, streams
+                    PROGRAM[1], self.arguments, self.folder, environment, streams
                 )
                 return
             self.process = subprocess.Popen(
@@ -83,7 +84,7 @@ class Command:
                 stdout=answers,
                 stderr=errors,
                 cwd=self.folder,
-                env={**os.environ, **ENVIRONMENT},
+                env=environment,
                 preexec_fn=end_with_parent,  # noqa: PLW1509  # one call of C, no lock in it
             )
 

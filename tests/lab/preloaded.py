@@ -57,7 +57,9 @@ class Preloaded:
         environment: Mapping[str, str],
         streams: tuple[Path, Path],
     ) -> None:
-        self._process: ForkServerProcess = _server(tuple(environment.items())).Process(
+        with patch.dict(os.environ, environment):
+            context = _server()
+        self._process: ForkServerProcess = context.Process(
             target=_run, args=(program, list(arguments), folder, dict(environment), streams)
         )
         self._process.start()
@@ -84,12 +86,11 @@ class Preloaded:
 
 
 @functools.cache
-def _server(environment: tuple[tuple[str, str], ...]) -> ForkServerContext:
-    """The server, started where what is read amid imports stands in the environment."""
+def _server() -> ForkServerContext:
+    """The server; what is read amid imports is in its first command's environment."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(list(_IMPORTED))
-    with patch.dict(os.environ, environment):
-        forkserver.ensure_running()
+    forkserver.ensure_running()
     return context
 
 
@@ -109,6 +110,7 @@ def _run(
     sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115  # it ends with the process
     sys.stderr = open(2, "w", closefd=False, buffering=1)  # noqa: SIM115  # likewise
     os.chdir(folder)
+    os.environ.clear()
     os.environ.update(environment)
     sys.argv = ["-c", *arguments]
     exec(program, {"__name__": "__main__"})

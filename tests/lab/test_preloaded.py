@@ -32,6 +32,17 @@ def test_it_answers_as_one_that_starts_anew(name: str, tmp_path: Path) -> None:
     assert preloaded == anew
 
 
+def test_it_has_the_environment_of_its_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not that of the server, which may be older."""
+    for servers in ("127.0.0.1:1", "127.0.0.1:2"):
+        monkeypatch.setenv("MIRRORTEST_BOOTSTRAP_SERVER", servers)
+        command = Command(["produce", "--topics", "t"], tmp_path, servers)
+        assert command.wait() == 1
+        assert servers in command.stderr
+
+
 def test_a_signal_ends_it(tmp_path: Path) -> None:
     """It tells which one, as a process does that its parent has started itself."""
     asked = ["produce", "--topics", "t", "--bootstrap-server", "127.0.0.1:1"]

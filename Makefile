@@ -6,8 +6,8 @@ READY := $(VENV)/.ready
 PEERS := $(VENV)/.peers
 KEPT := $(VENV)/.kept
 
-# Each file's tests in one process, in the order of tests/conftest.py. Those of the lab wait for
-# clusters almost half of their time: three of them keep two cores busy. The others do not wait.
+# Each file's tests in one process, in the order of tests/conftest.py. They wait for clusters and for
+# deadlines: three of them keep two cores busy, a fourth costs a lab and a Spark of its own.
 WORKERS ?= 3
 BY_FILE := --dist loadfile --no-loadscope-reorder
 

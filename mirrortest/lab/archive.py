@@ -61,19 +61,23 @@ def _merged(lists: Iterable[Path]) -> str:
 
 
 def _dump(jvm: Jvm, classes: Path, archive: Path) -> None:
-    done = subprocess.run(
-        [
-            str(jvm.java.executable),
-            *("-XX:+UseSerialGC", "-Xshare:dump"),
-            f"-XX:SharedClassListFile={classes}",
-            f"-XX:SharedArchiveFile={archive}",
-        ],
-        env=jvm.environment,
-        capture_output=True,
-        text=True,
-        timeout=_SECONDS,
-        check=False,
-    )
+    command = [
+        str(jvm.java.executable),
+        *("-XX:+UseSerialGC", "-Xshare:dump"),
+        f"-XX:SharedClassListFile={classes}",
+        f"-XX:SharedArchiveFile={archive}",
+    ]
+    try:
+        done = subprocess.run(
+            command,
+            env=jvm.environment,
+            capture_output=True,
+            text=True,
+            timeout=_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise LabError(f"Java wrote no archive within {_SECONDS:.0f} s") from None
     if done.returncode != 0 or not archive.is_file():
         raise LabError(f"Java wrote no archive: {(done.stdout + done.stderr).strip()[-2000:]}")
 
@@ -83,7 +87,7 @@ def main() -> None:
     try:
         sys.stdout.write(f"{make()}\n")
     except MirrortestError as error:
-        sys.exit(f"mirrortest: {error}")
+        sys.exit(f"error: {error}")
 
 
 if __name__ == "__main__":

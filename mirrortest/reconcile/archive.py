@@ -131,7 +131,7 @@ def main() -> None:
     try:
         sys.stdout.write(f"{make()}\n")
     except MirrortestError as error:
-        sys.exit(f"mirrortest: {error}")
+        sys.exit(f"error: {error}")
 
 
 if __name__ == "__main__":

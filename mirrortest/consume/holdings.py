@@ -254,7 +254,7 @@ class Holdings:
     async def _start_over(self, held: AssignedPartition) -> None:
         note = (
             f"{held.at.topic}-{held.at.partition} was deleted and made again after offset "
-            f"{held.checker.next_offset}: judged anew from its beginning"
+            f"{held.checker.next_offset}, or cut back before it: judged anew from its beginning"
         )
         _log.warning(note)
         held.notes.append(note)

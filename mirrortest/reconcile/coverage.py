@@ -153,7 +153,8 @@ def _cover_partition(
                 )
         if identity < last:
             blind = Blind(topic, partition, identity, reached, ENDLESS, Finding.INCONCLUSIVE)
-            add(blind, f"{at}: the topic was deleted and made again after offset {reached}")
+            made = f"the topic was deleted and made again after offset {reached}"
+            add(blind, f"{at}: {made}, or cut back before it")
         elif tail is None:
             blind = Blind(topic, partition, identity, reached, ENDLESS, Finding.IN_FLIGHT)
             add(blind, f"{at}: read up to offset {reached}, and no log says that it ends there")

@@ -6,6 +6,7 @@ its own: each one costs fresh page faults, which is more CPU than all that is do
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import os
@@ -38,3 +39,9 @@ def keep_large_buffers() -> bool:
         (_M_TRIM_THRESHOLD, _TRIM_BYTES),
     )
     return all(mallopt(option, value) for option, value in wanted)
+
+
+def give_back() -> None:
+    """Give the system what is free now: what comes next needs no large buffers any more."""
+    with contextlib.suppress(AttributeError, OSError, TypeError):
+        ctypes.CDLL(None).malloc_trim(0)

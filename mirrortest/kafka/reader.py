@@ -22,7 +22,7 @@ from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitio
 from mirrortest.errors import ClusterError, TopicMissingError, UsageError
 from mirrortest.kafka.access import access
 from mirrortest.kafka.admin import topic_pattern
-from mirrortest.kafka.allocator import keep_large_buffers
+from mirrortest.kafka.allocator import give_back, keep_large_buffers
 from mirrortest.kafka.client import (
     TopicPartition,
     addresses,
@@ -104,6 +104,8 @@ class Reader:
         inlet, self._inlet, self._consumer = self._inlet, None, None
         if inlet is not None:
             await inlet.stop(_STOP_SECONDS)
+            del inlet
+            give_back()
 
     # -- what to read ---------------------------------------------------------------------------
 

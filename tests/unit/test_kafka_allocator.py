@@ -54,3 +54,26 @@ def test_threads_share_what_is_kept() -> None:
 def test_what_the_user_has_set_stays() -> None:
     """By the environment, as glibc's manual tells."""
     assert _run("asked", MALLOC_ARENA_MAX="3")[0] == "False"
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's")
+def test_what_was_kept_can_be_given_back() -> None:
+    """Large buffers that are free stay resident until then."""
+    program = """
+import re
+from mirrortest.kafka.allocator import give_back, keep_large_buffers
+
+def resident():
+    return int(re.search(r"VmRSS:\\s+(\\d+)", open("/proc/self/status").read())[1])
+
+keep_large_buffers()
+large = [bytearray(b"x" * (8 << 20)) for _ in range(8)]
+del large
+kept = resident()
+give_back()
+print(kept - resident())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    assert int(done.stdout) > 50_000

@@ -6,6 +6,7 @@ rows do. By then numpy has no threads, and pyarrow but its allocator's, which ou
 
 from __future__ import annotations
 
+import gc
 import os
 
 # Its threads would not live on in a worker.
@@ -18,4 +19,6 @@ import mirrortest.reconcile.result
 import mirrortest.reconcile.source  # noqa: F401  # for the workers
 
 if __name__ == "__main__":
+    # A worker would search all of it for garbage, again and again.
+    gc.freeze()
     manager()

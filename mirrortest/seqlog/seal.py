@@ -39,6 +39,11 @@ _LISTS = {
     for field in ROWS
     if pa.types.is_list(field.type)
 }
+# Of columns that hardly change, encoding leaves little: there a reader would spend more on making
+# a decompressor for each page than on the page.
+_PLAIN = {"run", "kind", "topic", "producer", "topic_identity", "incarnation", "outcome",
+          "findings", "negative"}  # fmt: skip
+_CODECS = {name: "none" if name in _PLAIN else "zstd" for name in (*_TEXTS, *_INTEGERS, *_LISTS)}
 
 
 def file_name(number: int, suffix: str) -> str:
@@ -55,7 +60,7 @@ def write_parquet(batches: Iterable[pa.RecordBatch], path: Path) -> int:
         pq.ParquetWriter(
             file,
             schema,
-            compression="zstd",
+            compression=_CODECS,
             use_dictionary=_TEXTS,
             column_encoding=_INTEGERS | _LISTS,
             data_page_version="2.0",

@@ -113,6 +113,7 @@ class _Bench:
 def main() -> None:
     """Write the logs, run everything, print the table and keep the figures."""
     options = _options()
+    options.output.mkdir(parents=True, exist_ok=True)
     cases: list[Case] = []
     with tempfile.TemporaryDirectory(dir=options.directory, prefix="bench-reconcile-") as place:
         bench = _Bench(Path(place), options.timeout)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import sys
 from typing import TYPE_CHECKING
 
+from mirrortest.errors import MirrortestError
 from mirrortest.host.cache import cache_directory
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from mirrortest.host.java import Java
@@ -32,3 +34,11 @@ def reading(archive: Path) -> list[str]:
     if not archive.is_file():
         return []
     return [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", "-Xlog:cds*=off"]
+
+
+def run(make: Callable[[], Path]) -> None:
+    """The command that makes an archive: say where it is, or in a line why there is none."""
+    try:
+        sys.stdout.write(f"{make()}\n")
+    except (MirrortestError, OSError) as error:
+        sys.exit(f"error: {error}")

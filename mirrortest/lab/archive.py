@@ -12,7 +12,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mirrortest.errors import LabError, MirrortestError
+from mirrortest.errors import LabError
+from mirrortest.host import class_archive
 from mirrortest.lab import jars
 from mirrortest.lab.jvm import Jvm, lab_java
 from mirrortest.lab.lab import Lab
@@ -82,13 +83,5 @@ def _dump(jvm: Jvm, classes: Path, archive: Path) -> None:
         raise LabError(f"Java wrote no archive: {(done.stdout + done.stderr).strip()[-2000:]}")
 
 
-def main() -> None:
-    """Make the archive and say where it is."""
-    try:
-        sys.stdout.write(f"{make()}\n")
-    except MirrortestError as error:
-        sys.exit(f"error: {error}")
-
-
 if __name__ == "__main__":
-    main()
+    class_archive.run(make)

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mirrortest.check.verdict import Finding, Outcome
-from mirrortest.errors import MirrortestError
 from mirrortest.host import class_archive
 from mirrortest.reconcile.jvm import spark_home, spark_java
 from mirrortest.reconcile.plan import plan
@@ -126,13 +125,5 @@ def _seen(of: StreamId, lo: int, hi: int, offset: int, findings: int, time: rows
     )  # fmt: skip
 
 
-def main() -> None:
-    """Make the archive and say where it is."""
-    try:
-        sys.stdout.write(f"{make()}\n")
-    except MirrortestError as error:
-        sys.exit(f"error: {error}")
-
-
 if __name__ == "__main__":
-    main()
+    class_archive.run(make)

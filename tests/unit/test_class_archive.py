@@ -63,3 +63,18 @@ def test_what_java_says_is_told_where_it_makes_no_archive(java: Java, tmp_path: 
     with pytest.raises(LabError, match="no room"):
         archive._dump(Jvm(java, "a.jar"), tmp_path / "classes", target)
     assert not target.exists()
+
+
+def test_the_command_tells_in_a_line_why_there_is_none(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With exit code 1; else where it is."""
+    class_archive.run(lambda: tmp_path / "made")
+    assert capsys.readouterr().out == f"{tmp_path / 'made'}\n"
+
+    def refused() -> Path:
+        raise LabError("no room")
+
+    with pytest.raises(SystemExit) as ended:
+        class_archive.run(refused)
+    assert ended.value.code == "error: no room"

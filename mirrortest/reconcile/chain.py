@@ -201,9 +201,22 @@ def _constant(values: NDArray[Any]) -> bool:
 
 
 def cut(stretches: Stretches, places: NDArray[np.int32], zones: dict[int, Longs]) -> Stretches:
-    """Cut what has offsets at the bounds of zones, and make it `dense` within them.
+    """Cut what has offsets at the bounds of zones, and mark it as `mark_zones` does."""
+    astride = mark_zones(stretches, places, zones)
+    pieces: list[Stretches] = []
+    done = 0
+    for index in np.flatnonzero(astride).tolist():
+        pieces.append(stretches.take(slice(done, index)))
+        pieces.append(_cut_one(stretches.take(slice(index, index + 1)), zones[int(places[index])]))
+        done = index + 1
+    return Stretches.concat([*pieces, stretches.take(slice(done, None))]) if done else stretches
+
+
+def mark_zones(stretches: Stretches, places: NDArray[np.int32], zones: dict[int, Longs]) -> Flags:
+    """Tell apart what lies on two sides of a bound of zones, and make it `dense` within them.
 
     `zones` are, by place, sorted disjoint half-open ranges of offsets as rows; an empty range cuts.
+    Returns which stretches lie on both sides of a bound.
     """
     astride = np.zeros(len(stretches), dtype=bool)
     lo, hi = stretches.offset_lo, stretches.offset_hi
@@ -214,13 +227,7 @@ def cut(stretches: Stretches, places: NDArray[np.int32], zones: dict[int, Longs]
         astride |= mine & (cell < np.searchsorted(points, hi))
         stretches.cell[mine] = cell[mine]
         stretches.dense |= mine & _inside(bounds, lo, hi)
-    pieces: list[Stretches] = []
-    done = 0
-    for index in np.flatnonzero(astride).tolist():
-        pieces.append(stretches.take(slice(done, index)))
-        pieces.append(_cut_one(stretches.take(slice(index, index + 1)), zones[int(places[index])]))
-        done = index + 1
-    return Stretches.concat([*pieces, stretches.take(slice(done, None))]) if done else stretches
+    return astride
 
 
 def _inside(bounds: Longs, lo: Longs, hi: Longs) -> Flags:

@@ -245,7 +245,7 @@ class Compactor:
             number = self._number(zone)
             if number is not None:
                 found.setdefault(number, []).append((zone.lo, zone.hi))
-        return {number: _apart(each) for number, each in found.items()}
+        return {number: apart(each) for number, each in found.items()}
 
     def _silent(
         self, rows: pa.RecordBatch, found: Stretches, places: NDArray[np.int32]
@@ -283,7 +283,7 @@ def _by_minute(chains: Chains) -> tuple[NDArray[np.int32], Longs, Longs]:
     return topic[first], minute[first], sums
 
 
-def _apart(zones: list[tuple[int, int]]) -> Longs:
+def apart(zones: list[tuple[int, int]]) -> Longs:
     """Zones as disjoint ones, in order; what only cuts does so within others, too."""
     points = sorted({point for zone in zones for point in zone})
     pieces = [

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from mirrortest.check.routing import ExpectPartition, expected_partition
 from mirrortest.check.verdict import Finding
+from mirrortest.reconcile.bundle import BUNDLE, TOLD
 from mirrortest.reconcile.coverage import Blind, Coverage, Observed, Span
 from mirrortest.reconcile.intervals import ACKED, DAMAGE, LATENCY, RANGE
 from mirrortest.reconcile.overlap import Cut, Range, known_beside, online_cuts
@@ -38,6 +39,8 @@ class Facts:
     cuts: list[Cut]
     intervals: int
     """How many there are, about."""
+    bundled: bool
+    """Whether some of them are in bundles."""
     holes: int
     """How many holes of theirs are packed."""
     last_words: dict[str, int]
@@ -51,23 +54,28 @@ _OFFSETS = f"('read', 'unread', 'tail', '{RANGE}')"
 # tells of damage; the kinds that are many are only counted.
 _OVERVIEW = f"""
     SELECT kind, topic, producer, incarnation, session, task, turn, partition, identity, text,
-        lo, hi, count(*) AS intervals, sum(holes) AS holes, max(coalesce(outcome, 0)) AS outcome,
+        lo, hi, sum(number) AS intervals, max(bundled) AS bundled,
+        sum(holes) AS holes, max(coalesce(outcome, 0)) AS outcome,
         max(reached) AS reached
     FROM (
-        SELECT kind, if(kind = 'seen', NULL, topic) AS topic, if(told, producer, NULL) AS producer,
-            if(told, incarnation, NULL) AS incarnation,
-            if(kind = 'seen', NULL, session) AS session, if(placed, task, NULL) AS task,
+        SELECT of AS kind, if(of = 'seen', NULL, topic) AS topic, if(told, producer, NULL)
+            AS producer, if(told, incarnation, NULL) AS incarnation,
+            if(of = 'seen', NULL, session) AS session, if(placed, task, NULL) AS task,
             if(placed, turn, NULL) AS turn,
-            if(placed OR kind = 'found', partition, NULL) AS partition,
-            if(placed OR kind = 'found', identity, NULL) AS identity,
-            if(kind = '{DAMAGE}', text, NULL) AS text,
+            if(placed OR of = 'found', partition, NULL) AS partition,
+            if(placed OR of = 'found', identity, NULL) AS identity,
+            if(of = '{DAMAGE}', text, NULL) AS text,
             if(placed, coalesce(offset_lo, offset_hi), NULL) AS lo,
-            if(placed, offset_hi, NULL) AS hi, holes, if(told, outcome, NULL) AS outcome,
-            if(kind = 'found', offset_hi, NULL) AS reached
+            if(placed, offset_hi, NULL) AS hi, holes, number, kind = '{TOLD}' AS bundled,
+            if(told, outcome, NULL) AS outcome,
+            if(of = 'found', offset_hi, NULL) AS reached
         FROM (
-            SELECT *, kind IN {_OFFSETS} AS placed,
-                kind NOT IN {_OFFSETS} AND kind <> 'seen' AS told
-            FROM intervals WHERE kind NOT IN ('{LATENCY}', '{ACKED}')
+            SELECT *, of IN {_OFFSETS} AS placed, of NOT IN {_OFFSETS} AND of <> 'seen' AS told
+            FROM (
+                SELECT *, if(kind = '{TOLD}', text, kind) AS of,
+                    if(kind = '{TOLD}', messages, 1L) AS number
+                FROM intervals WHERE kind NOT IN ('{LATENCY}', '{ACKED}', '{BUNDLE}')
+            )
         )
     ) GROUP BY ALL
 """  # noqa: S608
@@ -138,6 +146,7 @@ def gather(spark: Any, plan: Plan) -> Facts:
         ranges,
         online_cuts(found, tails, left_out=known_beside(spans["unread"], ranges)),
         sum(row["intervals"] for row in overview),
+        any(row["bundled"] for row in overview),
         sum(row["holes"] or 0 for row in overview),
         _last_words(plan, overview),
         reasons,
@@ -159,9 +168,9 @@ def not_home(plan: Plan) -> list[tuple[int, str]]:
 
 
 def make_views(
-    spark: Any, facts: Facts, coverage: Coverage, policy: ExpectPartition | None
+    spark: Any, facts: Facts, coverage: Coverage, policy: ExpectPartition | None, *, whole: bool
 ) -> None:
-    """The views that the judgement reads beside `intervals`."""
+    """The views that the judgement reads beside `intervals`; `whole`: there is that one, too."""
     if facts.consumer_damaged:
         # Rows are gone that might have shown any message: nothing missing is proven lost.
         coverage.blind += [
@@ -175,7 +184,7 @@ def make_views(
         [(*blind[:5], int(blind.finding)) for blind in coverage.blind],
     )
     # Only where something was not read does it matter where a lane belongs.
-    homes = _homes(spark, facts.observed, policy) if coverage.blind and policy else []
+    homes = _homes(spark, facts.observed, policy, whole=whole) if coverage.blind and policy else []
     make_table(spark, "homes", "topic string, lane bigint, home int", homes)
     make_table(spark, "known", "producer string, incarnation int", sorted(facts.known))
     make_table(spark, "last_words", "topic string, session int", sorted(facts.last_words.items()))
@@ -186,11 +195,14 @@ def make_views(
 
 
 def _homes(
-    spark: Any, observed: Observed, policy: ExpectPartition
+    spark: Any, observed: Observed, policy: ExpectPartition, *, whole: bool
 ) -> list[tuple[str, int, int | None]]:
     """(topic, lane, destination partition where it belongs)."""
-    lanes = """SELECT topic, lane, max(partition) AS source FROM intervals
-        WHERE kind IN ('reserved', 'sent') AND lane IS NOT NULL GROUP BY topic, lane"""
+    left = "UNION ALL SELECT topic, lane, source FROM whole" if whole else ""
+    lanes = f"""SELECT topic, lane, max(source) AS source FROM (
+            SELECT topic, lane, partition AS source FROM intervals
+            WHERE kind IN ('reserved', 'sent') AND lane IS NOT NULL {left}
+        ) GROUP BY topic, lane"""  # noqa: S608  # all of it is ours
     return [
         (topic, lane, expected_partition(policy, lane, source, observed.partitions[topic] or 0))
         for topic, lane, source in (row.values() for row in rows(spark.sql(lanes)))

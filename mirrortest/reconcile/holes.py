@@ -38,14 +38,15 @@ SPAN_WORDS = 2
 
 
 class Packing(NamedTuple):
-    """From how many chains of a task, and holes of a row, on it is worth it."""
+    """From how many chains of a task, and holes of a row, on it is worth it; see `bundle` for rows."""
 
     chains: int
     holes: int
+    rows: int = 1 << 62
 
 
 NO_PACKING = Packing(1 << 62, 1)
-PACKING = Packing(4096, 8)
+PACKING = Packing(4096, 8, 2048)
 
 
 @dataclass

@@ -11,7 +11,7 @@ from pyspark import StorageLevel
 
 from mirrortest.check.routing import ExpectPartition
 from mirrortest.config.threshold import evaluate, undecided
-from mirrortest.reconcile import compaction, facts, holes, minutes, tables
+from mirrortest.reconcile import compaction, facts, holes, minutes, settling, tables
 from mirrortest.reconcile.coverage import cover
 from mirrortest.reconcile.judge import hold, judge, settle
 from mirrortest.reconcile.missing import Told, tell
@@ -20,8 +20,9 @@ from mirrortest.reconcile.overlap import beyond, cuts_around, cuts_at, overlaps,
 from mirrortest.reconcile.plain import Settling
 from mirrortest.reconcile.result import write_table, written
 from mirrortest.reconcile.session import fit, together
-from mirrortest.reconcile.settling import Gone, settle_holes
 from mirrortest.reconcile.source import read_again, read_intervals, reading
+from mirrortest.reconcile.tables import Beside
+from mirrortest.reconcile.whole import Joining
 from mirrortest.report.summary import (
     Latency,
     Minute,
@@ -38,9 +39,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mirrortest.config.threshold import Threshold as Condition
+    from mirrortest.reconcile.compact import Zone
     from mirrortest.reconcile.coverage import Coverage
     from mirrortest.reconcile.lookup import LookUp
     from mirrortest.reconcile.plan import Plan
+    from mirrortest.reconcile.settling import Gone
     from mirrortest.reconcile.source import Reading
     from mirrortest.seqlog.location import Location
 
@@ -146,12 +149,18 @@ def _judge(
         intervals.createOrReplaceTempView("intervals")
     policy = _policy(plan)
     gone: Gone | None = None
+    if known.bundled:
+        joining = _joining(plan, known, work, zones)
+        intervals = settling.settle_whole(spark, joining, known.intervals)
+        intervals.createOrReplaceTempView("intervals")
     if known.holes:
         fit(spark, known.intervals, holes=known.holes)
-        intervals, gone = settle_holes(spark, _settling(plan, known, coverage, policy))
+        intervals, gone = settling.settle_holes(spark, _settling(plan, known, coverage, policy))
+    if known.bundled or known.holes:
         fit(spark, intervals.count())
+    beside = Beside(lost=gone is not None, whole=known.bundled)
     together(intervals).createOrReplaceTempView("intervals")
-    facts.make_views(spark, known, coverage, policy)
+    facts.make_views(spark, known, coverage, policy, whole=beside.whole)
     any_partition = policy is ExpectPartition.ANY
     overlapping = bool(twice)
     judge(spark, any_partition=any_partition, blind=bool(coverage.blind), overlapping=overlapping)
@@ -159,11 +168,10 @@ def _judge(
     _clear(place)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         # What follows reads the judgement alone: while one statement is planned, another runs.
-        settled = gone is not None
-        audit = pool.submit(_audit, spark, place, settled=settled)
-        by_partition = pool.submit(_by_partition, spark, place, held=any_partition, settled=settled)
+        audit = pool.submit(_audit, spark, place, lost=beside.lost)
+        by_partition = pool.submit(_by_partition, spark, place, beside, held=any_partition)
         missing = pool.submit(tell, spark, plan, known, look_up, place, gone)
-        by_run = pool.submit(_by_run, spark, place, settled=settled)
+        by_run = pool.submit(_by_run, spark, place, beside)
         latency = pool.submit(_latency, spark)
         partitions = by_partition.result()
         counts = _counts(by_run.result(), partitions)
@@ -175,7 +183,7 @@ def _judge(
             beyond=bool(behind),
             overlapping=overlapping,
             quiet=quiet,
-            beside=settled,
+            beside=beside.lost,
         )
         result = _Result(
             counts,
@@ -192,17 +200,17 @@ def _judge(
     return result
 
 
-def _audit(spark: Any, place: Location, *, settled: bool) -> tuple[list[Minute], int]:
-    by_minute, latency = minutes.audit(spark, settled=settled)
+def _audit(spark: Any, place: Location, *, lost: bool) -> tuple[list[Minute], int]:
+    by_minute, latency = minutes.audit(spark, lost=lost)
     _write(by_minute, place, "by_minute")
     _write(latency, place, "latency")
     return minutes.worst(spark)
 
 
-def _by_partition(spark: Any, place: Location, *, held: bool, settled: bool) -> list[Partition]:
+def _by_partition(spark: Any, place: Location, beside: Beside, *, held: bool) -> list[Partition]:
     if not held:
         hold(spark)
-    table = spark.sql(tables.by_partition(settled=settled) + " ORDER BY 1, 2").localCheckpoint()
+    table = spark.sql(tables.by_partition(beside) + " ORDER BY 1, 2").localCheckpoint()
     _write(table, place, "by_partition")
     return [
         Partition(topic=row.pop("topic"), partition=row.pop("partition"), counts=row)
@@ -210,13 +218,23 @@ def _by_partition(spark: Any, place: Location, *, held: bool, settled: bool) -> 
     ]
 
 
-def _by_run(spark: Any, place: Location, *, settled: bool) -> dict[str, int | None]:
-    settle(spark, "by_stream", tables.by_stream(settled=settled))
+def _by_run(spark: Any, place: Location, beside: Beside) -> dict[str, int | None]:
+    settle(spark, "by_stream", tables.by_stream(beside))
     table = spark.sql(tables.BY_RUN).localCheckpoint()
     _write(spark.table("by_stream"), place, "by_stream")
     _write(table, place, "by_run")
     counts: dict[str, int | None] = table.first().asDict()
     return counts
+
+
+def _joining(plan: Plan, known: facts.Facts, work: Reading, zones: Sequence[Zone]) -> Joining:
+    return Joining(
+        frozenset(known.known),
+        frozenset(compaction.compacted_topics(plan)),
+        work.horizons,
+        tuple(zones),
+        work.placed,
+    )
 
 
 def _settling(

@@ -93,9 +93,9 @@ def _by_minute() -> str:
     """  # noqa: S608  # all of it is ours
 
 
-def audit(spark: Any, *, settled: bool) -> tuple[Any, Any]:
+def audit(spark: Any, *, lost: bool) -> tuple[Any, Any]:
     """The tables `by_minute` and `latency` (a histogram by topic and minute); see `spread`."""
-    spread(spark, settled=settled)
+    spread(spark, lost=lost)
     settle(spark, "latency_by_minute", LATENCY_BY_MINUTE)
     settle(spark, "by_minute", _by_minute())
     return spark.table("by_minute"), spark.table("latency_by_minute")

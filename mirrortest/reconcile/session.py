@@ -38,6 +38,16 @@ _MANY = {
     "spark.sql.autoBroadcastJoinThreshold": "10MB",
     "spark.sql.constraintPropagation.enabled": "true",
 }
+# Where batches have a limit of bytes, Spark sums up all of a batch's rows again for each of them.
+_SMALL_ROWS = {
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str((1 << 31) - 1),
+}
+# A row with packed holes may be megabytes.
+_LARGE_ROWS = {
+    "spark.sql.execution.arrow.maxRecordsPerBatch": "4096",
+    "spark.sql.execution.arrow.maxBytesPerBatch": str(64 << 20),
+}
 MANY_INTERVALS = 50_000
 _INTERVALS_PER_PARTITION = 500_000
 _HOLES_PER_PARTITION = 1_000_000
@@ -142,7 +152,11 @@ def fit(session: Any, intervals: int, *, holes: int = 0) -> None:
     cores = session.sparkContext.defaultParallelism
     shares = (intervals // _INTERVALS_PER_PARTITION, holes // _HOLES_PER_PARTITION)
     partitions = max(cores, *shares) if many else 1
-    settings = {**(_MANY if many else _FEW), "spark.sql.shuffle.partitions": str(partitions)}
+    settings = {
+        **(_MANY if many else _FEW),
+        **(_LARGE_ROWS if holes else _SMALL_ROWS),
+        "spark.sql.shuffle.partitions": str(partitions),
+    }
     for name, value in settings.items():
         session.conf.set(name, value)
 
@@ -160,9 +174,7 @@ def _tuned(session: Any) -> Any:
         **_FEW,
         "spark.sql.ansi.enabled": "true",
         "spark.sql.session.timeZone": "UTC",
-        "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
-        # A row with packed holes may be megabytes.
-        "spark.sql.execution.arrow.maxBytesPerBatch": str(64 << 20),
+        **_SMALL_ROWS,
         "spark.sql.shuffle.partitions": str(session.sparkContext.defaultParallelism),
     }.items():
         session.conf.set(name, value)

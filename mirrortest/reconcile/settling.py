@@ -1,7 +1,8 @@
-"""Where much is missing: what is plainly lost leaves the intervals before they are judged.
+"""Where much is to be judged: what is plain leaves the intervals before the statements read them.
 
-Views made: `intervals` without holes; `plainly_lost` (stream, partition, minute, messages,
-unnoticed), the counts of what has left, which the tables' sums add; the ids stay packed.
+Of many streams, those that are `whole`; where much is missing, what is `plain`ly lost. Views made
+are the counts of what has left, which the tables' sums add: `whole` (stream, partition, messages),
+and `plainly_lost` (stream, partition, minute, messages, unnoticed), whose ids stay packed.
 """
 
 from __future__ import annotations
@@ -15,14 +16,16 @@ from pyspark import StorageLevel
 from mirrortest.check.verdict import Finding
 from mirrortest.reconcile.holes import BUCKET_BITS
 from mirrortest.reconcile.intervals import INTERVALS, SPARK_SCHEMA
-from mirrortest.reconcile.judge import HELD, STREAM, settle
+from mirrortest.reconcile.judge import HELD, STREAM, settle, view
 from mirrortest.reconcile.plain import GONE, PLAIN, Settling
 from mirrortest.reconcile.spans import Spans
+from mirrortest.reconcile.whole import WHOLE, opening
 from mirrortest.reconcile.worker import map_batches
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from mirrortest.reconcile.whole import Joining
     from mirrortest.reconcile.worker import OfBatches
 
 _COLUMNS = ", ".join(f"`{name}`" for name in INTERVALS.names)
@@ -47,6 +50,8 @@ _ABOVE = f"""
 """  # noqa: S608
 
 _FEW = 100_000
+_IN_ONE = 1_000_000
+"""Intervals that one task joins as quickly as they are spread over more."""
 
 
 def _bucketed(top: int, *, few: bool) -> str:
@@ -137,6 +142,25 @@ def _unpacking(run: str, named: dict[str, str]) -> OfBatches:
                 yield pa.record_batch(list(columns.values()), names=list(columns))
 
     return unpack
+
+
+def settle_whole(spark: Any, joining: Joining, intervals: int) -> Any:
+    """The intervals (so many), out of their bundles, with chains joined and without whole streams.
+
+    Reads the view `intervals`.
+    """
+    bundles = spark.table("intervals")
+    if intervals <= _IN_ONE:
+        apart = bundles.coalesce(1)
+    else:
+        every = map_batches(bundles, lambda _, batches: opening(batches), SPARK_SCHEMA)
+        apart = every.repartition(*STREAM)
+    joined = map_batches(
+        apart, lambda _, batches: joining.join(batches), f"{SPARK_SCHEMA}, source int"
+    )
+    joined.localCheckpoint().createOrReplaceTempView("joined")
+    view(spark, "whole", f"SELECT {_HELD}, messages, source FROM joined WHERE kind = '{WHOLE}'")  # noqa: S608
+    return spark.sql(f"SELECT {_COLUMNS} FROM joined WHERE kind <> '{WHOLE}'")  # noqa: S608
 
 
 def settle_holes(spark: Any, settling: Settling) -> tuple[Any, Gone]:

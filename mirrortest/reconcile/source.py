@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from mirrortest.reconcile.bundle import bundled
 from mirrortest.reconcile.compact import Compactor, Zone, columns_of
 from mirrortest.reconcile.holes import NO_PACKING, Packing
 from mirrortest.reconcile.intervals import SPARK_SCHEMA, damage_row
@@ -54,6 +55,9 @@ class Reading(NamedTuple):
 
     def read(self, task: int) -> Iterator[pa.RecordBatch]:
         """A task's intervals, and what could not be read of its files."""
+        return bundled(self._intervals(task), self.packing.rows)
+
+    def _intervals(self, task: int) -> Iterator[pa.RecordBatch]:
         compactor: Compactor | None = None
         for file in self.tasks[task]:
             if compactor is None or compactor.session != file.session:

@@ -13,7 +13,7 @@ from mirrortest.reconcile.holes import HOLE_WORDS, SPAN_WORDS, unpacked
 from mirrortest.reconcile.stretch import NONE, integers
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -148,12 +148,31 @@ def pieces(rows: pa.RecordBatch, cut: Holes) -> pa.RecordBatch:
     taken = rows.take(pa.array(chain))
     for name in ("holes", "packed"):
         made[name] = pa.nulls(len(chain), taken.schema.field(name).type)
-    for name, values in made.items():
-        at = taken.schema.get_field_index(name)
-        kind = taken.schema.field(name).type
+    return replaced(taken, made)
+
+
+def replaced(rows: pa.RecordBatch, columns: Mapping[str, Any]) -> pa.RecordBatch:
+    """Rows with other values in some columns: arrays of numpy or Arrow."""
+    for name, values in columns.items():
+        at = rows.schema.get_field_index(name)
+        kind = rows.schema.field(name).type
         array = values.cast(kind) if isinstance(values, pa.Array) else pa.array(values, kind)
-        taken = taken.set_column(at, taken.schema.field(name), array)
-    return taken
+        rows = rows.set_column(at, rows.schema.field(name), array)
+    return rows
+
+
+def united(group: NDArray[np.int32], lo: Longs, hi: Longs) -> tuple[Longs, Longs, Longs]:
+    """Spans of each group that overlap or touch, as one: the place of its first, its bounds."""
+    if not len(lo):
+        return np.zeros(0, dtype=np.int64), lo, hi
+    order = np.lexsort((lo, group))
+    its, low = group[order].astype(np.int64), lo[order]
+    # The greatest end so far, within a group: ranks, so that groups lie apart.
+    ends, rank = np.unique(hi[order], return_inverse=True)
+    reached = np.maximum.accumulate(its * len(ends) + rank)
+    high = ends[reached % len(ends)]
+    begins = np.append(True, (its[1:] != its[:-1]) | (low[1:] > high[:-1]))
+    return order[begins], low[begins], high[np.append(begins[1:], True)]
 
 
 def _marks(rows: pa.RecordBatch, chain: Longs, lo: Longs, hi: Longs) -> tuple[pa.Array, pa.Array]:

@@ -41,10 +41,10 @@ _MARKS = f"""(
 """Spans of one minute each, of the streams that have anything else than clean segments."""
 
 
-def spread(spark: Any, *, settled: bool) -> None:
+def spread(spark: Any, *, lost: bool) -> None:
     """Make the view `judged_by_minute`: as `judged`, for sums alone, with a `minute` (or null).
 
-    `settled`: what the view `plainly_lost` counts belongs to it.
+    `lost`: what the view `plainly_lost` counts belongs to it.
     """
     pieces = sweep(
         STREAM,
@@ -87,7 +87,7 @@ def spread(spark: Any, *, settled: bool) -> None:
     """  # noqa: S608  # all of it is ours
     view(spark, "rest_by_minute", rest)
     columns = f"topic, minute, messages, copies, findings, {', '.join(_FLAGS)}"
-    lost = f"UNION ALL SELECT {columns} FROM ({plainly_lost('topic, minute')})"  # noqa: S608
+    plainly = f"UNION ALL SELECT {columns} FROM ({plainly_lost('topic, minute')})"  # noqa: S608
     # What of the acknowledged is in the rest is taken away from the clean.
     statement = f"""
         SELECT topic, if(minute = {NONE}, NULL, minute) AS minute, messages, copies, findings,
@@ -100,7 +100,7 @@ def spread(spark: Any, *, settled: bool) -> None:
             WHERE acked > 0
             UNION ALL
             SELECT topic, minute, messages, 1, 0, {clean} FROM intervals WHERE kind = '{ACKED}'
-            {lost if settled else ""}
+            {plainly if lost else ""}
         )
     """  # noqa: S608  # all of it is ours
     view(spark, "judged_by_minute", statement)

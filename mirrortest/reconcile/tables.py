@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from mirrortest.check.verdict import Finding
 from mirrortest.reconcile.judge import HELD, IN_PARTITION, JUDGED, STREAM
@@ -42,16 +42,23 @@ _COUNTED = ", ".join((*STREAM, "messages", "copies", "findings", *_FLAGS))
 _TRUE = {"seen", "is_sent", "is_acked", "accounted"}
 
 
-def plainly_lost(columns: str) -> str:
-    """Sums of `judged` have these rows, too, where `settling` has taken what is plainly lost.
+class Beside(NamedTuple):
+    """What `settling` has taken out of the intervals: which of its views there are.
 
-    There it counts as delivered, as if it had been seen: that is taken back, and it is lost. The
-    statement gives `columns`, `messages`, `copies`, `findings` and all flags.
+    Sums of `judged` and `held` have their rows, too.
     """
-    seen, lost = (
-        ", ".join(f"{name in flags} AS {name}" for name in _FLAGS)
-        for flags in (_TRUE, _TRUE - {"seen"})
-    )
+
+    lost: bool = False
+    whole: bool = False
+
+
+def plainly_lost(columns: str) -> str:
+    """Rows for sums of `judged`, of the view of that name.
+
+    What it counts was judged as delivered, as if it had been seen: that is taken back, and it is
+    lost. The statement gives `columns`, `messages`, `copies`, `findings` and all flags.
+    """
+    seen, lost = (_flags(flags) for flags in (_TRUE, _TRUE - {"seen"}))
     return f"""
         SELECT {columns}, -messages AS messages, 1 AS copies, 0 AS findings, {seen}
         FROM plainly_lost
@@ -60,32 +67,41 @@ def plainly_lost(columns: str) -> str:
     """  # noqa: S608
 
 
-def _judged(*, settled: bool) -> str:
-    if not settled:
+def _flags(true: set[str]) -> str:
+    return ", ".join(f"{name in true} AS {name}" for name in _FLAGS)
+
+
+def _judged(beside: Beside) -> str:
+    if not any(beside):
         return "judged"
-    return f"(SELECT {_COUNTED} FROM judged UNION ALL {_named(STREAM_COLUMNS)})"  # noqa: S608
+    statements = [f"SELECT {_COUNTED} FROM judged"]  # noqa: S608
+    if beside.lost:
+        statements.append(f"SELECT {_COUNTED} FROM ({plainly_lost(STREAM_COLUMNS)})")  # noqa: S608
+    if beside.whole:
+        whole = f"""SELECT {STREAM_COLUMNS}, messages, 1 AS copies, 0 AS findings, {_flags(_TRUE)}
+            FROM whole"""  # noqa: S608
+        statements.append(f"SELECT {_COUNTED} FROM ({whole})")  # noqa: S608
+    return f"({' UNION ALL '.join(statements)})"
 
 
-def _named(columns: str) -> str:
-    return f"SELECT {_COUNTED} FROM ({plainly_lost(columns)})"  # noqa: S608
-
-
-def _held(*, settled: bool) -> str:
-    if not settled:
+def _held(beside: Beside) -> str:
+    if not any(beside):
         return "held"
     columns = ", ".join(HELD)
-    return f"""(
-        SELECT {columns}, lo, hi, copies, found FROM held
-        UNION ALL SELECT {columns}, 0L, -messages, 1, 0 FROM plainly_lost
-    )"""  # noqa: S608
+    statements = [f"SELECT {columns}, lo, hi, copies, found FROM held"]  # noqa: S608
+    if beside.lost:
+        statements.append(f"SELECT {columns}, 0L, -messages, 1, 0 FROM plainly_lost")  # noqa: S608
+    if beside.whole:
+        statements.append(f"SELECT {columns}, 0L, messages, 1, 0 FROM whole")  # noqa: S608
+    return f"({' UNION ALL '.join(statements)})"
 
 
 BY_RUN = f"SELECT {', '.join(f'sum({name}) AS {name}' for name in COUNTED)} FROM by_stream"  # noqa: S608
 
 
-def by_stream(*, settled: bool) -> str:
-    """The sums of each stream; `settled`: the view `plainly_lost` belongs to them."""
-    judged = _judged(settled=settled)
+def by_stream(beside: Beside) -> str:
+    """The sums of each stream."""
+    judged = _judged(beside)
     return f"SELECT {STREAM_COLUMNS}, {FACTS} FROM {judged} GROUP BY {STREAM_COLUMNS}"  # noqa: S608
 
 
@@ -111,12 +127,12 @@ STREAMLESS = f"""
 _MISSING = (Finding.LOST, Finding.IN_FLIGHT, Finding.INCONCLUSIVE, Finding.COMPACTED)
 
 
-def by_partition(*, settled: bool) -> str:
+def by_partition(beside: Beside) -> str:
     """What was seen and found in each partition, and what is missing.
 
     That counts under the partition that holds the most of its stream; null: none does.
     """
-    held = _held(settled=settled)
+    held = _held(beside)
     return f"""
     WITH here AS (
         SELECT topic, partition,
@@ -135,7 +151,7 @@ def by_partition(*, settled: bool) -> str:
             f"sum(if(findings & {int(finding)} <> 0, messages, 0)) AS {finding.label}"
             for finding in _MISSING
         )
-    } FROM {_judged(settled=settled)} LEFT JOIN (
+    } FROM {_judged(beside)} LEFT JOIN (
             SELECT {STREAM_COLUMNS}, min_by(partition, rank) AS home FROM (
                 SELECT {", ".join(HELD)}, struct(-sum(hi - lo), partition) AS rank
                 FROM {held} WHERE copies > 0 GROUP BY {", ".join(HELD)}

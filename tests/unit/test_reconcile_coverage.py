@@ -161,6 +161,21 @@ def test_a_topic_made_again_must_be_read_to_its_end_as_well(
     assert why in coverage.reasons[-1]
 
 
+def test_nothing_of_a_topic_that_is_gone_is_on_its_way() -> None:
+    """One session knew its end, another found it made again before it had read so far."""
+    coverage = cover(
+        Observed(
+            [Span("t", 0, 0, 0, 1, 1), Span("t", 0, 1, 0, 2, 1)],
+            [Span("t", 0, 0, 1, ENDLESS, 1)],
+            [Span("t", 0, 0, 0, 2, 0), Span("t", 0, 1, 2, 2, 1)],
+            {"t": 1},
+            {0: 0, 1: 0},
+        )
+    )
+    assert [tuple(each)[2:] for each in coverage.blind] == [(0, 1, ENDLESS, Finding.INCONCLUSIVE)]
+    assert len(coverage.reasons) == 1
+
+
 def test_who_had_read_more_of_a_topic_that_is_gone_knows_more_than_its_judge() -> None:
     """Session 0 was killed at offset 9, session 1 had gone on from 5: no verdict is on all."""
     ranges = [Range("t", 0, 0, 0, 9, 0, 0, 0), Range("t", 1, 0, 0, 5, 0, 0, 0)]

@@ -38,7 +38,10 @@ SPAN_WORDS = 2
 
 
 class Packing(NamedTuple):
-    """From how many chains of a task, and holes of a row, on it is worth it; see `bundle` for rows."""
+    """From how many chains of a task, and holes of a row, on it is worth it.
+
+    `rows` of streams of a task, and more, go in a `bundle`.
+    """
 
     chains: int
     holes: int

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from mirrortest.check.routing import ExpectPartition
-from mirrortest.reconcile import result
+from mirrortest.reconcile import holes, result, settling
 from mirrortest.seqlog.batches import Detail
 from tests.oracle.offline import Job, differences
 from tests.oracle.tape import LENGTH
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
+
+    from mirrortest.reconcile.holes import Packing
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -37,9 +39,11 @@ def test_random_histories_are_judged_as_by_their_definitions(
     """Two thousand: the same answer online and offline by stream, finding and id.
 
     Every disagreement between the two is one that the definitions explain, too. They are so many
-    that statements are compiled; tables are written by executors, as when they are larger still.
+    that statements are compiled; as when they are larger still tables are written by executors,
+    and chains joined by all of them.
     """
     monkeypatch.setattr(result, "MOST_ROWS", 0)
+    monkeypatch.setattr(settling, "_IN_ONE", 0)
     told = differences(spark, tmp_path, [job(2000, ExpectPartition.SOURCE, Detail.INTERVALS)])
     assert not told, f"{len(told)} differ\n{next(iter(told.values()))}"
     assert spark.conf.get("spark.sql.codegen.wholeStage") == "true"
@@ -47,8 +51,15 @@ def test_random_histories_are_judged_as_by_their_definitions(
     assert sum(pq.read_metadata(part).num_rows for part in parts) > 0
 
 
-def test_what_is_little_is_judged_the_same(spark: SparkSession, tmp_path: Path) -> None:
-    """With interpreted statements in one partition, each message logged, wherever it may land."""
-    told = differences(spark, tmp_path, [job(80, ExpectPartition.ANY, Detail.MESSAGES)])
+@pytest.mark.parametrize("packing", [holes.PACKING, holes.PACKING._replace(rows=0)])
+def test_what_is_little_is_judged_the_same(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packing: Packing
+) -> None:
+    """With interpreted statements in one partition, each message logged, wherever it may land.
+
+    Row by row, and with all that tasks leave of streams in bundles.
+    """
+    monkeypatch.setattr(holes, "PACKING", packing)
+    told = differences(spark, tmp_path, [job(40, ExpectPartition.ANY, Detail.MESSAGES)])
     assert not told, f"{len(told)} differ\n{next(iter(told.values()))}"
     assert spark.conf.get("spark.sql.codegen.wholeStage") == "false"

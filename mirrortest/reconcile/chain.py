@@ -178,7 +178,7 @@ def chain(stretches: Stretches, group: NDArray[np.int32], *apart: NDArray[Any]) 
                 mine = values[order]
                 begins[1:] |= mine[1:] != mine[:-1]
     starts = np.flatnonzero(begins)
-    ends = np.append(starts[1:], len(order)) - 1
+    ends = np.append(starts[1:], len(order))[: len(starts)] - 1
     marks = begins.copy()
     marks[1:] |= minute[1:] != minute[:-1]
     at = np.flatnonzero(marks)

@@ -156,7 +156,6 @@ def _judge(
     if known.holes:
         fit(spark, known.intervals, holes=known.holes)
         intervals, gone = settling.settle_holes(spark, _settling(plan, known, coverage, policy))
-    if known.bundled or known.holes:
         fit(spark, intervals.count())
     beside = Beside(lost=gone is not None, whole=known.bundled)
     together(intervals).createOrReplaceTempView("intervals")

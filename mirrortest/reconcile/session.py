@@ -43,7 +43,7 @@ _SMALL_ROWS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
     "spark.sql.execution.arrow.maxBytesPerBatch": str((1 << 31) - 1),
 }
-# A row with packed holes may be megabytes.
+# A row with packed holes, or a bundle, may be megabytes.
 _LARGE_ROWS = {
     "spark.sql.execution.arrow.maxRecordsPerBatch": "4096",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(64 << 20),
@@ -146,15 +146,18 @@ def _configuration(master: str, driver_memory: str, scratch: str) -> dict[str, s
     return conf
 
 
-def fit(session: Any, intervals: int, *, holes: int = 0) -> None:
-    """Have statements run as is best for so many intervals, with so many packed holes in them."""
+def fit(session: Any, intervals: int, *, holes: int = 0, bundled: bool = False) -> None:
+    """Have statements run as is best for so many intervals, with so many packed holes in them.
+
+    `bundled`: most are in bundles.
+    """
     many = intervals >= MANY_INTERVALS or holes > 0
     cores = session.sparkContext.defaultParallelism
     shares = (intervals // _INTERVALS_PER_PARTITION, holes // _HOLES_PER_PARTITION)
     partitions = max(cores, *shares) if many else 1
     settings = {
         **(_MANY if many else _FEW),
-        **(_LARGE_ROWS if holes else _SMALL_ROWS),
+        **(_LARGE_ROWS if holes or bundled else _SMALL_ROWS),
         "spark.sql.shuffle.partitions": str(partitions),
     }
     for name, value in settings.items():

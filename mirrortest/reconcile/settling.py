@@ -18,6 +18,7 @@ from mirrortest.reconcile.holes import BUCKET_BITS
 from mirrortest.reconcile.intervals import INTERVALS, SPARK_SCHEMA
 from mirrortest.reconcile.judge import HELD, STREAM, settle, view
 from mirrortest.reconcile.plain import GONE, PLAIN, Settling
+from mirrortest.reconcile.session import fit
 from mirrortest.reconcile.spans import Spans
 from mirrortest.reconcile.whole import WHOLE, opening
 from mirrortest.reconcile.worker import map_batches
@@ -151,14 +152,20 @@ def settle_whole(spark: Any, joining: Joining, intervals: int) -> Any:
     """
     bundles = spark.table("intervals")
     if intervals <= _IN_ONE:
+        fit(spark, 0, bundled=True)
         apart = bundles.coalesce(1)
     else:
+        fit(spark, intervals, bundled=True)
         every = map_batches(bundles, lambda _, batches: opening(batches), SPARK_SCHEMA)
+        every.persist(StorageLevel.DISK_ONLY).count()
+        fit(spark, intervals)
         apart = every.repartition(*STREAM)
     joined = map_batches(
         apart, lambda _, batches: joining.join(batches), f"{SPARK_SCHEMA}, source int"
     )
-    joined.localCheckpoint().createOrReplaceTempView("joined")
+    joined = joined.localCheckpoint()
+    joined.createOrReplaceTempView("joined")
+    fit(spark, joined.count())
     view(spark, "whole", f"SELECT {_HELD}, messages, source FROM joined WHERE kind = '{WHOLE}'")  # noqa: S608
     return spark.sql(f"SELECT {_COLUMNS} FROM joined WHERE kind <> '{WHOLE}'")  # noqa: S608
 

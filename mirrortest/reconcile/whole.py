@@ -201,7 +201,7 @@ class _Streams:
         starts = np.cumsum(counts) - counts
         stretches.seq_lo = rows["mark_seq"].flatten().to_numpy(zero_copy_only=False)
         stretches.minute = rows["mark_minute"].flatten().to_numpy(zero_copy_only=False)
-        stretches.seq_hi = np.append(stretches.seq_lo[1:], NONE)
+        stretches.seq_hi = np.append(stretches.seq_lo[1:], NONE)[: len(stretches)]
         stretches.seq_hi[starts + counts - 1] = found.seq_hi
         # Where within its chain a minute's first message stood is not known, nor needed.
         stretches.offset_lo = stretches.offset_hi.copy()

@@ -75,6 +75,7 @@ def test_much_that_is_missing_is_judged_as_little_is(
     )
     for name in names:
         assert _table(settled, name).equals(_table(rows, name)), name
+    assert judged("bundled", holes.Packing(0, 0, 0))[0] == usual
     truth = pq.read_table(written.truth)
     ids = pq.read_table(settled / "findings.parquet").to_pylist()
     columns = truth.schema.names[:-2]

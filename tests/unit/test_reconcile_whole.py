@@ -351,6 +351,15 @@ def test_where_compaction_takes_messages_no_stream_leaves() -> None:
     assert (kinds[WHOLE], kinds["seen"], kinds["sent"]) == (0, 3, 3)
 
 
+def test_streams_of_which_nobody_logged_a_message_stay() -> None:
+    """The ledger's word alone, of a producer whose log is missing: told once, and not whole."""
+    of = StreamId("t", "r1", "p0", 1, 0)
+    words = [[rows.vouched(of, 0, 9, Outcome.ACKED)], [rows.vouched(of, 4, 12, Outcome.ACKED)]]
+    made = joining().join(intervals(Run([], [], words, []), 0))
+    (row,) = [row for batch in made for row in batch.to_pylist()]
+    assert (row["kind"], row["seq_lo"], row["seq_hi"]) == ("vouched", 0, 12)
+
+
 def test_a_bundle_tells_what_it_holds_and_is_opened_as_it_was() -> None:
     """An overview beside it counts its rows by kind; few rows are in none."""
     run = clean()

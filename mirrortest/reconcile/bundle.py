@@ -43,12 +43,17 @@ def of_stream(rows: pa.RecordBatch) -> pa.Array:
     return pc.and_(found, numbered)
 
 
+def _is_packed(rows: pa.RecordBatch) -> pa.Array:
+    """Which rows are large, for the holes that are packed in them: each is a bundle by itself."""
+    return pc.fill_null(pc.greater(rows["holes"], 0), False)
+
+
 def bundled(batches: Iterable[pa.RecordBatch], least: int) -> Iterator[pa.RecordBatch]:
     """Rows of a task's intervals: where at least so many tell of streams, bundles of these."""
     held: list[pa.RecordBatch] = []
     count, many = 0, False
     for batch in batches:
-        mine = of_stream(batch)
+        mine = pc.and_not(of_stream(batch), _is_packed(batch))
         if mine.false_count:
             yield batch.filter(pc.invert(mine))
             batch = batch.filter(mine)  # noqa: PLW2901  # what is left of it

@@ -151,7 +151,7 @@ def _judge(
     gone: Gone | None = None
     if known.bundled:
         joining = _joining(plan, known, work, zones)
-        intervals = settling.settle_whole(spark, joining, known.intervals)
+        intervals = settling.settle_whole(spark, joining, known.intervals, holes=known.holes > 0)
         intervals.createOrReplaceTempView("intervals")
     if known.holes:
         fit(spark, known.intervals, holes=known.holes)

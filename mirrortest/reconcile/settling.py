@@ -50,6 +50,11 @@ _ABOVE = f"""
     ) WHERE holes > 0 AND above > seq_lo GROUP BY {_ROW}
 """  # noqa: S608
 
+# Holes themselves do not pass through the one task that joins chains.
+_UNPACKED = ", ".join(
+    "if(holes > 0, NULL, packed) AS packed" if name == "packed" else f"`{name}`"
+    for name in INTERVALS.names
+)
 _FEW = 100_000
 _IN_ONE = 1_000_000
 """Intervals that one task joins as quickly as they are spread over more."""
@@ -145,12 +150,12 @@ def _unpacking(run: str, named: dict[str, str]) -> OfBatches:
     return unpack
 
 
-def settle_whole(spark: Any, joining: Joining, intervals: int) -> Any:
+def settle_whole(spark: Any, joining: Joining, intervals: int, *, holes: bool) -> Any:
     """The intervals (so many), out of their bundles, with chains joined and without whole streams.
 
-    Reads the view `intervals`.
+    Reads the view `intervals`; `holes`: some of them have holes packed.
     """
-    bundles = spark.table("intervals")
+    bundles = spark.sql(f"SELECT {_UNPACKED} FROM intervals")  # noqa: S608
     if intervals <= _IN_ONE:
         fit(spark, 0, bundled=True)
         apart = bundles.coalesce(1)
@@ -167,7 +172,8 @@ def settle_whole(spark: Any, joining: Joining, intervals: int) -> Any:
     joined.createOrReplaceTempView("joined")
     fit(spark, joined.count())
     view(spark, "whole", f"SELECT {_HELD}, messages, source FROM joined WHERE kind = '{WHOLE}'")  # noqa: S608
-    return spark.sql(f"SELECT {_COLUMNS} FROM joined WHERE kind <> '{WHOLE}'")  # noqa: S608
+    packed = f"UNION ALL SELECT {_COLUMNS} FROM intervals WHERE holes > 0" if holes else ""  # noqa: S608
+    return spark.sql(f"SELECT {_COLUMNS} FROM joined WHERE kind <> '{WHOLE}' {packed}")  # noqa: S608
 
 
 def settle_holes(spark: Any, settling: Settling) -> tuple[Any, Gone]:

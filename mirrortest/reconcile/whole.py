@@ -69,7 +69,10 @@ class Joining:
     placed: bool
 
     def join(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Rows of `JOINED`, of rows of intervals: all those of some streams, and others."""
+        """Rows of `JOINED`, of rows of intervals: all those of some streams, and others.
+
+        Of rows with packed holes, which keep their streams here, none is given back.
+        """
         held: list[pa.RecordBatch] = []
         rows = 0
         left = opening(batches)
@@ -77,7 +80,8 @@ class Joining:
             held.append(batch)
             rows += batch.num_rows
             if rows > _MOST_ROWS:
-                yield from map(_as_it_is, chain.from_iterable((held, left)))
+                for each in chain.from_iterable((held, left)):
+                    yield _as_it_is(each.filter(pa.array(numbers(each, "holes") <= 0)))
                 return
         if rows:
             every = pa.Table.from_batches(held).combine_chunks().to_batches()[0]
@@ -116,7 +120,8 @@ class _Streams:
         is_kind = {kind: is_one_of(rows["kind"], [kind.value]) for kind in OF_STREAM}
         chained = np.logical_or.reduce([is_kind[kind] for kind in _CHAINED])
         # What is packed, and what has no minutes, stays as it is, with all of its stream.
-        odd = (numbers(rows, "holes") > 0) | (chained & (_lengths(rows["mark_seq"]) < 1))
+        self._packed = numbers(rows, "holes") > 0
+        odd = self._packed | (chained & (_lengths(rows["mark_seq"]) < 1))
         self._odd = self._of(self._stream[odd])
         taken = ~self._odd[self._stream]
         self._is = {kind: mine & taken for kind, mine in is_kind.items()}
@@ -128,9 +133,8 @@ class _Streams:
         vouched = self._vouched()
         whole, partition, messages = self._whole(chains, vouched)
         left = ~whole[self._stream]
-        yield _as_it_is(
-            self._rows.filter(pa.array(left & ~self._chained & ~self._is[Kind.VOUCHED]))
-        )
+        rest = left & ~self._packed & ~self._chained & ~self._is[Kind.VOUCHED]
+        yield _as_it_is(self._rows.filter(pa.array(rest)))
         kept = left[chains.row]
         yield self._told(chains.take(kept), marks.filter(pa.array(kept)))
         kept = left[vouched.row]

@@ -14,6 +14,7 @@ from mirrortest.check.row import SeenRow
 from mirrortest.check.verdict import Finding, Outcome
 from mirrortest.reconcile.bundle import BUNDLE, TOLD, bundled
 from mirrortest.reconcile.compact import Compactor, Zone
+from mirrortest.reconcile.holes import Packing
 from mirrortest.reconcile.intervals import INTERVALS
 from mirrortest.reconcile.whole import JOINED, WHOLE, Joining, opening
 from mirrortest.seqlog import rows
@@ -377,6 +378,18 @@ def test_a_bundle_tells_what_it_holds_and_is_opened_as_it_was() -> None:
     again = [row for batch in opening(bundles) for row in batch.to_pylist()]
     assert sorted(map(str, again)) == sorted(map(str, usual))
     assert all(batch.schema == INTERVALS for batch in opening(bundles))
+
+
+def test_packed_holes_are_in_no_bundle_and_keep_their_stream() -> None:
+    """They may be megabytes: what joins chains is told of them, and gives none of them back."""
+    of = StreamId("t", "r1", "p0", 1, 0)
+    log = [seen(of, number, offset, 0, 0) for offset, number in enumerate(range(0, 20, 2))]
+    task = Compactor("r1", 0, 0, np.array([HORIZON]), packing=Packing(0, 0))
+    made = [*bundled([*task.add(batch_of([*log, rows.end(of, 20)])), *task.close()], 0)]
+    packed = [row for batch in made for row in batch.to_pylist() if row["holes"]]
+    assert [(row["kind"], row["seq_lo"], row["seq_hi"]) for row in packed] == [("seen", 0, 19)]
+    left = [row["kind"] for batch in joining().join(made) for row in batch.to_pylist()]
+    assert sorted(left) == ["end", "range"]
 
 
 def test_what_is_more_than_a_task_may_hold_stays_as_it_is(monkeypatch: Any) -> None:

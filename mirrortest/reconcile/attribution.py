@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from mirrortest.check.verdict import Finding, Outcome
 from mirrortest.reconcile.compact import Zone
 from mirrortest.reconcile.facts import make_table
-from mirrortest.reconcile.intervals import DAMAGE
-from mirrortest.reconcile.judge import STREAM, settle, view
+from mirrortest.reconcile.intervals import DAMAGE, STREAM
+from mirrortest.reconcile.judge import settle, view
 from mirrortest.reconcile.session import together
 from mirrortest.reconcile.source import read_intervals, reading
 from mirrortest.reconcile.sweep import Spans, islands, sweep

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mirrortest.reconcile.intervals import INTERVALS, interval_batch
+from mirrortest.reconcile.intervals import INTERVALS, STREAM, interval_batch
 from mirrortest.seqlog.schema import Kind
 
 if TYPE_CHECKING:
@@ -22,16 +22,15 @@ BUNDLE = "bundle"
 """The kind of a row whose `packed` is a bundle of rows."""
 TOLD = "told"
 """The kind of a row of an overview: it stands for as many `messages` rows of a bundle, of the kind
-in `text`, with the greatest of their `outcome` and `offset_hi`, and all their `holes`."""
-STREAM = ("topic", "producer", "incarnation", "lane")
+in `text`, with the greatest of their `outcome` and `offset_hi`."""
 OF_STREAM = (Kind.SEEN, Kind.SENT, Kind.RESERVED, Kind.VOUCHED, Kind.END, Kind.CLAIMED, Kind.FOUND)
 """The kinds of rows that tell of a stream."""
 _ROWS = 65_536
-"""Rows of a bundle, at most: whatever a batch of them holds, Spark takes its bytes."""
+"""Rows of a bundle, at most, about: it takes some 10 MB."""
 _KEY = (
     "text", "topic", "producer", "incarnation", "session", "task", "partition", "identity",
 )  # fmt: skip
-_SUMS = {"messages": "sum", "outcome": "max", "offset_hi": "max", "holes": "sum"}
+_SUMS = {"messages": "sum", "outcome": "max", "offset_hi": "max"}
 
 
 def of_stream(rows: pa.RecordBatch) -> pa.Array:
@@ -44,7 +43,7 @@ def of_stream(rows: pa.RecordBatch) -> pa.Array:
 
 
 def _is_packed(rows: pa.RecordBatch) -> pa.Array:
-    """Which rows are large, for the holes that are packed in them: each is a bundle by itself."""
+    """Which rows are large for the holes that are packed in them, as if they were bundles."""
     return pc.fill_null(pc.greater(rows["holes"], 0), False)
 
 
@@ -93,13 +92,10 @@ def _bundles(held: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 def _overview(rows: pa.Table) -> pa.RecordBatch:
     """What `facts` asks of rows: of those seen, how many; of those found, up to where, too."""
     kind = rows["kind"]
-    seen, found = pc.equal(kind, Kind.SEEN.value), pc.equal(kind, Kind.FOUND.value)
-    place = pc.and_(found, pc.is_valid(rows["partition"]))
+    unseen, found = pc.not_equal(kind, Kind.SEEN.value), pc.equal(kind, Kind.FOUND.value)
     only_where = {
-        **dict.fromkeys(("partition", "identity", "offset_hi"), place),
-        **dict.fromkeys(
-            ("topic", "producer", "incarnation", "session", "outcome"), pc.invert(seen)
-        ),
+        **dict.fromkeys(("partition", "identity", "offset_hi"), found),
+        **dict.fromkeys(("topic", "producer", "incarnation", "session", "outcome"), unseen),
     }
     columns = {"text": kind, "messages": pa.array([1] * rows.num_rows, pa.int64())}
     for name in {*_KEY, *_SUMS} - {*columns}:

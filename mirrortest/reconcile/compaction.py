@@ -11,7 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mirrortest.check.verdict import Finding
-from mirrortest.reconcile.judge import HELD, STREAM, settle
+from mirrortest.reconcile.intervals import STREAM
+from mirrortest.reconcile.judge import HELD, settle
 from mirrortest.seqlog.schema import Role
 
 if TYPE_CHECKING:

@@ -28,6 +28,8 @@ RANGE = "range"
 """The kind of a row that tells a range of offsets at which a task's rows saw messages; `turn` says
 how often these had gone back before."""
 
+STREAM = ("topic", "producer", "incarnation", "lane")
+"""The columns that name a stream, within a run."""
 INTERVALS = pa.schema(
     [
         pa.field("kind", pa.string()),

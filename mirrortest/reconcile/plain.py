@@ -17,8 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mirrortest.check.verdict import Finding, Outcome
+from mirrortest.reconcile.chain import codes
 from mirrortest.reconcile.holes import BUCKET_BITS, Packed
-from mirrortest.reconcile.intervals import INTERVALS
+from mirrortest.reconcile.intervals import INTERVALS, STREAM
 from mirrortest.reconcile.spans import Holes, Spans, is_one_of, numbers, pieces
 from mirrortest.reconcile.stretch import NONE
 from mirrortest.seqlog.schema import Kind
@@ -37,8 +38,7 @@ they are missing in, and minute. No consumer had told of `unnoticed` ones."""
 GONE = "gone"
 """The kind of a row with the numbers plainly lost, packed."""
 SETTLED = pa.schema([*INTERVALS, pa.field("unnoticed", pa.int64())])
-_STREAM = ("topic", "producer", "incarnation", "lane")
-_KEY = (*_STREAM, "bucket")
+_KEY = (*STREAM, "bucket")
 
 
 @dataclass(frozen=True)
@@ -178,15 +178,17 @@ class _Bucket:
             yield self._made(len(spans), {"kind": kind.value, **bounds, **columns})
 
     def _counts(self, partition: Longs, minute: Longs, lost: Holes) -> pa.RecordBatch:
-        pairs, at = np.unique(np.stack([partition, minute]), axis=1, return_inverse=True)
-        messages = np.zeros(pairs.shape[1], dtype=np.int64)
+        group = codes(partition, minute)
+        first = np.zeros(int(group.max()) + 1, dtype=np.int64)
+        first[group[::-1]] = np.arange(len(group))[::-1]
+        messages = np.zeros(len(first), dtype=np.int64)
         unnoticed = messages.copy()
-        np.add.at(messages, at.reshape(-1), lost.hi - lost.lo)
+        np.add.at(messages, group, lost.hi - lost.lo)
         noticed = self._told.noticed(lost.lo, lost.hi)
-        np.add.at(unnoticed, at.reshape(-1), np.where(noticed, 0, lost.hi - lost.lo))
+        np.add.at(unnoticed, group, np.where(noticed, 0, lost.hi - lost.lo))
         told = {"messages": messages, "unnoticed": unnoticed}
-        counted = {"kind": PLAIN, "partition": pairs[0], "minute": pairs[1], **told}
-        return self._made(pairs.shape[1], counted)
+        at = {"partition": partition[first], "minute": minute[first]}
+        return self._made(len(first), {"kind": PLAIN, **at, **told})
 
     def _ids(self, gone: Spans) -> pa.RecordBatch:
         base, hi = int(gone.lo[0]), int(gone.hi[-1])
@@ -195,7 +197,7 @@ class _Bucket:
         return self._made(1, {"kind": GONE, "seq_lo": base, "seq_hi": hi, **packed})
 
     def _made(self, count: int, columns: dict[str, Any]) -> pa.RecordBatch:
-        stream = {name: self._key[name] for name in _STREAM}
+        stream = {name: self._key[name] for name in STREAM}
         return _rows(count, {**stream, **columns})
 
 

@@ -15,8 +15,8 @@ from pyspark import StorageLevel
 
 from mirrortest.check.verdict import Finding
 from mirrortest.reconcile.holes import BUCKET_BITS
-from mirrortest.reconcile.intervals import INTERVALS, SPARK_SCHEMA
-from mirrortest.reconcile.judge import HELD, STREAM, settle, view
+from mirrortest.reconcile.intervals import INTERVALS, SPARK_SCHEMA, STREAM
+from mirrortest.reconcile.judge import HELD, settle, view
 from mirrortest.reconcile.plain import GONE, PLAIN, Settling
 from mirrortest.reconcile.session import fit
 from mirrortest.reconcile.spans import Spans

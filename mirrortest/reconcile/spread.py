@@ -10,8 +10,8 @@ from __future__ import annotations
 from typing import Any
 
 from mirrortest.check.verdict import Outcome
-from mirrortest.reconcile.intervals import ACKED
-from mirrortest.reconcile.judge import STREAM, view
+from mirrortest.reconcile.intervals import ACKED, STREAM
+from mirrortest.reconcile.judge import view
 from mirrortest.reconcile.stretch import NONE
 from mirrortest.reconcile.sweep import Spans, sweep
 from mirrortest.reconcile.tables import plainly_lost

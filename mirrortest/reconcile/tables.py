@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from mirrortest.check.verdict import Finding
-from mirrortest.reconcile.judge import HELD, IN_PARTITION, JUDGED, STREAM
+from mirrortest.reconcile.intervals import STREAM
+from mirrortest.reconcile.judge import HELD, IN_PARTITION, JUDGED
 from mirrortest.reconcile.sweep import islands
 
 STREAM_COLUMNS = ", ".join(STREAM)

@@ -18,11 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mirrortest.check.verdict import Outcome
-from mirrortest.reconcile.bundle import BUNDLE, OF_STREAM, STREAM, TOLD, of_stream, opened
+from mirrortest.reconcile.bundle import BUNDLE, OF_STREAM, TOLD, of_stream, opened
 from mirrortest.reconcile.chain import chain as chained
 from mirrortest.reconcile.chain import codes, mark_zones
 from mirrortest.reconcile.compact import apart
-from mirrortest.reconcile.intervals import INTERVALS, interval_batch
+from mirrortest.reconcile.intervals import INTERVALS, STREAM, interval_batch
 from mirrortest.reconcile.spans import is_one_of, numbers, replaced, united
 from mirrortest.reconcile.stretch import NONE, Stretches
 from mirrortest.seqlog.schema import Kind

@@ -65,6 +65,13 @@ def codes(*columns: NDArray[Any]) -> NDArray[np.int32]:
     return found.astype(np.int32)
 
 
+def firsts(group: NDArray[np.int32]) -> Longs:
+    """Where each number that `codes` gave stands first."""
+    found = np.zeros(int(group.max()) + 1 if len(group) else 0, dtype=np.int64)
+    found[group[::-1]] = np.arange(len(group))[::-1]
+    return found
+
+
 def grouped(group: NDArray[np.int32]) -> Longs:
     """The order that brings each group together and keeps the order within it."""
     order = np.argsort((group & 0xFFFF).astype(np.uint16), kind="stable")

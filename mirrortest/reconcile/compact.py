@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mirrortest.check.verdict import Outcome
-from mirrortest.reconcile.chain import Chains, Turns, chain, codes, cut, ranges
+from mirrortest.reconcile.chain import Chains, Turns, chain, codes, cut, firsts, ranges
 from mirrortest.reconcile.holes import NO_PACKING, Claims, Packed, Packing, holed
 from mirrortest.reconcile.intervals import ACKED, LATENCY, RANGE, interval_batch, merged
 from mirrortest.reconcile.latency import Latencies
@@ -225,9 +225,8 @@ class Compactor:
         """The number of each stretch's partition, the same in all batches."""
         columns = (stretches.topic, stretches.partition, stretches.identity)
         own = codes(*columns)
-        numbers = np.zeros(int(own.max()) + 1 if len(own) else 0, dtype=np.int32)
-        first = np.zeros(len(numbers), dtype=np.int64)
-        first[own[::-1]] = np.arange(len(own))[::-1]
+        first = firsts(own)
+        numbers = np.zeros(len(first), dtype=np.int32)
         for number, at in enumerate(first.tolist()):
             place = (int(columns[0][at]), int(columns[1][at]), int(columns[2][at]))
             numbers[number] = self._places.setdefault(place, len(self._places))
@@ -276,8 +275,7 @@ def _by_minute(chains: Chains) -> tuple[NDArray[np.int32], Longs, Longs]:
     messages = (ends - chains.mark_seq)[acked]
     topic, minute = topic[acked], chains.mark_minute[acked]
     group = codes(topic, minute)
-    first = np.zeros(int(group.max()) + 1 if len(group) else 0, dtype=np.int64)
-    first[group[::-1]] = np.arange(len(group))[::-1]
+    first = firsts(group)
     sums = np.zeros(len(first), dtype=np.int64)
     np.add.at(sums, group, messages)
     return topic[first], minute[first], sums

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mirrortest.check.verdict import Finding, Outcome
-from mirrortest.reconcile.chain import codes
+from mirrortest.reconcile.chain import codes, firsts
 from mirrortest.reconcile.holes import BUCKET_BITS, Packed
 from mirrortest.reconcile.intervals import INTERVALS, STREAM
 from mirrortest.reconcile.spans import Holes, Spans, is_one_of, numbers, pieces
@@ -179,8 +179,7 @@ class _Bucket:
 
     def _counts(self, partition: Longs, minute: Longs, lost: Holes) -> pa.RecordBatch:
         group = codes(partition, minute)
-        first = np.zeros(int(group.max()) + 1, dtype=np.int64)
-        first[group[::-1]] = np.arange(len(group))[::-1]
+        first = firsts(group)
         messages = np.zeros(len(first), dtype=np.int64)
         unnoticed = messages.copy()
         np.add.at(messages, group, lost.hi - lost.lo)

@@ -177,8 +177,7 @@ def united(group: NDArray[np.int32], lo: Longs, hi: Longs) -> tuple[Longs, Longs
 
 def _marks(rows: pa.RecordBatch, chain: Longs, lo: Longs, hi: Longs) -> tuple[pa.Array, pa.Array]:
     """The marks of pieces, of their chains' marks."""
-    counts = integers(pc.list_value_length(rows["mark_seq"]))
-    counts = np.zeros(rows.num_rows, dtype=np.int64) if counts is None else counts
+    counts = lengths(rows["mark_seq"])
     first = np.cumsum(counts) - counts
     seqs = rows["mark_seq"].flatten().to_numpy(zero_copy_only=False)
     minutes = rows["mark_minute"].flatten().to_numpy(zero_copy_only=False)
@@ -214,6 +213,12 @@ def numbers(rows: pa.RecordBatch, name: str) -> Longs:
     if found is None:
         return np.full(rows.num_rows, NONE, dtype=np.int64)
     return found.astype(np.int64, copy=False)
+
+
+def lengths(values: pa.Array) -> Longs:
+    """How many elements each list has; null has none."""
+    found: Longs = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False)
+    return found.astype(np.int64)
 
 
 def is_one_of(values: pa.Array, names: Sequence[str]) -> Flags:

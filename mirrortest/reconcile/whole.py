@@ -10,7 +10,6 @@ nor files.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import chain
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -19,11 +18,10 @@ import pyarrow.compute as pc
 
 from mirrortest.check.verdict import Outcome
 from mirrortest.reconcile.bundle import BUNDLE, OF_STREAM, TOLD, of_stream, opened
-from mirrortest.reconcile.chain import chain as chained
-from mirrortest.reconcile.chain import codes, mark_zones
+from mirrortest.reconcile.chain import chain, codes, firsts, mark_zones
 from mirrortest.reconcile.compact import apart
 from mirrortest.reconcile.intervals import INTERVALS, STREAM, interval_batch
-from mirrortest.reconcile.spans import is_one_of, numbers, replaced, united
+from mirrortest.reconcile.spans import is_one_of, lengths, numbers, replaced, united
 from mirrortest.reconcile.stretch import NONE, Stretches
 from mirrortest.seqlog.schema import Kind
 
@@ -80,13 +78,13 @@ class Joining:
             held.append(batch)
             rows += batch.num_rows
             if rows > _MOST_ROWS:
-                for each in chain.from_iterable((held, left)):
-                    yield _as_it_is(each.filter(pa.array(numbers(each, "holes") <= 0)))
+                yield from map(_unpacked, held)
+                yield from map(_unpacked, left)
                 return
         if rows:
             every = pa.Table.from_batches(held).combine_chunks().to_batches()[0]
             mine = of_stream(every)
-            yield _as_it_is(every.filter(pc.invert(mine)))
+            yield _unpacked(every.filter(pc.invert(mine)))
             if mine.true_count:
                 yield from _Streams(self, every.filter(mine)).joined()
 
@@ -121,7 +119,7 @@ class _Streams:
         chained = np.logical_or.reduce([is_kind[kind] for kind in _CHAINED])
         # What is packed, and what has no minutes, stays as it is, with all of its stream.
         self._packed = numbers(rows, "holes") > 0
-        odd = self._packed | (chained & (_lengths(rows["mark_seq"]) < 1))
+        odd = self._packed | (chained & (lengths(rows["mark_seq"]) < 1))
         self._odd = self._of(self._stream[odd])
         taken = ~self._odd[self._stream]
         self._is = {kind: mine & taken for kind, mine in is_kind.items()}
@@ -148,7 +146,7 @@ class _Streams:
         order = np.lexsort((found.seq_lo, found.offset_lo, self._group(found)))
         stretches = self._by_minute(found.take(order))
         classes = np.searchsorted(self._horizons, stretches.last_ns, side="left")
-        made = chained(stretches, self._group(stretches), classes)
+        made = chain(stretches, self._group(stretches), classes)
         mark_seq, mark_minute = made.marks
         marks = pa.record_batch([mark_seq, mark_minute], names=["mark_seq", "mark_minute"])
         return made.of, marks
@@ -200,7 +198,7 @@ class _Streams:
     def _by_minute(self, found: Stretches) -> Stretches:
         """Each chain as one stretch for each of its minutes."""
         rows = self._rows.take(pa.array(found.row))
-        counts = _lengths(rows["mark_seq"])
+        counts = lengths(rows["mark_seq"])
         stretches = found.take(np.repeat(np.arange(len(found)), counts))
         starts = np.cumsum(counts) - counts
         stretches.seq_lo = rows["mark_seq"].flatten().to_numpy(zero_copy_only=False)
@@ -261,8 +259,7 @@ class _Streams:
 
     def _doubtful(self) -> Flags:
         """Streams that never leave."""
-        first = np.unique(self._stream, return_index=True)[1]
-        rows = self._rows.take(pa.array(first))
+        rows = self._rows.take(pa.array(firsts(self._stream)))
         told = zip(*(rows[name].to_pylist() for name in STREAM[:3]), strict=True)
         known, doubtful = self._joining.known, self._joining.doubtful
         return np.array(
@@ -300,6 +297,11 @@ def _as_it_is(rows: pa.RecordBatch) -> pa.RecordBatch:
     return pa.record_batch([*rows.columns, pa.nulls(rows.num_rows, pa.int32())], schema=JOINED)
 
 
+def _unpacked(rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Those without packed holes, as they are."""
+    return _as_it_is(rows.filter(pa.array(numbers(rows, "holes") <= 0)))
+
+
 def _by_stream(count: int, stream: Codes, values: Longs) -> Longs:
     found = np.zeros(count, dtype=np.int64)
     found[stream] = values
@@ -310,8 +312,3 @@ def _coded(values: pa.Array) -> Codes:
     """A number for each value: text or number, none of them null."""
     found: NDArray[np.int32] = values.dictionary_encode().indices.to_numpy(zero_copy_only=False)
     return found
-
-
-def _lengths(values: pa.Array) -> Longs:
-    found: Longs = pc.fill_null(pc.list_value_length(values), 0).to_numpy(zero_copy_only=False)
-    return found.astype(np.int64)

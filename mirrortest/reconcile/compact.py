@@ -28,8 +28,10 @@ from mirrortest.reconcile.stretch import (
     Stretches,
     column,
     integers,
+    numbered,
 )
 from mirrortest.seqlog.batches import conform
+from mirrortest.seqlog.parquet import is_single
 from mirrortest.seqlog.schema import Kind, Role
 
 if TYPE_CHECKING:
@@ -116,7 +118,7 @@ class Compactor:
             places = self._placed(found)
             rows = rows.filter(pa.array(~self._silent(rows, found, places)))
             found = cut(found, places, self._zones_by_place())
-        topics = self._reader.topics.codes(rows["topic"])
+        topics = numbered(rows, "topic", self._reader.topics.codes)
         if topics is not None:
             self._latencies.add(rows, topics)
         self._held.append(found)
@@ -146,6 +148,8 @@ class Compactor:
         run = column(rows, "run")
         if run is None or run.null_count == len(run):
             return rows
+        if is_single(rows.schema.field("run")):
+            return rows if run[0].as_py() == self.run else rows.slice(0, 0)
         ours = pc.or_kleene(pc.is_null(run), pc.equal(run, self.run))
         return rows if pc.all(ours).as_py() else rows.filter(pc.fill_null(ours, False))
 

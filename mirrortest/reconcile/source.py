@@ -14,6 +14,7 @@ from mirrortest.reconcile.bundle import bundled
 from mirrortest.reconcile.compact import Compactor, Zone, columns_of
 from mirrortest.reconcile.holes import NO_PACKING, Packing
 from mirrortest.reconcile.intervals import SPARK_SCHEMA, damage_row
+from mirrortest.reconcile.stretch import ENDED
 from mirrortest.reconcile.worker import map_numbers
 from mirrortest.seqlog.files import read_file
 from mirrortest.seqlog.schema import Role
@@ -69,7 +70,9 @@ class Reading(NamedTuple):
                 )
             damage: list[Damage] = []
             columns = columns_of(file.role, placed=self.placed)
-            for batch in read_file(file.uri, damage, rows=file.rows, columns=columns, coded=True):
+            for batch in read_file(
+                file.uri, damage, rows=file.rows, columns=columns, marked=True, instead=ENDED
+            ):
                 yield from compactor.add(batch)
             for each in damage:
                 told = {"session": file.session, "task": task}

@@ -13,10 +13,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mirrortest.seqlog.parquet import is_single
 from mirrortest.seqlog.schema import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
@@ -125,12 +126,12 @@ class Reader:
 
     def stretches(self, rows: pa.RecordBatch) -> tuple[Stretches, Longs]:
         """The batch's stretches of `MERGED` kinds, and the indices of its other rows."""
-        kind = self.kinds.codes(rows["kind"])
+        kind = numbered(rows, "kind", self.kinds.codes)
         if kind is None:
             raise ValueError("rows without a kind")
-        text = {name: names.codes(column(rows, name)) for name, names in self._texts.items()}
+        text = {name: numbered(rows, name, names.codes) for name, names in self._texts.items()}
         numbers = {
-            name: integers(column(rows, name))
+            name: numbered(rows, name, integers)
             for name in (
                 "incarnation", "lane", "seq_lo", "seq_hi", "partition", "offset_lo", "offset_hi",
                 "outcome", "findings", "intended_first",
@@ -225,6 +226,9 @@ class Reader:
         )
 
 
+ENDED = ("arrived_last", "sent_last", "intended_last")
+"""Times that tell when a row's sending was over; each is for the nulls of those before it."""
+
 _SAME = ("incarnation", "lane", "partition", "outcome", "findings")
 _EMPTY = np.zeros(0, dtype=np.int64)
 
@@ -247,16 +251,31 @@ def integers(values: pa.Array | None) -> Longs | None:
     return found
 
 
+def numbered(
+    rows: pa.RecordBatch, name: str, numbers: Callable[[pa.Array | None], NDArray[Any] | None]
+) -> NDArray[Any] | None:
+    """A column made into numbers; one value that is known to hold for all is not repeated."""
+    values = column(rows, name)
+    if values is None or not len(values) or not is_single(rows.schema.field(name)):
+        return numbers(values)
+    one = numbers(values.slice(0, 1))
+    return None if one is None else np.broadcast_to(one, len(values))
+
+
+def _is_one(values: NDArray[Any]) -> bool:
+    """Whether it is one value shown at all places, as `numbered` makes it."""
+    return values.strides == (0,)
+
+
 def _mark(begins: Flags, values: NDArray[Any] | None) -> None:
-    if values is not None:
+    if values is not None and not _is_one(values):
         begins[1:] |= values[1:] != values[:-1]
 
 
 def _ended(rows: pa.RecordBatch) -> Longs | None:
     """When what was sent was acknowledged; where nobody knew, when it was sent or meant to be."""
-    told = column(rows, "arrived_last")
-    for name in ("sent_last", "intended_last"):
-        other = column(rows, name)
+    told, *rest = (column(rows, name) for name in ENDED)
+    for other in rest:
         if told is not None and told.null_count and other is not None:
             told = pc.coalesce(told, other)
     return integers(told)

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyarrow import fs
 
 from mirrortest.errors import SequenceLogError
@@ -20,15 +19,15 @@ from mirrortest.seqlog.batches import conform
 from mirrortest.seqlog.damage import Damage, DamageKind
 from mirrortest.seqlog.journal import read_frames
 from mirrortest.seqlog.location import Location
+from mirrortest.seqlog.parquet import open_parquet, read_groups
 from mirrortest.seqlog.schema import ROWS
-from mirrortest.seqlog.seal import GROUP_ROWS, JOURNAL, PARQUET, file_name, first_line
+from mirrortest.seqlog.seal import JOURNAL, PARQUET, file_name, first_line
 from mirrortest.seqlog.session import SESSION_FILE, Session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-_TEXTS = [field.name for field in ROWS if pa.types.is_string(field.type)]
 _FILE = re.compile(r"(?P<number>[0-9]{6,})\.(?P<form>journal|parquet)")
 
 
@@ -164,19 +163,21 @@ def read_file(
     *,
     columns: Sequence[str] | None = None,
     rows: int | None = None,
-    coded: bool = False,
+    marked: bool = False,
+    instead: Sequence[str] = (),
 ) -> Iterator[pa.RecordBatch]:
     """Yield a file's rows as batches of the schema's columns, or of those named, in that order.
 
-    `coded`: texts may come as codes of a dictionary, and one thread reads. What cannot be read is
-    appended to `damage`; a journal that a running writer has just turned into Parquet is read as
-    that. `rows` is how many a file given by URI must hold.
+    `marked` and `instead` are those of `parquet.read_groups`; one thread reads then. What cannot
+    be read is appended to `damage`; a journal that a running writer has just turned into Parquet is
+    read as that. `rows` is how many a file given by URI must hold.
     """
     asked = LogFile(Location.parse(file), rows) if isinstance(file, str) else file
+    wanted = ROWS.names if columns is None else columns
     place = asked.location
     try:
         if place.path.endswith(PARQUET):
-            yield from _read_parquet(asked, damage, columns, coded=coded)
+            yield from _read_parquet(asked, damage, wanted, marked=marked, instead=instead)
             return
         try:
             with place.filesystem.open_input_file(place.path) as source:
@@ -184,7 +185,7 @@ def read_file(
         except FileNotFoundError:
             finished = place.parent.child(place.path.rpartition("/")[2][: -len(JOURNAL)] + PARQUET)
             found = replace(asked, location=finished)
-            yield from _read_parquet(found, damage, columns, coded=coded)
+            yield from _read_parquet(found, damage, wanted, marked=marked, instead=instead)
             return
     except (pa.ArrowException, OSError) as error:
         kind = DamageKind.MISSING if isinstance(error, FileNotFoundError) else DamageKind.UNREADABLE
@@ -195,28 +196,28 @@ def read_file(
 
 
 def _read_parquet(
-    file: LogFile, damage: list[Damage], columns: Sequence[str] | None, *, coded: bool
+    file: LogFile,
+    damage: list[Damage],
+    columns: Sequence[str],
+    *,
+    marked: bool,
+    instead: Sequence[str],
 ) -> Iterator[pa.RecordBatch]:
     place = file.location
-    wanted = list(columns if columns is not None else ROWS.names)
     held = 0
     with (
         place.filesystem.open_input_file(place.path) as source,
-        pq.ParquetFile(source, read_dictionary=_TEXTS if coded else None) as parquet,
+        open_parquet(source, marked=marked) as parquet,
     ):
-        there = set(parquet.schema_arrow.names)
         total = parquet.metadata.num_rows
         if file.rows is not None and file.rows != total:
             what = f"{total} rows, {file.rows} were written"
             lost = max(file.rows - total, 0)
             damage.append(Damage(DamageKind.SHORT, place.shown, what, lost))
-        readable = [name for name in wanted if name in there]
         try:
-            for batch in parquet.iter_batches(
-                batch_size=GROUP_ROWS, columns=readable, use_threads=not coded
-            ):
+            for batch in read_groups(parquet, columns, marked=marked, instead=instead):
                 held += batch.num_rows
-                yield conform(batch, wanted, coded=coded)
+                yield batch
         except (pa.ArrowException, OSError) as error:
             what = first_line(error)
             damage.append(Damage(DamageKind.UNREADABLE, place.shown, what, total - held))

@@ -11,13 +11,11 @@ import os
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyarrow import fs
 
 from mirrortest.errors import SequenceLogError
-from mirrortest.seqlog.batches import conform
 from mirrortest.seqlog.journal import read_frames, sync_directory
-from mirrortest.seqlog.schema import ROWS, SCHEMA_VERSION
+from mirrortest.seqlog.parquet import write_parquet
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -26,24 +24,8 @@ if TYPE_CHECKING:
     from mirrortest.seqlog.damage import Damage
     from mirrortest.seqlog.location import Location
 
-GROUP_ROWS = 1 << 17
-"""Rows of a row group: bounds the memory of writing and of reading."""
 JOURNAL = ".journal"
 PARQUET = ".parquet"
-
-_METADATA = {"mirrortest.schema_version": str(SCHEMA_VERSION)}
-_TEXTS = [field.name for field in ROWS if pa.types.is_string(field.type)]
-_INTEGERS = {field.name: "DELTA_BINARY_PACKED" for field in ROWS if pa.types.is_integer(field.type)}
-_LISTS = {
-    f"{field.name}.list.element": "DELTA_BINARY_PACKED"
-    for field in ROWS
-    if pa.types.is_list(field.type)
-}
-# Of columns that hardly change, encoding leaves little: there a reader would spend more on making
-# a decompressor for each page than on the page.
-_PLAIN = {"run", "kind", "topic", "producer", "topic_identity", "incarnation", "outcome",
-          "findings", "negative"}  # fmt: skip
-_CODECS = {name: "none" if name in _PLAIN else "zstd" for name in (*_TEXTS, *_INTEGERS, *_LISTS)}
 
 
 def file_name(number: int, suffix: str) -> str:
@@ -51,33 +33,10 @@ def file_name(number: int, suffix: str) -> str:
     return f"{number:06d}{suffix}"
 
 
-def write_parquet(batches: Iterable[pa.RecordBatch], path: Path) -> int:
-    """Write a new, synced Parquet file; returns its rows. Integers are delta-encoded."""
-    schema = ROWS.with_metadata(_METADATA)
-    rows = 0
-    with (
-        path.open("wb") as file,
-        pq.ParquetWriter(
-            file,
-            schema,
-            compression=_CODECS,
-            use_dictionary=_TEXTS,
-            column_encoding=_INTEGERS | _LISTS,
-            data_page_version="2.0",
-        ) as writer,
-    ):
-        group: list[pa.RecordBatch] = []
-        held = 0
-        for batch in batches:
-            group.append(conform(batch))
-            held += batch.num_rows
-            rows += batch.num_rows
-            if held >= GROUP_ROWS:
-                writer.write_table(pa.Table.from_batches(group), row_group_size=GROUP_ROWS)
-                group, held = [], 0
-        if group:
-            writer.write_table(pa.Table.from_batches(group), row_group_size=GROUP_ROWS)
-        writer.close()
+def write_synced(batches: Iterable[pa.RecordBatch], path: Path) -> int:
+    """Write a new Parquet file and make it durable; returns its rows."""
+    with path.open("wb") as file:
+        rows = write_parquet(batches, file)
         file.flush()
         os.fsync(file.fileno())
     return rows
@@ -92,7 +51,7 @@ def seal(journal: Path, damage: list[Damage]) -> tuple[Path, int]:
     final = journal.with_suffix(PARQUET)
     draft = journal.with_suffix(".draft")
     with pa.memory_map(str(journal)) if journal.stat().st_size else pa.BufferReader(b"") as source:
-        rows = write_parquet(read_frames(source.read_buffer(), journal.name, damage), draft)
+        rows = write_synced(read_frames(source.read_buffer(), journal.name, damage), draft)
     draft.rename(final)
     sync_directory(final.parent)
     return final, rows

@@ -15,7 +15,7 @@ from mirrortest.check.routing import ExpectPartition
 from mirrortest.errors import SequenceLogError, UsageError
 from mirrortest.seqlog.journal import frame, sync_directory
 from mirrortest.seqlog.schema import Role
-from mirrortest.seqlog.seal import PARQUET, file_name, first_line, write_parquet
+from mirrortest.seqlog.seal import PARQUET, file_name, first_line, write_synced
 from mirrortest.seqlog.session import Session, Topic, session_id
 from mirrortest.seqlog.shelf import Shelf
 from mirrortest.seqlog.writer import ROTATE_BYTES, ROTATE_ROWS
@@ -114,7 +114,7 @@ def _write(log_dir: Path, task: _Task, stop: Event) -> tuple[Session, int]:
         for number, file in enumerate(_files(task.batches(), stop), start=1):
             path = shelf.directory / file_name(number, PARQUET)
             draft = path.with_suffix(".draft")
-            rows = write_parquet(file, draft)
+            rows = write_synced(file, draft)
             draft.rename(path)
             sync_directory(shelf.directory)
             shelf.note(path.name, rows)

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -12,15 +14,14 @@ from mirrortest.check.row import SeenRow
 from mirrortest.check.verdict import Finding, Outcome
 from mirrortest.reconcile.compact import Compactor, Zone, columns_of
 from mirrortest.reconcile.intervals import INTERVALS
-from mirrortest.seqlog import rows
+from mirrortest.reconcile.stretch import ENDED
+from mirrortest.seqlog import parquet, rows
 from mirrortest.seqlog.batches import batch_of, explode
 from mirrortest.seqlog.schema import ENDLESS, Role
 from mirrortest.wire.stream import StreamId
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    import pyarrow as pa
 
     from mirrortest.seqlog.rows import Latencies, Row
 
@@ -229,6 +230,47 @@ def test_no_number_appears_or_vanishes(
         (row["seq_lo"], row["seq_hi"], row["outcome"]) for row in of_kind(kept)
     ) == numbers((lo, lo + count, int(outcome)) for lo, count, outcome in spans)
     assert all(set(row) == set(INTERVALS.names) for row in kept)
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["seen", "sent", "reserved", "end"]),
+            st.sampled_from([STREAM, STREAM, OTHER]),
+            st.integers(0, 9),
+            st.integers(1, 2),
+            st.sampled_from([0, 0, 1]),
+        ),
+        min_size=1,
+        max_size=16,
+    ),
+    st.integers(1, 6),
+    st.sampled_from([(), (60_000_000_003,)]),
+)
+def test_from_a_file_it_is_the_same(
+    told: list[tuple[str, StreamId, int, int, int]], group: int, horizons: tuple[int, ...]
+) -> None:
+    """What is taken from a file's footer, and not decoded, makes the same intervals."""
+    written = []
+    for number, (kind, of, lo, count, code) in enumerate(told):
+        if kind == "seen":
+            row = seen(lo, lo + count, number * 2, of=of, findings=code, minute=code)
+        elif kind == "sent":
+            outcome = Outcome.ACKED if code else Outcome.FAILED
+            row = sent(lo, lo + count, outcome, minute=code)._replace(producer=of.producer)
+        else:
+            row = rows.reserved(of, lo, lo + count) if kind == "reserved" else rows.end(of, lo)
+        written.append(row)
+    asked = [*columns_of(Role.PRODUCER, placed=True), *columns_of(Role.CONSUMER, placed=True)]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(parquet, "GROUP_ROWS", group)
+        sink = pa.BufferOutputStream()
+        parquet.write_parquet([batch_of(written)], sink)
+        with parquet.open_parquet(pa.BufferReader(sink.getvalue()), marked=True) as file:
+            columns = list(dict.fromkeys(asked))
+            found = list(parquet.read_groups(file, columns, marked=True, instead=ENDED))
+    expected = compacted(batch_of(written).select(columns), horizons=horizons)
+    assert compacted(*found, horizons=horizons) == expected
 
 
 @given(

@@ -313,20 +313,20 @@ async def test_sealing_that_fails_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A Parquet file that could not be made stays a readable journal until `close` makes it."""
-    real = sealing.write_parquet
+    real = sealing.write_synced
 
     def fail(*_: object) -> int:
         raise pa.ArrowInvalid("not now")
 
     log = await SequenceLog.open(tmp_path, session(), rotate_rows=2)
     with monkeypatch.context() as broken:
-        broken.setattr(sealing, "write_parquet", fail)
+        broken.setattr(sealing, "write_synced", fail)
         log.append(numbers(0, 2))
         await log.sync()
         await asyncio.to_thread(log._sealing.submit(lambda: None).result)
     assert names(tmp_path) == ["000001.journal", "session.json"]
     assert logged(tmp_path) == [0, 1]
-    assert sealing.write_parquet is real
+    assert sealing.write_synced is real
     await log.close()
     assert names(tmp_path) == ["000001.parquet", "session.json"]
     assert logged(tmp_path) == [0, 1]

@@ -1,0 +1,199 @@
+"""Parquet files of a log: what their footers prove is right, and is not decoded."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirrortest.seqlog import parquet
+from mirrortest.seqlog.batches import batch_of
+from mirrortest.seqlog.parquet import is_single, open_parquet, read_groups, write_parquet
+from mirrortest.seqlog.rows import Row
+from mirrortest.seqlog.schema import ROWS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+_ENDED = ("arrived_last", "sent_last", "intended_last")
+
+
+def row(**values: Any) -> Row:
+    """A row of which only what is named, its kind and its topic are told."""
+    return Row(**{"kind": "seen", "topic": "t", **values})
+
+
+def message(seq: int, *, offset: int | None = None, **values: Any) -> Row:
+    """A row of one message."""
+    placed = {} if offset is None else {"offset_lo": offset, "offset_hi": offset + 1}
+    return row(seq_lo=seq, seq_hi=seq + 1, **placed, **values)
+
+
+def written(*batches: Sequence[Row]) -> pa.Buffer:
+    """A file of these rows."""
+    sink = pa.BufferOutputStream()
+    write_parquet(map(batch_of, batches), sink)
+    return sink.getvalue()
+
+
+def read(
+    data: pa.Buffer | bytes,
+    columns: Sequence[str] = ROWS.names,
+    *,
+    marked: bool = True,
+    instead: Sequence[str] = (),
+) -> list[pa.RecordBatch]:
+    """A file's batches."""
+    with open_parquet(pa.BufferReader(data), marked=marked) as file:
+        return list(read_groups(file, columns, marked=marked, instead=instead))
+
+
+def plainly(batches: Sequence[pa.RecordBatch]) -> list[dict[str, Any]]:
+    """Their rows."""
+    return [each for batch in batches for each in batch.to_pylist()]
+
+
+@pytest.fixture
+def groups_of_four(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Row groups of four rows."""
+    monkeypatch.setattr(parquet, "GROUP_ROWS", 4)
+
+
+_NUMBER = st.none() | st.integers(0, 2)
+_TEXT = st.none() | st.sampled_from(["a", "b"])
+_ROW = st.fixed_dictionaries(
+    {
+        "topic": st.sampled_from("tu"),
+        "run": _TEXT,
+        "incarnation": _NUMBER,
+        "lane": _NUMBER,
+        "topic_identity": _TEXT,
+        "outcome": _NUMBER,
+        "seq_lo": _NUMBER,
+        "seq_hi": _NUMBER,
+        "offset_lo": _NUMBER,
+        "offset_hi": _NUMBER,
+        "arrived_last": _NUMBER,
+        "sent_last": _NUMBER,
+        "intended_last": _NUMBER,
+        "negative": _NUMBER,
+        "latency_bucket": st.none() | st.lists(st.integers(0, 9), max_size=2),
+    }
+)
+
+
+@given(st.lists(_ROW, max_size=13), st.integers(1, 5), st.permutations(ROWS.names))
+def test_marked_or_not_the_rows_are_the_same(
+    told: list[dict[str, Any]], group: int, columns: list[str]
+) -> None:
+    """What is taken from the footer is what decoding gives, and what is marked has one value."""
+    rows = [row(**each) for each in told]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(parquet, "GROUP_ROWS", group)
+        data = written(rows[:2], rows[2:])
+        found = read(data, columns[:9])
+        assert plainly(found) == plainly(read(data, columns[:9], marked=False))
+    assert plainly(found) == [{name: getattr(r, name) for name in columns[:9]} for r in rows]
+    for batch in found:
+        assert batch.num_rows == group or batch is found[-1]
+        for field in batch.schema:
+            values = {str(value) for value in batch[field.name].to_pylist()}
+            assert not is_single(field) or len(values) == 1
+
+
+@given(st.lists(st.tuples(_NUMBER, _NUMBER, _NUMBER), min_size=1, max_size=9), st.integers(1, 3))
+def test_what_stands_in_for_nulls_tells_the_same(
+    times: list[tuple[int | None, int | None, int | None]], group: int
+) -> None:
+    """The first of some columns that has a value has it, whether or not all of them were read."""
+    rows = [row(**dict(zip(_ENDED, each, strict=True))) for each in times]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(parquet, "GROUP_ROWS", group)
+        found = plainly(read(written(rows), ["kind", *_ENDED], instead=_ENDED))
+    first = [next((each[n] for n in _ENDED if each[n] is not None), None) for each in found]
+    assert first == [next((at for at in each if at is not None), None) for each in times]
+
+
+@pytest.mark.usefixtures("groups_of_four")
+def test_what_the_footer_proves_is_not_decoded() -> None:
+    """Columns of one value, ends of messages and needless times are not touched."""
+    rows = [
+        message(seq, offset=9 * seq, run="r1", lane=seq % 2, arrived_last=seq, sent_last=7 - seq)
+        for seq in range(8)
+    ]
+    data = written(rows)
+    spoiled = bytearray(data)
+    file = pq.ParquetFile(pa.BufferReader(data))
+    unread = {"kind", "topic", "run", "seq_hi", "offset_hi", "sent_last"}
+    for group in range(2):
+        for number in range(file.metadata.num_columns):
+            chunk = file.metadata.row_group(group).column(number)
+            if chunk.path_in_schema in unread:
+                starts = (chunk.dictionary_page_offset, chunk.data_page_offset)
+                start = min(at for at in starts if at is not None)
+                spoiled[start : start + chunk.total_compressed_size] = bytes(
+                    chunk.total_compressed_size
+                )
+    columns = [
+        "kind", "topic", "run", "lane", "seq_lo", "seq_hi", "offset_lo", "offset_hi", *_ENDED[:2]
+    ]  # fmt: skip
+    for name in unread:
+        with pytest.raises((pa.ArrowException, OSError)):
+            read(bytes(spoiled), [name], marked=False)
+    found = read(bytes(spoiled), columns, instead=_ENDED)
+    assert plainly(found) == [
+        {name: getattr(each, name) for name in columns} | {"sent_last": None} for each in rows
+    ]
+
+
+@pytest.mark.usefixtures("groups_of_four")
+def test_only_what_is_one_long_throughout_has_its_ends_left_out() -> None:
+    """An interval of two, or one without an end, in a group makes the group's ends be read."""
+    rows = [message(seq) for seq in range(12)]
+    rows[5] = row(seq_lo=5, seq_hi=7)
+    rows[9] = row(seq_lo=9)
+    found = plainly(read(written(rows), ["seq_lo", "seq_hi"]))
+    assert [each["seq_hi"] for each in found] == [1, 2, 3, 4, 5, 7, 7, 8, 9, None, 11, 12]
+    # And where the end alone is asked for.
+    assert plainly(read(written(rows[:4]), ["seq_hi"])) == [{"seq_hi": n} for n in (1, 2, 3, 4)]
+
+
+@pytest.mark.usefixtures("groups_of_four")
+@pytest.mark.parametrize("note", ["", "[]", "{", '{"seq_hi": 3}', "\x00"])
+def test_a_note_that_cannot_be_read_is_done_without(note: str) -> None:
+    """A footer whose note is garbled costs time and no rows."""
+    rows = [row(seq_lo=0, seq_hi=3), message(4)]
+    sink = pa.BufferOutputStream()
+    with pq.ParquetWriter(sink, ROWS) as writer:
+        writer.write_table(pa.Table.from_batches([batch_of(rows)]))
+        writer.add_key_value_metadata({"mirrortest.one_long": note})
+    assert [each["seq_hi"] for each in plainly(read(sink.getvalue()))] == [3, 5]
+
+
+def test_a_file_that_knows_other_types_and_no_statistics() -> None:
+    """Files of another version, or written by others, are decoded, and give the schema's types."""
+    table = pa.Table.from_batches([batch_of([message(0, lane=3), message(1, lane=3)])])
+    table = table.set_column(5, "lane", table["lane"].cast(pa.int32())).drop_columns(["run"])
+    for statistics in (True, False):
+        sink = pa.BufferOutputStream()
+        pq.write_table(table, sink, write_statistics=statistics)
+        (found,) = read(sink.getvalue(), ["kind", "run", "lane", "seq_hi"])
+        assert found.schema.field("lane").type == pa.int64()
+        assert plainly([found]) == [
+            {"kind": "seen", "run": None, "lane": 3, "seq_hi": n} for n in (1, 2)
+        ]
+
+
+@pytest.mark.usefixtures("groups_of_four")
+def test_row_groups_are_full_however_the_rows_came() -> None:
+    """Rows are brought together, and cut, to groups of one size."""
+    rows = [message(seq) for seq in range(11)]
+    data = written(rows[:1], rows[1:2], [], rows[2:10], rows[10:])
+    metadata = pq.ParquetFile(pa.BufferReader(data)).metadata
+    counts = [metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)]
+    assert counts == [4, 4, 3]
+    assert read(written()) == []

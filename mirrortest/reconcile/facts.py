@@ -74,7 +74,7 @@ _OVERVIEW = f"""
             FROM (
                 SELECT *, if(kind = '{TOLD}', text, kind) AS of,
                     if(kind = '{TOLD}', messages, 1L) AS number
-                FROM intervals WHERE kind NOT IN ('{LATENCY}', '{ACKED}', '{BUNDLE}')
+                FROM read_intervals WHERE kind NOT IN ('{LATENCY}', '{ACKED}', '{BUNDLE}')
             )
         )
     ) GROUP BY ALL
@@ -83,8 +83,9 @@ _LITERAL_ROWS = 1000
 _SENDING = ("reserved", "sent", "end")
 
 
-def gather(spark: Any, plan: Plan) -> Facts:
-    """Ask the intervals and the sessions."""
+def gather(spark: Any, plan: Plan, intervals: Any) -> Facts:
+    """Ask the intervals, as they were read, and the sessions."""
+    intervals.createOrReplaceTempView("read_intervals")
     reasons, notes = plan.missing_sides(), list[str]()
     overview = rows(spark.sql(_OVERVIEW))
     damaged: set[int] = set()

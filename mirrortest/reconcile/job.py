@@ -85,7 +85,6 @@ def reconcile(
     work = reading(plan, cores, placed=bool(plan.observers))._replace(packing=holes.PACKING)
     intervals = read_intervals(spark, work).persist(StorageLevel.DISK_ONLY)
     try:
-        intervals.createOrReplaceTempView("intervals")
         result = _judge(spark, plan, place, look_up, work=work, intervals=intervals)
     finally:
         spark.catalog.clearCache()
@@ -137,7 +136,9 @@ def _judge(
     work: Reading,
     intervals: Any,
 ) -> _Result:
-    known = facts.gather(spark, plan)
+    # Spark drops what it keeps of all that was read through a view once that view is replaced:
+    # so the intervals of each step have a view of their own.
+    known = facts.gather(spark, plan, intervals)
     fit(spark, known.intervals)
     twice = overlaps(known.ranges, known.observed.started_ns)
     behind = beyond(known.ranges, known.cuts)
@@ -146,16 +147,17 @@ def _judge(
     if zones:
         again = read_again(spark, work, intervals, zones, touched(known.ranges, zones))
         intervals = again.persist(StorageLevel.DISK_ONLY)
-        intervals.createOrReplaceTempView("intervals")
     policy = _policy(plan)
     gone: Gone | None = None
     if known.bundled:
         joining = _joining(plan, known, work, zones)
-        intervals = settling.settle_whole(spark, joining, known.intervals, holes=known.holes > 0)
-        intervals.createOrReplaceTempView("intervals")
+        intervals = settling.settle_whole(
+            spark, intervals, joining, count=known.intervals, holes=known.holes > 0
+        )
     if known.holes:
         fit(spark, known.intervals, holes=known.holes)
-        intervals, gone = settling.settle_holes(spark, _settling(plan, known, coverage, policy))
+        told = _settling(plan, known, coverage, policy)
+        intervals, gone = settling.settle_holes(spark, intervals, told)
         fit(spark, intervals.count())
     beside = Beside(lost=gone is not None, whole=known.bundled)
     together(intervals).createOrReplaceTempView("intervals")

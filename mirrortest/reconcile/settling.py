@@ -40,13 +40,13 @@ _CONCERNED = """(kind IN ('seen', 'sent', 'claimed') OR (kind = 'found' AND part
 _CLAIM = f"(kind = 'claimed' OR (kind = 'found' AND findings = {_LOST})) AND holes IS NULL"
 # None is left where all that was packed has been read again, side by side with other sessions.
 _TOP = f"""SELECT coalesce(max((seq_hi - 1) >> {BUCKET_BITS}), 0)
-    FROM intervals WHERE holes > 0"""  # noqa: S608
+    FROM holed_intervals WHERE holes > 0"""  # noqa: S608
 _ABOVE = f"""
     SELECT {_ROW}, max(above) AS above FROM (
         SELECT {_ROW}, holes, max(seq_hi) OVER (
             PARTITION BY {_HELD}, identity ORDER BY offset_lo
             ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-        ) AS above FROM intervals WHERE kind = 'seen' AND seq_lo IS NOT NULL
+        ) AS above FROM holed_intervals WHERE kind = 'seen' AND seq_lo IS NOT NULL
     ) WHERE holes > 0 AND above > seq_lo GROUP BY {_ROW}
 """  # noqa: S608
 
@@ -79,10 +79,10 @@ def _bucketed(top: int, *, few: bool) -> str:
     return f"""
         SELECT {columns}, bucket, coalesce(above, 0L) AS above FROM (
             SELECT *, explode(sequence(seq_lo >> {BUCKET_BITS}, last)) AS bucket FROM (
-                SELECT {hint}intervals.*, above, greatest(
+                SELECT {hint}holed_intervals.*, above, greatest(
                     seq_lo >> {BUCKET_BITS}, least((seq_hi - 1) >> {BUCKET_BITS}, {top}L)
                 ) AS last
-                FROM intervals LEFT JOIN stood_above USING ({_ROW}) WHERE {_CONCERNED}
+                FROM holed_intervals LEFT JOIN stood_above USING ({_ROW}) WHERE {_CONCERNED}
             )
         ) DISTRIBUTE BY {_STREAM}, bucket SORT BY {_STREAM}, bucket
     """  # noqa: S608
@@ -150,20 +150,20 @@ def _unpacking(run: str, named: dict[str, str]) -> OfBatches:
     return unpack
 
 
-def settle_whole(spark: Any, joining: Joining, intervals: int, *, holes: bool) -> Any:
-    """The intervals (so many), out of their bundles, with chains joined and without whole streams.
-
-    Reads the view `intervals`; `holes`: some of them have holes packed.
+def settle_whole(spark: Any, intervals: Any, joining: Joining, *, count: int, holes: bool) -> Any:
+    """The intervals, `count` of them, out of their bundles, with chains joined and whole streams
+    left out; `holes`: some of them have holes packed.
     """
-    bundles = spark.sql(f"SELECT {_UNPACKED} FROM intervals")  # noqa: S608
-    if intervals <= _IN_ONE:
+    intervals.createOrReplaceTempView("bundled_intervals")
+    bundles = spark.sql(f"SELECT {_UNPACKED} FROM bundled_intervals")  # noqa: S608
+    if count <= _IN_ONE:
         fit(spark, 0, bundled=True)
         apart = bundles.coalesce(1)
     else:
-        fit(spark, intervals, bundled=True)
+        fit(spark, count, bundled=True)
         every = map_batches(bundles, lambda _, batches: opening(batches), SPARK_SCHEMA)
         every.persist(StorageLevel.DISK_ONLY).count()
-        fit(spark, intervals)
+        fit(spark, count)
         apart = every.repartition(*STREAM)
     joined = map_batches(
         apart, lambda _, batches: joining.join(batches), f"{SPARK_SCHEMA}, source int"
@@ -172,12 +172,15 @@ def settle_whole(spark: Any, joining: Joining, intervals: int, *, holes: bool) -
     joined.createOrReplaceTempView("joined")
     fit(spark, joined.count())
     view(spark, "whole", f"SELECT {_HELD}, messages, source FROM joined WHERE kind = '{WHOLE}'")  # noqa: S608
-    packed = f"UNION ALL SELECT {_COLUMNS} FROM intervals WHERE holes > 0" if holes else ""  # noqa: S608
+    packed = (
+        f"UNION ALL SELECT {_COLUMNS} FROM bundled_intervals WHERE holes > 0" if holes else ""  # noqa: S608
+    )
     return spark.sql(f"SELECT {_COLUMNS} FROM joined WHERE kind <> '{WHOLE}' {packed}")  # noqa: S608
 
 
-def settle_holes(spark: Any, settling: Settling) -> tuple[Any, Gone]:
-    """The intervals without holes, and what is plainly lost; reads the view `intervals`."""
+def settle_holes(spark: Any, intervals: Any, settling: Settling) -> tuple[Any, Gone]:
+    """The intervals without holes, and what is plainly lost."""
+    intervals.createOrReplaceTempView("holed_intervals")
     top = spark.sql(_TOP).first()[0]
     settle(spark, "stood_above", _ABOVE)
     few = spark.table("stood_above").count() <= _FEW
@@ -195,7 +198,7 @@ def settle_holes(spark: Any, settling: Settling) -> tuple[Any, Gone]:
     )
     rest = spark.sql(
         f"""SELECT {_COLUMNS} FROM settled WHERE kind NOT IN ('{PLAIN}', '{GONE}')
-        UNION ALL SELECT {_COLUMNS} FROM intervals WHERE NOT coalesce({_CONCERNED}, false)"""  # noqa: S608
+        UNION ALL SELECT {_COLUMNS} FROM holed_intervals WHERE NOT coalesce({_CONCERNED}, false)"""  # noqa: S608
     )
     packed = ", ".join(PACKED.names)
     gone = spark.sql(f"SELECT {packed} FROM settled WHERE kind = '{GONE}'")  # noqa: S608

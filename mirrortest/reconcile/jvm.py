@@ -29,6 +29,9 @@ if TYPE_CHECKING:
 _START_SECONDS = 60.0
 END_SECONDS = 20.0
 _POLL_SECONDS = 0.05
+_DYING_SECONDS = 2.0
+_OUT_OF_MEMORY = 52
+"""What Spark ends its process with then (`SparkExitCode.OOM`)."""
 
 # What `org.apache.spark.launcher.JavaModuleOptions` gives, without the module that only MLlib uses
 # and without a package that Java 24 took away.
@@ -86,7 +89,7 @@ def spark_jvm(
     seconds to end; what it says goes to our stderr, or nowhere if it is `silent`.
 
     Raises:
-        MirrortestError: it did not start.
+        MirrortestError: it did not start, ran out of memory, or ended amid the work.
     """
     home = spark_home()
     with tempfile.TemporaryDirectory(prefix="mirrortest-") as folder:
@@ -115,6 +118,13 @@ def spark_jvm(
         try:
             meanwhile()
             yield _wait_for(process, told)
+        except MirrortestError:
+            raise
+        except Exception as error:
+            reason = _why(error, process, memory)
+            if reason is None:
+                raise
+            raise MirrortestError(reason) from error
         finally:
             _end(process, patience)
 
@@ -172,6 +182,21 @@ def _wait_for(process: subprocess.Popen[bytes], told: Path) -> tuple[int, str]:
             )
         time.sleep(_POLL_SECONDS)
     raise MirrortestError(f"Spark's Java process did not answer within {_START_SECONDS:.0f} s")
+
+
+def _why(error: Exception, process: subprocess.Popen[bytes], memory: str) -> str | None:
+    """What is to be told of an error amid the work where Java was the cause; else None."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(_DYING_SECONDS)
+    code = process.returncode
+    # While Java lives, it can be asked for the text of its exceptions.
+    if code == _OUT_OF_MEMORY or (code is None and "java.lang.OutOfMemoryError" in str(error)):
+        return f"Spark ran out of memory with a heap of {memory}: give it more by --driver-memory"
+    if code is not None:
+        return (
+            f"Spark's Java process ended amid the work with code {code}; its own words stand above"
+        )
+    return None
 
 
 def _end(process: subprocess.Popen[bytes], patience: float) -> None:

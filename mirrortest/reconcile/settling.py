@@ -151,8 +151,9 @@ def _unpacking(run: str, named: dict[str, str]) -> OfBatches:
 
 
 def settle_whole(spark: Any, intervals: Any, joining: Joining, *, count: int, holes: bool) -> Any:
-    """The intervals, `count` of them, out of their bundles, with chains joined and whole streams
-    left out; `holes`: some of them have holes packed.
+    """The intervals, out of their bundles, with chains joined and without whole streams.
+
+    `count` is how many there are; `holes`: some of them have holes packed.
     """
     intervals.createOrReplaceTempView("bundled_intervals")
     bundles = spark.sql(f"SELECT {_UNPACKED} FROM bundled_intervals")  # noqa: S608

@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 
 import psutil
+from rich.console import Console
 
 from tests.spark_cluster import QUICK, VECTOR, spark_cluster, submitted, whole_java
 
@@ -36,12 +37,13 @@ def main() -> None:
     home = whole_java()
     if home is None:
         sys.exit(f"no Java with the module {VECTOR}, which Spark's own launchers ask for")
-    print(f"{int(given.messages):,} messages; driver's heap {_HEAP}, executor's {_EXECUTOR}")
-    print(f"{'missing':>12} {'wall, s':>8} {'heap in use, MB':>16} {'resident, MB':>13}")
+    say = Console(highlight=False, soft_wrap=True).print
+    say(f"{int(given.messages):,} messages; driver's heap {_HEAP}, executor's {_EXECUTOR}")
+    say(f"{'missing':>12} {'wall, s':>8} {'heap in use, MB':>16} {'resident, MB':>13}")
     for missing in map(int, given.missing):
         with tempfile.TemporaryDirectory(dir=given.directory, prefix="driver-") as folder:
             wall, used, resident = _measured(home, Path(folder), int(given.messages), missing)
-        print(f"{missing:>12,} {wall:>8.1f} {used:>16,} {resident:>13,}", flush=True)
+        say(f"{missing:>12,} {wall:>8.1f} {used:>16,} {resident:>13,}")
 
 
 def _measured(home: str, folder: Path, messages: int, missing: int) -> tuple[float, int, int]:

@@ -9,7 +9,7 @@ import pytest
 
 from mirrortest.check.verdict import Finding
 from mirrortest.config.threshold import thresholds
-from mirrortest.reconcile import holes, missing, result
+from mirrortest.reconcile import holes, job, missing, result
 from mirrortest.reconcile.job import reconcile
 from mirrortest.reconcile.plan import plan
 from mirrortest.seqlog.location import Location
@@ -64,7 +64,18 @@ def test_much_that_is_missing_is_judged_as_little_is(
     usual, rows = judged("rows", holes.NO_PACKING)
     for module in (missing, result):
         monkeypatch.setattr(module, "MOST_ROWS", FEW)
+    kept: list[bool] = []
+    explain = job._explain
+
+    def watched(told: Any) -> None:
+        # Last of all: what was computed once is still there, whatever views came after it.
+        kept.extend(map(spark.catalog.isCached, ("read_intervals", "settled")))
+        explain(told)
+
+    monkeypatch.setattr(job, "_explain", watched)
     packed, settled = judged("settled", holes.Packing(0, 0))
+    assert kept == [True, True]
+    monkeypatch.setattr(job, "_explain", explain)
     assert packed == usual
     assert packed["counts"][Finding.LOST.label] == LOST == written.findings[Finding.LOST.label]
     assert packed["online"]["disagreements"] == packed["inconclusive"] == []

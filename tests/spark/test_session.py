@@ -1,0 +1,46 @@
+"""Spark that fails amid the work is told in a line, by a process of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.slow
+
+_WORK = """
+import os, signal, sys
+from mirrortest.errors import MirrortestError
+from mirrortest.reconcile.session import spark_session
+
+try:
+    with spark_session("local[1]", "512m") as spark:
+        {work}
+except MirrortestError as error:
+    print("told:", error)
+"""
+_TOO_MUCH = "spark.sql('SELECT size(sequence(0, 400000000 + id)) FROM range(1)').collect()"
+_KILLED = """pid = spark._jvm.java.lang.ProcessHandle.current().pid()
+        os.kill(pid, signal.SIGKILL)
+        spark.range(3).count()"""
+
+
+@pytest.mark.parametrize(
+    ("work", "told"),
+    [
+        (_TOO_MUCH, "ran out of memory with a heap of 512m: give it more by"),
+        (_KILLED, "Java process ended amid the work with code -9"),
+    ],
+)
+def test_why_the_work_ended(work: str, told: str) -> None:
+    """Too small a heap, and a process that somebody killed."""
+    done = subprocess.run(
+        [sys.executable, "-c", _WORK.format(work=work)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    (line,) = [each for each in done.stdout.splitlines() if each.startswith("told:")] or [""]
+    assert told in line, done.stderr[-3000:]

@@ -28,11 +28,11 @@ from mirrortest.reconcile.stretch import (
     Stretches,
     column,
     integers,
-    numbered,
 )
 from mirrortest.seqlog.batches import conform
-from mirrortest.seqlog.parquet import is_single
+from mirrortest.seqlog.parquet import is_single, noted_totals
 from mirrortest.seqlog.schema import Kind, Role
+from mirrortest.seqlog.totals import TOTALLED, totals
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -49,8 +49,7 @@ _SENDING = (
 )  # fmt: skip
 _PLACED = ("offset_lo", "offset_hi", "topic_identity")
 _READING = (
-    "partition", *_PLACED, "outcome", "findings", "intended_first", "negative", "latency_bucket",
-    "latency_count",
+    "partition", *_PLACED, "outcome", "findings", "intended_first", *TOTALLED,
 )  # fmt: skip
 HELD = 2_000_000
 """Stretches that a task holds before it makes chains of them: bounds its memory."""
@@ -118,9 +117,11 @@ class Compactor:
             places = self._placed(found)
             rows = rows.filter(pa.array(~self._silent(rows, found, places)))
             found = cut(found, places, self._zones_by_place())
-        topics = numbered(rows, "topic", self._reader.topics.codes)
-        if topics is not None:
-            self._latencies.add(rows, topics)
+        if column(rows, "latency_bucket") is not None:
+            noted = noted_totals(rows)
+            if noted is not None and self.zones:
+                raise ValueError("sums over rows of which some may not count")
+            self._latencies.add(totals(rows) if noted is None else noted, self.run)
         self._held.append(found)
         self._count += len(found) + len(others)
         if self._count + self._claims.count >= HELD:
@@ -137,7 +138,7 @@ class Compactor:
             len(sums),
             kind=LATENCY,
             text=Kind.SEEN.value,
-            topic=[self._reader.topics.texts[topic] for topic in topics],
+            topic=list(topics),
             minute=list(minutes),
             negative=list(negative),
             latency_bucket=list(buckets),
@@ -164,6 +165,8 @@ class Compactor:
             is_seen = everything.kind == SEEN
             if is_seen.all():
                 yield from self._seen(everything)
+            elif not is_seen.any():
+                yield from self._sending(everything)
             else:
                 yield from self._seen(everything.take(is_seen))
                 yield from self._sending(everything.take(~is_seen))

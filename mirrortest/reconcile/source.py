@@ -17,6 +17,7 @@ from mirrortest.reconcile.intervals import SPARK_SCHEMA, damage_row
 from mirrortest.reconcile.stretch import ENDED
 from mirrortest.reconcile.worker import map_numbers
 from mirrortest.seqlog.files import read_file
+from mirrortest.seqlog.parquet import Marked
 from mirrortest.seqlog.schema import Role
 
 if TYPE_CHECKING:
@@ -70,9 +71,9 @@ class Reading(NamedTuple):
                 )
             damage: list[Damage] = []
             columns = columns_of(file.role, placed=self.placed)
-            for batch in read_file(
-                file.uri, damage, rows=file.rows, columns=columns, marked=True, instead=ENDED
-            ):
+            # Of rows in zones some latencies may not count: there, sums are of no use.
+            how = Marked(instead=ENDED, totals=not self.zones)
+            for batch in read_file(file.uri, damage, rows=file.rows, columns=columns, marked=how):
                 yield from compactor.add(batch)
             for each in damage:
                 told = {"session": file.session, "task": task}

@@ -62,7 +62,7 @@ class Names:
         straight = np.array_equal(lookup[:-1], np.arange(len(lookup) - 1))
         if straight and not column.null_count:
             return found
-        return lookup[found]
+        return lookup.take(found)
 
 
 @dataclass
@@ -180,9 +180,9 @@ class Reader:
         """As `classes`; None where it is the same for all."""
         if not len(self.horizons) or not len(last):
             return None
-        known = last[last >= 0]
-        if len(known) == len(last):
-            lo, hi = self.classes(np.array([last.min(), last.max()]))
+        least = last.min()
+        if least >= 0:
+            lo, hi = self.classes(np.array([least, last.max()]))
             if lo == hi:
                 return None
         return self.classes(last)
@@ -285,13 +285,13 @@ def _minutes(intended: Longs | None) -> NDArray[Any] | None:
     """Something that changes where the minute does; None where it does not."""
     if intended is None or not len(intended):
         return None
-    told = intended >= 0
-    all_told = bool(told.all())
-    if not all_told and not told.any():
+    least, most = intended.min(), intended.max()
+    if most < 0 or (least >= 0 and least // MINUTE_NS == most // MINUTE_NS):
         return None
-    known = intended if all_told else intended[told]
-    if known.min() // MINUTE_NS == known.max() // MINUTE_NS:
-        return None if all_told else told
+    told = intended >= 0
+    known = intended[told]
+    if known.min() // MINUTE_NS == most // MINUTE_NS:
+        return told
     return np.where(told, intended // MINUTE_NS, NONE)
 
 

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from mirrortest.seqlog.parquet import Marked
+
 _FILE = re.compile(r"(?P<number>[0-9]{6,})\.(?P<form>journal|parquet)")
 
 
@@ -163,21 +165,20 @@ def read_file(
     *,
     columns: Sequence[str] | None = None,
     rows: int | None = None,
-    marked: bool = False,
-    instead: Sequence[str] = (),
+    marked: Marked | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield a file's rows as batches of the schema's columns, or of those named, in that order.
 
-    `marked` and `instead` are those of `parquet.read_groups`; one thread reads then. What cannot
-    be read is appended to `damage`; a journal that a running writer has just turned into Parquet is
-    read as that. `rows` is how many a file given by URI must hold.
+    `marked` is that of `parquet.read_groups`; one thread reads then. What cannot be read is
+    appended to `damage`; a journal that a running writer has just turned into Parquet is read as
+    that. `rows` is how many a file given by URI must hold.
     """
     asked = LogFile(Location.parse(file), rows) if isinstance(file, str) else file
     wanted = ROWS.names if columns is None else columns
     place = asked.location
     try:
         if place.path.endswith(PARQUET):
-            yield from _read_parquet(asked, damage, wanted, marked=marked, instead=instead)
+            yield from _read_parquet(asked, damage, wanted, marked)
             return
         try:
             with place.filesystem.open_input_file(place.path) as source:
@@ -185,7 +186,7 @@ def read_file(
         except FileNotFoundError:
             finished = place.parent.child(place.path.rpartition("/")[2][: -len(JOURNAL)] + PARQUET)
             found = replace(asked, location=finished)
-            yield from _read_parquet(found, damage, wanted, marked=marked, instead=instead)
+            yield from _read_parquet(found, damage, wanted, marked)
             return
     except (pa.ArrowException, OSError) as error:
         kind = DamageKind.MISSING if isinstance(error, FileNotFoundError) else DamageKind.UNREADABLE
@@ -199,15 +200,13 @@ def _read_parquet(
     file: LogFile,
     damage: list[Damage],
     columns: Sequence[str],
-    *,
-    marked: bool,
-    instead: Sequence[str],
+    marked: Marked | None,
 ) -> Iterator[pa.RecordBatch]:
     place = file.location
     held = 0
     with (
         place.filesystem.open_input_file(place.path) as source,
-        open_parquet(source, marked=marked) as parquet,
+        open_parquet(source, marked) as parquet,
     ):
         total = parquet.metadata.num_rows
         if file.rows is not None and file.rows != total:
@@ -215,7 +214,7 @@ def _read_parquet(
             lost = max(file.rows - total, 0)
             damage.append(Damage(DamageKind.SHORT, place.shown, what, lost))
         try:
-            for batch in read_groups(parquet, columns, marked=marked, instead=instead):
+            for batch in read_groups(parquet, columns, marked):
                 held += batch.num_rows
                 yield batch
         except (pa.ArrowException, OSError) as error:

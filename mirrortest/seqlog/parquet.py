@@ -2,21 +2,23 @@
 
 Most columns of most row groups say the same in all rows, or what another column says. The footer
 proves it: by each column's least and greatest value and its nulls, and by a note of ours on the
-intervals that are one number long. A reader that asks for `marked` columns gets them from there.
+intervals that are one number long, which also has the sums of all latencies. A reader that asks for
+`Marked` columns gets them from there.
 """
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from pydantic import BaseModel, Field, TypeAdapter
 
 from mirrortest.seqlog.batches import conform
 from mirrortest.seqlog.schema import ROWS, SCHEMA_VERSION
+from mirrortest.seqlog.totals import TOTALLED, Total, totals
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -25,11 +27,12 @@ GROUP_ROWS = 1 << 17
 """Rows of a row group: bounds the memory of writing and of reading."""
 
 _VERSION = {"mirrortest.schema_version": str(SCHEMA_VERSION)}
-_ONE_LONG = "mirrortest.one_long"
-"""The footer's entry with our note: for each column of `_ENDS`, the numbers of the row groups in
-which it is one past its beginning, or null as that is, in all rows."""
+_NOTE = "mirrortest.groups"
+"""The footer's entry with our note."""
+_TOTALS = b"mirrortest.totals"
 _ENDS = {"seq_hi": "seq_lo", "offset_hi": "offset_lo"}
 _SINGLE = b"mirrortest.single"
+_TOTAL_LIST = TypeAdapter(list[Total])
 
 _TEXTS = [field.name for field in ROWS if pa.types.is_string(field.type)]
 # Where each row has a number of its own, steps between them are the same again and again.
@@ -43,10 +46,43 @@ _DICTIONARIES = [
 ]
 
 
-def write_parquet(batches: Iterable[pa.RecordBatch], sink: Any) -> int:
-    """Write a Parquet file to a path or an open file; returns its rows."""
-    rows = 0
-    one_long: dict[str, list[int]] = {name: [] for name in _ENDS}
+class _Note(BaseModel):
+    """What a file's footer tells of its row groups, beyond Parquet's own statistics."""
+
+    one_long: dict[str, list[int]] = Field(default_factory=dict)
+    """For columns of `_ENDS`, the numbers of the groups in which each is one past its beginning,
+    or null as that is, in all rows."""
+    totals: list[list[Total] | None] = Field(default_factory=list)
+    """The sums of each group's latencies; None where they make no sense."""
+    bounds: list[int] = Field(default_factory=list)
+    """Where each group ends in the file: who writes rows anew may copy the note along."""
+
+    @classmethod
+    def of(cls, metadata: pq.FileMetaData) -> _Note:
+        """A footer's; one that cannot be read, or is another file's, is as good as none."""
+        try:
+            note = cls.model_validate_json((metadata.metadata or {}).get(_NOTE.encode(), b"{}"))
+        except ValueError:
+            return cls()
+        return note if note.bounds == _bounds(metadata) else cls()
+
+
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """How much a reader leaves to the footer.
+
+    Columns of one value are marked so (`is_single`). Of the columns `instead`, each is there for
+    the nulls of those before it alone, and comes as null where these have none. `totals`: where
+    the sums of latencies are noted (`noted_totals`), their columns come as null.
+    """
+
+    instead: Sequence[str] = ()
+    totals: bool = False
+
+
+def write_parquet(batches: Iterable[pa.RecordBatch], sink: IO[bytes] | pa.NativeFile) -> int:
+    """Write a Parquet file to an open file; returns its rows."""
+    rows, note = 0, _Note()
     with pq.ParquetWriter(
         sink,
         ROWS.with_metadata(_VERSION),
@@ -60,9 +96,12 @@ def write_parquet(batches: Iterable[pa.RecordBatch], sink: Any) -> int:
             writer.write_table(group, row_group_size=GROUP_ROWS)
             rows += group.num_rows
             for end, beginning in _ENDS.items():
-                if _is_one_long(group[beginning], group[end]):
-                    one_long[end].append(number)
-        writer.add_key_value_metadata({_ONE_LONG: json.dumps(one_long)})
+                if pc.add(group[beginning], 1).equals(group[end]):
+                    note.one_long.setdefault(end, []).append(number)
+            (batch,) = group.combine_chunks().to_batches()
+            note.totals.append(_sums(batch))
+            note.bounds.append(sink.tell())
+        writer.add_key_value_metadata({_NOTE: note.model_dump_json()})
     return rows
 
 
@@ -82,13 +121,32 @@ def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
         yield pa.Table.from_batches(held)
 
 
-def _is_one_long(beginning: pa.ChunkedArray, end: pa.ChunkedArray) -> bool:
-    return bool(pc.add(beginning, 1).equals(end))
+def _sums(batch: pa.RecordBatch) -> list[Total] | None:
+    try:
+        return totals(batch)
+    except ValueError:
+        return None  # whoever reads it will be told
+
+
+def _bounds(metadata: pq.FileMetaData) -> list[int]:
+    """Where each row group ends in its file."""
+    found = []
+    for number in range(metadata.num_row_groups):
+        last = metadata.row_group(number).column(metadata.num_columns - 1)
+        starts = (last.dictionary_page_offset, last.data_page_offset)
+        found.append(min(at for at in starts if at is not None) + last.total_compressed_size)
+    return found
 
 
 def is_single(field: pa.Field) -> bool:
-    """Whether a column that was read as `marked` is known to have one value in all its rows."""
+    """Whether a column that was read as `Marked` is known to have one value in all its rows."""
     return field.metadata is not None and _SINGLE in field.metadata
+
+
+def noted_totals(rows: pa.RecordBatch) -> list[Total] | None:
+    """The sums of a batch's latencies, where these were left to the footer; else None."""
+    text = (rows.schema.metadata or {}).get(_TOTALS)
+    return None if text is None else _TOTAL_LIST.validate_json(text)
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +156,7 @@ class _Footer:
     metadata: pq.FileMetaData
     schema: pa.Schema
     places: dict[str, int]
-    one_long: dict[str, frozenset[int]]
+    note: _Note
     repeated: dict[tuple[str, Any], pa.Array] = field(default_factory=dict)
 
     @classmethod
@@ -109,17 +167,17 @@ class _Footer:
             metadata,
             file.schema_arrow,
             {path: number for number, path in enumerate(paths)},
-            _noted((metadata.metadata or {}).get(_ONE_LONG.encode(), b"{}")),
+            _Note.of(metadata),
         )
 
-    def known(
-        self, group: int, columns: Sequence[str], instead: Sequence[str]
-    ) -> dict[str, pa.Array]:
-        """Those columns of a row group whose values need not be decoded, as `read_groups` says."""
+    def known(self, group: int, columns: Sequence[str], marked: Marked) -> dict[str, pa.Array]:
+        """Those columns of a row group whose values need not be decoded."""
         rows = self.metadata.row_group(group).num_rows
         found = {}
+        if marked.totals and self.totals(group) is not None:
+            found = {name: self._repeated(name, None, rows) for name in TOTALLED}
         needed = True
-        for name in (each for each in instead if each in columns):
+        for name in (each for each in marked.instead if each in columns):
             if not needed:
                 found[name] = self._repeated(name, None, rows)
             told = self._statistics(group, name)
@@ -136,8 +194,13 @@ class _Footer:
         return {
             end: beginning
             for end, beginning in _ENDS.items()
-            if end in columns and beginning in columns and group in self.one_long.get(end, ())
+            if end in columns and beginning in columns and group in self.note.one_long.get(end, ())
         }
+
+    def totals(self, group: int) -> bytes | None:
+        """The sums of a row group's latencies, as `noted_totals` reads them; None: not noted."""
+        noted = self.note.totals[group] if group < len(self.note.totals) else None
+        return None if noted is None else _TOTAL_LIST.dump_json(noted)
 
     def _single(self, group: int, name: str, rows: int) -> pa.Array | None:
         """A column all of whose rows have the same value, or none any; else None."""
@@ -167,14 +230,6 @@ class _Footer:
         return None if at is None else self.metadata.row_group(group).column(at).statistics
 
 
-def _noted(text: bytes) -> dict[str, frozenset[int]]:
-    """The note; none where it cannot be read, as nothing is lost without it."""
-    try:
-        return {name: frozenset(groups) for name, groups in json.loads(text).items()}
-    except (ValueError, TypeError, AttributeError):
-        return {}
-
-
 def _repeat(value: Any, kind: pa.DataType, rows: int) -> pa.Array:
     if value is None:
         return pa.nulls(rows, kind)
@@ -184,9 +239,9 @@ def _repeat(value: Any, kind: pa.DataType, rows: int) -> pa.Array:
     return pa.DictionaryArray.from_arrays(zeros, pa.array([value], kind))
 
 
-def open_parquet(source: pa.NativeFile, *, marked: bool) -> pq.ParquetFile:
+def open_parquet(source: pa.NativeFile, marked: Marked | None = None) -> pq.ParquetFile:
     """Open a log's Parquet file for `read_groups`. Raises pyarrow's errors."""
-    if not marked:
+    if marked is None:
         return pq.ParquetFile(source)
     metadata = pq.read_metadata(source)
     texts = [name for name in _TEXTS if name in metadata.schema.names]
@@ -194,46 +249,47 @@ def open_parquet(source: pa.NativeFile, *, marked: bool) -> pq.ParquetFile:
 
 
 def read_groups(
-    file: pq.ParquetFile,
-    columns: Sequence[str],
-    *,
-    marked: bool,
-    instead: Sequence[str] = (),
+    file: pq.ParquetFile, columns: Sequence[str], marked: Marked | None = None
 ) -> Iterator[pa.RecordBatch]:
     """A file's rows as batches of these columns; those that it does not have are null.
 
-    `marked`: texts may come as codes of a dictionary, what the footer proves is not decoded, and
-    columns of one value are marked (`is_single`); of the columns `instead`, each is there for the
-    nulls of those before it alone, and comes as null where these have none. Raises pyarrow's
-    errors.
+    `marked`: what the footer proves is not decoded, and texts may come as codes of a dictionary.
+    Raises pyarrow's errors.
     """
-    footer = _Footer.of(file)
     there = frozenset(file.schema_arrow.names)
+    if marked is None:
+        read = [name for name in columns if name in there]
+        for batch in file.iter_batches(batch_size=GROUP_ROWS, columns=read):
+            yield conform(batch, columns)
+        return
+    footer = _Footer.of(file)
     for group in range(file.num_row_groups):
-        known = footer.known(group, columns, instead) if marked else {}
-        ends = footer.ends(group, {*columns} - {*known}) if marked else {}
-        read = [
-            name for name in columns if name in there and name not in known and name not in ends
-        ]
-        table = file.read_row_group(group, columns=read, use_threads=not marked)
+        known = footer.known(group, columns, marked)
+        ends = footer.ends(group, {*columns} - {*known})
+        noted = footer.totals(group) if marked.totals else None
+        unknown = there - {*known, *ends}
+        table = file.read_row_group(
+            group, columns=[name for name in columns if name in unknown], use_threads=False
+        )
         done = 0
         for batch in table.combine_chunks().to_batches(max_chunksize=GROUP_ROWS):
             part = {name: values.slice(done, batch.num_rows) for name, values in known.items()}
+            whole = _whole(batch, part, ends, columns)
+            # Sums are of the group: its first batch has them.
+            yield (
+                whole
+                if noted is None
+                else whole.replace_schema_metadata({_TOTALS: b"[]" if done else noted})
+            )
             done += batch.num_rows
-            yield _whole(batch, part, ends, columns, marked=marked)
 
 
 def _whole(
-    read: pa.RecordBatch,
-    known: dict[str, pa.Array],
-    ends: dict[str, str],
-    columns: Sequence[str],
-    *,
-    marked: bool,
+    read: pa.RecordBatch, known: dict[str, pa.Array], ends: dict[str, str], columns: Sequence[str]
 ) -> pa.RecordBatch:
     """What was read and what is known, as a batch of all columns."""
     rest = [name for name in columns if name not in known and name not in ends]
-    found = conform(read, rest, coded=marked)
+    found = conform(read, rest, coded=True)
     arrays, fields = [], []
     for name in columns:
         if name in known:

@@ -254,7 +254,10 @@ def test_from_a_file_it_is_the_same(
     written = []
     for number, (kind, of, lo, count, code) in enumerate(told):
         if kind == "seen":
-            row = seen(lo, lo + count, number * 2, of=of, findings=code, minute=code)
+            sums = rows.Latencies(code, (lo, 10), (1, 2)) if number % 3 else None
+            row = seen(
+                lo, lo + count, number * 2, of=of, findings=code, minute=code, latencies=sums
+            )
         elif kind == "sent":
             outcome = Outcome.ACKED if code else Outcome.FAILED
             row = sent(lo, lo + count, outcome, minute=code)._replace(producer=of.producer)
@@ -266,9 +269,10 @@ def test_from_a_file_it_is_the_same(
         patched.setattr(parquet, "GROUP_ROWS", group)
         sink = pa.BufferOutputStream()
         parquet.write_parquet([batch_of(written)], sink)
-        with parquet.open_parquet(pa.BufferReader(sink.getvalue()), marked=True) as file:
+        marked = parquet.Marked(instead=ENDED, totals=True)
+        with parquet.open_parquet(pa.BufferReader(sink.getvalue()), marked) as file:
             columns = list(dict.fromkeys(asked))
-            found = list(parquet.read_groups(file, columns, marked=True, instead=ENDED))
+            found = list(parquet.read_groups(file, columns, marked))
     expected = compacted(batch_of(written).select(columns), horizons=horizons)
     assert compacted(*found, horizons=horizons) == expected
 

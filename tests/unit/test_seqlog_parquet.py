@@ -12,13 +12,21 @@ from hypothesis import strategies as st
 
 from mirrortest.seqlog import parquet
 from mirrortest.seqlog.batches import batch_of
-from mirrortest.seqlog.parquet import is_single, open_parquet, read_groups, write_parquet
+from mirrortest.seqlog.parquet import (
+    Marked,
+    is_single,
+    noted_totals,
+    open_parquet,
+    read_groups,
+    write_parquet,
+)
 from mirrortest.seqlog.rows import Row
 from mirrortest.seqlog.schema import ROWS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+_MARKED = Marked()
 _ENDED = ("arrived_last", "sent_last", "intended_last")
 
 
@@ -43,13 +51,11 @@ def written(*batches: Sequence[Row]) -> pa.Buffer:
 def read(
     data: pa.Buffer | bytes,
     columns: Sequence[str] = ROWS.names,
-    *,
-    marked: bool = True,
-    instead: Sequence[str] = (),
+    marked: Marked | None = _MARKED,
 ) -> list[pa.RecordBatch]:
     """A file's batches."""
-    with open_parquet(pa.BufferReader(data), marked=marked) as file:
-        return list(read_groups(file, columns, marked=marked, instead=instead))
+    with open_parquet(pa.BufferReader(data), marked) as file:
+        return list(read_groups(file, columns, marked))
 
 
 def plainly(batches: Sequence[pa.RecordBatch]) -> list[dict[str, Any]]:
@@ -96,7 +102,7 @@ def test_marked_or_not_the_rows_are_the_same(
         patched.setattr(parquet, "GROUP_ROWS", group)
         data = written(rows[:2], rows[2:])
         found = read(data, columns[:9])
-        assert plainly(found) == plainly(read(data, columns[:9], marked=False))
+        assert plainly(found) == plainly(read(data, columns[:9], None))
     assert plainly(found) == [{name: getattr(r, name) for name in columns[:9]} for r in rows]
     for batch in found:
         assert batch.num_rows == group or batch is found[-1]
@@ -113,7 +119,7 @@ def test_what_stands_in_for_nulls_tells_the_same(
     rows = [row(**dict(zip(_ENDED, each, strict=True))) for each in times]
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(parquet, "GROUP_ROWS", group)
-        found = plainly(read(written(rows), ["kind", *_ENDED], instead=_ENDED))
+        found = plainly(read(written(rows), ["kind", *_ENDED], Marked(instead=_ENDED)))
     first = [next((each[n] for n in _ENDED if each[n] is not None), None) for each in found]
     assert first == [next((at for at in each if at is not None), None) for each in times]
 
@@ -143,8 +149,8 @@ def test_what_the_footer_proves_is_not_decoded() -> None:
     ]  # fmt: skip
     for name in unread:
         with pytest.raises((pa.ArrowException, OSError)):
-            read(bytes(spoiled), [name], marked=False)
-    found = read(bytes(spoiled), columns, instead=_ENDED)
+            read(bytes(spoiled), [name], None)
+    found = read(bytes(spoiled), columns, Marked(instead=_ENDED))
     assert plainly(found) == [
         {name: getattr(each, name) for name in columns} | {"sent_last": None} for each in rows
     ]
@@ -163,15 +169,39 @@ def test_only_what_is_one_long_throughout_has_its_ends_left_out() -> None:
 
 
 @pytest.mark.usefixtures("groups_of_four")
-@pytest.mark.parametrize("note", ["", "[]", "{", '{"seq_hi": 3}', "\x00"])
+@pytest.mark.parametrize("note", ["", "[]", "{", '{"one_long": 3}', "\x00"])
 def test_a_note_that_cannot_be_read_is_done_without(note: str) -> None:
     """A footer whose note is garbled costs time and no rows."""
     rows = [row(seq_lo=0, seq_hi=3), message(4)]
     sink = pa.BufferOutputStream()
     with pq.ParquetWriter(sink, ROWS) as writer:
         writer.write_table(pa.Table.from_batches([batch_of(rows)]))
-        writer.add_key_value_metadata({"mirrortest.one_long": note})
+        writer.add_key_value_metadata({"mirrortest.groups": note})
     assert [each["seq_hi"] for each in plainly(read(sink.getvalue()))] == [3, 5]
+
+
+def test_a_note_of_rows_that_were_written_anew_is_not_believed() -> None:
+    """Who reads a log, changes it and writes it may take the note along, which is then wrong."""
+    data = written([message(0, negative=2), message(1)])
+    note = b"mirrortest.groups"
+    carried = {note: pq.ParquetFile(pa.BufferReader(data)).metadata.metadata[note]}
+    table = pq.read_table(pa.BufferReader(data)).replace_schema_metadata(carried)
+    changed = table.set_column(7, table.schema.field("seq_hi"), pa.array([5, 6]))
+    for same in (False, True):
+        sink = pa.BufferOutputStream()
+        pq.write_table(changed, sink, compression="lz4", use_dictionary=not same)
+        (found,) = read(sink.getvalue(), marked=Marked(totals=True))
+        assert found["seq_hi"].to_pylist() == [5, 6]
+        assert found["negative"].to_pylist() == [2, None]
+        assert noted_totals(found) is None
+
+
+def test_latencies_that_make_no_sense_are_written_as_they_are() -> None:
+    """No log is lost for its sums: who reads them is told."""
+    data = written([message(0, latency_bucket=[1], latency_count=[1, 2])])
+    (found,) = read(data, marked=Marked(totals=True))
+    assert noted_totals(found) is None
+    assert plainly([found])[0]["latency_count"] == [1, 2]
 
 
 def test_a_file_that_knows_other_types_and_no_statistics() -> None:

@@ -1,0 +1,98 @@
+"""Sums of the latency histograms in a log's rows, by run, topic and minute of intended time."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mirrortest.check.row import MINUTE_NS
+from mirrortest.timing.histogram import BUCKETS
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Longs = NDArray[np.int64]
+
+TOTALLED = ("negative", "latency_bucket", "latency_count")
+"""The columns that are summed."""
+NO_MINUTE = -1
+
+
+class Total(NamedTuple):
+    """What some rows say of latencies: buckets of `timing.histogram` and their counts.
+
+    `minute` counts from the epoch; `NO_MINUTE` is of rows without an intended time.
+    """
+
+    run: str | None
+    topic: str
+    minute: int
+    negative: int
+    buckets: list[int]
+    counts: list[int]
+
+
+def totals(rows: pa.RecordBatch) -> list[Total]:
+    """The sums of a batch that has the columns asked for here; of no rows without latencies."""
+    lists = rows["latency_bucket"]
+    own = _filled(pc.list_value_length(lists), 0)
+    below = _filled(rows["negative"], 0)
+    at = np.flatnonzero((own > 0) | (below > 0))
+    if not len(at):
+        return []
+    # What is left out has no buckets.
+    buckets = lists.flatten().to_numpy(zero_copy_only=False)
+    counts = rows["latency_count"].flatten().to_numpy(zero_copy_only=False)
+    intended = _filled(rows["intended_first"], NO_MINUTE)[at]
+    minutes = np.where(intended < 0, NO_MINUTE, intended // MINUTE_NS)
+    run, topic = (rows[name].take(pa.array(at)) for name in ("run", "topic"))
+    first, group = _groups(_codes(run), _codes(topic), minutes)
+    if len(first) > 1:
+        # One row of the table for each group, side by side.
+        buckets = buckets + np.repeat(group * BUCKETS, own[at])
+    sums = np.bincount(buckets, weights=counts, minlength=len(first) * BUCKETS)
+    table = sums.astype(np.int64).reshape(len(first), BUCKETS)
+    under = np.zeros(len(first), dtype=np.int64)
+    np.add.at(under, group, np.maximum(below[at], 0))
+    found = []
+    for number, place in enumerate(first.tolist()):
+        told = np.flatnonzero(table[number])
+        found.append(
+            Total(
+                run[place].as_py(),
+                topic[place].as_py(),
+                int(minutes[place]),
+                int(under[number]),
+                told.tolist(),
+                table[number][told].tolist(),
+            )
+        )
+    return found
+
+
+def _groups(*columns: NDArray[Any]) -> tuple[Longs, Longs]:
+    """Where each combination of values stands first, and each row's place among these."""
+    group = np.zeros(len(columns[0]), dtype=np.int64)
+    first = np.zeros(1, dtype=np.int64)
+    for values in columns:
+        if (values == values[0]).all():
+            continue
+        own, numbers = np.unique(values, return_inverse=True)
+        pairs = group * len(own) + numbers.reshape(-1)
+        _, first, group = np.unique(pairs, return_index=True, return_inverse=True)
+        group = group.reshape(-1)
+    return first, group
+
+
+def _codes(texts: pa.Array) -> NDArray[Any]:
+    return _filled(texts.dictionary_encode().indices, -1)
+
+
+def _filled(values: pa.Array, null: int) -> NDArray[Any]:
+    if values.null_count:
+        values = pc.fill_null(values, null)
+    found: NDArray[Any] = values.to_numpy(zero_copy_only=False)
+    return found

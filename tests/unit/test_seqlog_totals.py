@@ -1,0 +1,74 @@
+"""Sums of latencies: what adding row by row gives."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirrortest.seqlog.schema import ROWS
+from mirrortest.seqlog.totals import NO_MINUTE, Total, totals
+
+_PLAIN = ("run", "topic", "intended_first", "negative")
+_MINUTE = 60_000_000_000
+_ROW = st.fixed_dictionaries(
+    {
+        "run": st.none() | st.sampled_from("rs"),
+        "topic": st.sampled_from("tu"),
+        "intended_first": st.none() | st.integers(0, 3 * _MINUTE),
+        "negative": st.none() | st.integers(0, 3),
+        "latency": st.none() | st.dictionaries(st.integers(0, 8000), st.integers(1, 9), max_size=3),
+    }
+)
+
+
+def _list(latency: dict[int, int] | None, part: Any) -> list[int] | None:
+    return None if latency is None else list(part(latency))
+
+
+@given(st.lists(_ROW, max_size=12), st.booleans(), st.integers(0, 3))
+def test_sums_are_those_of_the_rows(told: list[dict[str, Any]], coded: bool, skipped: int) -> None:
+    """By run, topic and minute; also of texts as codes, and of a batch that is part of another."""
+    columns = {
+        **{name: [row[name] for row in told] for name in _PLAIN},
+        "latency_bucket": [_list(row["latency"], dict.keys) for row in told],
+        "latency_count": [_list(row["latency"], dict.values) for row in told],
+    }
+    names = (*_PLAIN, "latency_bucket", "latency_count")
+    arrays = [pa.array(columns[name], ROWS.field(name).type) for name in names]
+    if coded:
+        arrays[:2] = [each.dictionary_encode() for each in arrays[:2]]
+    batch = pa.record_batch(arrays, names=list(names)).slice(skipped)
+    expected: dict[tuple[Any, ...], tuple[int, Counter[int]]] = {}
+    for row in told[skipped:]:
+        if row["negative"] or row["latency"]:
+            at = row["intended_first"]
+            key = row["run"], row["topic"], NO_MINUTE if at is None else at // _MINUTE
+            under, counts = expected.get(key, (0, Counter()))
+            expected[key] = under + (row["negative"] or 0), counts + Counter(row["latency"] or {})
+    found = totals(batch)
+    assert len(found) == len(expected)
+    for each in found:
+        assert isinstance(each, Total)
+        under, counts = expected[each.run, each.topic, each.minute]
+        assert each.negative == under
+        assert each.buckets == sorted(counts)
+        assert dict(zip(each.buckets, each.counts, strict=True)) == counts
+
+
+@pytest.mark.parametrize(
+    ("buckets", "counts"), [([1], [1, 2]), ([-1], [1]), ([1 << 20], [1]), ([1], None)]
+)
+def test_lists_that_make_no_sense(buckets: list[int], counts: list[int] | None) -> None:
+    """Buckets without counts, or that no histogram has, are an error."""
+    columns = (["r"], ["t"], [0], [0], [buckets], [counts])
+    names = (*_PLAIN, "latency_bucket", "latency_count")
+    arrays = [
+        pa.array(values, ROWS.field(name).type) for name, values in zip(names, columns, strict=True)
+    ]
+    with pytest.raises(ValueError, match=r"."):
+        totals(pa.record_batch(arrays, names=list(names)))

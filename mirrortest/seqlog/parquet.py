@@ -170,14 +170,17 @@ class _Footer:
             _Note.of(metadata),
         )
 
-    def known(self, group: int, columns: Sequence[str], marked: Marked) -> dict[str, pa.Array]:
-        """Those columns of a row group whose values need not be decoded."""
+    def known(
+        self, group: int, columns: Sequence[str], instead: Sequence[str], *, noted: bool
+    ) -> dict[str, pa.Array]:
+        """Those columns of a row group whose values need not be decoded.
+
+        `noted`: nor need those whose sums are noted.
+        """
         rows = self.metadata.row_group(group).num_rows
-        found = {}
-        if marked.totals and self.totals(group) is not None:
-            found = {name: self._repeated(name, None, rows) for name in TOTALLED}
+        found = {name: self._repeated(name, None, rows) for name in TOTALLED} if noted else {}
         needed = True
-        for name in (each for each in marked.instead if each in columns):
+        for name in (each for each in instead if each in columns):
             if not needed:
                 found[name] = self._repeated(name, None, rows)
             told = self._statistics(group, name)
@@ -264,9 +267,9 @@ def read_groups(
         return
     footer = _Footer.of(file)
     for group in range(file.num_row_groups):
-        known = footer.known(group, columns, marked)
-        ends = footer.ends(group, {*columns} - {*known})
         noted = footer.totals(group) if marked.totals else None
+        known = footer.known(group, columns, marked.instead, noted=noted is not None)
+        ends = footer.ends(group, {*columns} - {*known})
         unknown = there - {*known, *ends}
         table = file.read_row_group(
             group, columns=[name for name in columns if name in unknown], use_threads=False

@@ -22,9 +22,12 @@ from mirrortest.seqlog.parquet import (
 )
 from mirrortest.seqlog.rows import Row
 from mirrortest.seqlog.schema import ROWS
+from mirrortest.seqlog.seal import write_synced
+from mirrortest.seqlog.totals import NO_MINUTE, TOTALLED
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
 _MARKED = Marked()
 _ENDED = ("arrived_last", "sent_last", "intended_last")
@@ -178,6 +181,19 @@ def test_a_note_that_cannot_be_read_is_done_without(note: str) -> None:
         writer.write_table(pa.Table.from_batches([batch_of(rows)]))
         writer.add_key_value_metadata({"mirrortest.groups": note})
     assert [each["seq_hi"] for each in plainly(read(sink.getvalue()))] == [3, 5]
+
+
+def test_what_was_noted_is_believed_of_the_file_as_it_was_written(tmp_path: Path) -> None:
+    """The sums come instead of the lists, and no list is read."""
+    rows = [message(n, negative=1, latency_bucket=[n], latency_count=[2]) for n in range(3)]
+    write_synced([batch_of(rows)], tmp_path / "000001.parquet")
+    data = (tmp_path / "000001.parquet").read_bytes()
+    (found,) = read(data, marked=Marked(totals=True))
+    assert noted_totals(found) == [(None, "t", NO_MINUTE, 3, [0, 1, 2], [2, 2, 2])]
+    assert {found[name].null_count for name in TOTALLED} == {3}
+    (found,) = read(data)
+    assert noted_totals(found) is None
+    assert found["latency_bucket"].to_pylist() == [[0], [1], [2]]
 
 
 def test_a_note_of_rows_that_were_written_anew_is_not_believed() -> None:

@@ -106,6 +106,11 @@ class Compactor:
 
     def add(self, rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         """Take in rows; those of other runs go. Gives intervals once many have come together."""
+        noted = noted_totals(rows)
+        if noted is not None:
+            if self.zones:
+                raise ValueError("sums over rows of which some may not count")
+            self._latencies.add(noted, self.run)
         rows = self._ours(rows)
         if not rows.num_rows:
             return
@@ -117,11 +122,8 @@ class Compactor:
             places = self._placed(found)
             rows = rows.filter(pa.array(~self._silent(rows, found, places)))
             found = cut(found, places, self._zones_by_place())
-        if column(rows, "latency_bucket") is not None:
-            noted = noted_totals(rows)
-            if noted is not None and self.zones:
-                raise ValueError("sums over rows of which some may not count")
-            self._latencies.add(totals(rows) if noted is None else noted, self.run)
+        if noted is None and column(rows, "latency_bucket") is not None:
+            self._latencies.add(totals(rows), self.run)
         self._held.append(found)
         self._count += len(found) + len(others)
         if self._count + self._claims.count >= HELD:

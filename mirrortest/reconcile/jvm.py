@@ -121,7 +121,7 @@ def spark_jvm(
         except MirrortestError:
             raise
         except Exception as error:
-            reason = _why(error, process, memory)
+            reason = _why(process, memory)
             if reason is None:
                 raise
             raise MirrortestError(reason) from error
@@ -184,17 +184,16 @@ def _wait_for(process: subprocess.Popen[bytes], told: Path) -> tuple[int, str]:
     raise MirrortestError(f"Spark's Java process did not answer within {_START_SECONDS:.0f} s")
 
 
-def _why(error: Exception, process: subprocess.Popen[bytes], memory: str) -> str | None:
-    """What is to be told of an error amid the work where Java was the cause; else None."""
+def _why(process: subprocess.Popen[bytes], memory: str) -> str | None:
+    """What is to be told of an error amid the work where Java ended; None where it lives."""
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(_DYING_SECONDS)
-    code = process.returncode
-    # While Java lives, it can be asked for the text of its exceptions.
-    if code == _OUT_OF_MEMORY or (code is None and "java.lang.OutOfMemoryError" in str(error)):
+    if process.returncode == _OUT_OF_MEMORY:
         return f"Spark ran out of memory with a heap of {memory}: give it more by --driver-memory"
-    if code is not None:
+    if process.returncode is not None:
         return (
-            f"Spark's Java process ended amid the work with code {code}; its own words stand above"
+            f"Spark's Java process ended amid the work with code {process.returncode}; "
+            "its own words stand above"
         )
     return None
 

@@ -33,7 +33,7 @@ class Latencies:
             key = each.topic, each.minute
             counts = self._counts.setdefault(key, np.zeros(BUCKETS, dtype=np.int64))
             # Within one sum no bucket stands twice.
-            counts[each.buckets] += each.counts
+            counts[np.array(each.buckets, dtype=np.int64)] += np.array(each.counts, dtype=np.int64)
             self._negative[key] = self._negative.get(key, 0) + each.negative
 
     def sums(self) -> Iterator[tuple[str, int, int, Longs, Longs]]:

@@ -32,13 +32,16 @@ _NOTE = "mirrortest.groups"
 _TOTALS = b"mirrortest.totals"
 _ENDS = {"seq_hi": "seq_lo", "offset_hi": "offset_lo"}
 _SINGLE = b"mirrortest.single"
+_WORTH = 8
+"""How many numbers of lists one of their sums must stand for."""
 _TOTAL_LIST = TypeAdapter(list[Total])
 
 _TEXTS = [field.name for field in ROWS if pa.types.is_string(field.type)]
 # Where each row has a number of its own, steps between them are the same again and again.
-_STEPS = ("seq_lo", "seq_hi", "offset_lo", "offset_hi", "intended_first", "intended_last")
+_TIMES = [f"{what}_{end}" for what in ("intended", "sent", "arrived") for end in ("first", "last")]
+_STEPS = ("seq_lo", "seq_hi", "offset_lo", "offset_hi", *_TIMES)
 _DELTAS = dict.fromkeys(_STEPS, "DELTA_BINARY_PACKED")
-# Else a few values stand in many rows; where they do not, the dictionary is given up for `plain`.
+# Else a few values stand in many rows.
 _DICTIONARIES = [
     f"{field.name}.list.element" if pa.types.is_list(field.type) else field.name
     for field in ROWS
@@ -53,7 +56,7 @@ class _Note(BaseModel):
     """For columns of `_ENDS`, the numbers of the groups in which each is one past its beginning,
     or null as that is, in all rows."""
     totals: list[list[Total] | None] = Field(default_factory=list)
-    """The sums of each group's latencies; None where they make no sense."""
+    """The sums of each group's latencies; None where they make no sense, or are not much less."""
     bounds: list[int] = Field(default_factory=list)
     """Where each group ends in the file: who writes rows anew may copy the note along."""
 
@@ -123,9 +126,13 @@ def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 def _sums(batch: pa.RecordBatch) -> list[Total] | None:
     try:
-        return totals(batch)
+        found = totals(batch)
     except ValueError:
         return None  # whoever reads it will be told
+    # Of many minutes or topics, sums are as long as what they sum up: then a note saves nothing.
+    noted = sum(len(each.buckets) + 1 for each in found)
+    worth = len(batch["latency_bucket"].flatten()) >= _WORTH * noted
+    return found if worth or not found else None
 
 
 def _bounds(metadata: pq.FileMetaData) -> list[int]:
@@ -157,7 +164,7 @@ class _Footer:
     schema: pa.Schema
     places: dict[str, int]
     note: _Note
-    repeated: dict[tuple[str, Any], pa.Array] = field(default_factory=dict)
+    repeated: dict[str, tuple[Any, pa.Array]] = field(default_factory=dict)
 
     @classmethod
     def of(cls, file: pq.ParquetFile) -> _Footer:
@@ -221,11 +228,11 @@ class _Footer:
         return self._repeated(name, told.min, rows)
 
     def _repeated(self, name: str, value: Any, rows: int) -> pa.Array:
-        """One value for all rows; the same memory for all groups."""
-        made = self.repeated.get((name, value))
-        if made is None or len(made) < rows:
+        """One value for all rows; the same memory while it stays the same from group to group."""
+        last, made = self.repeated.get(name, (None, None))
+        if made is None or last != value or len(made) < rows:
             made = _repeat(value, ROWS.field(name).type, rows)
-            self.repeated[name, value] = made
+            self.repeated[name] = value, made
         return made.slice(0, rows)
 
     def _statistics(self, group: int, name: str) -> pq.Statistics | None:

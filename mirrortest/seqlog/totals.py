@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 TOTALLED = ("negative", "latency_bucket", "latency_count")
 """The columns that are summed."""
 NO_MINUTE = -1
+_TABLE = 1 << 17
 
 
 class Total(NamedTuple):
@@ -36,41 +38,60 @@ class Total(NamedTuple):
 
 
 def totals(rows: pa.RecordBatch) -> list[Total]:
-    """The sums of a batch that has the columns asked for here; of no rows without latencies."""
-    lists = rows["latency_bucket"]
+    """The sums of a batch that has the columns asked for here; of no rows without latencies.
+
+    Raises ValueError where lists are of no histogram: their lengths differ, or a bucket is none.
+    """
+    lists, numbers = rows["latency_bucket"], rows["latency_count"]
     own = _filled(pc.list_value_length(lists), 0)
+    if not np.array_equal(own, _filled(pc.list_value_length(numbers), 0)):
+        raise ValueError("buckets without counts")
     below = _filled(rows["negative"], 0)
     at = np.flatnonzero((own > 0) | (below > 0))
     if not len(at):
         return []
     # What is left out has no buckets.
-    buckets = lists.flatten().to_numpy(zero_copy_only=False)
-    counts = rows["latency_count"].flatten().to_numpy(zero_copy_only=False)
+    flat, counted = lists.flatten(), numbers.flatten()
+    if flat.null_count or counted.null_count:
+        raise ValueError("buckets or counts that are null")
+    buckets = flat.to_numpy(zero_copy_only=False).astype(np.int64)
+    counts = counted.to_numpy(zero_copy_only=False)
+    if len(buckets) and (buckets.min() < 0 or buckets.max() >= BUCKETS):
+        raise ValueError("buckets that no histogram has")
     intended = _filled(rows["intended_first"], NO_MINUTE)[at]
     minutes = np.where(intended < 0, NO_MINUTE, intended // MINUTE_NS)
     run, topic = (rows[name].take(pa.array(at)) for name in ("run", "topic"))
     first, group = _groups(_codes(run), _codes(topic), minutes)
     if len(first) > 1:
-        # One row of the table for each group, side by side.
-        buckets = buckets + np.repeat(group * BUCKETS, own[at])
-    sums = np.bincount(buckets, weights=counts, minlength=len(first) * BUCKETS)
-    table = sums.astype(np.int64).reshape(len(first), BUCKETS)
+        buckets += np.repeat(group * BUCKETS, own[at])
+    keys, sums = _summed(buckets, counts, len(first) * BUCKETS)
+    bounds = np.searchsorted(keys, np.arange(len(first) + 1) * BUCKETS).tolist()
     under = np.zeros(len(first), dtype=np.int64)
     np.add.at(under, group, np.maximum(below[at], 0))
-    found = []
-    for number, place in enumerate(first.tolist()):
-        told = np.flatnonzero(table[number])
-        found.append(
-            Total(
-                run[place].as_py(),
-                topic[place].as_py(),
-                int(minutes[place]),
-                int(under[number]),
-                told.tolist(),
-                table[number][told].tolist(),
-            )
+    return [
+        Total(
+            run[place].as_py(),
+            topic[place].as_py(),
+            int(minutes[place]),
+            int(under[number]),
+            (keys[lo:hi] - number * BUCKETS).tolist(),
+            sums[lo:hi].tolist(),
         )
-    return found
+        for number, (place, (lo, hi)) in enumerate(
+            zip(first.tolist(), pairwise(bounds), strict=True)
+        )
+    ]
+
+
+def _summed(keys: Longs, counts: Longs, size: int) -> tuple[Longs, Longs]:
+    """Keys below `size`, each once and in order, and the sums of their counts."""
+    if size <= max(len(keys), _TABLE):
+        table = np.bincount(keys, weights=counts, minlength=size).astype(np.int64)
+        told = np.flatnonzero(table)
+        return told, table[told]
+    # Of many minutes or topics most buckets are empty: a table of all would be gigabytes.
+    told, place = np.unique(keys, return_inverse=True)
+    return told, np.bincount(place.reshape(-1), weights=counts).astype(np.int64)
 
 
 def _groups(*columns: NDArray[Any]) -> tuple[Longs, Longs]:

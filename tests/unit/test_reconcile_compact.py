@@ -201,11 +201,12 @@ def test_latencies_are_summed_by_minute() -> None:
         seen(0, 3, 0, latencies=told(1, (5, 7), (1, 1))),
         seen(3, 5, 3, latencies=told(0, (7,), (2,))),
         seen(9, 10, 5, minute=1, latencies=told(0, (5,), (1,))),
+        seen(10, 12, 6, minute=2, latencies=told(2, (), ())),
     ]
     assert [
         (row["minute"], row["negative"], row["latency_bucket"], row["latency_count"], row["text"])
         for row in of_kind(compacted(written), "latency")
-    ] == [(0, 1, [5, 7], [1, 3], "seen"), (1, 0, [5], [1], "seen")]
+    ] == [(0, 1, [5, 7], [1, 3], "seen"), (1, 0, [5], [1], "seen"), (2, 2, [], [], "seen")]
 
 
 SPANS = st.lists(
@@ -263,7 +264,7 @@ def test_from_a_file_it_is_the_same(
             row = sent(lo, lo + count, outcome, minute=code)._replace(producer=of.producer)
         else:
             row = rows.reserved(of, lo, lo + count) if kind == "reserved" else rows.end(of, lo)
-        written.append(row)
+        written.append(row._replace(run=("r1", "r1", "r1", "r2", None)[(number + lo) % 5]))
     asked = [*columns_of(Role.PRODUCER, placed=True), *columns_of(Role.CONSUMER, placed=True)]
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(parquet, "GROUP_ROWS", group)

@@ -185,30 +185,44 @@ def test_a_note_that_cannot_be_read_is_done_without(note: str) -> None:
 
 def test_what_was_noted_is_believed_of_the_file_as_it_was_written(tmp_path: Path) -> None:
     """The sums come instead of the lists, and no list is read."""
-    rows = [message(n, negative=1, latency_bucket=[n], latency_count=[2]) for n in range(3)]
+    lists: dict[str, Any] = {"latency_bucket": [0, 1, 2], "latency_count": [2, 2, 2]}
+    rows = [message(n, negative=1, **lists) for n in range(40)]
     write_synced([batch_of(rows)], tmp_path / "000001.parquet")
     data = (tmp_path / "000001.parquet").read_bytes()
     (found,) = read(data, marked=Marked(totals=True))
-    assert noted_totals(found) == [(None, "t", NO_MINUTE, 3, [0, 1, 2], [2, 2, 2])]
-    assert {found[name].null_count for name in TOTALLED} == {3}
+    assert noted_totals(found) == [(None, "t", NO_MINUTE, 40, [0, 1, 2], [80, 80, 80])]
+    assert {found[name].null_count for name in TOTALLED} == {40}
     (found,) = read(data)
     assert noted_totals(found) is None
-    assert found["latency_bucket"].to_pylist() == [[0], [1], [2]]
+    assert found["latency_bucket"].to_pylist() == [[0, 1, 2]] * 40
+
+
+def test_sums_as_long_as_the_lists_are_not_noted() -> None:
+    """Of a row a minute each sum stands for one row: the lists themselves are read."""
+    minute = 60_000_000_000
+    rows = [
+        message(n, intended_first=n * minute, latency_bucket=[n], latency_count=[1])
+        for n in range(40)
+    ]
+    (found,) = read(written(rows), marked=Marked(totals=True))
+    assert noted_totals(found) is None
+    assert found["latency_bucket"].to_pylist() == [[n] for n in range(40)]
 
 
 def test_a_note_of_rows_that_were_written_anew_is_not_believed() -> None:
     """Who reads a log, changes it and writes it may take the note along, which is then wrong."""
-    data = written([message(0, negative=2), message(1)])
+    lists: dict[str, Any] = {"latency_bucket": [0, 1], "latency_count": [2, 2]}
+    data = written([message(n, **lists) for n in range(40)])
     note = b"mirrortest.groups"
     carried = {note: pq.ParquetFile(pa.BufferReader(data)).metadata.metadata[note]}
     table = pq.read_table(pa.BufferReader(data)).replace_schema_metadata(carried)
-    changed = table.set_column(7, table.schema.field("seq_hi"), pa.array([5, 6]))
+    changed = table.set_column(7, table.schema.field("seq_hi"), pa.array([6] * 40))
     for same in (False, True):
         sink = pa.BufferOutputStream()
         pq.write_table(changed, sink, compression="lz4", use_dictionary=not same)
         (found,) = read(sink.getvalue(), marked=Marked(totals=True))
-        assert found["seq_hi"].to_pylist() == [5, 6]
-        assert found["negative"].to_pylist() == [2, None]
+        assert found["seq_hi"].to_pylist() == [6] * 40
+        assert found["latency_count"].to_pylist() == [[2, 2]] * 40
         assert noted_totals(found) is None
 
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from mirrortest.seqlog.schema import ROWS
 from mirrortest.seqlog.totals import NO_MINUTE, Total, totals
+from mirrortest.timing.histogram import BUCKETS
 
 _PLAIN = ("run", "topic", "intended_first", "negative")
 _MINUTE = 60_000_000_000
@@ -19,7 +20,7 @@ _ROW = st.fixed_dictionaries(
     {
         "run": st.none() | st.sampled_from("rs"),
         "topic": st.sampled_from("tu"),
-        "intended_first": st.none() | st.integers(0, 3 * _MINUTE),
+        "intended_first": st.none() | st.integers(0, 40 * _MINUTE),
         "negative": st.none() | st.integers(0, 3),
         "latency": st.none() | st.dictionaries(st.integers(0, 8000), st.integers(1, 9), max_size=3),
     }
@@ -30,7 +31,7 @@ def _list(latency: dict[int, int] | None, part: Any) -> list[int] | None:
     return None if latency is None else list(part(latency))
 
 
-@given(st.lists(_ROW, max_size=12), st.booleans(), st.integers(0, 3))
+@given(st.lists(_ROW, max_size=30), st.booleans(), st.integers(0, 3))
 def test_sums_are_those_of_the_rows(told: list[dict[str, Any]], coded: bool, skipped: int) -> None:
     """By run, topic and minute; also of texts as codes, and of a batch that is part of another."""
     columns = {
@@ -61,9 +62,20 @@ def test_sums_are_those_of_the_rows(told: list[dict[str, Any]], coded: bool, ski
 
 
 @pytest.mark.parametrize(
-    ("buckets", "counts"), [([1], [1, 2]), ([-1], [1]), ([1 << 20], [1]), ([1], None)]
+    ("buckets", "counts"),
+    [
+        ([1], [1, 2]),
+        ([-1], [1]),
+        ([BUCKETS], [1]),
+        ([1 << 30], [1]),
+        ([1], None),
+        ([1, None], [1, 2]),
+        ([1], [None]),
+    ],
 )
-def test_lists_that_make_no_sense(buckets: list[int], counts: list[int] | None) -> None:
+def test_lists_that_make_no_sense(
+    buckets: list[int | None], counts: list[int | None] | None
+) -> None:
     """Buckets without counts, or that no histogram has, are an error."""
     columns = (["r"], ["t"], [0], [0], [buckets], [counts])
     names = (*_PLAIN, "latency_bucket", "latency_count")
@@ -71,4 +83,17 @@ def test_lists_that_make_no_sense(buckets: list[int], counts: list[int] | None) 
         pa.array(values, ROWS.field(name).type) for name, values in zip(names, columns, strict=True)
     ]
     with pytest.raises(ValueError, match=r"."):
+        totals(pa.record_batch(arrays, names=list(names)))
+
+
+def test_lengths_that_are_equal_in_total_alone() -> None:
+    """Each row's own lists must fit."""
+    columns: tuple[list[Any], ...] = (
+        ["r"] * 2, ["t"] * 2, [0] * 2, [0] * 2, [[1, 2], [3]], [[1], [4, 5]],
+    )  # fmt: skip
+    names = (*_PLAIN, "latency_bucket", "latency_count")
+    arrays = [
+        pa.array(values, ROWS.field(name).type) for name, values in zip(names, columns, strict=True)
+    ]
+    with pytest.raises(ValueError, match="without counts"):
         totals(pa.record_batch(arrays, names=list(names)))

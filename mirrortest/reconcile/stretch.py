@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mirrortest.check.row import MINUTE_NS
 from mirrortest.seqlog.parquet import is_single
 from mirrortest.seqlog.schema import Kind
 
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     Longs = NDArray[np.int64]
     Flags = NDArray[np.bool_]
 
-MINUTE_NS = 60_000_000_000
 NONE = -1
 """Stands for null in all columns of stretches: no number of theirs is below zero."""
 

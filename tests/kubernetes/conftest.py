@@ -26,7 +26,7 @@ from tests.kubernetes.outside import Outside
 from tests.kubernetes.secured import doors
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
     from pathlib import Path
 
 IMAGES = {
@@ -46,6 +46,22 @@ class WalkBeside(LoadScopeScheduling):  # type: ignore[misc]  # xdist ships no t
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> WalkBeside:
     """Where these tests alone are run."""
     return WalkBeside(config, log)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """A test that failed tells what the Kubernetes looked like, before it is cleaned."""
+    report = yield
+    kube = getattr(item, "funcargs", {}).get("kube")
+    if call.when == "call" and report.failed and isinstance(kube, Kube):
+        try:
+            told = kube.state()
+        except (AssertionError, subprocess.TimeoutExpired) as error:
+            told = f"it does not answer: {error}"
+        report.sections.append(("Kubernetes", told))
+    return report
 
 
 @pytest.fixture(scope="session")

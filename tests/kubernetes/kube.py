@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 SMALL = {"resources": {"requests": {"cpu": "20m", "memory": "128Mi"}}}
 """What pods ask for here: all are on one node."""
 
+TOLD = 10_000
+"""Characters of each answer that are told of a test that failed."""
+
 
 def image(name: str) -> dict[str, str]:
     """NAME:TAG as values have it."""
@@ -106,6 +109,16 @@ class Kube:
         restricted = "pod-security.kubernetes.io/enforce=restricted"
         self.kubectl("label", "namespace", name, restricted)
 
+    def state(self) -> str:
+        """Volumes, claims and pods as they are, and what happened last: for whoever looks why."""
+        told = [
+            self.kubectl("get", "pv,pvc,pods", "--all-namespaces", "--output=wide"),
+            self.kubectl(
+                "get", "events", "--all-namespaces", "--sort-by=.metadata.creationTimestamp"
+            ),
+        ]
+        return "\n".join(text if len(text) < TOLD else f"...{text[-TOLD:]}" for text in told)
+
     def items(self, kind: str, namespace: str, selector: str = "") -> list[dict[str, Any]]:
         """Objects, as JSON tells them."""
         answer = self.kubectl("get", kind, "-n", namespace, "-l", selector, "-o", "json")
@@ -191,6 +204,8 @@ class Kube:
                     },
                 }
             )
+        available = "--for=jsonpath={.status.phase}=Available"
+        self.kubectl("wait", "pv", *self._volumes, "--timeout=120s", available)
 
     def _prepare(self, image: str, program: str, path: str) -> None:
         directory = {"path": path, "type": "DirectoryOrCreate"}

@@ -52,7 +52,12 @@ def with_cluster(command: Sequence[str]) -> int:
                 "MIRRORTEST_E2E_HOST": node.host,
                 "MIRRORTEST_E2E_LOAD": shlex.join(node.loads),
             }
-            return _run(command, environment)
+            code = _run(command, environment)
+            if code:
+                sys.stderr.write(
+                    f"with-cluster: {command[0]} failed; its cluster:\n{node.told()}\n"
+                )
+            return code
         finally:
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, signal.SIG_IGN)

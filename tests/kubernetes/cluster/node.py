@@ -88,6 +88,10 @@ class Node:
         kubelet.wait_until(self._is_ready, WITHIN, lambda: "was not ready")
         names.wait_until(self._knows_names, WITHIN, lambda: "was not ready")
 
+    def told(self) -> str:
+        """The last lines of every part's log: for whoever looks why something failed."""
+        return "\n".join(f"{part.name} ({part.state}):\n{part.tail()}" for part in self._parts)
+
     def down(self) -> None:
         """End everything, at once."""
         self._enclosure.end()
@@ -158,6 +162,7 @@ class Node:
             f"--service-account-private-key-file={INSIDE}/accounts.key",
             f"--root-ca-file={INSIDE}/authority.pem",
             f"--flex-volume-plugin-dir={INSIDE}/plugins",
+            "--pvclaimbinder-sync-period=2s",  # a claim that found no volume is looked at again
         )
         self._start_server("scheduler", *alone, f"--kubeconfig={INSIDE}/scheduler.kubeconfig")
 

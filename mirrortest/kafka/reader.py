@@ -20,9 +20,9 @@ from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssigno
 from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 
 from mirrortest.errors import ClusterError, TopicMissingError, UsageError
+from mirrortest.host.allocator import give_back, keep_large_buffers
 from mirrortest.kafka.access import access
 from mirrortest.kafka.admin import topic_pattern
-from mirrortest.kafka.allocator import give_back, keep_large_buffers
 from mirrortest.kafka.client import (
     TopicPartition,
     addresses,

@@ -30,8 +30,8 @@ from aiokafka import errors
 
 from mirrortest.check.verdict import Outcome
 from mirrortest.errors import ClusterError, UsageError
+from mirrortest.host.allocator import keep_large_buffers
 from mirrortest.kafka.access import access
-from mirrortest.kafka.allocator import keep_large_buffers
 from mirrortest.kafka.client import (
     addresses,
     bootstrap_failure,

@@ -192,7 +192,6 @@ def chain(stretches: Stretches, group: NDArray[np.int32], *apart: NDArray[Any]) 
     made = stretches.take(order[starts])
     made.seq_hi, made.offset_hi = seq_hi[ends], offset_hi[ends]
     if len(starts):
-        made.first_ns = np.minimum.reduceat(stretches.first_ns[order], starts)
         made.last_ns = np.maximum.reduceat(stretches.last_ns[order], starts)
     return Chains(
         made,

@@ -305,7 +305,7 @@ def apart(zones: list[tuple[int, int]]) -> Longs:
 
 _TOLD = (
     "incarnation", "lane", "seq_lo", "seq_hi", "partition", "offset_lo", "offset_hi", "outcome",
-    "findings", "first_ns", "last_ns",
+    "findings", "last_ns",
 )  # fmt: skip
 
 

@@ -107,7 +107,6 @@ def holed(chains: Chains, number: Longs, packing: Packing) -> tuple[Chains, Pack
     )
     made = of.take(starts)
     made.seq_hi, made.offset_hi = of.seq_hi[ends], of.offset_hi[ends]
-    made.first_ns = np.minimum.reduceat(of.first_ns, starts)
     made.last_ns = np.maximum.reduceat(of.last_ns, starts)
     kept = np.ones(len(chains.mark_seq), dtype=bool)
     kept[1:] = chains.mark_minute[1:] != chains.mark_minute[:-1]

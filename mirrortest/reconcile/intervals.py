@@ -50,7 +50,6 @@ INTERVALS = pa.schema(
         pa.field("findings", pa.int32()),
         pa.field("minute", pa.int64()),
         pa.field("messages", pa.int64()),
-        pa.field("first_ns", pa.int64()),
         pa.field("last_ns", pa.int64()),
         pa.field("negative", pa.int64()),
         pa.field("latency_bucket", pa.list_(pa.int32())),
@@ -65,9 +64,9 @@ INTERVALS = pa.schema(
 """`task` and `session` are numbers of the plan; `identity` counts a topic's incarnations from 0.
 
 `sent` and `seen` rows are chains: their numbers have no gap, their offsets may (`mark_minute`: the
-minutes of intended time since the epoch, -1: none; each from its `mark_seq` on). `first_ns` is the
-first intended time, `last_ns` the last acknowledgement; `minute` is that of a sum. Where there
-are `holes`, the row stands for a `seen` chain without them, or for as many claims (`holes.Packed`).
+minutes of intended time since the epoch, -1: none; each from its `mark_seq` on). `last_ns` is the
+last acknowledgement, or as late as far as horizons go; `minute` is that of a sum. Where there are
+`holes`, the row stands for a `seen` chain without them, or for as many claims (`holes.Packed`).
 """
 
 _SQL = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -163,17 +163,17 @@ def _judge(
     together(intervals).createOrReplaceTempView("intervals")
     facts.make_views(spark, known, coverage, policy, whole=beside.whole)
     any_partition = policy is ExpectPartition.ANY
-    overlapping = bool(twice)
-    judge(spark, any_partition=any_partition, blind=bool(coverage.blind), overlapping=overlapping)
-    compaction.explain(spark, compaction.compacted_topics(plan))
+    overlapping, blind = bool(twice), bool(coverage.blind)
     _clear(place)
     with ThreadPoolExecutor(_AT_ONCE) as pool:
-        # What follows reads the judgement alone: while one statement is planned, another runs.
-        audit = pool.submit(_audit, spark, place, lost=beside.lost)
+        # While one statement is planned, another runs. Latencies are no matter of the judgement.
+        latency = pool.submit(_latency, spark, place)
+        judge(spark, any_partition=any_partition, blind=blind, overlapping=overlapping)
+        compaction.explain(spark, compaction.compacted_topics(plan))
+        audit = pool.submit(_audit, spark, place, latency, lost=beside.lost)
         by_partition = pool.submit(_by_partition, spark, place, beside, held=any_partition)
         missing = pool.submit(tell, spark, plan, known, look_up, place, gone)
         by_run = pool.submit(_by_run, spark, place, beside)
-        latency = pool.submit(_latency, spark)
         partitions = by_partition.result()
         counts = _counts(by_run.result(), partitions)
         quiet = not (known.judged_online or any(counts[each.label] for each in COMPARED))
@@ -201,10 +201,11 @@ def _judge(
     return result
 
 
-def _audit(spark: Any, place: Location, *, lost: bool) -> tuple[list[Minute], int]:
-    by_minute, latency = minutes.audit(spark, lost=lost)
-    _write(by_minute, place, "by_minute")
-    _write(latency, place, "latency")
+def _audit(
+    spark: Any, place: Location, latency: Future[dict[str, Histogram]], *, lost: bool
+) -> tuple[list[Minute], int]:
+    latency.result()  # whose view it reads
+    _write(minutes.audit(spark, lost=lost), place, "by_minute")
     return minutes.worst(spark)
 
 
@@ -291,7 +292,8 @@ def _explain(result: _Result) -> None:
     reasons += [f"online and offline disagree: {each}" for each in result.comparison.disagreements]
 
 
-def _latency(spark: Any) -> dict[str, Histogram]:
+def _latency(spark: Any, place: Location) -> dict[str, Histogram]:
+    _write(minutes.latencies(spark), place, "latency")
     sparse: dict[str, list[tuple[int, int]]] = {}
     for row in tables.rows(spark.sql(tables.LATENCY)):
         sparse.setdefault(row["topic"], []).append((row["bucket"], row["number"] or 0))

@@ -93,12 +93,17 @@ def _by_minute() -> str:
     """  # noqa: S608  # all of it is ours
 
 
-def audit(spark: Any, *, lost: bool) -> tuple[Any, Any]:
-    """The tables `by_minute` and `latency` (a histogram by topic and minute); see `spread`."""
-    spread(spark, lost=lost)
+def latencies(spark: Any) -> Any:
+    """The table `latency`: a histogram by topic and minute, also as a view `latency_by_minute`."""
     settle(spark, "latency_by_minute", LATENCY_BY_MINUTE)
+    return spark.table("latency_by_minute")
+
+
+def audit(spark: Any, *, lost: bool) -> Any:
+    """The table `by_minute`, of the judgement (see `spread`) and of `latencies`."""
+    spread(spark, lost=lost)
     settle(spark, "by_minute", _by_minute())
-    return spark.table("by_minute"), spark.table("latency_by_minute")
+    return spark.table("by_minute")
 
 
 def worst(spark: Any) -> tuple[list[Minute], int]:

@@ -14,7 +14,7 @@ from mirrortest.reconcile.bundle import bundled
 from mirrortest.reconcile.compact import Compactor, Zone, columns_of
 from mirrortest.reconcile.holes import NO_PACKING, Packing
 from mirrortest.reconcile.intervals import SPARK_SCHEMA, damage_row
-from mirrortest.reconcile.stretch import ENDED
+from mirrortest.reconcile.stretch import ENDED, alike
 from mirrortest.reconcile.worker import map_numbers
 from mirrortest.seqlog.files import read_file
 from mirrortest.seqlog.parquet import Marked
@@ -72,7 +72,7 @@ class Reading(NamedTuple):
             damage: list[Damage] = []
             columns = columns_of(file.role, placed=self.placed)
             # Of rows in zones some latencies may not count: there, sums are of no use.
-            how = Marked(instead=ENDED, totals=not self.zones)
+            how = Marked(ENDED, alike(self.horizons), totals=not self.zones)
             for batch in read_file(file.uri, damage, rows=file.rows, columns=columns, marked=how):
                 yield from compactor.add(batch)
             for each in damage:

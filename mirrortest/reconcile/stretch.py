@@ -6,6 +6,8 @@ where a stretch ends is one comparison of each column with itself, and no sort.
 
 from __future__ import annotations
 
+import bisect
+import functools
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +20,7 @@ from mirrortest.seqlog.parquet import is_single
 from mirrortest.seqlog.schema import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -69,9 +71,10 @@ class Names:
 class Stretches:
     """Stretches in the order of the log; all arrays have one value each.
 
-    `row` is the first one's place in its batch; `minute` is that of the intended time, `first_ns`
-    the first intended time, `last_ns` the last acknowledgement. `cell` tells apart what lies on
-    the two sides of a bound of zones; where it is `dense`, seq and offset stay side by side.
+    `row` is the first one's place in its batch; `minute` is that of the intended time, `last_ns`
+    the last acknowledgement, or as late as far as horizons go; what was reserved alone has neither.
+    `cell` tells apart what lies on the two sides of a bound of zones; where it is `dense`, seq and
+    offset stay side by side.
     """
 
     row: Longs
@@ -89,7 +92,6 @@ class Stretches:
     outcome: Longs
     findings: Longs
     minute: Longs
-    first_ns: Longs
     last_ns: Longs
     cell: Longs
     dense: Flags
@@ -178,7 +180,7 @@ class Reader:
 
     def _classes(self, last: Longs) -> Longs | None:
         """As `classes`; None where it is the same for all."""
-        if not len(self.horizons) or not len(last):
+        if not len(self.horizons) or not len(last) or _is_one(last):
             return None
         least = last.min()
         if least >= 0:
@@ -201,11 +203,13 @@ class Reader:
                 return np.full(len(where), NONE, dtype=np.int64)
             return values[where].astype(np.int64, copy=False)
 
+        begun = kind[starts]
+        timeless = begun == RESERVED
         intended = at(numbers["intended_first"], starts)
         counted = np.array([int(name or 0) for name in self.identities.texts] + [0])
         return Stretches(
             row=starts,
-            kind=kind[starts],
+            kind=begun,
             topic=at(text["topic"], starts).astype(np.int32),
             producer=at(text["producer"], starts).astype(np.int32),
             incarnation=at(numbers["incarnation"], starts),
@@ -218,9 +222,8 @@ class Reader:
             identity=counted[at(text["topic_identity"], starts)],
             outcome=at(numbers["outcome"], starts),
             findings=at(numbers["findings"], starts),
-            minute=np.where(intended < 0, NONE, intended // MINUTE_NS),
-            first_ns=_extreme(np.minimum, numbers["intended_first"], starts, ends),
-            last_ns=_extreme(np.maximum, last, starts, ends),
+            minute=np.where(timeless | (intended < 0), NONE, intended // MINUTE_NS),
+            last_ns=np.where(timeless, NONE, _greatest(last, starts, ends)),
             cell=np.zeros(len(starts), dtype=np.int64),
             dense=np.zeros(len(starts), dtype=bool),
         )
@@ -228,6 +231,17 @@ class Reader:
 
 ENDED = ("arrived_last", "sent_last", "intended_last")
 """Times that tell when a row's sending was over; each is for the nulls of those before it."""
+
+
+def alike(horizons: Iterable[int]) -> dict[str, Callable[[int], int]]:
+    """What compaction asks of times, as `parquet.Marked` takes it.
+
+    That is on which side of each horizon something ended, and in which minute it was to be sent.
+    """
+    bounds = sorted(horizons)
+    sides = dict.fromkeys(ENDED, functools.partial(bisect.bisect_left, bounds))
+    return {**sides, "intended_first": lambda intended: intended // MINUTE_NS}
+
 
 _SAME = ("incarnation", "lane", "partition", "outcome", "findings")
 _EMPTY = np.zeros(0, dtype=np.int64)
@@ -274,8 +288,11 @@ def _mark(begins: Flags, values: NDArray[Any] | None) -> None:
 
 def _ended(rows: pa.RecordBatch) -> Longs | None:
     """When what was sent was acknowledged; where nobody knew, when it was sent or meant to be."""
-    told, *rest = (column(rows, name) for name in ENDED)
-    for other in rest:
+    first, *rest = ENDED
+    told = column(rows, first)
+    if told is not None and not told.null_count:
+        return numbered(rows, first, integers)
+    for other in (column(rows, name) for name in rest):
         if told is not None and told.null_count and other is not None:
             told = pc.coalesce(told, other)
     return integers(told)
@@ -283,7 +300,7 @@ def _ended(rows: pa.RecordBatch) -> Longs | None:
 
 def _minutes(intended: Longs | None) -> NDArray[Any] | None:
     """Something that changes where the minute does; None where it does not."""
-    if intended is None or not len(intended):
+    if intended is None or not len(intended) or _is_one(intended):
         return None
     least, most = intended.min(), intended.max()
     if most < 0 or (least >= 0 and least // MINUTE_NS == most // MINUTE_NS):
@@ -295,15 +312,15 @@ def _minutes(intended: Longs | None) -> NDArray[Any] | None:
     return np.where(told, intended // MINUTE_NS, NONE)
 
 
-def _extreme(extreme: np.ufunc, column: Longs | None, starts: Longs, ends: Longs) -> Longs:
-    """The least or greatest value of each stretch."""
+def _greatest(column: Longs | None, starts: Longs, ends: Longs) -> Longs:
+    """The greatest value of each stretch."""
     if column is None or not len(starts):
         return np.full(len(starts), NONE, dtype=np.int64)
-    if np.array_equal(starts, ends):
+    if _is_one(column) or np.array_equal(starts, ends):
         return column[starts]
     bounds = np.empty(2 * len(starts), dtype=np.int64)
     bounds[::2], bounds[1::2] = starts, ends + 1
     if bounds[-1] == len(column):
         bounds = bounds[:-1]
-    found: Longs = extreme.reduceat(column, bounds)[::2]
+    found: Longs = np.maximum.reduceat(column, bounds)[::2]
     return found

@@ -204,11 +204,10 @@ BELOW_ZERO = -1
 LATENCY = f"""
     SELECT topic, bucket, sum(number) AS number FROM (
         SELECT topic, zipped.latency_bucket AS bucket, zipped.latency_count AS number
-        FROM intervals LATERAL VIEW explode(arrays_zip(latency_bucket, latency_count)) AS zipped
-        WHERE kind = 'latency' AND text = 'seen'
+        FROM latency_by_minute
+        LATERAL VIEW explode(arrays_zip(latency_bucket, latency_count)) AS zipped
         UNION ALL
-        SELECT topic, {BELOW_ZERO}, negative FROM intervals
-        WHERE kind = 'latency' AND text = 'seen'
+        SELECT topic, {BELOW_ZERO}, negative FROM latency_by_minute
     ) GROUP BY topic, bucket ORDER BY topic, bucket
 """  # noqa: S608
 

@@ -44,7 +44,7 @@ _CHAINED = (Kind.SEEN, Kind.SENT, Kind.RESERVED)
 _AGAINST = (Kind.CLAIMED, Kind.FOUND)
 _NUMBERS = (
     "incarnation", "lane", "seq_lo", "seq_hi", "partition", "offset_lo", "offset_hi", "identity",
-    "outcome", "findings", "first_ns", "last_ns",
+    "outcome", "findings", "last_ns",
 )  # fmt: skip
 _MOST_ROWS = 2_000_000
 """Rows that a task holds at most: of more, none is joined."""
@@ -286,7 +286,7 @@ class _Streams:
         return pa.record_batch([*made.columns, rows["partition"]], schema=JOINED)
 
     def _told(self, chains: Stretches, marks: pa.RecordBatch) -> pa.RecordBatch:
-        names = ("seq_lo", "seq_hi", "offset_lo", "offset_hi", "first_ns", "last_ns")
+        names = ("seq_lo", "seq_hi", "offset_lo", "offset_hi", "last_ns")
         own = {name: getattr(chains, name) for name in names}
         told = {name: pa.array(values, mask=values == NONE) for name, values in own.items()}
         lists = {name: marks[name] for name in marks.schema.names}

@@ -2,12 +2,13 @@
 
 Most columns of most row groups say the same in all rows, or what another column says. The footer
 proves it: by each column's least and greatest value and its nulls, and by a note of ours on the
-intervals that are one number long, which also has the sums of all latencies. A reader that asks for
-`Marked` columns gets them from there.
+intervals that are one number long and on times that no message lacks, which also has the sums of
+all latencies. A reader that asks for `Marked` columns gets them from there.
 """
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING, Any
 
@@ -17,11 +18,11 @@ import pyarrow.parquet as pq
 from pydantic import BaseModel, Field, TypeAdapter
 
 from mirrortest.seqlog.batches import conform
-from mirrortest.seqlog.schema import ROWS, SCHEMA_VERSION
+from mirrortest.seqlog.schema import ROWS, SCHEMA_VERSION, Kind
 from mirrortest.seqlog.totals import TOTALLED, Total, totals
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 GROUP_ROWS = 1 << 17
 """Rows of a row group: bounds the memory of writing and of reading."""
@@ -39,6 +40,8 @@ _TOTAL_LIST = TypeAdapter(list[Total])
 _TEXTS = [field.name for field in ROWS if pa.types.is_string(field.type)]
 # Where each row has a number of its own, steps between them are the same again and again.
 _TIMES = [f"{what}_{end}" for what in ("intended", "sent", "arrived") for end in ("first", "last")]
+_MESSAGES = (Kind.SENT.value, Kind.SEEN.value)
+"""Kinds of rows that have times."""
 _STEPS = ("seq_lo", "seq_hi", "offset_lo", "offset_hi", *_TIMES)
 _DELTAS = dict.fromkeys(_STEPS, "DELTA_BINARY_PACKED")
 # Else a few values stand in many rows.
@@ -55,6 +58,9 @@ class _Note(BaseModel):
     one_long: dict[str, list[int]] = Field(default_factory=dict)
     """For columns of `_ENDS`, the numbers of the groups in which each is one past its beginning,
     or null as that is, in all rows."""
+    timed: dict[str, list[int]] = Field(default_factory=dict)
+    """For columns of times, the numbers of the groups in which rows lack it, but none of those
+    that were sent or seen."""
     totals: list[list[Total] | None] = Field(default_factory=list)
     """The sums of each group's latencies; None where they make no sense, or are not much less."""
     bounds: list[int] = Field(default_factory=list)
@@ -75,11 +81,14 @@ class Marked:
     """How much a reader leaves to the footer.
 
     Columns of one value are marked so (`is_single`). Of the columns `instead`, each is there for
-    the nulls of those before it alone, and comes as null where these have none. `totals`: where
-    the sums of latencies are noted (`noted_totals`), their columns come as null.
+    the nulls of those before it alone, and comes as null where these have none. Of the times
+    `alike`, only what a rising function makes of them matters, and only in rows that were sent or
+    seen: where that is one value, so is the column. `totals`: where the sums of latencies are noted
+    (`noted_totals`), their columns come as null.
     """
 
     instead: Sequence[str] = ()
+    alike: Mapping[str, Callable[[int], int]] = field(default_factory=dict)
     totals: bool = False
 
 
@@ -101,6 +110,9 @@ def write_parquet(batches: Iterable[pa.RecordBatch], sink: IO[bytes] | pa.Native
             for end, beginning in _ENDS.items():
                 if pc.add(group[beginning], 1).equals(group[end]):
                     note.one_long.setdefault(end, []).append(number)
+            for name in _TIMES:
+                if _timed(group["kind"], group[name]):
+                    note.timed.setdefault(name, []).append(number)
             (batch,) = group.combine_chunks().to_batches()
             note.totals.append(_sums(batch))
             note.bounds.append(sink.tell())
@@ -122,6 +134,14 @@ def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
             count -= GROUP_ROWS
     if count:
         yield pa.Table.from_batches(held)
+
+
+def _timed(kind: pa.ChunkedArray, times: pa.ChunkedArray) -> bool:
+    """Whether a time is lacking, and no message lacks it."""
+    if not 0 < times.null_count < len(times):
+        return False
+    lacking = set(kind.filter(pc.is_null(times)).unique().to_pylist())
+    return lacking.isdisjoint(_MESSAGES)
 
 
 def _sums(batch: pa.RecordBatch) -> list[Total] | None:
@@ -146,7 +166,10 @@ def _bounds(metadata: pq.FileMetaData) -> list[int]:
 
 
 def is_single(field: pa.Field) -> bool:
-    """Whether a column that was read as `Marked` is known to have one value in all its rows."""
+    """Whether a column that was read as `Marked` is known to have one value in all its rows.
+
+    Or one that is as good as any of them, where times are `alike`.
+    """
     return field.metadata is not None and _SINGLE in field.metadata
 
 
@@ -164,7 +187,8 @@ class _Footer:
     schema: pa.Schema
     places: dict[str, int]
     note: _Note
-    repeated: dict[str, tuple[Any, pa.Array]] = field(default_factory=dict)
+    taken: dict[str, int] = field(default_factory=dict)
+    """For times that are alike, the one that stood for the last group's."""
 
     @classmethod
     def of(cls, file: pq.ParquetFile) -> _Footer:
@@ -178,7 +202,7 @@ class _Footer:
         )
 
     def known(
-        self, group: int, columns: Sequence[str], instead: Sequence[str], *, noted: bool
+        self, group: int, columns: Sequence[str], marked: Marked, *, noted: bool
     ) -> dict[str, pa.Array]:
         """Those columns of a row group whose values need not be decoded.
 
@@ -187,14 +211,15 @@ class _Footer:
         rows = self.metadata.row_group(group).num_rows
         found = {name: self._repeated(name, None, rows) for name in TOTALLED} if noted else {}
         needed = True
-        for name in (each for each in instead if each in columns):
+        for name in (each for each in marked.instead if each in columns):
             if not needed:
                 found[name] = self._repeated(name, None, rows)
-            told = self._statistics(group, name)
-            needed &= told is None or not told.has_null_count or told.null_count > 0
+            needed &= not self._has_all(group, name, messages=name in marked.alike)
         for name in columns:
             if name not in found:
                 values = self._single(group, name, rows)
+                if values is None and name in marked.alike:
+                    values = self._alike(group, name, marked.alike[name], rows)
                 if values is not None:
                     found[name] = values
         return {name: found[name] for name in columns if name in found}
@@ -212,14 +237,33 @@ class _Footer:
         noted = self.note.totals[group] if group < len(self.note.totals) else None
         return None if noted is None else _TOTAL_LIST.dump_json(noted)
 
+    def _has_all(self, group: int, name: str, *, messages: bool) -> bool:
+        """Whether a column has no nulls; `messages`: those of other rows do not matter."""
+        told = self._statistics(group, name)
+        if told is not None and told.has_null_count and not told.null_count:
+            return True
+        return messages and group in self.note.timed.get(name, ())
+
+    def _alike(
+        self, group: int, name: str, rising: Callable[[int], int], rows: int
+    ) -> pa.Array | None:
+        """One time for all, if the function makes the same of all times; else None."""
+        told = self._statistics(group, name)
+        if told is None or not told.has_min_max or not self._is_ours(name):
+            return None
+        made = rising(told.max)
+        if rising(told.min) != made or not self._has_all(group, name, messages=True):
+            return None
+        # The last group's is as good as this one's own, where it is alike, and there already.
+        last = self.taken.get(name)
+        if last is None or rising(last) != made:
+            last = self.taken[name] = told.max
+        return self._repeated(name, last, rows)
+
     def _single(self, group: int, name: str, rows: int) -> pa.Array | None:
         """A column all of whose rows have the same value, or none any; else None."""
-        wanted = ROWS.field(name).type
         told = self._statistics(group, name)
-        if told is None or not told.has_null_count:
-            return None
-        found = self.schema.field(name).type
-        if wanted != (found.value_type if pa.types.is_dictionary(found) else found):
+        if told is None or not told.has_null_count or not self._is_ours(name):
             return None
         if told.null_count == rows:
             return self._repeated(name, None, rows)
@@ -227,19 +271,23 @@ class _Footer:
             return None
         return self._repeated(name, told.min, rows)
 
+    def _is_ours(self, name: str) -> bool:
+        """Whether a column has the type that the schema knows."""
+        found = self.schema.field(name).type
+        return bool(
+            ROWS.field(name).type == (found.value_type if pa.types.is_dictionary(found) else found)
+        )
+
     def _repeated(self, name: str, value: Any, rows: int) -> pa.Array:
-        """One value for all rows; the same memory while it stays the same from group to group."""
-        last, made = self.repeated.get(name, (None, None))
-        if made is None or last != value or len(made) < rows:
-            made = _repeat(value, ROWS.field(name).type, rows)
-            self.repeated[name] = value, made
-        return made.slice(0, rows)
+        """One value for all rows; the same memory wherever it is the same."""
+        return _repeat(value, ROWS.field(name).type, 1 << (rows - 1).bit_length()).slice(0, rows)
 
     def _statistics(self, group: int, name: str) -> pq.Statistics | None:
         at = self.places.get(name)
         return None if at is None else self.metadata.row_group(group).column(at).statistics
 
 
+@functools.lru_cache(maxsize=32)
 def _repeat(value: Any, kind: pa.DataType, rows: int) -> pa.Array:
     if value is None:
         return pa.nulls(rows, kind)
@@ -275,7 +323,7 @@ def read_groups(
     footer = _Footer.of(file)
     for group in range(file.num_row_groups):
         noted = footer.totals(group) if marked.totals else None
-        known = footer.known(group, columns, marked.instead, noted=noted is not None)
+        known = footer.known(group, columns, marked, noted=noted is not None)
         ends = footer.ends(group, {*columns} - {*known})
         unknown = there - {*known, *ends}
         table = file.read_row_group(

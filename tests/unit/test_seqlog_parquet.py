@@ -26,7 +26,7 @@ from mirrortest.seqlog.seal import write_synced
 from mirrortest.seqlog.totals import NO_MINUTE, TOTALLED
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
     from pathlib import Path
 
 _MARKED = Marked()
@@ -127,6 +127,45 @@ def test_what_stands_in_for_nulls_tells_the_same(
     assert first == [next((at for at in each if at is not None), None) for each in times]
 
 
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["seen", "sent", "reserved", "end"]), _NUMBER, _NUMBER),
+        min_size=1,
+        max_size=12,
+    ),
+    st.integers(1, 4),
+)
+def test_times_that_are_alike_say_of_every_message_what_matters(
+    told: list[tuple[str, int | None, int | None]], group: int
+) -> None:
+    """What is made of a time is the same, and what has none has none; other rows do not matter."""
+    rows = [
+        row(kind=kind, arrived_last=arrived, intended_first=intended)
+        for kind, arrived, intended in told
+    ]
+    marked = Marked(alike={"arrived_last": _half, "intended_first": _half})
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(parquet, "GROUP_ROWS", group)
+        found = plainly(read(written(rows), ["kind", *marked.alike], marked))
+    assert [_made(each) for each in found if each["kind"] in {"seen", "sent"}] == [
+        (_maybe_half(arrived), _maybe_half(intended))
+        for kind, arrived, intended in told
+        if kind in {"seen", "sent"}
+    ]
+
+
+def _half(number: int) -> int:
+    return number // 2
+
+
+def _maybe_half(number: int | None) -> int | None:
+    return None if number is None else _half(number)
+
+
+def _made(each: dict[str, Any]) -> tuple[int | None, int | None]:
+    return _maybe_half(each["arrived_last"]), _maybe_half(each["intended_first"])
+
+
 @pytest.mark.usefixtures("groups_of_four")
 def test_what_the_footer_proves_is_not_decoded() -> None:
     """Columns of one value, ends of messages and needless times are not touched."""
@@ -139,14 +178,7 @@ def test_what_the_footer_proves_is_not_decoded() -> None:
     file = pq.ParquetFile(pa.BufferReader(data))
     unread = {"kind", "topic", "run", "seq_hi", "offset_hi", "sent_last"}
     for group in range(2):
-        for number in range(file.metadata.num_columns):
-            chunk = file.metadata.row_group(group).column(number)
-            if chunk.path_in_schema in unread:
-                starts = (chunk.dictionary_page_offset, chunk.data_page_offset)
-                start = min(at for at in starts if at is not None)
-                spoiled[start : start + chunk.total_compressed_size] = bytes(
-                    chunk.total_compressed_size
-                )
+        _spoil(spoiled, file.metadata, group, unread)
     columns = [
         "kind", "topic", "run", "lane", "seq_lo", "seq_hi", "offset_lo", "offset_hi", *_ENDED[:2]
     ]  # fmt: skip
@@ -157,6 +189,50 @@ def test_what_the_footer_proves_is_not_decoded() -> None:
     assert plainly(found) == [
         {name: getattr(each, name) for name in columns} | {"sent_last": None} for each in rows
     ]
+
+
+def _spoil(
+    data: bytearray, metadata: pq.FileMetaData, group: int, columns: Collection[str]
+) -> None:
+    """Zero these columns of a row group."""
+    for number in range(metadata.num_columns):
+        chunk = metadata.row_group(group).column(number)
+        if chunk.path_in_schema in columns:
+            starts = (chunk.dictionary_page_offset, chunk.data_page_offset)
+            start = min(at for at in starts if at is not None)
+            size = chunk.total_compressed_size
+            data[start : start + size] = bytes(size)
+
+
+@pytest.mark.usefixtures("groups_of_four")
+def test_times_that_are_alike_are_not_decoded() -> None:
+    """Nor where what was reserved has none; but where a message has none, or they differ."""
+    times = ((10, 11, 12, 13), (14, 15, 16, 17), (None, 22, 23, 24), (35, 36, 37, 38))
+    rows = [
+        row(
+            kind="reserved" if at == (1, 0) else "sent", arrived_last=None if at == (1, 0) else time
+        )
+        for group, four in enumerate(times)
+        for place, time in enumerate(four)
+        for at in [(group, place)]
+    ]
+    data = written(rows)
+    file = pq.ParquetFile(pa.BufferReader(data))
+    marked = Marked(alike={"arrived_last": lambda time: time // 20})
+    for group, as_good in enumerate(((13,) * 4, (13,) * 4, None, (38,) * 4)):
+        spoiled = bytearray(data)
+        _spoil(spoiled, file.metadata, group, ["arrived_last"])
+        if as_good is None:
+            with pytest.raises((pa.ArrowException, OSError)):
+                read(bytes(spoiled), ["kind", "arrived_last"], marked)
+            continue
+        found = read(bytes(spoiled), ["kind", "arrived_last"], marked)[group]
+        assert tuple(found["arrived_last"].to_pylist()) == as_good
+        assert is_single(found.schema.field("arrived_last"))
+    spoiled = bytearray(data)
+    _spoil(spoiled, file.metadata, 0, ["arrived_last"])
+    with pytest.raises((pa.ArrowException, OSError)):
+        read(bytes(spoiled), ["arrived_last"], Marked(alike={"arrived_last": _half}))
 
 
 @pytest.mark.usefixtures("groups_of_four")

@@ -10,7 +10,7 @@ import pytest
 
 PROGRAM = """
 import ctypes, sys, threading
-from mirrortest.kafka.allocator import keep_large_buffers
+from mirrortest.host.allocator import keep_large_buffers
 
 def use():
     kept.append(bytearray(100_000))
@@ -61,7 +61,7 @@ def test_what_was_kept_can_be_given_back() -> None:
     """Large buffers that are free stay resident until then."""
     program = """
 import re
-from mirrortest.kafka.allocator import give_back, keep_large_buffers
+from mirrortest.host.allocator import give_back, keep_large_buffers
 
 def resident():
     return int(re.search(r"VmRSS:\\s+(\\d+)", open("/proc/self/status").read())[1])

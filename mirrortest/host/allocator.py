@@ -1,7 +1,8 @@
 """Keep glibc from giving large buffers back to the system after each use.
 
-A fetch response or a produce request is hundreds of kB, above malloc's threshold for a mapping of
-its own: each one costs fresh page faults, which is more CPU than all that is done with its bytes.
+A fetch response, a produce request or a column of a log is hundreds of kB, above malloc's threshold
+for a mapping of its own: each one costs fresh page faults, which may be more CPU than all that is
+done with its bytes.
 """
 
 from __future__ import annotations

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 SMALL = {"resources": {"requests": {"cpu": "20m", "memory": "128Mi"}}}
 """What pods ask for here: all are on one node."""
 
+LOGS_CLASS = "mirrortest-e2e"
+"""The storage class of `Kube.shared_volume`; there is no such object, nor need there be."""
 TOLD = 10_000
 """Characters of each answer that are told of a test that failed."""
 
@@ -180,7 +182,8 @@ class Kube:
     def shared_volume(self, image: str, namespaces: tuple[str, ...]) -> None:
         """A directory of the node that each namespace has a volume of; labelled `logs: NAMESPACE`.
 
-        Made by a pod that may: the pods under test may not.
+        Of a class of their own: a claim of another test, which asks for none, would take one. Made
+        by a pod that may: the pods under test may not.
         """
         self.will_have(self.preparing)
         self.kubectl("create", "namespace", self.preparing)
@@ -198,7 +201,7 @@ class Kube:
                     "spec": {
                         "capacity": {"storage": "10Gi"},
                         "accessModes": ["ReadWriteMany"],
-                        "storageClassName": "",
+                        "storageClassName": LOGS_CLASS,
                         "persistentVolumeReclaimPolicy": "Retain",
                         "hostPath": {"path": path},
                     },

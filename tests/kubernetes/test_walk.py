@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from tests.kubernetes.kube import SMALL, Kube, image, summary, until
+from tests.kubernetes.kube import LOGS_CLASS, SMALL, Kube, image, summary, until
 from tests.kubernetes.walk import Walk
 
 if TYPE_CHECKING:
@@ -40,7 +40,10 @@ def _overrides(
         "image": image(images[0]),
         part: {"bootstrapServers": getattr(outside, f"{part}_for_pods")},
         "logs": {
-            "volume": {"storageClassName": "-", "selector": {"matchLabels": {"logs": namespace}}}
+            "volume": {
+                "storageClassName": LOGS_CLASS,
+                "selector": {"matchLabels": {"logs": namespace}},
+            }
         },
         "producers": SMALL,
         "observers": SMALL,

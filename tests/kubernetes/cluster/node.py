@@ -162,7 +162,6 @@ class Node:
             f"--service-account-private-key-file={INSIDE}/accounts.key",
             f"--root-ca-file={INSIDE}/authority.pem",
             f"--flex-volume-plugin-dir={INSIDE}/plugins",
-            "--pvclaimbinder-sync-period=2s",  # a claim that found no volume is looked at again
         )
         self._start_server("scheduler", *alone, f"--kubeconfig={INSIDE}/scheduler.kubeconfig")
 

@@ -249,7 +249,7 @@ class _Footer:
     ) -> pa.Array | None:
         """One time for all, if the function makes the same of all times; else None."""
         told = self._statistics(group, name)
-        if told is None or not told.has_min_max or not self._is_ours(name):
+        if told is None or not told.has_min_max or not self._has_our_type(name):
             return None
         made = rising(told.max)
         if rising(told.min) != made or not self._has_all(group, name, messages=True):
@@ -263,7 +263,7 @@ class _Footer:
     def _single(self, group: int, name: str, rows: int) -> pa.Array | None:
         """A column all of whose rows have the same value, or none any; else None."""
         told = self._statistics(group, name)
-        if told is None or not told.has_null_count or not self._is_ours(name):
+        if told is None or not told.has_null_count or not self._has_our_type(name):
             return None
         if told.null_count == rows:
             return self._repeated(name, None, rows)
@@ -271,7 +271,7 @@ class _Footer:
             return None
         return self._repeated(name, told.min, rows)
 
-    def _is_ours(self, name: str) -> bool:
+    def _has_our_type(self, name: str) -> bool:
         """Whether a column has the type that the schema knows."""
         found = self.schema.field(name).type
         return bool(
@@ -280,6 +280,7 @@ class _Footer:
 
     def _repeated(self, name: str, value: Any, rows: int) -> pa.Array:
         """One value for all rows; the same memory wherever it is the same."""
+        # Of powers of two there are few: last groups of files, of any length, share one.
         return _repeat(value, ROWS.field(name).type, 1 << (rows - 1).bit_length()).slice(0, rows)
 
     def _statistics(self, group: int, name: str) -> pq.Statistics | None:

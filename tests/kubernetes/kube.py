@@ -18,7 +18,7 @@ SMALL = {"resources": {"requests": {"cpu": "20m", "memory": "128Mi"}}}
 
 LOGS_CLASS = "mirrortest-e2e"
 """The storage class of `Kube.shared_volume`; there is no such object, nor need there be."""
-TOLD = 10_000
+_TOLD = 10_000
 """Characters of each answer that are told of a test that failed."""
 
 
@@ -119,7 +119,7 @@ class Kube:
                 "get", "events", "--all-namespaces", "--sort-by=.metadata.creationTimestamp"
             ),
         ]
-        return "\n".join(text if len(text) < TOLD else f"...{text[-TOLD:]}" for text in told)
+        return "\n".join(text if len(text) < _TOLD else f"...{text[-_TOLD:]}" for text in told)
 
     def items(self, kind: str, namespace: str, selector: str = "") -> list[dict[str, Any]]:
         """Objects, as JSON tells them."""

@@ -1,4 +1,4 @@
-# From a machine with Python 3.11 or newer: `make demo`, `make test`.
+# From a machine with Python 3.11 or newer, its headers and a C compiler: `make demo`, `make test`.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -117,7 +117,8 @@ lock: $(READY)  ## pin what is installed: versions and hashes, no addresses
 	$(BIN)/uv pip compile -q --universal --generate-hashes --no-annotate --no-header \
 	  --python-version 3.11 --group bench -o requirements-bench.lock
 
-$(READY): requirements.lock pyproject.toml
+# What is compiled is installed anew, too, when its source changes.
+$(READY): requirements.lock pyproject.toml hatch_build.py mirrortest/wire/kernels.pyx
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "mirrortest needs Python 3.11 or newer; set PYTHON=")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements.lock
@@ -143,3 +144,4 @@ $(PEERS): requirements-bench.lock $(READY)
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -f mirrortest/wire/*.so mirrortest/wire/*.so.new

@@ -52,7 +52,7 @@ def test_the_design_names_every_module(room: str) -> None:
     there = {
         path.stem
         for path in (PACKAGE / room).iterdir()
-        if (path.suffix == ".py" or path.is_dir()) and not path.stem.startswith("__")
+        if (path.suffix in {".py", ".pyx"} or path.is_dir()) and not path.stem.startswith("__")
     }
     obvious = {room, *(main._VERBS if room == "cli" else ())}  # "one file a verb"
     assert named - obvious == there - obvious

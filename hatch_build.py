@@ -1,0 +1,63 @@
+"""What hatchling does beside its own for a wheel: it has `mirrortest/wire/kernels.pyx` compiled.
+
+Also for an editable wheel, which `pip install -e .` makes. The compiled module then lies beside its
+source, where Python imports it from; what is made on the way there lies in a folder that is gone.
+"""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from Cython.Build import cythonize
+from hatchling.builders.config import BuilderConfig
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+from setuptools import Distribution, Extension
+from setuptools.command.build_ext import build_ext
+from setuptools.errors import BaseError, CCompilerError
+
+MODULE = "mirrortest.wire.kernels"
+# For any processor of the kind: a wheel is used on others than it is built on. Without debugging
+# symbols, which are most of a module.
+OPTIONS = ["-O3", "-g0"]
+NEEDED = "a C compiler and Python's headers are needed: apt-get install gcc python3-dev"
+
+
+class CompiledModules(BuildHookInterface[BuilderConfig]):
+    """The hook, as `tool.hatch.build.targets.wheel.hooks.custom` names it."""
+
+    def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002
+        """Compile, and say that the wheel holds it and is of this Python and machine alone."""
+        with tempfile.TemporaryDirectory() as folder:
+            compiled = _compiled(Path(self.root), Path(folder))
+            name = Path(*MODULE.split(".")[:-1], compiled.name)
+            beside = Path(self.root, f"{name}.new")
+            shutil.copy(compiled, beside)
+        beside.replace(Path(self.root, name))  # at once: somebody may be importing the one before
+        build_data["artifacts"].append(f"/{name.as_posix()}")
+        build_data["pure_python"] = False
+        build_data["infer_tag"] = True
+
+
+def _compiled(root: Path, folder: Path) -> Path:
+    """The module, compiled into a folder; what fails ends the program with a line that says why."""
+    source = root.joinpath(*MODULE.split(".")).with_suffix(".pyx")
+    modules = cythonize(
+        [Extension(MODULE, [str(source)], extra_compile_args=OPTIONS)],
+        build_dir=str(folder / "c"),
+        force=True,
+        quiet=True,
+    )
+    command = build_ext(Distribution({"name": "mirrortest", "ext_modules": modules}))
+    command.build_lib = str(folder / "lib")
+    command.build_temp = str(folder / "temp")
+    command.ensure_finalized()
+    try:
+        command.run()
+    except (BaseError, CCompilerError) as error:
+        sys.exit(f"{source.relative_to(root)} was not compiled: {NEEDED} ({error})")
+    (output,) = command.get_outputs()
+    return Path(output)

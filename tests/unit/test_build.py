@@ -1,0 +1,83 @@
+"""What is built of the sources: the archives, and the module that is compiled."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import zipfile
+from importlib.machinery import EXTENSION_SUFFIXES
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+KERNELS = "mirrortest/wire/kernels"
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> Path:
+    """What is built of, as a clone has it; here nothing is compiled anew that others import."""
+    for name in ("pyproject.toml", "README.md", "LICENSE", "hatch_build.py"):
+        shutil.copy(ROOT / name, tmp_path)
+    passed_over = shutil.ignore_patterns("*.so", "__pycache__")
+    shutil.copytree(ROOT / "mirrortest", tmp_path / "mirrortest", ignore=passed_over)
+    return tmp_path
+
+
+def _built(
+    sources: Path, *targets: str, environment: dict[str, str]
+) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "hatchling", "build", "-d", "built"]
+    return subprocess.run(
+        [*command, *(word for target in targets for word in ("-t", target))],
+        cwd=sources,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_kernels_are_compiled() -> None:
+    """What is imported is machine code, and of this Python."""
+    module = importlib.import_module("mirrortest.wire.kernels")
+    assert str(module.__file__).endswith(EXTENSION_SUFFIXES[0])
+
+
+def test_a_wheel_has_what_is_compiled_and_a_source_distribution_its_source(sources: Path) -> None:
+    """Nothing that was made on the way is in them, or left; nor what another Python compiled."""
+    sources.joinpath(f"{KERNELS}.cpython-39-x86_64-linux-gnu.so").touch()
+    before = set(sources.rglob("*"))
+    done = _built(sources, "wheel", "sdist", environment={})
+    assert done.returncode == 0, done.stderr
+    (wheel,) = sources.glob("built/*.whl")
+    (archive,) = sources.glob("built/*.tar.gz")
+    compiled = f"{KERNELS}{EXTENSION_SUFFIXES[0]}"
+    with zipfile.ZipFile(wheel) as packed:
+        names = packed.namelist()
+    found = {name for name in names if name.startswith(KERNELS)}
+    assert found == {compiled, f"{KERNELS}.pyi"}
+    assert "none-any" not in wheel.name
+    with tarfile.open(archive) as packed_sources:
+        whole = packed_sources.getnames()
+    top = whole[0].partition("/")[0]
+    kept = {name for name in whole if name.startswith(f"{top}/{KERNELS}")}
+    assert kept == {f"{top}/{KERNELS}.pyi", f"{top}/{KERNELS}.pyx"}
+    assert f"{top}/hatch_build.py" in whole
+    assert not [name for name in names + whole if name.endswith((".c", ".o"))]
+    made = {path for path in set(sources.rglob("*")) - before if "built" not in path.parts}
+    assert {path.relative_to(sources).as_posix() for path in made} == {compiled}
+
+
+def test_without_a_compiler_a_line_says_what_to_install(sources: Path) -> None:
+    """And nothing is built."""
+    done = _built(sources, "wheel", environment={"CC": str(sources / "no-compiler")})
+    assert done.returncode != 0
+    (line,) = done.stderr.splitlines()
+    assert line.startswith(f"{KERNELS}.pyx was not compiled: a C compiler and Python's headers")
+    assert "apt-get install gcc python3-dev" in line
+    assert not list(sources.glob("built/*"))

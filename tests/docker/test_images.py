@@ -28,7 +28,7 @@ pytestmark = [pytest.mark.docker, pytest.mark.timeout(900)]
 
 MOST_MEGABYTES = 120
 PROGRAMS = {"pip", "pip3", "uv", "gcc", "cc", "g++", "c++", "ld", "make", "javac", "git"}
-PACKAGES = {"pip", "ensurepip", "setuptools", "hatchling", "editables"}
+PACKAGES = {"pip", "ensurepip", "setuptools", "hatchling", "editables", "Cython"}
 NAMES = ("mirrortest", "reconcile")
 
 

@@ -7,7 +7,7 @@ the intended time stays within one minute. Clean traffic costs a few array opera
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -93,7 +93,7 @@ def streams_of(
     if not len(id_index):
         return streams, np.full(0, -1, np.int32), findings.astype(np.uint32)
     # A batch mostly has one producer and one lane: that must not cost a sort.
-    changes = np.flatnonzero((np.diff(id_index) != 0) | (np.diff(lane) != 0)) + 1
+    changes = np.flatnonzero(_changes(id_index) | _changes(lane)) + 1
     starts = np.concatenate(([0], changes))
     told = list(zip(id_index[starts].tolist(), lane[starts].tolist(), strict=True))
     of_pair: dict[tuple[int, int], tuple[int, int]] = {}
@@ -118,6 +118,11 @@ def streams_of(
     return streams, index, findings
 
 
+def _changes(column: NDArray[Any]) -> NDArray[np.bool_]:
+    """Where an element is not the one before it, from the second on."""
+    return np.asarray(column[1:] != column[:-1])
+
+
 def rows_of(messages: Messages) -> list[SeenRow]:
     """Split messages into rows, in offset order."""
     total = len(messages.offset)
@@ -129,14 +134,12 @@ def rows_of(messages: Messages) -> list[SeenRow]:
     seq = np.where(named, messages.seq, 0)
     intended = np.where(named, messages.intended_ns, 0)
     sent = np.where(named, messages.sent_ns, 0)
-    breaks = (
-        (np.diff(stream) != 0)
-        | (np.diff(offset) != 1)
-        | (findings[1:] != findings[:-1])
-        | ((np.diff(seq) != 1) & named[1:])
-        | (np.diff(intended // MINUTE_NS) != 0)
-        | (np.diff((sent == 0).view(np.int8)) != 0)
-    )
+    breaks = _changes(stream)
+    breaks |= offset[1:] - offset[:-1] != 1
+    breaks |= _changes(findings)
+    breaks |= (seq[1:] - seq[:-1] != 1) & named[1:]
+    breaks |= _changes(intended // MINUTE_NS)
+    breaks |= _changes(sent == 0)
     starts = np.concatenate(([0], np.flatnonzero(breaks) + 1))
     counts = np.diff(starts, append=total)
     arrived = np.broadcast_to(np.asarray(messages.arrived_ns, np.int64), (total,))

@@ -20,6 +20,10 @@ MOST_SECONDS = 1.0
 """The longest that a batch waits."""
 ENOUGH_BYTES = 4 << 20
 """From so many on, nothing waits."""
+MOST_MESSAGES = 1 << 14
+"""Judged at once, or one batch: the columns of more leave the processor's cache."""
+LARGE_BYTES = 1 << 20
+"""From so many on, to judge two memories costs less than to copy them together."""
 
 
 class Gathering:
@@ -44,7 +48,7 @@ class Gathering:
         """Let a batch wait; it follows what waits of its partition."""
         self._batches.setdefault(at, []).append(batch)
         self._since.setdefault(at, now)
-        self._bytes += 0 if batch.buffer is None else len(batch.buffer)
+        self._bytes += _size(batch)
 
     def due_in(self, now: float) -> float:
         """Seconds until something is to be judged; infinite where nothing waits."""
@@ -59,13 +63,45 @@ class Gathering:
         """Forget what waits of a partition: it is read again, or is another's."""
         self._since.pop(at, None)
         for batch in self._batches.pop(at, ()):
-            self._bytes -= 0 if batch.buffer is None else len(batch.buffer)
+            self._bytes -= _size(batch)
 
     def take(self) -> tuple[Partition, list[FetchedBatch]] | None:
-        """What the longest waiting partition has, which waits no more; None where nothing does."""
+        """What is to be judged next, all at once, of the longest waiting partition.
+
+        None where nothing waits. What is left of the partition has waited as long.
+        """
         if not self._batches:
             return None
         at = next(iter(self._batches))
         batches = self._batches[at]
-        self.drop(at)
-        return at, batches
+        count = _together(batches)
+        if count == len(batches):
+            self.drop(at)
+            return at, batches
+        self._batches[at] = batches[count:]
+        taken = batches[:count]
+        self._bytes -= sum(map(_size, taken))
+        return at, taken
+
+
+def _together(batches: list[FetchedBatch]) -> int:
+    """How many of these batches, from the first on, are best judged at once."""
+    messages = size = 0
+    memory: object = None
+    for index, batch in enumerate(batches):
+        if batch.buffer is None:
+            continue
+        lies_in = memoryview(batch.buffer).obj
+        if messages and (
+            messages + batch.count > MOST_MESSAGES
+            or (size >= LARGE_BYTES and lies_in is not memory)
+        ):
+            return index
+        memory = lies_in
+        messages += batch.count
+        size += len(batch.buffer)
+    return len(batches)
+
+
+def _size(batch: FetchedBatch) -> int:
+    return 0 if batch.buffer is None else len(batch.buffer)

@@ -218,7 +218,7 @@ class Holdings:
             pass
 
     async def _settle_next(self) -> bool:
-        """Judge what waits of one partition; whether there was anything."""
+        """Judge a portion of what waits; whether there was anything."""
         waiting = self._gathering.take()
         if waiting is None:
             return False

@@ -16,14 +16,7 @@ from mirrortest.wire import descriptor as descriptors
 from mirrortest.wire import record_batch
 from mirrortest.wire.batch_decoder import BatchDecoder, MessageArrays
 from mirrortest.wire.descriptor import Descriptor
-from mirrortest.wire.digits import (
-    SEQ_DIGITS,
-    SEQ_LIMIT,
-    TIME_DIGITS,
-    four_digits,
-    split_groups,
-    three_digits_after,
-)
+from mirrortest.wire.digits import SEQ_DIGITS, SEQ_LIMIT, TIME_DIGITS
 from mirrortest.wire.lanes import lane_key
 from mirrortest.wire.message import HEADER_NAMES, NS_PER_MS, Form, value_size
 from mirrortest.wire.payload import phase_of, windows
@@ -114,10 +107,6 @@ class LaneEncoder:
             self._seq_at = begin + sum(map(len, parts[:3])) - SEQ_DIGITS
             self._time_at = begin + sum(map(len, parts[:4])) - TIME_DIGITS
             self._check_at = begin + len(self._after) + 24
-        # The time's first three digits are written together with the byte before them: a
-        # semicolon, or the length of the header's value.
-        before_time = b";" if form is Form.BODY else varint(TIME_DIGITS)
-        self._leading = three_digits_after(before_time[-1])
         proof = descriptors.SIZE if self._fill_size is not None else 0
         body = len(self._before) + len(self._head) + proof + fill_size + len(self._after)
         self._record_size = record_batch.record_size(body, 64)
@@ -143,20 +132,10 @@ class LaneEncoder:
             raise ValueError("an intended time is negative")
         seqs = np.arange(seq_lo, seq_lo + count, dtype=np.uint64)
         times = intended_ns.astype(np.uint64)
-        overlays: list[tuple[int, NDArray[np.generic]]] = []
-        table = four_digits()
-        first, groups = split_groups(seqs, 2)
-        for position, group in enumerate((first, *groups)):
-            overlays.append((self._seq_at + 4 * position, table[group]))
-        first, groups = split_groups(times, 4)
-        overlays.append((self._time_at - 1, self._leading[first]))
-        for position, group in enumerate(groups):
-            overlays.append((self._time_at + 3 + 4 * position, table[group]))
-        proof = b""
-        pieces: list[bytes | NDArray[np.uint8]]
-        if self._fill_size is None:
-            pieces = [self._before + self._head + self._after]
-        else:
+        numbers = [(self._seq_at, SEQ_DIGITS, seqs), (self._time_at, TIME_DIGITS, times)]
+        before, after = self._before + self._head, self._after
+        window = None
+        if self._fill_size is not None:
             words = (*self._words, sent_ns)
             try:
                 proof = struct.pack("<QQq", *words) + _CHECK
@@ -164,11 +143,13 @@ class LaneEncoder:
                 raise ValueError(f"time {sent_ns} does not fit a message") from None
             state = descriptors.mix(self._seed, (*words[:2], sent_ns & ((1 << 64) - 1)))
             checks = descriptors.finish_arrays(descriptors.mix_arrays(state, (times, seqs)))
-            overlays.append((self._check_at, checks.astype("<u8", copy=False)))
-            filled = windows(self._phase, seq_lo, count, self._fill_size)
+            numbers.append((self._check_at, 0, checks))
+            window = windows(self._phase, seq_lo, count, self._fill_size)
             if self._form is Form.BODY:
-                pieces = [self._before + self._head + proof, filled, self._after]
+                before += proof
             else:
-                pieces = [self._before, filled, self._after + proof]
-        buffer = record_batch.encode_records(pieces, overlays, count, sent_ns // NS_PER_MS)
+                after += proof
+        buffer = record_batch.encode_records(
+            before, window, after, numbers, count, sent_ns // NS_PER_MS
+        )
         return EncodedBatch(buffer, count)

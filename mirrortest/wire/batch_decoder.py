@@ -14,13 +14,12 @@ import numpy as np
 
 from mirrortest.check.verdict import Finding
 from mirrortest.wire import descriptor as descriptors
-from mirrortest.wire.columns import Columns
-from mirrortest.wire.digits import TIME_LIMIT, are_digits, parse_digits
-from mirrortest.wire.fill import differing
+from mirrortest.wire import kernels
+from mirrortest.wire.digits import SEQ_DIGITS, TIME_DIGITS, TIME_LIMIT
 from mirrortest.wire.lanes import MAX_LANE
 from mirrortest.wire.layout import layout_of
 from mirrortest.wire.message import NS_PER_MS, Form, Record, decode
-from mirrortest.wire.payload import PERIOD, phase_of
+from mirrortest.wire.payload import PERIOD, differing, phase_of
 from mirrortest.wire.record_headers import parse_headers
 from mirrortest.wire.varint import MalformedBatchError
 
@@ -191,9 +190,8 @@ class _Reading:
         layout, records = self._layout, self._records
         where = _where(self._rows)
         in_headers = layout.form is Form.HEADERS
-        starts = records.headers_start if in_headers else records.value_start
-        head = Columns(records.buffer, starts[where], layout.head_size)
-        seqs, times, sound = self._numbers(head)
+        starts = (records.headers_start if in_headers else records.value_start)[where]
+        seqs, times, sound = self._numbers(starts)
         if layout.proof_at is None:
             lanes = self._key_lanes(where)
             sound &= lanes >= 0
@@ -203,7 +201,7 @@ class _Reading:
             )
             self._write(where, lanes, seqs, times, findings)
             return
-        words = head.words([layout.proof_at + 8 * word for word in range(4)])
+        words = kernels.words(records.buffer, starts, layout.proof_at, 4)
         sound &= self._proves(words, times, seqs)
         where, (word0, word1, word2, seqs, times) = self._keep(
             sound, (words[0], words[1], words[2], seqs, times)
@@ -253,21 +251,18 @@ class _Reading:
         return self._rows[sound], tuple(column[sound] for column in columns)
 
     def _numbers(
-        self, head: Columns
+        self, starts: NDArray[np.int64]
     ) -> tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.bool_]]:
         """Seqs and intended times, and whether both are what they should be, digit by digit."""
-        seq_at, time_at = self._layout.seq_at, self._layout.time_at
-        # Words overlap where the digits are no multiple of eight; the remainder cuts them off.
-        words = head.words((seq_at, seq_at + 4, time_at, time_at + 8, time_at + 11))
-        sound = are_digits(words).all(axis=0)
-        numbers = parse_digits(words)
-        seqs = numbers[0] * np.uint64(10_000) + numbers[1] % np.uint64(10_000)
-        times = numbers[2] * np.uint64(10**8) + numbers[3]
-        times = times * np.uint64(1000) + numbers[4] % np.uint64(1000)
+        data, seq_at, time_at = self._records.buffer, self._layout.seq_at, self._layout.time_at
+        sound = np.ones(len(starts), np.bool_)
+        kept = sound.view(np.uint8)
+        seqs = kernels.numbers(data, starts, seq_at, SEQ_DIGITS, kept)
+        times = kernels.numbers(data, starts, time_at, TIME_DIGITS, kept)
         sound &= times < np.uint64(TIME_LIMIT)
         if self._layout.form is Form.BODY:
-            sound &= head.bytes_at(seq_at + 12) == ord(";")
-            sound &= head.bytes_at(time_at + 19) == ord(";")
+            kernels.keep_equal(data, starts, seq_at + SEQ_DIGITS, b";", kept)
+            kernels.keep_equal(data, starts, time_at + TIME_DIGITS, b";", kept)
         return seqs, times, sound
 
     def _proves(
@@ -296,16 +291,12 @@ class _Reading:
         length = self._layout.key_len
         if not 1 <= length <= 10:
             return np.full(len(starts), -1, np.int64)
-        keys = Columns(records.buffer, starts)
-        lanes = np.zeros(len(starts), np.int64)
         sound = np.ones(len(starts), np.bool_)
-        for position in range(length):
-            digit = keys.bytes_at(position) - np.uint8(ord("0"))  # wraps: no digit is great
-            sound &= digit < 10
-            if position == 0 and length > 1:
-                sound &= digit > 0
-            lanes = lanes * 10 + digit
+        kept = sound.view(np.uint8)
+        lanes = kernels.numbers(records.buffer, starts, 0, length, kept).view(np.int64)
         sound &= lanes <= MAX_LANE
+        if length > 1:
+            sound &= lanes >= 10 ** (length - 1)  # no zero leads
         lanes[~sound] = -1
         return lanes
 

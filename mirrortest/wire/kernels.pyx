@@ -1,13 +1,357 @@
-# cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False
-"""The loops over records that are compiled."""
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
+# cython: initializedcheck=False
+"""The loops over single records, compiled; what they mean is written where they are called.
+
+`data` and the like are any contiguous bytes, `starts` positions in them, one for each record. `kept`
+is a column of booleans as bytes: where something does not hold it is set to 0, elsewhere it stays as
+it was. No function trusts a position: whatever lies outside the bytes is an answer or an error,
+never a read. Lengths of columns that belong together are compared: ValueError.
+"""
+
+import numpy as np
+
+from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.string cimport memcmp, memcpy
+
+from mirrortest.wire.varint import MalformedBatchError
+
+ctypedef const uint8_t* Bytes
+
+cdef enum:
+    MOST_VARINT = 10
+    MOST_NUMBERS = 8
+    BEYOND = -1
+    TOO_LONG = -2
 
 
-def differing(const unsigned char[::1] left, const unsigned char[::1] right) -> int:
-    """How many of the bytes of two arrays of one length differ."""
-    cdef Py_ssize_t at
-    cdef Py_ssize_t found = 0
-    if left.shape[0] != right.shape[0]:
-        raise ValueError("arrays of different lengths")
-    for at in range(left.shape[0]):
-        found += left[at] != right[at]
-    return found
+# -- reading --------------------------------------------------------------------------------------
+
+
+cdef inline int64_t varint(Bytes data, int64_t at, int64_t end, int64_t* number) noexcept nogil:
+    """The position after the zigzag varint at `at`; BEYOND or TOO_LONG where there is none."""
+    cdef uint64_t result = 0
+    cdef uint64_t byte
+    cdef int shift = 0
+    while shift < 7 * MOST_VARINT:
+        if at >= end:
+            return BEYOND
+        byte = data[at]
+        at += 1
+        result |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            number[0] = <int64_t>(result >> 1) ^ -<int64_t>(result & 1)
+            return at
+        shift += 7
+    return TOO_LONG
+
+
+def walk(
+    const uint8_t[::1] data,
+    const int64_t[::1] begins,
+    const int64_t[::1] ends,
+    const int64_t[::1] counts,
+):
+    """Where the fields of each record stand, of sections [begin, end) of so many records.
+
+    An (8, records) array: timestamp delta, offset delta, key's start and length, value's start and
+    length, the header section's start and length; lengths are -1 for null.
+
+    Raises:
+        MalformedBatchError: the records of a section do not fill it exactly, or their fields do not
+            fill them.
+    """
+    cdef int64_t total = 0
+    cdef int64_t section, left, at, end, length, number, row = 0
+    cdef int64_t field
+    cdef int64_t size = data.shape[0]
+    if not begins.shape[0] == ends.shape[0] == counts.shape[0]:
+        raise ValueError("a section has a beginning, an end and a count")
+    for section in range(counts.shape[0]):
+        left = ends[section] - begins[section]
+        if begins[section] < 0 or left < 0 or ends[section] > size:
+            raise ValueError("a section lies outside the bytes")
+        if counts[section] < 0 or counts[section] > left:
+            raise MalformedBatchError(f"{left} bytes cannot hold {counts[section]} records")
+        total += counts[section]
+    fields = np.empty((8, total), np.int64)
+    if not total and size == 0:
+        return fields
+    cdef int64_t[:, ::1] found = fields
+    cdef Bytes raw = &data[0] if size else NULL
+    for section in range(counts.shape[0]):
+        at, end = begins[section], ends[section]
+        for number in range(counts[section]):
+            at = _checked(varint(raw, at, end, &length))
+            if length < 1 or length > end - at:
+                raise MalformedBatchError(
+                    f"record {number} of {length} bytes does not fit its batch"
+                )
+            at = _record(raw, at, at + length, found, row)
+            row += 1
+        if at != end:
+            raise MalformedBatchError(f"{end - at} bytes after the last record")
+    return fields
+
+
+cdef inline int64_t _record(
+    Bytes raw, int64_t at, int64_t end, int64_t[:, ::1] found, int64_t row
+) except -1:
+    """Note where the fields of the record's body [at, end) stand; its end."""
+    cdef int64_t length = 0
+    cdef int part
+    at += 1  # attributes, which mean nothing
+    at = _inside(varint(raw, at, end, &found[0, row]))
+    at = _inside(varint(raw, at, end, &found[1, row]))
+    for part in range(2):
+        at = _inside(varint(raw, at, end, &length))
+        if length > end - at:
+            raise MalformedBatchError("a key or value goes beyond its record")
+        found[2 + 2 * part, row] = at
+        found[3 + 2 * part, row] = length if length > -1 else -1
+        if length > 0:
+            at += length
+    if at >= end:
+        raise MalformedBatchError("a record ends before its headers")
+    found[6, row] = at
+    found[7, row] = end - at
+    return end
+
+
+cdef inline int64_t _checked(int64_t at) except -1:
+    if at == BEYOND:
+        raise MalformedBatchError("a number goes beyond the end")
+    if at == TOO_LONG:
+        raise MalformedBatchError("a number of more than ten bytes")
+    return at
+
+
+cdef inline int64_t _inside(int64_t at) except -1:
+    if at == BEYOND:
+        raise MalformedBatchError("a record ends within its fields")
+    if at == TOO_LONG:
+        raise MalformedBatchError("a number of more than ten bytes")
+    return at
+
+
+def keep_equal(
+    const uint8_t[::1] data,
+    const int64_t[::1] starts,
+    int64_t offset,
+    const uint8_t[::1] expected,
+    uint8_t[::1] kept,
+):
+    """Keep the records where exactly these bytes stand at an offset from their start."""
+    cdef int64_t width = expected.shape[0]
+    cdef int64_t last = data.shape[0] - width
+    cdef int64_t row, at
+    _as_long(starts.shape[0], kept.shape[0])
+    if not width:
+        return
+    for row in range(starts.shape[0]):
+        at = starts[row] + offset
+        if at < 0 or at > last or memcmp(&data[at], &expected[0], width):
+            kept[row] = 0
+
+
+def numbers(
+    const uint8_t[::1] data,
+    const int64_t[::1] starts,
+    int64_t offset,
+    int64_t width,
+    uint8_t[::1] kept,
+):
+    """The decimals of `width` ASCII digits, 1 to 19, at an offset; keep the records that have one.
+
+    Elsewhere the number is 0.
+    """
+    cdef int64_t last = data.shape[0] - width
+    cdef int64_t row, at, place
+    cdef uint64_t number, digit
+    cdef bint sound
+    _as_long(starts.shape[0], kept.shape[0])
+    if not 1 <= width <= 19:
+        raise ValueError(f"a number has 1 to 19 digits, not {width}")
+    column = np.zeros(starts.shape[0], np.uint64)
+    cdef uint64_t[::1] found = column
+    for row in range(starts.shape[0]):
+        at = starts[row] + offset
+        if at < 0 or at > last:
+            kept[row] = 0
+            continue
+        number = 0
+        sound = True
+        place = at
+        while place + 8 <= at + width:
+            sound &= _eight_digits(&data[place], &number)
+            place += 8
+        while place < at + width:
+            digit = <uint64_t>data[place] - 48  # wraps: what is below is no digit either
+            sound &= digit < 10
+            number = number * 10 + digit
+            place += 1
+        if sound:
+            found[row] = number
+        else:
+            kept[row] = 0
+    return column
+
+
+cdef inline bint _eight_digits(Bytes text, uint64_t* number) noexcept nogil:
+    """Put eight digits behind a number; whether they were digits. The first is the lowest byte."""
+    cdef uint64_t word
+    memcpy(&word, text, 8)
+    # 0x30..0x39 keep their high nibble when six is added; a carry needs a byte that fails anyway.
+    cdef bint sound = (
+        (word & 0xF0F0F0F0F0F0F0F0ULL) == 0x3030303030303030ULL
+        and ((word + 0x0606060606060606ULL) & 0xF0F0F0F0F0F0F0F0ULL) == 0x3030303030303030ULL
+    )
+    word = ((word - 0x3030303030303030ULL) * 2561ULL) >> 8
+    word = ((word & 0x00FF00FF00FF00FFULL) * 6553601ULL) >> 16
+    word = ((word & 0x0000FFFF0000FFFFULL) * 42949672960001ULL) >> 32
+    number[0] = number[0] * 100000000ULL + word
+    return sound
+
+
+def words(
+    const uint8_t[::1] data, const int64_t[::1] starts, int64_t offset, int64_t count
+):
+    """The little-endian 64-bit words at an offset and behind it: (count, records).
+
+    Raises:
+        IndexError: a word lies outside the bytes.
+    """
+    cdef int64_t last = data.shape[0] - 8 * count
+    cdef int64_t row, word, at
+    columns = np.empty((count, starts.shape[0]), np.dtype("<u8"))
+    cdef uint64_t[:, ::1] found = columns
+    for row in range(starts.shape[0]):
+        at = starts[row] + offset
+        if at < 0 or at > last:
+            raise IndexError("a word lies outside the bytes")
+        for word in range(count):
+            memcpy(&found[word, row], &data[at + 8 * word], 8)
+    return columns
+
+
+def differing(
+    const uint8_t[::1] data,
+    const int64_t[::1] starts,
+    const uint8_t[::1] expected,
+    const int64_t[::1] expected_starts,
+    int64_t size,
+):
+    """Where the `size` bytes from a start on are not those at its place in `expected`.
+
+    Raises:
+        IndexError: a stretch lies outside the bytes.
+    """
+    cdef int64_t last = data.shape[0] - size
+    cdef int64_t last_expected = expected.shape[0] - size
+    cdef int64_t row, at, other
+    _as_long(starts.shape[0], expected_starts.shape[0])
+    column = np.zeros(starts.shape[0], np.bool_)
+    cdef uint8_t[::1] found = column.view(np.uint8)
+    if size <= 0:
+        return column
+    for row in range(starts.shape[0]):
+        at, other = starts[row], expected_starts[row]
+        if at < 0 or at > last or other < 0 or other > last_expected:
+            raise IndexError("a stretch lies outside the bytes")
+        found[row] = memcmp(&data[at], &expected[other], size) != 0
+    return column
+
+
+# -- writing --------------------------------------------------------------------------------------
+
+
+def write_records(
+    uint8_t[::1] out,
+    int64_t position,
+    int64_t first,
+    int64_t count,
+    const uint8_t[::1] row,
+    int64_t delta_at,
+    int64_t delta_width,
+    int64_t window_at,
+    const uint8_t[::1] block,
+    int64_t window_start,
+    int64_t window_size,
+    list columns,
+):
+    """Write records `first`, `first` + 1, ..., one behind the other, from `position` on.
+
+    Each is `row` with a window of `block` put in at `window_at`, which slides on by a byte a
+    record; the record's index as a zigzag varint of `delta_width` bytes at `delta_at`, before the
+    window; and then of each column (offset in the record, digits, values) its element at the
+    record's index: so many ASCII digits, or with 0 digits a little-endian 64-bit word.
+
+    Raises:
+        IndexError: something lies outside the bytes, or a column ends before the records.
+    """
+    cdef int64_t length = row.shape[0]
+    cdef int64_t stride = length + window_size
+    cdef int64_t index, place, byte
+    cdef uint64_t zigzag
+    cdef uint8_t* to
+    cdef int at[MOST_NUMBERS]
+    cdef int digits[MOST_NUMBERS]
+    cdef const uint64_t* values[MOST_NUMBERS]
+    cdef const uint64_t[::1] column
+    cdef int filled = len(columns)
+    cdef int each
+    if (
+        min(position, first, count, delta_at, window_at, window_start, window_size) < 0
+        or position > out.shape[0]
+        or (stride and count > (out.shape[0] - position) // stride)
+        or window_at > length
+        or delta_width < 1
+        or delta_at + delta_width > window_at
+        or (window_size and window_start + count - 1 + window_size > block.shape[0])
+        or filled > MOST_NUMBERS
+    ):
+        raise IndexError("records lie outside the bytes")
+    for each in range(filled):
+        at[each], digits[each], column = columns[each]
+        if (
+            column.shape[0] < first + count
+            or min(at[each], digits[each]) < 0
+            or at[each] + (digits[each] or 8) > stride
+        ):
+            raise IndexError("a column lies outside the records")
+        values[each] = &column[0] if column.shape[0] else NULL
+    if not count or not length:
+        return
+    to = &out[0] + position
+    for index in range(first, first + count):
+        memcpy(to, &row[0], window_at)
+        if window_size:
+            memcpy(to + window_at, &block[0] + window_start, window_size)
+            window_start += 1
+        if length > window_at:
+            memcpy(to + window_at + window_size, &row[0] + window_at, length - window_at)
+        zigzag = <uint64_t>index << 1
+        for byte in range(delta_at, delta_at + delta_width - 1):
+            to[byte] = (zigzag & 0x7F) | 0x80
+            zigzag >>= 7
+        to[delta_at + delta_width - 1] = zigzag & 0x7F
+        for each in range(filled):
+            if digits[each]:
+                _write_digits(to + at[each], digits[each], values[each][index])
+            else:
+                memcpy(to + at[each], &values[each][index], 8)
+        to += stride
+
+
+cdef inline void _write_digits(uint8_t* to, int width, uint64_t number) noexcept nogil:
+    cdef int place = width
+    cdef uint64_t above
+    while place:
+        place -= 1
+        above = number // 10
+        to[place] = <uint8_t>(48 + number - 10 * above)
+        number = above
+
+
+cdef _as_long(int64_t one, int64_t other):
+    if one != other:
+        raise ValueError(f"columns of {one} and {other} records")

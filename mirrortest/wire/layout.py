@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from mirrortest.check.verdict import Finding
 from mirrortest.wire import descriptor as descriptors
-from mirrortest.wire.columns import Columns
+from mirrortest.wire import kernels
 from mirrortest.wire.digits import SEQ_DIGITS, TIME_DIGITS
 from mirrortest.wire.message import FIXED_HEADER, HEADER_NAMES, ID, PROOF, SEQ, TIME, Form
 from mirrortest.wire.record_headers import header_spans
@@ -14,7 +16,6 @@ from mirrortest.wire.stream import ProducerId
 from mirrortest.wire.varint import MalformedBatchError
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
     from mirrortest.wire.record_batch import RecordArrays
@@ -46,23 +47,15 @@ class Layout(NamedTuple):
     value_constants: list[Constant]
     header_constants: list[Constant]
 
-    @property
-    def head_size(self) -> int:
-        """How far seq, time, each with the semicolon after it, and proof reach."""
-        after = 1 if self.form is Form.BODY else 0
-        proof = 0 if self.proof_at is None else self.proof_at + descriptors.SIZE
-        return max(self.seq_at + SEQ_DIGITS + after, self.time_at + TIME_DIGITS + after, proof)
-
-    def matches(self, records: RecordArrays, where: slice | NDArray[np.int64]) -> NDArray[np.bool_]:
+    def matches(self, records: RecordArrays, rows: NDArray[np.int64] | slice) -> NDArray[np.bool_]:
         """Which of the records, all of the same part lengths, have this layout and id."""
-        headers = Columns(records.buffer, records.headers_start[where])
-        same = headers.equal(0, b"")
+        headers, values = records.headers_start[rows], records.value_start[rows]
+        same = np.ones(len(headers), np.bool_)
+        kept = same.view(np.uint8)
         for offset, expected in self.header_constants:
-            same &= headers.equal(offset, expected)
-        if self.value_constants:
-            values = Columns(records.buffer, records.value_start[where])
-            for offset, expected in self.value_constants:
-                same &= values.equal(offset, expected)
+            kernels.keep_equal(records.buffer, headers, offset, expected, kept)
+        for offset, expected in self.value_constants:
+            kernels.keep_equal(records.buffer, values, offset, expected, kept)
         return same
 
 

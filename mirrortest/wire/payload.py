@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import hashlib
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
-from mirrortest.wire.columns import rows_at
+from mirrortest.wire import kernels
 
 if TYPE_CHECKING:
+    import numpy as np
     from numpy.typing import NDArray
 
 PERIOD = 1 << 20
@@ -62,13 +61,26 @@ def fill(phase: int, seq: int, size: int) -> bytes:
     return _block(start + size)[start : start + size]
 
 
-def windows(phase: int, seq_lo: int, count: int, size: int) -> NDArray[np.uint8]:
-    """The fills of `count` consecutive seqs from `seq_lo`: a read-only (count, size) view."""
+class Window(NamedTuple):
+    """`size` bytes of `block` from `start` on; the next message's start one byte further on."""
+
+    block: bytes
+    start: int
+    size: int
+
+
+def windows(phase: int, seq_lo: int, count: int, size: int) -> Window:
+    """The fills of `count` consecutive seqs from `seq_lo`: the window of the first."""
     start = (seq_lo + phase) % PERIOD
-    block = _block(start + count + size)
-    return np.ndarray((count, size), np.uint8, block, start, (1, 1))
+    return Window(_block(start + count + size), start, size)
 
 
-def windows_at(starts: NDArray[np.int64], size: int) -> NDArray[np.uint8]:
-    """The fills whose windows start at `starts`, each in [0, PERIOD): a (len, size) copy."""
-    return rows_at(_block(PERIOD + size), starts, size)
+def differing(
+    data: NDArray[np.uint8], at: NDArray[np.int64], starts: NDArray[np.int64], size: int
+) -> NDArray[np.bool_]:
+    """Which messages have another fill than the one that belongs to them, byte by byte.
+
+    `at` is where each one's `size` bytes of fill stand in `data`, `starts` where in the endless
+    block its window starts, in [0, PERIOD).
+    """
+    return kernels.differing(data, at, _block(PERIOD + size), starts, size)

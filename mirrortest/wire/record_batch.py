@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import crc32c
 import numpy as np
 
+from mirrortest.wire import kernels
 from mirrortest.wire.batch_header import (
     ATTRIBUTES_AT,
     CODEC_MASK,
@@ -30,8 +31,7 @@ from mirrortest.wire.batch_header import (
     read_header,
 )
 from mirrortest.wire.record_headers import parse_headers
-from mirrortest.wire.record_walk import record_starts, walk_sections
-from mirrortest.wire.varint import MalformedBatchError, read_varints, varint
+from mirrortest.wire.varint import MalformedBatchError, varint
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from mirrortest.wire.batch_header import Buffer
+    from mirrortest.wire.payload import Window
 
 __all__ = [
     "CODEC_MASK",
@@ -56,8 +57,6 @@ __all__ = [
     "seal",
 ]
 
-_LARGE_RECORD, _LARGE_BATCH = 1 << 9, 1 << 16
-"""Bytes from which a copy costs more than to do with the gaps between batches."""
 # Up to these offset deltas the varint has one, two, three, four bytes.
 _WIDTH_LIMITS = (1 << 6, 1 << 13, 1 << 20, 1 << 27)
 
@@ -136,68 +135,61 @@ def record_size(content: int, offset_delta: int) -> int:
 
 
 def encode_records(
-    pieces: Sequence[bytes | NDArray[np.uint8]],
-    overlays: Sequence[tuple[int, NDArray[np.generic]]],
+    before: bytes,
+    window: Window | None,
+    after: bytes,
+    numbers: Sequence[tuple[int, int, NDArray[np.uint64]]],
     count: int,
     timestamp_ms: int,
 ) -> memoryview:
     """Build an uncompressed batch of `count` records of one size and one timestamp.
 
-    `pieces`, joined, are what follows the offset delta in every record: bytes that are the same in
-    all, or a (count, width) array with a row for each. An overlay (position, column) then writes
-    one element a record at that byte of the joined pieces. The batch has no producer and no CRC
-    until it is sealed. Raises ValueError where there is no record.
+    What follows the offset delta in every record is `before`, a window that slides on by a byte a
+    record, and `after`. Over it `numbers` are written (position in it, digits, column): a record's
+    number as so many ASCII digits, or with 0 digits as a little-endian word of 64 bits. The batch
+    has no producer and no CRC until it is sealed. Raises ValueError where there is no record.
     """
     if count < 1:
         raise ValueError("a batch has at least one record")
-    widths = [len(piece) if isinstance(piece, bytes) else piece.shape[1] for piece in pieces]
+    block, start, width = window or (b"", 0, 0)
+    content = len(before) + width + len(after)
     segments: list[tuple[int, int, int, bytes]] = []
     size, lo = HEADER_SIZE, 0
-    for width, limit in enumerate(_WIDTH_LIMITS, start=1):
+    for delta, limit in enumerate(_WIDTH_LIMITS, start=1):
         # One timestamp for all keeps its delta at one byte; only the offset delta's width changes.
         hi = min(count, limit)
         if lo < hi:
-            opening = varint(2 + width + sum(widths)) + b"\0\0"
-            segments.append((lo, hi, width, opening))
-            size += (hi - lo) * (len(opening) + width + sum(widths))
+            opening = varint(2 + delta + content) + b"\0\0"
+            segments.append((lo, hi, delta, opening))
+            size += (hi - lo) * (len(opening) + delta + content)
             lo = hi
     if lo < count:
         raise ValueError(f"{count} records are too many for a batch")
-    # Every byte of it is written below: to fill it first would cost as much as sending it.
+    # Every byte is written below: to fill it first would cost as much as sending it.
     buffer = np.empty(size, np.uint8).data
     position = HEADER_SIZE
-    for lo, hi, width, opening in segments:
-        stride = len(opening) + width + sum(widths)
-        rows: NDArray[np.uint8] = np.ndarray((hi - lo, stride), np.uint8, buffer, position)
-        rows[:, : len(opening)] = np.frombuffer(opening, np.uint8)
-        _write_offset_deltas(rows[:, len(opening) : len(opening) + width], lo, hi)
-        column = content = len(opening) + width
-        for piece, piece_width in zip(pieces, widths, strict=True):
-            if isinstance(piece, bytes):
-                rows[:, column : column + piece_width] = np.frombuffer(piece, np.uint8)
-            else:
-                rows[:, column : column + piece_width] = piece[lo:hi]
-            column += piece_width
-        for offset, values in overlays:
-            start = position + content + offset
-            target: NDArray[np.generic] = np.ndarray(
-                (hi - lo,), values.dtype, buffer, start, (stride,)
-            )
-            target[:] = values[lo:hi]
-        position += (hi - lo) * stride
+    for lo, hi, delta, opening in segments:
+        begin = len(opening) + delta
+        kernels.write_records(
+            buffer,
+            position,
+            lo,
+            hi - lo,
+            opening + bytes(delta) + before + after,
+            len(opening),
+            delta,
+            begin + len(before),
+            block,
+            start + lo,
+            width,
+            [(begin + at, digits, column) for at, digits, column in numbers],
+        )
+        position += (hi - lo) * (begin + content)
     HEADER.pack_into(
         buffer, 0, 0, size - LENGTH_FROM, -1, MAGIC, 0, 0, count - 1,
         timestamp_ms, timestamp_ms, -1, -1, -1, count,
     )  # fmt: skip
     return buffer
-
-
-def _write_offset_deltas(target: NDArray[np.uint8], lo: int, hi: int) -> None:
-    zigzag = np.arange(2 * lo, 2 * hi, 2, dtype=np.uint32)
-    width = target.shape[1]
-    for byte in range(width):
-        part = (zigzag >> np.uint32(7 * byte)) & np.uint32(0x7F)
-        target[:, byte] = part if byte == width - 1 else part | np.uint32(0x80)
 
 
 def compress_records(
@@ -239,41 +231,35 @@ def decode_records(buffer: Buffer, records: Buffer | None = None) -> RecordArray
     decompressed, and positions count from its beginning. Neither is copied, and the CRC is not
     looked at. Raises MalformedBatchError where the structure does not hold.
     """
-    header = read_header(buffer)
-    if records is not None:
-        return _decode([header], records, np.array([0]), ())
-    _not_compressed(header)
-    return _decode([header], buffer, np.array([HEADER_SIZE]), ())
+    return decode_batches([(buffer, records)])
 
 
 def decode_batches(batches: Sequence[tuple[Buffer, Buffer | None]]) -> RecordArrays:
     """Read the records of several batches of one partition as if they were one.
 
-    Each batch is what `decode_records` takes, and at least one is given. Small batches cost less
-    so: their records are copied together, and the arrays' fixed cost is paid once. Large records
-    that lie in one memory, as a response's do, are read where they are. Raises MalformedBatchError
-    where the structure of one of them does not hold.
+    Each batch is what `decode_records` takes, and at least one is given: the arrays' fixed cost is
+    paid once. Records that lie in one memory, as a response's do, are read where they are; others
+    are copied together. Raises MalformedBatchError where the structure of one of them does not
+    hold.
     """
-    if len(batches) == 1:
-        return decode_records(*batches[0])
     headers: list[BatchHeader] = []
     sections: list[memoryview] = []
     for buffer, records in batches:
         header = read_header(buffer)
         if records is None:
-            _not_compressed(header)
+            if header.codec:
+                raise MalformedBatchError("the records are still compressed")
             records = memoryview(buffer)[HEADER_SIZE:]  # noqa: PLW2901  # one meaning from here on
         headers.append(header)
         sections.append(memoryview(records))
-    sizes = [len(section) for section in sections]
-    count = sum(header.records for header in headers)
-    large = sum(sizes) >= max(_LARGE_RECORD * count, _LARGE_BATCH * len(sizes))
-    source = _shared(sections) if large else None
+    sizes = np.array([len(section) for section in sections])
+    source = _shared(sections)
     if source is None:
-        begins = np.cumsum([0, *sizes])[:-1]
-        return _decode(headers, b"".join(sections), begins, sizes)
-    begins = np.array([_address(section) for section in sections]) - _address(source)
-    return _decode(headers, source, begins, sizes)
+        source = memoryview(b"".join(sections))
+        begins = np.cumsum(sizes) - sizes
+    else:
+        begins = np.array([_address(section) for section in sections]) - _address(source)
+    return _decode(headers, source, begins, begins + sizes)
 
 
 def _shared(sections: Sequence[memoryview]) -> memoryview | None:
@@ -288,30 +274,15 @@ def _address(view: memoryview) -> int:
     return int(np.frombuffer(view, np.uint8).__array_interface__["data"][0])
 
 
-def _not_compressed(header: BatchHeader) -> None:
-    if header.codec:
-        raise MalformedBatchError("the records are still compressed")
-
-
 def _decode(
     headers: Sequence[BatchHeader],
-    source: Buffer,
+    source: memoryview,
     begins: NDArray[np.int64],
-    sizes: Sequence[int],
+    ends: NDArray[np.int64],
 ) -> RecordArrays:
-    counts = [header.records for header in headers]
-    data = np.frombuffer(source, np.uint8)
-    if len(headers) == 1:
-        starts, ends = record_starts(source, data, int(begins[0]), counts[0])
-    else:
-        starts, ends = walk_sections(data, begins, sizes, counts)
-    timestamps, position = read_varints(data, starts + 1, ends)
-    offsets, position = read_varints(data, position, ends)
-    key_len, key_start = read_varints(data, position, ends)
-    value_len, value_start = read_varints(data, _after(key_start, key_len, ends), ends)
-    headers_start = _after(value_start, value_len, ends)
-    if bool((headers_start >= ends).any()):
-        raise MalformedBatchError("a record ends before its headers")
+    counts = np.array([header.records for header in headers])
+    fields = kernels.walk(source, begins, ends, counts)
+    timestamps, offsets = fields[:2]
     offsets += np.repeat([header.base_offset for header in headers], counts)
     timestamps += np.repeat([header.first_timestamp for header in headers], counts)
     if any(header.log_append_time for header in headers):
@@ -319,24 +290,5 @@ def _decode(
         stamps = np.repeat([header.max_timestamp for header in headers], counts)
         timestamps[appended] = stamps[appended]
     return RecordArrays(
-        headers[0],
-        data,
-        offsets,
-        timestamps,
-        key_start,
-        np.maximum(key_len, -1),
-        value_start,
-        np.maximum(value_len, -1),
-        headers_start,
-        ends - headers_start,
+        headers[0], np.frombuffer(source, np.uint8), offsets, timestamps, *fields[2:]
     )
-
-
-def _after(
-    start: NDArray[np.int64], length: NDArray[np.int64], ends: NDArray[np.int64]
-) -> NDArray[np.int64]:
-    """Where a nullable field of that length ends."""
-    # Compared before it is added: a hostile length must not overflow into a valid position.
-    if bool((length > ends - start).any()):
-        raise MalformedBatchError("a key or value goes beyond its record")
-    return start + np.maximum(length, 0)

@@ -1,16 +1,10 @@
-"""Zigzag varints, one or a whole array of them."""
+"""Zigzag varints."""
 
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
-import numpy as np
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
-    Buffer = bytes | bytearray | memoryview
+Buffer = bytes | bytearray | memoryview
 
 _MAX_BYTES = 10
 _MASK = (1 << 64) - 1
@@ -46,32 +40,3 @@ def read_varint(buffer: Buffer, position: int) -> tuple[int, int]:
     except IndexError:
         raise MalformedBatchError("a number goes beyond the end") from None
     raise MalformedBatchError("a number of more than ten bytes")
-
-
-def read_varints(
-    data: NDArray[np.uint8], positions: NDArray[np.int64], ends: NDArray[np.int64]
-) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The numbers at `positions`, none of which may reach its end, and the positions after them.
-
-    Raises MalformedBatchError.
-    """
-    if bool((positions >= ends).any()):
-        raise MalformedBatchError("a record ends within its fields")
-    byte = data[positions]
-    after = positions + 1
-    result = (byte & np.uint8(0x7F)).astype(np.uint64)
-    open_ = np.flatnonzero(byte >= 0x80)
-    for shift in range(7, 7 * _MAX_BYTES, 7):
-        if not len(open_):
-            break
-        at = after[open_]
-        if bool((at >= ends[open_]).any()):
-            raise MalformedBatchError("a record ends within a number")
-        byte = data[at]
-        result[open_] |= (byte & np.uint8(0x7F)).astype(np.uint64) << np.uint64(shift)
-        after[open_] = at + 1
-        open_ = open_[byte >= 0x80]
-    if len(open_):
-        raise MalformedBatchError("a number of more than ten bytes")
-    magnitude = (result >> np.uint64(1)).view(np.int64)
-    return magnitude ^ -(result & np.uint64(1)).view(np.int64), after

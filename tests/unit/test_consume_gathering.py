@@ -6,6 +6,8 @@ import pytest
 
 from mirrortest.consume.gathering import (
     ENOUGH_BYTES,
+    LARGE_BYTES,
+    MOST_MESSAGES,
     MOST_SECONDS,
     WAIT_EACH,
     WAIT_SECONDS,
@@ -17,8 +19,24 @@ from mirrortest.kafka.fetched import FetchedBatch
 ONE, TWO = Partition("t", 0), Partition("t", 1)
 
 
-def _batch(offset: int, size: int = 100) -> FetchedBatch:
-    return FetchedBatch("t", 0, offset, offset, offset + 1, 0, bytearray(size), 1, 0, -1)
+def _batch(
+    offset: int, size: int = 100, *, count: int = 1, memory: bytes | None = None
+) -> FetchedBatch:
+    buffer = bytearray(size) if memory is None else memoryview(memory)[:size]
+    return FetchedBatch("t", 0, offset, offset, offset + count, 0, buffer, count, 0, -1)
+
+
+def _portions(*batches: FetchedBatch) -> list[int]:
+    """How many batches of a partition are judged at once, each time."""
+    gathering = Gathering()
+    for batch in batches:
+        gathering.add(ONE, batch, 5.0)
+    portions: list[tuple[Partition, list[FetchedBatch]]] = []
+    while taken := gathering.take():
+        portions.append(taken)
+    assert [batch for _, portion in portions for batch in portion] == list(batches)
+    assert gathering.due_in(5.0) == float("inf")
+    return [len(portion) for _, portion in portions]
 
 
 def test_the_first_to_wait_says_when() -> None:
@@ -74,3 +92,25 @@ def test_what_is_taken_is_in_order_and_waits_no_more() -> None:
     assert gathering.due_in(5.0) > 0
     gathering.drop(TWO)
     assert gathering.take() is None
+
+
+def test_many_messages_are_judged_in_portions() -> None:
+    """So that their columns stay in the cache; one batch is never cut."""
+    half = MOST_MESSAGES // 2
+    halves = [_batch(number * half, count=half) for number in range(5)]
+    assert _portions(*halves) == [2, 2, 1]
+    assert _portions(_batch(0, count=3 * half), _batch(3 * half)) == [1, 1]
+
+
+def test_large_memories_are_judged_one_by_one() -> None:
+    """Batches of one response together, however large; small ones of several, too."""
+    one, two = bytes(2 * LARGE_BYTES), bytes(2 * LARGE_BYTES)
+    large = [
+        _batch(0, LARGE_BYTES, memory=one),
+        _batch(1, LARGE_BYTES, memory=one),
+        _batch(2, LARGE_BYTES, memory=two),
+        _batch(3, memory=two),
+    ]
+    assert _portions(*large) == [2, 2]
+    assert _portions(*(_batch(number, LARGE_BYTES // 4) for number in range(9))) == [4, 4, 1]
+    assert _portions(*(_batch(number) for number in range(9))) == [9]

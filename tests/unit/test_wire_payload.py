@@ -3,16 +3,28 @@
 from __future__ import annotations
 
 import hashlib
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrortest.wire.payload import MAX_SIZE, PERIOD, fill, phase_of, windows, windows_at
+from mirrortest.wire.payload import MAX_SIZE, PERIOD, differing, fill, phase_of, windows
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 phases = st.integers(0, PERIOD - 1)
 seqs = st.integers(0, 10**12 - 1)
+
+
+def fills(phase: int, seq: int, count: int, size: int) -> list[bytes]:
+    """What the windows of a batch show."""
+    block, start, width = windows(phase, seq, count, size)
+    assert width == size
+    assert start + count - 1 + size <= len(block) or not count
+    return [block[start + i : start + i + size] for i in range(count)]
 
 
 def test_the_block_is_golden() -> None:
@@ -27,18 +39,29 @@ def test_the_block_is_golden() -> None:
 def test_windows_are_the_fills_of_consecutive_seqs(
     phase: int, seq: int, count: int, size: int
 ) -> None:
-    """The view equals one fill for each message, and cannot be written."""
-    view = windows(phase, seq, count, size)
-    assert view.shape == (count, size)
-    assert not view.flags.writeable
-    assert [row.tobytes() for row in view] == [fill(phase, seq + i, size) for i in range(count)]
+    """Sliding on by a byte, the window is the fill of one message after the other."""
+    assert fills(phase, seq, count, size) == [fill(phase, seq + i, size) for i in range(count)]
 
 
-@given(st.lists(phases, max_size=20), st.integers(0, 300))
-def test_windows_at_are_the_fills_that_start_there(starts: list[int], size: int) -> None:
-    """Gathered windows equal the fills of seq 0 at these phases."""
-    rows = windows_at(np.array(starts, np.int64), size)
-    assert [row.tobytes() for row in rows] == [fill(start, 0, size) for start in starts]
+@given(
+    st.lists(st.tuples(st.integers(0, 2 * PERIOD), st.integers(0, 30)), min_size=1, max_size=40),
+    st.one_of(st.integers(1, 40), st.integers(250, 300)),
+    st.data(),
+)
+def test_exactly_the_messages_with_a_wrong_byte_differ(
+    messages: list[tuple[int, int]], size: int, data: st.DataObject
+) -> None:
+    """Wherever they stand, over the block's end, whichever bytes are wrong."""
+    buffer, at = bytearray(), []
+    for seq, gap in messages:
+        at.append(len(buffer))
+        buffer += fill(0, seq, size) + bytes(gap)
+    hurt = data.draw(st.sets(st.integers(0, len(at) - 1), max_size=5))
+    for row in hurt:
+        buffer[at[row] + data.draw(st.integers(0, size - 1))] ^= 1 << data.draw(st.integers(0, 7))
+    starts = np.array([seq % PERIOD for seq, _ in messages])
+    found = differing(np.frombuffer(buffer, np.uint8), np.array(at), starts, size)
+    assert set(np.flatnonzero(found).tolist()) == hurt
 
 
 @given(phases, st.integers(0, 10**9), st.integers(1, 64))
@@ -49,14 +72,16 @@ def test_the_block_wraps(phase: int, seq: int, size: int) -> None:
 
 def test_windows_across_the_wrap() -> None:
     """A batch may straddle the end of the period."""
-    view = windows(PERIOD - 3, 0, 6, 10)
-    assert [row.tobytes() for row in view] == [fill(PERIOD - 3, i, 10) for i in range(6)]
-    assert view[3].tobytes() == fill(0, 0, 10)
+    found = fills(PERIOD - 3, 0, 6, 10)
+    assert found == [fill(PERIOD - 3, i, 10) for i in range(6)]
+    assert found[3] == fill(0, 0, 10)
 
 
 def test_neighbours_differ() -> None:
     """No two of a million consecutive fills of 16 bytes are equal."""
-    words = windows(0, 0, PERIOD, 16).copy().view("<u8")
+    block, start, size = windows(0, 0, PERIOD, 16)
+    view: NDArray[np.uint8] = np.ndarray((PERIOD, size), np.uint8, block, start, (1, 1))
+    words = view.copy().view("<u8")
     assert len(np.unique(words, axis=0)) == PERIOD
 
 

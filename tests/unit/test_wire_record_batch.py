@@ -12,6 +12,7 @@ from aiokafka.record.memory_records import MemoryRecords
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mirrortest.wire.payload import Window
 from mirrortest.wire.record_batch import (
     HEADER_SIZE,
     MalformedBatchError,
@@ -30,6 +31,7 @@ from mirrortest.wire.varint import read_varint, varint
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+BLOCK = bytes(i * 7 % 251 for i in range(10_000))
 fields = st.none() | st.binary(max_size=80) | st.binary(min_size=60, max_size=9000)
 headers = st.lists(st.tuples(st.text(max_size=8), st.none() | st.binary(max_size=70)), max_size=4)
 loose_records = st.lists(
@@ -90,15 +92,13 @@ def test_any_batch_of_aiokafka_is_read(
 def sealed(
     count: int, *, timestamp_ms: int = 1_700_000_000_123, transactional: bool = False
 ) -> memoryview:
-    """A batch of ours: a numbered value, two bytes of a column, and a header."""
-    numbers = np.arange(count, dtype=">u4")
+    """A batch of ours: a value with its number, a window and a word, and a header."""
+    indexes = np.arange(count, dtype=np.uint64)
     buffer = encode_records(
-        [
-            varint(1) + b"k" + varint(10) + b"....ab",
-            np.full((count, 4), 0x2A, np.uint8),
-            varint(1) + varint(1) + b"h" + varint(-1),
-        ],
-        [(3, numbers)],
+        varint(1) + b"k" + varint(20) + b"......ab",
+        Window(BLOCK, 2, 4),
+        b"--------" + varint(1) + varint(1) + b"h" + varint(-1),
+        [(3, 6, indexes), (15, 0, indexes)],
         count,
         timestamp_ms,
     )
@@ -109,7 +109,13 @@ def sealed(
 def expected(count: int) -> list[tuple[int, int, bytes, bytes, list[tuple[object, None]]]]:
     """What `sealed` holds."""
     return [
-        (i, 1_700_000_000_123, b"k", i.to_bytes(4, "big") + b"ab****", [("h", None)])
+        (
+            i,
+            1_700_000_000_123,
+            b"k",
+            b"%06dab" % i + BLOCK[2 + i : 6 + i] + i.to_bytes(8, "little"),
+            [("h", None)],
+        )
         for i in range(count)
     ]
 
@@ -134,7 +140,7 @@ def test_aiokafka_reads_ours(count: int) -> None:
 def test_three_and_four_byte_offset_deltas() -> None:
     """More than a million records: every width that a batch can need."""
     count = (1 << 20) + 3
-    buffer = encode_records([b"\1\1\0"], [], count, 5)
+    buffer = encode_records(b"\1\1\0", None, b"", [], count, 5)
     arrays = decode_records(buffer)
     assert np.array_equal(arrays.offsets, np.arange(count))
     assert read_header(buffer).next_offset == count
@@ -230,7 +236,7 @@ def test_a_batch_borrows_no_record() -> None:
     """Counts that are wrong by batch and right in sum are refused."""
     batches = [bytearray(built([(i, 5, b"k", b"v", []) for i in range(3)])) for _ in range(2)]
     batches[0][60], batches[1][60] = 4, 2
-    with pytest.raises(MalformedBatchError, match="beyond the end"):
+    with pytest.raises(MalformedBatchError, match=r"fit its batch|beyond the end"):
         decode_batches([(bytes(batch), None) for batch in batches])
 
 
@@ -283,11 +289,11 @@ def test_varints(number: int) -> None:
 def test_record_size() -> None:
     """The size told is the size written."""
     assert HEADER_SIZE + 64 * record_size(30, 0) + record_size(30, 64) == len(
-        encode_records([b"\1" + b"\x36" + bytes(27) + b"\0"], [], 65, 5)
+        encode_records(b"\1" + b"\x36" + bytes(27) + b"\0", None, b"", [], 65, 5)
     )
 
 
 def test_no_records_no_batch() -> None:
     """A batch of nothing is refused."""
     with pytest.raises(ValueError, match="at least one"):
-        encode_records([b"\1\1\0"], [], 0, 5)
+        encode_records(b"\1\1\0", None, b"", [], 0, 5)

@@ -1,0 +1,310 @@
+"""The compiled loops: what they say is what a plain reading says, and no position is trusted."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirrortest.wire import kernels
+from mirrortest.wire.varint import MalformedBatchError, read_varint, varint
+
+RAW = st.binary(min_size=1, max_size=120)
+STARTS = st.lists(st.integers(-20, 140), max_size=30)
+OFFSETS = st.integers(-10, 10)
+DIGITS = st.text("0123456789/:;", min_size=1, max_size=120).map(str.encode)
+
+
+def positions(starts: list[int]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    return np.array(starts, np.int64)
+
+
+def walked(raw: bytes, count: int) -> list[tuple[int, ...]]:
+    """The definition: field by field, by `read_varint`, each of them within its record."""
+    found, at = [], 0
+    for _ in range(count):
+        length, start = read_varint(raw, at)
+        if length < 1 or start + length > len(raw):
+            raise MalformedBatchError("record")
+        end = at = start + length
+        body = raw[:end]
+        timestamp, place = read_varint(body, start + 1)
+        offset, place = read_varint(body, place)
+        spans = []
+        for _ in range(2):
+            size, place = read_varint(body, place)
+            if size > end - place:
+                raise MalformedBatchError("field")
+            spans += [place, max(size, -1)]
+            place += max(size, 0)
+        if place >= end:
+            raise MalformedBatchError("headers")
+        found.append((timestamp, offset, *spans, place, end - place))
+    if at != len(raw):
+        raise MalformedBatchError("rest")
+    return found
+
+
+FIELD = st.none() | st.binary(max_size=20)
+RECORD = st.tuples(
+    st.integers(-(1 << 63), (1 << 63) - 1), st.integers(-(1 << 63), (1 << 63) - 1), FIELD, FIELD
+)
+
+
+def built(records: list[tuple[int, int, bytes | None, bytes | None]]) -> bytes:
+    """A section of these records: timestamp delta, offset delta, key, value."""
+    section = b""
+    for timestamp, offset, *fields in records:
+        body = b"\0" + varint(timestamp) + varint(offset)
+        for field in fields:
+            body += varint(-1) if field is None else varint(len(field)) + field
+        body += varint(0)
+        section += varint(len(body)) + body
+    return section
+
+
+@given(st.lists(st.lists(RECORD, max_size=6), min_size=1, max_size=4), st.data())
+def test_records_are_found_where_a_plain_walk_finds_them(
+    sections: list[list[tuple[int, int, bytes | None, bytes | None]]], data: st.DataObject
+) -> None:
+    """Of several sections, whatever lies between; hurt or not: the same fields, or an error."""
+    raw, begins, ends, counts, expected = bytearray(), [], [], [], []
+    broken = False
+    for records in sections:
+        section = bytearray(built(records))
+        for _ in range(data.draw(st.integers(0, 2)) if section else 0):
+            section[data.draw(st.integers(0, len(section) - 1))] = data.draw(st.integers(0, 255))
+        count = len(records) + data.draw(st.sampled_from([0, 0, 0, 0, 1]))
+        raw += data.draw(st.binary(max_size=3))
+        begins.append(len(raw))
+        try:
+            for fields in walked(bytes(section), count):
+                shifted = [at + len(raw) for at in fields[2:7:2]]
+                expected.append(
+                    (
+                        *fields[:2],
+                        shifted[0],
+                        fields[3],
+                        shifted[1],
+                        fields[5],
+                        shifted[2],
+                        fields[7],
+                    )
+                )
+        except MalformedBatchError:
+            broken = True
+        raw += section
+        ends.append(len(raw))
+        counts.append(count)
+    sections_ = positions(begins), positions(ends), positions(counts)
+    if broken:
+        with pytest.raises(MalformedBatchError):
+            kernels.walk(bytes(raw), *sections_)
+        return
+    found = kernels.walk(bytes(raw), *sections_)
+    assert [tuple(row) for row in found.T.tolist()] == expected
+
+
+@pytest.mark.parametrize(("begin", "end"), [(-1, 3), (0, 4), (2, 1)])
+def test_a_section_outside_the_bytes_is_refused(begin: int, end: int) -> None:
+    """Before anything is read."""
+    with pytest.raises(ValueError, match="outside"):
+        kernels.walk(b"abc", positions([begin]), positions([end]), positions([1]))
+
+
+def test_more_records_than_bytes_are_refused() -> None:
+    """Before room is made for them."""
+    with pytest.raises(MalformedBatchError, match="cannot hold"):
+        kernels.walk(b"abc", positions([0]), positions([3]), positions([1 << 40]))
+    with pytest.raises(MalformedBatchError, match="cannot hold"):
+        kernels.walk(b"abc", positions([0]), positions([3]), positions([-1]))
+
+
+@given(RAW, STARTS, OFFSETS, st.binary(max_size=3) | st.just(b""), st.data())
+def test_kept_is_what_has_these_bytes(
+    raw: bytes, starts: list[int], offset: int, expected: bytes, data: st.DataObject
+) -> None:
+    """Records that were dropped before stay dropped; no bytes keep all."""
+    if data.draw(st.booleans()) and len(raw) > 3:
+        expected = raw[1:3]
+    kept = np.array(data.draw(st.lists(st.booleans(), min_size=len(starts), max_size=len(starts))))
+    kept = kept.astype(np.bool_)
+    want = [
+        was and (not expected or (at >= 0 and raw[at : at + len(expected)] == expected))
+        for was, at in zip(kept.tolist(), [start + offset for start in starts], strict=True)
+    ]
+    kernels.keep_equal(raw, positions(starts), offset, expected, kept.view(np.uint8))
+    assert kept.tolist() == want
+
+
+@given(RAW | DIGITS, STARTS, OFFSETS, st.integers(1, 19))
+def test_numbers_are_decimals_of_so_many_digits(
+    raw: bytes, starts: list[int], offset: int, width: int
+) -> None:
+    """Where any byte is none, or stands outside, there is no number."""
+    kept = np.ones(len(starts), np.bool_)
+    found = kernels.numbers(raw, positions(starts), offset, width, kept.view(np.uint8))
+    texts = [raw[at : at + width] if at >= 0 else b"" for at in (s + offset for s in starts)]
+    sound = [len(text) == width and text.isdigit() for text in texts]
+    assert kept.tolist() == sound
+    assert found.tolist() == [int(text) if ok else 0 for text, ok in zip(texts, sound, strict=True)]
+
+
+@given(st.lists(st.integers(0, 255), min_size=19, max_size=19), st.integers(0, 18))
+def test_one_byte_that_is_no_digit_is_found_wherever_it_stands(rest: list[int], at: int) -> None:
+    """Eight digits are looked at together: none of them hides another."""
+    text = bytearray(b"".join(b"%d" % (byte % 10) for byte in rest))
+    text[at] = rest[at]
+    kept = np.ones(1, np.bool_)
+    kernels.numbers(bytes(text), positions([0]), 0, 19, kept.view(np.uint8))
+    assert kept.tolist() == [bytes(text).isdigit()]
+
+
+@given(RAW, STARTS, OFFSETS, st.integers(0, 4))
+def test_words_are_little_endian(raw: bytes, starts: list[int], offset: int, count: int) -> None:
+    """An error where one stands outside."""
+    places = [start + offset for start in starts]
+    if any(at < 0 or at + 8 * count > len(raw) for at in places):
+        with pytest.raises(IndexError):
+            kernels.words(raw, positions(starts), offset, count)
+        return
+    found = kernels.words(raw, positions(starts), offset, count)
+    assert found.shape == (count, len(starts))
+    assert found.T.tolist() == [
+        [int.from_bytes(raw[at + 8 * i : at + 8 * i + 8], "little") for i in range(count)]
+        for at in places
+    ]
+
+
+@given(
+    RAW,
+    RAW,
+    st.lists(st.tuples(st.integers(-3, 130), st.integers(-3, 130)), max_size=9),
+    st.integers(0, 9),
+)
+def test_stretches_differ_where_a_byte_does(
+    raw: bytes, other: bytes, places: list[tuple[int, int]], size: int
+) -> None:
+    """An error where one stands outside; of no bytes none differ."""
+    mine, theirs = positions([at for at, _ in places]), positions([at for _, at in places])
+    inside = [
+        0 <= at <= len(raw) - size and 0 <= there <= len(other) - size for at, there in places
+    ]
+    if size and not all(inside):
+        with pytest.raises(IndexError):
+            kernels.differing(raw, mine, other, theirs, size)
+        return
+    want = [
+        bool(size) and raw[at : at + size] != other[there : there + size] for at, there in places
+    ]
+    assert kernels.differing(raw, mine, other, theirs, size).tolist() == want
+
+
+NUMBERS = st.lists(
+    st.tuples(st.integers(0, 30), st.integers(0, 19), st.integers(0, (1 << 64) - 1)), max_size=3
+)
+
+
+@given(
+    st.integers(0, 5),
+    st.integers(0, 300),
+    st.integers(0, 4),
+    st.binary(max_size=12),
+    st.integers(0, 9),
+    st.binary(max_size=12),
+    NUMBERS,
+)
+def test_records_are_written_as_by_hand(
+    position: int,
+    first: int,
+    count: int,
+    before: bytes,
+    size: int,
+    after: bytes,
+    numbers: list[tuple[int, int, int]],
+) -> None:
+    """The row, the window that slides, the offset delta, then the numbers in their turn."""
+    block = bytes(range(40))
+    stride = 2 + len(before) + size + len(after)
+    columns = [
+        (at, digits, np.array([(n + i) % (1 << 64) for i in range(first + count)], np.uint64))
+        for at, digits, n in numbers
+    ]
+    out = bytearray(b"?" * (position + count * stride + 3))
+    want = bytearray(out)
+
+    def write() -> None:
+        kernels.write_records(
+            out, position, first, count, bytes(2) + before + after, 0, 2, 2 + len(before),
+            block, 7, size, columns,
+        )  # fmt: skip
+
+    if any(at + (digits or 8) > stride for at, digits, _ in numbers):
+        with pytest.raises(IndexError):
+            write()
+        assert out == want
+        return
+    for i in range(count):
+        index = first + i
+        row = bytearray([2 * index & 0x7F | 0x80, 2 * index >> 7])
+        row += before + block[7 + i : 7 + i + size] + after
+        for at, digits, column in columns:
+            number = int(column[index])
+            text = b"%0*d" % (digits, number) if digits else number.to_bytes(8, "little")
+            row[at : at + len(text[-digits:])] = text[-digits:]
+        want[position + i * stride : position + (i + 1) * stride] = row
+    write()
+    assert out == want
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"position": -1},
+        {"position": 2},
+        {"count": 4},
+        {"count": 1 << 62},
+        {"first": -1},
+        {"delta_width": 0},
+        {"delta_at": 2},
+        {"delta_at": -1},
+        {"window_at": 5},
+        {"window_at": -1},
+        {"window_start": 3},
+        {"window_start": -1},
+        {"window_size": -1},
+        {"columns": [(0, 0, np.zeros(3, np.uint64))]},
+        {"columns": [(-1, 1, np.zeros(3, np.uint64))]},
+        {"columns": [(0, 1, np.zeros(2, np.uint64))]},
+        {"columns": [(0, -1, np.zeros(3, np.uint64))]},
+        {"columns": [(0, 1, np.zeros(3, np.uint64))] * 9},
+    ],
+    ids=str,
+)
+def test_nothing_is_written_outside(wrong: dict[str, object]) -> None:
+    """Each argument by itself is looked at."""
+    right: dict[str, object] = {
+        "out": bytearray(b"?" * 19), "position": 1, "first": 0, "count": 3, "row": b"abcd",
+        "delta_at": 0, "delta_width": 2, "window_at": 2, "block": b"0123", "window_start": 0,
+        "window_size": 2, "columns": [(0, 1, np.zeros(3, np.uint64))],
+    }  # fmt: skip
+    kernels.write_records(*(right | {"out": bytearray(19)}).values())  # type: ignore[arg-type]
+    with pytest.raises(IndexError):
+        kernels.write_records(*(right | wrong).values())  # type: ignore[arg-type]
+    assert right["out"] == b"?" * 19
+
+
+def test_columns_of_other_lengths_are_refused() -> None:
+    """A column has an element for each record."""
+    two, kept = positions([0, 1]), np.ones(1, np.uint8)
+    for call in (
+        lambda: kernels.keep_equal(b"abc", two, 0, b"a", kept),
+        lambda: kernels.numbers(b"123", two, 0, 1, kept),
+        lambda: kernels.differing(b"abc", two, b"abc", positions([0]), 1),
+        lambda: kernels.walk(b"abc", two, two, positions([0])),
+    ):
+        with pytest.raises(ValueError, match=r"column|section"):
+            call()
+    with pytest.raises(ValueError, match="digits"):
+        kernels.numbers(b"123", positions([0]), 0, 20, kept)

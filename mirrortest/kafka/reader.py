@@ -281,10 +281,11 @@ class Reader:
     def _continued(self, items: list[Fetched]) -> list[FetchedBatch]:
         """Those batches of one partition that go on where it stands; others are fetched again."""
         kept: list[FetchedBatch] = []
+        at = TopicPartition(items[0].topic, items[0].partition) if items else None
+        if at is None or at not in self._active:
+            return kept
+        expected = self._expected.get(at)
         for item in items:
-            at = TopicPartition(item.topic, item.partition)
-            if at not in self._active:
-                return []
             if isinstance(item, Unreadable):
                 # What came before it is delivered; it turns up again with the next fetch.
                 if kept:
@@ -294,11 +295,10 @@ class Reader:
                     f"{at.topic}-{at.partition} at offset {item.offset} cannot be read from "
                     f"{addresses(self._config)}: {item.reason}"
                 )
-            expected = self._expected.get(at, item.fetched_from)
-            if item.fetched_from != expected:
+            if expected is not None and item.fetched_from != expected:
                 self.seek(at, expected)
                 return kept
-            self._expected[at] = item.next_offset
+            self._expected[at] = expected = item.next_offset
             kept.append(item)
         return kept
 

@@ -133,6 +133,29 @@ cdef inline int64_t _inside(int64_t at) except -1:
     return at
 
 
+def places(const uint8_t[::1] data, list parts):
+    """Where in the bytes each of these parts of them begins.
+
+    Raises:
+        IndexError: one is no part of them.
+    """
+    cdef int64_t index, at
+    cdef const uint8_t[::1] part
+    column = np.zeros(len(parts), np.int64)
+    cdef int64_t[::1] found = column
+    for index in range(found.shape[0]):
+        part = parts[index]
+        if not part.shape[0]:
+            continue
+        if not data.shape[0]:
+            raise IndexError("a part lies outside the bytes")
+        at = &part[0] - &data[0]
+        if at < 0 or at > data.shape[0] - part.shape[0]:
+            raise IndexError("a part lies outside the bytes")
+        found[index] = at
+    return column
+
+
 def keep_equal(
     const uint8_t[::1] data,
     const int64_t[::1] starts,

@@ -258,7 +258,7 @@ def decode_batches(batches: Sequence[tuple[Buffer, Buffer | None]]) -> RecordArr
         source = memoryview(b"".join(sections))
         begins = np.cumsum(sizes) - sizes
     else:
-        begins = np.array([_address(section) for section in sections]) - _address(source)
+        begins = kernels.places(source, sections)
     return _decode(headers, source, begins, begins + sizes)
 
 
@@ -268,10 +268,6 @@ def _shared(sections: Sequence[memoryview]) -> memoryview | None:
     if any(section.obj is not whole for section in sections):
         return None
     return memoryview(whole).cast("B")
-
-
-def _address(view: memoryview) -> int:
-    return int(np.frombuffer(view, np.uint8).__array_interface__["data"][0])
 
 
 def _decode(
@@ -285,8 +281,9 @@ def _decode(
     timestamps, offsets = fields[:2]
     offsets += np.repeat([header.base_offset for header in headers], counts)
     timestamps += np.repeat([header.first_timestamp for header in headers], counts)
-    if any(header.log_append_time for header in headers):
-        appended = np.repeat([header.log_append_time for header in headers], counts)
+    by_broker = [header.log_append_time for header in headers]
+    if any(by_broker):
+        appended = np.repeat(by_broker, counts)
         stamps = np.repeat([header.max_timestamp for header in headers], counts)
         timestamps[appended] = stamps[appended]
     return RecordArrays(

@@ -121,6 +121,18 @@ def test_more_records_than_bytes_are_refused() -> None:
         kernels.walk(b"abc", positions([0]), positions([3]), positions([-1]))
 
 
+@given(RAW, st.lists(st.tuples(st.integers(0, 120), st.integers(0, 120)), max_size=9))
+def test_parts_are_found_where_they_begin(raw: bytes, cuts: list[tuple[int, int]]) -> None:
+    """By their addresses: equal bytes elsewhere are no part."""
+    parts = [memoryview(raw)[lo:hi] for lo, hi in cuts if lo < min(hi, len(raw))]
+    begins = [lo for lo, hi in cuts if lo < min(hi, len(raw))]
+    assert kernels.places(raw, parts).tolist() == begins
+    assert kernels.places(raw, [memoryview(b"")]).tolist() == [0]
+    for whole in (memoryview(raw)[1:], memoryview(b"")):
+        with pytest.raises(IndexError):
+            kernels.places(whole, [memoryview(raw)[:1]])
+
+
 @given(RAW, STARTS, OFFSETS, st.binary(max_size=3) | st.just(b""), st.data())
 def test_kept_is_what_has_these_bytes(
     raw: bytes, starts: list[int], offset: int, expected: bytes, data: st.DataObject

@@ -16,7 +16,6 @@ from mirrortest.kafka.frames import Cursor, FrameProtocol
 
 if TYPE_CHECKING:
     import asyncio
-    from collections.abc import Iterator
 
 _StreamProtocol = _conn.AIOKafkaProtocol
 
@@ -45,7 +44,8 @@ class Connection(_conn.AIOKafkaConnection):  # type: ignore[misc]  # aiokafka is
         )
         schema = prepared.SCHEMA
         values = [getattr(prepared, name) for name in schema.names]
-        pieces = [header.encode(), *_pieces(schema, values)]
+        pieces: list[bytes] = [header.encode()]
+        _put(pieces, schema, values)
         try:
             self._writer.writelines([struct.pack(">i", sum(map(len, pieces))), *pieces])
         except (OSError, RuntimeError) as error:
@@ -94,17 +94,17 @@ class Connection(_conn.AIOKafkaConnection):  # type: ignore[misc]  # aiokafka is
         super()._handle_frame(frame.data.tobytes())
 
 
-def _pieces(field: Any, value: Any) -> Iterator[bytes]:
-    """What `field.encode(value)` would join: bytes as they are, the rest encoded."""
+def _put(pieces: list[bytes], field: Any, value: Any) -> None:
+    """Append what `field.encode(value)` would join: bytes as they are, the rest encoded."""
     if isinstance(field, Schema):
         for each, part in zip(field.fields, value, strict=True):
-            yield from _pieces(each, part)
+            _put(pieces, each, part)
     elif isinstance(field, Array) and value is not None:
-        yield Int32.encode(len(value))
+        pieces.append(Int32.encode(len(value)))
         for item in value:
-            yield from _pieces(field.array_of, item)
+            _put(pieces, field.array_of, item)
     elif field is Bytes and value is not None:
-        yield Int32.encode(len(value))
-        yield value
+        pieces.append(Int32.encode(len(value)))
+        pieces.append(value)
     else:
-        yield field.encode(value)
+        pieces.append(field.encode(value))

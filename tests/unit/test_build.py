@@ -69,7 +69,8 @@ def test_a_wheel_has_what_is_compiled_and_a_source_distribution_its_source(sourc
     assert kept == {f"{top}/{KERNELS}.pyi", f"{top}/{KERNELS}.pyx"}
     assert f"{top}/hatch_build.py" in whole
     assert not [name for name in names + whole if name.endswith((".c", ".o"))]
-    made = {path for path in set(sources.rglob("*")) - before if "built" not in path.parts}
+    aside = {"built", "__pycache__"}
+    made = {path for path in set(sources.rglob("*")) - before if aside.isdisjoint(path.parts)}
     assert {path.relative_to(sources).as_posix() for path in made} == {compiled}
 
 

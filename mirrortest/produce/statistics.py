@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mirrortest.check.verdict import Outcome
-from mirrortest.timing.histogram import Histogram
+from mirrortest.timing.histogram import Counted, Histogram
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -52,7 +52,9 @@ class Gathered:
         """Count what waits."""
         if not self._waiting:
             return
-        Histogram.add_to_all(self._all, np.concatenate(self._waiting))
+        counted = Counted.of(np.concatenate(self._waiting))
+        for histogram in self._all:
+            histogram.take(counted)
         self._waiting.clear()
         self._count = 0
 

@@ -14,18 +14,21 @@ from fractions import Fraction
 from functools import lru_cache
 from itertools import pairwise
 from math import ceil
+from operator import mul
+from struct import Struct
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 Counts: TypeAlias = NDArray[np.int64]
 
 _SHIFT = 45  # of float64's 52 bits of fraction, 7 stay: 128 buckets an octave
 _ONE = 1023 << 7  # the exponent and top bits of 1.0
+_FLOAT64, _BITS = Struct("=d"), Struct("=q")
 BUCKETS = 63 * 128 + 2
 """One for zero, and 63 octaves of 128; the last holds 2**63 itself."""
 
@@ -64,32 +67,21 @@ class Histogram:
 
     def add(self, values_ns: ArrayLike) -> None:
         """Count a batch of values: array work only."""
-        self.add_to_all((self,), values_ns)
+        self.take(Counted.of(values_ns))
 
-    @staticmethod
-    def add_to_all(histograms: Sequence[Histogram], values_ns: ArrayLike) -> None:
-        """Count a batch of values in each of the histograms, at the price of one."""
-        values = np.atleast_1d(np.asarray(values_ns, dtype=np.int64))
-        if not values.size:
+    def take(self, counted: Counted) -> None:
+        """Add values that were counted before, maybe for other histograms too."""
+        if not counted.size:
             return
-        low, high = int(values.min()), int(values.max())
-        total = _exact_sum(values, low, high)
-        for histogram in histograms:
-            histogram._stretch(low, high)  # noqa: SLF001  # of this class
-            histogram.count += values.size
-            histogram.total += total
-        if low < 0:
-            below = values[values < 0]
-            total = _exact_sum(below, low, -1)
-            for histogram in histograms:
-                histogram.negative += below.size
-                histogram.negative_total += total
-            mirrored = [each._mirrored() for each in histograms]  # noqa: SLF001  # as above
-            _tally(mirrored, -below.astype(np.float64))
-            values = values[values >= 0]
-            if not values.size:
-                return
-        _tally([each._above for each in histograms], values.astype(np.float64))  # noqa: SLF001  # as above
+        self._stretch(counted.minimum, counted.maximum)
+        self.count += counted.size
+        self.total += counted.total
+        if counted.above is not None:
+            _add(self._above, counted.above)
+        if counted.below is not None:
+            _add(self._mirrored(), counted.below)
+            self.negative += counted.negative
+            self.negative_total += counted.negative_total
 
     def merge(self, other: Histogram) -> None:
         """Take another's values in, as if they had been added here."""
@@ -145,8 +137,7 @@ class Histogram:
         Bucket 0 holds the value 0, bucket b > 0 the values from `lower_bound(b)` up to
         `lower_bound(b + 1)`. Negative values stand in `negative` alone.
         """
-        filled = np.flatnonzero(self._above)
-        return filled.tolist(), self._above[filled].tolist()
+        return _listed(_Filled(0, self._above))
 
     @classmethod
     def from_sparse(
@@ -199,6 +190,65 @@ class Histogram:
         self.maximum = max(self.maximum, high) if self.count else high
 
 
+class _Filled(NamedTuple):
+    """Counts of neighbouring buckets from `first` on; one number is that of `first` alone."""
+
+    first: int
+    counts: Counts | int
+
+
+class Counted(NamedTuple):
+    """A batch of int nanoseconds, counted once for all histograms that shall take it.
+
+    `size` is how many they are, `above` the buckets of those from 0 on, `below` the mirrored ones
+    of the others; the rest is as in `Histogram`.
+    """
+
+    size: int
+    minimum: int = 0
+    maximum: int = 0
+    total: int = 0
+    negative: int = 0
+    negative_total: int = 0
+    above: _Filled | None = None
+    below: _Filled | None = None
+
+    @classmethod
+    def of(cls, values_ns: ArrayLike, times: Counts | None = None) -> Counted:
+        """Count values, each once or so many `times` (at least once): array work only."""
+        values = np.atleast_1d(np.asarray(values_ns, dtype=np.int64))
+        if not values.size:
+            return cls(0)
+        size = _size(values, times)
+        low, high = int(values.min()), int(values.max())
+        total = _exact_sum(values, times, low, high)
+        if low >= 0:
+            return cls(size, low, high, total, above=_filled(values, times, low))
+        signs = (values < 0, values >= 0)
+        below, above = (values[sign] for sign in signs)
+        times_below, times_above = (None if times is None else times[sign] for sign in signs)
+        negative = _size(below, times_below)
+        negative_total = _exact_sum(below, times_below, low, -1)
+        # As float64, since the lowest integer has no positive twin.
+        mirrored = _filled(-below.astype(np.float64), times_below, -int(below.max()))
+        filled = _filled(above, times_above, int(above.min())) if above.size else None
+        return cls(size, low, high, total, negative, negative_total, filled, mirrored)
+
+    @classmethod
+    def repeated(cls, times: Mapping[int, int]) -> Counted:
+        """Count values by how often each comes, at least once: more often costs no more."""
+        if len(times) != 1:
+            values, counts = times.keys(), times.values()
+            return cls.of(
+                np.fromiter(values, np.int64, len(times)), np.fromiter(counts, np.int64, len(times))
+            )
+        ((value, size),) = times.items()
+        filled, total = _Filled(bucket_of(abs(value)), size), value * size
+        if value < 0:
+            return cls(size, value, value, total, size, total, below=filled)
+        return cls(size, value, value, total, above=filled)
+
+
 class Sparse(NamedTuple):
     """The filled buckets of values from 0 on, as `Histogram.sparse` tells them, and `negative`."""
 
@@ -238,11 +288,28 @@ def sparse_groups(values_ns: Counts, group: Counts, groups: int) -> list[Sparse]
     ]
 
 
+def sparse_of(parts: Sequence[Counted]) -> Sparse:
+    """What a histogram of all parts' values would hold; no histogram is made."""
+    negative = sum(part.negative for part in parts)
+    found = [part.above for part in parts if part.above is not None]
+    if not found:
+        return Sparse(negative, [], [])
+    if len(found) == 1:
+        return Sparse(negative, *_listed(found[0]))
+    first = min(each.first for each in found)
+    end = max(each.first + np.size(each.counts) for each in found)
+    counts = np.zeros(end - first, np.int64)
+    for each in found:
+        _add(counts, _Filled(each.first - first, each.counts))
+    return Sparse(negative, *_listed(_Filled(first, counts)))
+
+
 def bucket_of(value: int) -> int:
     """The bucket of one value, as `sparse` numbers them."""
     if value < 0:
         return -bucket_of(-value)
-    return int(_buckets(np.array([value], dtype=np.float64))[0])
+    (bits,) = _BITS.unpack(_FLOAT64.pack(value))  # as `_buckets`, at a tenth of an array's price
+    return int(max((bits >> _SHIFT) - (_ONE - 1), 0))
 
 
 def buckets_of(values_ns: ArrayLike) -> Counts:
@@ -267,19 +334,45 @@ def middle(bucket: int) -> int:
     return (first + max(lower_bound(bucket + 1) - 1, first)) // 2
 
 
-def _buckets(sizes: NDArray[np.float64]) -> Counts:
-    """Buckets of non-negative values: the top bits of a float64 grow with its value."""
+def _buckets(sizes: NDArray[np.float64], first: int = 0) -> Counts:
+    """Buckets of non-negative values, as seen from `first`, below which none of them lies."""
+    # The top bits of a float64 grow with its value.
+    found = sizes.view(np.int64) >> _SHIFT
+    found -= _ONE - 1 + first
     # The bits of 0.0 are all zero, far below those of 1.0: they become bucket 0.
-    return np.asarray(np.maximum((sizes.view(np.int64) >> _SHIFT) - (_ONE - 1), 0))
+    return found if first else np.maximum(found, 0)
 
 
-def _tally(all_counts: Sequence[Counts], sizes: NDArray[np.float64]) -> None:
-    buckets = _buckets(sizes)
-    first = int(buckets.min())
+def _filled(
+    sizes: NDArray[np.int64] | NDArray[np.float64], times: Counts | None, least: int
+) -> _Filled:
+    """Count non-negative values, the lowest of which is `least`, by bucket."""
+    first = bucket_of(least)
     # A batch's latencies lie close together: count only as far as they reach.
-    found = np.bincount(buckets - first)
-    for counts in all_counts:
-        counts[first : first + found.size] += found
+    found = np.bincount(_buckets(sizes.astype(np.float64), first), times)
+    # Weighed, counts are float64, and exact up to 2**53 of them.
+    return _Filled(first, found.astype(np.int64, copy=False))
+
+
+def _size(values: Counts, times: Counts | None) -> int:
+    return values.size if times is None else int(times.sum())
+
+
+def _add(into: Counts, filled: _Filled) -> None:
+    first, counts = filled
+    if isinstance(counts, int):
+        into[first] += counts
+    else:
+        into[first : first + counts.size] += counts
+
+
+def _listed(filled: _Filled) -> tuple[list[int], list[int]]:
+    """The buckets that are not empty, ascending, and their counts."""
+    first, counts = filled
+    if isinstance(counts, int):
+        return [first], [counts]
+    at = counts.nonzero()[0]
+    return (at + first).tolist(), counts[at].tolist()
 
 
 def _at_rank(counts: Counts, rank: int) -> int:
@@ -295,7 +388,9 @@ def _middles_up_to(bound: int) -> int:
     return bucket + (middle(bucket) <= bound)
 
 
-def _exact_sum(values: Counts, low: int, high: int) -> int:
+def _exact_sum(values: Counts, times: Counts | None, low: int, high: int) -> int:
+    if times is not None:
+        return sum(map(mul, values.tolist(), times.tolist()))
     if max(-low, high) * values.size < 1 << 63:
         return int(values.sum())
     # Sums of latencies overflow 64 bits only in theory; halves of 32 bits never do.

@@ -14,11 +14,14 @@ from mirrortest.timing.histogram import (
     BUCKETS,
     PROMETHEUS_NS,
     PROMETHEUS_SECONDS,
+    Counted,
     Histogram,
     bucket_of,
+    buckets_of,
     lower_bound,
     middle,
     sparse_groups,
+    sparse_of,
 )
 
 INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
@@ -109,6 +112,52 @@ def test_groups_at_once_are_as_histograms_of_each(groups: list[list[int]]) -> No
         assert (negative, (buckets, counts)) == (histogram.negative, histogram.sparse())
 
 
+TIMES = st.dictionaries(INT64 | LATENCY | st.integers(-5, 200), st.integers(1, 10**12), max_size=6)
+
+
+@given(TIMES.map(lambda times: {value: 1 + count % 7 for value, count in times.items()}))
+def test_repeated_values_are_as_added_one_by_one(times: dict[int, int]) -> None:
+    """One value or several, negative ones too."""
+    one_by_one, taken = Histogram(), Histogram()
+    for value, count in times.items():
+        for _ in range(count):
+            one_by_one.add(value)
+    taken.take(Counted.repeated(times))
+    assert facts(taken) == facts(one_by_one)
+
+
+@given(TIMES)
+def test_how_often_a_value_is_repeated_is_exact(times: dict[int, int]) -> None:
+    """Far beyond what could be added one by one."""
+    taken = Histogram()
+    taken.take(Counted.repeated(times))
+    assert taken.count == sum(times.values())
+    assert taken.total == sum(value * count for value, count in times.items())
+    assert taken.negative == sum(count for value, count in times.items() if value < 0)
+    assert sum(taken.sparse()[1]) == taken.count - taken.negative
+
+
+@given(st.lists(VALUES | TIMES.map(lambda times: dict.fromkeys(times, 3)), max_size=5))
+def test_portions_are_counted_once_for_all_who_take_them(
+    portions: list[list[int] | dict[int, int]],
+) -> None:
+    """For histograms, which may hold others already, and for the sparse form of all together."""
+    added, first, second = Histogram(), Histogram(), Histogram()
+    counted = []
+    for portion in portions:
+        if isinstance(portion, dict):
+            counted.append(Counted.repeated(portion))
+            added.add([value for value, count in portion.items() for _ in range(count)])
+        else:
+            counted.append(Counted.of(portion))
+            added.add(portion)
+        first.take(counted[-1])
+    for each in reversed(counted):
+        second.take(each)
+    assert facts(first) == facts(second) == facts(added)
+    assert sparse_of(counted) == (added.negative, *added.sparse())
+
+
 def test_buckets_that_come_twice_add_up() -> None:
     """Sparse forms of many rows may be strung together."""
     rebuilt = Histogram.from_sparse([5, 5, 6], [1, 2, 3])
@@ -135,6 +184,7 @@ def test_a_value_lies_in_its_bucket(value: int) -> None:
     assert abs(middle(bucket) - value) <= value / 256
     assert bucket_of(middle(bucket)) == bucket
     assert bucket_of(-value) == -bucket
+    assert buckets_of(value).tolist() == [bucket]
 
 
 def test_small_integers_have_buckets_of_their_own() -> None:

@@ -7,7 +7,8 @@ intended time, where the warm-up ends, and whenever the log is synced.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from itertools import pairwise
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
@@ -18,15 +19,19 @@ from mirrortest.seqlog.batches import Columns, exact
 from mirrortest.timing.histogram import Histogram
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable
 
     from numpy.typing import NDArray
 
     from mirrortest.produce.clock import Clock
     from mirrortest.produce.lane import Flight, Lane
+    from mirrortest.produce.statistics import Part
     from mirrortest.seqlog.rows import Row
 
 _MINUTE = 60_000_000_000
+
+_Start: TypeAlias = tuple[Outcome, int, int, int, bool]
+"""Outcome, seq and offset (-1: none told) of a message, its minute, and whether it is steady."""
 
 
 @dataclass
@@ -98,14 +103,21 @@ class _Open:
 
     outcome: Outcome
     seq_lo: int
-    seq_hi: int
     offset_lo: int
     minute: int
     steady: bool
+    count: int
     intended: tuple[int, int]
     sent: tuple[int, int]
     ended: tuple[int, int]
-    from_intended: Gathered = field(default_factory=Gathered)
+    latencies: Part | None
+    """Of acknowledged messages, from their intended times."""
+
+    @property
+    def next(self) -> _Start:
+        """How messages start that this row can take in."""
+        offset = self.offset_lo + self.count if self.offset_lo >= 0 else -1
+        return (self.outcome, self.seq_lo + self.count, offset, self.minute, self.steady)
 
 
 class LaneRecorder:
@@ -142,7 +154,9 @@ class LaneRecorder:
         self._numbers.wire_bytes += flight.wire_bytes
         for lo, hi in self._pieces(flight):
             intended = flight.intended[lo:hi]
-            latency = ended - intended
+            first = intended.item(0)
+            # Intended times never fall: where the ends are the same, all are.
+            latency = ended - (first if first == intended.item(-1) else intended)
             self._count(flight, lo, intended, latency, outcome, ended)
             self._log(flight, lo, intended, latency, outcome, base_offset, ended)
 
@@ -152,119 +166,99 @@ class LaneRecorder:
         if row is not None:
             self._append([self._row(row)])
 
-    def _pieces(self, flight: Flight) -> Iterator[tuple[int, int]]:
+    def _pieces(self, flight: Flight) -> Iterable[tuple[int, int]]:
         """Cut a batch where a minute of intended time begins, and where the warm-up ends."""
-        cuts = set()
-        minutes = (flight.intended + flight.wall_offset_ns) // _MINUTE
-        if minutes[0] != minutes[-1]:
-            cuts.update((np.flatnonzero(np.diff(minutes)) + 1).tolist())
+        intended, wall, count = flight.intended, flight.wall_offset_ns, flight.count
         warm = self._warmup - flight.index_lo
-        if 0 < warm < flight.count:
-            cuts.add(warm)
-        lo = 0
-        for cut in (*sorted(cuts), flight.count):
-            yield lo, cut
-            lo = cut
+        cuts = {warm} if 0 < warm < count else set()
+        # Intended times never fall: those in between are in the minute of both ends.
+        if (intended.item(0) + wall) // _MINUTE != (intended.item(-1) + wall) // _MINUTE:
+            cuts.update((np.flatnonzero(np.diff((intended + wall) // _MINUTE)) + 1).tolist())
+        return pairwise((0, *sorted(cuts), count)) if cuts else ((0, count),)
 
     def _count(
         self,
         flight: Flight,
         lo: int,
         intended: NDArray[np.int64],
-        latency: NDArray[np.int64],
+        latency: NDArray[np.int64] | int,
         outcome: Outcome,
         ended: int,
     ) -> None:
-        count = len(intended)
-        steady = flight.index_lo + lo >= self._warmup
-        tally = self._numbers.steady if steady else self._numbers.warm
+        """Count messages; their latencies from the intended times are counted with their row."""
+        count, from_sent = len(intended), ended - flight.sent
+        tally = self._tally(flight, lo)
         tally.outcomes[outcome] += count
-        tally.span(int(intended[0]), ended)
-        tally.schedule_lag.add(flight.sent - intended)
+        tally.span(intended.item(0), ended)
+        tally.schedule_lag.add(latency - from_sent, count)
         if outcome is not Outcome.ACKED:
             return
         size = count * self._numbers.value_size
         tally.value_bytes += size
-        tally.from_intended.add(latency)
-        tally.from_sent.add(np.full(count, ended - flight.sent, dtype=np.int64))
+        tally.from_sent.add(from_sent, count)
         window = self._window
         window.acked += count
         window.value_bytes += size
-        window.latency_sum += int(latency.sum())
-        window.latency_max = max(window.latency_max, int(latency[0]))
+        window.latency_sum += latency * count if isinstance(latency, int) else int(latency.sum())
+        window.latency_max = max(window.latency_max, ended - intended.item(0))
 
     def _log(
         self,
         flight: Flight,
         lo: int,
         intended: NDArray[np.int64],
-        latency: NDArray[np.int64],
+        latency: NDArray[np.int64] | int,
         outcome: Outcome,
         base_offset: int,
         ended: int,
     ) -> None:
-        wall = flight.wall_offset_ns
+        wall, count = flight.wall_offset_ns, len(intended)
         sent_wall, ended_wall = flight.sent + wall, self._clock.wall(ended)
-        first = int(intended[0]) + wall
-        piece = _Open(
-            outcome=outcome,
-            seq_lo=flight.seq_lo + lo,
-            seq_hi=flight.seq_lo + lo + len(intended),
-            offset_lo=base_offset + lo if base_offset >= 0 else -1,
-            minute=first // _MINUTE,
-            steady=flight.index_lo + lo >= self._warmup,
-            intended=(first, int(intended[-1]) + wall),
-            sent=(sent_wall, sent_wall),
-            ended=(ended_wall, ended_wall),
-        )
-        if self._each:
-            self._add_latency(piece, latency)
-            self._append_arrays(exact(self._row(piece), intended=intended + wall))
-            return
+        first, last = intended.item(0) + wall, intended.item(-1) + wall
+        offset = base_offset + lo if base_offset >= 0 else -1
+        steady = self._steady(flight, lo)
+        start = (outcome, flight.seq_lo + lo, offset, first // _MINUTE, steady)
         row = self._open
-        if row is not None and _follows(row, piece):
-            row.seq_hi = piece.seq_hi
-            row.intended = (row.intended[0], piece.intended[1])
+        if row is not None and row.next == start:
+            row.count += count
+            row.intended = (row.intended[0], last)
             row.sent = (row.sent[0], sent_wall)
             row.ended = (row.ended[0], ended_wall)
-            self._add_latency(row, latency)
+            if row.latencies is not None:
+                row.latencies.add(latency, count)
+            return
+        latencies = None
+        if outcome is Outcome.ACKED:
+            latencies = self._tally(flight, lo).from_intended.begin()
+            # Before the log is asked to take anything: what it refuses is counted all the same.
+            latencies.add(latency, count)
+        times = (first, last), (sent_wall, sent_wall), (ended_wall, ended_wall)
+        piece = _Open(*start, count, *times, latencies)
+        if self._each:
+            self._append_arrays(exact(self._row(piece), intended=intended + wall))
             return
         self.close_row()
-        self._add_latency(piece, latency)
         self._open = piece
 
-    @staticmethod
-    def _add_latency(row: _Open, latency: NDArray[np.int64]) -> None:
-        if row.outcome is Outcome.ACKED:
-            row.from_intended.add(latency)
+    def _tally(self, flight: Flight, lo: int) -> Tally:
+        return self._numbers.steady if self._steady(flight, lo) else self._numbers.warm
+
+    def _steady(self, flight: Flight, lo: int) -> bool:
+        return flight.index_lo + lo >= self._warmup
 
     def _row(self, row: _Open) -> Row:
-        acked = row.outcome is Outcome.ACKED
-        latencies = None
-        if acked:
-            histogram = row.from_intended.histogram
-            latencies = rows.Latencies(histogram.negative, *histogram.sparse())
+        acknowledged = latencies = None
+        if row.latencies is not None:
+            acknowledged, latencies = row.ended, rows.Latencies(*row.latencies.close())
         return rows.sent(
             self._lane.stream,
             row.seq_lo,
-            row.seq_hi,
+            row.seq_lo + row.count,
             partition=self._lane.partition,
             outcome=row.outcome,
             offset_lo=row.offset_lo,
             intended=row.intended,
             sent=row.sent,
-            acknowledged=row.ended if acked else None,
+            acknowledged=acknowledged,
             latencies=latencies,
         )
-
-
-def _follows(row: _Open, piece: _Open) -> bool:
-    known = row.offset_lo >= 0
-    offset = row.offset_lo + row.seq_hi - row.seq_lo if known else -1
-    return (row.outcome, row.seq_hi, offset, row.minute, row.steady) == (
-        piece.outcome,
-        piece.seq_lo,
-        piece.offset_lo,
-        piece.minute,
-        piece.steady,
-    )

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mirrortest.check.verdict import Outcome
-from mirrortest.timing.histogram import Counted, Histogram
+from mirrortest.timing.histogram import Counted, Histogram, sparse_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from numpy.typing import NDArray
+
+    from mirrortest.timing.histogram import Sparse
 
 MIB = 1 << 20
 SECOND = 1_000_000_000
@@ -23,40 +26,104 @@ QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p99.9": 0.999}
 _GATHERED = 1 << 13
 
 
-class Gathered:
-    """A histogram that takes values in a few large portions: small batches cost next to nothing.
+class _Portions(ABC):
+    """Values that are counted in a few large portions: small batches cost next to nothing."""
 
-    `also` is another histogram that gets the same values.
-    """
+    __slots__ = ("_repeated", "_waiting", "_work")
 
-    def __init__(self, also: Histogram | None = None) -> None:
-        self._histogram = Histogram()
-        self._all = (self._histogram,) if also is None else (self._histogram, also)
+    def __init__(self) -> None:
         self._waiting: list[NDArray[np.int64]] = []
-        self._count = 0
+        self._repeated: dict[int, int] = {}
+        self._work = 0
 
-    def add(self, values_ns: NDArray[np.int64]) -> None:
-        """Take values; the array must not change afterwards."""
-        self._waiting.append(values_ns)
-        self._count += len(values_ns)
-        if self._count >= _GATHERED:
+    @abstractmethod
+    def take(self, counted: Counted) -> None:
+        """Take a portion that is counted."""
+
+    def add(self, values_ns: NDArray[np.int64] | int, count: int) -> None:
+        """Take `count` values, or one that so many have in common, which costs no more than once.
+
+        An array must not change afterwards.
+        """
+        if isinstance(values_ns, int):
+            self._repeated[values_ns] = self._repeated.get(values_ns, 0) + count
+            self._work += 1
+        else:
+            self._waiting.append(values_ns)
+            self._work += count
+        if self._work >= _GATHERED:
             self.flush()
-
-    @property
-    def histogram(self) -> Histogram:
-        """All values taken so far."""
-        self.flush()
-        return self._histogram
 
     def flush(self) -> None:
         """Count what waits."""
-        if not self._waiting:
-            return
-        counted = Counted.of(np.concatenate(self._waiting))
+        self._work = 0
+        if waiting := self._waiting:
+            self._waiting = []
+            self.take(Counted.of(waiting[0] if len(waiting) == 1 else np.concatenate(waiting)))
+        if repeated := self._repeated:
+            self._repeated = {}
+            self.take(Counted.repeated(repeated))
+
+
+class Gathered(_Portions):
+    """A histogram that is filled in portions. `also` is another one that gets the same values."""
+
+    __slots__ = ("_all", "_histogram", "_parts")
+
+    def __init__(self, also: Histogram | None = None) -> None:
+        super().__init__()
+        self._histogram = Histogram()
+        self._all = (self._histogram,) if also is None else (self._histogram, also)
+        self._parts: set[Part] = set()
+
+    @property
+    def histogram(self) -> Histogram:
+        """All values taken so far, those of open parts too."""
+        self.flush()
+        return self._histogram
+
+    def take(self, counted: Counted) -> None:
+        """Take a portion that is counted."""
         for histogram in self._all:
             histogram.take(counted)
-        self._waiting.clear()
-        self._count = 0
+
+    def flush(self) -> None:
+        """Count what waits, here and in open parts."""
+        super().flush()
+        for part in self._parts:
+            part.flush()
+
+    def begin(self) -> Part:
+        """Open a part: its values are taken here, and wanted apart as well."""
+        part = Part(self)
+        self._parts.add(part)
+        return part
+
+    def end(self, part: Part) -> Sparse:
+        """Close a part: what it holds."""
+        part.flush()
+        self._parts.discard(part)
+        return sparse_of(part.portions)
+
+
+class Part(_Portions):
+    """Values of a `Gathered` that are wanted apart, counted once for both."""
+
+    __slots__ = ("_whole", "portions")
+
+    def __init__(self, whole: Gathered) -> None:
+        super().__init__()
+        self._whole = whole
+        self.portions: list[Counted] = []
+
+    def take(self, counted: Counted) -> None:
+        """Take a portion that is counted."""
+        self._whole.take(counted)
+        self.portions.append(counted)
+
+    def close(self) -> Sparse:
+        """Take no more: the filled buckets."""
+        return self._whole.end(self)
 
 
 @dataclass

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import pickle
+from collections import Counter
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -11,14 +14,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrortest.check.verdict import Outcome
+from mirrortest.errors import SequenceLogError
 from mirrortest.produce.clock import Clock
 from mirrortest.produce.lane import Flight, Lane
 from mirrortest.produce.recording import LaneRecorder, TopicNumbers, Window
+from mirrortest.timing.histogram import Histogram, bucket_of
 from mirrortest.wire.stream import StreamId
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
+    from mirrortest.produce.statistics import Tally
     from mirrortest.seqlog.batches import Columns
     from mirrortest.seqlog.rows import Row
 
@@ -147,3 +153,188 @@ def test_numbers_of_a_report() -> None:
     assert told["schedule_lag_seconds"]["max"] == 2
     book.numbers.flush()
     assert book.numbers.ack_latency.count == 2
+
+
+class Message(NamedTuple):
+    """What is known of a message by itself; times are the wall's, which is the monotonic one."""
+
+    outcome: Outcome
+    seq: int
+    offset: int | None
+    intended: int
+    sent: int
+    ended: int
+    steady: bool
+
+
+class Steps(NamedTuple):
+    """A batch, and what is done after it."""
+
+    gaps: list[int]
+    """Between the intended times, from the batch's before on."""
+    outcome: Outcome
+    same_seq: bool
+    same_offset: bool
+    sent_after: int
+    ended_after: int
+    then: str
+
+
+STEPS = st.builds(
+    Steps,
+    st.lists(st.sampled_from([0, 1, 9_000, MINUTE // 3]), min_size=1, max_size=6)
+    | st.integers(1, 6).map(lambda count: [7] + [0] * (count - 1)),
+    st.sampled_from([Outcome.ACKED, Outcome.ACKED, Outcome.ACKED, *Outcome]),
+    st.booleans(),
+    st.booleans(),
+    st.integers(-20, 2 * MINUTE),
+    st.sampled_from([0, 4, 5_000_000]),
+    st.sampled_from(["go on", "go on", "go on", "close the row", "read", "publish"]),
+)
+
+
+def expected_rows(messages: list[Message | None]) -> list[tuple[object, ...]]:
+    """Messages that follow each other, as rows; None: the row was closed here."""
+    rows: list[list[Message]] = []
+    before: Message | None = None
+    for message in messages:
+        if message is not None and (
+            before is not None
+            and (before.outcome, before.seq + 1, before.intended // MINUTE, before.steady)
+            == (message.outcome, message.seq, message.intended // MINUTE, message.steady)
+            and (None if before.offset is None else before.offset + 1) == message.offset
+        ):
+            rows[-1].append(message)
+        elif message is not None:
+            rows.append([message])
+        before = message
+    return [expected_row(row) for row in rows]
+
+
+def expected_row(row: list[Message]) -> tuple[object, ...]:
+    """Its columns."""
+    first, last = row[0], row[-1]
+    offsets: tuple[int | None, int | None] = (None, None)
+    if first.offset is not None and last.offset is not None:
+        offsets = (first.offset, last.offset + 1)
+    told: tuple[object, ...] = (None, None, None, None, None)
+    if first.outcome is Outcome.ACKED:
+        latencies = [each.ended - each.intended for each in row]
+        found = sorted(Counter(bucket_of(each) for each in latencies if each >= 0).items())
+        negative = sum(each < 0 for each in latencies)
+        buckets, counts = [each for each, _ in found], [each for _, each in found]
+        told = (first.ended, last.ended, negative, buckets, counts)
+    times = (first.intended, last.intended, first.sent, last.sent)
+    return (first.seq, last.seq + 1, *offsets, int(first.outcome), *times, *told)
+
+
+def facts(histogram: Histogram) -> tuple[object, ...]:
+    """All that a histogram of latencies tells."""
+    return (
+        histogram.count, histogram.negative, histogram.total, histogram.negative_total,
+        histogram.minimum, histogram.maximum, histogram.sparse(),
+    )  # fmt: skip
+
+
+def facts_of(values: list[int]) -> tuple[object, ...]:
+    """The same of values that were added one by one."""
+    histogram = Histogram()
+    for value in values:
+        histogram.add(value)
+    return facts(histogram)
+
+
+def hold(tally: Tally, messages: list[Message]) -> None:
+    """The tally is that of these messages."""
+    acked = [each for each in messages if each.outcome is Outcome.ACKED]
+    assert tally.records == len(messages)
+    assert tally.value_bytes == 100 * len(acked)
+    assert tally.first_ns == min((each.intended for each in messages), default=None)
+    assert tally.last_ns == max((each.ended for each in messages), default=None)
+    told = facts(tally.from_intended.histogram)
+    assert told == facts_of([each.ended - each.intended for each in acked])
+    assert facts(tally.from_sent.histogram) == facts_of([each.ended - each.sent for each in acked])
+    lags = [each.sent - each.intended for each in messages]
+    assert facts(tally.schedule_lag.histogram) == facts_of(lags)
+
+
+@given(st.lists(STEPS, max_size=12), st.integers(0, 20), st.sampled_from([1, 5, 8192]))
+def test_everything_is_as_message_by_message(
+    batches: list[Steps], warmup: int, portion: int
+) -> None:
+    """Rows, both tallies, the metrics and the progress line, whenever they are looked at."""
+    with patch("mirrortest.produce.statistics._GATHERED", portion):
+        look_at_all(batches, warmup)
+
+
+def look_at_all(batches: list[Steps], warmup: int) -> None:
+    """See the test."""
+    book = Book(warmup=warmup)
+    messages: list[Message | None] = []
+    seq = offset = now = 0
+    for batch in batches:
+        seq += not batch.same_seq
+        offset += not batch.same_offset
+        times = now + np.cumsum(np.asarray(batch.gaps, dtype=np.int64))
+        now = int(times[-1])
+        sent, ended = now + batch.sent_after, now + batch.sent_after + batch.ended_after
+        base = offset if batch.outcome is Outcome.ACKED else -1
+        book.batch(seq, times, base, batch.outcome, sent, ended)
+        messages += [
+            Message(
+                batch.outcome, seq + at, None if base < 0 else base + at, int(time), sent, ended,
+                seq + at >= warmup,
+            )
+            for at, time in enumerate(times)
+        ]  # fmt: skip
+        seq += len(times)
+        offset += len(times)
+        if batch.then == "close the row":
+            book.recorder.close_row()
+            messages.append(None)
+        elif batch.then == "read":
+            known = [each for each in messages if each is not None]
+            hold(book.numbers.whole, known)
+        elif batch.then == "publish":
+            book.numbers.flush()
+            known = [each for each in messages if each is not None]
+            acked = [each for each in known if each.outcome is Outcome.ACKED]
+            told = facts(book.numbers.ack_latency)
+            assert told == facts_of([each.ended - each.sent for each in acked])
+            lags = facts_of([each.sent - each.intended for each in known])
+            assert facts(book.numbers.schedule_lag) == lags
+    known = [each for each in messages if each is not None]
+    # As a worker's report does, with rows that are open.
+    told = pickle.loads(pickle.dumps(book.numbers)).whole.to_json()
+    assert told == book.numbers.whole.to_json()
+    hold(book.numbers.warm, [each for each in known if not each.steady])
+    hold(book.numbers.steady, [each for each in known if each.steady])
+    book.recorder.close_row()
+    hold(book.numbers.whole, known)
+    latencies = [each.ended - each.intended for each in known if each.outcome is Outcome.ACKED]
+    assert book.window.latency_sum == sum(latencies)
+    assert book.window.latency_max == max([0, *latencies])
+    logged = [
+        (
+            row.seq_lo, row.seq_hi, row.offset_lo, row.offset_hi, row.outcome,
+            row.intended_first, row.intended_last, row.sent_first, row.sent_last,
+            row.arrived_first, row.arrived_last,
+            row.negative, row.latency_bucket, row.latency_count,
+        )
+        for row in book.rows
+    ]  # fmt: skip
+    assert logged == expected_rows(messages)
+
+
+def test_what_a_broken_log_refuses_is_counted() -> None:
+    """The report tells of all that ended: also of the batch at which the log broke."""
+    book = Book()
+
+    def refuse(_: list[Row]) -> None:
+        raise SequenceLogError("the disk is full")
+
+    book.recorder._append = refuse
+    book.batch(0, [0, 10, 20], 100)
+    with pytest.raises(SequenceLogError):
+        book.batch(3, [30, 40], 200)
+    assert book.numbers.whole.from_intended.histogram.count == 5

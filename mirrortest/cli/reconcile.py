@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -15,8 +15,7 @@ from mirrortest.config.client import ClientConfig
 from mirrortest.config.threshold import thresholds
 from mirrortest.config.units import checked_heap
 from mirrortest.errors import UsageError
-from mirrortest.reconcile.lookup import MOST_OFFSETS, LookUp
-from mirrortest.reconcile.plan import plan
+from mirrortest.reconcile.plan import MOST_OFFSETS, plan
 from mirrortest.reconcile.session import DEFAULT_MASTER, DEFAULT_MEMORY
 from mirrortest.report.html import environment_of_templates, render
 from mirrortest.report.output import write_text
@@ -25,6 +24,11 @@ from mirrortest.report.table import summary_view
 from mirrortest.seqlog.location import Location
 from mirrortest.wire.stream import checked_run
 
+if TYPE_CHECKING:
+    from mirrortest.reconcile.lookup import LookUp
+
+_COMPILED = ("mirrortest.wire", "mirrortest.wire.kernels")
+"""What an ImportError names where the compiled module is not there."""
 _MASTER = re.compile(
     r"local(?:\[(?:\*|[0-9]+)(?:, *[0-9]+)?\])?|local-cluster\[.+\]|yarn|(?:spark|k8s)://.+"
 )
@@ -126,7 +130,7 @@ def reconcile(
             portable=portable,
         )
         console.warn(client.warnings)
-        look_up = LookUp(client, logs, look_up_limit)
+        look_up = _look_up()(client, logs, look_up_limit)
         look_up.check()
     elif look_up_limit != MOST_OFFSETS:
         raise UsageError("--look-up-limit is for the look-up of --bootstrap-server: add that")
@@ -144,3 +148,17 @@ def reconcile(
         console.err.print(page.shown, markup=False)
     if summary.exit_code:
         raise typer.Exit(summary.exit_code)
+
+
+def _look_up() -> type[LookUp]:
+    """What reads a cluster is compiled in part: a zip, as `spark-submit` takes, cannot hold it."""
+    try:
+        from mirrortest.reconcile.lookup import LookUp  # noqa: PLC0415
+    except ImportError as error:
+        if error.name not in _COMPILED:
+            raise
+        raise UsageError(
+            "--bootstrap-server: a cluster is read by compiled code, which Python cannot import "
+            "from a zip: install mirrortest where Spark's driver runs"
+        ) from error
+    return LookUp

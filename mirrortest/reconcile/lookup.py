@@ -14,6 +14,7 @@ from mirrortest.check.row import Messages, SeenRow, rows_of, streams_of
 from mirrortest.errors import UsageError
 from mirrortest.kafka.admin import Admin
 from mirrortest.kafka.reader import FetchedBatch, OutOfRange, Reader, TopicPartition
+from mirrortest.reconcile.plan import MOST_OFFSETS
 from mirrortest.seqlog.schema import ENDLESS, Role
 from mirrortest.wire.batch import BatchDecoder
 from mirrortest.wire.record_batch import decode_batches
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from mirrortest.reconcile.plan import Plan
     from mirrortest.wire.stream import StreamId
 
-MOST_OFFSETS = 10_000_000
-"""How many offsets are read at most, unless told otherwise."""
 _POLL_SECONDS = 0.2
 _PATIENCE_SECONDS = 30.0
 """A partition that brings nothing for so long is given up."""

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
     from mirrortest.seqlog.files import SessionFiles
     from mirrortest.seqlog.session import Session
 
+MOST_OFFSETS = 10_000_000
+"""How many offsets a look into the destination itself reads at most, unless told otherwise."""
+
 
 @dataclass(frozen=True)
 class Plan:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -57,3 +58,25 @@ def test_spark_submit_on_a_cluster(cluster: tuple[str, str], tmp_path: Path) -> 
     summary = json.loads(done.stdout)
     assert (summary["run"], summary["counts"]["lost"]) == (RUN, 40)
     assert len(list((tmp_path / "work").glob("app-*/*"))) == 2, "an executor of each worker"
+
+
+def test_a_zip_that_is_to_read_a_cluster_says_what_it_takes(tmp_path: Path) -> None:
+    """What reads Kafka is compiled in part; from `--py-files` only the logs can be read."""
+    history = History()
+    history.sends(stream(0), 100)
+    history.write(tmp_path / "logs")
+    _, environment = submitted("", "", tmp_path)
+    command = [sys.executable, "-c", "from mirrortest.cli.start import run; run()", "reconcile"]
+    command += [str(tmp_path / "logs"), "--bootstrap-server", "127.0.0.1:1"]
+    done = subprocess.run(
+        command,
+        env={**os.environ, **environment, "PYTHONPATH": str(tmp_path / "mirrortest.zip")},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert "install mirrortest where Spark's driver runs" in done.stderr
+    assert "Traceback" not in done.stderr

@@ -18,6 +18,7 @@ from mirrortest.kafka.reader import FetchedBatch, OutOfRange
 from mirrortest.reconcile import lookup
 from mirrortest.reconcile.coverage import Observed, Span
 from mirrortest.reconcile.lookup import LookedUp, LookUp, Range, never_read
+from mirrortest.reconcile.plan import MOST_OFFSETS
 from mirrortest.seqlog.schema import ENDLESS, Role
 from mirrortest.wire.batch import LaneEncoder
 from mirrortest.wire.message import Form
@@ -131,7 +132,7 @@ def look(
     played: Played,
     seen: Observed,
     *,
-    most: int = lookup.MOST_OFFSETS,
+    most: int = MOST_OFFSETS,
     copies: tuple[str] = ("t",),
 ) -> LookedUp:
     """Look up what `seen` leaves open."""

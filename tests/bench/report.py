@@ -63,8 +63,8 @@ def loads(tried: Sequence[Held]) -> Table:
     """A row for each rate that was tried."""
     table = Table(title="One producer and one consumer process on the broker's own machine, 1 kB")
     for column in (
-        "messages/s asked", "sent", "held", "schedule lag p99", "send to arrival p50",
-        "us CPU/message", "MB resident", "our share of the CPUs",
+        "messages/s asked", "sent", "held", "schedule lag p99", "send to ack p50",
+        "to arrival", "us CPU/message", "MB resident", "our share of the CPUs",
     ):  # fmt: skip
         table.add_column(column, justify="right")
     for each in tried:
@@ -75,6 +75,7 @@ def loads(tried: Sequence[Held]) -> Table:
             f"{each.sent_per_second:,.0f}",
             "yes" if each.held else "no",
             f"{each.lag_p99 * 1e3:.1f} ms",
+            f"{each.acked * 1e3:.1f} ms",
             f"{each.added * 1e3:.1f} ms",
             f"{cpu / (each.rate * each.seconds):.2f}",
             "{:,.0f} + {:,.0f}".format(*resident),

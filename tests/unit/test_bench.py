@@ -71,8 +71,8 @@ def test_the_table_compares_figures_of_one_turn() -> None:
 
 def test_the_figures_are_json_and_say_what_was_held() -> None:
     """Everything that was measured is in the file."""
-    held = Held(1000, 10, 995.0, 0.010, 0.001, 1.0, 1.0, 1, 1, 0.1)
-    late = Held(1000, 10, 999.0, 0.030, 0.001, 1.0, 1.0, 1, 1, 0.1)
+    held = Held(1000, 10, 995.0, 0.010, 0.001, 0.001, 1.0, 1.0, 1, 1, 0.1)
+    late = Held(1000, 10, 999.0, 0.030, 0.001, 0.001, 1.0, 1.0, 1, 1, 0.1)
     point = Point("streams", 10, None, Figure(1.0, 2.0, 3))
     result = Result(Case("produce", 100, "headers"), OURS, 0, Figure(0.1, 1.0, 2))
     found = report.figures(

@@ -312,9 +312,12 @@ class _Reading:
         if bool((lanes == lanes[0]).all()):
             phases = phase_of(topic, raw_id, int(lanes[0]))
         else:
-            unique, inverse = np.unique(lanes, return_inverse=True)
-            known = [phase_of(topic, raw_id, lane) for lane in unique.tolist()]
-            phases = np.array(known, np.int64)[inverse]
+            # Lanes come in runs, or are few: neither needs a sort.
+            begins = np.concatenate(([0], np.flatnonzero(lanes[1:] != lanes[:-1]) + 1))
+            runs = lanes[begins].tolist()
+            known = {lane: phase_of(topic, raw_id, lane) for lane in set(runs)}
+            each = np.array([known[lane] for lane in runs], np.int64)
+            phases = np.repeat(each, np.diff(begins, append=len(lanes)))
         at = self._records.value_start[where] + self._layout.fill_at
         return differing(self._records.buffer, at, (seqs + phases) % PERIOD, size)
 

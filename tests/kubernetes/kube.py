@@ -112,13 +112,29 @@ class Kube:
         self.kubectl("label", "namespace", name, restricted)
 
     def state(self) -> str:
-        """Volumes, claims and pods as they are, and what happened last: for whoever looks why."""
+        """Volumes, claims and pods as they are, and what happened last: for whoever looks why.
+
+        With the last words of those that failed: a reconciliation's are its verdict.
+        """
         told = [
             self.kubectl("get", "pv,pvc,pods", "--all-namespaces", "--output=wide"),
             self.kubectl(
                 "get", "events", "--all-namespaces", "--sort-by=.metadata.creationTimestamp"
             ),
         ]
+        failed = json.loads(
+            self.kubectl(
+                "get",
+                "pods",
+                "--all-namespaces",
+                "--field-selector=status.phase=Failed",
+                "-o",
+                "json",
+            )
+        )
+        for pod in failed["items"]:
+            name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
+            told.append(f"{name}:\n" + self.kubectl("logs", name, "-n", namespace, "--tail=100"))
         return "\n".join(text if len(text) < _TOLD else f"...{text[-_TOLD:]}" for text in told)
 
     def items(self, kind: str, namespace: str, selector: str = "") -> list[dict[str, Any]]:

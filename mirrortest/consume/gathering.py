@@ -68,7 +68,8 @@ class Gathering:
     def take(self) -> tuple[Partition, list[FetchedBatch]] | None:
         """What is to be judged next, all at once, of the longest waiting partition.
 
-        None where nothing waits. What is left of the partition has waited as long.
+        None where nothing waits. What is left of the partition waits behind the others: what comes
+        faster than it is judged must not keep them waiting.
         """
         if not self._batches:
             return None
@@ -78,6 +79,7 @@ class Gathering:
         if count == len(batches):
             self.drop(at)
             return at, batches
+        del self._batches[at]
         self._batches[at] = batches[count:]
         taken = batches[:count]
         self._bytes -= sum(map(_size, taken))

@@ -110,7 +110,10 @@ class BatchDecoder:
                 self._decode_one(records, int(rows[0]), messages)
                 rows = rows[1:]
                 continue
-            alike = layout.matches(records, _where(rows))
+            where = _where(rows)
+            alike = layout.matches(records, where)
+            # Sections that are very long have one code, whatever their lengths.
+            alike &= records.headers_len[where] == records.headers_len[rows[0]]
             if bool(alike.all()):
                 _Reading(self, records, layout, rows, messages).run()
                 return

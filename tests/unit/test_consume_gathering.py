@@ -114,3 +114,18 @@ def test_large_memories_are_judged_one_by_one() -> None:
     assert _portions(*large) == [2, 2]
     assert _portions(*(_batch(number, LARGE_BYTES // 4) for number in range(9))) == [4, 4, 1]
     assert _portions(*(_batch(number) for number in range(9))) == [9]
+
+
+def test_what_comes_too_fast_keeps_no_other_waiting() -> None:
+    """A partition of which something is always left takes turns with the others."""
+    gathering = Gathering()
+    gathering.add(ONE, _batch(0, count=MOST_MESSAGES), 5.0)
+    gathering.add(ONE, _batch(1, count=MOST_MESSAGES), 5.0)
+    gathering.add(TWO, _batch(0), 5.0)
+    turns = []
+    for number in range(2, 6):
+        taken = gathering.take()
+        assert taken is not None
+        turns.append(taken[0])
+        gathering.add(ONE, _batch(number, count=MOST_MESSAGES), 5.0)
+    assert turns == [ONE, TWO, ONE, ONE]

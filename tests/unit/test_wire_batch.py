@@ -367,6 +367,22 @@ def test_broken_header_sections_are_foreign(garbage: bytes, count: int) -> None:
     assert said[:count] == one_by_one(records)[:count]
 
 
+def test_very_long_header_sections_of_several_lengths() -> None:
+    """A megabyte of headers before ours: one that is cut off at the end of all is foreign."""
+    long = ("pad", b"x" * (1 << 20))
+    records = [encode(message, Form.HEADERS) for message in lane_messages(17)]
+    records = [record._replace(headers=(long, *record.headers)) for record in records]
+    arrays = built(records)
+    arrays.headers_len[-1] -= 8
+    cut = RecordArrays(
+        **{name: getattr(arrays, name) for name in RecordArrays.__slots__ if name != "buffer"},
+        buffer=arrays.buffer[:-8].copy(),
+    )
+    said = all_at_once(cut)
+    assert said[:-1] == one_by_one(records)[:-1]
+    assert said[-1][-1] == Finding.FOREIGN
+
+
 def test_small_batches_together() -> None:
     """Many small batches, one of them compressed, are read as if they were one."""
     lane = encoder(lane_messages(1)[0], Form.BODY)

@@ -57,7 +57,7 @@ class Gathering:
         if self.is_full:
             return 0.0
         wait = min(max(WAIT_SECONDS, WAIT_EACH * len(self._batches)), MOST_SECONDS)
-        return max(0.0, self._since[next(iter(self._batches))] + wait - now)
+        return max(0.0, min(self._since.values()) + wait - now)
 
     def drop(self, at: Partition) -> None:
         """Forget what waits of a partition: it is read again, or is another's."""

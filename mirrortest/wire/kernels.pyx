@@ -8,12 +8,17 @@ it was. No function trusts a position: whatever lies outside the bytes is an ans
 never a read. Lengths of columns that belong together are compared: ValueError.
 """
 
+import sys
+
 import numpy as np
 
 from libc.stdint cimport int64_t, uint8_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
 from mirrortest.wire.varint import MalformedBatchError
+
+if sys.byteorder != "little":
+    raise ImportError("mirrortest's compiled loops are for little-endian machines")
 
 ctypedef const uint8_t* Bytes
 
@@ -67,9 +72,9 @@ def walk(
     if not begins.shape[0] == ends.shape[0] == counts.shape[0]:
         raise ValueError("a section has a beginning, an end and a count")
     for section in range(counts.shape[0]):
-        left = ends[section] - begins[section]
-        if begins[section] < 0 or left < 0 or ends[section] > size:
+        if not 0 <= begins[section] <= ends[section] <= size:
             raise ValueError("a section lies outside the bytes")
+        left = ends[section] - begins[section]
         if counts[section] < 0 or counts[section] > left:
             raise MalformedBatchError(f"{left} bytes cannot hold {counts[section]} records")
         total += counts[section]
@@ -312,7 +317,7 @@ def write_records(
         IndexError: something lies outside the bytes, or a column ends before the records.
     """
     cdef int64_t length = row.shape[0]
-    cdef int64_t stride = length + window_size
+    cdef int64_t stride
     cdef int64_t index, place, byte
     cdef uint64_t zigzag
     cdef uint8_t* to
@@ -322,21 +327,25 @@ def write_records(
     cdef const uint64_t[::1] column
     cdef int filled = len(columns)
     cdef int each
+    stride = length + min(window_size, block.shape[0])  # beyond that it is refused
     if (
         min(position, first, count, delta_at, window_at, window_start, window_size) < 0
         or position > out.shape[0]
+        or window_size > block.shape[0]
         or (stride and count > (out.shape[0] - position) // stride)
         or window_at > length
         or delta_width < 1
-        or delta_at + delta_width > window_at
-        or (window_size and window_start + count - 1 + window_size > block.shape[0])
+        or delta_width > window_at - delta_at
+        or (window_size and window_start > block.shape[0] - window_size - count + 1)
         or filled > MOST_NUMBERS
     ):
         raise IndexError("records lie outside the bytes")
+    columns = [tuple(one) for one in columns]  # held: their memory is written from below
     for each in range(filled):
         at[each], digits[each], column = columns[each]
         if (
-            column.shape[0] < first + count
+            column.shape[0] < count
+            or first > column.shape[0] - count
             or min(at[each], digits[each]) < 0
             or at[each] + (digits[each] or 8) > stride
         ):

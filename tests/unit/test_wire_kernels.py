@@ -106,7 +106,7 @@ def test_records_are_found_where_a_plain_walk_finds_them(
     assert [tuple(row) for row in found.T.tolist()] == expected
 
 
-@pytest.mark.parametrize(("begin", "end"), [(-1, 3), (0, 4), (2, 1)])
+@pytest.mark.parametrize(("begin", "end"), [(-1, 3), (0, 4), (2, 1), (1, -(1 << 63))])
 def test_a_section_outside_the_bytes_is_refused(begin: int, end: int) -> None:
     """Before anything is read."""
     with pytest.raises(ValueError, match="outside"):
@@ -278,6 +278,12 @@ def test_records_are_written_as_by_hand(
         {"count": 4},
         {"count": 1 << 62},
         {"first": -1},
+        {"first": (1 << 63) - 1},
+        {"position": (1 << 63) - 1},
+        {"delta_at": (1 << 63) - 1, "delta_width": 1},
+        {"delta_at": 1, "delta_width": (1 << 63) - 1},
+        {"window_start": (1 << 63) - 1},
+        {"window_size": (1 << 63) - 1},
         {"delta_width": 0},
         {"delta_at": 2},
         {"delta_at": -1},

@@ -35,7 +35,7 @@ class Gathering:
 
     def __init__(self) -> None:
         self._batches: dict[Partition, list[FetchedBatch]] = {}
-        """The longest waiting partition first."""
+        """In their turn: who came first, and behind them those of which something is left."""
         self._since: dict[Partition, float] = {}
         self._bytes = 0
 
@@ -66,7 +66,7 @@ class Gathering:
             self._bytes -= _size(batch)
 
     def take(self) -> tuple[Partition, list[FetchedBatch]] | None:
-        """What is to be judged next, all at once, of the longest waiting partition.
+        """What is to be judged next, all at once, of the partition whose turn it is.
 
         None where nothing waits. What is left of the partition waits behind the others: what comes
         faster than it is judged must not keep them waiting.

@@ -28,6 +28,9 @@ cdef enum:
     BEYOND = -1
     TOO_LONG = -2
 
+cdef str _BEHIND = "a number goes beyond the end"
+cdef str _WITHIN = "a record ends within its fields"
+
 
 # -- reading --------------------------------------------------------------------------------------
 
@@ -86,7 +89,7 @@ def walk(
     for section in range(counts.shape[0]):
         at, end = begins[section], ends[section]
         for number in range(counts[section]):
-            at = _checked(varint(raw, at, end, &length))
+            at = _checked(varint(raw, at, end, &length), _BEHIND)
             if length < 1 or length > end - at:
                 raise MalformedBatchError(
                     f"record {number} of {length} bytes does not fit its batch"
@@ -105,10 +108,10 @@ cdef inline int64_t _record(
     cdef int64_t length = 0
     cdef int part
     at += 1  # attributes, which mean nothing
-    at = _inside(varint(raw, at, end, &found[0, row]))
-    at = _inside(varint(raw, at, end, &found[1, row]))
+    at = _checked(varint(raw, at, end, &found[0, row]), _WITHIN)
+    at = _checked(varint(raw, at, end, &found[1, row]), _WITHIN)
     for part in range(2):
-        at = _inside(varint(raw, at, end, &length))
+        at = _checked(varint(raw, at, end, &length), _WITHIN)
         if length > end - at:
             raise MalformedBatchError("a key or value goes beyond its record")
         found[2 + 2 * part, row] = at
@@ -122,17 +125,10 @@ cdef inline int64_t _record(
     return end
 
 
-cdef inline int64_t _checked(int64_t at) except -1:
+cdef inline int64_t _checked(int64_t at, str beyond) except -1:
+    """A position that `varint` gave, or the error that it stands for."""
     if at == BEYOND:
-        raise MalformedBatchError("a number goes beyond the end")
-    if at == TOO_LONG:
-        raise MalformedBatchError("a number of more than ten bytes")
-    return at
-
-
-cdef inline int64_t _inside(int64_t at) except -1:
-    if at == BEYOND:
-        raise MalformedBatchError("a record ends within its fields")
+        raise MalformedBatchError(beyond)
     if at == TOO_LONG:
         raise MalformedBatchError("a number of more than ten bytes")
     return at

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from mirrortest.consume.state import Partition
-    from mirrortest.kafka.fetched import FetchedBatch
+    from mirrortest.kafka.fetched import FetchedBatches
 
 WAIT_SECONDS = 0.05
 """How long a batch waits, of few partitions."""
@@ -34,7 +34,7 @@ class Gathering:
     """
 
     def __init__(self) -> None:
-        self._batches: dict[Partition, list[FetchedBatch]] = {}
+        self._batches: dict[Partition, list[FetchedBatches]] = {}
         """In their turn: who came first, and behind them those of which something is left."""
         self._since: dict[Partition, float] = {}
         self._bytes = 0
@@ -44,7 +44,7 @@ class Gathering:
         """Whether so much waits that some of it is to be judged at once."""
         return self._bytes >= ENOUGH_BYTES
 
-    def add(self, at: Partition, batch: FetchedBatch, now: float) -> None:
+    def add(self, at: Partition, batch: FetchedBatches, now: float) -> None:
         """Let a batch wait; it follows what waits of its partition."""
         self._batches.setdefault(at, []).append(batch)
         self._since.setdefault(at, now)
@@ -65,7 +65,7 @@ class Gathering:
         for batch in self._batches.pop(at, ()):
             self._bytes -= _size(batch)
 
-    def take(self) -> tuple[Partition, list[FetchedBatch]] | None:
+    def take(self) -> tuple[Partition, list[FetchedBatches]] | None:
         """What is to be judged next, all at once, of the partition whose turn it is.
 
         None where nothing waits. What is left of the partition waits behind the others: what comes
@@ -86,7 +86,7 @@ class Gathering:
         return at, taken
 
 
-def _together(batches: list[FetchedBatch]) -> int:
+def _together(batches: list[FetchedBatches]) -> int:
     """How many of these batches, from the first on, are best judged at once."""
     messages = size = 0
     memory: object = None
@@ -105,5 +105,5 @@ def _together(batches: list[FetchedBatch]) -> int:
     return len(batches)
 
 
-def _size(batch: FetchedBatch) -> int:
+def _size(batch: FetchedBatches) -> int:
     return 0 if batch.buffer is None else len(batch.buffer)

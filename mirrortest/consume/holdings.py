@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from mirrortest.consume.state import StateStore
     from mirrortest.consume.topics import Topics
     from mirrortest.kafka.admin import Admin
-    from mirrortest.kafka.fetched import FetchedBatch
+    from mirrortest.kafka.fetched import FetchedBatches
 
 _log = structlog.get_logger()
 
@@ -229,11 +229,11 @@ class Holdings:
         await asyncio.sleep(0)
         return True
 
-    async def _judge(self, held: AssignedPartition, batches: list[FetchedBatch]) -> None:
+    async def _judge(self, held: AssignedPartition, batches: list[FetchedBatches]) -> None:
         """Judge what was fetched of a partition, all at once: mirrors write small."""
         full = [(batch.buffer, batch) for batch in batches if batch.buffer is not None]
         if full:
-            records = decode_batches([(buffer, None) for buffer, _ in full])
+            records = decode_batches([buffer for buffer, _ in full])
             if held.was_recreated(records):
                 await self._start_over(held)
                 return
@@ -363,7 +363,7 @@ class Holdings:
             await self._reader.commit({held.at: offset for held, _, offset in states})
 
 
-def _arrivals(batches: list[FetchedBatch]) -> int | NDArray[np.int64]:
+def _arrivals(batches: list[FetchedBatches]) -> int | NDArray[np.int64]:
     """When the records of these batches arrived: one time for all, or one each."""
     times = [batch.arrived_ns for batch in batches]
     if all(time_ns == times[0] for time_ns in times):

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from mirrortest.config.client import ClientConfig
     from mirrortest.kafka.access import Outlet
-    from mirrortest.kafka.fetched import FetchedBatch
+    from mirrortest.kafka.fetched import FetchedBatches
 
     Entry = tuple[int, bytes, bytes | None]
     """(offset, key, value); the value is None where the key was deleted."""
@@ -250,7 +250,7 @@ class CompactedTopic:
         await reader.close()
 
 
-def _entries(batch: FetchedBatch) -> Iterator[Entry]:
+def _entries(batch: FetchedBatches) -> Iterator[Entry]:
     """A batch's records from where reading stood; those without a key say nothing of the table."""
     if batch.buffer is None:
         return

@@ -12,59 +12,52 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 import crc32c
 
 from mirrortest.kafka.codec import decompress
-from mirrortest.wire.record_batch import (
+from mirrortest.wire import kernels
+from mirrortest.wire.batch_header import (
     CODEC_MASK,
+    CONTROL,
+    CRC_AT,
+    CRC_FROM,
     HEADER_SIZE,
-    MalformedBatchError,
-    decode_records,
-    read_header,
+    MAGIC,
+    MAGIC_AT,
+    TRANSACTIONAL,
 )
+from mirrortest.wire.record_batch import MalformedBatchError, decode_records, decompressed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from mirrortest.wire.record_batch import BatchHeader
-
 _PREFIX = struct.Struct(">qi")
-_LENGTH_AT = 8
-_MAGIC_AT = 16
-_MAGIC = 2
-_CRC_AT = 17
-_CRC_FROM = 21
-_ATTRIBUTES_AT = 21
 _ABORT = 0
+_MOST_RECORDS = 1 << 13
+"""Of so many records, no more batches are put together: portions are made of what comes."""
 
 
 @dataclass(slots=True)  # not frozen: that would treble what it costs to make one
-class FetchedBatch:
-    """A record batch as it was fetched.
+class FetchedBatches:
+    """Record batches as they were fetched, one behind another: one, or several of a response.
 
-    It is whole: records below the offset that was asked for may stand at its head. `buffer` is
-    the batch with its records section decompressed (its CRC then holds no more), or None where
-    nothing is to be read: control and aborted batches, and those that compaction has emptied.
-    Either way the reader's position moves on to `next_offset`.
+    They are whole: records below the offset that was asked for may stand at their head. `buffer`
+    is the batches, where they were compressed with their records decompressed (the CRC then holds
+    no more); or None where nothing is to be read: control and aborted batches, and those that
+    compaction has emptied. Either way the reader's position moves on to `next_offset`.
 
     Attributes:
         fetched_from: offset that reading had reached before; nothing was passed over since.
-        base_offset: offset that the batch's offset deltas count from.
-        next_offset: the offset after the batch's last, gaps included.
+        next_offset: the offset after the last batch's last, gaps included.
         arrived_ns: wall time at which the response was taken apart.
-        buffer: 61 bytes of header, then the records; never to be written to.
+        buffer: of each batch 61 bytes of header, then the records; never to be written to.
         count: number of records in `buffer`.
-        codec: how the broker stored it, 0 for uncompressed.
-        log_append_ms: the broker's own timestamp where the topic uses LogAppendTime, or -1.
     """
 
     topic: str
     partition: int
     fetched_from: int
-    base_offset: int
     next_offset: int
     arrived_ns: int
     buffer: memoryview | bytearray | None
     count: int
-    codec: int
-    log_append_ms: int
 
 
 class OutOfRange(NamedTuple):
@@ -86,7 +79,7 @@ class Unreadable(NamedTuple):
     """Whether fetching it again may help."""
 
 
-Fetched: TypeAlias = FetchedBatch | Unreadable
+Fetched: TypeAlias = FetchedBatches | Unreadable
 
 
 def has_whole_batch(data: memoryview) -> bool:
@@ -108,6 +101,8 @@ def batches(
 ) -> Iterator[Fetched]:
     """Yield a response's batches in order; the last one may be cut off and is then left out.
 
+    Those that are read as they stand come together, the others one by one.
+
     Args:
         data: the records of one partition in a fetch response.
         topic: the partition's topic.
@@ -117,84 +112,89 @@ def batches(
         aborted: (producer id, first offset) of aborted transactions to leave out; None to read
             uncommitted.
     """
-    view = data
-    reached = fetch_offset
-    pending = sorted(aborted or (), key=lambda transaction: transaction[1])
-    shut_out: set[int] = set()
-    at = 0
-    while len(view) - at >= _PREFIX.size:
-        offset, length = _PREFIX.unpack_from(view, at)
-        end = at + _PREFIX.size + length
-        if end > len(view):
-            return
-        raw = view[at:end]
-        at = end
-        header = _opened(raw)
-        if isinstance(header, _Damage):
-            yield Unreadable(topic, partition, max(offset, fetch_offset), *header)
-            return
-        if header.next_offset <= fetch_offset:
+    transactions = None if aborted is None else _Transactions(aborted)
+    special = CODEC_MASK | CONTROL | (0 if transactions is None else TRANSACTIONAL)
+    reached = upto = fetch_offset
+    begin = end = count = 0  # of those that come together
+    sound = 0
+    for at, stop, base, last_delta, attributes, crc, producer, records in kernels.headers(data):
+        if crc32c.crc32c(data[at + CRC_FROM : stop]) != crc:
+            break
+        sound = stop
+        following = base + last_delta + 1
+        if following <= fetch_offset:
             continue
-        skipped = header.control or header.records == 0
-        if aborted is not None:
-            while pending and pending[0][1] <= header.base_offset:
-                shut_out.add(pending.pop(0)[0])
-            if header.control and _is_abort(raw):
-                shut_out.discard(header.producer_id)
-            skipped = skipped or (header.transactional and header.producer_id in shut_out)
+        plain = records and not attributes & special
+        if count and not (plain and at == end and count < _MOST_RECORDS):
+            yield FetchedBatches(
+                topic, partition, reached, upto, arrived_ns, data[begin:end], count
+            )
+            reached, count = upto, 0
+        if plain:
+            begin, end = begin if count else at, stop
+            upto, count = following, count + records
+            continue
+        raw = data[at:stop]
+        skipped = attributes & CONTROL or not records
+        if transactions is not None:
+            skipped = transactions.leave_out(raw, base, attributes, producer) or skipped
         buffer: memoryview | bytearray | None = None
         if not skipped:
             try:
-                buffer = _decompressed(raw, header) if header.codec else raw
+                buffer = _decompressed(raw, attributes & CODEC_MASK)
             except ValueError as error:
-                yield Unreadable(topic, partition, header.base_offset, str(error), torn=False)
+                yield Unreadable(topic, partition, base, str(error), torn=False)
                 return
-        yield FetchedBatch(
-            topic=topic,
-            partition=partition,
-            fetched_from=reached,
-            base_offset=header.base_offset,
-            next_offset=header.next_offset,
-            arrived_ns=arrived_ns,
-            buffer=buffer,
-            count=0 if skipped else header.records,
-            codec=header.codec,
-            log_append_ms=header.max_timestamp if header.log_append_time else -1,
+        yield FetchedBatches(
+            topic, partition, reached, following, arrived_ns, buffer, 0 if skipped else records
         )
-        reached = header.next_offset
+        reached = upto = following
+    if count:
+        yield FetchedBatches(topic, partition, reached, upto, arrived_ns, data[begin:end], count)
+    rest = data[sound:]
+    if has_whole_batch(rest):
+        offset, length = _PREFIX.unpack_from(rest)
+        reason, torn = _damage(rest[: _PREFIX.size + length])
+        yield Unreadable(topic, partition, max(offset, fetch_offset), reason, torn)
 
 
-class _Damage(NamedTuple):
-    reason: str
-    torn: bool
+class _Transactions:
+    """Those that were aborted, of one partition, as its batches pass in their order."""
+
+    def __init__(self, aborted: Sequence[tuple[int, int]]) -> None:
+        self._pending = sorted(aborted, key=lambda transaction: transaction[1])
+        self._shut_out: set[int] = set()
+
+    def leave_out(self, raw: memoryview, base_offset: int, attributes: int, producer: int) -> bool:
+        """Whether the batch is of an aborted transaction."""
+        while self._pending and self._pending[0][1] <= base_offset:
+            self._shut_out.add(self._pending.pop(0)[0])
+        if attributes & CONTROL and _is_abort(raw):
+            self._shut_out.discard(producer)
+        return bool(attributes & TRANSACTIONAL) and producer in self._shut_out
 
 
-def _opened(raw: memoryview) -> BatchHeader | _Damage:
-    """A batch's header; or why it cannot be read, and whether fetching it again may help."""
-    if len(raw) > _MAGIC_AT and raw[_MAGIC_AT] < _MAGIC:
+def _damage(raw: memoryview) -> tuple[str, bool]:
+    """Why a batch cannot be read, and whether fetching it again may help."""
+    if len(raw) > MAGIC_AT and raw[MAGIC_AT] < MAGIC:
         why = (
-            f"message format v{raw[_MAGIC_AT]} is not supported: mirrortest reads v2, "
+            f"message format v{raw[MAGIC_AT]} is not supported: mirrortest reads v2, "
             "written since Kafka 0.11"
         )
-        return _Damage(why, torn=False)
+        return why, False
     if len(raw) < HEADER_SIZE:
-        return _Damage("the batch is shorter than its header", torn=True)
-    if crc32c.crc32c(raw[_CRC_FROM:]) != int.from_bytes(raw[_CRC_AT:_CRC_FROM], "big"):
-        return _Damage("the batch fails its CRC", torn=True)
-    try:
-        return read_header(raw)
-    except MalformedBatchError as error:
-        return _Damage(str(error), torn=False)
+        return "the batch is shorter than its header", True
+    if crc32c.crc32c(raw[CRC_FROM:]) != int.from_bytes(raw[CRC_AT:CRC_FROM], "big"):
+        return "the batch fails its CRC", True
+    if raw[MAGIC_AT] != MAGIC:
+        return f"batch format {raw[MAGIC_AT]} is not {MAGIC}", False
+    return "its header tells of fewer records than none", False
 
 
-def _decompressed(raw: memoryview, header: BatchHeader) -> bytearray:
-    """The same batch, uncompressed: attributes and length say so, the CRC does not follow."""
-    records = decompress(header.codec, raw[HEADER_SIZE:].tobytes())
-    buffer = bytearray(raw[:HEADER_SIZE])
-    buffer += records
-    struct.pack_into(">i", buffer, _LENGTH_AT, len(buffer) - _PREFIX.size)
-    struct.pack_into(">h", buffer, _ATTRIBUTES_AT, header.attributes & ~CODEC_MASK)
-    return buffer
+def _decompressed(raw: memoryview, codec: int) -> memoryview | bytearray:
+    if not codec:
+        return raw
+    return decompressed(raw, decompress(codec, raw[HEADER_SIZE:].tobytes()))
 
 
 def _is_abort(raw: memoryview) -> bool:

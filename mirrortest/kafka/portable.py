@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, errors
 
 from mirrortest.errors import ClusterError
-from mirrortest.kafka.fetched import FetchedBatch
+from mirrortest.kafka.fetched import FetchedBatches
 from mirrortest.wire.record_batch import decode_records, parse_headers
 from mirrortest.wire.record_write import write_records
 
@@ -304,40 +304,34 @@ def _records(
 
 def _batches(
     at: Any, records: list[Any], begin: int, position: int, arrived_ns: int
-) -> Iterator[FetchedBatch]:
+) -> Iterator[FetchedBatches]:
     """A partition's records as batches, each of one kind of time."""
     runs = [(stamp, list(run)) for stamp, run in groupby(records, _append_stamp)]
     for index, (stamp, run) in enumerate(runs):
         last = run[-1].offset + 1
         following = position if index == len(runs) - 1 else last
-        yield FetchedBatch(
+        yield FetchedBatches(
             topic=at.topic,
             partition=at.partition,
             fetched_from=begin,
-            base_offset=run[0].offset,
             next_offset=max(following, last),
             arrived_ns=arrived_ns,
             buffer=write_records(map(_row, run), log_append_time=stamp is not None),
             count=len(run),
-            codec=0,
-            log_append_ms=-1 if stamp is None else stamp,
         )
         begin = max(following, last)
 
 
-def _gap(at: Any, begin: int, position: int, arrived_ns: int) -> FetchedBatch:
+def _gap(at: Any, begin: int, position: int, arrived_ns: int) -> FetchedBatches:
     """Where there is nothing to be read: markers, aborted and compacted records."""
-    return FetchedBatch(
+    return FetchedBatches(
         topic=at.topic,
         partition=at.partition,
         fetched_from=begin,
-        base_offset=begin,
         next_offset=position,
         arrived_ns=arrived_ns,
         buffer=None,
         count=0,
-        codec=0,
-        log_append_ms=-1,
     )
 
 

@@ -32,7 +32,7 @@ from mirrortest.kafka.client import (
     start,
     told,
 )
-from mirrortest.kafka.fetched import FetchedBatch, OutOfRange, Unreadable
+from mirrortest.kafka.fetched import FetchedBatches, OutOfRange, Unreadable
 from mirrortest.kafka.rebalance import Rebalances
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from mirrortest.kafka.fetched import Fetched
     from mirrortest.kafka.rebalance import OnChange
 
-__all__ = ["FetchedBatch", "OutOfRange", "Reader", "TopicPartition"]
+__all__ = ["FetchedBatches", "OutOfRange", "Reader", "TopicPartition"]
 
 _log = structlog.get_logger()
 
@@ -193,7 +193,7 @@ class Reader:
 
     # -- reading --------------------------------------------------------------------------------
 
-    async def next(self, timeout: float) -> list[FetchedBatch | OutOfRange]:  # noqa: ASYNC109
+    async def next(self, timeout: float) -> list[FetchedBatches | OutOfRange]:  # noqa: ASYNC109
         """What has arrived, within `timeout` seconds; the empty list where nothing has.
 
         An OutOfRange comes alone and comes again until its partition is sought. What is returned
@@ -278,9 +278,9 @@ class Reader:
             raise cluster_error(self._config, "reading", error) from error
         return [item for items in fetched for item in self._continued(items)]
 
-    def _continued(self, items: list[Fetched]) -> list[FetchedBatch]:
+    def _continued(self, items: list[Fetched]) -> list[FetchedBatches]:
         """Those batches of one partition that go on where it stands; others are fetched again."""
-        kept: list[FetchedBatch] = []
+        kept: list[FetchedBatches] = []
         at = TopicPartition(items[0].topic, items[0].partition) if items else None
         if at is None or at not in self._active:
             return kept

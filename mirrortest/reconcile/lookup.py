@@ -13,11 +13,11 @@ from mirrortest.check.intervals import IntervalSet
 from mirrortest.check.row import Messages, SeenRow, rows_of, streams_of
 from mirrortest.errors import UsageError
 from mirrortest.kafka.admin import Admin
-from mirrortest.kafka.reader import FetchedBatch, OutOfRange, Reader, TopicPartition
+from mirrortest.kafka.reader import FetchedBatches, OutOfRange, Reader, TopicPartition
 from mirrortest.reconcile.plan import MOST_OFFSETS
 from mirrortest.seqlog.schema import ENDLESS, Role
 from mirrortest.wire.batch import BatchDecoder
-from mirrortest.wire.record_batch import decode_batches
+from mirrortest.wire.record_batch import decode_records
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -241,7 +241,7 @@ class _Reading:
         self._todo[at] = []
         self._go_on(at)
 
-    def _take(self, at: TopicPartition, batch: FetchedBatch) -> None:
+    def _take(self, at: TopicPartition, batch: FetchedBatches) -> None:
         current = self._todo[at][0]
         if batch.fetched_from != current.lo:
             return  # it was fetched before the last seek
@@ -258,10 +258,10 @@ class _Reading:
             self._todo[at].pop(0)
             self._go_on(at)
 
-    def _rows(self, topic: str, batch: FetchedBatch) -> Iterator[SeenRow]:
+    def _rows(self, topic: str, batch: FetchedBatches) -> Iterator[SeenRow]:
         if batch.buffer is None:
             return
-        found = self._decoders[topic].decode(decode_batches([(batch.buffer, None)]))
+        found = self._decoders[topic].decode(decode_records(batch.buffer))
         streams, index, findings = streams_of(
             topic, self._run, found.ids, found.id_index, found.lane, found.findings
         )

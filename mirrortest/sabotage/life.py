@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Iterable, Iterator
 
-    from mirrortest.kafka.fetched import FetchedBatch
+    from mirrortest.kafka.fetched import FetchedBatches
     from mirrortest.sabotage.course import Step
     from mirrortest.sabotage.options import SabotageOptions
 
@@ -152,8 +152,8 @@ class Life:
 
     # -- from the source to the destination -----------------------------------------------------
 
-    async def _take(self, items: Iterable[FetchedBatch | OutOfRange]) -> None:
-        fetched: dict[At, list[FetchedBatch]] = {}
+    async def _take(self, items: Iterable[FetchedBatches | OutOfRange]) -> None:
+        fetched: dict[At, list[FetchedBatches]] = {}
         for item in items:
             if isinstance(item, OutOfRange):
                 await self._out_of_range((item.topic, item.partition), item.offset)
@@ -186,9 +186,9 @@ class Life:
                 if left:
                     _log.warning("others write to the copies, too", records=left)
 
-    def _stretch(self, at: At, batches: list[FetchedBatch], offset: int) -> Stretch | None:
+    def _stretch(self, at: At, batches: list[FetchedBatches], offset: int) -> Stretch | None:
         """The batches' records from an offset on; None where there is none."""
-        buffers = [(batch.buffer, None) for batch in batches if batch.buffer is not None]
+        buffers = [batch.buffer for batch in batches if batch.buffer is not None]
         if not buffers:
             return None
         records = decode_batches(buffers).from_offset(offset)
@@ -310,9 +310,9 @@ class Life:
         self._changed = True
 
 
-def _in_stretches(batches: list[FetchedBatch]) -> Iterator[list[FetchedBatch]]:
+def _in_stretches(batches: list[FetchedBatches]) -> Iterator[list[FetchedBatches]]:
     """Batches of one partition in groups of a size that is worth reading at once."""
-    group: list[FetchedBatch] = []
+    group: list[FetchedBatches] = []
     size = 0
     for batch in batches:
         length = len(batch.buffer) if batch.buffer is not None else 0

@@ -12,7 +12,7 @@ import sys
 
 import numpy as np
 
-from libc.stdint cimport int64_t, uint8_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
 from mirrortest.wire.varint import MalformedBatchError
@@ -53,63 +53,142 @@ cdef inline int64_t varint(Bytes data, int64_t at, int64_t end, int64_t* number)
     return TOO_LONG
 
 
-def walk(
-    const uint8_t[::1] data,
-    const int64_t[::1] begins,
-    const int64_t[::1] ends,
-    const int64_t[::1] counts,
-):
-    """Where the fields of each record stand, of sections [begin, end) of so many records.
+cdef struct Header:
+    int64_t size, base_offset, last_delta, first_ms, max_ms, producer_id, records
+    uint64_t crc
+    int attributes
 
-    An (8, records) array: timestamp delta, offset delta, key's start and length, value's start and
-    length, the header section's start and length; lengths are -1 for null.
+
+cdef enum:
+    HEADER_SIZE = 61
+    LENGTH_FROM = 12
+    MAGIC = 2
+    CODEC_MASK = 0x07
+    LOG_APPEND_TIME = 0x08
+
+
+cdef inline uint64_t _big(Bytes data, int width) noexcept nogil:
+    """A big-endian number of so many bytes."""
+    cdef uint64_t number = 0
+    cdef int byte
+    for byte in range(width):
+        number = number << 8 | data[byte]
+    return number
+
+
+cdef str _header(Bytes data, int64_t left, Header* header):
+    """Read the header of a batch that is whole; None, or why there is none (batch_header)."""
+    if left < HEADER_SIZE:
+        return f"a batch of {left} bytes has no header"
+    header.base_offset = <int64_t>_big(data, 8)
+    header.size = <int32_t>_big(data + 8, 4)
+    header.size += LENGTH_FROM
+    if not HEADER_SIZE <= header.size <= left:
+        return f"a batch of {header.size} bytes, where {left} are left"
+    if data[16] != MAGIC:
+        return f"batch format {data[16]} is not {MAGIC}"
+    header.crc = _big(data + 17, 4)
+    header.attributes = <int>_big(data + 21, 2)
+    header.last_delta = <int32_t>_big(data + 23, 4)
+    header.first_ms = <int64_t>_big(data + 27, 8)
+    header.max_ms = <int64_t>_big(data + 35, 8)
+    header.producer_id = <int64_t>_big(data + 43, 8)
+    header.records = <int32_t>_big(data + 57, 4)
+    if header.records < 0:
+        return f"a batch of {header.records} records"
+    return None
+
+
+def headers(const uint8_t[::1] data):
+    """The batches that stand one behind another from the first byte on, each a tuple.
+
+    Its beginning and end, base offset, last offset delta, attributes, CRC, producer's id and count
+    of records. They end before what is no whole batch of format v2; no CRC is compared.
+    """
+    cdef int64_t at = 0
+    cdef int64_t size = data.shape[0]
+    cdef Header header
+    found = []
+    while at < size and _header(&data[at], size - at, &header) is None:
+        found.append((
+            at, at + header.size, header.base_offset, header.last_delta, header.attributes,
+            header.crc, header.producer_id, header.records,
+        ))
+        at += header.size
+    return found
+
+
+def walk(const uint8_t[::1] data, const int64_t[::1] begins, const int64_t[::1] ends):
+    """Where the fields of each record stand, of stretches [begin, end) of whole batches.
+
+    An (8, records) array: offset, timestamp in ms (the broker's, where the batch says so), key's
+    start and length, value's start and length, the header section's start and length; lengths are
+    -1 for null.
 
     Raises:
-        MalformedBatchError: the records of a section do not fill it exactly, or their fields do not
-            fill them.
+        MalformedBatchError: a stretch is no batches one behind another, records are compressed or
+            do not fill their batch exactly, or their fields do not fill them.
     """
     cdef int64_t total = 0
-    cdef int64_t section, left, at, end, length, number, row = 0
-    cdef int64_t field
+    cdef int64_t stretch, at, end, length, number, row = 0
     cdef int64_t size = data.shape[0]
-    if not begins.shape[0] == ends.shape[0] == counts.shape[0]:
-        raise ValueError("a section has a beginning, an end and a count")
-    for section in range(counts.shape[0]):
-        if not 0 <= begins[section] <= ends[section] <= size:
-            raise ValueError("a section lies outside the bytes")
-        left = ends[section] - begins[section]
-        if counts[section] < 0 or counts[section] > left:
-            raise MalformedBatchError(f"{left} bytes cannot hold {counts[section]} records")
-        total += counts[section]
+    cdef Header header
+    if begins.shape[0] != ends.shape[0]:
+        raise ValueError("a stretch has a beginning and an end")
+    for stretch in range(begins.shape[0]):
+        at, end = begins[stretch], ends[stretch]
+        if not 0 <= at <= end <= size:
+            raise ValueError("a stretch lies outside the bytes")
+        while True:
+            why = _header(&data[0] + at if size else NULL, end - at, &header)
+            if why is None and header.attributes & CODEC_MASK:
+                why = "the records are still compressed"
+            elif why is None and header.records > header.size - HEADER_SIZE:
+                why = f"{header.size - HEADER_SIZE} bytes cannot hold {header.records} records"
+            if why is not None:
+                raise MalformedBatchError(why)
+            total += header.records
+            at += header.size
+            if at == end:
+                break
     fields = np.empty((8, total), np.int64)
-    if not total and size == 0:
-        return fields
     cdef int64_t[:, ::1] found = fields
     cdef Bytes raw = &data[0] if size else NULL
-    for section in range(counts.shape[0]):
-        at, end = begins[section], ends[section]
-        for number in range(counts[section]):
-            at = _checked(varint(raw, at, end, &length), _BEHIND)
-            if length < 1 or length > end - at:
-                raise MalformedBatchError(
-                    f"record {number} of {length} bytes does not fit its batch"
-                )
-            at = _record(raw, at, at + length, found, row)
-            row += 1
-        if at != end:
-            raise MalformedBatchError(f"{end - at} bytes after the last record")
+    cdef int64_t batch, stop
+    for stretch in range(begins.shape[0]):
+        batch, stop = begins[stretch], ends[stretch]
+        while batch < stop:
+            _header(raw + batch, stop - batch, &header)
+            at, end = batch + HEADER_SIZE, batch + header.size
+            for number in range(header.records):
+                at = _checked(varint(raw, at, end, &length), _BEHIND)
+                if length < 1 or length > end - at:
+                    raise MalformedBatchError(
+                        f"record {number} of {length} bytes does not fit its batch"
+                    )
+                at = _record(raw, at, at + length, found, row)
+                # Unsigned, since what overflows wraps there.
+                found[0, row] = <int64_t>(<uint64_t>found[0, row] + <uint64_t>header.base_offset)
+                if header.attributes & LOG_APPEND_TIME:
+                    found[1, row] = header.max_ms
+                else:
+                    found[1, row] = <int64_t>(<uint64_t>found[1, row] + <uint64_t>header.first_ms)
+                row += 1
+            if at != end:
+                raise MalformedBatchError(f"{end - at} bytes after the last record")
+            batch = end
     return fields
 
 
 cdef inline int64_t _record(
     Bytes raw, int64_t at, int64_t end, int64_t[:, ::1] found, int64_t row
 ) except -1:
-    """Note where the fields of the record's body [at, end) stand; its end."""
+    """Note the deltas of the record's body [at, end), and where its fields stand; its end."""
     cdef int64_t length = 0
     cdef int part
     at += 1  # attributes, which mean nothing
-    at = _checked(varint(raw, at, end, &found[0, row]), _WITHIN)
     at = _checked(varint(raw, at, end, &found[1, row]), _WITHIN)
+    at = _checked(varint(raw, at, end, &found[0, row]), _WITHIN)
     for part in range(2):
         at = _checked(varint(raw, at, end, &length), _WITHIN)
         if length > end - at:

@@ -22,13 +22,12 @@ from mirrortest.wire.batch_header import (
     CRC_FROM,
     HEADER,
     HEADER_SIZE,
+    LENGTH_AT,
     LENGTH_FROM,
     MAGIC,
     PRODUCER,
     PRODUCER_AT,
     TRANSACTIONAL,
-    BatchHeader,
-    read_header,
 )
 from mirrortest.wire.record_headers import parse_headers
 from mirrortest.wire.varint import MalformedBatchError, varint
@@ -44,15 +43,14 @@ if TYPE_CHECKING:
 __all__ = [
     "CODEC_MASK",
     "HEADER_SIZE",
-    "BatchHeader",
     "MalformedBatchError",
     "RecordArrays",
     "compress_records",
     "decode_batches",
     "decode_records",
+    "decompressed",
     "encode_records",
     "parse_headers",
-    "read_header",
     "record_size",
     "seal",
 ]
@@ -65,11 +63,10 @@ _WIDTH_LIMITS = (1 << 6, 1 << 13, 1 << 20, 1 << 27)
 class RecordArrays:
     """The records of one batch, or of several, an element each; positions are bytes into `buffer`.
 
-    `header` is that of the first batch. Lengths are -1 for null. The header section of a record
-    begins with its header count. All times are milliseconds since the epoch, as Kafka stamps them.
+    Lengths are -1 for null. The header section of a record begins with its header count. All times
+    are milliseconds since the epoch, as Kafka stamps them: the producer's, or the broker's.
     """
 
-    header: BatchHeader
     buffer: NDArray[np.uint8]
     offsets: NDArray[np.int64]
     timestamps: NDArray[np.int64]
@@ -83,23 +80,12 @@ class RecordArrays:
     def __len__(self) -> int:
         return len(self.offsets)
 
-    @property
-    def base_offset(self) -> int:
-        """The offset that the batch's offset deltas count from."""
-        return self.header.base_offset
-
-    @property
-    def timestamp_type(self) -> int:
-        """0: the producer's time (CreateTime); 1: the broker's (LogAppendTime)."""
-        return int(self.header.log_append_time)
-
     def from_offset(self, offset: int) -> RecordArrays:
         """Those records whose offset is not below `offset`: a fetch may begin within a batch."""
         if not len(self) or int(self.offsets.min()) >= offset:
             return self
         keep = self.offsets >= offset
         return RecordArrays(
-            self.header,
             self.buffer,
             self.offsets[keep],
             self.timestamps[keep],
@@ -201,9 +187,7 @@ def compress_records(
         return buffer
     smaller = bytearray(buffer[:HEADER_SIZE])
     smaller += compressed
-    (attributes,) = struct.unpack_from(">h", smaller, ATTRIBUTES_AT)
-    struct.pack_into(">h", smaller, ATTRIBUTES_AT, attributes & ~CODEC_MASK | codec)
-    struct.pack_into(">i", smaller, 8, len(smaller) - LENGTH_FROM)
+    _say_compressed(smaller, codec)
     return memoryview(smaller)
 
 
@@ -224,68 +208,53 @@ def seal(
         struct.pack_into(">I", buffer, CRC_AT, crc32c.crc32c(view[CRC_FROM:]))
 
 
-def decode_records(buffer: Buffer, records: Buffer | None = None) -> RecordArrays:
-    """Read the records of one batch.
+def decompressed(batch: Buffer, records: bytes) -> bytearray:
+    """The same batch with these as its records, no more compressed; the CRC does not follow."""
+    whole = bytearray(memoryview(batch)[:HEADER_SIZE])
+    whole += records
+    _say_compressed(whole, 0)
+    return whole
 
-    `buffer` is the whole batch. Where its records are compressed, `records` is that section,
-    decompressed, and positions count from its beginning. Neither is copied, and the CRC is not
-    looked at. Raises MalformedBatchError where the structure does not hold.
+
+def _say_compressed(batch: bytearray, codec: int) -> None:
+    """Let a batch's header tell the batch's length, and by which codec its records are."""
+    (attributes,) = struct.unpack_from(">h", batch, ATTRIBUTES_AT)
+    struct.pack_into(">h", batch, ATTRIBUTES_AT, attributes & ~CODEC_MASK | codec)
+    struct.pack_into(">i", batch, LENGTH_AT, len(batch) - LENGTH_FROM)
+
+
+def decode_records(buffer: Buffer) -> RecordArrays:
+    """Read the records of a batch, or of several that stand one behind another.
+
+    They are not copied, and no CRC is looked at. Raises MalformedBatchError where the structure
+    does not hold, or the records are compressed.
     """
-    return decode_batches([(buffer, records)])
+    return decode_batches([buffer])
 
 
-def decode_batches(batches: Sequence[tuple[Buffer, Buffer | None]]) -> RecordArrays:
+def decode_batches(buffers: Sequence[Buffer]) -> RecordArrays:
     """Read the records of several batches of one partition as if they were one.
 
-    Each batch is what `decode_records` takes, and at least one is given: the arrays' fixed cost is
-    paid once. Records that lie in one memory, as a response's do, are read where they are; others
+    Each buffer is what `decode_records` takes, and at least one is given: the arrays' fixed cost is
+    paid once. Buffers that lie in one memory, as a response's do, are read where they are; others
     are copied together. Raises MalformedBatchError where the structure of one of them does not
     hold.
     """
-    headers: list[BatchHeader] = []
-    sections: list[memoryview] = []
-    for buffer, records in batches:
-        header = read_header(buffer)
-        if records is None:
-            if header.codec:
-                raise MalformedBatchError("the records are still compressed")
-            records = memoryview(buffer)[HEADER_SIZE:]  # noqa: PLW2901  # one meaning from here on
-        headers.append(header)
-        sections.append(memoryview(records))
-    sizes = np.array([len(section) for section in sections])
-    source = _shared(sections)
+    parts = [memoryview(buffer) for buffer in buffers]
+    sizes = np.array([len(part) for part in parts])
+    source = _shared(parts)
     if source is None:
-        source = memoryview(b"".join(sections))
+        source = memoryview(b"".join(parts))
         begins = np.cumsum(sizes) - sizes
     else:
-        begins = kernels.places(source, sections)
-    return _decode(headers, source, begins, begins + sizes)
+        begins = kernels.places(source, parts)
+    fields = kernels.walk(source, begins, begins + sizes)
+    return RecordArrays(np.frombuffer(source, np.uint8), *fields)
 
 
-def _shared(sections: Sequence[memoryview]) -> memoryview | None:
-    """The memory that all sections are parts of; None where there is none."""
-    whole = sections[0].obj
-    if any(section.obj is not whole for section in sections):
+def _shared(parts: Sequence[memoryview]) -> memoryview | None:
+    """The memory that all parts are of; None where there is none."""
+    whole = parts[0].obj
+    if any(part.obj is not whole for part in parts):
         return None
     return memoryview(whole).cast("B")
-
-
-def _decode(
-    headers: Sequence[BatchHeader],
-    source: memoryview,
-    begins: NDArray[np.int64],
-    ends: NDArray[np.int64],
-) -> RecordArrays:
-    counts = np.array([header.records for header in headers])
-    fields = kernels.walk(source, begins, ends, counts)
-    timestamps, offsets = fields[:2]
-    offsets += np.repeat([header.base_offset for header in headers], counts)
-    timestamps += np.repeat([header.first_timestamp for header in headers], counts)
-    by_broker = [header.log_append_time for header in headers]
-    if any(by_broker):
-        appended = np.repeat(by_broker, counts)
-        stamps = np.repeat([header.max_timestamp for header in headers], counts)
-        timestamps[appended] = stamps[appended]
-    return RecordArrays(
-        headers[0], np.frombuffer(source, np.uint8), offsets, timestamps, *fields[2:]
-    )

@@ -36,11 +36,10 @@ async def test_batches_come_as_they_were_sent(
     async with Reader(config) as reader:
         await reader.assign([(topic, 0)])
         reader.seek((topic, 0), 120)
-        first, second = await read(reader, reached(175))
-        assert (first.fetched_from, first.base_offset, first.next_offset) == (120, 100, 150)
-        assert (second.fetched_from, second.base_offset, second.next_offset) == (150, 150, 175)
-        assert before <= first.arrived_ns <= time.time_ns()
-        assert decode_records(second.buffer).offsets.tolist() == list(range(150, 175))
+        (found,) = await read(reader, reached(175))
+        assert (found.fetched_from, found.next_offset, found.count) == (120, 175, 75)
+        assert before <= found.arrived_ns <= time.time_ns()
+        assert decode_records(found.buffer).offsets.tolist() == list(range(100, 175))
         assert await reader.next(0) == []
         assert await reader.end_offsets([(topic, 0)]) == {(topic, 0): 175}
         assert await reader.beginning_offsets([(topic, 0)]) == {(topic, 0): 0}
@@ -127,7 +126,7 @@ async def test_retention_that_overtook_the_position_is_an_event(
         assert begin == 20
         reader.seek((topic, 0), begin)
         (batch,) = await read(reader, reached(30))
-        assert batch.base_offset == 20
+        assert batch.fetched_from == 20
 
 
 @both
@@ -162,7 +161,6 @@ async def test_batches_that_others_compressed_are_read(
         records = [decode_records(batch.buffer) for batch in found]
         values = {part.value(index) for part in records for index in range(len(part))}
         assert values == {b"%d" % number * 100 for number in range(10)}
-        assert found[0].codec != 0
 
 
 @both

@@ -10,7 +10,7 @@ import pytest
 
 from mirrortest.config.client import ClientConfig
 from mirrortest.errors import UsageError
-from mirrortest.kafka.reader import FetchedBatch, Reader
+from mirrortest.kafka.reader import FetchedBatches, Reader
 from tests.lab.reading import At, both, read
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ class Member:
         self.reader = Reader(config, group=group)
         self.positions = positions
         self.mine: set[At] = set()
-        self.batches: list[FetchedBatch] = []
+        self.batches: list[FetchedBatches] = []
         self.busy = False
 
     async def on_assigned(self, partitions: list[At]) -> None:
@@ -47,7 +47,7 @@ class Member:
     async def turn(self) -> None:
         """Read once, and account for what came."""
         for item in await self.reader.next(0.1):
-            assert isinstance(item, FetchedBatch)
+            assert isinstance(item, FetchedBatches)
             self.busy = True
             await asyncio.sleep(0)
             at = (item.topic, item.partition)

@@ -14,24 +14,24 @@ from mirrortest.consume.gathering import (
     Gathering,
 )
 from mirrortest.consume.state import Partition
-from mirrortest.kafka.fetched import FetchedBatch
+from mirrortest.kafka.fetched import FetchedBatches
 
 ONE, TWO = Partition("t", 0), Partition("t", 1)
 
 
 def _batch(
     offset: int, size: int = 100, *, count: int = 1, memory: bytes | None = None
-) -> FetchedBatch:
+) -> FetchedBatches:
     buffer = bytearray(size) if memory is None else memoryview(memory)[:size]
-    return FetchedBatch("t", 0, offset, offset, offset + count, 0, buffer, count, 0, -1)
+    return FetchedBatches("t", 0, offset, offset + count, 0, buffer, count)
 
 
-def _portions(*batches: FetchedBatch) -> list[int]:
+def _portions(*batches: FetchedBatches) -> list[int]:
     """How many batches of a partition are judged at once, each time."""
     gathering = Gathering()
     for batch in batches:
         gathering.add(ONE, batch, 5.0)
-    portions: list[tuple[Partition, list[FetchedBatch]]] = []
+    portions: list[tuple[Partition, list[FetchedBatches]]] = []
     while taken := gathering.take():
         portions.append(taken)
     assert [batch for _, portion in portions for batch in portion] == list(batches)
@@ -83,7 +83,7 @@ def test_enough_waits_for_nothing() -> None:
 def test_what_is_taken_is_in_order_and_waits_no_more() -> None:
     """By partition; batches that hold nothing to read stay in their place."""
     gathering = Gathering()
-    empty = FetchedBatch("t", 0, 1, 1, 2, 0, None, 0, 0, -1)
+    empty = FetchedBatches("t", 0, 1, 2, 0, None, 0)
     batches = [_batch(0), empty, _batch(2, ENOUGH_BYTES)]
     for batch in batches:
         gathering.add(ONE, batch, 5.0)

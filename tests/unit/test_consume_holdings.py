@@ -19,7 +19,7 @@ from mirrortest.consume.measuring import Measures
 from mirrortest.consume.outage import Outage
 from mirrortest.consume.topics import Topics
 from mirrortest.errors import SequenceLogError, UnreachableError
-from mirrortest.kafka.fetched import FetchedBatch
+from mirrortest.kafka.fetched import FetchedBatches
 from mirrortest.wire.batch import LaneEncoder
 from mirrortest.wire.message import Form
 from mirrortest.wire.stream import ProducerId
@@ -53,10 +53,10 @@ class Played:
         self.synced = 0
         self.pending_rows = 0
         self.lanes: dict[StreamId, LaneRecord] = {}
-        self.fetched: list[FetchedBatch] = []
+        self.fetched: list[FetchedBatches] = []
         self.judged: list[Taken] = []
 
-    async def next(self, _: float) -> list[FetchedBatch]:
+    async def next(self, _: float) -> list[FetchedBatches]:
         fetched, self.fetched = self.fetched, []
         return fetched
 
@@ -310,18 +310,16 @@ async def test_what_is_assigned_without_a_revocation_is_moving_too(
     assert (seen, holdings.moving) == ([True], False)
 
 
-def _fetched(seq: int, count: int, *, arrived_ns: int, offset: int | None = None) -> FetchedBatch:
+def _fetched(seq: int, count: int, *, arrived_ns: int, offset: int | None = None) -> FetchedBatches:
     """Messages from `seq` on as they stand from `offset` on, by default their own numbers."""
     at = seq if offset is None else offset
     encoder = LaneEncoder("a", ProducerId("p", "r1", 1), 0, 0, 1, Form.BODY, 200)
     buffer = encoder.encode(seq, np.full(count, 1_000), 1_000).buffer
     struct.pack_into(">q", buffer, 0, at)
-    return FetchedBatch(
-        "a", 0, at, at, at + count, arrived_ns, memoryview(bytes(buffer)), count, 0, -1
-    )
+    return FetchedBatches("a", 0, at, at + count, arrived_ns, memoryview(bytes(buffer)), count)
 
 
-async def _read(played: Played, holdings: Holdings, *batches: FetchedBatch) -> None:
+async def _read(played: Played, holdings: Holdings, *batches: FetchedBatches) -> None:
     played.fetched = list(batches)
     await holdings.read(0.0)
 

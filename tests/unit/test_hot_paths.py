@@ -10,7 +10,7 @@ import pytest
 from mirrortest.check.routing import ExpectPartition
 from mirrortest.consume.assigned import AssignedPartition
 from mirrortest.consume.state import Partition
-from mirrortest.kafka.fetched import FetchedBatch, batches
+from mirrortest.kafka.fetched import FetchedBatches, batches
 from mirrortest.produce.plan import TopicPlan
 from mirrortest.wire.batch import LaneEncoder
 from mirrortest.wire.lanes import lane_numbers
@@ -46,8 +46,8 @@ def judged(data: memoryview) -> int:
         Partition("t", 0), 1, source="t", run="r", policy=ExpectPartition.SOURCE, counts=[4]
     )
     found = batches(data, topic="t", partition=0, fetch_offset=0, arrived_ns=NOW)
-    buffers = [batch.buffer for batch in found if isinstance(batch, FetchedBatch)]
-    records = decode_batches([(buffer, None) for buffer in buffers if buffer is not None])
+    buffers = [batch.buffer for batch in found if isinstance(batch, FetchedBatches)]
+    records = decode_batches([buffer for buffer in buffers if buffer is not None])
     taken = held.take(records, NOW)
     assert not any(row.findings for row in taken.rows)
     return taken.messages
@@ -75,10 +75,10 @@ def test_judging_a_batch_costs_the_same_calls_whatever_its_messages(form: Form) 
 
 @pytest.mark.parametrize("form", Form)
 def test_small_batches_cost_less_than_large_ones_would(form: Form) -> None:
-    """As mirrors write small batches, one of sixteen messages may cost no more than 70 calls."""
+    """As mirrors write small batches, one of sixteen messages may cost no more than 25 calls."""
     few, many = (response(form, batch_count=count, each=16) for count in (4, 104))
     judged(few)
-    assert calls(lambda: judged(many)) - calls(lambda: judged(few)) <= 100 * 70
+    assert calls(lambda: judged(many)) - calls(lambda: judged(few)) <= 100 * 25
 
 
 def test_a_lanes_place_is_looked_up_not_worked_out_anew() -> None:

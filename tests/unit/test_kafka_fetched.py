@@ -7,14 +7,15 @@ from typing import Any
 
 import crc32c
 import pytest
-from aiokafka.record.default_records import DefaultRecordBatchBuilder
+from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBatchBuilder
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from mirrortest.kafka.codec import CODEC_IDS, compressor, decompress
-from mirrortest.kafka.fetched import FetchedBatch, Unreadable, batches
+from mirrortest.kafka.fetched import Unreadable, batches
 from mirrortest.wire.record_batch import decode_records
 
 CONTROL = 0x20
-LOG_APPEND_TIME = 0x08
 ABORT, COMMIT = 0, 1
 
 
@@ -46,6 +47,10 @@ def marker(base_offset: int, producer: int, kind: int) -> bytes:
     )
 
 
+def offsets(item: Any) -> list[int]:
+    return [] if item.buffer is None else decode_records(item.buffer).offsets.tolist()
+
+
 def cut(
     data: bytes, fetch_offset: int = 0, aborted: list[tuple[int, int]] | None = None
 ) -> list[Any]:
@@ -72,13 +77,102 @@ def test_a_batch_that_was_cut_off_is_left_out() -> None:
 def test_batches_below_the_fetch_offset_are_passed_over() -> None:
     """Only the batch that holds the offset asked for comes, whole."""
     (item,) = cut(batch(0, 2) + batch(2, 3), fetch_offset=3)
-    assert (item.base_offset, item.fetched_from, item.next_offset) == (2, 3, 5)
+    assert (offsets(item), item.fetched_from, item.next_offset) == ([2, 3, 4], 3, 5)
 
 
-def test_a_gap_is_seen_from_where_reading_stood() -> None:
-    """Offsets that compaction has taken lie between fetched_from and base_offset."""
-    first, second = cut(batch(0, 1) + batch(7, 1))
-    assert (first.next_offset, second.fetched_from, second.base_offset) == (1, 1, 7)
+def test_gaps_are_passed_with_what_follows_them() -> None:
+    """Offsets that compaction has taken lie between those that were asked for and those there."""
+    (item,) = cut(batch(3, 1) + batch(7, 1))
+    assert (item.fetched_from, offsets(item), item.next_offset) == (0, [3, 7], 8)
+
+
+def test_what_is_read_as_it_stands_comes_together() -> None:
+    """One memory, not copied; a batch that has to be decompressed is between them."""
+    plain, packed = batch(0, 2) + batch(2, 3), batch(5, 4, codec=CODEC_IDS["gzip"])
+    data = plain + packed + batch(9)
+    first, second, third = cut(data)
+    assert (bytes(first.buffer), first.buffer.obj) == (plain, data)
+    assert [item.count for item in (first, second, third)] == [5, 4, 1]
+    assert [item.fetched_from for item in (first, second, third)] == [0, 5, 9]
+    assert [item.next_offset for item in (first, second, third)] == [5, 9, 10]
+
+
+def test_many_records_come_in_portions() -> None:
+    """A response may hold hundreds of thousands: who takes them can stop between."""
+    found = cut(b"".join(batch(base, 1000) for base in range(0, 20_000, 1000)))
+    assert [item.count for item in found] == [9000, 9000, 2000]
+    assert [offset for item in found for offset in offsets(item)] == list(range(20_000))
+
+
+@settings(max_examples=200)
+@given(st.data())
+def test_together_they_are_what_they_are_one_by_one(data: st.DataObject) -> None:
+    """Of any kind, in any order, the last maybe damaged: records, positions, what is left out."""
+    at = data.draw(st.integers(0, 3))
+    parts: list[tuple[int, bytes]] = []
+    for _ in range(data.draw(st.integers(0, 8))):
+        count = data.draw(st.integers(1, 3))
+        kind = data.draw(st.sampled_from(["plain", "plain", "gzip", "sent", "abort", "commit"]))
+        producer = data.draw(st.sampled_from([7, 8]))
+        if kind in {"abort", "commit"}:
+            parts.append((at, marker(at, producer, ABORT if kind == "abort" else COMMIT)))
+            count = 1
+        elif kind == "sent":
+            parts.append((at, batch(at, count, producer=producer)))
+        else:
+            parts.append((at, batch(at, count, codec=CODEC_IDS.get(kind, 0))))
+        at += count + data.draw(st.sampled_from([0, 0, 2]))
+    hurt = data.draw(st.booleans())
+    if parts and hurt:
+        base, raw = parts[-1]
+        parts[-1] = base, raw[:-1] + bytes([raw[-1] ^ 1])
+    fetch_offset = data.draw(st.integers(0, at + 1))
+    aborted = data.draw(
+        st.none() | st.lists(st.tuples(st.sampled_from([7, 8]), st.integers(0, at)), max_size=2)
+    )
+    assert seen(cut(b"".join(raw for _, raw in parts), fetch_offset, aborted)) == plainly(
+        parts, fetch_offset, aborted
+    )
+
+
+def seen(items: list[Any]) -> tuple[list[int], int | None, str]:
+    """The offsets that come, where reading stands then, and why it goes no further."""
+    came, upto, why = [], None, ""
+    for item in items:
+        if isinstance(item, Unreadable):
+            why = item.reason
+            continue
+        assert upto is None or item.fetched_from == upto
+        came += offsets(item)
+        upto = item.next_offset
+    return came, upto, why
+
+
+def plainly(
+    parts: list[tuple[int, bytes]], fetch_offset: int, aborted: list[tuple[int, int]] | None
+) -> tuple[list[int], int | None, str]:
+    """The definition, batch by batch, as aiokafka opens them."""
+    came: list[int] = []
+    upto = None
+    shut_out: set[int] = set()
+    left = sorted(aborted or (), key=lambda one: one[1])
+    for base, raw in parts:
+        opened = DefaultRecordBatch(raw)
+        if not opened.validate_crc():
+            return came, upto, "the batch fails its CRC"
+        if opened.next_offset <= fetch_offset:
+            continue
+        upto = opened.next_offset
+        while left and left[0][1] <= base:
+            shut_out.add(left.pop(0)[0])
+        if opened.is_control_batch:
+            if next(iter(opened)).key == struct.pack(">hh", 0, ABORT):
+                shut_out.discard(opened.producer_id)
+            continue
+        if aborted is not None and opened.is_transactional and opened.producer_id in shut_out:
+            continue
+        came += [record.offset for record in opened]
+    return came, upto, ""
 
 
 @pytest.mark.parametrize("name", ["gzip", "snappy", "lz4", "zstd"])
@@ -89,8 +183,7 @@ def test_compressed_batches_come_decompressed(name: str) -> None:
     plain = bytearray(batch(5, 20))
     plain[17:21] = item.buffer[17:21]
     assert bytes(item.buffer) == bytes(plain)
-    assert item.codec == codec
-    assert decode_records(item.buffer).offsets.tolist() == list(range(5, 25))
+    assert offsets(item) == list(range(5, 25))
 
 
 @pytest.mark.parametrize("name", ["gzip", "snappy", "lz4", "zstd"])
@@ -148,15 +241,6 @@ def test_aborted_transactions_are_left_out_where_only_committed_is_read() -> Non
         + marker(6, 8, COMMIT)
     )
     committed = cut(data, aborted=[(7, 0)])
-    assert [item.base_offset for item in committed if item.buffer is not None] == [2, 5]
+    assert [offsets(item) for item in committed] == [[], [2, 3], [], [5], []]
     assert [item.next_offset for item in committed] == [2, 4, 5, 6, 7]
-    everything = cut(data)
-    assert [item.base_offset for item in everything if item.buffer is not None] == [0, 2, 5]
-
-
-def test_log_append_time_is_told() -> None:
-    """Where the broker stamps, its time comes along; else there is none."""
-    (stamped,) = cut(batch(0, attributes=LOG_APPEND_TIME))
-    (plain,) = cut(batch(0))
-    assert isinstance(stamped, FetchedBatch)
-    assert (stamped.log_append_ms, plain.log_append_ms) == (1000, -1)
+    assert [offsets(item) for item in cut(data)] == [[0, 1, 2, 3], [], [5], []]

@@ -20,7 +20,7 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from mirrortest.errors import ClusterError
 from mirrortest.kafka import seam
-from mirrortest.kafka.fetched import FetchedBatch, Unreadable
+from mirrortest.kafka.fetched import FetchedBatches, Unreadable
 from mirrortest.kafka.seam import contract
 
 TP = TopicPartition("t", 0)
@@ -28,9 +28,9 @@ NO_ERROR = 0
 OUT_OF_RANGE = 1
 
 
-def batch_bytes(base_offset: int, values: list[bytes]) -> bytes:
+def batch_bytes(base_offset: int, values: list[bytes], codec: int = 0) -> bytes:
     builder = DefaultRecordBatchBuilder(
-        2, 0, is_transactional=0, producer_id=-1, producer_epoch=-1, base_sequence=-1,
+        2, codec, is_transactional=0, producer_id=-1, producer_epoch=-1, base_sequence=-1,
         batch_size=1 << 20,
     )  # fmt: skip
     for delta, value in enumerate(values):
@@ -125,14 +125,15 @@ def test_another_shape_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_door_gets_whole_batches_through_aiokafkas_fetcher() -> None:
-    """Both batches come whole, one begun below the offset asked for, and the position moves on."""
-    data = batch_bytes(4, [b"x", b"y"]) + batch_bytes(6, [b"z"])
-    first, second = await fetched(FakeClient(records=data), seam.Door(), offset=5)
-    assert isinstance(first, FetchedBatch)
-    assert (first.base_offset, first.fetched_from, first.next_offset, first.count) == (4, 5, 6, 2)
-    assert (second.base_offset, second.fetched_from, second.next_offset) == (6, 6, 7)
-    assert bytes(second.buffer) == batch_bytes(6, [b"z"])
-    assert second.arrived_ns >= first.arrived_ns > 0
+    """They come whole, one begun below the offset asked for, and the position moves on."""
+    values = [b"x" * 99, b"y"]
+    data = batch_bytes(4, values) + batch_bytes(6, values, codec=1) + batch_bytes(8, [b"z"])
+    first, second, third = await fetched(FakeClient(records=data), seam.Door(), offset=5)
+    assert isinstance(first, FetchedBatches)
+    assert (first.fetched_from, first.next_offset, first.count) == (5, 6, 2)
+    assert (second.fetched_from, second.next_offset, second.count) == (6, 8, 2)
+    assert bytes(third.buffer) == batch_bytes(8, [b"z"])
+    assert third.arrived_ns >= first.arrived_ns > 0
 
 
 async def test_other_consumers_get_records_as_ever() -> None:

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from mirrortest.check.intervals import IntervalSet
 from mirrortest.config.client import ClientConfig
 from mirrortest.errors import UsageError
-from mirrortest.kafka.reader import FetchedBatch, OutOfRange
+from mirrortest.kafka.reader import FetchedBatches, OutOfRange
 from mirrortest.reconcile import lookup
 from mirrortest.reconcile.coverage import Observed, Span
 from mirrortest.reconcile.lookup import LookedUp, LookUp, Range, never_read
@@ -49,22 +49,20 @@ def observed(
 
 def batch(
     offset: int, seq: int, count: int, *, run: str = RUN, position: int | None = None
-) -> FetchedBatch:
+) -> FetchedBatches:
     """A fetched batch of one lane's messages seq, seq + 1, ... at consecutive offsets."""
     encoder = LaneEncoder("t", ProducerId("p", run, 1), 0, 0, 1, Form.BODY, 100)
     encoded = encoder.encode(seq, np.full(count, 10**18), 10**18)
     struct.pack_into(">q", encoded.buffer, 0, offset)
     at = offset if position is None else position
-    return FetchedBatch(
-        "A.t", 0, at, offset, offset + count, 1, memoryview(encoded.buffer), count, 0, -1
-    )
+    return FetchedBatches("A.t", 0, at, offset + count, 1, memoryview(encoded.buffer), count)
 
 
 class Played:
     """A destination with one copy, `A.t`: as admin client and as reader."""
 
     def __init__(
-        self, *batches: FetchedBatch, begin: int = 0, cluster: str = "B", gone: int | None = None
+        self, *batches: FetchedBatches, begin: int = 0, cluster: str = "B", gone: int | None = None
     ) -> None:
         self.batches = batches
         self.begin, self.cluster, self.gone = begin, cluster, gone
@@ -106,18 +104,18 @@ class Played:
     def pause(self, _: list[TopicPartition]) -> None:
         self.position = None
 
-    async def next(self, _: float) -> list[FetchedBatch | OutOfRange]:
+    async def next(self, _: float) -> list[FetchedBatches | OutOfRange]:
         if self.position is None:
             return []
         if self.gone is not None and self.position >= self.gone:
             return [OutOfRange("A.t", 0, self.position)]
         # Several batches at a time: those after the range's end are not asked for any more.
-        found: list[FetchedBatch | OutOfRange] = []
+        found: list[FetchedBatches | OutOfRange] = []
         position = self.position
         for each in self.batches:
             if each.next_offset > position and len(found) < 3:
                 found.append(
-                    FetchedBatch(
+                    FetchedBatches(
                         **{name: getattr(each, name) for name in each.__slots__}
                         | {"fetched_from": position}
                     )

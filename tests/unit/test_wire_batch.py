@@ -15,7 +15,13 @@ from hypothesis import strategies as st
 from mirrortest.check.verdict import Finding
 from mirrortest.wire.batch import BatchDecoder, LaneEncoder
 from mirrortest.wire.message import Form, Message, Record, decode, encode
-from mirrortest.wire.record_batch import HEADER_SIZE, RecordArrays, decode_batches, decode_records
+from mirrortest.wire.record_batch import (
+    HEADER_SIZE,
+    RecordArrays,
+    decode_batches,
+    decode_records,
+    decompressed,
+)
 from mirrortest.wire.stream import ProducerId
 
 if TYPE_CHECKING:
@@ -214,7 +220,7 @@ def test_compressed() -> None:
     small = batch.compressed(1, gzip.compress)
     assert small.size < batch.size
     records = gzip.decompress(bytes(small.buffer[HEADER_SIZE:]))
-    messages = BatchDecoder(TOPIC).decode(decode_records(small.buffer, records))
+    messages = BatchDecoder(TOPIC).decode(decode_records(decompressed(small.buffer, records)))
     assert messages.seq.tolist() == list(range(5000, 5050))
 
 
@@ -389,11 +395,9 @@ def test_small_batches_together() -> None:
     batches = [lane.encode(i, START + np.arange(5) + i, START + 7 + i) for i in range(0, 100, 5)]
     for batch, base in zip(batches, range(0, 2000, 100), strict=True):
         batch.buffer[:8] = base.to_bytes(8, "big")
-    parts: list[tuple[bytes | memoryview, bytes | None]] = [
-        (bytes(batch.buffer), None) for batch in batches
-    ]
+    parts: list[bytes | bytearray] = [bytes(batch.buffer) for batch in batches]
     small = batches[3].compressed(1, gzip.compress)
-    parts[3] = (small.buffer, gzip.decompress(bytes(small.buffer[HEADER_SIZE:])))
+    parts[3] = decompressed(small.buffer, gzip.decompress(bytes(small.buffer[HEADER_SIZE:])))
     messages = BatchDecoder(TOPIC).decode(decode_batches(parts))
     assert messages.seq.tolist() == list(range(100))
     assert messages.intended_ns.tolist() == [START + i for i in range(100)]

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrortest.wire import kernels
+from mirrortest.wire.batch_header import HEADER, HEADER_SIZE, LENGTH_FROM, MAGIC
 from mirrortest.wire.varint import MalformedBatchError, read_varint, varint
 
 RAW = st.binary(min_size=1, max_size=120)
@@ -46,10 +49,9 @@ def walked(raw: bytes, count: int) -> list[tuple[int, ...]]:
     return found
 
 
+INT64 = st.integers(-(1 << 63), (1 << 63) - 1)
 FIELD = st.none() | st.binary(max_size=20)
-RECORD = st.tuples(
-    st.integers(-(1 << 63), (1 << 63) - 1), st.integers(-(1 << 63), (1 << 63) - 1), FIELD, FIELD
-)
+RECORD = st.tuples(INT64, INT64, FIELD, FIELD)
 
 
 def built(records: list[tuple[int, int, bytes | None, bytes | None]]) -> bytes:
@@ -64,61 +66,111 @@ def built(records: list[tuple[int, int, bytes | None, bytes | None]]) -> bytes:
     return section
 
 
-@given(st.lists(st.lists(RECORD, max_size=6), min_size=1, max_size=4), st.data())
+def in_a_batch(
+    section: bytes, count: int, base: int, first_ms: int, max_ms: int, bits: int
+) -> bytes:
+    """A batch of this section, whose header says what is given."""
+    header = HEADER.pack(
+        base, HEADER_SIZE - LENGTH_FROM + len(section), 5, MAGIC, 6, bits, 7, first_ms, max_ms,
+        8, 9, 10, count,
+    )  # fmt: skip
+    return header + section
+
+
+def wrapped(number: int) -> int:
+    """The number in 64 bits."""
+    return (number + (1 << 63)) % (1 << 64) - (1 << 63)
+
+
+@given(
+    st.lists(
+        st.lists(st.tuples(st.lists(RECORD, max_size=4), INT64, INT64, INT64, st.booleans())),
+        min_size=1,
+        max_size=3,
+    ),
+    st.data(),
+)
 def test_records_are_found_where_a_plain_walk_finds_them(
-    sections: list[list[tuple[int, int, bytes | None, bytes | None]]], data: st.DataObject
+    stretches: list[list[tuple[list[Any], int, int, int, bool]]], data: st.DataObject
 ) -> None:
-    """Of several sections, whatever lies between; hurt or not: the same fields, or an error."""
-    raw, begins, ends, counts, expected = bytearray(), [], [], [], []
-    broken = False
-    for records in sections:
-        section = bytearray(built(records))
-        for _ in range(data.draw(st.integers(0, 2)) if section else 0):
-            section[data.draw(st.integers(0, len(section) - 1))] = data.draw(st.integers(0, 255))
-        count = len(records) + data.draw(st.sampled_from([0, 0, 0, 0, 1]))
+    """Of several stretches, whatever lies between; hurt or not: the same fields, or an error."""
+    raw, begins, ends, expected = bytearray(), [], [], []
+    broken = not all(stretches)  # of no batch
+    for batches in stretches:
         raw += data.draw(st.binary(max_size=3))
         begins.append(len(raw))
-        try:
-            for fields in walked(bytes(section), count):
-                shifted = [at + len(raw) for at in fields[2:7:2]]
+        for records, base, first_ms, max_ms, by_broker in batches:
+            section = bytearray(built(records))
+            for _ in range(data.draw(st.integers(0, 2)) if section else 0):
+                section[data.draw(st.integers(0, len(section) - 1))] = data.draw(
+                    st.integers(0, 255)
+                )
+            count = len(records) + data.draw(st.sampled_from([0, 0, 0, 0, 1]))
+            raw += in_a_batch(bytes(section), count, base, first_ms, max_ms, 0x08 * by_broker)
+            begin = len(raw) - len(section)
+            try:
+                found = walked(bytes(section), count)
+            except MalformedBatchError:
+                broken = True
+                continue
+            for stamp, offset, key, key_len, value, value_len, names, names_len in found:
                 expected.append(
                     (
-                        *fields[:2],
-                        shifted[0],
-                        fields[3],
-                        shifted[1],
-                        fields[5],
-                        shifted[2],
-                        fields[7],
+                        wrapped(base + offset),
+                        max_ms if by_broker else wrapped(first_ms + stamp),
+                        *(key + begin, key_len, value + begin, value_len),
+                        *(names + begin, names_len),
                     )
                 )
-        except MalformedBatchError:
-            broken = True
-        raw += section
         ends.append(len(raw))
-        counts.append(count)
-    sections_ = positions(begins), positions(ends), positions(counts)
     if broken:
         with pytest.raises(MalformedBatchError):
-            kernels.walk(bytes(raw), *sections_)
+            kernels.walk(bytes(raw), positions(begins), positions(ends))
         return
-    found = kernels.walk(bytes(raw), *sections_)
-    assert [tuple(row) for row in found.T.tolist()] == expected
+    rows = kernels.walk(bytes(raw), positions(begins), positions(ends))
+    assert [tuple(row) for row in rows.T.tolist()] == expected
+
+
+@given(st.lists(st.tuples(st.binary(max_size=9), INT64, st.integers(0, 1 << 31)), max_size=5))
+def test_headers_are_read_as_far_as_whole_batches_stand(
+    batches: list[tuple[bytes, int, int]],
+) -> None:
+    """Each with its place; whatever follows that is none ends them."""
+    raw, expected = b"", []
+    for section, base, count in batches:
+        at = len(raw)
+        raw += in_a_batch(section, count % (1 << 31), base, 1, 2, 0x2B)
+        expected.append((at, len(raw), base, 7, 0x2B, 6, 8, count % (1 << 31)))
+    other = bytearray(in_a_batch(b"abc", 1, 2, 3, 4, 0))
+    assert kernels.headers(raw + other)[len(batches) :] == [
+        (len(raw), len(raw) + 64, 2, 7, 0, 6, 8, 1)
+    ]
+    for what in (b"", bytes(other[:60]), bytes(other[:63])):
+        assert kernels.headers(raw + what) == expected
+    for place, byte in ((16, 1), (16, 3), (8, 0x7F), (8, 0xFF), (11, 48), (57, 0x80)):
+        hurt = bytearray(other)
+        hurt[place] = byte
+        assert kernels.headers(raw + hurt) == expected
+        with pytest.raises(MalformedBatchError):
+            kernels.walk(hurt, positions([0]), positions([len(hurt)]))
 
 
 @pytest.mark.parametrize(("begin", "end"), [(-1, 3), (0, 4), (2, 1), (1, -(1 << 63))])
-def test_a_section_outside_the_bytes_is_refused(begin: int, end: int) -> None:
+def test_a_stretch_outside_the_bytes_is_refused(begin: int, end: int) -> None:
     """Before anything is read."""
     with pytest.raises(ValueError, match="outside"):
-        kernels.walk(b"abc", positions([begin]), positions([end]), positions([1]))
+        kernels.walk(b"abc", positions([begin]), positions([end]))
 
 
-def test_more_records_than_bytes_are_refused() -> None:
-    """Before room is made for them."""
-    with pytest.raises(MalformedBatchError, match="cannot hold"):
-        kernels.walk(b"abc", positions([0]), positions([3]), positions([1 << 40]))
-    with pytest.raises(MalformedBatchError, match="cannot hold"):
-        kernels.walk(b"abc", positions([0]), positions([3]), positions([-1]))
+def test_what_no_batch_can_hold_is_refused() -> None:
+    """Before room is made for it; and so is what has to be decompressed first."""
+    for count, bits, why in ((1 << 30, 0, "cannot hold"), (-1, 0, "-1 records"), (1, 3, "still")):
+        raw = in_a_batch(b"abc", count, 0, 0, 0, bits)
+        with pytest.raises(MalformedBatchError, match=why):
+            kernels.walk(raw, positions([0]), positions([len(raw)]))
+    for raw in (b"", b"abc"):
+        with pytest.raises(MalformedBatchError, match="no header"):
+            kernels.walk(raw, positions([0]), positions([len(raw)]))
 
 
 @given(RAW, st.lists(st.tuples(st.integers(0, 120), st.integers(0, 120)), max_size=9))
@@ -320,9 +372,9 @@ def test_columns_of_other_lengths_are_refused() -> None:
         lambda: kernels.keep_equal(b"abc", two, 0, b"a", kept),
         lambda: kernels.numbers(b"123", two, 0, 1, kept),
         lambda: kernels.differing(b"abc", two, b"abc", positions([0]), 1),
-        lambda: kernels.walk(b"abc", two, two, positions([0])),
+        lambda: kernels.walk(b"abc", two, positions([0])),
     ):
-        with pytest.raises(ValueError, match=r"column|section"):
+        with pytest.raises(ValueError, match=r"column|stretch"):
             call()
     with pytest.raises(ValueError, match="digits"):
         kernels.numbers(b"123", positions([0]), 0, 20, kept)

@@ -144,4 +144,4 @@ $(PEERS): requirements-bench.lock $(READY)
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
-	rm -f mirrortest/wire/*.so mirrortest/wire/*.so.new
+	rm -f mirrortest/wire/*.so mirrortest/wire/*.so.*.new

@@ -6,6 +6,8 @@ source, where Python imports it from; what is made on the way there lies in a fo
 
 from __future__ import annotations
 
+import hashlib
+import os
 import shutil
 import sys
 import tempfile
@@ -34,7 +36,7 @@ class CompiledModules(BuildHookInterface[BuilderConfig]):
         with tempfile.TemporaryDirectory() as folder:
             compiled = _compiled(Path(self.root), Path(folder))
             name = Path(*MODULE.split(".")[:-1], compiled.name)
-            beside = Path(self.root, f"{name}.new")
+            beside = Path(self.root, f"{name}.{os.getpid()}.new")  # builds may run at once
             shutil.copy(compiled, beside)
         beside.replace(Path(self.root, name))  # at once: somebody may be importing the one before
         build_data["artifacts"].append(f"/{name.as_posix()}")
@@ -45,8 +47,16 @@ class CompiledModules(BuildHookInterface[BuilderConfig]):
 def _compiled(root: Path, folder: Path) -> Path:
     """The module, compiled into a folder; what fails ends the program with a line that says why."""
     source = root.joinpath(*MODULE.split(".")).with_suffix(".pyx")
+    digest = hashlib.sha256(source.read_bytes()).hexdigest()
     modules = cythonize(
-        [Extension(MODULE, [str(source)], extra_compile_args=OPTIONS)],
+        [
+            Extension(
+                MODULE,
+                [str(source)],
+                define_macros=[("SOURCE_DIGEST", f'"{digest}"')],
+                extra_compile_args=OPTIONS,
+            )
+        ],
         build_dir=str(folder / "c"),
         force=True,
         quiet=True,

@@ -69,6 +69,10 @@ class WorkerError(MirrortestError):
     """One of a command's worker processes died; the text says which and how."""
 
 
+class InstallationError(MirrortestError):
+    """What was installed is not whole, or not of its sources; the text says what to do."""
+
+
 class InterruptedRunError(MirrortestError):
     """A second signal ended the run before its drain was complete; `number` is the signal's."""
 

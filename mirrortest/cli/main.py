@@ -11,7 +11,7 @@ import typer
 from rich.markup import escape
 
 import mirrortest
-from mirrortest.cli import console
+from mirrortest.cli import compiled, console
 from mirrortest.errors import MirrortestError
 
 if TYPE_CHECKING:
@@ -84,9 +84,14 @@ def _register(arguments: Sequence[str]) -> None:
 
 def run() -> None:
     """The entry point: a user's mistake gives one line, never a traceback."""
-    _register(sys.argv[1:])
-    gc.enable()  # `start` had left it out
     try:
+        try:
+            _register(sys.argv[1:])
+        except ImportError as error:
+            compiled.check(error)
+            raise
+        compiled.check()
+        gc.enable()  # `start` had left it out
         app()
     except MirrortestError as error:
         console.err.print(f"[bold red]error:[/] {escape(str(error))}")

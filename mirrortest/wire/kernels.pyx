@@ -20,6 +20,12 @@ from mirrortest.wire.varint import MalformedBatchError
 if sys.byteorder != "little":
     raise ImportError("mirrortest's compiled loops are for little-endian machines")
 
+cdef extern from *:
+    const char* SOURCE_DIGEST
+
+SOURCE = SOURCE_DIGEST.decode()
+"""SHA-256 of the source that this was compiled of."""
+
 ctypedef const uint8_t* Bytes
 
 cdef enum:

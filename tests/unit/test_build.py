@@ -83,3 +83,33 @@ def test_without_a_compiler_a_line_says_what_to_install(sources: Path) -> None:
     assert line.startswith(f"{KERNELS}.pyx was not compiled: a C compiler and Python's headers")
     assert "apt-get install gcc python3-dev" in line
     assert not list(sources.glob("built/*"))
+
+
+def _told(sources: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """What the program says that is run from these sources."""
+    return subprocess.run(
+        [sys.executable, "-m", "mirrortest", *arguments],
+        cwd=sources,
+        env={**os.environ, "PYTHONPATH": str(sources)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_what_is_not_compiled_or_of_another_source_is_told_in_a_line(sources: Path) -> None:
+    """Before anything is done; where the source is that which was compiled, all is well."""
+    missing = _told(sources, "produce", "--help")
+    assert missing.returncode == 1
+    assert "mirrortest.wire.kernels is not compiled for this Python" in missing.stderr
+    compiled = Path(str(importlib.import_module("mirrortest.wire.kernels").__file__))
+    shutil.copy(compiled, sources / "mirrortest" / "wire")
+    assert _told(sources, "produce", "--help").returncode == 0
+    with (sources / f"{KERNELS}.pyx").open("a") as source:
+        source.write("\n# other\n")
+    stale = _told(sources, "produce", "--help")
+    assert stale.returncode == 1
+    assert "is compiled of another source" in stale.stderr.replace("\n", " ")
+    for told in (missing, stale):
+        assert "Traceback" not in told.stderr
+        assert "make" in told.stderr

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import sys
 from pathlib import Path
 
@@ -13,24 +12,29 @@ _MODULE = "mirrortest.wire.kernels"
 _AGAIN = "install mirrortest again (in a clone: make, or pip install -e .)"
 
 
-def check(failure: ImportError | None = None) -> None:
-    """Check the module if it was imported, or look whether it is why an import failed.
+def is_missing(failure: ImportError) -> bool:
+    """Whether it is the compiled module that could not be imported."""
+    return failure.name in {_MODULE, _MODULE.rpartition(".")[0]}
 
-    An installation has no source to compare it with; in a clone, the source may have changed.
+
+def missing() -> InstallationError:
+    """The error to raise for it."""
+    return InstallationError(f"{_MODULE} is not compiled for this Python: {_AGAIN}")
+
+
+def check() -> None:
+    """Compare the module, where it was imported, with the source beside it.
+
+    An installation has none; in a clone, the source may have changed.
 
     Raises:
-        InstallationError: there is none for this Python, or it is of another source.
+        InstallationError: it is of another source.
     """
-    if failure is not None:
-        try:
-            importlib.import_module(_MODULE)
-        except ImportError as error:
-            raise InstallationError(
-                f"{_MODULE} is not compiled for this Python ({error}): {_AGAIN}"
-            ) from failure
     module = sys.modules.get(_MODULE)
     if module is None:
         return
     source = Path(str(module.__file__)).with_name("kernels.pyx")
-    if source.exists() and hashlib.sha256(source.read_bytes()).hexdigest() != module.SOURCE:
+    # Before it told its source, it was of another one.
+    made_of = getattr(module, "SOURCE", None)
+    if source.exists() and hashlib.sha256(source.read_bytes()).hexdigest() != made_of:
         raise InstallationError(f"{_MODULE} is compiled of another source than {source}: {_AGAIN}")

@@ -88,7 +88,8 @@ def run() -> None:
         try:
             _register(sys.argv[1:])
         except ImportError as error:
-            compiled.check(error)
+            if compiled.is_missing(error):
+                raise compiled.missing() from error
             raise
         compiled.check()
         gc.enable()  # `start` had left it out

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mirrortest.cli import console
+from mirrortest.cli import compiled, console
 from mirrortest.cli.options import Portable, can_be_filled, can_be_written
 from mirrortest.cli.spark import spark_session
 from mirrortest.config.client import ClientConfig
@@ -27,8 +27,6 @@ from mirrortest.wire.stream import checked_run
 if TYPE_CHECKING:
     from mirrortest.reconcile.lookup import LookUp
 
-_COMPILED = ("mirrortest.wire", "mirrortest.wire.kernels")
-"""What an ImportError names where the compiled module is not there."""
 _MASTER = re.compile(
     r"local(?:\[(?:\*|[0-9]+)(?:, *[0-9]+)?\])?|local-cluster\[.+\]|yarn|(?:spark|k8s)://.+"
 )
@@ -155,10 +153,11 @@ def _look_up() -> type[LookUp]:
     try:
         from mirrortest.reconcile.lookup import LookUp  # noqa: PLC0415
     except ImportError as error:
-        if error.name not in _COMPILED:
+        if not compiled.is_missing(error):
             raise
         raise UsageError(
             "--bootstrap-server: a cluster is read by compiled code, which Python cannot import "
             "from a zip: install mirrortest where Spark's driver runs"
         ) from error
+    compiled.check()
     return LookUp

@@ -16,6 +16,7 @@ from mirrortest.wire import kernels
 from mirrortest.wire.batch_header import (
     CODEC_MASK,
     CONTROL,
+    COUNT_AT,
     CRC_AT,
     CRC_FROM,
     HEADER_SIZE,
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
 _PREFIX = struct.Struct(">qi")
 _ABORT = 0
 _MOST_RECORDS = 1 << 13
-"""Of so many records, no more batches are put together: portions are made of what comes."""
+"""More records are not put together, but for those of one batch: who judges takes portions."""
 
 
 @dataclass(slots=True)  # not frozen: that would treble what it costs to make one
@@ -101,7 +102,9 @@ def batches(
 ) -> Iterator[Fetched]:
     """Yield a response's batches in order; the last one may be cut off and is then left out.
 
-    Those that are read as they stand come together, the others one by one.
+    Those that are read as they stand come together, up to some thousand records; those that have
+    to be decompressed or are left out come one by one, and so do those of transactions where some
+    were aborted.
 
     Args:
         data: the records of one partition in a fetch response.
@@ -112,7 +115,7 @@ def batches(
         aborted: (producer id, first offset) of aborted transactions to leave out; None to read
             uncommitted.
     """
-    transactions = None if aborted is None else _Transactions(aborted)
+    transactions = _Transactions(aborted) if aborted else None
     special = CODEC_MASK | CONTROL | (0 if transactions is None else TRANSACTIONAL)
     reached = upto = fetch_offset
     begin = end = count = 0  # of those that come together
@@ -125,7 +128,7 @@ def batches(
         if following <= fetch_offset:
             continue
         plain = records and not attributes & special
-        if count and not (plain and at == end and count < _MOST_RECORDS):
+        if count and not (plain and at == end and count + records <= _MOST_RECORDS):
             yield FetchedBatches(
                 topic, partition, reached, upto, arrived_ns, data[begin:end], count
             )
@@ -154,7 +157,7 @@ def batches(
     rest = data[sound:]
     if has_whole_batch(rest):
         offset, length = _PREFIX.unpack_from(rest)
-        reason, torn = _damage(rest[: _PREFIX.size + length])
+        reason, torn = _damage(rest[: max(_PREFIX.size + length, 0)])
         yield Unreadable(topic, partition, max(offset, fetch_offset), reason, torn)
 
 
@@ -188,7 +191,10 @@ def _damage(raw: memoryview) -> tuple[str, bool]:
         return "the batch fails its CRC", True
     if raw[MAGIC_AT] != MAGIC:
         return f"batch format {raw[MAGIC_AT]} is not {MAGIC}", False
-    return "its header tells of fewer records than none", False
+    return (
+        f"a batch of {int.from_bytes(raw[COUNT_AT:HEADER_SIZE], 'big', signed=True)} records",
+        False,
+    )
 
 
 def _decompressed(raw: memoryview, codec: int) -> memoryview | bytearray:

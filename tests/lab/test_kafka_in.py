@@ -158,7 +158,8 @@ async def test_batches_that_others_compressed_are_read(
         await reader.assign([(topic, 0)])
         reader.seek((topic, 0), 0)
         found = await read(reader, reached(10))
-        records = [decode_records(batch.buffer) for batch in found]
+        assert all(isinstance(item.buffer, bytearray) for item in found)  # decompressed
+        records = [decode_records(item.buffer) for item in found]
         values = {part.value(index) for part in records for index in range(len(part))}
         assert values == {b"%d" % number * 100 for number in range(10)}
 

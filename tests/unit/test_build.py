@@ -110,6 +110,11 @@ def test_what_is_not_compiled_or_of_another_source_is_told_in_a_line(sources: Pa
     stale = _told(sources, "produce", "--help")
     assert stale.returncode == 1
     assert "is compiled of another source" in stale.stderr.replace("\n", " ")
-    for told in (missing, stale):
+    # As one that was compiled before modules told their source.
+    (sources / "mirrortest" / "wire" / compiled.name).unlink()
+    (sources / f"{KERNELS}.py").touch()
+    older = _told(sources, "produce", "--help")
+    assert "is compiled of another source" in older.stderr.replace("\n", " ")
+    for told in (missing, stale, older):
         assert "Traceback" not in told.stderr
         assert "make" in told.stderr

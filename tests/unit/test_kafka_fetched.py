@@ -41,6 +41,15 @@ def batch(
     return bytes(raw)
 
 
+def emptied(raw: bytes) -> bytes:
+    """The batch as compaction keeps it without its records."""
+    left = bytearray(raw[:61])
+    struct.pack_into(">i", left, 8, 49)
+    struct.pack_into(">i", left, 57, 0)
+    left[17:21] = crc32c.crc32c(bytes(left[21:])).to_bytes(4, "big")
+    return bytes(left)
+
+
 def marker(base_offset: int, producer: int, kind: int) -> bytes:
     return batch(
         base_offset, producer=producer, attributes=CONTROL, key=struct.pack(">hh", 0, kind)
@@ -100,7 +109,7 @@ def test_what_is_read_as_it_stands_comes_together() -> None:
 def test_many_records_come_in_portions() -> None:
     """A response may hold hundreds of thousands: who takes them can stop between."""
     found = cut(b"".join(batch(base, 1000) for base in range(0, 20_000, 1000)))
-    assert [item.count for item in found] == [9000, 9000, 2000]
+    assert [item.count for item in found] == [8000, 8000, 4000]
     assert [offset for item in found for offset in offsets(item)] == list(range(20_000))
 
 
@@ -112,54 +121,60 @@ def test_together_they_are_what_they_are_one_by_one(data: st.DataObject) -> None
     parts: list[tuple[int, bytes]] = []
     for _ in range(data.draw(st.integers(0, 8))):
         count = data.draw(st.integers(1, 3))
-        kind = data.draw(st.sampled_from(["plain", "plain", "gzip", "sent", "abort", "commit"]))
+        kind = data.draw(
+            st.sampled_from(["plain", "plain", "gzip", "empty", "sent", "abort", "commit"])
+        )
         producer = data.draw(st.sampled_from([7, 8]))
         if kind in {"abort", "commit"}:
             parts.append((at, marker(at, producer, ABORT if kind == "abort" else COMMIT)))
             count = 1
+        elif kind == "empty":
+            parts.append((at, emptied(batch(at, count))))
         elif kind == "sent":
             parts.append((at, batch(at, count, producer=producer)))
         else:
             parts.append((at, batch(at, count, codec=CODEC_IDS.get(kind, 0))))
         at += count + data.draw(st.sampled_from([0, 0, 2]))
-    hurt = data.draw(st.booleans())
-    if parts and hurt:
-        base, raw = parts[-1]
-        parts[-1] = base, raw[:-1] + bytes([raw[-1] ^ 1])
+    if data.draw(st.booleans()):
+        hurt = data.draw(st.integers(0, len(parts)))
+        for index, (base, raw) in enumerate(parts):
+            if index == hurt:
+                parts[index] = base, raw[:-1] + bytes([raw[-1] ^ 1])
     fetch_offset = data.draw(st.integers(0, at + 1))
     aborted = data.draw(
         st.none() | st.lists(st.tuples(st.sampled_from([7, 8]), st.integers(0, at)), max_size=2)
     )
-    assert seen(cut(b"".join(raw for _, raw in parts), fetch_offset, aborted)) == plainly(
-        parts, fetch_offset, aborted
-    )
+    items = cut(b"".join(raw for _, raw in parts), fetch_offset, aborted)
+    assert seen(items, fetch_offset) == plainly(parts, fetch_offset, aborted)
 
 
-def seen(items: list[Any]) -> tuple[list[int], int | None, str]:
-    """The offsets that come, where reading stands then, and why it goes no further."""
-    came, upto, why = [], None, ""
+def seen(items: list[Any], upto: int) -> tuple[list[int], int, Unreadable | None]:
+    """The offsets that come, where reading stands then, and what it does not pass."""
+    came: list[int] = []
     for item in items:
         if isinstance(item, Unreadable):
-            why = item.reason
-            continue
-        assert upto is None or item.fetched_from == upto
+            assert item is items[-1]
+            return came, upto, item
+        assert item.fetched_from == upto
+        assert item.count == len(offsets(item))
         came += offsets(item)
         upto = item.next_offset
-    return came, upto, why
+    return came, upto, None
 
 
 def plainly(
     parts: list[tuple[int, bytes]], fetch_offset: int, aborted: list[tuple[int, int]] | None
-) -> tuple[list[int], int | None, str]:
+) -> tuple[list[int], int, Unreadable | None]:
     """The definition, batch by batch, as aiokafka opens them."""
     came: list[int] = []
-    upto = None
+    upto = fetch_offset
     shut_out: set[int] = set()
     left = sorted(aborted or (), key=lambda one: one[1])
     for base, raw in parts:
         opened = DefaultRecordBatch(raw)
         if not opened.validate_crc():
-            return came, upto, "the batch fails its CRC"
+            where = max(base, fetch_offset)
+            return came, upto, Unreadable("t", 3, where, "the batch fails its CRC", torn=True)
         if opened.next_offset <= fetch_offset:
             continue
         upto = opened.next_offset
@@ -172,7 +187,7 @@ def plainly(
         if aborted is not None and opened.is_transactional and opened.producer_id in shut_out:
             continue
         came += [record.offset for record in opened]
-    return came, upto, ""
+    return came, upto, None
 
 
 @pytest.mark.parametrize("name", ["gzip", "snappy", "lz4", "zstd"])
@@ -220,13 +235,34 @@ def test_an_old_message_format_is_named() -> None:
     assert not item.torn
 
 
+@pytest.mark.parametrize(
+    ("at", "change", "told"),
+    [
+        (8, struct.pack(">i", -70), ("the batch is shorter than its header", True)),
+        (57, struct.pack(">i", -2), ("a batch of -2 records", False)),
+        (16, b"\3", ("batch format 3 is not 2", False)),
+    ],
+)
+def test_a_header_that_is_none_is_named(at: int, change: bytes, told: tuple[str, bool]) -> None:
+    """What came before it is delivered; where the CRC holds, fetching again is no use."""
+    raw = bytearray(batch(4))
+    raw[at : at + len(change)] = change
+    raw[17:21] = crc32c.crc32c(bytes(raw[21:])).to_bytes(4, "big")
+    first, second = cut(batch(0, 4) + bytes(raw))
+    assert offsets(first) == [0, 1, 2, 3]
+    assert (second.offset, second.reason, second.torn) == (4, *told)
+
+
+def test_transactions_come_together_where_none_was_aborted() -> None:
+    """Behind a mirror that commits what it copies, to read what was committed costs no more."""
+    data = batch(0, 2, producer=7) + batch(2, 2, producer=8)
+    assert [item.count for item in cut(data, aborted=[])] == [4]
+    assert [item.count for item in cut(data, aborted=[(8, 2)])] == [2, 0]
+
+
 def test_markers_and_emptied_batches_move_the_position_alone() -> None:
     """They come as batches without a buffer, so that reading reaches the end offset."""
-    emptied = bytearray(batch(0, 2)[:61])
-    struct.pack_into(">i", emptied, 8, 49)
-    struct.pack_into(">i", emptied, 57, 0)
-    emptied[17:21] = crc32c.crc32c(bytes(emptied[21:])).to_bytes(4, "big")
-    first, second = cut(bytes(emptied) + marker(2, 7, COMMIT))
+    first, second = cut(emptied(batch(0, 2)) + marker(2, 7, COMMIT))
     assert (first.buffer, first.count, first.next_offset) == (None, 0, 2)
     assert (second.buffer, second.count, second.next_offset) == (None, 0, 3)
 

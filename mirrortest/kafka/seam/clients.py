@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mirrortest.kafka.fetched import Fetched
 
 _BATCH_BYTES = 1 << 20
-"""What a batch is taken to have before one was seen."""
+"""What comes as one is taken to have, before any was seen."""
 _ENDLESS = 1 << 62
 
 
@@ -75,7 +75,7 @@ class Inlet:
     def __init__(self, client: AIOKafkaConsumer) -> None:
         self.client = client
         self._largest = _BATCH_BYTES
-        """Bytes, uncompressed, of the largest batch in the last answer."""
+        """Bytes, uncompressed, of the largest batches that came as one; forgotten by halves."""
 
     async def fetch(
         self,
@@ -95,7 +95,8 @@ class Inlet:
             for item in items
             if not isinstance(item, Unreadable) and item.buffer is not None
         ]
-        self._largest = max(sizes, default=self._largest)
+        if sizes:
+            self._largest = max(*sizes, self._largest // 2)
         return found
 
     def failure(self) -> BaseException | None:

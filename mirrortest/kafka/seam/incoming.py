@@ -64,7 +64,7 @@ class RawRecords:
 
 
 class WholeBatches:
-    """In place of PartitionRecords: iterates over batches, and moves the position with each."""
+    """In place of PartitionRecords: iterates over batches, and moves the position."""
 
     def __init__(
         self,

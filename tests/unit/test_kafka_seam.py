@@ -240,12 +240,34 @@ async def test_abandoned_deliveries_fail_without_a_word_on_the_log(
 async def test_sequence_numbers_wrap_as_brokers_expect() -> None:
     """After 2^31 - 1 comes 0; aiokafka alone would send a negative number."""
     producer = AIOKafkaProducer(bootstrap_servers="127.0.0.1:9", enable_idempotence=True)
-    seam.wrap_sequences(producer)
+    seam.mend_idempotence(producer)
     manager = producer._txn_manager
     manager.increment_sequence_number(TP, 2**31 - 2)
     manager.increment_sequence_number(TP, 5)
     assert manager.sequence_number(TP) == 3
     await producer.stop()
+
+
+async def test_delivery_that_fails_fails_no_transaction_where_there_is_none() -> None:
+    """Aiokafka alone would raise in a callback, and asyncio print a traceback."""
+    plain = AIOKafkaProducer(bootstrap_servers="127.0.0.1:9", enable_idempotence=True)
+    with pytest.raises(AttributeError):
+        plain._txn_manager.fatal_error(KafkaError())
+    ours = AIOKafkaProducer(bootstrap_servers="127.0.0.1:9", enable_idempotence=True)
+    seam.mend_idempotence(ours)
+    told: list[dict[str, Any]] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: told.append(context))
+    failed: asyncio.Future[None] = loop.create_future()
+    failed.add_done_callback(ours._sender._fail_all)
+    failed.set_exception(KafkaError("over"))
+    await asyncio.sleep(0)
+    loop.set_exception_handler(None)
+    assert not told
+    with pytest.raises(KafkaError, match="over"):
+        await ours._message_accumulator.add_batch(seam.ReadyBatch(Encoded()), TP, 1)
+    for producer in (plain, ours):
+        await producer.stop()
 
 
 async def test_no_metadata_request_of_a_client_makes_a_topic() -> None:

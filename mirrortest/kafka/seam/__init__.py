@@ -43,7 +43,7 @@ from mirrortest.kafka.seam.outgoing import (
     WithdrawnError,
     abandon,
     delivery_failure,
-    wrap_sequences,
+    mend_idempotence,
 )
 
 __all__ = [
@@ -64,9 +64,9 @@ __all__ = [
     "fetch_failure",
     "inlet",
     "install",
+    "mend_idempotence",
     "outlet",
     "try_connection",
-    "wrap_sequences",
 ]
 
 ASKING_MAKES_TOPICS = False

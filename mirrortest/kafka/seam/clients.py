@@ -13,7 +13,7 @@ from mirrortest.kafka.seam.outgoing import (
     ReadyBatch,
     abandon,
     delivery_failure,
-    wrap_sequences,
+    mend_idempotence,
 )
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Outlet:
 
     def __init__(self, client: AIOKafkaProducer) -> None:
         self.client = client
-        wrap_sequences(client)
+        mend_idempotence(client)
 
     def batch(self, encoded: Encoded) -> ReadyBatch:
         """See `access.Outlet`."""

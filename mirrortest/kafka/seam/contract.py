@@ -34,6 +34,7 @@ _SIGNATURES: tuple[tuple[Any, str], ...] = (
     (_accumulator.MessageAccumulator.fail_all, "self exception"),
     (_sender.Sender.close, "self"),
     (_transactions.TransactionManager.increment_sequence_number, "self tp increment"),
+    (_transactions.TransactionManager.fatal_error, "self exc"),
     (_client.AIOKafkaClient.send, "self node_id request group"),
     (_client.AIOKafkaClient._metadata_update, "self cluster_metadata topics"),
     (_conn.AIOKafkaProtocol.__init__, "self closed_fut args loop kw"),

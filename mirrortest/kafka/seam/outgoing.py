@@ -65,8 +65,12 @@ class ReadyBatch:
         return self._encoded.buffer
 
 
-def wrap_sequences(producer: AIOKafkaProducer) -> None:
-    """Let sequence numbers go on at 0 after 2^31 - 1, as brokers expect; aiokafka goes negative."""
+def mend_idempotence(producer: AIOKafkaProducer) -> None:
+    """Mend what aiokafka does to producers that are idempotent and have no transactions.
+
+    Sequence numbers go on at 0 after 2^31 - 1, as brokers expect; aiokafka goes negative. And where
+    its delivery fails, no transaction fails with it: aiokafka stumbles over there being none.
+    """
     manager = producer._txn_manager
     if manager is None:
         return
@@ -76,6 +80,7 @@ def wrap_sequences(producer: AIOKafkaProducer) -> None:
         numbers[tp] = (numbers[tp] + increment) & _MAX_SEQUENCE
 
     manager.increment_sequence_number = increment
+    manager.fatal_error = lambda _: None
 
 
 def abandon(producer: AIOKafkaProducer, reason: str) -> None:

@@ -118,7 +118,7 @@ lock: $(READY)  ## pin what is installed: versions and hashes, no addresses
 	  --python-version 3.11 --group bench -o requirements-bench.lock
 
 # What is compiled is installed anew, too, when its source changes.
-$(READY): requirements.lock pyproject.toml hatch_build.py mirrortest/wire/kernels.pyx
+$(READY): requirements.lock pyproject.toml hatch_build.py $(wildcard mirrortest/wire/*.pyx)
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "mirrortest needs Python 3.11 or newer; set PYTHON=")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements.lock

@@ -1,7 +1,7 @@
-"""What hatchling does beside its own for a wheel: it has `mirrortest/wire/kernels.pyx` compiled.
+"""What hatchling does beside its own for a wheel: it has the modules compiled that are Cython's.
 
-Also for an editable wheel, which `pip install -e .` makes. The compiled module then lies beside its
-source, where Python imports it from; what is made on the way there lies in a folder that is gone.
+Also for an editable wheel, which `pip install -e .` makes. Compiled modules then lie beside their
+sources, where Python imports them from; what is made on the way lies in a folder that is gone.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from setuptools import Distribution, Extension
 from setuptools.command.build_ext import build_ext
 from setuptools.errors import BaseError, CCompilerError
 
-MODULE = "mirrortest.wire.kernels"
+SOURCES = "mirrortest/**/*.pyx"
 # For any processor of the kind: a wheel is used on others than it is built on. Without debugging
 # symbols, which are most of a module.
 OPTIONS = ["-O3", "-g0"]
@@ -33,25 +33,30 @@ class CompiledModules(BuildHookInterface[BuilderConfig]):
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:  # noqa: ARG002
         """Compile, and say that the wheel holds it and is of this Python and machine alone."""
+        root = Path(self.root)
         with tempfile.TemporaryDirectory() as folder:
-            compiled = _compiled(Path(self.root), Path(folder))
-            name = Path(*MODULE.split(".")[:-1], compiled.name)
-            beside = Path(self.root, f"{name}.{os.getpid()}.new")  # builds may run at once
-            shutil.copy(compiled, beside)
-        beside.replace(Path(self.root, name))  # at once: somebody may be importing the one before
-        build_data["artifacts"].append(f"/{name.as_posix()}")
+            placed = []
+            for source in sorted(root.glob(SOURCES)):
+                compiled = _compiled(root, source, Path(folder))
+                place = source.with_name(compiled.name)
+                beside = Path(f"{place}.{os.getpid()}.new")  # builds may run at once
+                shutil.copy(compiled, beside)
+                placed.append((beside, place))
+        for beside, place in placed:
+            beside.replace(place)  # at once: somebody may be importing the one before
+            build_data["artifacts"].append(f"/{place.relative_to(root).as_posix()}")
         build_data["pure_python"] = False
         build_data["infer_tag"] = True
 
 
-def _compiled(root: Path, folder: Path) -> Path:
+def _compiled(root: Path, source: Path, folder: Path) -> Path:
     """The module, compiled into a folder; what fails ends the program with a line that says why."""
-    source = root.joinpath(*MODULE.split(".")).with_suffix(".pyx")
+    named = source.relative_to(root)
     digest = hashlib.sha256(source.read_bytes()).hexdigest()
     modules = cythonize(
         [
             Extension(
-                MODULE,
+                ".".join(named.with_suffix("").parts),
                 [str(source)],
                 define_macros=[("SOURCE_DIGEST", f'"{digest}"')],
                 extra_compile_args=OPTIONS,
@@ -68,6 +73,6 @@ def _compiled(root: Path, folder: Path) -> Path:
     try:
         command.run()
     except (BaseError, CCompilerError) as error:
-        sys.exit(f"{source.relative_to(root)} was not compiled: {NEEDED} ({error})")
+        sys.exit(f"{named} was not compiled: {NEEDED} ({error})")
     (output,) = command.get_outputs()
     return Path(output)

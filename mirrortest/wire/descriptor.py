@@ -38,8 +38,8 @@ _LAYOUT = struct.Struct("<BBHIIHHqQ")
 _WORDS = struct.Struct("<QQQQ")
 _MASK = (1 << 64) - 1
 # Odd constants with well spread bits: of splitmix64's and xxHash's mixers.
-_ROUND = 0xBF58476D1CE4E5B9
-_FINAL = 0x9E3779B185EBCA87
+ROUND = 0xBF58476D1CE4E5B9
+FINAL = 0x9E3779B185EBCA87
 
 
 class Descriptor(NamedTuple):
@@ -69,14 +69,14 @@ def topic_tag(topic: str) -> int:
 def mix(state: int, words: Sequence[int]) -> int:
     """Mix words (64 bits each) into the state, one round a word."""
     for word in words:
-        state = (state ^ word) * _ROUND & _MASK
+        state = (state ^ word) * ROUND & _MASK
         state ^= state >> 32
     return state
 
 
 def finish(state: int) -> int:
     """The check value of a state: every bit of it depends on every bit of the state."""
-    state = (state ^ state >> 29) * _FINAL & _MASK
+    state = (state ^ state >> 29) * FINAL & _MASK
     return state ^ state >> 32
 
 
@@ -87,14 +87,14 @@ def mix_arrays(
     mixed: int | np.uint64 | NDArray[np.uint64]
     mixed = np.uint64(state) if isinstance(state, int) else state
     for word in words:
-        mixed = (word ^ mixed) * np.uint64(_ROUND)
+        mixed = (word ^ mixed) * np.uint64(ROUND)
         mixed ^= mixed >> np.uint64(32)
     return np.asarray(mixed)
 
 
 def finish_arrays(state: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """`finish` of many states at once."""
-    state = (state ^ state >> np.uint64(29)) * np.uint64(_FINAL)
+    state = (state ^ state >> np.uint64(29)) * np.uint64(FINAL)
     return state ^ state >> np.uint64(32)
 
 

@@ -2,10 +2,8 @@
 # cython: initializedcheck=False
 """The loops over single records, compiled; what they mean is written where they are called.
 
-`data` and the like are any contiguous bytes, `starts` positions in them, one for each record. `kept`
-is a column of booleans as bytes: where something does not hold it is set to 0, elsewhere it stays as
-it was. No function trusts a position: whatever lies outside the bytes is an answer or an error,
-never a read. Lengths of columns that belong together are compared: ValueError.
+`data` and the like are any contiguous bytes. No function trusts a position: whatever lies outside
+the bytes is an error, never a read.
 """
 
 import sys
@@ -13,7 +11,7 @@ import sys
 import numpy as np
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
-from libc.string cimport memcmp, memcpy
+from libc.string cimport memcpy
 
 from mirrortest.wire.varint import MalformedBatchError
 
@@ -242,134 +240,6 @@ def places(const uint8_t[::1] data, list parts):
     return column
 
 
-def keep_equal(
-    const uint8_t[::1] data,
-    const int64_t[::1] starts,
-    int64_t offset,
-    const uint8_t[::1] expected,
-    uint8_t[::1] kept,
-):
-    """Keep the records where exactly these bytes stand at an offset from their start."""
-    cdef int64_t width = expected.shape[0]
-    cdef int64_t last = data.shape[0] - width
-    cdef int64_t row, at
-    _as_long(starts.shape[0], kept.shape[0])
-    if not width:
-        return
-    for row in range(starts.shape[0]):
-        at = starts[row] + offset
-        if at < 0 or at > last or memcmp(&data[at], &expected[0], width):
-            kept[row] = 0
-
-
-def numbers(
-    const uint8_t[::1] data,
-    const int64_t[::1] starts,
-    int64_t offset,
-    int64_t width,
-    uint8_t[::1] kept,
-):
-    """The decimals of `width` ASCII digits, 1 to 19, at an offset; keep the records that have one.
-
-    Elsewhere the number is 0.
-    """
-    cdef int64_t last = data.shape[0] - width
-    cdef int64_t row, at, place
-    cdef uint64_t number, digit
-    cdef bint sound
-    _as_long(starts.shape[0], kept.shape[0])
-    if not 1 <= width <= 19:
-        raise ValueError(f"a number has 1 to 19 digits, not {width}")
-    column = np.zeros(starts.shape[0], np.uint64)
-    cdef uint64_t[::1] found = column
-    for row in range(starts.shape[0]):
-        at = starts[row] + offset
-        if at < 0 or at > last:
-            kept[row] = 0
-            continue
-        number = 0
-        sound = True
-        place = at
-        while place + 8 <= at + width:
-            sound &= _eight_digits(&data[place], &number)
-            place += 8
-        while place < at + width:
-            digit = <uint64_t>data[place] - 48  # wraps: what is below is no digit either
-            sound &= digit < 10
-            number = number * 10 + digit
-            place += 1
-        if sound:
-            found[row] = number
-        else:
-            kept[row] = 0
-    return column
-
-
-cdef inline bint _eight_digits(Bytes text, uint64_t* number) noexcept nogil:
-    """Put eight digits behind a number; whether they were digits. The first is the lowest byte."""
-    cdef uint64_t word
-    memcpy(&word, text, 8)
-    # 0x30..0x39 keep their high nibble when six is added; a carry needs a byte that fails anyway.
-    cdef bint sound = (
-        (word & 0xF0F0F0F0F0F0F0F0ULL) == 0x3030303030303030ULL
-        and ((word + 0x0606060606060606ULL) & 0xF0F0F0F0F0F0F0F0ULL) == 0x3030303030303030ULL
-    )
-    word = ((word - 0x3030303030303030ULL) * 2561ULL) >> 8
-    word = ((word & 0x00FF00FF00FF00FFULL) * 6553601ULL) >> 16
-    word = ((word & 0x0000FFFF0000FFFFULL) * 42949672960001ULL) >> 32
-    number[0] = number[0] * 100000000ULL + word
-    return sound
-
-
-def words(
-    const uint8_t[::1] data, const int64_t[::1] starts, int64_t offset, int64_t count
-):
-    """The little-endian 64-bit words at an offset and behind it: (count, records).
-
-    Raises:
-        IndexError: a word lies outside the bytes.
-    """
-    cdef int64_t last = data.shape[0] - 8 * count
-    cdef int64_t row, word, at
-    columns = np.empty((count, starts.shape[0]), np.dtype("<u8"))
-    cdef uint64_t[:, ::1] found = columns
-    for row in range(starts.shape[0]):
-        at = starts[row] + offset
-        if at < 0 or at > last:
-            raise IndexError("a word lies outside the bytes")
-        for word in range(count):
-            memcpy(&found[word, row], &data[at + 8 * word], 8)
-    return columns
-
-
-def differing(
-    const uint8_t[::1] data,
-    const int64_t[::1] starts,
-    const uint8_t[::1] expected,
-    const int64_t[::1] expected_starts,
-    int64_t size,
-):
-    """Where the `size` bytes from a start on are not those at its place in `expected`.
-
-    Raises:
-        IndexError: a stretch lies outside the bytes.
-    """
-    cdef int64_t last = data.shape[0] - size
-    cdef int64_t last_expected = expected.shape[0] - size
-    cdef int64_t row, at, other
-    _as_long(starts.shape[0], expected_starts.shape[0])
-    column = np.zeros(starts.shape[0], np.bool_)
-    cdef uint8_t[::1] found = column.view(np.uint8)
-    if size <= 0:
-        return column
-    for row in range(starts.shape[0]):
-        at, other = starts[row], expected_starts[row]
-        if at < 0 or at > last or other < 0 or other > last_expected:
-            raise IndexError("a stretch lies outside the bytes")
-        found[row] = memcmp(&data[at], &expected[other], size) != 0
-    return column
-
-
 # -- writing --------------------------------------------------------------------------------------
 
 
@@ -463,8 +333,3 @@ cdef inline void _write_digits(uint8_t* to, int width, uint64_t number) noexcept
         above = number // 10
         to[place] = <uint8_t>(48 + number - 10 * above)
         number = above
-
-
-cdef _as_long(int64_t one, int64_t other):
-    if one != other:
-        raise ValueError(f"columns of {one} and {other} records")

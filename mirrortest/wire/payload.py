@@ -9,13 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from functools import cache, lru_cache
-from typing import TYPE_CHECKING, NamedTuple
-
-from mirrortest.wire import kernels
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
+from typing import NamedTuple
 
 PERIOD = 1 << 20
 """Bytes after which the block repeats."""
@@ -40,8 +34,9 @@ def _repeated(periods: int) -> bytes:
     return _period() * periods
 
 
-def _block(length: int) -> bytes:
-    """At least `length` bytes of the endless block; few sizes, so that the cache stays small."""
+def block(length: int) -> bytes:
+    """At least `length` bytes of the endless block."""
+    # Few sizes, so that the cache stays small.
     periods = 2
     while periods * PERIOD < length:
         periods *= 2
@@ -58,7 +53,7 @@ def phase_of(topic: str, producer_id: bytes, lane: int) -> int:
 def fill(phase: int, seq: int, size: int) -> bytes:
     """The `size` bytes of fill of one message."""
     start = (seq + phase) % PERIOD
-    return _block(start + size)[start : start + size]
+    return block(start + size)[start : start + size]
 
 
 class Window(NamedTuple):
@@ -72,15 +67,4 @@ class Window(NamedTuple):
 def windows(phase: int, seq_lo: int, count: int, size: int) -> Window:
     """The fills of `count` consecutive seqs from `seq_lo`: the window of the first."""
     start = (seq_lo + phase) % PERIOD
-    return Window(_block(start + count + size), start, size)
-
-
-def differing(
-    data: NDArray[np.uint8], at: NDArray[np.int64], starts: NDArray[np.int64], size: int
-) -> NDArray[np.bool_]:
-    """Which messages have another fill than the one that belongs to them, byte by byte.
-
-    `at` is where each one's `size` bytes of fill stand in `data`, `starts` where in the endless
-    block its window starts, in [0, PERIOD).
-    """
-    return kernels.differing(data, at, _block(PERIOD + size), starts, size)
+    return Window(block(start + count + size), start, size)

@@ -1,4 +1,4 @@
-"""What is built of the sources: the archives, and the module that is compiled."""
+"""What is built of the sources: the archives, and the modules that are compiled."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from mirrortest.cli import compiled
+
 ROOT = Path(__file__).parents[2]
-KERNELS = "mirrortest/wire/kernels"
+WIRE = "mirrortest/wire"
+COMPILED = (f"{WIRE}/kernels", f"{WIRE}/message_columns")
 
 
 @pytest.fixture
@@ -42,36 +45,49 @@ def _built(
     )
 
 
-def test_the_kernels_are_compiled() -> None:
+def _compiled(path: str) -> Path:
+    """The file that is imported for a compiled module."""
+    return Path(str(importlib.import_module(path.replace("/", ".")).__file__))
+
+
+@pytest.mark.parametrize("path", COMPILED)
+def test_what_is_cythons_is_compiled(path: str) -> None:
     """What is imported is machine code, and of this Python."""
-    module = importlib.import_module("mirrortest.wire.kernels")
-    assert str(module.__file__).endswith(EXTENSION_SUFFIXES[0])
+    assert _compiled(path).name.endswith(EXTENSION_SUFFIXES[0])
+    assert (ROOT / f"{path}.pyx").exists()
+
+
+def test_all_that_is_cythons_is_known() -> None:
+    """What is not named above, nor where a program starts, would be told of by a traceback."""
+    sources = {path.relative_to(ROOT).as_posix() for path in ROOT.glob("mirrortest/**/*.pyx")}
+    assert sources == {f"{path}.pyx" for path in COMPILED}
+    assert set(compiled.MODULES) == {path.replace("/", ".") for path in COMPILED}
 
 
 def test_a_wheel_has_what_is_compiled_and_a_source_distribution_its_source(sources: Path) -> None:
     """Nothing that was made on the way is in them, or left; nor what another Python compiled."""
-    sources.joinpath(f"{KERNELS}.cpython-39-x86_64-linux-gnu.so").touch()
+    sources.joinpath(f"{COMPILED[0]}.cpython-39-x86_64-linux-gnu.so").touch()
     before = set(sources.rglob("*"))
     done = _built(sources, "wheel", "sdist", environment={})
     assert done.returncode == 0, done.stderr
     (wheel,) = sources.glob("built/*.whl")
     (archive,) = sources.glob("built/*.tar.gz")
-    compiled = f"{KERNELS}{EXTENSION_SUFFIXES[0]}"
+    made = {f"{path}{EXTENSION_SUFFIXES[0]}" for path in COMPILED}
     with zipfile.ZipFile(wheel) as packed:
         names = packed.namelist()
-    found = {name for name in names if name.startswith(KERNELS)}
-    assert found == {compiled, f"{KERNELS}.pyi"}
+    found = {name for name in names if name.startswith(COMPILED)}
+    assert found == made | {f"{path}.pyi" for path in COMPILED}
     assert "none-any" not in wheel.name
     with tarfile.open(archive) as packed_sources:
         whole = packed_sources.getnames()
     top = whole[0].partition("/")[0]
-    kept = {name for name in whole if name.startswith(f"{top}/{KERNELS}")}
-    assert kept == {f"{top}/{KERNELS}.pyi", f"{top}/{KERNELS}.pyx"}
+    kept = {name for name in whole if name.startswith(tuple(f"{top}/{path}" for path in COMPILED))}
+    assert kept == {f"{top}/{path}{kind}" for path in COMPILED for kind in (".pyi", ".pyx")}
     assert f"{top}/hatch_build.py" in whole
     assert not [name for name in names + whole if name.endswith((".c", ".o"))]
     aside = {"built", "__pycache__"}
-    made = {path for path in set(sources.rglob("*")) - before if aside.isdisjoint(path.parts)}
-    assert {path.relative_to(sources).as_posix() for path in made} == {compiled}
+    new = {path for path in set(sources.rglob("*")) - before if aside.isdisjoint(path.parts)}
+    assert {path.relative_to(sources).as_posix() for path in new} == made
 
 
 def test_without_a_compiler_a_line_says_what_to_install(sources: Path) -> None:
@@ -80,7 +96,7 @@ def test_without_a_compiler_a_line_says_what_to_install(sources: Path) -> None:
     assert done.returncode != 0
     assert "Traceback" not in done.stderr
     line = done.stderr.splitlines()[-1]  # Cython may give hints before
-    assert line.startswith(f"{KERNELS}.pyx was not compiled: a C compiler and Python's headers")
+    assert line.startswith(f"{COMPILED[0]}.pyx was not compiled: a C compiler and Python's headers")
     assert "apt-get install gcc python3-dev" in line
     assert not list(sources.glob("built/*"))
 
@@ -101,20 +117,23 @@ def test_what_is_not_compiled_or_of_another_source_is_told_in_a_line(sources: Pa
     """Before anything is done; where the source is that which was compiled, all is well."""
     missing = _told(sources, "produce", "--help")
     assert missing.returncode == 1
-    assert "mirrortest.wire.kernels is not compiled for this Python" in missing.stderr
-    compiled = Path(str(importlib.import_module("mirrortest.wire.kernels").__file__))
-    shutil.copy(compiled, sources / "mirrortest" / "wire")
+    assert "mirrortest.wire is not compiled for this Python" in missing.stderr
+    for path in COMPILED:
+        shutil.copy(_compiled(path), sources / WIRE)
     assert _told(sources, "produce", "--help").returncode == 0
-    with (sources / f"{KERNELS}.pyx").open("a") as source:
-        source.write("\n# other\n")
-    stale = _told(sources, "produce", "--help")
-    assert stale.returncode == 1
-    assert "is compiled of another source" in stale.stderr.replace("\n", " ")
+    stale = []
+    for path in COMPILED:
+        with (sources / f"{path}.pyx").open("a") as source:
+            source.write("\n# other\n")
+        stale.append(_told(sources, "produce", "--help"))
+        shutil.copy(ROOT / f"{path}.pyx", sources / WIRE)
     # As one that was compiled before modules told their source.
-    (sources / "mirrortest" / "wire" / compiled.name).unlink()
-    (sources / f"{KERNELS}.py").touch()
+    (sources / WIRE / _compiled(COMPILED[0]).name).unlink()
+    (sources / f"{COMPILED[0]}.py").touch()
     older = _told(sources, "produce", "--help")
-    assert "is compiled of another source" in older.stderr.replace("\n", " ")
-    for told in (missing, stale, older):
+    for told in (*stale, older):
+        assert told.returncode == 1
+        assert "is compiled of another source" in told.stderr.replace("\n", " ")
+    for told in (missing, *stale, older):
         assert "Traceback" not in told.stderr
         assert "make" in told.stderr

@@ -1,4 +1,4 @@
-"""The compiled loops: what they say is what a plain reading says, and no position is trusted."""
+"""The compiled loops over records: what they say is a plain reading's, and no place is trusted."""
 
 from __future__ import annotations
 
@@ -14,9 +14,6 @@ from mirrortest.wire.batch_header import HEADER, HEADER_SIZE, LENGTH_FROM, MAGIC
 from mirrortest.wire.varint import MalformedBatchError, read_varint, varint
 
 RAW = st.binary(min_size=1, max_size=120)
-STARTS = st.lists(st.integers(-20, 140), max_size=30)
-OFFSETS = st.integers(-10, 10)
-DIGITS = st.text("0123456789/:;", min_size=1, max_size=120).map(str.encode)
 
 
 def positions(starts: list[int]) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
@@ -185,86 +182,6 @@ def test_parts_are_found_where_they_begin(raw: bytes, cuts: list[tuple[int, int]
             kernels.places(whole, [memoryview(raw)[:1]])
 
 
-@given(RAW, STARTS, OFFSETS, st.binary(max_size=3) | st.just(b""), st.data())
-def test_kept_is_what_has_these_bytes(
-    raw: bytes, starts: list[int], offset: int, expected: bytes, data: st.DataObject
-) -> None:
-    """Records that were dropped before stay dropped; no bytes keep all."""
-    if data.draw(st.booleans()) and len(raw) > 3:
-        expected = raw[1:3]
-    kept = np.array(data.draw(st.lists(st.booleans(), min_size=len(starts), max_size=len(starts))))
-    kept = kept.astype(np.bool_)
-    want = [
-        was and (not expected or (at >= 0 and raw[at : at + len(expected)] == expected))
-        for was, at in zip(kept.tolist(), [start + offset for start in starts], strict=True)
-    ]
-    kernels.keep_equal(raw, positions(starts), offset, expected, kept.view(np.uint8))
-    assert kept.tolist() == want
-
-
-@given(RAW | DIGITS, STARTS, OFFSETS, st.integers(1, 19))
-def test_numbers_are_decimals_of_so_many_digits(
-    raw: bytes, starts: list[int], offset: int, width: int
-) -> None:
-    """Where any byte is none, or stands outside, there is no number."""
-    kept = np.ones(len(starts), np.bool_)
-    found = kernels.numbers(raw, positions(starts), offset, width, kept.view(np.uint8))
-    texts = [raw[at : at + width] if at >= 0 else b"" for at in (s + offset for s in starts)]
-    sound = [len(text) == width and text.isdigit() for text in texts]
-    assert kept.tolist() == sound
-    assert found.tolist() == [int(text) if ok else 0 for text, ok in zip(texts, sound, strict=True)]
-
-
-@given(st.lists(st.integers(0, 255), min_size=19, max_size=19), st.integers(0, 18))
-def test_one_byte_that_is_no_digit_is_found_wherever_it_stands(rest: list[int], at: int) -> None:
-    """Eight digits are looked at together: none of them hides another."""
-    text = bytearray(b"".join(b"%d" % (byte % 10) for byte in rest))
-    text[at] = rest[at]
-    kept = np.ones(1, np.bool_)
-    kernels.numbers(bytes(text), positions([0]), 0, 19, kept.view(np.uint8))
-    assert kept.tolist() == [bytes(text).isdigit()]
-
-
-@given(RAW, STARTS, OFFSETS, st.integers(0, 4))
-def test_words_are_little_endian(raw: bytes, starts: list[int], offset: int, count: int) -> None:
-    """An error where one stands outside."""
-    places = [start + offset for start in starts]
-    if any(at < 0 or at + 8 * count > len(raw) for at in places):
-        with pytest.raises(IndexError):
-            kernels.words(raw, positions(starts), offset, count)
-        return
-    found = kernels.words(raw, positions(starts), offset, count)
-    assert found.shape == (count, len(starts))
-    assert found.T.tolist() == [
-        [int.from_bytes(raw[at + 8 * i : at + 8 * i + 8], "little") for i in range(count)]
-        for at in places
-    ]
-
-
-@given(
-    RAW,
-    RAW,
-    st.lists(st.tuples(st.integers(-3, 130), st.integers(-3, 130)), max_size=9),
-    st.integers(0, 9),
-)
-def test_stretches_differ_where_a_byte_does(
-    raw: bytes, other: bytes, places: list[tuple[int, int]], size: int
-) -> None:
-    """An error where one stands outside; of no bytes none differ."""
-    mine, theirs = positions([at for at, _ in places]), positions([at for _, at in places])
-    inside = [
-        0 <= at <= len(raw) - size and 0 <= there <= len(other) - size for at, there in places
-    ]
-    if size and not all(inside):
-        with pytest.raises(IndexError):
-            kernels.differing(raw, mine, other, theirs, size)
-        return
-    want = [
-        bool(size) and raw[at : at + size] != other[there : there + size] for at, there in places
-    ]
-    assert kernels.differing(raw, mine, other, theirs, size).tolist() == want
-
-
 NUMBERS = st.lists(
     st.tuples(st.integers(0, 30), st.integers(0, 19), st.integers(0, (1 << 64) - 1)), max_size=3
 )
@@ -366,15 +283,6 @@ def test_nothing_is_written_outside(wrong: dict[str, object]) -> None:
 
 
 def test_columns_of_other_lengths_are_refused() -> None:
-    """A column has an element for each record."""
-    two, kept = positions([0, 1]), np.ones(1, np.uint8)
-    for call in (
-        lambda: kernels.keep_equal(b"abc", two, 0, b"a", kept),
-        lambda: kernels.numbers(b"123", two, 0, 1, kept),
-        lambda: kernels.differing(b"abc", two, b"abc", positions([0]), 1),
-        lambda: kernels.walk(b"abc", two, positions([0])),
-    ):
-        with pytest.raises(ValueError, match=r"column|stretch"):
-            call()
-    with pytest.raises(ValueError, match="digits"):
-        kernels.numbers(b"123", positions([0]), 0, 20, kept)
+    """A stretch has a beginning and an end."""
+    with pytest.raises(ValueError, match="stretch"):
+        kernels.walk(b"abc", positions([0, 1]), positions([0]))

@@ -1,0 +1,21 @@
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mirrortest.wire.batch_decoder import MessageArrays
+from mirrortest.wire.layout import Layout
+from mirrortest.wire.record_batch import RecordArrays
+
+SOURCE: str
+
+def read(
+    records: RecordArrays,
+    rows: NDArray[np.int64],
+    layout: Layout,
+    identity: int,
+    phase_of: Callable[[int], int],
+    block: bytes,
+    index: int,
+    messages: MessageArrays,
+) -> NDArray[np.int64]: ...

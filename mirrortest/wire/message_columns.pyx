@@ -1,0 +1,299 @@
+# cython: language_level=3, boundscheck=False, wraparound=False, cdivision=True
+# cython: initializedcheck=False
+"""Messages that are laid out alike, read record by record into columns, compiled.
+
+What a message says, and when it is corrupted, is specified by `message.decode`; this says the same
+of records that share a layout (`layout.Layout`), in one pass over their bytes.
+"""
+
+import sys
+
+import numpy as np
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.string cimport memcmp, memcpy
+
+from mirrortest.check.verdict import Finding
+from mirrortest.wire import descriptor, digits, lanes, payload
+from mirrortest.wire.message import NS_PER_MS
+
+if sys.byteorder != "little":
+    raise ImportError("mirrortest's compiled loops are for little-endian machines")
+
+cdef extern from *:
+    const char* SOURCE_DIGEST
+
+SOURCE = SOURCE_DIGEST.decode()
+"""SHA-256 of the source that this was compiled of."""
+
+ctypedef const uint8_t* Bytes
+
+cdef uint32_t UNPROVEN = Finding.UNPROVEN
+cdef uint32_t CORRUPTED = Finding.CORRUPTED
+cdef uint32_t ALTERED_KEY = Finding.ALTERED_KEY
+cdef uint32_t ALTERED_TIMESTAMP = Finding.ALTERED_TIMESTAMP
+cdef int64_t SEQ_DIGITS = digits.SEQ_DIGITS
+cdef int64_t TIME_DIGITS = digits.TIME_DIGITS
+cdef uint64_t TIME_LIMIT = digits.TIME_LIMIT
+cdef int64_t PROOF_SIZE = descriptor.SIZE
+cdef uint64_t TAG = descriptor.TAG
+cdef uint64_t ROUND = descriptor.ROUND
+cdef uint64_t FINAL = descriptor.FINAL
+cdef int64_t MS = NS_PER_MS
+cdef int64_t PERIOD = payload.PERIOD
+cdef int64_t MAX_LANE = lanes.MAX_LANE
+
+cdef enum:
+    SEMICOLON = 59
+    ZERO = 48
+    LANE_DIGITS = 10
+    NO_LANE = -1
+    NO_PHASE = -1
+
+
+cdef struct Message:
+    uint64_t seq, intended, place, content, sent, check
+
+
+def read(records, rows, layout, identity, phase_of, block, index, messages):
+    """Read those of the records at `rows` that are laid out as the first of them.
+
+    Of each the columns of `messages` are written at its row, all but its offset.
+
+    Args:
+        records: `RecordArrays`.
+        rows: their rows, int64, at least one.
+        layout: the `Layout` of the first one.
+        identity: the hash of topic and producer's id, where the mix of check values starts.
+        phase_of: tells of a lane where in the block its fill starts.
+        block: the endless block, as much as the longest value needs behind one period.
+        index: the id's place in the table of ids.
+        messages: `MessageArrays`.
+
+    Returns:
+        The rows of the others.
+
+    Raises:
+        IndexError: something lies outside the bytes or the columns.
+    """
+    cdef const uint8_t[::1] buffer = records.buffer
+    cdef const int64_t[::1] wanted = rows
+    cdef const int64_t[::1] timestamps = records.timestamps
+    cdef const int64_t[::1] key_start = records.key_start
+    cdef const int64_t[::1] key_len = records.key_len
+    cdef const int64_t[::1] value_start = records.value_start
+    cdef const int64_t[::1] value_len = records.value_len
+    cdef const int64_t[::1] headers_start = records.headers_start
+    cdef const int64_t[::1] headers_len = records.headers_len
+    cdef int32_t[::1] to_index = messages.id_index
+    cdef int64_t[::1] to_lane = messages.lane
+    cdef int64_t[::1] to_seq = messages.seq
+    cdef int64_t[::1] to_intended = messages.intended_ns
+    cdef int64_t[::1] to_sent = messages.sent_ns
+    cdef int32_t[::1] to_source = messages.source_partition
+    cdef int32_t[::1] to_destination = messages.destination_partitions
+    cdef uint32_t[::1] to_findings = messages.findings
+    cdef const int64_t[:, ::1] constants = np.array(layout.constants, np.int64).reshape(-1, 2)
+    cdef const uint8_t[::1] fills = block
+    cdef bint in_headers = layout.in_headers
+    cdef bint proven = layout.proof_at is not None
+    cdef int64_t opening = layout.opening
+    cdef int64_t seq_at = layout.seq_at
+    cdef int64_t time_at = layout.time_at
+    cdef int64_t proof_at = layout.proof_at if proven else 0
+    cdef int64_t fill_at = layout.fill_at
+    cdef uint32_t altered = layout.altered
+    cdef int32_t at_index = index
+    cdef uint64_t hashed = identity
+    cdef int64_t count = timestamps.shape[0]
+    cdef int64_t size = buffer.shape[0]
+    if (
+        min(key_start.shape[0], key_len.shape[0], value_start.shape[0], value_len.shape[0]) < count
+        or min(headers_start.shape[0], headers_len.shape[0], to_index.shape[0]) < count
+        or min(to_lane.shape[0], to_seq.shape[0], to_intended.shape[0], to_sent.shape[0]) < count
+        or min(to_source.shape[0], to_destination.shape[0], to_findings.shape[0]) < count
+        or not wanted.shape[0]
+        or not 0 <= wanted[0] < count
+    ):
+        raise IndexError("columns of unequal lengths, or no record")
+
+    # All that is looked at lies in the first `least` bytes of a value or of the headers.
+    cdef int64_t first = wanted[0]
+    cdef int64_t span = headers_len[first]
+    cdef int64_t least = span if in_headers else fill_at
+    cdef int64_t each
+    if (
+        not _inside(0, opening, fill_at)
+        or not _inside(seq_at, SEQ_DIGITS + (not in_headers), least)
+        or not _inside(time_at, TIME_DIGITS + (not in_headers), least)
+        or (proven and not _inside(proof_at, PROOF_SIZE, least))
+        or not _inside(headers_start[first], span, size)
+        or not _inside(value_start[first], fill_at, size)
+    ):
+        raise IndexError("the layout lies outside its record")
+    for each in range(constants.shape[0]):
+        if not _inside(constants[each, 0], constants[each, 1], span):
+            raise IndexError("the layout lies outside its record")
+
+    cdef Bytes data = &buffer[0]
+    cdef Bytes first_value = data + value_start[first]
+    cdef Bytes first_headers = data + headers_start[first]
+    cdef int64_t at, row, length, lane, known_lane = NO_LANE, phase = NO_PHASE, key_lane, start
+    cdef int64_t left = 0
+    cdef int64_t[::1] rest
+    cdef Bytes value
+    cdef Bytes headers
+    cdef Bytes text
+    cdef Message message
+    cdef uint32_t findings
+    cdef bint alike, sound
+    phases = {}
+    others = None
+    for at in range(wanted.shape[0]):
+        row = wanted[at]
+        if not 0 <= row < count:
+            raise IndexError("a row lies outside the columns")
+        length = value_len[row]
+        if (
+            not _inside(value_start[row], max(length, 0), size)
+            or not _inside(headers_start[row], headers_len[row], size)
+            or not _inside(key_start[row], max(key_len[row], 0), size)
+        ):
+            raise IndexError("a record lies outside the bytes")
+        value, headers = data + value_start[row], data + headers_start[row]
+        alike = headers_len[row] == span and (
+            in_headers or (length >= fill_at if proven else length == fill_at)
+        )
+        if alike and opening:
+            alike = not memcmp(value, first_value, opening)
+        for each in range(constants.shape[0]):
+            if not alike:
+                break
+            alike = not memcmp(
+                headers + constants[each, 0], first_headers + constants[each, 0], constants[each, 1]
+            )
+        if not alike:
+            if others is None:
+                others = np.empty(wanted.shape[0] - at, np.int64)
+                rest = others
+            rest[left] = row
+            left += 1
+            continue
+
+        text = headers if in_headers else value
+        sound = _number(text + seq_at, SEQ_DIGITS, &message.seq)
+        sound &= _number(text + time_at, TIME_DIGITS, &message.intended)
+        sound &= message.intended < TIME_LIMIT
+        if not in_headers:
+            sound &= text[seq_at + SEQ_DIGITS] == SEMICOLON
+            sound &= text[time_at + TIME_DIGITS] == SEMICOLON
+        key_lane = _lane(data + key_start[row], key_len[row])
+        if proven:
+            memcpy(&message.place, text + proof_at, PROOF_SIZE)
+            sound &= (message.place & 0xFFFF) == TAG and _check(hashed, &message) == message.check
+            lane = <int64_t>(message.place >> 32)
+        else:
+            lane = key_lane
+            sound &= lane != NO_LANE
+        if not sound:
+            to_findings[row] = CORRUPTED
+            continue
+
+        findings = altered
+        if proven:
+            if length != <int64_t>(message.content & 0xFFFFFFFF):
+                findings |= CORRUPTED
+            elif length > fill_at:
+                if lane != known_lane:
+                    if lane not in phases:
+                        phases[lane] = phase_of(lane)
+                    known_lane, phase = lane, phases[lane]
+                start = (<int64_t>message.seq + phase) % PERIOD
+                if not _inside(start, length - fill_at, fills.shape[0]):
+                    raise IndexError("the block is too short")
+                if memcmp(value + fill_at, &fills[start], length - fill_at):
+                    findings |= CORRUPTED
+            if lane != key_lane:
+                findings |= ALTERED_KEY
+            if timestamps[row] != _floored(<int64_t>message.sent, MS):
+                findings |= ALTERED_TIMESTAMP
+            to_sent[row] = <int64_t>message.sent
+            to_source[row] = (message.place >> 16) & 0xFFFF
+            to_destination[row] = (message.content >> 32) & 0xFFFF
+        else:
+            findings |= UNPROVEN
+        to_index[row] = at_index
+        to_lane[row] = lane
+        to_seq[row] = <int64_t>message.seq
+        to_intended[row] = <int64_t>message.intended
+        to_findings[row] = findings
+    return rows[:0] if others is None else others[:left]
+
+
+cdef inline bint _inside(int64_t start, int64_t length, int64_t size) noexcept nogil:
+    """Whether a stretch lies in so many bytes."""
+    return 0 <= start <= size and 0 <= length <= size - start
+
+
+cdef inline int64_t _floored(int64_t number, int64_t by) noexcept nogil:
+    """The quotient, rounded down."""
+    return number // by - (number % by < 0)
+
+
+cdef inline uint64_t _check(uint64_t state, Message* message) noexcept nogil:
+    """The check value that belongs to the message (`descriptor.mix` and `finish`)."""
+    state = _mixed(state, message.place)
+    state = _mixed(state, message.content)
+    state = _mixed(state, message.sent)
+    state = _mixed(state, message.intended)
+    state = _mixed(state, message.seq)
+    state = (state ^ state >> 29) * FINAL
+    return state ^ state >> 32
+
+
+cdef inline uint64_t _mixed(uint64_t state, uint64_t word) noexcept nogil:
+    state = (state ^ word) * ROUND
+    return state ^ state >> 32
+
+
+cdef inline int64_t _lane(Bytes key, int64_t length) noexcept nogil:
+    """The lane whose key this is (`lanes.parse_lane`); NO_LANE where none has it."""
+    cdef uint64_t number
+    if not 1 <= length <= LANE_DIGITS or (key[0] == ZERO and length > 1):
+        return NO_LANE
+    if not _number(key, length, &number) or <int64_t>number > MAX_LANE:
+        return NO_LANE
+    return <int64_t>number
+
+
+cdef inline bint _number(Bytes text, int64_t width, uint64_t* number) noexcept nogil:
+    """Read a decimal of at most 19 digits; whether all of them were digits."""
+    cdef int64_t place = 0
+    cdef uint64_t digit
+    cdef bint sound = True
+    number[0] = 0
+    while place + 8 <= width:
+        sound &= _eight_digits(text + place, number)
+        place += 8
+    while place < width:
+        digit = <uint64_t>text[place] - ZERO  # wraps: what is below is no digit either
+        sound &= digit < 10
+        number[0] = number[0] * 10 + digit
+        place += 1
+    return sound
+
+
+cdef inline bint _eight_digits(Bytes text, uint64_t* number) noexcept nogil:
+    """Put eight digits behind a number; whether they were digits. The first is the lowest byte."""
+    cdef uint64_t word
+    memcpy(&word, text, 8)
+    # 0x30..0x39 keep their high nibble when six is added; a carry needs a byte that fails anyway.
+    cdef bint sound = (
+        (word & 0xF0F0F0F0F0F0F0F0ULL) == 0x3030303030303030ULL
+        and ((word + 0x0606060606060606ULL) & 0xF0F0F0F0F0F0F0F0ULL) == 0x3030303030303030ULL
+    )
+    word = ((word - 0x3030303030303030ULL) * 2561ULL) >> 8
+    word = ((word & 0x00FF00FF00FF00FFULL) * 6553601ULL) >> 16
+    word = ((word & 0x0000FFFF0000FFFFULL) * 42949672960001ULL) >> 32
+    number[0] = number[0] * 100000000ULL + word
+    return sound

@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 GROUP_ROWS = 1 << 17
-"""Rows of a row group: bounds the memory of writing and of reading."""
+GROUP_BYTES = 4 << 20
+"""Rows of a row group, and bytes of their latencies: they bound the memory of writing and of
+reading."""
 
 _VERSION = {"mirrortest.schema_version": str(SCHEMA_VERSION)}
 _NOTE = "mirrortest.groups"
@@ -37,6 +39,7 @@ _WORTH = 8
 """How many numbers of lists one of their sums must stand for."""
 _TOTAL_LIST = TypeAdapter(list[Total])
 
+_LISTS = [field.name for field in ROWS if pa.types.is_list(field.type)]
 _TEXTS = [field.name for field in ROWS if pa.types.is_string(field.type)]
 # Where each row has a number of its own, steps between them are the same again and again.
 _TIMES = [f"{what}_{end}" for what in ("intended", "sent", "arrived") for end in ("first", "last")]
@@ -105,7 +108,7 @@ def write_parquet(batches: Iterable[pa.RecordBatch], sink: IO[bytes] | pa.Native
         data_page_version="2.0",
     ) as writer:
         for number, group in enumerate(_groups(batches)):
-            writer.write_table(group, row_group_size=GROUP_ROWS)
+            writer.write_table(pa.Table.from_batches([group]), row_group_size=GROUP_ROWS)
             rows += group.num_rows
             for end, beginning in _ENDS.items():
                 if pc.add(group[beginning], 1).equals(group[end]):
@@ -113,30 +116,45 @@ def write_parquet(batches: Iterable[pa.RecordBatch], sink: IO[bytes] | pa.Native
             for name in _TIMES:
                 if _timed(group["kind"], group[name]):
                     note.timed.setdefault(name, []).append(number)
-            (batch,) = group.combine_chunks().to_batches()
-            note.totals.append(_sums(batch))
+            note.totals.append(_sums(group))
             note.bounds.append(sink.tell())
+            del group  # before the next one is put together
         writer.add_key_value_metadata({_NOTE: note.model_dump_json()})
     return rows
 
 
-def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Rows of a row group at a time."""
+def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Rows of a row group at a time; none of them is held when the next is asked for."""
     held: list[pa.RecordBatch] = []
-    count = 0
+    count, room = 0, GROUP_BYTES
     for batch in map(conform, batches):
-        held.append(batch)
-        count += batch.num_rows
-        while count >= GROUP_ROWS:
-            table = pa.Table.from_batches(held)
-            yield table.slice(0, GROUP_ROWS)
-            held = table.slice(GROUP_ROWS).to_batches()
-            count -= GROUP_ROWS
-    if count:
-        yield pa.Table.from_batches(held)
+        rest = batch
+        while rest.num_rows:
+            each = max(1, _latencies(rest) // rest.num_rows)
+            piece = rest.slice(0, min(GROUP_ROWS - count, max(1, room // each)))
+            rest = rest.slice(piece.num_rows)
+            held.append(piece)
+            count, room = count + piece.num_rows, room - _latencies(piece)
+            if count == GROUP_ROWS or room < each:
+                yield _together(held)
+                count, room = 0, GROUP_BYTES
+    if held:
+        yield _together(held)
 
 
-def _timed(kind: pa.ChunkedArray, times: pa.ChunkedArray) -> bool:
+def _latencies(batch: pa.RecordBatch) -> int:
+    """Bytes of the columns of which a row has as many values as it likes."""
+    return sum(batch[name].nbytes for name in _LISTS)
+
+
+def _together(held: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """The batches as one; the list is empty then."""
+    (batch,) = pa.Table.from_batches(held).combine_chunks().to_batches()
+    held.clear()
+    return batch
+
+
+def _timed(kind: pa.Array, times: pa.Array) -> bool:
     """Whether a time is lacking, and no message lacks it."""
     if not 0 < times.null_count < len(times):
         return False

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from mirrortest.errors import SequenceLogError
 from mirrortest.seqlog.batches import Columns, Detail, batch_of, explode
-from mirrortest.seqlog.journal import JournalWriter
+from mirrortest.seqlog.journal import FRAME_ROWS, JournalWriter
 from mirrortest.seqlog.location import Location
 from mirrortest.seqlog.salvage import salvage
 from mirrortest.seqlog.seal import JOURNAL, file_name, first_line
@@ -34,8 +34,9 @@ if TYPE_CHECKING:
 
 ROTATE_BYTES = 64 << 20
 ROTATE_ROWS = 4_000_000
-HELD_ROWS = 1 << 17
-"""Pending rows at which a write starts without being asked: bounds the memory."""
+HELD_ROWS = 1 << 11
+"""Pending rows at which a write starts without being asked, and rows that are put into columns at
+once: with their latencies each may be kilobytes. Both bound the memory."""
 
 
 class SequenceLog:
@@ -196,13 +197,15 @@ class SequenceLog:
         if self._broken is not None:
             raise self._broken
         try:
-            batches = self._batches(items)
-            if not any(batch.num_rows for batch in batches):
+            written = 0
+            for batch in self._batches(items):
+                journal = self._journal or self._next_journal()
+                journal.append([batch])
+                written += batch.num_rows
+            if not written:
                 return
-            journal = self._journal or self._next_journal()
-            journal.append(batches)
             journal.sync()
-            self._durable_rows += sum(batch.num_rows for batch in batches)
+            self._durable_rows += written
         except BaseException as error:  # whatever it is, these rows are not durable
             self._broken = SequenceLogError(
                 f"{self._shelf.directory}: the sequence log cannot be written: {first_line(error)}"
@@ -211,24 +214,28 @@ class SequenceLog:
         if journal.size >= self._rotate_bytes or journal.rows >= self._rotate_rows:
             self._rotate()
 
-    def _batches(self, items: list[Row | Columns]) -> list[pa.RecordBatch]:
-        batches: list[pa.RecordBatch] = []
+    def _batches(self, items: list[Row | Columns]) -> Iterator[pa.RecordBatch]:
+        """The rows in their order, as batches that hold so much at most; none is empty."""
         rows: list[Row] = []
-
-        def close_rows() -> None:
-            if rows:
-                batch = batch_of(rows)
-                batches.append(explode(batch) if self._messages else batch)
-                rows.clear()
-
+        messages = 0
         for item in items:
             if isinstance(item, Columns):
-                close_rows()
-                batches.append(item.batch())
-            else:
-                rows.append(item)
-        close_rows()
-        return batches
+                yield from self._of_rows(rows)
+                if item.count:
+                    yield item.batch()
+                continue
+            rows.append(item)
+            messages += _messages(item) if self._messages else 0
+            if len(rows) >= HELD_ROWS or messages >= FRAME_ROWS:
+                yield from self._of_rows(rows)
+                messages = 0
+        yield from self._of_rows(rows)
+
+    def _of_rows(self, rows: list[Row]) -> Iterator[pa.RecordBatch]:
+        if rows:
+            batch = batch_of(rows)
+            rows.clear()
+            yield explode(batch) if self._messages else batch
 
     def _next_journal(self) -> JournalWriter:
         self._number += 1
@@ -285,3 +292,9 @@ class SequenceLog:
             raise SequenceLogError(
                 f"{first_line(error)}; what was written so far is in {self._shelf.directory}"
             ) from error
+
+
+def _messages(row: Row) -> int:
+    """How many messages a row stands for, if it is one of messages."""
+    lo, hi = (row.seq_lo, row.seq_hi) if row.seq_lo is not None else (row.offset_lo, row.offset_hi)
+    return (hi or 0) - (lo or 0)

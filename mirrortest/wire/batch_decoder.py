@@ -18,7 +18,7 @@ from mirrortest.wire import message_columns
 from mirrortest.wire.descriptor import identity_hash
 from mirrortest.wire.layout import layout_of
 from mirrortest.wire.message import Record, decode
-from mirrortest.wire.payload import PERIOD, block, phase_of
+from mirrortest.wire.payload import MAX_SIZE, PERIOD, block, phase_of
 from mirrortest.wire.record_headers import parse_headers
 from mirrortest.wire.varint import MalformedBatchError
 
@@ -88,7 +88,8 @@ class BatchDecoder:
         """Read the messages of the records, be they of one batch or of several."""
         messages = MessageArrays.unread(records.offsets)
         self._index = {}
-        fills = block(PERIOD + int(records.value_len.max(initial=0)))
+        # What is longer is no message of ours, or none that was sent as it is.
+        fills = block(PERIOD + min(int(records.value_len.max(initial=0)), MAX_SIZE))
         rows = np.arange(len(records))
         attempts = _ATTEMPTS
         while attempts and len(rows) >= self.worth_it:

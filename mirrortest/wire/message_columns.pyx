@@ -66,7 +66,8 @@ def read(records, rows, layout, identity, phase_of, block, index, messages):
         layout: the `Layout` of the first one.
         identity: the hash of topic and producer's id, where the mix of check values starts.
         phase_of: tells of a lane where in the block its fill starts.
-        block: the endless block, as much as the longest value needs behind one period.
+        block: the endless block, a period and as much as the longest fill needs; a message that
+            needs more is left.
         index: the id's place in the table of ids.
         messages: `MessageArrays`.
 
@@ -121,6 +122,7 @@ def read(records, rows, layout, identity, phase_of, block, index, messages):
     cdef int64_t first = wanted[0]
     cdef int64_t span = headers_len[first]
     cdef int64_t least = span if in_headers else fill_at
+    cdef int64_t longest = fills.shape[0] - PERIOD
     cdef int64_t each
     if (
         not _inside(0, opening, fill_at)
@@ -164,6 +166,7 @@ def read(records, rows, layout, identity, phase_of, block, index, messages):
         alike = headers_len[row] == span and (
             in_headers or (length >= fill_at if proven else length == fill_at)
         )
+        alike = alike and length - fill_at <= longest
         if alike and opening:
             alike = not memcmp(value, first_value, opening)
         for each in range(constants.shape[0]):

@@ -333,3 +333,23 @@ def test_row_groups_are_full_however_the_rows_came() -> None:
     counts = [metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)]
     assert counts == [4, 4, 3]
     assert read(written()) == []
+
+
+def test_row_groups_hold_so_many_bytes_of_latencies(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However the rows came; rows without any are not counted."""
+    monkeypatch.setattr(parquet, "GROUP_BYTES", 10_000)
+    told: dict[str, Any] = {
+        "latency_bucket": list(range(100)),
+        "latency_count": [1] * 100,
+        "run": "r",
+    }
+    rows = [message(seq, **told, intended_first=0, intended_last=0) for seq in range(50)]
+    rows += [message(seq) for seq in range(50, 200)]
+    for size in (1, 7, 200):
+        data = written(*(rows[at : at + size] for at in range(0, 200, size)))
+        metadata = pq.ParquetFile(pa.BufferReader(data)).metadata
+        counts = [metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)]
+        assert sum(counts) == 200
+        assert max(counts[:-1]) < 20 < counts[-1]
+        assert plainly(read(data, marked=None)) == plainly([batch_of(rows)])
+        assert len(parquet._Note.of(metadata).bounds) == len(counts)  # the note is believed

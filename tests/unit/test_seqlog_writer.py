@@ -42,6 +42,13 @@ def numbers(lo: int, hi: int) -> list[rows.Row]:
     return [rows.reserved(STREAM, at, at + 1) for at in range(lo, hi)]
 
 
+def sent(lo: int, hi: int) -> rows.Row:
+    """An interval that was sent and failed."""
+    return rows.sent(
+        STREAM, lo, hi, partition=0, outcome=Outcome.FAILED, offset_lo=None, intended=(1, 9)
+    )
+
+
 def logged(where: Location | Path) -> list[int]:
     """The first numbers of all rows of the only session there, which must be whole."""
     (found,) = find_sessions(where)
@@ -127,19 +134,7 @@ async def test_detail_messages_explodes(tmp_path: Path) -> None:
     log = await SequenceLog.open(tmp_path, session(detail=Detail.MESSAGES))
     assert log.detail is Detail.MESSAGES
     log.append([rows.reserved(STREAM, 0, 4)])
-    log.append(
-        [
-            rows.sent(
-                STREAM,
-                0,
-                4,
-                partition=0,
-                outcome=Outcome.FAILED,
-                offset_lo=None,
-                intended=(1, 9),
-            )
-        ]
-    )
+    log.append([sent(0, 4)])
     await log.close()
     assert logged(tmp_path) == [0, 0, 1, 2, 3]
 
@@ -244,6 +239,31 @@ async def test_many_pending_rows_are_written_unasked(
     assert log.pending_rows == 0
     assert logged(tmp_path) == list(range(10))
     await log.close()
+
+
+@pytest.mark.parametrize("detail", Detail)
+async def test_many_rows_are_written_in_pieces(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, detail: Detail
+) -> None:
+    """What is held in columns at once stays small, in rows and in the messages they stand for."""
+    monkeypatch.setattr(writer, "HELD_ROWS", 10)
+    monkeypatch.setattr(writer, "FRAME_ROWS", 25)
+    sizes: list[int] = []
+    append = journal.JournalWriter.append
+
+    def noted(self: journal.JournalWriter, batches: Any) -> None:
+        batches = list(batches)
+        sizes.extend(batch.num_rows for batch in batches)
+        append(self, batches)
+
+    monkeypatch.setattr(journal.JournalWriter, "append", noted)
+    log = await SequenceLog.open(tmp_path, session(detail=detail))
+    with log._lock:  # as if a write were under way
+        log._pending.extend(sent(at, at + 10) for at in range(0, 400, 10))
+    await log.close()
+    assert sum(sizes) == (400 if detail is Detail.MESSAGES else 40)
+    assert max(sizes) <= (30 if detail is Detail.MESSAGES else 10)
+    assert logged(tmp_path) == list(range(0, 400, 1 if detail is Detail.MESSAGES else 10))
 
 
 async def test_a_failed_sync_breaks_the_log_for_good(

@@ -188,24 +188,33 @@ def test_no_layout_is_trusted(form: Form, field: str, offset: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "constants", "fills"),
+    ("rows", "constants"),
     [
-        ([], [], 2 * PERIOD),
-        ([0, 20], [], 2 * PERIOD),
-        ([0, -1], [], 2 * PERIOD),
-        ([0], [(0, 1 << 40)], 2 * PERIOD),
-        ([0], [(-1, 1)], 2 * PERIOD),
-        ([0], [], 10),
+        ([], []),
+        ([0, 20], []),
+        ([0, -1], []),
+        ([0], [(0, 1 << 40)]),
+        ([0], [(-1, 1)]),
     ],
 )
-def test_what_lies_outside_is_refused(
-    rows: list[int], constants: list[tuple[int, int]], fills: int
-) -> None:
-    """No row, a row that there is not, constants beyond the headers, too little to compare with."""
+def test_what_lies_outside_is_refused(rows: list[int], constants: list[tuple[int, int]]) -> None:
+    """No row, a row that there is not, constants beyond the headers."""
     records = built(sent(Form.BODY, 20))
     layout = laid_out(records)
     with pytest.raises(IndexError):
-        read(records, layout._replace(constants=constants), rows, block(2 * PERIOD)[:fills])
+        read(records, layout._replace(constants=constants), rows)
+
+
+@pytest.mark.parametrize("form", Form)
+def test_fills_beyond_the_block_are_left(form: Form) -> None:
+    """Longer than any message may be; what is left has to be read by itself, not for ever."""
+    every = [
+        encode(message, form) for size in (100, 300) for message in lane_messages(5, size=size)
+    ]
+    records = built(every)
+    others, _ = read(records, laid_out(records), list(range(10)), block(2 * PERIOD)[: PERIOD + 150])
+    assert others == [5, 6, 7, 8, 9]
+    assert all_at_once(records) == one_by_one(every)
 
 
 def test_columns_of_other_lengths_are_refused() -> None:

@@ -21,7 +21,7 @@ from setuptools import Distribution, Extension
 from setuptools.command.build_ext import build_ext
 from setuptools.errors import BaseError, CCompilerError
 
-SOURCES = "mirrortest/**/*.pyx"
+SOURCES = "mirrortest/wire/*.pyx"
 # For any processor of the kind: a wheel is used on others than it is built on. Without debugging
 # symbols, which are most of a module.
 OPTIONS = ["-O3", "-g0"]
@@ -35,16 +35,16 @@ class CompiledModules(BuildHookInterface[BuilderConfig]):
         """Compile, and say that the wheel holds it and is of this Python and machine alone."""
         root = Path(self.root)
         with tempfile.TemporaryDirectory() as folder:
-            placed = []
-            for source in sorted(root.glob(SOURCES)):
-                compiled = _compiled(root, source, Path(folder))
+            sources = sorted(root.glob(SOURCES))
+            # All of them first: where one fails, nothing is changed.
+            for source, compiled in [
+                (each, _compiled(root, each, Path(folder))) for each in sources
+            ]:
                 place = source.with_name(compiled.name)
                 beside = Path(f"{place}.{os.getpid()}.new")  # builds may run at once
                 shutil.copy(compiled, beside)
-                placed.append((beside, place))
-        for beside, place in placed:
-            beside.replace(place)  # at once: somebody may be importing the one before
-            build_data["artifacts"].append(f"/{place.relative_to(root).as_posix()}")
+                beside.replace(place)  # at once: somebody may be importing the one before
+                build_data["artifacts"].append(f"/{place.relative_to(root).as_posix()}")
         build_data["pure_python"] = False
         build_data["infer_tag"] = True
 

@@ -1,8 +1,8 @@
 """Reading whole batches of messages, equal to `message.decode` of every record.
 
-Records that are laid out as the first among them, its producer's id included, are read together by
-a compiled loop; then those like the first of the others. What is left is read one by one: foreign
-messages, the ancestor's, and layouts of which there are too few to be worth it.
+Records that are laid out like one of them, its producer's id included, are read together by a
+compiled loop; then those like one of the others. What is left is read one by one: foreign messages,
+the ancestor's, and layouts of which there are too few to be worth it.
 """
 
 from __future__ import annotations
@@ -29,19 +29,25 @@ if TYPE_CHECKING:
     from mirrortest.wire.stream import ProducerId
 
 WORTH_IT = 16
-"""Records of one layout, from which on reading them together is quicker than one by one."""
-_ATTEMPTS = 16
-"""Layouts that were not worth it, after which the rest of a batch is read one by one."""
+"""Records, from which on reading those together that are alike is quicker than one by one."""
+_ALONE = 500
+"""So many records are looked at in vain in the time in which one is read by itself."""
+_VAIN = 32
+"""So often may each record be looked at in vain before what is left is read one by one."""
+_SCATTER = 0x9E3779B1
+"""Its multiples are spread evenly over any number of places (Knuth's multiplicative hashing)."""
+_STRETCH = 8
+"""Where strangers stand, so many records are read one by one before others are looked for."""
 
 
 @dataclass(frozen=True, slots=True)
 class MessageArrays:
     """The messages of one batch, an element each, in the batch's order.
 
-    `id_index` points into `ids`; it is -1, as are `lane` and `seq`, where the message is in no
-    stream: foreign, or corrupted with its id unknown. `intended_ns` and `sent_ns` are 0 where
-    nothing trustworthy tells them; `source_partition` is -1 and `destination_partitions` 0 where
-    there is no descriptor. `findings` are bits of `Finding`.
+    `id_index` points into `ids`, though maybe not to all of them; it is -1, as are `lane` and
+    `seq`, where the message is in no stream: foreign, or corrupted with its id unknown.
+    `intended_ns` and `sent_ns` are 0 where nothing trustworthy tells them; `source_partition` is -1
+    and `destination_partitions` 0 where there is no descriptor. `findings` are bits of `Finding`.
     """
 
     ids: list[ProducerId]
@@ -91,26 +97,35 @@ class BatchDecoder:
         # What is longer is no message of ours, or none that was sent as it is.
         fills = block(PERIOD + min(int(records.value_len.max(initial=0)), MAX_SIZE))
         rows = np.arange(len(records))
-        attempts = _ATTEMPTS
-        while attempts and len(rows) >= self.worth_it:
-            layout = layout_of(records, int(rows[0]))
-            if layout is None:
-                self._decode_one(records, int(rows[0]), messages)
-                rows = rows[1:]
+        vain, stretch, tries = 0, 1, 0
+        while len(rows) >= self.worth_it and vain < _VAIN * len(records):
+            # Here and there: of what is frequent one is found soon, wherever the rest stands.
+            tries += _SCATTER
+            at = tries % len(rows)
+            row = int(rows[at])
+            layout = layout_of(records, row)
+            others = rows
+            if layout is not None:
+                others = message_columns.read(
+                    records,
+                    rows,
+                    row,
+                    layout,
+                    identity_hash(self.topic, layout.raw_id),
+                    partial(phase_of, self.topic, layout.raw_id),
+                    fills,
+                    self.index_of(layout.id),
+                    messages,
+                )
+            taken = len(rows) - len(others)
+            if taken:
+                vain += max(0, len(rows) - _ALONE * taken)
+                rows, stretch = others, 1
                 continue
-            others = message_columns.read(
-                records,
-                rows,
-                layout,
-                identity_hash(self.topic, layout.raw_id),
-                partial(phase_of, self.topic, layout.raw_id),
-                fills,
-                self.index_of(layout.id),
-                messages,
-            )
-            if len(rows) - len(others) < self.worth_it:
-                attempts -= 1
-            rows = others
+            for each in rows[at : at + stretch].tolist():
+                self._decode_one(records, each, messages)
+            rows = np.concatenate((rows[:at], rows[at + stretch :]))
+            stretch = min(2 * stretch, _STRETCH)
         for row in rows.tolist():
             self._decode_one(records, row, messages)
         messages.ids.extend(self._index)

@@ -12,6 +12,7 @@ SOURCE: str
 def read(
     records: RecordArrays,
     rows: NDArray[np.int64],
+    like: int,
     layout: Layout,
     identity: int,
     phase_of: Callable[[int], int],

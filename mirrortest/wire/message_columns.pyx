@@ -32,21 +32,23 @@ cdef uint32_t UNPROVEN = Finding.UNPROVEN
 cdef uint32_t CORRUPTED = Finding.CORRUPTED
 cdef uint32_t ALTERED_KEY = Finding.ALTERED_KEY
 cdef uint32_t ALTERED_TIMESTAMP = Finding.ALTERED_TIMESTAMP
-cdef int64_t SEQ_DIGITS = digits.SEQ_DIGITS
-cdef int64_t TIME_DIGITS = digits.TIME_DIGITS
-cdef uint64_t TIME_LIMIT = digits.TIME_LIMIT
-cdef int64_t PROOF_SIZE = descriptor.SIZE
-cdef uint64_t TAG = descriptor.TAG
-cdef uint64_t ROUND = descriptor.ROUND
-cdef uint64_t FINAL = descriptor.FINAL
-cdef int64_t MS = NS_PER_MS
-cdef int64_t PERIOD = payload.PERIOD
-cdef int64_t MAX_LANE = lanes.MAX_LANE
+cdef int64_t SEQ_DIGITS, TIME_DIGITS, MS, PERIOD, MAX_LANE
+cdef uint64_t TIME_LIMIT, TAG, ROUND, FINAL
+try:
+    SEQ_DIGITS, TIME_DIGITS = digits.SEQ_DIGITS, digits.TIME_DIGITS
+    TIME_LIMIT, MS = digits.TIME_LIMIT, NS_PER_MS
+    TAG, ROUND, FINAL = descriptor.TAG, descriptor.ROUND, descriptor.FINAL
+    PERIOD, MAX_LANE = payload.PERIOD, lanes.MAX_LANE
+    if descriptor.SIZE != PROOF_SIZE:
+        raise AttributeError(f"a descriptor of {descriptor.SIZE} bytes")
+except AttributeError as error:  # sources that are newer than what is compiled
+    raise ImportError(str(error), name=__name__) from error
 
 cdef enum:
     SEMICOLON = 59
     ZERO = 48
     LANE_DIGITS = 10
+    PROOF_SIZE = 32
     NO_LANE = -1
     NO_PHASE = -1
 
@@ -55,15 +57,16 @@ cdef struct Message:
     uint64_t seq, intended, place, content, sent, check
 
 
-def read(records, rows, layout, identity, phase_of, block, index, messages):
-    """Read those of the records at `rows` that are laid out as the first of them.
+def read(records, rows, like, layout, identity, phase_of, block, index, messages):
+    """Read those of the records at `rows` that are laid out as one of them.
 
     Of each the columns of `messages` are written at its row, all but its offset.
 
     Args:
         records: `RecordArrays`.
-        rows: their rows, int64, at least one.
-        layout: the `Layout` of the first one.
+        rows: their rows, int64.
+        like: the row of that one.
+        layout: its `Layout`.
         identity: the hash of topic and producer's id, where the mix of check values starts.
         phase_of: tells of a lane where in the block its fill starts.
         block: the endless block, a period and as much as the longest fill needs; a message that
@@ -106,6 +109,7 @@ def read(records, rows, layout, identity, phase_of, block, index, messages):
     cdef uint32_t altered = layout.altered
     cdef int32_t at_index = index
     cdef uint64_t hashed = identity
+    cdef int64_t first = like
     cdef int64_t count = timestamps.shape[0]
     cdef int64_t size = buffer.shape[0]
     if (
@@ -113,19 +117,18 @@ def read(records, rows, layout, identity, phase_of, block, index, messages):
         or min(headers_start.shape[0], headers_len.shape[0], to_index.shape[0]) < count
         or min(to_lane.shape[0], to_seq.shape[0], to_intended.shape[0], to_sent.shape[0]) < count
         or min(to_source.shape[0], to_destination.shape[0], to_findings.shape[0]) < count
-        or not wanted.shape[0]
-        or not 0 <= wanted[0] < count
+        or not 0 <= first < count
     ):
-        raise IndexError("columns of unequal lengths, or no record")
+        raise IndexError("columns of unequal lengths, or no such record")
 
     # All that is looked at lies in the first `least` bytes of a value or of the headers.
-    cdef int64_t first = wanted[0]
     cdef int64_t span = headers_len[first]
     cdef int64_t least = span if in_headers else fill_at
     cdef int64_t longest = fills.shape[0] - PERIOD
     cdef int64_t each
     if (
         not _inside(0, opening, fill_at)
+        or (in_headers and fill_at)
         or not _inside(seq_at, SEQ_DIGITS + (not in_headers), least)
         or not _inside(time_at, TIME_DIGITS + (not in_headers), least)
         or (proven and not _inside(proof_at, PROOF_SIZE, least))

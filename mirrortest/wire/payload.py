@@ -2,7 +2,7 @@
 
 The block has `PERIOD` bytes and repeats for ever. The window of a message starts at
 ``(seq + phase) % PERIOD``, where the phase is the stream's own, so that neighbours and streams
-differ and yet no fill is ever generated anew: consecutive fills are one strided view of the block.
+differ and yet no fill is ever generated anew: each is a piece of the block.
 """
 
 from __future__ import annotations

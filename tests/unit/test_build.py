@@ -127,6 +127,13 @@ def test_what_is_not_compiled_or_of_another_source_is_told_in_a_line(sources: Pa
             source.write("\n# other\n")
         stale.append(_told(sources, "produce", "--help"))
         shutil.copy(ROOT / f"{path}.pyx", sources / WIRE)
+    # Compiled before something had the name that it has now.
+    descriptor = sources / WIRE / "descriptor.py"
+    written = descriptor.read_text()
+    descriptor.write_text(written.replace("ROUND", "ROUNDS"))
+    renamed = _told(sources, "produce", "--help")
+    assert "is not compiled for this Python" in renamed.stderr
+    descriptor.write_text(written)
     # As one that was compiled before modules told their source.
     (sources / WIRE / _compiled(COMPILED[0]).name).unlink()
     (sources / f"{COMPILED[0]}.py").touch()
@@ -134,6 +141,6 @@ def test_what_is_not_compiled_or_of_another_source_is_told_in_a_line(sources: Pa
     for told in (*stale, older):
         assert told.returncode == 1
         assert "is compiled of another source" in told.stderr.replace("\n", " ")
-    for told in (missing, *stale, older):
+    for told in (missing, *stale, renamed, older):
         assert "Traceback" not in told.stderr
         assert "make" in told.stderr

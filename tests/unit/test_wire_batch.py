@@ -336,10 +336,10 @@ def test_lanes_interleaved() -> None:
     assert {findings for *_, findings in said} == {0}
 
 
-def test_forty_producers_in_one_shape() -> None:
-    """More ids than are tried by columns: the rest is read one by one, with the same result."""
+def test_forty_producers_of_a_few_messages() -> None:
+    """Of some ids there are enough to be read together, of others there are not."""
     runs = [
-        [encode(m, Form.HEADERS) for m in lane_messages(10, producer_id=PA._replace(name=f"p{i}"))]
+        [encode(m, Form.HEADERS) for m in lane_messages(4, producer_id=PA._replace(name=f"p{i}"))]
         for i in range(10, 50)
     ]
     records = [record for row in zip(*runs, strict=True) for record in row]

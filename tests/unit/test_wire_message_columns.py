@@ -5,7 +5,7 @@ That what it says of a message is what `message.decode` says is held by test_wir
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,9 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrortest.wire import message_columns
+from mirrortest.wire import batch_decoder, message_columns
 from mirrortest.wire.batch_decoder import BatchDecoder, MessageArrays
 from mirrortest.wire.descriptor import SIZE, identity_hash
+from mirrortest.wire.digits import SEQ_DIGITS, TIME_DIGITS
 from mirrortest.wire.layout import layout_of
 from mirrortest.wire.message import Form, Record, encode
 from mirrortest.wire.payload import PERIOD, block, phase_of
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from mirrortest.wire.record_batch import RecordArrays
 
 COLUMNS = ("key_start", "key_len", "value_start", "value_len", "headers_start", "headers_len")
-OFFSETS = ("opening", "seq_at", "time_at", "proof_at", "fill_at")
-INT64 = st.integers(-(1 << 63), (1 << 63) - 1) | st.integers(-300, 20_000)
 
 
 def sent(form: Form, count: int, size: int = 100) -> list[Record]:
@@ -35,13 +34,19 @@ def sent(form: Form, count: int, size: int = 100) -> list[Record]:
 
 
 def read(
-    records: RecordArrays, layout: Layout, rows: list[int], fills: bytes = block(2 * PERIOD)
+    records: RecordArrays,
+    layout: Layout,
+    rows: list[int],
+    fills: bytes = block(2 * PERIOD),
+    like: int = 0,
+    messages: MessageArrays | None = None,
 ) -> tuple[list[int], MessageArrays]:
     """The rows that were left, and what was read."""
-    messages = MessageArrays.unread(records.offsets)
+    messages = messages or MessageArrays.unread(records.offsets)
     others = message_columns.read(
         records,
         np.array(rows, np.int64),
+        like,
         layout,
         identity_hash(TOPIC, layout.raw_id),
         lambda lane: phase_of(TOPIC, layout.raw_id, lane),
@@ -134,63 +139,190 @@ def test_rows_that_are_laid_out_otherwise_come_back_in_their_order() -> None:
     assert messages.seq.tolist() == [5000, -1, -1, -1, -1, 5005]
 
 
-@pytest.mark.parametrize("strangers", [20, 200])
-def test_strangers_do_not_slow_down_what_comes_behind_them(
-    strangers: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And many ids are as good as one: only strangers are read by themselves."""
-    alone: list[int] = []
+@pytest.fixture
+def alone(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The rows that are read by themselves."""
+    rows: list[int] = []
     was = BatchDecoder._decode_one
 
     def noted(self: BatchDecoder, records: Any, row: int, messages: Any) -> None:
-        alone.append(row)
+        rows.append(row)
         was(self, records, row, messages)
 
     monkeypatch.setattr(BatchDecoder, "_decode_one", noted)
+    return rows
+
+
+def named(number: int, count: int, size: int = 100) -> list[Record]:
+    """Messages of one of many producers."""
+    who = PA._replace(name=f"p{number}")
+    return [encode(m, Form.BODY) for m in lane_messages(count, producer_id=who, size=size)]
+
+
+@pytest.mark.parametrize("strangers", [20, 200])
+def test_strangers_cost_the_others_nothing(strangers: int, alone: list[int]) -> None:
+    """And many ids are as good as one: hardly any but strangers are read by themselves."""
+    runs = [named(number, 20) for number in range(40)]
     records = [Record(b"k", b"no message", (), 5)] * strangers
-    runs = [
-        [encode(m, Form.BODY) for m in lane_messages(20, producer_id=PA._replace(name=f"p{n}"))]
-        for n in range(40)
-    ]
     records += [record for together in zip(*runs, strict=True) for record in together]
     messages = BatchDecoder(TOPIC).decode(built(records))
-    assert alone == list(range(strangers))
+    assert set(range(strangers)) <= set(alone)
+    assert len(alone) < strangers + 50
     assert len(messages.ids) == 40
     assert not messages.findings[strangers:].any()
 
 
-@given(st.sampled_from(Form), st.sampled_from(COLUMNS), st.integers(0, 19), INT64)
-def test_no_position_is_trusted(form: Form, column: str, row: int, position: int) -> None:
-    """A position outside the bytes is an error, and one inside them is read for what it is."""
+def test_strangers_in_between_cost_the_others_little(alone: list[int]) -> None:
+    """Where nine of ten are, some hundreds of the others may be read by themselves, never all."""
+    ours = named(0, 1000)
+    records = []
+    for record in ours:
+        records += [Record(b"k", b"no message", (), 5)] * 9 + [record]
+    messages = BatchDecoder(TOPIC).decode(built(records))
+    assert len(alone) < 9000 + 200
+    assert len(messages.seq[messages.seq >= 0]) == 1000
+
+
+def test_what_is_rare_does_not_send_what_is_frequent_the_slow_way(alone: list[int]) -> None:
+    """Wherever it stands: many ids of a few messages each, before and behind thousands of one."""
+    few = [record for number in range(60) for record in named(number, 3)]
+    records = few + named(100, 2000) + few
+    messages = BatchDecoder(TOPIC).decode(built(records))
+    assert not set(alone) & set(range(len(few), len(few) + 2000))
+    assert not messages.findings.any()
+
+
+def test_a_message_that_is_too_long_is_read_by_itself(
+    alone: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It takes no other with it, wherever it stands."""
+    monkeypatch.setattr(batch_decoder, "MAX_SIZE", 0)
+    size = PERIOD + 500  # two periods of the block are always there
+    records = named(0, 40) + named(0, 1, size) + named(0, 40)
+    arrays = built(records)
+    messages = BatchDecoder(TOPIC).decode(arrays)
+    assert alone == [40]
+    assert not messages.findings.any()
+
+
+def test_what_waits_for_an_answer_is_no_more_than_a_few_scans(
+    alone: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ids without end are read one by one once looking for the like of them was in vain."""
+    scanned, reads = 0, 0
+    was = message_columns.read
+
+    def counted(records: Any, rows: Any, *rest: Any) -> Any:
+        nonlocal scanned, reads
+        scanned, reads = scanned + len(rows), reads + 1
+        return was(records, rows, *rest)
+
+    monkeypatch.setattr(message_columns, "read", counted)
+    records = [record for number in range(3000) for record in named(number, 1)]
+    messages = BatchDecoder(TOPIC).decode(built(records))
+    assert scanned <= 33 * len(records) + 500 * reads
+    assert alone
+    assert not messages.findings.any()
+
+
+@pytest.mark.parametrize("form", Form)
+@pytest.mark.parametrize("sent_ns", [-1, -999_999, -1_000_000, -1_000_001, 0, 999_999])
+def test_times_before_the_epoch_are_rounded_down(form: Form, sent_ns: int) -> None:
+    """As the specification rounds them: the record's timestamp is altered, or it is not."""
+    every = [encode(message, form) for message in lane_messages(20, sent_ns=sent_ns)]
+    records = built([record._replace(timestamp_ms=0) for record in every])
+    for stamp in (-2, -1, 0):
+        stamped = [record._replace(timestamp_ms=stamp) for record in every]
+        records.timestamps[:] = stamp
+        assert all_at_once(records) == one_by_one(stamped)
+
+
+HEADERS = st.tuples(
+    st.sampled_from(["x", "id", "seq", "ts", "d", "\ufffd"]),
+    st.none() | st.binary(max_size=3),
+)
+
+
+@given(
+    st.sampled_from(Form),
+    st.lists(HEADERS, max_size=3),
+    st.lists(HEADERS, max_size=3),
+    st.booleans(),
+    st.data(),
+)
+def test_headers_that_all_have_are_read_as_one_by_one(
+    form: Form, before: list[Any], behind: list[Any], turned: bool, data: st.DataObject
+) -> None:
+    """Strange ones, ours again, in another order, or others in one of them."""
+    every = [
+        record._replace(headers=(*before, *record.headers, *behind)) for record in sent(form, 20)
+    ]
+    if turned:
+        every = [record._replace(headers=record.headers[::-1]) for record in every]
+    at = data.draw(st.integers(0, 19))
+    changed = [
+        (name, data.draw(st.just(value) | st.none() | st.binary(max_size=3)))
+        for name, value in every[at].headers
+    ]
+    every[at] = every[at]._replace(headers=tuple(changed))
+    assert all_at_once(built(every)) == one_by_one(every)
+
+
+@pytest.mark.parametrize("form", Form)
+@pytest.mark.parametrize("part", ["key", "value", "headers"])
+@pytest.mark.parametrize("row", [0, 7])
+def test_no_position_is_trusted(form: Form, part: str, row: int) -> None:
+    """A part that lies outside the bytes is an error, by one byte or by many; else it is none."""
+    records = built(sent(form, 20))
+    size = len(records.buffer)
+    layout = laid_out(records)
+    length = int(getattr(records, f"{part}_len")[row])
+    far = 1 << 62
+    starts = [-far, -length - 1, -1, 0, size - length, size - length + 1, size, size + 1, far]
+    for column, places, fits in (
+        (f"{part}_start", starts, lambda start: 0 <= start <= size - length),
+        (f"{part}_len", [size + 1, far, 2 * far - 1], lambda _: False),
+    ):
+        for place in places:
+            moved = getattr(records, column).copy()
+            moved[row] = place
+            wrong = replace(records, **{column: moved})
+            if fits(place):
+                read(wrong, layout, list(range(20)))
+                continue
+            with pytest.raises(IndexError):
+                read(wrong, layout, list(range(20)))
+
+
+@pytest.mark.parametrize("form", Form)
+def test_no_layout_is_trusted(form: Form) -> None:
+    """What it says has to lie within the record that it is of."""
     records = built(sent(form, 20))
     layout = laid_out(records)
-    moved = getattr(records, column).copy()
-    moved[row] = position
-    try:
-        others, messages = read(replace(records, **{column: moved}), layout, list(range(20)))
-    except IndexError:
-        return
-    sound = [at for at in range(20) if at != row and at not in others]
-    if row:  # else the others are laid out as what it is taken for
-        assert messages.seq[sound].tolist() == [5000 + at for at in sound]
-
-
-@given(st.sampled_from(Form), st.sampled_from(OFFSETS), INT64)
-def test_no_layout_is_trusted(form: Form, field: str, offset: int) -> None:
-    """Nor is where it says that something stands."""
-    records = built(sent(form, 20))
-    layout = laid_out(records)._replace(**{field: offset})  # type: ignore[arg-type]  # offsets are
-    try:
-        read(records, layout, list(range(20)))
-    except IndexError:
-        return
-    assert 0 <= offset <= len(records.buffer)
+    least = int(records.headers_len[0]) if layout.in_headers else layout.fill_at
+    behind = 0 if layout.in_headers else 1  # a semicolon
+    ends = {"seq_at": SEQ_DIGITS + behind, "time_at": TIME_DIGITS + behind, "proof_at": SIZE}
+    far = (1 << 63) - 1
+    for name, width in ends.items():
+        read(records, layout._replace(**{name: least - width}), list(range(20)))  # type: ignore[arg-type]
+        for place in (-far - 1, -1, least - width + 1, far):
+            with pytest.raises(IndexError):
+                read(records, layout._replace(**{name: place}), list(range(20)))  # type: ignore[arg-type]
+    for wrong in (
+        layout._replace(opening=-1),
+        layout._replace(opening=layout.fill_at + 1),
+        layout._replace(opening=far),
+        layout._replace(fill_at=-1),
+        layout._replace(fill_at=far),
+        layout._replace(fill_at=len(records.buffer) if form is Form.BODY else 1),
+    ):
+        with pytest.raises(IndexError):
+            read(records, wrong, list(range(20)))
 
 
 @pytest.mark.parametrize(
     ("rows", "constants"),
     [
-        ([], []),
         ([0, 20], []),
         ([0, -1], []),
         ([0], [(0, 1 << 40)]),
@@ -198,7 +330,7 @@ def test_no_layout_is_trusted(form: Form, field: str, offset: int) -> None:
     ],
 )
 def test_what_lies_outside_is_refused(rows: list[int], constants: list[tuple[int, int]]) -> None:
-    """No row, a row that there is not, constants beyond the headers."""
+    """A row that there is not, constants beyond the headers."""
     records = built(sent(Form.BODY, 20))
     layout = laid_out(records)
     with pytest.raises(IndexError):
@@ -225,3 +357,12 @@ def test_columns_of_other_lengths_are_refused() -> None:
         short = replace(records, **{column: getattr(records, column)[:19]})
         with pytest.raises(IndexError):
             read(short, layout, [0])
+    for like in (-1, 20):
+        with pytest.raises(IndexError):
+            read(records, layout, [0], like=like)
+    messages = MessageArrays.unread(records.offsets)
+    for field in fields(messages):
+        if field.name not in {"ids", "offset"}:
+            cut = replace(messages, **{field.name: getattr(messages, field.name)[:19]})
+            with pytest.raises(IndexError):
+                read(records, layout, [0], messages=cut)

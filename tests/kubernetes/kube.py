@@ -116,12 +116,6 @@ class Kube:
 
         With the last words of those that failed: a reconciliation's are its verdict.
         """
-        told = [
-            self.kubectl("get", "pv,pvc,pods", "--all-namespaces", "--output=wide"),
-            self.kubectl(
-                "get", "events", "--all-namespaces", "--sort-by=.metadata.creationTimestamp"
-            ),
-        ]
         failed = json.loads(
             self.kubectl(
                 "get",
@@ -132,9 +126,16 @@ class Kube:
                 "json",
             )
         )
+        told = []  # what is most likely asked for comes first: a reader of it may cut its end
         for pod in failed["items"]:
             name, namespace = pod["metadata"]["name"], pod["metadata"]["namespace"]
             told.append(f"{name}:\n" + self.kubectl("logs", name, "-n", namespace, "--tail=100"))
+        told.append(self.kubectl("get", "pv,pvc,pods", "--all-namespaces", "--output=wide"))
+        told.append(
+            self.kubectl(
+                "get", "events", "--all-namespaces", "--sort-by=.metadata.creationTimestamp"
+            )
+        )
         return "\n".join(text if len(text) < _TOLD else f"...{text[-_TOLD:]}" for text in told)
 
     def items(self, kind: str, namespace: str, selector: str = "") -> list[dict[str, Any]]:

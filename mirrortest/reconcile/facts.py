@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from mirrortest.check.routing import ExpectPartition, expected_partition
@@ -79,6 +79,10 @@ _OVERVIEW = f"""
         )
     ) GROUP BY ALL
 """  # noqa: S608
+_COUNT = f"""
+    SELECT sum(if(kind = '{TOLD}', messages, 1L)), count_if(kind = '{TOLD}'), sum(holes)
+    FROM intervals_again WHERE kind NOT IN ('{LATENCY}', '{ACKED}', '{BUNDLE}')
+"""  # noqa: S608
 _LITERAL_ROWS = 1000
 _SENDING = ("reserved", "sent", "end")
 
@@ -153,6 +157,17 @@ def gather(spark: Any, plan: Plan, intervals: Any) -> Facts:
         reasons,
         notes,
     )
+
+
+def recounted(spark: Any, known: Facts, intervals: Any) -> Facts:
+    """What is known, of intervals some of which were read again.
+
+    In zones they may be more than before, and so may lie in bundles, and have holes packed, that
+    did not when they were read first.
+    """
+    intervals.createOrReplaceTempView("intervals_again")
+    count, told, packed = spark.sql(_COUNT).first()
+    return replace(known, intervals=count or 0, bundled=bool(told), holes=packed or 0)
 
 
 def not_home(plan: Plan) -> list[tuple[int, str]]:

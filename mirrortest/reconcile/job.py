@@ -147,6 +147,8 @@ def _judge(
     if zones:
         again = read_again(spark, work, intervals, zones, touched(known.ranges, zones))
         intervals = again.persist(StorageLevel.DISK_ONLY)
+        known = facts.recounted(spark, known, intervals)
+        fit(spark, known.intervals)
     policy = _policy(plan)
     gone: Gone | None = None
     if known.bundled:

@@ -113,3 +113,45 @@ def test_what_was_packed_and_then_read_again_is_judged(
     assert (summary.counts["lost"], summary.counts["delivered"]) == (3, 27)
     assert summary.counts["duplicated"] == 0
     assert [each.seq_lo for each in summary.undelivered] == [9, 19, 29]
+
+
+@pytest.mark.parametrize(
+    "packing", [holes.Packing(1 << 62, 1, 25), holes.Packing(20, 0)], ids=["bundled", "packed"]
+)
+def test_what_is_packed_only_as_it_is_read_again_is_judged(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packing: Packing
+) -> None:
+    """Where a killed reader's successor read the same, rows are more: enough to be packed now.
+
+    Two streams in turn are a chain each; side by side with a second reading, many. What is lost
+    lies where one session read alone.
+    """
+    before: list[int] = []
+    recounted = job.facts.recounted
+
+    def watched(spark: Any, known: Any, intervals: Any) -> Any:
+        after = recounted(spark, known, intervals)
+        before.extend((known.bundled, known.holes))
+        assert after.bundled or after.holes
+        return after
+
+    monkeypatch.setattr(job.facts, "recounted", watched)
+    monkeypatch.setattr(holes, "PACKING", packing)
+    streams = [stream(0), stream(1)]
+    history = History({"t": 1})
+    for of in streams:
+        history.sends(of, 100)
+    missing_from = 90
+    pieces = [
+        seen(of, lo, lo + 5 - (lo >= missing_from), 2 * lo + 5 * of.lane)
+        for lo in range(0, 100, 5)
+        for of in streams
+    ]
+    killed = pieces[:30]
+    history.consumers = [killed, [*pieces]]
+    history.reads(200)
+    history.write(tmp_path)
+    summary = reconcile(spark, plan([str(tmp_path)], None), thresholds(()))
+    assert before == [False, 0]
+    counts = {name: summary.counts[name] for name in ("lost", "delivered", "duplicated", "seen")}
+    assert counts == {"lost": 4, "delivered": 196, "duplicated": 0, "seen": 196}

@@ -9,7 +9,7 @@ import pytest
 
 from mirrortest.check.verdict import Finding
 from mirrortest.config.threshold import thresholds
-from mirrortest.reconcile import holes, job, missing, result
+from mirrortest.reconcile import facts, holes, job, missing, result
 from mirrortest.reconcile.job import reconcile
 from mirrortest.reconcile.plan import plan
 from mirrortest.seqlog.location import Location
@@ -127,7 +127,7 @@ def test_what_is_packed_only_as_it_is_read_again_is_judged(
     lies where one session read alone.
     """
     before: list[int] = []
-    recounted = job.facts.recounted
+    recounted = facts.recounted
 
     def watched(spark: Any, known: Any, intervals: Any) -> Any:
         after = recounted(spark, known, intervals)
@@ -135,7 +135,7 @@ def test_what_is_packed_only_as_it_is_read_again_is_judged(
         assert after.bundled or after.holes
         return after
 
-    monkeypatch.setattr(job.facts, "recounted", watched)
+    monkeypatch.setattr(facts, "recounted", watched)
     monkeypatch.setattr(holes, "PACKING", packing)
     streams = [stream(0), stream(1)]
     history = History({"t": 1})

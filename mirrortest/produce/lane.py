@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from mirrortest.produce.buffer_pool import BufferPool
     from mirrortest.produce.pace import Pace
     from mirrortest.produce.reservation import Reservation
     from mirrortest.wire.batch import LaneEncoder
@@ -62,14 +63,16 @@ class Lane:
         pace: Pace,
         reservation: Reservation,
         encoder: LaneEncoder,
-        batch_bytes: int,
+        most: int,
+        pool: BufferPool,
     ) -> None:
         self.stream = stream
+        self.pool = pool
         self.partition = partition
         self.pace = pace
         self.reservation = reservation
         self.encoder = encoder
-        self.most = encoder.most_within(batch_bytes)
+        self.most = most
         """How many messages a batch may have."""
         self.next_seq = 0
         self.flights: set[Flight] = set()
@@ -97,18 +100,21 @@ class Lane:
             raise AssertionError(f"{self.stream}: numbers that are used or not reserved")
         self.next_seq = flight.seq_hi
         self.flights.add(flight)
+        self.pool.take(flight.wire_bytes)
 
     def recall(self, flight: Flight) -> None:
         """The newest batch was not sent after all: its numbers and its messages are free again."""
         if flight.seq_hi != self.next_seq:
             raise AssertionError(f"{self.stream}: only the newest batch can be recalled")
         self.flights.discard(flight)
+        self.pool.give(flight.wire_bytes)
         self.next_seq = flight.seq_lo
         self.pace.position = flight.index_lo
 
     def land(self, flight: Flight, outcome: Outcome) -> None:
         """A batch has its outcome."""
         self.flights.discard(flight)
+        self.pool.give(flight.wire_bytes)
         self._numbers[outcome].add(flight.seq_lo, flight.seq_hi)
         self.dirty = True
         self.wake.set()

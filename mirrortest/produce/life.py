@@ -1,8 +1,8 @@
 """One incarnation at work: a task for each lane, one for the books, and an orderly end.
 
-A lane's task makes one batch at a time of what is due, as far as numbers are reserved and while
-fewer than `MAX_IN_FLIGHT` of its batches are underway. So a slow cluster shows as lag against the
-schedule, never as a growing queue.
+A lane's task makes one batch at a time of what is due, as far as numbers are reserved, while fewer
+than `MAX_IN_FLIGHT` of its batches are underway and its partition's memory has room. So a slow
+cluster shows as lag against the schedule, never as a growing queue.
 """
 
 from __future__ import annotations
@@ -268,7 +268,18 @@ class Life:
                 self.books.starved()
                 await self._wait(lane)
             else:
-                await self._send(kept, min(available, lane.room, most), now)
+                await self._in_turn(kept)
+
+    async def _in_turn(self, kept: Kept) -> None:
+        """Send what is due once the partition's memory has room for it."""
+        lane = kept.lane
+        await lane.pool.turn()
+        now = self._clock.now()
+        count = min(lane.pace.available(now), lane.room, lane.most)
+        if self._halted or not count:
+            lane.pool.take(0)
+            return
+        await self._send(kept, count, now)
 
     async def _send(self, kept: Kept, count: int, now: int) -> None:
         lane = kept.lane

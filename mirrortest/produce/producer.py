@@ -19,6 +19,7 @@ from mirrortest.kafka.codec import compressor
 from mirrortest.kafka.compacted import CompactedTopic
 from mirrortest.kafka.sender import Sender
 from mirrortest.metrics.endpoint import Serve, serve_metrics
+from mirrortest.produce.buffer_pool import BufferPools
 from mirrortest.produce.clock import Clock
 from mirrortest.produce.incarnation import claim_incarnation
 from mirrortest.produce.lane import MAX_IN_FLIGHT, Lane
@@ -266,8 +267,9 @@ class Producer:
     def _born(self, claim: Claim, log: SequenceLog, view: LedgerView, sender: Sender) -> Life:
         options = self._options
         client = options.client
+        pools = BufferPools(self._plans, client.buffer_memory)
         kept = [
-            self._keep(claim, log, plan, index)
+            self._keep(claim, log, plan, index, pools)
             for plan in self._plans
             for index in range(len(plan.lanes))
         ]
@@ -279,11 +281,28 @@ class Producer:
         )
         return Life(kept, books, sender, self._clock, rules, reasons=self._reasons)
 
-    def _keep(self, claim: Claim, log: SequenceLog, plan: TopicPlan, index: int) -> Kept:
+    def _keep(
+        self,
+        claim: Claim,
+        log: SequenceLog,
+        plan: TopicPlan,
+        index: int,
+        pools: BufferPools,
+    ) -> Kept:
         options = self._options
         number, partition = plan.lanes[index], plan.partitions[index]
         pace = self._paces[plan.topic, index]
         who = ProducerId(options.name, options.run, claim.incarnation)
+        encoder = LaneEncoder(
+            plan.topic,
+            who,
+            number,
+            partition,
+            plan.destination_partitions,
+            options.form,
+            options.message_size,
+        )
+        most = encoder.most_within(self._batch_bytes(plan, pools))
         lane = Lane(
             StreamId(plan.topic, options.run, options.name, claim.incarnation, number),
             partition=partition,
@@ -293,17 +312,11 @@ class Producer:
             reservation=Reservation(
                 per_second=pace.per_second,
                 limit=None if pace.limit is None else pace.limit - pace.position,
+                least=MAX_IN_FLIGHT * most,
             ),
-            encoder=LaneEncoder(
-                plan.topic,
-                who,
-                number,
-                partition,
-                plan.destination_partitions,
-                options.form,
-                options.message_size,
-            ),
-            batch_bytes=self._batch_bytes(plan),
+            encoder=encoder,
+            most=most,
+            pool=pools.of(plan.topic, partition),
         )
         self._lanes.append(lane)
         recorder = LaneRecorder(
@@ -318,15 +331,11 @@ class Producer:
         )
         return Kept(lane, recorder)
 
-    def _batch_bytes(self, plan: TopicPlan) -> int:
-        """How large a batch may be, so that all that are underway fit into `buffer.memory`."""
+    def _batch_bytes(self, plan: TopicPlan, pools: BufferPools) -> int:
+        """How large a batch may be."""
         client = self._options.client
-        underway = MAX_IN_FLIGHT * sum(len(each.lanes) for each in self._plans)
         return min(
-            client.batch_size,
-            client.max_request_size,
-            plan.max_batch_bytes,
-            client.buffer_memory // underway,
+            client.batch_size, client.max_request_size, plan.max_batch_bytes, pools.batch_bytes
         )
 
     # -- the end --------------------------------------------------------------------------------

@@ -17,13 +17,22 @@ class Reservation:
     """The reserved numbers of one lane: [0, granted) may be sent, [0, requested) is asked for.
 
     `per_second` is the lane's rate, None for an unlimited one: its blocks start at `first` and
-    double or shrink by how long they last. Nothing is reserved beyond `limit` numbers.
+    double or shrink by how long they last, not below `least`: a batch is no larger than a block.
+    Nothing is reserved beyond `limit` numbers.
     """
 
-    def __init__(self, *, per_second: float | None, limit: int | None, first: int = 1024) -> None:
+    def __init__(
+        self,
+        *,
+        per_second: float | None,
+        limit: int | None,
+        first: int = 1024,
+        least: int = SMALLEST,
+    ) -> None:
         self._fixed = per_second is not None
         block = first if per_second is None else int(per_second * BLOCK_NS / 1e9) + 1
-        self._block = max(SMALLEST, min(LARGEST, block))
+        self._least = SMALLEST if self._fixed else min(least, LARGEST)
+        self._block = max(self._least, min(LARGEST, block))
         self._limit = limit
         self._asked_ns: int | None = None
         self.granted = 0
@@ -59,5 +68,5 @@ class Reservation:
             if lasted < BLOCK_NS // 2:
                 self._block = min(LARGEST, self._block * 2)
             elif lasted > BLOCK_NS * 2:
-                self._block = max(SMALLEST, self._block // 2)
+                self._block = max(self._least, self._block // 2)
         self._asked_ns = now_ns

@@ -11,6 +11,7 @@ from mirrortest.check.intervals import IntervalSet
 from mirrortest.check.ledger import Ledger
 from mirrortest.check.verdict import Outcome
 from mirrortest.kafka.sender import SenderDeadError, Sent
+from mirrortest.produce.buffer_pool import BufferPool
 from mirrortest.produce.incarnation import claim_incarnation
 from mirrortest.produce.lane import Lane
 from mirrortest.produce.life import Life, Rules
@@ -169,14 +170,19 @@ class World:
         total: int | None = 1000,
         drain: float = 0.2,
         paces: list[Pace] | None = None,
+        memory: int = 1 << 20,
     ) -> tuple[Life, list[Lane]]:
         claim = await self.claim()
+        pool = BufferPool(memory)
         kept = []
         numbers = TopicNumbers(0, 2, 100)
         paces = paces or [
             pace_of(throughput, index=index, lanes=2, total=total) for index in range(2)
         ]
         for index, number in enumerate(LANES["t"]):
+            encoder = LaneEncoder(
+                "t", ProducerId("p", "r", claim.incarnation), number, index, 2, Form.BODY, 100
+            )
             lane = Lane(
                 StreamId("t", "r", "p", claim.incarnation, number),
                 partition=index,
@@ -186,10 +192,9 @@ class World:
                 reservation=Reservation(
                     per_second=paces[index].per_second, limit=paces[index].limit, first=64
                 ),
-                encoder=LaneEncoder(
-                    "t", ProducerId("p", "r", claim.incarnation), number, index, 2, Form.BODY, 100
-                ),
-                batch_bytes=4000,
+                encoder=encoder,
+                most=encoder.most_within(4000),
+                pool=pool,
             )
             recorder = LaneRecorder(
                 lane,

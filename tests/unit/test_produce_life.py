@@ -117,6 +117,42 @@ async def test_a_lane_with_many_holes_is_vouched_for_in_parts(
         )
 
 
+async def test_lanes_of_a_partition_take_turns_where_its_memory_is_small(world: World) -> None:
+    """One batch at a time, each lane in its turn; a batch of any outcome makes room."""
+    sender = MemorySender(holding=True)
+    life, lanes = await world.life(sender, total=400, memory=1)
+    running = asyncio.create_task(life.run(asyncio.Event()))
+    answered = 0
+    while not running.done():
+        await until(lambda n=answered: len(sender.held) > n or running.done())
+        if running.done():
+            break
+        assert len(sender.held) == answered + 1
+        outcome = (Outcome.ACKED, Outcome.UNKNOWN)[answered // 2 % 2]
+        sender.held[answered].set_result(Sent(outcome, 0, None, 0))
+        answered += 1
+    await running
+    partitions = [partition for _, partition, _ in sender.sent]
+    assert len(partitions) > 4
+    assert partitions == [0, 1] * (len(partitions) // 2)
+    assert all(lane.record().end == 200 for lane in lanes)
+    assert {lane.pool.free for lane in lanes} == {1}
+
+
+async def test_the_end_of_a_drain_calls_nobody_who_waits_for_memory(world: World) -> None:
+    """What was handed over and never answered is unknown; the lane behind it sent nothing."""
+    sender = MemorySender(holding=True)
+    life, lanes = await world.life(sender, total=None, memory=1, drain=0.01)
+    stop = asyncio.Event()
+    running = asyncio.create_task(life.run(stop))
+    await until(lambda: sender.held)
+    stop.set()
+    await running
+    assert len(sender.sent) == 1
+    assert [lane.next_seq > 0 for lane in lanes] == [True, False]
+    assert {lane.pool.free for lane in lanes} == {1}
+
+
 async def test_a_clean_life(world: World) -> None:
     """All messages acknowledged, vouched for and ended, in the log first."""
 

@@ -140,6 +140,19 @@ def test_unlimited_blocks_adapt() -> None:
     assert sizes == [1024, 2048, 4096, 2048, 1024]
 
 
+def test_unlimited_blocks_hold_the_batches_that_may_be_underway() -> None:
+    """However slow a lane is, what is reserved is enough for full batches; a rate asks for less."""
+    reservation = Reservation(per_second=None, limit=None, first=64, least=500)
+    for now in (0, 100 * SECOND, 200 * SECOND):
+        before = reservation.granted
+        assert reservation.consider(before, now)
+        assert reservation.requested - before == 500
+        reservation.grant(reservation.requested)
+    slow = Reservation(per_second=10, limit=None, least=500)
+    assert slow.consider(0, 0)
+    assert slow.requested == 21
+
+
 def test_the_clock_tells_a_step_and_follows_it() -> None:
     """A wall clock that is set moves later wall times, and no monotonic ones."""
     wall, monotonic = [1000 * SECOND], [5]

@@ -12,6 +12,7 @@ import json
 import os
 import sys
 import tempfile
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -28,7 +29,7 @@ from tests.bench.held import RATES, Held, held
 from tests.bench.memory import MESSAGES, Resident, memory
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
 PARTS = ("direct", "mirror", "held", "curves", "memory")
 _DEFAULT_PARTS = ("direct", "mirror", "held")
@@ -39,76 +40,95 @@ _JVM = ("-XX:TieredStopAtLevel=4",)
 err = Console(stderr=True)
 
 
+@dataclass
+class _Measured:
+    """What was measured so far."""
+
+    results: list[Result] = field(default_factory=list)
+    tried: list[Held] = field(default_factory=list)
+    points: list[curves.Point] = field(default_factory=list)
+    samples: list[Resident] = field(default_factory=list)
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print tables, and keep the figures under a dated name."""
     options = _options(arguments)
     options.output.mkdir(parents=True, exist_ok=True)
     load, now = os.getloadavg(), datetime.now(UTC)
-    results: list[Result] = []
-    tried: list[Held] = []
-    points: list[curves.Point] = []
-    samples: list[Resident] = []
-    with tempfile.TemporaryDirectory(dir=options.directory, prefix="bench-") as place:
-        folder = Path(place)
-        if {"direct", "held", "curves", "memory"} & set(options.parts):
-            with Lab(start_mirror=False, jvm_options=_JVM) as lab:
-                if "direct" in options.parts:
-                    results += _direct(lab, folder, options)
-                if "held" in options.parts:
-                    tried += held(lab, folder, options.seconds, options.rates)
-                if "memory" in options.parts:
-                    samples += memory(lab, folder, options.memory_messages)
-                if "curves" in options.parts:
-                    for point in curves.Curves(lab, folder, options.share).all():
-                        points.append(point)
-                        err.print(f"  {point.curve} {point.x:,g}")
-        if "curves" in options.parts:
-            with Lab(mirror=SaboteurSettings(), start_mirror=False, jvm_options=_JVM) as lab:
-                points += curves.anomalies(lab, folder, options.share)
-        if "mirror" in options.parts:
-            for via, codec in (("after MirrorMaker 2", "none"), ("the same with zstd", "zstd")):
-                results += _mirrored(via, codec, folder, options)
+    measured = _Measured()
+    try:
+        with tempfile.TemporaryDirectory(dir=options.directory, prefix="bench-") as place:
+            _measure(Path(place), options, measured)
+    finally:
+        # What took half an hour is told, whatever became of the rest.
+        _tell_all(measured, options, now, load)
+
+
+def _measure(folder: Path, options: argparse.Namespace, into: _Measured) -> None:
+    if {"direct", "held", "curves", "memory"} & set(options.parts):
+        with Lab(start_mirror=False, jvm_options=_JVM) as lab:
+            if "direct" in options.parts:
+                for result in _direct(lab, folder, options):
+                    into.results.append(result)
+            if "held" in options.parts:
+                into.tried += held(lab, folder, options.seconds, options.rates)
+            if "memory" in options.parts:
+                into.samples += memory(lab, folder, options.memory_messages)
+            if "curves" in options.parts:
+                for point in curves.Curves(lab, folder, options.share).all():
+                    into.points.append(point)
+                    err.print(f"  {point.curve} {point.x:,g}")
+    if "curves" in options.parts:
+        with Lab(mirror=SaboteurSettings(), start_mirror=False, jvm_options=_JVM) as lab:
+            into.points += curves.anomalies(lab, folder, options.share)
+    if "mirror" in options.parts:
+        for via, codec in (("after MirrorMaker 2", "none"), ("the same with zstd", "zstd")):
+            for result in _mirrored(via, codec, folder, options):
+                into.results.append(result)
+
+
+def _tell_all(
+    found: _Measured, options: argparse.Namespace, now: datetime, load: tuple[float, float, float]
+) -> None:
     # A file or a pipe has no width of its own.
     out = Console(width=None if sys.stdout.isatty() else _WIDTH)
-    if results:
-        out.print(report.costs(results))
-    if tried:
-        out.print(report.loads(tried))
-    if points:
-        out.print(report.curves(points))
-    if samples:
-        out.print(report.residents(samples))
+    if found.results:
+        out.print(report.costs(found.results))
+    if found.tried:
+        out.print(report.loads(found.tried))
+    if found.points:
+        out.print(report.curves(found.points))
+    if found.samples:
+        out.print(report.residents(found.samples))
     path = options.output / f"bench-{now:%Y%m%dT%H%M%SZ}.json"
-    found = report.figures(now, options.messages, load, results, tried, points, samples)
-    path.write_text(json.dumps(found, indent=1) + "\n")
+    told = report.figures(
+        now, options.messages, load, found.results, found.tried, found.points, found.samples
+    )
+    path.write_text(json.dumps(told, indent=1) + "\n")
     out.print(f"{now:%Y-%m-%d}, {report.machine()}; figures: {path}", soft_wrap=True)
 
 
-def _direct(lab: Lab, folder: Path, options: argparse.Namespace) -> list[Result]:
+def _direct(lab: Lab, folder: Path, options: argparse.Namespace) -> Iterator[Result]:
     bench = Bench(lab, folder, options.messages, options.peers)
-    results = []
     for turn in range(options.repeat):
         for size, form in _DIRECT:
             for result in bench.direct(turn, size, form):
-                results.append(result)
                 _tell(result)
-    return results
+                yield result
 
 
-def _mirrored(via: str, codec: str, folder: Path, options: argparse.Namespace) -> list[Result]:
+def _mirrored(via: str, codec: str, folder: Path, options: argparse.Namespace) -> Iterator[Result]:
     settings = MirrorSettings(
         topics=rf"bench[.].*,{LEDGER}",
         tasks=2,
         properties={"B.producer.compression.type": codec},
     )
-    results = []
     with Lab(mirror=settings, jvm_options=_JVM) as lab:
         bench = Bench(lab, folder, options.messages)
         for turn in range(options.repeat):
             for result in bench.mirrored(turn, 1000, via):
-                results.append(result)
                 _tell(result)
-    return results
+                yield result
 
 
 def _tell(result: Result) -> None:

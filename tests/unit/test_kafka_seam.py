@@ -240,7 +240,7 @@ async def test_abandoned_deliveries_fail_without_a_word_on_the_log(
 async def test_sequence_numbers_wrap_as_brokers_expect() -> None:
     """After 2^31 - 1 comes 0; aiokafka alone would send a negative number."""
     producer = AIOKafkaProducer(bootstrap_servers="127.0.0.1:9", enable_idempotence=True)
-    seam.mend_idempotence(producer)
+    seam.mend(producer)
     manager = producer._txn_manager
     manager.increment_sequence_number(TP, 2**31 - 2)
     manager.increment_sequence_number(TP, 5)
@@ -254,7 +254,7 @@ async def test_delivery_that_fails_fails_no_transaction_where_there_is_none() ->
     with pytest.raises(AttributeError):
         plain._txn_manager.fatal_error(KafkaError())
     ours = AIOKafkaProducer(bootstrap_servers="127.0.0.1:9", enable_idempotence=True)
-    seam.mend_idempotence(ours)
+    seam.mend(ours)
     told: list[dict[str, Any]] = []
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: told.append(context))
@@ -268,6 +268,30 @@ async def test_delivery_that_fails_fails_no_transaction_where_there_is_none() ->
         await ours._message_accumulator.add_batch(seam.ReadyBatch(Encoded()), TP, 1)
     for producer in (plain, ours):
         await producer.stop()
+
+
+@pytest.mark.parametrize("mended", [False, True])
+async def test_a_batch_that_waits_to_be_sent_again_may_fail_there(mended: bool) -> None:
+    """Aiokafka alone would raise in a callback, and asyncio print a traceback."""
+    producer = AIOKafkaProducer(bootstrap_servers="127.0.0.1:9")
+    if mended:
+        seam.mend(producer)
+    accumulator = producer._message_accumulator
+    told: list[dict[str, Any]] = []
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, context: told.append(context))
+    future = await accumulator.add_batch(seam.ReadyBatch(Encoded()), TP, 1)
+    batch = accumulator._pop_batch(TP)
+    assert batch in accumulator._pending_batches
+    accumulator.reenqueue(batch)
+    seam.abandon(producer, "too late")
+    with pytest.raises(KafkaError, match="too late"):
+        await future
+    await asyncio.sleep(0)
+    loop.set_exception_handler(None)
+    assert bool(told) is not mended
+    assert not accumulator._pending_batches
+    await producer.stop()
 
 
 async def test_no_metadata_request_of_a_client_makes_a_topic() -> None:

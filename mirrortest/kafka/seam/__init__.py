@@ -43,7 +43,7 @@ from mirrortest.kafka.seam.outgoing import (
     WithdrawnError,
     abandon,
     delivery_failure,
-    mend_idempotence,
+    mend,
 )
 
 __all__ = [
@@ -64,7 +64,7 @@ __all__ = [
     "fetch_failure",
     "inlet",
     "install",
-    "mend_idempotence",
+    "mend",
     "outlet",
     "try_connection",
 ]

@@ -13,7 +13,7 @@ from mirrortest.kafka.seam.outgoing import (
     ReadyBatch,
     abandon,
     delivery_failure,
-    mend_idempotence,
+    mend,
 )
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Outlet:
 
     def __init__(self, client: AIOKafkaProducer) -> None:
         self.client = client
-        mend_idempotence(client)
+        mend(client)
 
     def batch(self, encoded: Encoded) -> ReadyBatch:
         """See `access.Outlet`."""

@@ -65,12 +65,24 @@ class ReadyBatch:
         return self._encoded.buffer
 
 
-def mend_idempotence(producer: AIOKafkaProducer) -> None:
-    """Mend what aiokafka does to producers that are idempotent and have no transactions.
+class _Underway(set[Any]):
+    """Batches on their way: one that went back to wait, and failed there, is not among them."""
 
-    Sequence numbers go on at 0 after 2^31 - 1, as brokers expect; aiokafka goes negative. And where
-    its delivery fails, no transaction fails with it: aiokafka stumbles over there being none.
+    def remove(self, batch: Any) -> None:
+        """Forget a batch, if it is one of them."""
+        self.discard(batch)
+
+
+def mend(producer: AIOKafkaProducer) -> None:
+    """Mend what aiokafka does to producers whose batches fail, or count for years.
+
+    A batch that was to be sent again, and ran out of time before, is looked for among those on
+    their way: aiokafka stumbles over its not being there. Where sends are idempotent, sequence
+    numbers go on at 0 after 2^31 - 1, as brokers expect; aiokafka goes negative. And where its
+    delivery fails, no transaction fails with it: aiokafka stumbles over there being none.
     """
+    accumulator = producer._message_accumulator
+    accumulator._pending_batches = _Underway(accumulator._pending_batches)
     manager = producer._txn_manager
     if manager is None:
         return

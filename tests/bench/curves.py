@@ -7,18 +7,21 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from tests.bench.contenders import FINDINGS, OURS, Place, consumer, producer, verifier
-from tests.bench.measure import Figure, Running, figure
+from tests.bench.measure import Figure, Running, costs, figure
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from mirrortest.lab import Lab
+    from tests.bench.measure import Costs
 
 _BYTES = 400_000_000
 """What the larger run of a point writes, at most."""
 _FEWEST, _MOST = 2_000, 2_000_000
 _PARTITIONS = 4
+_TURNS = 2
+"""How often each run of a point is made: the least cost of each counts."""
 
 SIZES = (80, 300, 1_000, 3_000, 10_000, 100_000, 900_000)
 IN_HEADERS = (16, 100, 1_000)
@@ -50,7 +53,7 @@ class Curves:
         self._folder = folder
         self._place = Place.of(lab, folder)
         self._share = share
-        self._turn = 0
+        self._turns = 0
 
     def all(self) -> Iterator[Point]:
         """Every curve that needs no mirror."""
@@ -84,23 +87,43 @@ class Curves:
         reading: Sequence[str] = (),
     ) -> Point:
         counts = counts_of(size, self._share)
-        self._turn += 1
-        topics = {count: f"curve.{self._turn}.{count}" for count in counts}
-        for topic in topics.values():
+        turns = [self._turn(counts, size, partitions, options, reading) for _ in range(_TURNS)]
+        return Point(curve, x, *(Figure.of(each, counts) for each in zip(*turns, strict=True)))
+
+    def _turn(
+        self,
+        counts: tuple[int, int],
+        size: int,
+        partitions: int,
+        options: Sequence[str],
+        reading: Sequence[str],
+    ) -> tuple[Costs, Costs]:
+        """Write a topic of each size, and read them."""
+        self._turns += 1
+        name = f"curve.{self._turns}"
+        topics = {f"{name}.{count}": count for count in counts}
+        for topic in topics:
             self._lab.source.create_topic(topic, partitions)
-        written = figure(
-            lambda count: producer(OURS, self._place, topics[count], count, size, *options),
-            counts,
+        # What others left in a ledger, or as their state, is read by all that come later.
+        own = ("--ledger-topic", f"{name}.ledger")
+        state = ("--state-topic", f"{name}.state")
+        written = costs(
+            [
+                producer(OURS, self._place, topic, count, size, *own, *options)
+                for topic, count in topics.items()
+            ],
             self._folder,
         )
-        read = figure(
-            lambda count: consumer(OURS, self._place, topics[count], count, *reading),
-            counts,
+        read = costs(
+            [
+                consumer(OURS, self._place, topic, count, *own, *state, *reading)
+                for topic, count in topics.items()
+            ],
             self._folder,
         )
-        for topic in topics.values():
+        for topic in topics:
             self._lab.source.delete_records(topic, -1)
-        return Point(curve, x, written, read)
+        return written, read
 
 
 def counts_of(size: int, share: float = 1.0) -> tuple[int, int]:

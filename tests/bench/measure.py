@@ -9,7 +9,7 @@ import os
 import subprocess
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import psutil
 
@@ -29,6 +29,10 @@ class Cost:
     resident: int
 
 
+Costs: TypeAlias = tuple[Cost, Cost]
+"""Of a run of fewer and of one of more messages."""
+
+
 @dataclass(frozen=True)
 class Figure:
     """What a message costs: microseconds of CPU and of time; the larger run's memory.
@@ -40,6 +44,25 @@ class Figure:
     cpu_us: float
     wall_us: float
     resident: int
+
+    @classmethod
+    def of(cls, turns: Sequence[Costs], counts: tuple[int, int]) -> Figure:
+        """Of the costs of a run of fewer and one of more messages, the least of some turns each.
+
+        What disturbs a run makes it dearer, never cheaper.
+        """
+        fewer, more = counts
+        small, large = zip(*turns, strict=True)
+
+        def least(costs: Sequence[Cost]) -> tuple[float, float]:
+            return min(cost.cpu for cost in costs), min(cost.wall for cost in costs)
+
+        (cpu, wall), (more_cpu, more_wall) = least(small), least(large)
+        return cls(
+            cpu_us=(more_cpu - cpu) / (more - fewer) * 1e6,
+            wall_us=(more_wall - wall) / (more - fewer) * 1e6,
+            resident=max(cost.resident for cost in large),
+        )
 
 
 class Running:
@@ -84,6 +107,12 @@ class Running:
         )
 
 
+def costs(commands: Sequence[Sequence[str]], folder: Path, fine: Sequence[int] = (0,)) -> Costs:
+    """What a run of fewer and a run of more messages cost."""
+    small, large = (Running(command, folder).wait(fine) for command in commands)
+    return small, large
+
+
 def figure(
     command: Callable[[int], Sequence[str]],
     counts: tuple[int, int],
@@ -91,11 +120,4 @@ def figure(
     fine: Sequence[int] = (0,),
 ) -> Figure:
     """What a message more costs, from a run of fewer and a run of more messages."""
-    fewer, more = counts
-    small, large = (Running(command(count), folder).wait(fine) for count in counts)
-    messages = more - fewer
-    return Figure(
-        cpu_us=(large.cpu - small.cpu) / messages * 1e6,
-        wall_us=(large.wall - small.wall) / messages * 1e6,
-        resident=large.resident,
-    )
+    return Figure.of([costs([command(count) for count in counts], folder, fine)], counts)

@@ -20,7 +20,7 @@ from tests.bench.cases import Case, Result
 from tests.bench.contenders import CONFLUENT, OURS, run_of
 from tests.bench.curves import Point, counts_of
 from tests.bench.held import Held
-from tests.bench.measure import Figure, Running, figure
+from tests.bench.measure import Cost, Figure, Running, figure
 from tests.bench.memory import Resident
 from tests.bench.profile import read, shares
 
@@ -115,3 +115,12 @@ def test_a_profile_counts_work_alone() -> None:
     within, below = shares(read(lines))
     assert within == {"memcpy": 3, "take (mirrortest/consume/a.py:3)": 2}
     assert below == {"take (mirrortest/consume/a.py:3)": 5}
+
+
+def test_of_several_turns_the_least_cost_of_each_size_counts() -> None:
+    """What disturbed one run of a size is not taken for a message's cost, nor off it."""
+    turns = [
+        (Cost(cpu=1.0, wall=3.0, resident=5), Cost(cpu=9.0, wall=4.0, resident=6)),
+        (Cost(cpu=8.0, wall=1.0, resident=5), Cost(cpu=3.0, wall=9.0, resident=7)),
+    ]
+    assert Figure.of(turns, (100, 300)) == Figure(cpu_us=1e4, wall_us=1.5e4, resident=7)

@@ -71,8 +71,10 @@ class Reading(NamedTuple):
                 )
             damage: list[Damage] = []
             columns = columns_of(file.role, placed=self.placed)
-            # Of rows in zones some latencies may not count: there, sums are of no use.
-            how = Marked(ENDED, alike(self.horizons), totals=not self.zones)
+            # A producer's latencies are up to the acknowledgement, and none of the mirror's. Of rows
+            # in zones some may not count: there, sums are of no use.
+            sums = file.role is Role.CONSUMER and not self.zones
+            how = Marked(ENDED, alike(self.horizons), totals=sums)
             for batch in read_file(file.uri, damage, rows=file.rows, columns=columns, marked=how):
                 yield from compactor.add(batch)
             for each in damage:

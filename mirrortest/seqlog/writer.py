@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from mirrortest.seqlog.rows import Row
     from mirrortest.seqlog.session import Session
 
-ROTATE_BYTES = 64 << 20
+ROTATE_BYTES = 16 << 20
+"""A journal is turned into Parquet as it lies in memory: this, too, bounds it."""
 ROTATE_ROWS = 4_000_000
 HELD_ROWS = 1 << 11
 """Pending rows at which a write starts without being asked, and rows that are put into columns at

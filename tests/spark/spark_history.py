@@ -87,6 +87,7 @@ def sent(
         of, lo, hi, partition=partition, outcome=outcome,
         offset_lo=None if offset is None else lo + offset,
         intended=(intended(lo), intended(hi - 1)), acknowledged=(told, told),
+        latencies=rows.Latencies(0, (1000,), (hi - lo,)),
     )  # fmt: skip
 
 

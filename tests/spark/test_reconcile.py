@@ -55,6 +55,25 @@ def test_a_clean_run_passes(spark: SparkSession, tmp_path: Path) -> None:
     assert len(told.rows("by_minute")) == 2
 
 
+def test_latencies_are_the_copys_and_not_those_of_acknowledgements(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Producers log theirs, too, and files of many rows note sums: only consumers' are counted."""
+    history = History()
+    history.producer.append(rows.reserved(stream(), 0, 1000))
+    for lo in range(0, 1000, 5):
+        history.producer.append(sent(stream(), lo, lo + 5))
+        history.consumers[0].append(seen(stream(), lo, lo + 5, lo))
+    history.producer.append(rows.end(stream(), 1000))
+    history.reads(1000)
+    told = judged(spark, history, tmp_path)
+    found = told.summary.latency_seconds["t"]
+    assert (found.count, told.summary.counts["seen"]) == (1000, 1000)
+    (bucket,) = {n for row in told.rows("latency") for n in row["latency_bucket"]}
+    assert bucket == 2000
+    assert sum(row["latencies"] for row in told.rows("by_minute")) == 1000
+
+
 @scene
 def _one_of_each() -> History:
     history = History({"t": 2})

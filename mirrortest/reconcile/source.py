@@ -71,7 +71,7 @@ class Reading(NamedTuple):
                 )
             damage: list[Damage] = []
             columns = columns_of(file.role, placed=self.placed)
-            # A producer's latencies are up to the acknowledgement, and none of the mirror's. Of rows
+            # Producers' latencies are up to the acknowledgement, and none of the mirror's. Of rows
             # in zones some may not count: there, sums are of no use.
             sums = file.role is Role.CONSUMER and not self.zones
             how = Marked(ENDED, alike(self.horizons), totals=sums)

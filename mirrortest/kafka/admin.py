@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _STOP_SECONDS = 2.0
+_LATE_SECONDS = 10.0
 
 
 def topic_pattern(pattern: str) -> re.Pattern[str]:
@@ -67,6 +68,8 @@ class Admin:
         self._consumer: Any = None
         self._ask_for_all = False
         """Whether the question for a missing topic could have it made."""
+        self._expected: dict[str, float] = {}
+        """Topic -> until when (monotonic seconds) a broker that knows no such topic is late."""
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -171,7 +174,16 @@ class Admin:
 
         made = await self._asked(doing, create)
         await self._asked(doing, lambda: self._usable(topics))
+        self.expect(*topics)
         return made
+
+    def expect(self, *topics: str) -> None:
+        """Know that these topics are there: brokers hear of one that was just made one by one.
+
+        For a few seconds those that do not know it yet are asked again.
+        """
+        seconds = min(_LATE_SECONDS, self._config.request_timeout_ms / 2000)
+        self._expected |= dict.fromkeys(topics, time.monotonic() + seconds)
 
     async def add_partitions(self, topic: str, total: int) -> None:
         """Raise a topic's partition count to `total` and wait until the new ones can be used."""
@@ -206,6 +218,7 @@ class Admin:
             if topic in await self._counts_once([topic]):
                 raise errors.LeaderNotAvailableError(f"{topic} is still there")
 
+        self._expected.pop(topic, None)
         await self._asked(doing, delete)
         await self._asked(doing, gone)
 
@@ -271,7 +284,18 @@ class Admin:
             await asyncio.sleep(self._config.retry_backoff_ms / 1000)
 
     async def _counts(self, topics: list[str] | None) -> dict[str, int]:
-        return await self._asked("asking for topics", lambda: self._counts_once(topics))
+        async def ask() -> dict[str, int]:
+            counts, now = await self._counts_once(topics), time.monotonic()
+            late = [
+                topic
+                for topic in topics or ()
+                if topic not in counts and now < self._expected.get(topic, 0)
+            ]
+            if late:
+                raise errors.LeaderNotAvailableError(", ".join(late))
+            return counts
+
+        return await self._asked("asking for topics", ask)
 
     async def _counts_once(self, topics: list[str] | None) -> dict[str, int]:
         described = await self._client.describe_topics(None if self._ask_for_all else topics)

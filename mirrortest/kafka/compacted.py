@@ -61,6 +61,8 @@ class CompactedTopic:
         self._starting = asyncio.Lock()
         self._room = asyncio.Semaphore(_MOST_AT_ONCE)
         self._readers: set[Reader] = set()
+        self._there = False
+        """Whether `create` has found it, or made it, and nobody has read it since."""
 
     @property
     def topic(self) -> str:
@@ -87,9 +89,11 @@ class CompactedTopic:
             ClusterError: it is not compacted, so its records would go with time.
         """
         async with Admin(self._config) as admin:
-            if await admin.partitions(self.topic) is None and await admin.create_topic(
+            made = await admin.partitions(self.topic) is None and await admin.create_topic(
                 self.topic, 1, replication_factor=replication_factor, configs=_CONFIGS
-            ):
+            )
+            self._there = True
+            if made:
                 return True
             partitions = await admin.partitions(self.topic)
             if partitions != [0]:
@@ -226,10 +230,13 @@ class CompactedTopic:
 
     async def _open_reader(self) -> Reader:
         async with Admin(self._config) as admin:
+            if self._there:
+                admin.expect(self.topic)
             if await admin.partitions(self.topic) is None:
                 raise TopicMissingError(
                     f"topic {self.topic!r} does not exist at {addresses(self._config)}"
                 )
+        self._there = False
         reader = Reader(self._config)
         self._readers.add(reader)
         try:

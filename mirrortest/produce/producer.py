@@ -121,6 +121,7 @@ class Producer:
                 self._plans = await plan_topics(admin, options)
                 ledger = CompactedTopic(options.client, options.ledger_topic)
                 await ledger.create()
+                admin.expect(options.ledger_topic)
                 at = TopicPartition(options.ledger_topic, 0)
                 begin = (await admin.beginning_offsets([at]))[at]
                 end = (await admin.end_offsets([at]))[at]

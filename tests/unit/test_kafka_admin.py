@@ -107,3 +107,42 @@ async def test_a_cluster_that_gets_no_controller_is_told_in_words() -> None:
     admin._client.asked = -(10**9)
     with pytest.raises(ClusterError, match="no controller"):
         await admin.create_topic("t", 1)
+
+
+class Unheard(Lagging):
+    """Brokers of which two have not heard of the topic that the third has just made."""
+
+    async def create_topics(self, topics: list[NewTopic]) -> Any:
+        return SimpleNamespace(topic_errors=[(topic.name, 0, None) for topic in topics])
+
+    async def describe_topics(self, topics: list[str]) -> list[dict[str, Any]]:
+        described = await super().describe_topics(topics)
+        return described if self.asked in {1, 4} else []
+
+
+def unheard(**more: str) -> Admin:
+    properties = {"bootstrap.servers": "nowhere:1", "retry.backoff.ms": "1", **more}
+    admin = Admin(ClientConfig.from_properties(properties))
+    admin._client = Unheard()
+    return admin
+
+
+async def test_a_topic_that_was_just_made_is_looked_for_until_all_brokers_know_it() -> None:
+    """Whoever made it: without that, what is there is told missing."""
+    admin = unheard()
+    await admin.create_topic("t", 3)
+    assert await admin.partitions("t") is not None
+    other = unheard()
+    other._client.asked = 1
+    assert await other.partitions("t") is None
+    other._client.asked = 1
+    other.expect("t")
+    assert await other.partitions("t") is not None
+
+
+async def test_a_topic_that_never_comes_is_missing_after_a_while() -> None:
+    """What was expected and is deleted meanwhile is no error of asking."""
+    admin = unheard(**{"request.timeout.ms": "100"})
+    admin._client.asked = 10
+    admin.expect("t")
+    assert await admin.partitions("t") is None

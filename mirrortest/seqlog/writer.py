@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Self
 import pyarrow as pa
 
 from mirrortest.errors import SequenceLogError
+from mirrortest.host.allocator import give_back
 from mirrortest.seqlog.batches import Columns, Detail, batch_of, explode
 from mirrortest.seqlog.journal import FRAME_ROWS, JournalWriter
 from mirrortest.seqlog.location import Location
@@ -267,6 +268,8 @@ class SequenceLog:
         except Exception:  # noqa: BLE001  # whatever it is, `close` tries again and tells
             # No row is lost meanwhile: the journal stays, and readers know journals.
             self._unsealed.append((journal, rows))
+        # The next file is far: what this one took beside the hot path's buffers need not be kept.
+        give_back()
 
     def _revise(self, change: Callable[[Session], Session]) -> None:
         with self._telling():

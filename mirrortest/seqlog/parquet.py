@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 GROUP_ROWS = 1 << 17
-GROUP_BYTES = 4 << 20
+GROUP_BYTES = 2 << 20
 """Rows of a row group, and bytes of their latencies: they bound the memory of writing and of
 reading."""
 

@@ -83,8 +83,6 @@ class SequenceLog:
         Parquet files and session.json go to their final names there. What dead sessions of this run
         left in that spool is brought home first. Raises UsageError or SequenceLogError.
         """
-        # Arrow's own allocator would keep its pages beside those that the C library keeps.
-        pa.set_memory_pool(pa.system_memory_pool())
         if spool is not None and not Location.parse(where).local:
             await asyncio.to_thread(salvage, spool, where, session.run)
         shelf = await asyncio.to_thread(Shelf.make, where, session, spool)

@@ -77,3 +77,30 @@ print(kept - resident())
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
     assert int(done.stdout) > 50_000
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's")
+@pytest.mark.parametrize(("asked", "backend"), [(None, "jemalloc"), ("system", "system")])
+def test_the_program_chooses_the_allocator_of_arrow(asked: str | None, backend: str) -> None:
+    """The usual one never gave 32 MB back; nor is anybody told of an allocator that is not there."""
+    program = """
+import atexit, sys
+from mirrortest.cli.start import run
+
+def tell():
+    import pyarrow
+    print(pyarrow.default_memory_pool().backend_name)
+
+atexit.register(tell)
+sys.argv = ["mirrortest", "--version"]
+run()
+"""
+    environment = {
+        name: value for name, value in os.environ.items() if name != "ARROW_DEFAULT_MEMORY_POOL"
+    }
+    if asked is not None:
+        environment["ARROW_DEFAULT_MEMORY_POOL"] = asked
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=True
+    )
+    assert (done.stdout.splitlines()[-1], done.stderr) == (backend, "")

@@ -82,7 +82,7 @@ print(kept - resident())
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="glibc's")
 @pytest.mark.parametrize(("asked", "backend"), [(None, "jemalloc"), ("system", "system")])
 def test_the_program_chooses_the_allocator_of_arrow(asked: str | None, backend: str) -> None:
-    """The usual one never gave 32 MB back; nor is anybody told of an allocator that is not there."""
+    """The usual one never gave 32 MB back. Nobody is told of one that is not there."""
     program = """
 import atexit, sys
 from mirrortest.cli.start import run

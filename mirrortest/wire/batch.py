@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mirrortest.wire import descriptor as descriptors
-from mirrortest.wire import record_batch
+from mirrortest.wire import message_columns, record_batch
 from mirrortest.wire.batch_decoder import BatchDecoder, MessageArrays
 from mirrortest.wire.descriptor import Descriptor
 from mirrortest.wire.digits import SEQ_DIGITS, SEQ_LIMIT, TIME_DIGITS
@@ -142,7 +142,7 @@ class LaneEncoder:
             except struct.error:
                 raise ValueError(f"time {sent_ns} does not fit a message") from None
             state = descriptors.mix(self._seed, (*words[:2], sent_ns & ((1 << 64) - 1)))
-            checks = descriptors.finish_arrays(descriptors.mix_arrays(state, (times, seqs)))
+            checks = message_columns.check_values(state, times, seqs)
             numbers.append((self._check_at, 0, checks))
             window = windows(self._phase, seq_lo, count, self._fill_size)
             if self._form is Form.BODY:

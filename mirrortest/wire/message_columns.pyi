@@ -20,3 +20,6 @@ def read(
     index: int,
     messages: MessageArrays,
 ) -> NDArray[np.int64]: ...
+def check_values(
+    state: int, intended: NDArray[np.uint64], seqs: NDArray[np.uint64]
+) -> NDArray[np.uint64]: ...

@@ -236,6 +236,22 @@ def read(records, rows, like, layout, identity, phase_of, block, index, messages
     return rows[:0] if others is None else others[:left]
 
 
+def check_values(uint64_t state, const uint64_t[::1] intended, const uint64_t[::1] seqs):
+    """The check values of messages (`descriptor.finish`), whose other words `state` has mixed.
+
+    Raises ValueError where there is not one seq for each intended time.
+    """
+    cdef int64_t row
+    cdef int64_t count = intended.shape[0]
+    values = np.empty(count, np.uint64)
+    cdef uint64_t[::1] to = values
+    if seqs.shape[0] != count:
+        raise ValueError("each message has one time and one seq")
+    for row in range(count):
+        to[row] = _finished(state, intended[row], seqs[row])
+    return values
+
+
 cdef inline bint _inside(int64_t start, int64_t length, int64_t size) noexcept nogil:
     """Whether a stretch lies in so many bytes."""
     return 0 <= start <= size and 0 <= length <= size - start
@@ -251,8 +267,12 @@ cdef inline uint64_t _check(uint64_t state, Message* message) noexcept nogil:
     state = _mixed(state, message.place)
     state = _mixed(state, message.content)
     state = _mixed(state, message.sent)
-    state = _mixed(state, message.intended)
-    state = _mixed(state, message.seq)
+    return _finished(state, message.intended, message.seq)
+
+
+cdef inline uint64_t _finished(uint64_t state, uint64_t intended, uint64_t seq) noexcept nogil:
+    """The check value, from the state behind all that a batch's messages have in common."""
+    state = _mixed(_mixed(state, intended), seq)
     state = (state ^ state >> 29) * FINAL
     return state ^ state >> 32
 

@@ -183,7 +183,7 @@ def test_parts_are_found_where_they_begin(raw: bytes, cuts: list[tuple[int, int]
 
 
 NUMBERS = st.lists(
-    st.tuples(st.integers(0, 30), st.integers(0, 19), st.integers(0, (1 << 64) - 1)), max_size=3
+    st.tuples(st.integers(0, 30), st.integers(0, 24), st.integers(0, (1 << 64) - 1)), max_size=3
 )
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from mirrortest.wire import batch_decoder, message_columns
 from mirrortest.wire.batch_decoder import BatchDecoder, MessageArrays
-from mirrortest.wire.descriptor import SIZE, identity_hash
+from mirrortest.wire.descriptor import SIZE, finish, identity_hash, mix
 from mirrortest.wire.digits import SEQ_DIGITS, TIME_DIGITS
 from mirrortest.wire.layout import layout_of
 from mirrortest.wire.message import Form, Record, encode
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from mirrortest.wire.layout import Layout
     from mirrortest.wire.record_batch import RecordArrays
 
+WORD = st.integers(0, (1 << 64) - 1)
 COLUMNS = ("key_start", "key_len", "value_start", "value_len", "headers_start", "headers_len")
 
 
@@ -366,3 +367,15 @@ def test_columns_of_other_lengths_are_refused() -> None:
             cut = replace(messages, **{field.name: getattr(messages, field.name)[:19]})
             with pytest.raises(IndexError):
                 read(records, layout, [0], messages=cut)
+
+
+@given(WORD, st.lists(st.tuples(WORD, WORD), max_size=5))
+def test_check_values_are_those_of_the_definition(
+    state: int, messages: list[tuple[int, int]]
+) -> None:
+    """All at once as one by one; times and seqs without their partners are refused."""
+    intended, seqs = np.array(messages, np.uint64).reshape(-1, 2).T.copy()
+    found = message_columns.check_values(state, intended, seqs)
+    assert found.tolist() == [finish(mix(state, words)) for words in messages]
+    with pytest.raises(ValueError, match="one time and one seq"):
+        message_columns.check_values(state, intended, np.append(seqs, seqs.dtype.type(0)))

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from mirrortest.lab import Lab
 
-RATES = (200_000, 150_000, 100_000, 50_000)
+RATES = (200_000, 150_000, 100_000, 75_000, 50_000)
 _SIZE = 1000
 _PARTITIONS = 8
 _LAG_BOUND = 0.020

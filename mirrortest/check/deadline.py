@@ -10,7 +10,7 @@ from mirrortest.check.intervals import IntervalSet
 from mirrortest.wire.stream import StreamId
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator
 
 _STEPS = 64
 """Numbers of one stream noted within a 64th of the deadline wait as one: memory stays bounded."""
@@ -39,6 +39,7 @@ class Deadlines:
     def note(self, stream: StreamId, acked: IntervalSet, elapsed_ns: int) -> None:
         """Start the clock of those numbers that were not noted before."""
         waiting = self._waiting.setdefault(stream, _Waiting())
+        self._expire(waiting, elapsed_ns)
         fresh = acked - waiting.known
         if not fresh:
             return
@@ -54,23 +55,24 @@ class Deadlines:
         waiting = self._waiting.get(stream)
         if waiting is None:
             return IntervalSet()
-        while waiting.pending and waiting.pending[0][0] + self.deadline_ns <= elapsed_ns:
-            waiting.expired.update(waiting.pending.popleft()[1])
+        self._expire(waiting, elapsed_ns)
         return waiting.expired.copy()
 
-    def to_state(self, elapsed_ns: int) -> list[Any]:
-        """All of it, of JSON's types; times become ages. Streams without a number are left out."""
-        return [
-            [
-                list(stream),
-                waiting.expired.to_list(),
-                [[elapsed_ns - noted, numbers.to_list()] for noted, numbers in waiting.pending],
-            ]
-            for stream, waiting in self._waiting.items()
-            if waiting.known
-        ]
+    def _expire(self, waiting: _Waiting, elapsed_ns: int) -> None:
+        while waiting.pending and waiting.pending[0][0] + self.deadline_ns <= elapsed_ns:
+            waiting.expired.update(waiting.pending.popleft()[1])
 
-    def restore(self, state: Sequence[Any], elapsed_ns: int) -> None:
+    def to_state(self, elapsed_ns: int) -> Iterator[list[Any]]:
+        """Stream by stream, of JSON's types; times become ages.
+
+        Streams without a number are left out; between two of them more may be noted.
+        """
+        for stream, waiting in list(self._waiting.items()):
+            if waiting.known:
+                pending = [[elapsed_ns - noted, ids.to_list()] for noted, ids in waiting.pending]
+                yield [list(stream), waiting.expired.to_list(), pending]
+
+    def restore(self, state: Iterable[Any], elapsed_ns: int) -> None:
         """Take over what `to_state` wrote; the time between counts for nothing."""
         for stream, expired, pending in state:
             numbers = IntervalSet.from_list(expired)

@@ -53,6 +53,11 @@ class Fragment:
         return self.summary is not None
 
     @property
+    def mark(self) -> tuple[int, int | None, bool]:
+        """Another one after each change."""
+        return self.last_place, self.open_from, self.summary is None
+
+    @property
     def size(self) -> int:
         """What it costs: one, and one for each interval held."""
         sets = (self.seen, self.duplicated, self.reordered, self.shadow, *self.by_finding.values())

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final, NoReturn
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -224,3 +224,29 @@ class IntervalSet:
 
     def __repr__(self) -> str:
         return f"IntervalSet([{', '.join(f'({lo}, {hi})' for lo, hi in self.intervals())}])"
+
+
+class _Nothing(IntervalSet):
+    """Empty for ever, so that it can be shared: most sets of a verdict are."""
+
+    __slots__ = ()
+
+    def add(self, lo: int, hi: int) -> None:
+        """Refuse; nothing can be added."""
+        if lo < hi:
+            self._refuse()
+
+    def _combine_into(self, other: IntervalSet) -> None:
+        if other:
+            self._refuse()
+
+    def __hash__(self) -> int:  # type: ignore[override]  # of the others none has one
+        return hash(())  # what never changes may be a field's default
+
+    @staticmethod
+    def _refuse() -> NoReturn:
+        raise TypeError("the empty set that is shared cannot be added to")
+
+
+NOTHING: Final[IntervalSet] = _Nothing()
+"""No numbers; never changed."""

@@ -6,12 +6,12 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from mirrortest.check.intervals import IntervalSet
+from mirrortest.check.intervals import NOTHING, IntervalSet
 from mirrortest.check.routing import ExpectPartition
 from mirrortest.check.verdict import Finding
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from mirrortest.check.fragment import Fragment
     from mirrortest.check.ledger_record import LaneRecord
@@ -22,36 +22,39 @@ COUNTED: tuple[Finding, ...] = tuple(
     finding for finding in Finding if finding not in {Finding.FOREIGN, Finding.OTHER_RUN}
 )
 """The findings of a stream, each under its label an attribute of `StreamVerdict`."""
+_LABELS = tuple((finding, finding.label) for finding in COUNTED)
 
 
 @dataclass(slots=True)
 class StreamVerdict:
     """The judgement of one stream. All sets hold seqs; the definitions are `Finding`'s.
 
+    The sets are to be read, not changed: the empty ones are one, and some are the ledger's.
+
     Of the acknowledged numbers each is in exactly one of `delivered`, `lost`, `in_flight`,
     `compacted` and `inconclusive`.
     """
 
     stream: StreamId
-    acked: IntervalSet = field(default_factory=IntervalSet)
-    unknown: IntervalSet = field(default_factory=IntervalSet)
+    acked: IntervalSet = NOTHING
+    unknown: IntervalSet = NOTHING
     """Whose sends ended without an answer, seen or not."""
-    delivered: IntervalSet = field(default_factory=IntervalSet)
+    delivered: IntervalSet = NOTHING
     """Acknowledged and seen."""
-    lost: IntervalSet = field(default_factory=IntervalSet)
-    in_flight: IntervalSet = field(default_factory=IntervalSet)
-    late: IntervalSet = field(default_factory=IntervalSet)
-    compacted: IntervalSet = field(default_factory=IntervalSet)
-    inconclusive: IntervalSet = field(default_factory=IntervalSet)
-    duplicated: IntervalSet = field(default_factory=IntervalSet)
-    reordered: IntervalSet = field(default_factory=IntervalSet)
-    corrupted: IntervalSet = field(default_factory=IntervalSet)
-    altered_key: IntervalSet = field(default_factory=IntervalSet)
-    altered_headers: IntervalSet = field(default_factory=IntervalSet)
-    altered_timestamp: IntervalSet = field(default_factory=IntervalSet)
-    misrouted: IntervalSet = field(default_factory=IntervalSet)
-    unproven: IntervalSet = field(default_factory=IntervalSet)
-    phantom: IntervalSet = field(default_factory=IntervalSet)
+    lost: IntervalSet = NOTHING
+    in_flight: IntervalSet = NOTHING
+    late: IntervalSet = NOTHING
+    compacted: IntervalSet = NOTHING
+    inconclusive: IntervalSet = NOTHING
+    duplicated: IntervalSet = NOTHING
+    reordered: IntervalSet = NOTHING
+    corrupted: IntervalSet = NOTHING
+    altered_key: IntervalSet = NOTHING
+    altered_headers: IntervalSet = NOTHING
+    altered_timestamp: IntervalSet = NOTHING
+    misrouted: IntervalSet = NOTHING
+    unproven: IntervalSet = NOTHING
+    phantom: IntervalSet = NOTHING
     copies: int = 0
     """Messages beyond the first copy of each, over all partitions."""
     given_up: Counter[str] = field(default_factory=Counter)
@@ -63,6 +66,14 @@ class StreamVerdict:
         """How many messages have a finding, ids kept or not."""
         ids: IntervalSet = getattr(self, finding.label)
         return ids.count + self.given_up[finding.label]
+
+    def counts(self) -> dict[Finding, int]:
+        """Those of the findings that there are."""
+        return {
+            finding: self.count(finding)
+            for finding, label in _LABELS
+            if getattr(self, label) or label in self.given_up
+        }
 
 
 def judge(
@@ -96,43 +107,50 @@ def judge(
         superseded: whether a later message of the same key was seen in another stream.
     """
     verdict = StreamVerdict(stream)
-    claimed = claimed or IntervalSet()
+    claimed = claimed or NOTHING
     seen, twice, surplus = _union(fragments.values())
     for fragment in fragments.values():
         verdict.copies += fragment.copies
-        verdict.duplicated.update(fragment.duplicated)
-        verdict.reordered.update(fragment.reordered)
+        if fragment.duplicated:
+            verdict.duplicated |= fragment.duplicated
+        if fragment.reordered:
+            verdict.reordered |= fragment.reordered
         for finding, ids in fragment.by_finding.items():
-            getattr(verdict, finding.label).update(ids)
+            setattr(verdict, finding.label, getattr(verdict, finding.label) | ids)
         if fragment.summary is not None:
             verdict.bounded = True
             verdict.given_up.update(fragment.summary)
-    verdict.duplicated.update(twice)
-    verdict.copies += surplus
+    if surplus:
+        verdict.duplicated |= twice
+        verdict.copies += surplus
     if policy is ExpectPartition.ANY:
         verdict.misrouted = _away_from_home(fragments, home)
     if lane is not None:
-        verdict.acked, verdict.unknown = lane.acked.copy(), lane.unknown.copy()
+        verdict.acked, verdict.unknown = lane.acked, lane.unknown
         verdict.delivered = lane.acked & seen
         missing = lane.acked - seen
         if verdict.bounded:
             # Any of it may have been seen.
-            verdict.inconclusive, missing = missing, IntervalSet()
-        if compact:
+            verdict.inconclusive, missing = missing, NOTHING
+        if compact and missing:
             bound = missing.end if superseded else seen.end
             verdict.compacted = missing.below(bound)
             missing -= verdict.compacted
-        verdict.lost = missing & claimed
-        missing -= verdict.lost
-        doubts = missing & doubtful(fragments, missing.end, home=home)
-        verdict.inconclusive.update(doubts)
-        missing -= doubts
+        if missing and claimed:
+            verdict.lost = missing & claimed
+            missing -= verdict.lost
+        if missing:
+            doubts = missing & doubtful(fragments, missing.end, home=home)
+            verdict.inconclusive |= doubts
+            missing -= doubts
         if expired is not None and read_to_end:
-            verdict.lost.update(missing & expired)
+            verdict.lost |= missing & expired
             missing -= expired
-        verdict.in_flight = missing
-    verdict.late = seen & claimed
-    verdict.phantom = _never_sent(seen, lane, ledger_complete=ledger_complete) - verdict.unproven
+        verdict.in_flight = missing or NOTHING
+    if claimed:
+        verdict.late = seen & claimed
+    never = _never_sent(seen, lane, ledger_complete=ledger_complete)
+    verdict.phantom = never - verdict.unproven if never else NOTHING
     return verdict
 
 
@@ -152,26 +170,6 @@ def doubtful(
         elif nowhere or number == home or held.last_place >= 0:
             union.update(held.shadow_below(bound))
     return union
-
-
-def superseded(stream: StreamId, checkers: Mapping[int, PartitionChecker]) -> bool:
-    """Whether a later message of the same key was seen in another stream.
-
-    In a compacted topic that explains why this stream's last messages are gone. Later is what
-    stands behind this stream's last in the same partition, and any later incarnation's of the
-    same producer; of a stream seen nowhere, another producer's messages explain nothing.
-    """
-    mine = stream[:3]
-    for checker in checkers.values():
-        held = checker.fragments.get(stream)
-        for other, its in checker.fragments.items():
-            if other.lane != stream.lane or other == stream:
-                continue
-            if held is not None and its.last_place > held.last_place:
-                return True
-            if other[:3] == mine and other.incarnation > stream.incarnation:
-                return True
-    return False
 
 
 @dataclass(slots=True)
@@ -195,20 +193,26 @@ class RunVerdict:
         """Add up. Messages that enter no stream count under their own findings."""
         total = cls()
         for verdict in verdicts:
-            for finding in COUNTED:
-                total.counts[finding] += verdict.count(finding)
-            total.acked += verdict.acked.count
-            total.delivered += verdict.delivered.count
-            total.unknown += verdict.unknown.count
-            total.copies += verdict.copies
-            if verdict.bounded:
-                total.bounded.append(verdict.stream)
+            total.add_stream(verdict)
         for checker in checkers:
             total.counts.update(checker.streamless)
             total.untracked += checker.untracked["seen"]
             for finding in COUNTED:
                 total.counts[finding] += checker.untracked[finding.label]
         return total
+
+    def add_stream(self, verdict: StreamVerdict) -> dict[Finding, int]:
+        """Add a stream; its findings."""
+        found = verdict.counts()
+        for finding, count in found.items():
+            self.counts[finding] += count
+        self.acked += verdict.acked.count
+        self.delivered += verdict.delivered.count
+        self.unknown += verdict.unknown.count
+        self.copies += verdict.copies
+        if verdict.bounded:
+            self.bounded.append(verdict.stream)
+        return found
 
     def add(self, other: RunVerdict) -> None:
         """Add the totals of other streams and partitions."""
@@ -221,9 +225,12 @@ class RunVerdict:
         self.untracked += other.untracked
 
 
-def _union(fragments: Iterable[Fragment]) -> tuple[IntervalSet, IntervalSet, int]:
+def _union(fragments: Collection[Fragment]) -> tuple[IntervalSet, IntervalSet, int]:
     """All that was seen, what was seen in more than one partition, and the copies that makes."""
     seen, twice, surplus = IntervalSet(), IntervalSet(), 0
+    if len(fragments) == 1:
+        # As nearly every stream has; nobody changes what is returned.
+        return next(iter(fragments)).seen, twice, surplus
     for fragment in fragments:
         again = seen & fragment.seen
         surplus += again.count
@@ -234,12 +241,12 @@ def _union(fragments: Iterable[Fragment]) -> tuple[IntervalSet, IntervalSet, int
 
 def _away_from_home(fragments: Mapping[int, Fragment], home: int | None) -> IntervalSet:
     """Where any partition will do: what stands elsewhere than the most of its stream."""
-    away = IntervalSet()
+    away = NOTHING
     if home is None:
         home = min(fragments, key=lambda n: (-fragments[n].seen.count, n), default=None)
     for number, fragment in fragments.items():
         if number != home:
-            away.update(fragment.seen)
+            away |= fragment.seen
     return away
 
 
@@ -247,7 +254,9 @@ def _never_sent(
     seen: IntervalSet, lane: LaneRecord | None, *, ledger_complete: bool
 ) -> IntervalSet:
     if lane is None:
-        return seen.copy() if ledger_complete else IntervalSet()
+        return seen.copy() if ledger_complete else NOTHING
     # Of a lane that goes on the failed ones are known; what lies above its mark may yet be told.
-    never = seen & lane.failed
-    return never if lane.end is None else never | seen.within(lane.end, seen.end)
+    never = seen & lane.failed if lane.failed else NOTHING
+    if lane.end is None or seen.end <= lane.end:
+        return never
+    return never | seen.within(lane.end, seen.end)

@@ -81,6 +81,11 @@ class PartitionChecker:
         streams = len(self.fragments) / max(self._max_intervals // 2, 1)
         return max(self._size / self._max_intervals, streams)
 
+    @property
+    def unsure(self) -> bool:
+        """Whether streams that are not known here may have stood here."""
+        return bool(self.unread_offsets or self.untracked)
+
     def apply(self, row: SeenRow) -> None:
         """Judge a row. What lies below the next offset was judged already and is passed over.
 
@@ -134,7 +139,7 @@ class PartitionChecker:
         streams went untracked, one whose ids are given up.
         """
         known = self.fragments.get(stream)
-        if known is not None or not (self.unread_offsets or self.untracked):
+        if known is not None or not self.unsure:
             return known
         return self._new_fragment(inconclusive=bool(self.untracked))
 

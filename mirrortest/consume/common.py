@@ -7,14 +7,20 @@ is then late for whoever sees it, and no restart sets a deadline back.
 Each consumer writes the union of what it knows under one key, and reads back: where another's
 record came between, it writes again. So whoever wrote last knew all before, and no claim is lost
 when consumers end together.
+
+A record is two compressed streams, one behind the other: the claims, which all others read with
+each save, and the deadlines, line by line, which only those read who begin.
 """
 
 from __future__ import annotations
 
+import json
 import time
+import zlib
 from typing import TYPE_CHECKING, Any
 
 from mirrortest.consume.assigned import claims_of
+from mirrortest.host.time_slice import TimeSlice
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,46 +44,70 @@ class Common:
         self._monotonic_ns = monotonic_ns
         self._known: dict[str, int] = {}
         """topic -> the serial of the record that was taken over last"""
+        self._written: dict[str, bytes] = {}
+        """topic -> the record that we wrote last"""
+        self.damaged = 0
+        """Records that could not be read."""
+        self._slice = TimeSlice()
 
     def take_over(self) -> None:
         """Merge what others have written since; of deadlines, only what was there before us."""
         for topic, judge in self._topics.judges.items():
-            found = self._store.shared(topic)
+            serial, raw = self._store.shared(topic) or (0, b"")
             first = topic not in self._known
-            serial, state = found or (0, None)
             if self._known.get(topic) == serial:
                 continue
             self._known[topic] = serial
-            if state is None:
+            if raw == self._written.get(topic, b""):
                 continue
-            judge.merge_claims(claims_of(state))
-            # Under another deadline other numbers would be overdue.
-            if first and state["deadline"] == judge.deadlines.deadline_ns:
-                judge.deadlines.restore(state["deadlines"], self._monotonic_ns())
+            try:
+                self._merge(judge, raw, deadlines=first)
+            except (ValueError, KeyError, TypeError, zlib.error):
+                self.damaged += 1
 
     async def keep(self) -> None:
         """Write what is known now, by others too. Raises ClusterError."""
         self.take_over()
         for topic, judge in self._topics.judges.items():
-            written = None
-            while state := _told(judge, self._monotonic_ns()):
-                if written == state["claimed"]:
+            before = b""
+            while (claims := _packed_claims(judge)) != before:
+                before = claims
+                deadlines = await self._packed_deadlines(judge)
+                if not deadlines and not judge.claimed:
                     break
-                written = state["claimed"]
                 # What is too much for a record: deadlines start anew then, and claims so scattered
                 # there are only where much was seen: partitions' states, cut to size, have them.
-                if not await self._store.share(topic, state):
-                    await self._store.share(topic, state | {"deadlines": []})
+                for raw in (claims + deadlines, claims):
+                    if await self._store.share(topic, raw):
+                        self._written[topic] = raw
+                        break
                 self.take_over()
 
+    async def _packed_deadlines(self, judge: TopicJudge) -> bytes:
+        """Empty where there are none."""
+        packer, parts = zlib.compressobj(1), []
+        for entry in judge.deadlines.to_state(self._monotonic_ns()):
+            parts.append(packer.compress(_json(entry) + b"\n"))
+            await self._slice.over()
+        return b"".join([*parts, packer.flush()]) if parts else b""
 
-def _told(judge: TopicJudge, now_ns: int) -> dict[str, Any] | None:
-    """What a judge knows, of JSON's types; None where there is nothing to tell."""
-    deadlines = judge.deadlines.to_state(now_ns)
-    if not deadlines and not judge.claimed:
-        return None
-    return {
+    def _merge(self, judge: TopicJudge, raw: bytes, *, deadlines: bool) -> None:
+        reader = zlib.decompressobj()
+        state = json.loads(reader.decompress(raw))
+        judge.merge_claims(claims_of(state))
+        # Under another deadline other numbers would be overdue.
+        if deadlines and reader.unused_data and state["deadline"] == judge.deadlines.deadline_ns:
+            lines = zlib.decompress(reader.unused_data).splitlines()
+            judge.deadlines.restore([json.loads(line) for line in lines], self._monotonic_ns())
+
+
+def _packed_claims(judge: TopicJudge) -> bytes:
+    state = {
         "claimed": [[list(s), numbers.to_list()] for s, numbers in judge.claimed.items()],
         "deadline": judge.deadlines.deadline_ns,
-        "deadlines": deadlines,
     }
+    return zlib.compress(_json(state), 1)
+
+
+def _json(of: Any) -> bytes:
+    return json.dumps(of, separators=(",", ":")).encode()

@@ -22,6 +22,7 @@ from mirrortest.consume.rounds import Rounds
 from mirrortest.consume.state import Scope, StateStore
 from mirrortest.consume.topics import Topics
 from mirrortest.consume.vouching import LedgerFollower
+from mirrortest.host.interpreter import favour_the_loop
 from mirrortest.kafka.admin import Admin
 from mirrortest.kafka.compacted import CompactedTopic
 from mirrortest.kafka.reader import Reader
@@ -59,6 +60,7 @@ async def run(
         SequenceLogError: the log cannot be written; nothing after that is judged.
         UsageError: the metrics' port is taken, or a topic's name fits no mapping.
     """
+    favour_the_loop()
     session = new_session_id(time.time_ns())
     measures = Measures(options, serve)
     place = "source" if options.role is Role.SOURCE else "destination"

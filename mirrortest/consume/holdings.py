@@ -18,6 +18,7 @@ from mirrortest.consume.gathering import Gathering
 from mirrortest.consume.outage import PASSING
 from mirrortest.consume.state import Partition
 from mirrortest.errors import FencedError
+from mirrortest.host.time_slice import TimeSlice
 from mirrortest.kafka.reader import OutOfRange, Reader, TopicPartition
 from mirrortest.wire.record_batch import decode_batches
 
@@ -72,6 +73,7 @@ class Holdings:
         self.partitions: dict[Partition, AssignedPartition] = {}
         self._gathering = Gathering()
         self._one_save = asyncio.Lock()
+        self._slice = TimeSlice()
         self._saving: asyncio.Task[None] | None = None
         self._saved_last = time.monotonic()
         self._save_fails = False
@@ -340,19 +342,14 @@ class Holdings:
         self, partitions: list[AssignedPartition], *, parting: bool = False, away: bool = False
     ) -> None:
         """Make the log durable, then the states; the latter not where the cluster is `away`."""
-        states = []
-        for held in partitions:
-            if self._store.fenced(held.at, held.generation):
-                continue
-            self._logbook.read(held)
-            if parting:
-                self._logbook.found(held)
-            states.append((held, held.to_state(), held.checker.next_offset))
         if away:
             # A save that hangs there is not waited for.
+            await self._told(partitions, parting=parting)
             await self._logbook.sync()
             return
+        # From the first state that is told: no older one may be written after a newer one.
         async with self._one_save:
+            states = await self._told(partitions, parting=parting)
             await self._logbook.sync()
             for held, state, _ in states:
                 await self._store.save(held.at, held.generation, state)
@@ -361,6 +358,21 @@ class Holdings:
         if self._options.group is not None and states and not parting:
             # For lag tools alone: we resume from our own state.
             await self._reader.commit({held.at: offset for held, _, offset in states})
+
+    async def _told(
+        self, partitions: list[AssignedPartition], *, parting: bool
+    ) -> list[tuple[AssignedPartition, dict[str, Any], int]]:
+        """Each partition with its state and the next offset in it, all below which is logged."""
+        states = []
+        for held in partitions:
+            if self._store.fenced(held.at, held.generation):
+                continue
+            self._logbook.read(held)
+            if parting:
+                self._logbook.found(held)
+            states.append((held, held.to_state(), held.checker.next_offset))
+            await self._slice.over()
+        return states
 
 
 def _arrivals(batches: list[FetchedBatches]) -> int | NDArray[np.int64]:

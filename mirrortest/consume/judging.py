@@ -8,18 +8,19 @@ claimed lost: what is missing then was not there when we looked after the deadli
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import TYPE_CHECKING, TypeAlias
 
+from mirrortest.check.fragment_index import FragmentIndex
 from mirrortest.check.intervals import IntervalSet
-from mirrortest.check.judge import StreamVerdict, doubtful, judge, superseded
+from mirrortest.check.judge import StreamVerdict, judge
 from mirrortest.check.routing import ExpectPartition, expected_partition
 from mirrortest.wire.lanes import lane_key, partition_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Iterator, Mapping
 
     from mirrortest.check.deadline import Deadlines
-    from mirrortest.check.fragment import Fragment
     from mirrortest.check.ledger import Ledger
     from mirrortest.check.ledger_record import LaneRecord
     from mirrortest.check.partition import PartitionChecker
@@ -54,26 +55,22 @@ class TopicJudge:
     _hearing: _Hearing | None = None
     _unvouched: dict[StreamId, int] = field(default_factory=dict)
     """Streams seen that the ledger did not know, and when that was first found."""
+    _known: dict[StreamId, tuple[tuple[object, ...], StreamVerdict]] = field(default_factory=dict)
+    """The last verdict on each stream, and what it rests on."""
 
-    def note(self, ledger: Ledger, elapsed_ns: int) -> None:
+    def note(self, lane: LaneRecord, elapsed_ns: int) -> None:
         """Start the clock for what the ledger newly vouches for."""
-        for stream, lane in self._lanes(ledger).items():
-            self.deadlines.note(stream, lane.acked, elapsed_ns)
+        self.deadlines.note(lane.stream, lane.acked, elapsed_ns)
 
     def merge_claims(self, claims: Mapping[StreamId, IntervalSet]) -> None:
         """Take over what another consumer, or an earlier one, has claimed."""
         for stream, numbers in claims.items():
             self.claimed[stream] = self.claimed.get(stream, IntervalSet()) | numbers
 
-    def overdue(self, ledger: Ledger, checkers: Checkers, elapsed_ns: int) -> bool:
-        """Whether numbers are past their deadline, unseen, unclaimed, and not being heard."""
-        return self._hearing is None and bool(self._overdue(ledger, checkers, elapsed_ns))
-
-    def hear(
-        self, ledger: Ledger, checkers: Checkers, ends: Mapping[int, int], elapsed_ns: int
-    ) -> None:
-        """Open a hearing on all that is overdue now; `ends` were asked for after it was."""
-        self._hearing = _Hearing(ends, self._overdue(ledger, checkers, elapsed_ns))
+    def hear(self, standing: Standing, ends: Mapping[int, int]) -> None:
+        """Open a hearing on what was overdue before `ends` were asked for, if none is open."""
+        if standing.overdue and self._hearing is None:
+            self._hearing = _Hearing(ends, standing.overdue)
 
     def adjourn(self, ends: Mapping[int, int]) -> None:
         """Drop the hearing where an end lies lower now, or is not told: it may never be reached.
@@ -84,111 +81,72 @@ class TopicJudge:
         if hearing and any(ends.get(number, 0) < end for number, end in hearing.ends.items()):
             self._hearing = None
 
-    def decide(self, ledger: Ledger, checkers: Checkers) -> dict[StreamId, IntervalSet]:
+    def decide(self, standing: Standing, checkers: Checkers) -> dict[StreamId, IntervalSet]:
         """Close the hearing once the ends are read; the numbers newly claimed lost."""
         hearing = self._hearing
         if hearing is None or not read_past(checkers, hearing.ends):
             return {}
         self._hearing = None
         news: dict[StreamId, IntervalSet] = {}
-        for stream, expired in hearing.expired.items():
-            missing = self._missing(stream, expired, checkers, ledger.lanes.get(stream))
+        for stream, expired in sorted(hearing.expired.items(), key=itemgetter(0)):
+            missing = expired & standing.in_flight(stream)
             if missing:
                 news[stream] = missing
         self.merge_claims(news)
+        standing.judge_again(news)
         return news
 
-    def verdicts(
-        self, ledger: Ledger, checkers: Checkers, *, closed: bool
-    ) -> dict[StreamId, StreamVerdict]:
-        """The verdict on every stream of the run as of now.
+    def verdict(
+        self, stream: StreamId, lane: LaneRecord | None, index: FragmentIndex, *, closed: bool
+    ) -> StreamVerdict:
+        """The verdict on a stream as of now.
 
         `closed`: all producers have ended and what they sent has been judged.
         """
-        lanes = self._lanes(ledger)
-        streams = set(lanes)
-        for checker in checkers.values():
-            streams.update(s for s in checker.fragments if s.run == self.run)
-        return {
-            stream: judge(
-                stream,
-                _fragments(stream, checkers),
-                lanes.get(stream),
-                claimed=self.claimed.get(stream),
-                ledger_complete=closed,
-                policy=self.policy,
-                home=self._home(lanes.get(stream)),
-                compact=self.compact,
-                superseded=self._superseded(stream, checkers, lanes.get(stream)),
-            )
-            for stream in sorted(streams)
-        }
+        fragments, claimed = index.fragments(stream), self.claimed.get(stream)
+        rests_on = (
+            lane,
+            claimed,
+            closed,
+            self.destination_partitions,
+            [(number, held, held.mark) for number, held in fragments.items()],
+        )
+        known = self._known.get(stream)
+        # Most streams are those of producers that have ended. Under compaction others count, too.
+        if known is not None and known[0] == rests_on and not self.compact:
+            return known[1]
+        verdict = judge(
+            stream,
+            fragments,
+            lane,
+            claimed=claimed,
+            ledger_complete=closed,
+            policy=self.policy,
+            home=self._home(lane),
+            compact=self.compact,
+            superseded=self._superseded(stream, lane, index),
+        )
+        self._known[stream] = rests_on, verdict
+        return verdict
 
-    def awaits_ledger(self, ledger: Ledger, checkers: Checkers, elapsed_ns: int) -> bool:
+    def awaits_ledger(self, standing: Standing, elapsed_ns: int) -> bool:
         """Whether streams were seen, for less than a deadline, of which the ledger does not know.
 
         Copies of a topic may run ahead of the ledger's copy. What a producer vouches for too late
         must not be told a phantom meanwhile.
         """
-        lanes = self._lanes(ledger)
-        unknown = {
-            stream
-            for checker in checkers.values()
-            for stream in checker.fragments
-            if stream.run == self.run and stream not in lanes
-        }
-        self._unvouched = {s: self._unvouched.get(s, elapsed_ns) for s in unknown}
+        self._unvouched = {s: self._unvouched.get(s, elapsed_ns) for s in standing.unvouched}
         grace = self.deadlines.deadline_ns
         return any(elapsed_ns - since < grace for since in self._unvouched.values())
 
-    def judged(self, ledger: Ledger, checkers: Checkers) -> bool:
-        """Whether every acknowledged number was seen or claimed, or may stand where nobody read."""
-        return not any(
-            self._missing(stream, lane.acked, checkers, lane)
-            for stream, lane in self._lanes(ledger).items()
-        )
-
-    def _overdue(
-        self, ledger: Ledger, checkers: Checkers, elapsed_ns: int
-    ) -> dict[StreamId, IntervalSet]:
-        found: dict[StreamId, IntervalSet] = {}
-        for stream, lane in self._lanes(ledger).items():
-            expired = self.deadlines.expired(stream, elapsed_ns)
-            missing = self._missing(stream, expired, checkers, lane)
-            if missing:
-                found[stream] = missing
-        return found
-
-    def _missing(
-        self,
-        stream: StreamId,
-        numbers: IntervalSet,
-        checkers: Checkers,
-        lane: LaneRecord | None,
-    ) -> IntervalSet:
-        """Those numbers that were neither seen nor claimed, and would have been seen if there.
-
-        What compaction explains may have been there once.
-        """
-        missing = numbers - self.claimed.get(stream, IntervalSet())
-        fragments = _fragments(stream, checkers)
-        seen_end = 0
-        for fragment in fragments.values():
-            missing -= fragment.seen
-            seen_end = max(seen_end, fragment.seen.end)
-        if self.compact and missing:
-            bound = missing.end if superseded(stream, checkers) else seen_end
-            missing -= missing.below(bound)
-        return missing - doubtful(fragments, missing.end, home=self._home(lane))
-
-    def _superseded(self, stream: StreamId, checkers: Checkers, lane: LaneRecord | None) -> bool:
+    def _superseded(self, stream: StreamId, lane: LaneRecord | None, index: FragmentIndex) -> bool:
         """Whether compaction may explain a missing tail; looked into where there is one."""
         if not self.compact or lane is None:
             return False
-        missing = lane.acked.copy()
-        for fragment in _fragments(stream, checkers).values():
+        missing = lane.acked
+        for fragment in index.fragments(stream).values():
             missing -= fragment.seen
-        return bool(missing) and superseded(stream, checkers)
+        return bool(missing) and index.superseded(stream)
 
     def _home(self, lane: LaneRecord | None) -> int | None:
         """The destination partition to which a lane belongs, where that is known."""
@@ -199,12 +157,88 @@ class TopicJudge:
             self.policy, lane.stream.lane, source, self.destination_partitions
         )
 
-    def _lanes(self, ledger: Ledger) -> dict[StreamId, LaneRecord]:
+    def lanes(self, ledger: Ledger) -> dict[StreamId, LaneRecord]:
+        """What the ledger vouches for of the topic."""
         return {
             stream: lane
             for stream, lane in ledger.lanes.items()
             if stream.topic == self.source and stream.run == self.run
         }
+
+
+class Standing:
+    """How a topic stands in a round: the verdict on each of its streams.
+
+    Of the ledger as it is now, and of checkers that nobody changes meanwhile. Complete once all
+    `steps` were taken.
+    """
+
+    def __init__(
+        self,
+        judge: TopicJudge,
+        ledger: Ledger,
+        checkers: Checkers,
+        elapsed_ns: int = 0,
+        *,
+        closed: bool = False,
+    ) -> None:
+        self.verdicts: dict[StreamId, StreamVerdict] = {}
+        self.overdue: dict[StreamId, IntervalSet] = {}
+        """The numbers past their deadline at `elapsed_ns`, neither seen nor claimed."""
+        self.unvouched: list[StreamId] = []
+        """Streams that were seen, and of which the ledger knows nothing."""
+        self._judge = judge
+        self._lanes = judge.lanes(ledger)
+        self._checkers = checkers
+        self._elapsed_ns = elapsed_ns
+        self._closed = closed
+        self._index = FragmentIndex()
+
+    def steps(self) -> Iterator[None]:
+        """Judge stream by stream, each a small step: who waits for the next one may rest before."""
+        for number, checker in self._checkers.items():
+            self._index.add(number, checker)
+            yield
+        run = self._judge.run
+        seen = {stream for stream in self._index.streams if stream.run == run}
+        self.unvouched = [stream for stream in seen if stream not in self._lanes]
+        for stream in seen | self._lanes.keys():
+            self._judge_stream(stream)
+            if missing := self.in_flight(stream):
+                expired = missing & self._judge.deadlines.expired(stream, self._elapsed_ns)
+                if expired:
+                    self.overdue[stream] = expired
+            yield
+
+    def whole(self) -> Standing:
+        """Itself, with all steps taken."""
+        for _ in self.steps():
+            pass
+        return self
+
+    def in_flight(self, stream: StreamId) -> IntervalSet:
+        """The acknowledged numbers that were neither seen nor claimed, and would be if there.
+
+        What compaction explains may have been there once.
+        """
+        verdict = self.verdicts.get(stream)
+        return IntervalSet() if verdict is None else verdict.in_flight
+
+    def judge_again(self, streams: Iterable[StreamId]) -> None:
+        """After claims of these."""
+        for stream in streams:
+            self._judge_stream(stream)
+            self.overdue.pop(stream, None)
+
+    @property
+    def judged(self) -> bool:
+        """Whether every acknowledged number was seen or claimed, or may stand where nobody read."""
+        return not any(verdict.in_flight for verdict in self.verdicts.values())
+
+    def _judge_stream(self, stream: StreamId) -> None:
+        self.verdicts[stream] = self._judge.verdict(
+            stream, self._lanes.get(stream), self._index, closed=self._closed
+        )
 
 
 def read_past(checkers: Checkers, ends: Mapping[int, int]) -> bool:
@@ -231,8 +265,3 @@ def gone_back(checkers: Checkers, ends: Mapping[int, int]) -> list[int]:
         for number, checker in checkers.items()
         if ends.get(number, checker.next_offset) < checker.next_offset
     )
-
-
-def _fragments(stream: StreamId, checkers: Checkers) -> dict[int, Fragment]:
-    found = {number: checker.fragment(stream) for number, checker in checkers.items()}
-    return {number: fragment for number, fragment in found.items() if fragment is not None}

@@ -19,7 +19,7 @@ from mirrortest.timing.histogram import Histogram
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from mirrortest.check.judge import RunVerdict, StreamVerdict
+    from mirrortest.check.judge import RunVerdict
     from mirrortest.consume.assigned import Taken
     from mirrortest.consume.options import ConsumeOptions
     from mirrortest.consume.outage import Outage
@@ -122,19 +122,16 @@ class Measures:
             metrics.gauge(names.CONSUMER_FINDINGS, topic=topic, finding=finding).set(count)
         metrics.counter(names.CONSUMER_LOST_REPAID, topic=topic).raise_to(late)
 
-    def lanes_judged(
-        self, topic: str, verdicts: Iterable[StreamVerdict], total: RunVerdict
-    ) -> None:
+    def lanes_judged(self, topic: str, counts: Mapping[tuple[str, Finding], int]) -> None:
         """Publish which lanes of a source topic are wrong, the worst of them; the others no longer.
 
         A lane is a record key: what all producers sent by it counts together.
         """
-        found: Counter[tuple[str, str]] = Counter()
-        wrong = [finding for finding in WRONG if total.counts[finding]]
-        for verdict in verdicts if wrong else ():
-            for finding in wrong:
-                if count := verdict.count(finding):
-                    found[str(verdict.stream.lane), finding.label] += count
+        found = {
+            (lane, finding.label): count
+            for (lane, finding), count in counts.items()
+            if finding in WRONG and count
+        }
         by_lane: Counter[str] = Counter()
         for (lane, _), count in found.items():
             by_lane[lane] += count

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
-from typing import TYPE_CHECKING
+from collections import Counter
+from operator import itemgetter
+from typing import TYPE_CHECKING, TypeAlias
 
 from mirrortest.check.judge import RunVerdict
 from mirrortest.check.partition import PartitionChecker
 from mirrortest.check.verdict import Finding
 from mirrortest.config.threshold import Series, evaluate, undecided
 from mirrortest.consume.assigned import Reached, claims_of
-from mirrortest.consume.judging import all_told, gone_back, read_past
+from mirrortest.consume.judging import Standing, all_told, gone_back, read_past
 from mirrortest.consume.look import Look
 from mirrortest.consume.outage import PASSING
 from mirrortest.consume.outcome import ConsumeProgress, ConsumeReport, counts_of
+from mirrortest.host.time_slice import TimeSlice
 from mirrortest.seqlog.schema import Role
 
 if TYPE_CHECKING:
@@ -34,6 +38,9 @@ if TYPE_CHECKING:
     from mirrortest.consume.vouching import LedgerFollower
     from mirrortest.kafka.reader import Reader
     from mirrortest.wire.stream import StreamId
+
+Standings: TypeAlias = dict[str, Standing]
+"""Destination topic -> how it stands in this round."""
 
 _LAST_WORD_SECONDS = 10.0
 """How long the cluster may take to tell its ends for the last round."""
@@ -73,6 +80,7 @@ class Rounds:
         self._closing: Look | None = None
         """A look since which all is judged that the ledger vouches for: to be read up to."""
         self._decoded: dict[Partition, tuple[int, PartitionChecker]] = {}
+        self._slice = TimeSlice()
 
     async def judge(self) -> tuple[bool, ConsumeProgress]:
         """Judge once. Whether all that the ledger vouches for has been judged, and how it stands.
@@ -80,44 +88,50 @@ class Rounds:
         Raises:
             ClusterError: the destination does not tell its offsets.
         """
-        complete, views, look = await self._round()
+        complete, views, look, standings = await self._round()
         self._measures.follow_ledger(self._follower.last_record_ns, self._ledger.malformed)
         self._measures.follow_ourselves(self._logbook.durable_rows)
-        total = self._publish(views, look.ends, complete=complete)
+        total = await self._publish(views, look.ends, standings, complete=complete)
         # Who ends between two assignments leaves partitions whose end nobody tells.
         return complete and not self._holdings.moving, self._progress(total)
 
-    async def _round(self) -> tuple[bool, Views, Look]:
-        """Claim what is lost; whether all has been judged, and by what."""
+    async def _round(self, patience: float | None = None) -> tuple[bool, Views, Look, Standings]:
+        """Claim what is lost; whether all has been judged, and by what.
+
+        In slices: what comes in meanwhile is stamped as it arrives, and waits to be judged. Raises
+        TimeoutError where the cluster takes longer than `patience` seconds to tell its ends.
+        """
         # In this order: what is overdue now had its chance to stand below the ends told after, and
         # a state that is known before them goes beyond them only in a topic made again.
         now = time.monotonic_ns()
         self._common.take_over()
         for judge in self._topics.judges.values():
-            judge.note(self._ledger, now)
-        views = self._views()
-        look = await self._look()
+            for lane in judge.lanes(self._ledger).values():
+                judge.note(lane, now)
+                await self._slice.over()
+        views = await self._views()
+        async with asyncio.timeout(patience) if patience else contextlib.nullcontext():
+            look = await self._look()
         over = self._ledger.complete(self._options.run, self._options.expect_producers)
+        standings: Standings = {}
         for topic, judge in self._topics.judges.items():
             checkers, ends = views[topic], look.ends[topic]
+            standing = standings[topic] = Standing(judge, self._ledger, checkers, now)
+            for _ in standing.steps():
+                await self._slice.over()
             told = all_told(checkers, ends)
             judge.adjourn(ends)
-            if told and judge.overdue(self._ledger, checkers, now):
-                judge.hear(self._ledger, checkers, ends, now)
-            news = judge.decide(self._ledger, checkers)
+            if told:
+                judge.hear(standing, ends)
+            news = judge.decide(standing, checkers)
             for stream, numbers in news.items():
                 self._logbook.claimed(stream, numbers)
                 self._measures.claimed(judge.source, numbers.count)
             if news:
                 self._keep_claims(topic)
                 self._holdings.save_soon()
-            over = (
-                not judge.awaits_ledger(self._ledger, checkers, now)
-                and over
-                and told
-                and judge.judged(self._ledger, checkers)
-            )
-        return self._close(views, look, over=over), views, look
+            over = not judge.awaits_ledger(standing, now) and over and told and standing.judged
+        return self._close(views, look, over=over), views, look, standings
 
     def _close(self, views: Views, look: Look, *, over: bool) -> bool:
         """Whether all that stood in the destination when all was judged has been read.
@@ -142,12 +156,11 @@ class Rounds:
         ours = [*self._holdings.partitions.values(), *self._holdings.released]
         complete = False
         try:
-            async with asyncio.timeout(_LAST_WORD_SECONDS):
-                complete, views, look = await self._last_round()
+            complete, views, look = await self._last_round(_LAST_WORD_SECONDS)
         except (*PASSING, TimeoutError) as error:
             self._outage.begin(error)
             self._away = self._outage.why
-            views, look = self._views(), Look({topic: {} for topic in self._topics.judges}, 0)
+            views, look = await self._views(), Look({topic: {} for topic in self._topics.judges}, 0)
         if not self._away:
             self._logbook.looked(look.at_ns)
         verdicts = self._verdicts(views, closed=complete)
@@ -157,9 +170,9 @@ class Rounds:
         self._logbook.vouched(self._ledger)
         return self._report(views, look.ends, verdicts)
 
-    async def _last_round(self) -> tuple[bool, Views, Look]:
+    async def _last_round(self, patience: float | None = None) -> tuple[bool, Views, Look]:
         """A round, and the look that it rests on: where all is judged, maybe an earlier one."""
-        complete, views, look = await self._round()
+        complete, views, look, _ = await self._round(patience)
         if complete and self._closing:
             look = self._closing.raised(views)
         return complete, views, look
@@ -177,8 +190,8 @@ class Rounds:
                 state["identity"],
                 views[at.topic][at.partition].next_offset,
             )
-            for at, (_, state) in self._store.states().items()
-            if at.topic in views and at not in mine
+            for at in self._store.serials()
+            if at.topic in views and at not in mine and (state := self._store.state(at))
         }
         for at, reached in sorted((others | mine).items()):
             end = look.ends[at.topic].get(at.partition)
@@ -190,15 +203,19 @@ class Rounds:
                 # How far it was found clean is its judge's to tell.
                 self._logbook.tail(reached._replace(next_offset=0), end)
 
-    def _views(self) -> Views:
+    async def _views(self) -> Views:
         """Of each topic, every partition's newest checker: ours, else the last state told."""
         mine = self._holdings.partitions
         views: Views = {topic: {} for topic in self._topics.judges}
-        for at, (serial, state) in self._store.states().items():
+        for at, serial in self._store.serials().items():
             if at.topic not in views or at in mine:
                 continue
+            await self._slice.over()
             known = self._decoded.get(at)
             if known is None or known[0] != serial:
+                state = self._store.state(at)
+                if state is None:
+                    continue
                 known = (serial, PartitionChecker.from_state(state["checker"]))
                 self._decoded[at] = known
                 # Whoever claims it: what comes after all is late for everybody.
@@ -234,23 +251,31 @@ class Rounds:
         return {
             stream: verdict
             for topic, judge in self._topics.judges.items()
-            for stream, verdict in judge.verdicts(self._ledger, views[topic], closed=closed).items()
+            for stream, verdict in sorted(
+                Standing(judge, self._ledger, views[topic], closed=closed).whole().verdicts.items(),
+                key=itemgetter(0),
+            )
         }
 
-    def _publish(self, views: Views, ends: Ends, *, complete: bool) -> RunVerdict:
+    async def _publish(
+        self, views: Views, ends: Ends, standings: Standings, *, complete: bool
+    ) -> RunVerdict:
         """Publish what there is to tell of each topic; what it comes to in all."""
         all_topics = RunVerdict()
         vouched = self._follower.silence(self._options.run) is None
         unread: dict[str, int] = {}
         for topic, judge in self._topics.judges.items():
             checkers = views[topic].values()
-            verdicts = judge.verdicts(self._ledger, views[topic], closed=False)
-            total = RunVerdict.of(verdicts.values(), checkers)
+            total, lanes = RunVerdict.of((), checkers), Counter[tuple[str, Finding]]()
+            for stream, verdict in standings[topic].verdicts.items():
+                for finding, count in total.add_stream(verdict).items():
+                    lanes[str(stream.lane), finding] += count
+                await self._slice.over()
             all_topics.add(total)
             self._measures.judged(
                 judge.source, total, late=total.counts[Finding.LATE], vouched=vouched
             )
-            self._measures.lanes_judged(judge.source, verdicts.values(), total)
+            self._measures.lanes_judged(judge.source, lanes)
             self._measures.filled(judge.source, max((c.fullness for c in checkers), default=0.0))
             unread[judge.source] = sum(c.unread_offsets.count for c in checkers)
         lags = {
@@ -380,9 +405,9 @@ class Rounds:
         """What befell the partitions, ours and the others', as their states tell."""
         mine = self._holdings.partitions
         told = [note for held in mine.values() for note in held.notes]
-        for at, (_, state) in self._store.states().items():
+        for at in self._store.serials():
             if at.topic in self._topics.judges and at not in mine:
-                told += state.get("notes", ())
+                told += (self._store.state(at) or {}).get("notes", ())
         return told
 
 

@@ -75,7 +75,8 @@ class _Held:
     """(generation, slot, chunk) -> bytes"""
     committed: tuple[int, int] = (0, 0)
     """(generation, version) of the newest whole state"""
-    state: dict[str, Any] | None = None
+    raw: bytes | None = None
+    """The newest whole state as it was written: nobody may ever ask for it."""
     serial: int = 0
     """Steps with each new state."""
 
@@ -109,12 +110,11 @@ class StateStore:
         offset = await self._write(self._key("hello", self._session), None)
         await self._read_back(offset)
 
-    async def share(self, topic: str, state: dict[str, Any]) -> bool:
+    async def share(self, topic: str, raw: bytes) -> bool:
         """Write what is known of a topic as a whole, and read up to it; the last writer wins.
 
         False, and nothing is written, where it is too large for a record. Raises UnreachableError.
         """
-        raw = zlib.compress(json.dumps(state, separators=(",", ":")).encode(), 1)
         if len(raw) > MOST_BYTES:
             return False
         if self._shared.get(topic, (0, b""))[1] != raw:
@@ -122,19 +122,9 @@ class StateStore:
             await self._read_back(offset)
         return True
 
-    def shared(self, topic: str) -> tuple[int, dict[str, Any]] | None:
+    def shared(self, topic: str) -> tuple[int, bytes] | None:
         """What was last written of a topic as a whole, with a serial number."""
-        found = self._shared.get(topic)
-        if found is None:
-            return None
-        serial, raw = found
-        try:
-            state: dict[str, Any] = json.loads(zlib.decompress(raw))
-        except (ValueError, zlib.error):
-            self.damaged += 1
-            del self._shared[topic]
-            return None
-        return serial, state
+        return self._shared.get(topic)
 
     async def claim(self, partition: Partition) -> tuple[int, dict[str, Any] | None]:
         """Take a partition: the generation won, and the newest state written before it.
@@ -149,7 +139,7 @@ class StateStore:
             )
             await self._read_back(offset)
             if held.claims.get(generation) == self._session:
-                return generation, held.state
+                return generation, self.state(partition)
 
     async def save(self, partition: Partition, generation: int, state: dict[str, Any]) -> None:
         """Write a state under a generation; returns when it is durable."""
@@ -176,13 +166,22 @@ class StateStore:
         held = self._held.get(partition)
         return held is not None and held.generation > generation
 
-    def states(self) -> dict[Partition, tuple[int, dict[str, Any]]]:
-        """The newest whole state of every partition of the scope, each with a serial number."""
-        return {
-            at: (held.serial, held.state)
-            for at, held in self._held.items()
-            if held.state is not None
-        }
+    def serials(self) -> dict[Partition, int]:
+        """All partitions of the scope that have a state; the number is another for each new one."""
+        return {at: held.serial for at, held in self._held.items() if held.raw is not None}
+
+    def state(self, partition: Partition) -> dict[str, Any] | None:
+        """The newest whole state of a partition, read anew at each call."""
+        held = self._held.get(partition)
+        if held is None or held.raw is None:
+            return None
+        try:
+            state: dict[str, Any] = json.loads(zlib.decompress(held.raw))
+        except (ValueError, zlib.error):
+            self.damaged += 1
+            held.raw = None
+            return None
+        return state
 
     async def _forget_before(self, partition: Partition, generation: int) -> None:
         """Tombstone what earlier generations wrote: this one's first state is whole now."""
@@ -255,6 +254,6 @@ class StateStore:
             if hashlib.sha256(raw).hexdigest() != commit["sha256"]:
                 self.damaged += 1
                 return
-            held.state = json.loads(zlib.decompress(raw))
+            held.raw = raw
             held.committed = (generation, commit["version"])
             held.serial += 1

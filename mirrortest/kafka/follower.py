@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 import structlog
 
 from mirrortest.errors import TopicMissingError, UnreachableError
+from mirrortest.host.time_slice import TimeSlice
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable
@@ -81,6 +82,8 @@ class Follower:
             raise self._failure
 
     async def _read(self) -> None:
+        # Records come in hundreds at once, and each may hold many streams.
+        held = TimeSlice()
         async for offset, key, value in self._topic.tail():
             if self._away:
                 self._away = False
@@ -88,6 +91,7 @@ class Follower:
             self._apply(key, value)
             self.position = offset + 1
             await self._tell()
+            await held.over()
 
     async def _tell(self) -> None:
         async with self._moved:

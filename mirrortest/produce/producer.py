@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from mirrortest.errors import ClusterError, MirrortestError, SequenceLogError, UnreachableError
+from mirrortest.host.interpreter import favour_the_loop
 from mirrortest.kafka.admin import Admin
 from mirrortest.kafka.client import TopicPartition
 from mirrortest.kafka.codec import compressor
@@ -79,6 +80,7 @@ async def run(
         SequenceLogError: there can be no log.
         UsageError: the metrics' port is taken.
     """
+    favour_the_loop()
     return await Producer(options, on_progress, progress_seconds, serve).run(stop)
 
 

@@ -114,16 +114,18 @@ class _Session:
 
     # What the rounds ask for.
 
-    def states(self) -> dict[Partition, tuple[int, dict[str, Any]]]:
-        return {at: (serial, json.loads(state)) for at, (serial, state) in self._play.store.items()}
+    def serials(self) -> dict[Partition, int]:
+        return {at: serial for at, (serial, _) in self._play.store.items()}
 
-    def shared(self, topic: str) -> tuple[int, dict[str, Any]] | None:
-        found = self._play.shared.get(topic)
-        return found and (found[0], json.loads(found[1]))
+    def state(self, at: Partition) -> Any:
+        return json.loads(self._play.store[at][1])
 
-    async def share(self, topic: str, state: dict[str, Any]) -> bool:
-        serial, _ = self._play.shared.get(topic, (0, ""))
-        self._play.shared[topic] = serial + 1, json.dumps(state)
+    def shared(self, topic: str) -> tuple[int, bytes] | None:
+        return self._play.shared.get(topic)
+
+    async def share(self, topic: str, raw: bytes) -> bool:
+        serial, _ = self._play.shared.get(topic, (0, b""))
+        self._play.shared[topic] = serial + 1, raw
         return True
 
     def save_soon(self) -> None:
@@ -152,7 +154,7 @@ class Online:
         self._last: dict[StreamId, StreamVerdict] = {}
         self.now = 0
         self.store: dict[Partition, tuple[int, str]] = {}
-        self.shared: dict[str, tuple[int, str]] = {}
+        self.shared: dict[str, tuple[int, bytes]] = {}
         self._records = [_record(self.truth, record) for record in self.truth.ledger]
 
     def session(self, consumer: int) -> _Session:
@@ -250,7 +252,7 @@ class Online:
 
     @staticmethod
     def _verdicts(session: _Session, *, closed: bool) -> dict[StreamId, StreamVerdict]:
-        return session.rounds._verdicts(session.rounds._views(), closed=closed)
+        return session.rounds._verdicts(_now(session.rounds._views()), closed=closed)
 
     def _held(self, consumer: int, partition: int) -> AssignedPartition:
         return self.session(consumer).partitions[Partition(self.truth.topic, partition)]
@@ -373,9 +375,10 @@ def _clock(now: int) -> Iterator[None]:
 
 
 def _now(coroutine: Any) -> Any:
-    """What a coroutine that waits for nothing returns."""
+    """What a coroutine returns that waits for nothing, but for its turn."""
     try:
-        coroutine.send(None)
+        while coroutine.send(None) is None:
+            pass
     except StopIteration as done:
         return done.value
     raise AssertionError("it waits")

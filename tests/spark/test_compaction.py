@@ -8,7 +8,7 @@ from collections import defaultdict
 
 import pytest
 
-from mirrortest.check.judge import superseded
+from mirrortest.check.fragment_index import FragmentIndex
 from mirrortest.check.partition import PartitionChecker
 from mirrortest.check.row import SeenRow
 from mirrortest.seqlog import rows
@@ -87,7 +87,9 @@ def compacted() -> tuple[History, dict[str, set[tuple[StreamId, int]]]]:
                 explained = topic == "kept" and later_seen(of, seq, where)
                 expected["compacted" if explained else "lost"].add((of, seq))
             if missing and not any(seq > missing[-1] for its, seq in where if its == of):
-                assert superseded(of, checkers) == later_seen(of, missing[-1], where)
+                assert FragmentIndex.of(checkers).superseded(of) == later_seen(
+                    of, missing[-1], where
+                )
     claimed = sorted(expected["compacted"])[:3] + sorted(expected["lost"])
     history.consumers[0] += [lost(of, seq, seq + 1) for of, seq in claimed]
     return history, expected

@@ -33,7 +33,7 @@ def test_expiry(deadline: int, notes: list[tuple[int, int, int]], restart: bool)
         for number in range(lo, lo + count):
             noted.setdefault(number, now)
         if restart:
-            state = json.loads(json.dumps(deadlines.to_state(now)))
+            state = json.loads(json.dumps(list(deadlines.to_state(now))))
             deadlines = Deadlines(deadline)
             deadlines.restore(state, now)
         expired = ids(deadlines.expired(STREAM, now))
@@ -55,7 +55,7 @@ def test_a_stream_without_a_number_is_not_told() -> None:
     """Whoever has heard of a lane and of none of its numbers has nothing to write over others."""
     deadlines = Deadlines(10)
     deadlines.note(STREAM, IntervalSet(), 5)
-    assert deadlines.to_state(5) == []
+    assert list(deadlines.to_state(5)) == []
 
 
 def test_an_unknown_stream_has_nothing_expired() -> None:

@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mirrortest.check.fragment_index import FragmentIndex
 from mirrortest.check.intervals import IntervalSet
-from mirrortest.check.judge import COUNTED, RunVerdict, doubtful, judge, superseded
+from mirrortest.check.judge import COUNTED, RunVerdict, doubtful, judge
 from mirrortest.check.ledger_record import LaneRecord
 from mirrortest.check.partition import PartitionChecker
 from mirrortest.check.routing import ExpectPartition
@@ -157,16 +158,21 @@ def test_the_verdict_is_the_oracles(
 
 
 def test_judging_leaves_its_inputs_alone() -> None:
-    """A verdict shares no set with fragments or ledger."""
+    """Nor can one verdict's empty sets become another's: who adds to them is refused."""
     checker, _ = played(0, [("seen", STREAM, 0, 5, ("corrupted",))])
     before = checker.to_state()
     lane = LaneRecord(STREAM, 9, IntervalSet([(0, 9)]), end=9)
-    verdict = judge(STREAM, {0: checker.fragments[STREAM]}, lane, claimed=IntervalSet([(5, 6)]))
-    for finding in COUNTED:
-        getattr(verdict, finding.label).add(100, 101)
-    verdict.acked.add(100, 101)
-    assert checker.to_state() == before
-    assert lane == LaneRecord(STREAM, 9, IntervalSet([(0, 9)]), end=9)
+    fragments = {0: checker.fragments[STREAM]}
+    for claimed in (None, IntervalSet([(5, 6)]), IntervalSet([(2, 9)])):
+        verdict = judge(STREAM, fragments, lane, claimed=claimed, ledger_complete=True)
+        assert verdict.corrupted.count == 5
+        assert checker.to_state() == before
+        assert lane == LaneRecord(STREAM, 9, IntervalSet([(0, 9)]), end=9)
+    with pytest.raises(TypeError, match="shared"):
+        verdict.duplicated.add(100, 101)
+    with pytest.raises(TypeError, match="shared"):
+        verdict.duplicated.update(IntervalSet([(0, 1)]))
+    assert not verdict.duplicated
 
 
 def test_a_partition_that_is_no_home_puts_nothing_in_doubt() -> None:
@@ -238,7 +244,7 @@ def test_what_supersedes_a_stream(events: list[tuple[StreamId, int]], answer: bo
     checker = PartitionChecker("t", 0)
     for offset, (stream, seq) in enumerate(events):
         checker.apply(row(stream, seq, offset))
-    assert superseded(STREAM, {0: checker}) is answer
+    assert FragmentIndex.of({0: checker}).superseded(STREAM) is answer
 
 
 @pytest.mark.parametrize("mine_first", [True, False])
@@ -252,7 +258,7 @@ def test_what_stands_in_a_topic_made_again_is_later(mine_first: bool) -> None:
         checker.advance(offset)
         checker.apply(SeenRow(stream, 0, 1, offset, offset + 1, 0, 1, 1, 1, 1, 1, 1))
         checker = PartitionChecker.from_state(json.loads(json.dumps(checker.to_state())))
-    assert superseded(STREAM, {0: checker}) is mine_first
+    assert FragmentIndex.of({0: checker}).superseded(STREAM) is mine_first
     assert checker.unread_offsets.to_list() == IntervalSet([(4, 5)]).to_list()
 
 

@@ -15,7 +15,7 @@ from mirrortest.check.intervals import IntervalSet
 from mirrortest.check.ledger import LaneRecord, Ledger
 from mirrortest.check.routing import ExpectPartition
 from mirrortest.consume.common import Common
-from mirrortest.consume.judging import TopicJudge
+from mirrortest.consume.judging import Standing, TopicJudge
 from mirrortest.wire.stream import StreamId
 from tests.unit.test_consume_state import SCOPE, MemoryTopic, following
 
@@ -45,10 +45,11 @@ class Consumer:
         """A judging round so much later; what it newly claims."""
         self.now += seconds * SECOND
         self.common.take_over()
-        self.judge.note(ledger, self.now)
-        if self.judge.overdue(ledger, {}, self.now):
-            self.judge.hear(ledger, {}, {}, self.now)
-        return self.judge.decide(ledger, {})
+        for lane in self.judge.lanes(ledger).values():
+            self.judge.note(lane, self.now)
+        standing = Standing(self.judge, ledger, {}, self.now).whole()
+        self.judge.hear(standing, {})
+        return self.judge.decide(standing, {})
 
 
 def _ledger(*acked: tuple[int, int]) -> Ledger:
@@ -191,11 +192,38 @@ async def test_other_scopes_and_junk_are_passed_over() -> None:
     """Another run's record is not ours; one that cannot be read is counted."""
     topic = MemoryTopic()
     async with following(topic, "x", SCOPE._replace(run="r2")) as other:
-        await other.share("A.t", {"claimed": []})
+        await other.share("A.t", b"theirs")
     async with following(topic, "a") as store:
         await store.caught_up()
         assert store.shared("A.t") is None
         await topic.write(store._key("topic", "A.t"), b"junk")
-        await store.caught_up()
-        assert store.shared("A.t") is None
-        assert store.damaged == 1
+        consumer = await Consumer(store).begin()
+        consumer.round(Ledger())
+        assert consumer.common.damaged == 1
+
+
+async def test_what_we_wrote_ourselves_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes back with each save, and all of it is known; what others wrote is read."""
+    topic, ledger = MemoryTopic(), _ledger((0, 5))
+    async with following(topic, "a") as here, following(topic, "b") as there:
+        first, second = await Consumer(here).begin(), await Consumer(there).begin()
+        read: list[bytes] = []
+        merge = Common._merge
+
+        def merged(common: Common, judge: TopicJudge, raw: bytes, *, deadlines: bool) -> None:
+            read.append(raw)
+            merge(common, judge, raw, deadlines=deadlines)
+
+        monkeypatch.setattr(Common, "_merge", merged)
+        first.round(ledger)
+        for _ in range(3):
+            first.now += SECOND
+            await first.common.keep()
+        assert read == []
+        second.judge.merge_claims({STREAM: IntervalSet([(7, 9)])})
+        await second.begin()
+        await second.common.keep()
+        await first.begin()
+        first.common.take_over()
+    assert len(read) == 2
+    assert first.judge.claimed == {STREAM: IntervalSet([(7, 9)])}

@@ -19,6 +19,7 @@ from mirrortest.consume.measuring import Measures
 from mirrortest.consume.outage import Outage
 from mirrortest.consume.topics import Topics
 from mirrortest.errors import SequenceLogError, UnreachableError
+from mirrortest.host.time_slice import TimeSlice
 from mirrortest.kafka.fetched import FetchedBatches
 from mirrortest.wire.batch import LaneEncoder
 from mirrortest.wire.message import Form
@@ -404,3 +405,35 @@ async def test_nothing_more_is_read_while_the_disk_does_not_keep_up() -> None:
     played.hold.set()
     await reading
     assert played.synced == 1
+
+
+async def test_no_older_state_is_written_after_a_newer_one() -> None:
+    """Many partitions are told in slices; one of them is revoked meanwhile, and saved by that."""
+    played = Played({"a": 50})
+    holdings, topics = _holdings(played, ("a",), state_interval=0.0)
+    await topics.discover()
+    await holdings.begin()
+    holdings._slice = TimeSlice(0)
+    holdings.save_beside()
+    await asyncio.sleep(0)
+    first = holdings.partitions[min(holdings.partitions)]
+    first.checker.advance(7)  # read on, after it was told
+    await holdings._on_revoked([first.at])
+    await _saving(holdings)
+    written = [offset for at, _, offset in played.saved if at == first.at]
+    assert (written, len(played.saved)) == ([0, 7], 51)
+
+
+async def test_states_are_told_in_slices() -> None:
+    """The loop goes on between two partitions of a save."""
+    played = Played({"a": 50})
+    holdings, topics = _holdings(played, ("a",), state_interval=0.0)
+    await topics.discover()
+    await holdings.begin()
+    holdings._slice = TimeSlice(0)
+    holdings.save_beside()
+    turns = 0
+    while not _saving(holdings).done():
+        turns += 1
+        await asyncio.sleep(0)
+    assert turns >= 50

@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+from mirrortest.check import judge as check_judge
 from mirrortest.check.deadline import Deadlines
 from mirrortest.check.intervals import IntervalSet
 from mirrortest.check.ledger import LaneRecord, Ledger
 from mirrortest.check.partition import PartitionChecker
 from mirrortest.check.routing import ExpectPartition
 from mirrortest.check.row import SeenRow
-from mirrortest.consume.judging import TopicJudge, all_told, gone_back, read_past
+from mirrortest.consume.judging import Standing, TopicJudge, all_told, gone_back, read_past
 from mirrortest.wire.stream import StreamId
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pytest
+
+    from mirrortest.check.judge import StreamVerdict
 
 STREAM = StreamId("t", "r1", "p", 1, 0)
 DEADLINE = 1000
@@ -33,12 +43,38 @@ def _checker(*seqs: int, partition: int = 0, start: int = 0) -> PartitionChecker
     return checker
 
 
+def _note(judge: TopicJudge, ledger: Ledger, elapsed_ns: int) -> None:
+    for lane in judge.lanes(ledger).values():
+        judge.note(lane, elapsed_ns)
+
+
+def _standing(
+    judge: TopicJudge,
+    ledger: Ledger,
+    checkers: dict[int, PartitionChecker],
+    elapsed_ns: int = 0,
+    *,
+    closed: bool = False,
+) -> Standing:
+    return Standing(judge, ledger, checkers, elapsed_ns, closed=closed).whole()
+
+
+def _decide(
+    judge: TopicJudge, ledger: Ledger, checkers: dict[int, PartitionChecker]
+) -> dict[StreamId, IntervalSet]:
+    """What is newly claimed, after which it is no longer in flight."""
+    standing = _standing(judge, ledger, checkers)
+    news = judge.decide(standing, checkers)
+    assert not any(standing.in_flight(stream) & numbers for stream, numbers in news.items())
+    return news
+
+
 def test_nothing_is_lost_before_its_deadline() -> None:
     """An acknowledged number that is missing is in flight until the deadline is past."""
     judge, ledger, checkers = _judge(), _ledger([(0, 3)]), {0: _checker(0, 2)}
-    judge.note(ledger, 0)
-    assert not judge.overdue(ledger, checkers, DEADLINE - 1)
-    (verdict,) = judge.verdicts(ledger, checkers, closed=False).values()
+    _note(judge, ledger, 0)
+    assert not _standing(judge, ledger, checkers, DEADLINE - 1).overdue
+    (verdict,) = _standing(judge, ledger, checkers, closed=False).verdicts.values()
     assert verdict.in_flight.to_list() == IntervalSet([(1, 2)]).to_list()
     assert not verdict.lost
 
@@ -47,41 +83,41 @@ def test_lost_is_claimed_once_the_ends_told_after_the_deadline_are_read() -> Non
     """Past its deadline a number is still not lost while there are offsets left to read."""
     judge, ledger = _judge(), _ledger([(0, 3)])
     checker = _checker(0, 2)
-    judge.note(ledger, 0)
-    assert judge.overdue(ledger, {0: checker}, 2 * DEADLINE)
-    judge.hear(ledger, {0: checker}, {0: 4}, 2 * DEADLINE)
-    assert judge.decide(ledger, {0: checker}) == {}
+    _note(judge, ledger, 0)
+    assert _standing(judge, ledger, {0: checker}, 2 * DEADLINE).overdue
+    judge.hear(_standing(judge, ledger, {0: checker}, 2 * DEADLINE), {0: 4})
+    assert _decide(judge, ledger, {0: checker}) == {}
     checker.advance(4)
-    assert judge.decide(ledger, {0: checker}) == {STREAM: IntervalSet([(1, 2)])}
-    assert judge.judged(ledger, {0: checker})
+    assert _decide(judge, ledger, {0: checker}) == {STREAM: IntervalSet([(1, 2)])}
+    assert _standing(judge, ledger, {0: checker}).judged
 
 
 def test_what_stands_in_another_partition_is_not_lost() -> None:
     """Loss is judged on the union of all partitions."""
     judge, ledger = _judge(), _ledger([(0, 3)])
     checkers = {0: _checker(0, 2), 1: _checker(1, partition=1)}
-    judge.note(ledger, 0)
-    assert not judge.overdue(ledger, checkers, 2 * DEADLINE)
-    assert judge.judged(ledger, checkers)
+    _note(judge, ledger, 0)
+    assert not _standing(judge, ledger, checkers, 2 * DEADLINE).overdue
+    assert _standing(judge, ledger, checkers).judged
 
 
 def test_a_partition_that_nobody_reads_keeps_everything_open() -> None:
     """An end above zero with no reader proves nothing; an empty partition needs none."""
     judge, ledger, checkers = _judge(), _ledger([(0, 3)]), {0: _checker(0, 2)}
-    judge.note(ledger, 0)
-    judge.hear(ledger, checkers, {0: 2, 1: 5}, 2 * DEADLINE)
-    assert judge.decide(ledger, checkers) == {}
+    _note(judge, ledger, 0)
+    judge.hear(_standing(judge, ledger, checkers, 2 * DEADLINE), {0: 2, 1: 5})
+    assert _decide(judge, ledger, checkers) == {}
     assert read_past(checkers, {0: 2, 1: 0})
 
 
 def test_a_claimed_message_that_comes_after_all_is_late() -> None:
     """The claim is repaid: no longer lost, and said to be late."""
     judge, ledger, checker = _judge(), _ledger([(0, 2)]), _checker(0)
-    judge.note(ledger, 0)
-    judge.hear(ledger, {0: checker}, {0: 1}, 2 * DEADLINE)
-    assert judge.decide(ledger, {0: checker}) == {STREAM: IntervalSet([(1, 2)])}
+    _note(judge, ledger, 0)
+    judge.hear(_standing(judge, ledger, {0: checker}, 2 * DEADLINE), {0: 1})
+    assert _decide(judge, ledger, {0: checker}) == {STREAM: IntervalSet([(1, 2)])}
     late = _checker(0, 1)
-    (verdict,) = judge.verdicts(ledger, {0: late}, closed=True).values()
+    (verdict,) = _standing(judge, ledger, {0: late}, closed=True).verdicts.values()
     assert (verdict.lost.count, verdict.late.count, verdict.delivered.count) == (0, 1, 2)
 
 
@@ -89,40 +125,40 @@ def test_what_may_stand_in_offsets_that_nobody_read_is_never_claimed() -> None:
     """Retention that overtakes the reader makes numbers inconclusive, not lost."""
     judge, ledger, checker = _judge(), _ledger([(0, 5)]), _checker(0)
     checker.unread(1, 4)
-    judge.note(ledger, 0)
-    assert not judge.overdue(ledger, {0: checker}, 2 * DEADLINE)
-    (verdict,) = judge.verdicts(ledger, {0: checker}, closed=True).values()
+    _note(judge, ledger, 0)
+    assert not _standing(judge, ledger, {0: checker}, 2 * DEADLINE).overdue
+    (verdict,) = _standing(judge, ledger, {0: checker}, closed=True).verdicts.values()
     assert (verdict.lost.count, verdict.inconclusive.count) == (0, 4)
 
 
 def test_a_topic_that_the_mirror_never_made_loses_everything() -> None:
     """No partition is nothing left to read."""
     judge, ledger = _judge(), _ledger([(0, 5)])
-    judge.note(ledger, 0)
-    judge.hear(ledger, {}, {}, 2 * DEADLINE)
-    assert judge.decide(ledger, {}) == {STREAM: IntervalSet([(0, 5)])}
+    _note(judge, ledger, 0)
+    judge.hear(_standing(judge, ledger, {}, 2 * DEADLINE), {})
+    assert _decide(judge, ledger, {}) == {STREAM: IntervalSet([(0, 5)])}
 
 
 def test_claims_taken_over_are_not_made_again() -> None:
     """Another consumer's claims count as made."""
     judge, ledger, checker = _judge(), _ledger([(0, 2)]), _checker(0)
     judge.merge_claims({STREAM: IntervalSet([(1, 2)])})
-    judge.note(ledger, 0)
-    assert not judge.overdue(ledger, {0: checker}, 2 * DEADLINE)
-    assert judge.judged(ledger, {0: checker})
+    _note(judge, ledger, 0)
+    assert not _standing(judge, ledger, {0: checker}, 2 * DEADLINE).overdue
+    assert _standing(judge, ledger, {0: checker}).judged
 
 
 def test_a_hearing_whose_ends_went_back_is_held_again() -> None:
     """A topic made anew may never reach the ends of the one before: no hearing hangs on them."""
     judge, ledger, checker = _judge(), _ledger([(0, 5)]), _checker(0, 2)
-    judge.note(ledger, 0)
-    judge.hear(ledger, {0: checker}, {0: 900}, 2 * DEADLINE)
+    _note(judge, ledger, 0)
+    judge.hear(_standing(judge, ledger, {0: checker}, 2 * DEADLINE), {0: 900})
     judge.adjourn({0: 900})
-    assert not judge.overdue(ledger, {0: checker}, 2 * DEADLINE)
+    judge.hear(_standing(judge, ledger, {0: checker}, 2 * DEADLINE), {0: 2})
+    assert not _decide(judge, ledger, {0: checker})
     judge.adjourn({0: 2})
-    assert judge.overdue(ledger, {0: checker}, 2 * DEADLINE)
-    judge.hear(ledger, {0: checker}, {0: 2}, 2 * DEADLINE)
-    assert judge.decide(ledger, {0: checker})
+    judge.hear(_standing(judge, ledger, {0: checker}, 2 * DEADLINE), {0: 2})
+    assert _decide(judge, ledger, {0: checker})
 
 
 def test_a_partition_whose_end_is_not_told_leaves_all_open() -> None:
@@ -143,21 +179,21 @@ def test_an_end_before_what_was_read_proves_nothing() -> None:
 def test_a_stream_unknown_to_the_ledger_is_waited_for_one_deadline() -> None:
     """Then its messages may be called phantoms; if the ledger knows it meanwhile, they are none."""
     judge, checkers = _judge(), {0: _checker(0)}
-    assert judge.awaits_ledger(Ledger(), checkers, 5)
-    assert judge.awaits_ledger(Ledger(), checkers, 4 + DEADLINE)
-    assert not judge.awaits_ledger(Ledger(), checkers, 5 + DEADLINE)
-    assert not judge.awaits_ledger(_ledger([(0, 1)]), checkers, 6)
+    assert judge.awaits_ledger(_standing(judge, Ledger(), checkers), 5)
+    assert judge.awaits_ledger(_standing(judge, Ledger(), checkers), 4 + DEADLINE)
+    assert not judge.awaits_ledger(_standing(judge, Ledger(), checkers), 5 + DEADLINE)
+    assert not judge.awaits_ledger(_standing(judge, _ledger([(0, 1)]), checkers), 6)
 
 
 def test_a_gap_in_a_compacted_topic_is_compacted_and_a_missing_last_message_is_lost() -> None:
     """A later message of the same key explains what is missing before it, and nothing else does."""
     judge, ledger, checkers = _judge(), _ledger([(0, 5)], end=5), {0: _checker(1, 3)}
     judge.compact = True
-    judge.note(ledger, 0)
-    judge.hear(ledger, checkers, {0: 2}, 2 * DEADLINE)
-    assert judge.decide(ledger, checkers) == {STREAM: IntervalSet([(4, 5)])}
-    assert judge.judged(ledger, checkers)
-    (verdict,) = judge.verdicts(ledger, checkers, closed=True).values()
+    _note(judge, ledger, 0)
+    judge.hear(_standing(judge, ledger, checkers, 2 * DEADLINE), {0: 2})
+    assert _decide(judge, ledger, checkers) == {STREAM: IntervalSet([(4, 5)])}
+    assert _standing(judge, ledger, checkers).judged
+    (verdict,) = _standing(judge, ledger, checkers, closed=True).verdicts.values()
     assert list(verdict.compacted.intervals()) == [(0, 1), (2, 3)]
     assert (verdict.lost.count, verdict.delivered.count) == (1, 2)
 
@@ -170,7 +206,52 @@ def test_a_later_incarnation_explains_an_earlier_ones_tail() -> None:
     ledger.merge(LaneRecord(later, 1, IntervalSet([(0, 1)]), end=1))
     checker = PartitionChecker("t", 0)
     checker.apply(SeenRow(later, 0, 1, 9, 10, 0, 1, 1, 1, 1, 2, 2))
-    judge.note(ledger, 0)
-    assert not judge.overdue(ledger, {0: checker}, 2 * DEADLINE)
-    verdicts = judge.verdicts(ledger, {0: checker}, closed=True)
+    _note(judge, ledger, 0)
+    assert not _standing(judge, ledger, {0: checker}, 2 * DEADLINE).overdue
+    verdicts = _standing(judge, ledger, {0: checker}, closed=True).verdicts
     assert verdicts[STREAM].compacted.count == 5
+
+
+def test_a_stream_of_which_nothing_changed_is_not_judged_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Producers that have ended cost no round anything; whatever a verdict rests on renews it."""
+    judged: list[StreamId] = []
+
+    def counted(stream: StreamId, *rest: Any, **more: Any) -> StreamVerdict:
+        judged.append(stream)
+        return check_judge.judge(stream, *rest, **more)
+
+    monkeypatch.setattr("mirrortest.consume.judging.judge", counted)
+    judge, ledger, checker = _judge(), _ledger([(0, 5)]), _checker(0, 2)
+    changes: list[Callable[[], object]] = [
+        lambda: None,
+        lambda: checker.apply(SeenRow(STREAM, 3, 4, 2, 3, 0, 1, 1, 1, 1, 2, 2)),
+        lambda: ledger.merge(LaneRecord(STREAM, 6, IntervalSet([(0, 6)]))),
+        lambda: judge.merge_claims({STREAM: IntervalSet([(1, 2)])}),
+        lambda: setattr(judge, "destination_partitions", 7),
+        lambda: checker.unread(3, 4),
+        checker.fragments[STREAM].collapse,
+    ]
+    for change in changes:
+        change()
+        judged.clear()
+        for closed in (False, False, True):
+            kept = _standing(judge, ledger, {0: checker}, closed=closed).verdicts
+            fresh = TopicJudge("t", "r1", ExpectPartition.ANY, Deadlines(DEADLINE))
+            fresh.destination_partitions = judge.destination_partitions
+            fresh.merge_claims(judge.claimed)
+            judged_before = len(judged)
+            assert kept == _standing(fresh, ledger, {0: checker}, closed=closed).verdicts
+            del judged[judged_before:]
+        assert len(judged) == 2  # as it changed, and once all is closed
+
+
+def test_under_compaction_other_streams_renew_a_verdict() -> None:
+    """A later message of the key is another stream's."""
+    judge, ledger, checker = _judge(), _ledger([(0, 2)]), _checker(0)
+    judge.compact = True
+    assert _standing(judge, ledger, {0: checker}).in_flight(STREAM)
+    later = STREAM._replace(producer="q")
+    checker.apply(SeenRow(later, 0, 1, 5, 6, 0, 1, 1, 1, 1, 2, 2))
+    assert not _standing(judge, ledger, {0: checker}).in_flight(STREAM)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from mirrortest.check.intervals import IntervalSet
-from mirrortest.check.judge import RunVerdict, StreamVerdict
+from mirrortest.check.judge import StreamVerdict
 from mirrortest.check.row import SeenRow
 from mirrortest.check.verdict import Finding
 from mirrortest.consume.assigned import Taken
@@ -79,7 +79,12 @@ def _judged(measures: Measures, lanes: dict[int, tuple[int, int]]) -> dict[tuple
         )
         for lane, (lost, twice) in lanes.items()
     ]
-    measures.lanes_judged("t", verdicts, RunVerdict.of(verdicts))
+    found = {
+        (str(verdict.stream.lane), finding): count
+        for verdict in verdicts
+        for finding, count in verdict.counts().items()
+    }
+    measures.lanes_judged("t", found)
     return {
         (sample.labels["lane"], sample.labels["finding"]): sample.value
         for family in measures._metrics.collect()

@@ -5,12 +5,14 @@ Kafka is played by objects that tell offsets; judge, ledger, holdings and states
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+import pytest
 
 from mirrortest.check.deadline import Deadlines
 from mirrortest.check.intervals import IntervalSet
@@ -30,6 +32,7 @@ from mirrortest.consume.rounds import Rounds
 from mirrortest.consume.state import Partition, StateStore
 from mirrortest.consume.vouching import LedgerFollower
 from mirrortest.errors import UnreachableError
+from mirrortest.host.time_slice import TimeSlice
 from mirrortest.wire.stream import StreamId
 from tests.unit.consuming import consume_options
 
@@ -117,7 +120,7 @@ class World:
         self.log = Log()
         self.outage = Outage("destination")
         self.states: dict[Partition, tuple[int, dict[str, Any]]] = {}
-        self.shared: dict[str, tuple[int, dict[str, Any]]] = {}
+        self.shared: dict[str, tuple[int, bytes]] = {}
         self.holdings = SimpleNamespace(
             partitions={self.held.at: self.held}, save_soon=lambda: None, moving=False, released=[]
         )
@@ -167,7 +170,11 @@ class World:
         for topic, number in [("A.t", 0)] if isinstance(self.ends, Exception) else self.ends:
             counts[topic] = max(counts.get(topic, 0), number + 1)
         topics = SimpleNamespace(judges=judges, counts=counts)
-        store = SimpleNamespace(states=lambda: self.states, shared=self.shared.get)
+        store = SimpleNamespace(
+            serials=lambda: {at: serial for at, (serial, _) in self.states.items()},
+            state=lambda at: self.states[at][1],
+            shared=self.shared.get,
+        )
         return Rounds(
             self.options,
             topics=cast("Topics", topics),
@@ -411,3 +418,33 @@ async def test_the_ends_of_others_partitions_are_told_too() -> None:
     assert "not read to the end: partitions [1]" in _told(report)
     assert world.log.tails == [(0, 2), (1, 4)]
     assert world.log.judged == [2, 0]
+
+
+@pytest.mark.parametrize("ours", [True, False])
+async def test_a_round_over_many_streams_lets_the_loop_go_on(ours: bool) -> None:
+    """A message that arrives meanwhile is stamped as it arrives, whoever reads the partition."""
+    world = World(0).vouch((0, 1))
+    streams = [STREAM._replace(lane=lane) for lane in range(1, 101)]
+    for stream in streams:
+        world.follower.ledger.merge(LaneRecord(stream, 1, IntervalSet([(0, 1)])))
+        at = world.held.checker.next_offset
+        row = SeenRow(stream, 0, 1, at, at + 1, 0, 1, 1, 1, 1, 2, 2)
+        world.held.checker.apply(row)
+    if not ours:
+        world.states = {world.held.at: (1, json.loads(json.dumps(world.held.to_state())))}
+        world.holdings.partitions.clear()
+    rounds = world.rounds()
+    rounds._slice = TimeSlice(0)
+    turns = 0
+
+    async def arriving() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    task = asyncio.create_task(arriving())
+    _, progress = await rounds.judge()
+    task.cancel()
+    assert progress.delivered == 101
+    assert turns >= 3 * len(streams)  # its clock, its verdict, its share of the sums

@@ -75,7 +75,7 @@ async def test_a_state_of_the_source_copied_along_is_not_the_consumers() -> None
         generation, _ = await theirs.claim(P0)
         await theirs.save(P0, generation, {"next": 500})
         assert await ours.claim(P0) == (1, None)
-        assert ours.states() == {}
+        assert ours.serials() == {}
         assert not theirs.fenced(P0, generation)
 
 

@@ -186,7 +186,7 @@ async def test_what_a_successor_deleted_is_held_by_nobody() -> None:
         await watcher.claim(Partition("A.t", 1))  # reads back past all of it
         held = watcher._held[P0]
         assert {generation for generation, _, _ in held.chunks} == {3}
-        assert watcher.states()[P0][1] == {"next": 3}
+        assert watcher.state(P0) == {"next": 3}
     assert await _load(topic.compacted()) == {"next": 3}
 
 
@@ -228,6 +228,6 @@ async def test_what_was_written_before_the_topic_was_deleted_is_not_awaited_for_
 
     topic = Deleted()
     async with following(topic, "a") as store:
-        for wait in (store.caught_up(), store.share("A.t", {"claimed": []}), store.claim(P0)):
+        for wait in (store.caught_up(), store.share("A.t", b"of all"), store.claim(P0)):
             with pytest.raises(UnreachableError, match="written to states was not read"):
                 await wait

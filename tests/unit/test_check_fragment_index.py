@@ -1,0 +1,84 @@
+"""Looking a stream up in all partitions at once tells what asking each of them tells."""
+
+from __future__ import annotations
+
+from itertools import product
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirrortest.check.fragment_index import FragmentIndex
+from mirrortest.check.partition import PartitionChecker
+from mirrortest.check.row import SeenRow
+from mirrortest.wire.stream import StreamId
+
+STREAMS = [
+    StreamId("t", "r", who, incarnation, lane)
+    for who, incarnation, lane in product("ab", (1, 2), (0, 1))
+]
+SEEN = st.tuples(st.integers(0, 3), st.sampled_from([None, *STREAMS]), st.integers(0, 9))
+"""Partition, stream (None: an offset that nobody read), seq."""
+
+
+def _checkers(
+    steps: list[tuple[int, StreamId | None, int]], *, most: int
+) -> dict[int, PartitionChecker]:
+    checkers = {number: PartitionChecker("t", number, max_intervals=most) for number in range(4)}
+    for number, stream, seq in steps:
+        checker = checkers[number]
+        at = checker.next_offset
+        if stream is None:
+            checker.unread(at, at + 1)
+        else:
+            checker.apply(SeenRow(stream, seq, seq + 1, at, at + 1, 0, 1, 1, 1, 1, 1, 1))
+    return checkers
+
+
+@given(st.lists(SEEN, max_size=20), st.sampled_from([2, 6, 1000]))
+def test_it_tells_what_each_partition_tells(
+    steps: list[tuple[int, StreamId | None, int]], most: int
+) -> None:
+    """With streams that were seen and others, unread offsets, and past the memory bound."""
+    checkers = _checkers(steps, most=most)
+    index = FragmentIndex.of(checkers)
+    for stream in STREAMS:
+        each = {number: checker.fragment(stream) for number, checker in checkers.items()}
+        assert index.fragments(stream) == {n: held for n, held in each.items() if held is not None}
+    assert set(index.streams) == {s for checker in checkers.values() for s in checker.fragments}
+
+
+@given(st.lists(SEEN, max_size=12), st.sampled_from(STREAMS))
+def test_a_stream_is_superseded_by_what_is_later(
+    steps: list[tuple[int, StreamId | None, int]], stream: StreamId
+) -> None:
+    """As one finds who goes through all messages."""
+    last: dict[tuple[int, StreamId], int] = {}
+    for place, (number, of, _) in enumerate(steps):
+        if of is not None:
+            last[number, of] = place
+    expected = any(
+        of != stream
+        and of.lane == stream.lane
+        and (
+            (of.producer == stream.producer and of.incarnation > stream.incarnation)
+            or place > last.get((number, stream), len(steps))
+        )
+        for (number, of), place in last.items()
+    )
+    assert FragmentIndex.of(_checkers(steps, most=1000)).superseded(stream) is expected
+
+
+@given(
+    st.lists(SEEN.filter(lambda step: step[0] == 0), min_size=1, max_size=20),
+    st.sampled_from([6, 1000]),
+)
+def test_a_fragments_mark_changes_with_it(
+    steps: list[tuple[int, StreamId | None, int]], most: int
+) -> None:
+    """What is kept under the mark of a fragment is true of it."""
+    states: dict[tuple[StreamId, object], object] = {}
+    for count in range(len(steps) + 1):
+        (checker, *_) = _checkers(steps[:count], most=most).values()
+        for stream, fragment in checker.fragments.items():
+            state = fragment.to_state()
+            assert states.setdefault((stream, fragment.mark), state) == state

@@ -68,7 +68,7 @@ class Common:
     async def keep(self) -> None:
         """Write what is known now, by others too. Raises ClusterError."""
         self.take_over()
-        for topic, judge in self._topics.judges.items():
+        for topic, judge in list(self._topics.judges.items()):
             before = b""
             while (claims := _packed_claims(judge)) != before:
                 before = claims

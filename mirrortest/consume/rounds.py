@@ -1,4 +1,4 @@
-"""The judging rounds over all topics, and the verdict at the end."""
+"""The judging rounds over all topics, and the last one."""
 
 from __future__ import annotations
 
@@ -12,14 +12,13 @@ from typing import TYPE_CHECKING, TypeAlias
 from mirrortest.check.judge import RunVerdict
 from mirrortest.check.partition import PartitionChecker
 from mirrortest.check.verdict import Finding
-from mirrortest.config.threshold import Series, evaluate, undecided
 from mirrortest.consume.assigned import Reached, claims_of
-from mirrortest.consume.judging import Standing, all_told, gone_back, read_past
+from mirrortest.consume.conclusion import Conclusion
+from mirrortest.consume.judging import Standing, all_told
 from mirrortest.consume.look import Look
 from mirrortest.consume.outage import PASSING
-from mirrortest.consume.outcome import ConsumeProgress, ConsumeReport, counts_of
+from mirrortest.consume.outcome import ConsumeProgress, ConsumeReport
 from mirrortest.host.time_slice import TimeSlice
-from mirrortest.seqlog.schema import Role
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -81,6 +80,15 @@ class Rounds:
         """A look since which all is judged that the ledger vouches for: to be read up to."""
         self._decoded: dict[Partition, tuple[int, PartitionChecker]] = {}
         self._slice = TimeSlice()
+        self._conclusion = Conclusion(
+            options,
+            topics=topics,
+            holdings=holdings,
+            store=store,
+            ledger=ledger,
+            measures=measures,
+            log=log,
+        )
 
     async def judge(self) -> tuple[bool, ConsumeProgress]:
         """Judge once. Whether all that the ledger vouches for has been judged, and how it stands.
@@ -105,16 +113,18 @@ class Rounds:
         # a state that is known before them goes beyond them only in a topic made again.
         now = time.monotonic_ns()
         self._common.take_over()
-        for judge in self._topics.judges.values():
+        # An assignment may bring a topic meanwhile: the next round has it.
+        judges = dict(self._topics.judges)
+        for judge in judges.values():
             for lane in judge.lanes(self._ledger).values():
                 judge.note(lane, now)
                 await self._slice.over()
-        views = await self._views()
+        views = await self._views(judges)
         async with asyncio.timeout(patience) if patience else contextlib.nullcontext():
-            look = await self._look()
+            look = await self._look(views)
         over = self._ledger.complete(self._options.run, self._options.expect_producers)
         standings: Standings = {}
-        for topic, judge in self._topics.judges.items():
+        for topic, judge in judges.items():
             checkers, ends = views[topic], look.ends[topic]
             standing = standings[topic] = Standing(judge, self._ledger, checkers, now)
             for _ in standing.steps():
@@ -160,7 +170,8 @@ class Rounds:
         except (*PASSING, TimeoutError) as error:
             self._outage.begin(error)
             self._away = self._outage.why
-            views, look = await self._views(), Look({topic: {} for topic in self._topics.judges}, 0)
+            views = await self._views(self._topics.judges)
+            look = Look({topic: {} for topic in views}, 0)
         if not self._away:
             self._logbook.looked(look.at_ns)
         verdicts = self._verdicts(views, closed=complete)
@@ -168,7 +179,7 @@ class Rounds:
         for stream, verdict in verdicts.items():
             self._logbook.verdict(stream, verdict)
         self._logbook.vouched(self._ledger)
-        return self._report(views, look.ends, verdicts)
+        return self._conclusion.report(views, look.ends, verdicts, away=self._away)
 
     async def _last_round(self, patience: float | None = None) -> tuple[bool, Views, Look]:
         """A round, and the look that it rests on: where all is judged, maybe an earlier one."""
@@ -191,7 +202,9 @@ class Rounds:
                 views[at.topic][at.partition].next_offset,
             )
             for at in self._store.serials()
-            if at.topic in views and at not in mine and (state := self._store.state(at))
+            if at.partition in views.get(at.topic, ())
+            and at not in mine
+            and (state := self._store.state(at))
         }
         for at, reached in sorted((others | mine).items()):
             end = look.ends[at.topic].get(at.partition)
@@ -203,10 +216,10 @@ class Rounds:
                 # How far it was found clean is its judge's to tell.
                 self._logbook.tail(reached._replace(next_offset=0), end)
 
-    async def _views(self) -> Views:
-        """Of each topic, every partition's newest checker: ours, else the last state told."""
+    async def _views(self, judges: Iterable[str]) -> Views:
+        """Of these topics, every partition's newest checker: ours, else the last state told."""
         mine = self._holdings.partitions
-        views: Views = {topic: {} for topic in self._topics.judges}
+        views: Views = {topic: {} for topic in judges}
         for at, serial in self._store.serials().items():
             if at.topic not in views or at in mine:
                 continue
@@ -222,18 +235,20 @@ class Rounds:
                 self._topics.judges[at.topic].merge_claims(claims_of(state))
             views[at.topic][at.partition] = known[1]
         for at, held in mine.items():
-            views[at.topic][at.partition] = held.checker
+            if at.topic in views:
+                views[at.topic][at.partition] = held.checker
         return views
 
-    async def _look(self) -> Look:
-        """Look where every partition of every topic ends now."""
+    async def _look(self, topics: Iterable[str]) -> Look:
+        """Look where every partition of these topics ends now."""
         at_ns = self._measures.clocks.earliest_ns()
+        ends: Ends = {topic: {} for topic in topics}
         wanted = [
             (topic, number)
             for topic, count in self._topics.counts.items()
+            if topic in ends
             for number in range(count)
         ]
-        ends: Ends = {topic: {} for topic in self._topics.judges}
         for (topic, number), end in (
             await self._reader.end_offsets(wanted) if wanted else {}
         ).items():
@@ -250,9 +265,11 @@ class Rounds:
     def _verdicts(self, views: Views, *, closed: bool) -> dict[StreamId, StreamVerdict]:
         return {
             stream: verdict
-            for topic, judge in self._topics.judges.items()
+            for topic, view in views.items()
             for stream, verdict in sorted(
-                Standing(judge, self._ledger, views[topic], closed=closed).whole().verdicts.items(),
+                Standing(self._topics.judges[topic], self._ledger, view, closed=closed)
+                .whole()
+                .verdicts.items(),
                 key=itemgetter(0),
             )
         }
@@ -264,10 +281,10 @@ class Rounds:
         all_topics = RunVerdict()
         vouched = self._follower.silence(self._options.run) is None
         unread: dict[str, int] = {}
-        for topic, judge in self._topics.judges.items():
-            checkers = views[topic].values()
+        for topic, standing in standings.items():
+            judge, checkers = self._topics.judges[topic], views[topic].values()
             total, lanes = RunVerdict.of((), checkers), Counter[tuple[str, Finding]]()
-            for stream, verdict in standings[topic].verdicts.items():
+            for stream, verdict in standing.verdicts.items():
                 for finding, count in total.add_stream(verdict).items():
                     lanes[str(stream.lane), finding] += count
                 await self._slice.over()
@@ -281,6 +298,7 @@ class Rounds:
         lags = {
             at: max(ends[at.topic].get(at.partition, 0) - held.checker.next_offset, 0)
             for at, held in self._holdings.partitions.items()
+            if at.topic in ends
         }
         self._measures.progressed(lags, unread, complete=complete)
         return all_topics
@@ -299,118 +317,3 @@ class Rounds:
             ledger_silent=self._follower.silence(self._options.run) is not None,
             role=self._options.role,
         )
-
-    def _report(
-        self, views: Views, ends: Ends, verdicts: dict[StreamId, StreamVerdict]
-    ) -> ConsumeReport:
-        options, measures = self._options, self._measures
-        total = _total(verdicts, views)
-        silence = self._follower.silence(options.run)
-        counts = counts_of(total, vouched=silence is None)
-        intended, sent = measures.merged_latency()
-        results = evaluate(
-            options.thresholds,
-            counts | {"negative_latency": intended.negative},
-            total=total.acked,
-            latencies={Series.LATENCY: intended, Series.SENT_LATENCY: sent},
-        )
-        doubts = [silence] if silence else self._doubts(total, verdicts, views, ends)
-        if self._away:
-            doubts.insert(0, f"the {self._place} could not be read to its end: {self._away}")
-        return ConsumeReport(
-            run=options.run,
-            name=options.name,
-            counts=counts,
-            copies=total.copies,
-            verdicts=verdicts,
-            latency=measures.latency,
-            thresholds=results,
-            inconclusive=[*doubts, *undecided(results)],
-            notes=self._notes(),
-            messages=measures.messages,
-            log=self._logbook.where,
-            partitions=[f"{at.topic}-{at.partition}" for at in sorted(self._holdings.partitions)],
-            role=options.role,
-        )
-
-    def _notes(self) -> list[str]:
-        """What a reader should know that decides nothing, and what the doubts told already."""
-        notes = [*self._told_of_partitions(), *self._measures.notes()]
-        if malformed := self._ledger.malformed:
-            notes.append(
-                f"{malformed:,} records of the ledger's topic {self._follower.where} are none of "
-                "the ledger's, or damaged: somebody else writes to it"
-            )
-        return notes
-
-    @property
-    def _place(self) -> str:
-        return "source" if self._options.role is Role.SOURCE else "destination"
-
-    def _doubts(
-        self,
-        total: RunVerdict,
-        verdicts: dict[StreamId, StreamVerdict],
-        views: Views,
-        ends: Ends,
-    ) -> list[str]:
-        """Why the verdict is not final, though the ledger speaks."""
-        options = self._options
-        doubts = []
-        if not total.acked:
-            doubts.append(
-                "no message was acknowledged, so that nothing is proven"
-                + (f": the outcome of {total.unknown:,} is unknown" if total.unknown else "")
-            )
-        # Topics that only happen to match a pattern need not be the run's.
-        vouched = {s.topic for s in self._ledger.lanes if s.run == options.run}
-        for topic in options.topics:
-            source = self._topics.judges[topic].source
-            if source not in vouched:
-                doubts.append(
-                    f"{topic}: the ledger says nothing of {source!r}: do the producers of this "
-                    "run write to it, and is the alias right?"
-                )
-        if unknown := sum(stream not in self._ledger.lanes for stream in verdicts):
-            doubts.append(f"the ledger says nothing of {unknown:,} streams that were seen")
-        missing = sorted(set(options.expect_producers) - self._ledger.producers(options.run))
-        if missing:
-            doubts.append(f"producers never heard of: {', '.join(missing)}")
-        elif not self._ledger.complete(options.run, options.expect_producers):
-            doubts.append("not all producers have told their end")
-        for topic, there in ends.items() if not self._away else ():
-            if not there:
-                doubts.append(f"{topic} does not exist in the {self._place}")
-            elif back := gone_back(views[topic], there):
-                doubts.append(
-                    f"{topic} ends before what was read of it, so that it was made again: "
-                    f"partitions {back}"
-                )
-            elif not all_told(views[topic], there):
-                doubts.append(f"{topic} has fewer partitions than it had")
-            behind = [n for n in sorted(there) if not read_past(views[topic], {n: there[n]})]
-            if behind:
-                doubts.append(f"{topic}: not read to the end: partitions {behind}")
-        for finding, why in (
-            (Finding.IN_FLIGHT, "acknowledged, not seen, and not overdue"),
-            (Finding.INCONCLUSIVE, "may have stood where nobody could read"),
-        ):
-            if total.counts[finding]:
-                doubts.append(f"{total.counts[finding]:,} messages {why}")
-        if total.bounded or total.untracked:
-            doubts.append("the checker passed its memory bound: ids were given up")
-        return [*doubts, *self._told_of_partitions()]
-
-    def _told_of_partitions(self) -> list[str]:
-        """What befell the partitions, ours and the others', as their states tell."""
-        mine = self._holdings.partitions
-        told = [note for held in mine.values() for note in held.notes]
-        for at in self._store.serials():
-            if at.topic in self._topics.judges and at not in mine:
-                told += (self._store.state(at) or {}).get("notes", ())
-        return told
-
-
-def _total(verdicts: dict[StreamId, StreamVerdict], views: Views) -> RunVerdict:
-    checkers = [checker for view in views.values() for checker in view.values()]
-    return RunVerdict.of(verdicts.values(), checkers)

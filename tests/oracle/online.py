@@ -252,7 +252,9 @@ class Online:
 
     @staticmethod
     def _verdicts(session: _Session, *, closed: bool) -> dict[StreamId, StreamVerdict]:
-        return session.rounds._verdicts(_now(session.rounds._views()), closed=closed)
+        return session.rounds._verdicts(
+            _now(session.rounds._views([session.truth.topic])), closed=closed
+        )
 
     def _held(self, consumer: int, partition: int) -> AssignedPartition:
         return self.session(consumer).partitions[Partition(self.truth.topic, partition)]

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -448,3 +449,24 @@ async def test_a_round_over_many_streams_lets_the_loop_go_on(ours: bool) -> None
     task.cancel()
     assert progress.delivered == 101
     assert turns >= 3 * len(streams)  # its clock, its verdict, its share of the sums
+
+
+async def test_a_topic_that_comes_amid_a_round_is_the_next_ones() -> None:
+    """An assignment brings it while the ends are asked for; this round knows nothing of it."""
+    world = World(0, 1).vouch((0, 2))
+    rounds = world.rounds()
+    topics, new = rounds._topics, Partition("A.u", 0)
+
+    def assigned() -> None:
+        topics.judges["A.u"] = TopicJudge("u", "r1", ExpectPartition.ANY, Deadlines(MINUTE))
+        topics.counts["A.u"] = 1
+        checker = PartitionChecker("u", 0)
+        world.holdings.partitions[new] = replace(world.held, at=new, source="u", checker=checker)
+
+    world.while_asked = assigned
+    _, progress = await rounds.judge()
+    assert (progress.delivered, progress.partitions) == (2, 2)
+    assert isinstance(world.ends, dict)
+    world.ends[new] = 0
+    world.while_asked = lambda: None
+    assert set((await rounds._round())[1]) == {"A.t", "A.u"}

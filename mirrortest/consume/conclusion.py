@@ -1,0 +1,166 @@
+"""What a consumer tells at the end: its verdict, and why it may not be final."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mirrortest.check.judge import RunVerdict
+from mirrortest.check.verdict import Finding
+from mirrortest.config.threshold import Series, evaluate, undecided
+from mirrortest.consume.judging import all_told, gone_back, read_past
+from mirrortest.consume.outcome import ConsumeReport, counts_of
+from mirrortest.seqlog.schema import Role
+
+if TYPE_CHECKING:
+    from mirrortest.check.judge import StreamVerdict
+    from mirrortest.consume.holdings import Holdings
+    from mirrortest.consume.logbook import Logbook
+    from mirrortest.consume.look import Ends, Views
+    from mirrortest.consume.measuring import Measures
+    from mirrortest.consume.options import ConsumeOptions
+    from mirrortest.consume.state import StateStore
+    from mirrortest.consume.topics import Topics
+    from mirrortest.consume.vouching import LedgerFollower
+    from mirrortest.wire.stream import StreamId
+
+
+class Conclusion:
+    """Makes the report of what the last round found."""
+
+    def __init__(
+        self,
+        options: ConsumeOptions,
+        *,
+        topics: Topics,
+        holdings: Holdings,
+        store: StateStore,
+        ledger: LedgerFollower,
+        measures: Measures,
+        log: Logbook,
+    ) -> None:
+        self._options = options
+        self._topics = topics
+        self._holdings = holdings
+        self._store = store
+        self._follower = ledger
+        self._measures = measures
+        self._logbook = log
+
+    def report(
+        self,
+        views: Views,
+        ends: Ends,
+        verdicts: dict[StreamId, StreamVerdict],
+        *,
+        away: str,
+    ) -> ConsumeReport:
+        """What is told; `away`: why the cluster could not be read to its end; empty if it was."""
+        options, measures = self._options, self._measures
+        checkers = [checker for view in views.values() for checker in view.values()]
+        total = RunVerdict.of(verdicts.values(), checkers)
+        silence = self._follower.silence(options.run)
+        counts = counts_of(total, vouched=silence is None)
+        intended, sent = measures.merged_latency()
+        results = evaluate(
+            options.thresholds,
+            counts | {"negative_latency": intended.negative},
+            total=total.acked,
+            latencies={Series.LATENCY: intended, Series.SENT_LATENCY: sent},
+        )
+        doubts = [silence] if silence else self._doubts(total, verdicts, views, ends, away=away)
+        if away:
+            doubts.insert(0, f"the {self._place} could not be read to its end: {away}")
+        return ConsumeReport(
+            run=options.run,
+            name=options.name,
+            counts=counts,
+            copies=total.copies,
+            verdicts=verdicts,
+            latency=measures.latency,
+            thresholds=results,
+            inconclusive=[*doubts, *undecided(results)],
+            notes=self._notes(),
+            messages=measures.messages,
+            log=self._logbook.where,
+            partitions=[f"{at.topic}-{at.partition}" for at in sorted(self._holdings.partitions)],
+            role=options.role,
+        )
+
+    def _notes(self) -> list[str]:
+        """What a reader should know that decides nothing, and what the doubts told already."""
+        notes = [*self._told_of_partitions(), *self._measures.notes()]
+        if malformed := self._follower.ledger.malformed:
+            notes.append(
+                f"{malformed:,} records of the ledger's topic {self._follower.where} are none of "
+                "the ledger's, or damaged: somebody else writes to it"
+            )
+        return notes
+
+    @property
+    def _place(self) -> str:
+        return "source" if self._options.role is Role.SOURCE else "destination"
+
+    def _doubts(
+        self,
+        total: RunVerdict,
+        verdicts: dict[StreamId, StreamVerdict],
+        views: Views,
+        ends: Ends,
+        *,
+        away: str,
+    ) -> list[str]:
+        """Why the verdict is not final, though the ledger speaks."""
+        options, ledger = self._options, self._follower.ledger
+        doubts = []
+        if not total.acked:
+            doubts.append(
+                "no message was acknowledged, so that nothing is proven"
+                + (f": the outcome of {total.unknown:,} is unknown" if total.unknown else "")
+            )
+        # Topics that only happen to match a pattern need not be the run's.
+        vouched = {s.topic for s in ledger.lanes if s.run == options.run}
+        for topic in options.topics:
+            source = self._topics.judges[topic].source
+            if source not in vouched:
+                doubts.append(
+                    f"{topic}: the ledger says nothing of {source!r}: do the producers of this "
+                    "run write to it, and is the alias right?"
+                )
+        if unknown := sum(stream not in ledger.lanes for stream in verdicts):
+            doubts.append(f"the ledger says nothing of {unknown:,} streams that were seen")
+        missing = sorted(set(options.expect_producers) - ledger.producers(options.run))
+        if missing:
+            doubts.append(f"producers never heard of: {', '.join(missing)}")
+        elif not ledger.complete(options.run, options.expect_producers):
+            doubts.append("not all producers have told their end")
+        for topic, there in ends.items() if not away else ():
+            if not there:
+                doubts.append(f"{topic} does not exist in the {self._place}")
+            elif back := gone_back(views[topic], there):
+                doubts.append(
+                    f"{topic} ends before what was read of it, so that it was made again: "
+                    f"partitions {back}"
+                )
+            elif not all_told(views[topic], there):
+                doubts.append(f"{topic} has fewer partitions than it had")
+            behind = [n for n in sorted(there) if not read_past(views[topic], {n: there[n]})]
+            if behind:
+                doubts.append(f"{topic}: not read to the end: partitions {behind}")
+        for finding, why in (
+            (Finding.IN_FLIGHT, "acknowledged, not seen, and not overdue"),
+            (Finding.INCONCLUSIVE, "may have stood where nobody could read"),
+        ):
+            if total.counts[finding]:
+                doubts.append(f"{total.counts[finding]:,} messages {why}")
+        if total.bounded or total.untracked:
+            doubts.append("the checker passed its memory bound: ids were given up")
+        return [*doubts, *self._told_of_partitions()]
+
+    def _told_of_partitions(self) -> list[str]:
+        """What befell the partitions, ours and the others', as their states tell."""
+        mine = self._holdings.partitions
+        told = [note for held in mine.values() for note in held.notes]
+        for at in self._store.serials():
+            if at.topic in self._topics.judges and at not in mine:
+                told += (self._store.state(at) or {}).get("notes", ())
+        return told

@@ -40,7 +40,7 @@ def ends(history: History, topic: str, *, in_flight: bool) -> None:
     of = stream(topic=topic)
     missing = StreamVerdict(of)
     if in_flight:
-        missing.in_flight.add(8, 10)
+        missing.in_flight = IntervalSet([(8, 10)])
     logbook(history.consumers[-1]).verdict(of, missing)
 
 

@@ -78,8 +78,9 @@ class Common:
                 # What is too much for a record: deadlines start anew then, and claims so scattered
                 # there are only where much was seen: partitions' states, cut to size, have them.
                 for raw in (claims + deadlines, claims):
+                    # Before it is written: a round may meet it as soon as it stands there.
+                    self._written[topic] = raw
                     if await self._store.share(topic, raw):
-                        self._written[topic] = raw
                         break
                 self.take_over()
 

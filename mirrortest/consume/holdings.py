@@ -214,6 +214,15 @@ class Holdings:
             # The disk does not keep up: memory is not to wait for it.
             await self._logbook.sync()
 
+    async def take_in(self) -> None:
+        """Let what has arrived wait to be judged, unless much waits: so that more is fetched."""
+        if self._gathering.is_full:
+            return
+        for item in await self._reader.arrived():
+            at = Partition(item.topic, item.partition)
+            if at in self.partitions:
+                self._gathering.add(at, item, time.monotonic())
+
     async def settle(self) -> None:
         """Judge all that was fetched."""
         while await self._settle_next():

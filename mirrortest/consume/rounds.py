@@ -118,7 +118,7 @@ class Rounds:
         for judge in judges.values():
             for lane in judge.lanes(self._ledger).values():
                 judge.note(lane, now)
-                await self._slice.over()
+                await self._pause()
         views = await self._views(judges)
         async with asyncio.timeout(patience) if patience else contextlib.nullcontext():
             look = await self._look(views)
@@ -128,7 +128,7 @@ class Rounds:
             checkers, ends = views[topic], look.ends[topic]
             standing = standings[topic] = Standing(judge, self._ledger, checkers, now)
             for _ in standing.steps():
-                await self._slice.over()
+                await self._pause()
             told = all_told(checkers, ends)
             judge.adjourn(ends)
             if told:
@@ -142,6 +142,11 @@ class Rounds:
                 self._holdings.save_soon()
             over = not judge.awaits_ledger(standing, now) and over and told and standing.judged
         return self._close(views, look, over=over), views, look, standings
+
+    async def _pause(self) -> None:
+        """After each small step: nothing is fetched of a partition of which something waits."""
+        if await self._slice.over():
+            await self._holdings.take_in()
 
     def _close(self, views: Views, look: Look, *, over: bool) -> bool:
         """Whether all that stood in the destination when all was judged has been read.
@@ -223,7 +228,7 @@ class Rounds:
         for at, serial in self._store.serials().items():
             if at.topic not in views or at in mine:
                 continue
-            await self._slice.over()
+            await self._pause()
             known = self._decoded.get(at)
             if known is None or known[0] != serial:
                 state = self._store.state(at)
@@ -287,7 +292,7 @@ class Rounds:
             for stream, verdict in standing.verdicts.items():
                 for finding, count in total.add_stream(verdict).items():
                     lanes[str(stream.lane), finding] += count
-                await self._slice.over()
+                await self._pause()
             all_topics.add(total)
             self._measures.judged(
                 judge.source, total, late=total.counts[Finding.LATE], vouched=vouched

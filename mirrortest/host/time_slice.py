@@ -19,8 +19,10 @@ class TimeSlice:
         self._seconds = seconds
         self._since = time.perf_counter()
 
-    async def over(self) -> None:
+    async def over(self) -> bool:
         """Call it after each small piece of work: waits a turn where the slice is over."""
-        if time.perf_counter() - self._since >= self._seconds:
-            await asyncio.sleep(0)
-            self._since = time.perf_counter()
+        if time.perf_counter() - self._since < self._seconds:
+            return False
+        await asyncio.sleep(0)
+        self._since = time.perf_counter()
+        return True

@@ -230,6 +230,23 @@ class Reader:
             elif loop.time() >= deadline and not self._change_waits():
                 return []
 
+    async def arrived(self) -> list[FetchedBatches]:
+        """What has arrived by now, so that more is fetched; what stands in the way `next` tells.
+
+        For those who are busy otherwise: no assignment changes within. Raises ClusterError.
+        """
+        if self._fetching is None:
+            fetch = self._started().fetch(
+                timeout_ms=0, portion=_BYTES_AT_ONCE, reached=self._expected
+            )
+            self._fetching = asyncio.get_running_loop().create_task(fetch)
+            await asyncio.sleep(0)
+        fetching = self._fetching
+        if not fetching.done() or fetching.exception() is not None:
+            return []
+        self._fetching = None
+        return self._taken(fetching)
+
     async def _wait(self, fetching: asyncio.Task[Any], seconds: float) -> bool:
         """Wait for a fetch or a rebalance; whether the fetch is done."""
         # It ends by itself in time, unless a rebalance holds it up: then it is left for later,

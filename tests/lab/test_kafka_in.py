@@ -65,6 +65,32 @@ async def test_every_offset_comes_once(
 
 
 @both
+async def test_what_is_taken_in_between_is_neither_lost_nor_repeated(
+    config: ClientConfig, admin: Admin, send: Any, topic_name: Callable[[], str]
+) -> None:
+    """Who is busy takes what has arrived; who waits gets what follows it."""
+    topic = topic_name()
+    await admin.create_topic(topic, 1)
+    await send(topic, 100)
+    async with Reader(config) as reader:
+        await reader.assign([(topic, 0)])
+        reader.seek((topic, 0), 0)
+        found: list[Any] = []
+        async with asyncio.timeout(30):
+            while not reached(100)(found):
+                found += await reader.arrived()
+                await asyncio.sleep(0)
+        await send(topic, 50)
+        found += await read(reader, reached(150))
+        await send(topic, 25)
+        async with asyncio.timeout(30):
+            while not reached(175)(found):
+                found += await reader.arrived()
+                found += await reader.next(0)
+        assert [offset for offset, _ in rows(found)] == list(range(175))
+
+
+@both
 async def test_a_wider_assignment_keeps_positions_and_pauses(
     config: ClientConfig, admin: Admin, send: Any, topic_name: Callable[[], str]
 ) -> None:

@@ -131,6 +131,9 @@ class _Session:
     def save_soon(self) -> None:
         """Saves are the script's."""
 
+    async def take_in(self) -> None:
+        """Nor does anything arrive by itself."""
+
     async def end_offsets(self, _: object) -> dict[tuple[str, int], int]:
         return self.ends
 

@@ -23,6 +23,7 @@ from tests.bench.held import Held
 from tests.bench.measure import Cost, Figure, Running, figure
 from tests.bench.memory import Resident
 from tests.bench.profile import read, shares
+from tests.bench.scrapes import Scrapes, quantile
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -87,6 +88,18 @@ def test_the_figures_are_json_and_say_what_was_held() -> None:
     assert "streams" in shown(report.curves([point]))
     assert found["memory"][0]["producer"] == 150_000_000
     assert "150" in shown(report.residents([Resident(5.0, 150_000_000, None)]))
+
+
+def test_a_scrape_and_what_it_does_to_latencies_are_shown() -> None:
+    """A quantile is told by the bucket that holds it; without a message there is none."""
+    buckets = {0.001: 0.0, 0.002: 98.0, 0.004: 99.0, 0.008: 100.0, float("inf"): 100.0}
+    assert [quantile(buckets, share) for share in (0.5, 0.99, 1.0)] == [0.002, 0.004, 0.008]
+    with pytest.raises(SystemExit, match="no message"):
+        quantile(dict.fromkeys(buckets, 0.0), 0.99)
+    found = Scrapes(64, 150, 24_000, [0.005, 0.007, 0.030], 0.004, 0.008, 0.008, 0.016, 0.003)
+    table = shown(report.scraped([found]))
+    for part in ("7.0 ms", "30.0 ms", "67%", "16.0 ms"):
+        assert part in table
 
 
 def test_points_write_about_as_much_whatever_the_size() -> None:

@@ -61,6 +61,9 @@ class Played:
         fetched, self.fetched = self.fetched, []
         return fetched
 
+    async def arrived(self) -> list[FetchedBatches]:
+        return await self.next(0)
+
     def seen(self, _: AssignedPartition, taken: Taken) -> None:
         self.judged.append(taken)
 
@@ -437,3 +440,32 @@ async def test_states_are_told_in_slices() -> None:
         turns += 1
         await asyncio.sleep(0)
     assert turns >= 50
+
+
+async def test_what_arrives_amid_a_round_waits_and_keeps_its_own_arrival() -> None:
+    """A round must find what it began with; behind it, all is judged as it came."""
+    played = Played({"a": 1})
+    holdings, topics = _holdings(played)
+    await topics.discover()
+    await holdings.take_share()
+    [held] = holdings.partitions.values()
+    for at in (0, 2):
+        played.fetched = [_fetched(at, 2, arrived_ns=5_000 + at)]
+        await holdings.take_in()
+    assert (held.checker.next_offset, played.judged) == (0, [])
+    await holdings.settle()
+    [taken] = played.judged
+    assert taken.latency_intended.tolist() == [4_000] * 2 + [4_002] * 2
+
+
+async def test_a_round_takes_in_no_more_than_may_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory stays bounded however long a round is: what is fetched then stays with the broker."""
+    monkeypatch.setattr("mirrortest.consume.gathering.ENOUGH_BYTES", 1)
+    played = Played({"a": 1})
+    holdings, topics = _holdings(played)
+    await topics.discover()
+    await holdings.take_share()
+    for at in (0, 2):
+        played.fetched = [_fetched(at, 2, arrived_ns=5_000)]
+        await holdings.take_in()
+    assert len(played.fetched) == 1

@@ -123,10 +123,18 @@ class World:
         self.states: dict[Partition, tuple[int, dict[str, Any]]] = {}
         self.shared: dict[str, tuple[int, bytes]] = {}
         self.holdings = SimpleNamespace(
-            partitions={self.held.at: self.held}, save_soon=lambda: None, moving=False, released=[]
+            partitions={self.held.at: self.held},
+            save_soon=lambda: None,
+            take_in=self.take_in,
+            moving=False,
+            released=[],
         )
+        self.taken_in = 0
         self.while_asked: Callable[[], object] = lambda: None
         """Called while the ends are asked for."""
+
+    async def take_in(self) -> None:
+        self.taken_in += 1
 
     async def end_offsets(self, _: list[tuple[str, int]]) -> dict[tuple[str, int], int]:
         self.while_asked()
@@ -449,6 +457,7 @@ async def test_a_round_over_many_streams_lets_the_loop_go_on(ours: bool) -> None
     task.cancel()
     assert progress.delivered == 101
     assert turns >= 3 * len(streams)  # its clock, its verdict, its share of the sums
+    assert world.taken_in >= 3 * len(streams)
 
 
 async def test_a_topic_that_comes_amid_a_round_is_the_next_ones() -> None:

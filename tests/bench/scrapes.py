@@ -1,0 +1,176 @@
+"""Scrapes of a consumer that holds very many streams, and what they do to its latencies.
+
+Of the producers all but one have ended: what they left behind is what a round and a scrape go
+through. The last one writes on, slowly, so that what is late is late by the consumer's own doing.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import asdict, dataclass
+from statistics import median
+from typing import TYPE_CHECKING, Any
+from urllib.request import urlopen
+
+from prometheus_client.parser import text_string_to_metric_families
+
+from mirrortest.lab.ports import free_ports
+from tests.bench.contenders import OURS, Place, consumer, producer
+from tests.bench.measure import Running
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from mirrortest.lab import Lab
+
+PRODUCERS = 64
+PARTITIONS = 150
+_TOPIC = "bench.scrapes"
+_SIZE = 100
+_EACH = 3_000
+"""Messages of each producer that has ended: some in each partition."""
+_RATE = 2_000
+_PHASE_SECONDS = 20
+_PAUSE_SECONDS = 0.3
+_SIDE_BY_SIDE = 4
+
+
+@dataclass(frozen=True)
+class Scrapes:
+    """Seconds that each scrape took; of the messages read meanwhile, and of as many without any.
+
+    Latencies are upper bounds of the buckets in which the quantiles lie, from the actual send to
+    the arrival at a consumer of the very broker that was written to.
+    """
+
+    producers: int
+    partitions: int
+    size: int
+    """Bytes of one scrape."""
+    took: list[float]
+    alone_p99: float
+    scraped_p99: float
+    alone_most: float
+    scraped_most: float
+    acked_p99: float
+    """From the actual send to the broker's acknowledgement, of all that the last one wrote."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Flat, but for the list."""
+        return asdict(self)
+
+    @property
+    def usual(self) -> float:
+        """The median."""
+        return median(self.took)
+
+    def within(self, seconds: float) -> int:
+        """How many scrapes took no longer."""
+        return sum(each <= seconds for each in self.took)
+
+
+def scrapes(
+    lab: Lab, folder: Path, producers: int = PRODUCERS, partitions: int = PARTITIONS
+) -> Scrapes:
+    """Let all but one producer write and end; scrape while the last one goes on."""
+    place = Place.of(lab, folder)
+    lab.source.create_topic(_TOPIC, partitions)
+    (port,) = free_ports(1)
+    url = f"http://127.0.0.1:{port}/metrics"
+    names = [f"p{number}" for number in range(producers)]
+    serving = ("--metrics-port", str(port), "--expect-producers", ",".join(names))
+    reading = Running(consumer(OURS, place, _TOPIC, 0, *serving), folder, "consumer")
+    first = names[1:]
+    while first:
+        now, first = first[:_SIDE_BY_SIDE], first[_SIDE_BY_SIDE:]
+        for writing in [_writing(place, folder, name, _EACH) for name in now]:
+            writing.wait()
+    slowly = ("--throughput", str(_RATE), "--json")
+    last = _writing(place, folder, names[0], _RATE * 3 * _PHASE_SECONDS, *slowly)
+    # Behind the start of the last one nothing but its messages comes.
+    _until_steady(url)
+    began = _page(url)
+    time.sleep(_PHASE_SECONDS)
+    alone = _page(url)
+    took, page = [], ""
+    for _ in _until(time.monotonic() + _PHASE_SECONDS):
+        since = time.perf_counter()
+        page = _page(url)
+        took.append(time.perf_counter() - since)
+        time.sleep(_PAUSE_SECONDS)
+    last.wait()
+    reading.wait()
+    before, between, after = map(_buckets, (began, alone, page))
+    quiet, busy = _difference(before, between), _difference(between, after)
+    return Scrapes(
+        producers=producers,
+        partitions=partitions,
+        size=len(page),
+        took=took,
+        alone_p99=quantile(quiet, 0.99),
+        scraped_p99=quantile(busy, 0.99),
+        alone_most=quantile(quiet, 1.0),
+        scraped_most=quantile(busy, 1.0),
+        acked_p99=json.loads(last.answer)["steady_state"]["latency_seconds"]["from_sent"]["p99"],
+    )
+
+
+def quantile(buckets: dict[float, float], share: float) -> float:
+    """The bound of the bucket that holds it; `buckets`: upper bound -> how many up to it."""
+    if not buckets or not (total := max(buckets.values())):
+        raise SystemExit("no message came while the scrapes were measured")
+    return min(bound for bound, count in buckets.items() if count >= share * total)
+
+
+def _writing(place: Place, folder: Path, name: str, count: int, *options: str) -> Running:
+    command = producer(OURS, place, _TOPIC, count, _SIZE, *options)
+    command[command.index("--id") + 1] = name
+    return Running(command, folder, name)
+
+
+def _until(deadline: float) -> Iterator[None]:
+    while time.monotonic() < deadline:
+        yield
+
+
+def _until_steady(url: str) -> None:
+    """Wait until messages come at the last producer's rate, and no quicker."""
+    before = _messages(url)
+    for _ in _until(time.monotonic() + 2 * _PHASE_SECONDS):
+        time.sleep(2)
+        now = _messages(url)
+        if 0 < now - before < 3 * _RATE:
+            return
+        before = now
+    raise SystemExit("the last producer's messages did not come steadily")
+
+
+def _messages(url: str) -> float:
+    return sum(
+        sample.value
+        for family in text_string_to_metric_families(_page(url))
+        for sample in family.samples
+        if sample.name == "mirrortest_consumer_messages_total"
+    )
+
+
+def _page(url: str) -> str:
+    with urlopen(url) as answer:
+        body: bytes = answer.read()
+    return body.decode()
+
+
+def _buckets(page: str) -> dict[float, float]:
+    return {
+        float(sample.labels["le"]): sample.value
+        for family in text_string_to_metric_families(page)
+        for sample in family.samples
+        if sample.name == "mirrortest_consumer_latency_seconds_bucket"
+        and sample.labels["since"] == "sent"
+    }
+
+
+def _difference(before: dict[float, float], after: dict[float, float]) -> dict[float, float]:
+    return {bound: count - before.get(bound, 0.0) for bound, count in after.items()}

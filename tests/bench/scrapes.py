@@ -87,7 +87,7 @@ def scrapes(
         now, first = first[:_SIDE_BY_SIDE], first[_SIDE_BY_SIDE:]
         for writing in [_writing(place, folder, name, _EACH) for name in now]:
             writing.wait()
-    slowly = ("--throughput", str(_RATE), "--json")
+    slowly = ("--throughput", str(_RATE), "--warmup-records", str(2 * _RATE), "--json")
     last = _writing(place, folder, names[0], _RATE * 3 * _PHASE_SECONDS, *slowly)
     # Behind the start of the last one nothing but its messages comes.
     _until_steady(url)

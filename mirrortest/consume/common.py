@@ -97,15 +97,17 @@ class Common:
         state = json.loads(reader.decompress(raw))
         judge.merge_claims(claims_of(state))
         # Under another deadline other numbers would be overdue.
-        if deadlines and reader.unused_data and state["deadline"] == judge.deadlines.deadline_ns:
-            lines = zlib.decompress(reader.unused_data).splitlines()
-            judge.deadlines.restore([json.loads(line) for line in lines], self._monotonic_ns())
+        if deadlines and state["deadline"] == judge.deadlines.deadline_ns:
+            judge.deadlines.restore(state["deadlines"], self._monotonic_ns())
+            lines = zlib.decompress(reader.unused_data).splitlines() if reader.unused_data else ()
+            judge.deadlines.restore(map(json.loads, lines), self._monotonic_ns())
 
 
 def _packed_claims(judge: TopicJudge) -> bytes:
     state = {
         "claimed": [[list(s), numbers.to_list()] for s, numbers in judge.claimed.items()],
         "deadline": judge.deadlines.deadline_ns,
+        "deadlines": [],  # they were here once, and are read from here
     }
     return zlib.compress(_json(state), 1)
 

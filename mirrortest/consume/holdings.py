@@ -351,14 +351,22 @@ class Holdings:
         self, partitions: list[AssignedPartition], *, parting: bool = False, away: bool = False
     ) -> None:
         """Make the log durable, then the states; the latter not where the cluster is `away`."""
+        partitions = [at for at in partitions if not self._store.fenced(at.at, at.generation)]
+        if parting:
+            # At once: nothing more is judged of them, and who ends the work while the lock is
+            # waited for must not lose what was read.
+            for held in partitions:
+                self._logbook.read(held)
+                self._logbook.found(held)
         if away:
             # A save that hangs there is not waited for.
-            await self._told(partitions, parting=parting)
+            for held in partitions:
+                self._logbook.read(held)
             await self._logbook.sync()
             return
         # From the first state that is told: no older one may be written after a newer one.
         async with self._one_save:
-            states = await self._told(partitions, parting=parting)
+            states = await self._told(partitions)
             await self._logbook.sync()
             for held, state, _ in states:
                 await self._store.save(held.at, held.generation, state)
@@ -369,7 +377,7 @@ class Holdings:
             await self._reader.commit({held.at: offset for held, _, offset in states})
 
     async def _told(
-        self, partitions: list[AssignedPartition], *, parting: bool
+        self, partitions: list[AssignedPartition]
     ) -> list[tuple[AssignedPartition, dict[str, Any], int]]:
         """Each partition with its state and the next offset in it, all below which is logged."""
         states = []
@@ -377,8 +385,6 @@ class Holdings:
             if self._store.fenced(held.at, held.generation):
                 continue
             self._logbook.read(held)
-            if parting:
-                self._logbook.found(held)
             states.append((held, held.to_state(), held.checker.next_offset))
             await self._slice.over()
         return states

@@ -12,7 +12,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, TypeAlias
 
 from mirrortest.check.fragment_index import FragmentIndex
-from mirrortest.check.intervals import IntervalSet
+from mirrortest.check.intervals import NOTHING, IntervalSet
 from mirrortest.check.judge import StreamVerdict, judge
 from mirrortest.check.routing import ExpectPartition, expected_partition
 from mirrortest.wire.lanes import lane_key, partition_of
@@ -89,7 +89,9 @@ class TopicJudge:
         self._hearing = None
         news: dict[StreamId, IntervalSet] = {}
         for stream, expired in sorted(hearing.expired.items(), key=itemgetter(0)):
-            missing = expired & standing.in_flight(stream)
+            # Others' claims may have come since it was judged.
+            claimed = self.claimed.get(stream, NOTHING)
+            missing = (expired & standing.in_flight(stream)) - claimed
             if missing:
                 news[stream] = missing
         self.merge_claims(news)

@@ -80,6 +80,8 @@ class Rounds:
         """A look since which all is judged that the ledger vouches for: to be read up to."""
         self._decoded: dict[Partition, tuple[int, PartitionChecker]] = {}
         self._slice = TimeSlice()
+        self._concluding = False
+        """Whether nothing more is to be read: what came now would not be judged."""
         self._conclusion = Conclusion(
             options,
             topics=topics,
@@ -115,8 +117,10 @@ class Rounds:
         self._common.take_over()
         # An assignment may bring a topic meanwhile: the next round has it.
         judges = dict(self._topics.judges)
-        for judge in judges.values():
-            for lane in judge.lanes(self._ledger).values():
+        # What the ledger tells from here on is not as old as that.
+        lanes = [(judge, judge.lanes(self._ledger)) for judge in judges.values()]
+        for judge, told in lanes:
+            for lane in told.values():
                 judge.note(lane, now)
                 await self._pause()
         views = await self._views(judges)
@@ -129,9 +133,9 @@ class Rounds:
             standing = standings[topic] = Standing(judge, self._ledger, checkers, now)
             for _ in standing.steps():
                 await self._pause()
-            told = all_told(checkers, ends)
+            all_there = all_told(checkers, ends)
             judge.adjourn(ends)
-            if told:
+            if all_there:
                 judge.hear(standing, ends)
             news = judge.decide(standing, checkers)
             for stream, numbers in news.items():
@@ -140,12 +144,12 @@ class Rounds:
             if news:
                 self._keep_claims(topic)
                 self._holdings.save_soon()
-            over = not judge.awaits_ledger(standing, now) and over and told and standing.judged
+            over = not judge.awaits_ledger(standing, now) and over and all_there and standing.judged
         return self._close(views, look, over=over), views, look, standings
 
     async def _pause(self) -> None:
         """After each small step: nothing is fetched of a partition of which something waits."""
-        if await self._slice.over():
+        if await self._slice.over() and not self._concluding:
             await self._holdings.take_in()
 
     def _close(self, views: Views, look: Look, *, over: bool) -> bool:
@@ -169,7 +173,7 @@ class Rounds:
         """
         # Told to end amid a rebalance, we are the last who can tell of what it took from us.
         ours = [*self._holdings.partitions.values(), *self._holdings.released]
-        complete = False
+        self._concluding, complete = True, False
         try:
             complete, views, look = await self._last_round(_LAST_WORD_SECONDS)
         except (*PASSING, TimeoutError) as error:

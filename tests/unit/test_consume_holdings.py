@@ -469,3 +469,20 @@ async def test_a_round_takes_in_no_more_than_may_wait(monkeypatch: pytest.Monkey
         played.fetched = [_fetched(at, 2, arrived_ns=5_000)]
         await holdings.take_in()
     assert len(played.fetched) == 1
+
+
+async def test_what_was_read_of_a_revoked_partition_is_logged_whoever_ends_the_wait() -> None:
+    """A stop amid a rebalance cancels it while a save holds the lock."""
+    played = Played({"a": 1})
+    holdings, topics = _holdings(played, ("a",), state_interval=0.0)
+    await topics.discover()
+    await holdings.begin()
+    logged: list[str] = []
+    object.__setattr__(played, "read", lambda held: logged.append(f"read {held.at.partition}"))
+    object.__setattr__(played, "found", lambda held: logged.append(f"found {held.at.partition}"))
+    async with holdings._one_save:
+        revoked = asyncio.ensure_future(holdings._on_revoked([("a", 0)]))
+        await asyncio.sleep(0)
+        revoked.cancel()
+        await asyncio.wait({revoked})
+    assert logged == ["read 0", "found 0"]

@@ -148,6 +148,16 @@ def test_claims_taken_over_are_not_made_again() -> None:
     assert _standing(judge, ledger, {0: checker}).judged
 
 
+def test_what_another_claims_amid_a_round_is_not_claimed_again() -> None:
+    """The verdict was made before; the claim counts once."""
+    judge, ledger, checkers = _judge(), _ledger([(0, 3)]), {0: _checker(0)}
+    _note(judge, ledger, 0)
+    standing = _standing(judge, ledger, checkers, 2 * DEADLINE)
+    judge.hear(standing, {0: 1})
+    judge.merge_claims({STREAM: IntervalSet([(1, 2)])})
+    assert judge.decide(standing, checkers) == {STREAM: IntervalSet([(2, 3)])}
+
+
 def test_a_hearing_whose_ends_went_back_is_held_again() -> None:
     """A topic made anew may never reach the ends of the one before: no hearing hangs on them."""
     judge, ledger, checker = _judge(), _ledger([(0, 5)]), _checker(0, 2)

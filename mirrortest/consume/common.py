@@ -70,9 +70,11 @@ class Common:
         self.take_over()
         for topic, judge in list(self._topics.judges.items()):
             before = b""
-            while (claims := _packed_claims(judge)) != before:
-                before = claims
+            while _packed_claims(judge) != before:
                 deadlines = await self._packed_deadlines(judge)
+                # From here on nothing is waited for before all is written.
+                self.take_over()
+                before = claims = _packed_claims(judge)
                 if not deadlines and not judge.claimed:
                     break
                 # What is too much for a record: deadlines start anew then, and claims so scattered

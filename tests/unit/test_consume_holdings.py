@@ -7,140 +7,29 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 
 from mirrortest.consume import outage
-from mirrortest.consume.holdings import Holdings
-from mirrortest.consume.measuring import Measures
-from mirrortest.consume.outage import Outage
-from mirrortest.consume.topics import Topics
 from mirrortest.errors import SequenceLogError, UnreachableError
 from mirrortest.host.time_slice import TimeSlice
 from mirrortest.kafka.fetched import FetchedBatches
 from mirrortest.wire.batch import LaneEncoder
 from mirrortest.wire.message import Form
 from mirrortest.wire.stream import ProducerId
-from tests.unit.consuming import consume_options
+from tests.unit.played_cluster import Played, holdings_of, saving_of
 
 if TYPE_CHECKING:
-    from mirrortest.check.ledger import Ledger
-    from mirrortest.check.ledger_record import LaneRecord
-    from mirrortest.consume.assigned import AssignedPartition, Taken
-    from mirrortest.consume.common import Common
-    from mirrortest.consume.logbook import Logbook
-    from mirrortest.consume.state import Partition, StateStore
-    from mirrortest.kafka.admin import Admin
-    from mirrortest.kafka.client import TopicPartition
-    from mirrortest.kafka.reader import Reader
-    from mirrortest.wire.stream import StreamId
-
-
-class Played:
-    """Admin, reader, store and log in one; `hold` keeps syncs waiting, `broken` lets them fail."""
-
-    def __init__(self, counts: dict[str, int]) -> None:
-        self.counts = counts
-        self.assigned: list[Partition] = []
-        self.sought: list[tuple[str, int, int]] = []
-        self.saved: list[tuple[Partition, int, int]] = []
-        self.hold = asyncio.Event()
-        self.hold.set()
-        self.broken: Exception | None = None
-        self.away: Exception | None = None
-        self.synced = 0
-        self.pending_rows = 0
-        self.lanes: dict[StreamId, LaneRecord] = {}
-        self.fetched: list[FetchedBatches] = []
-        self.judged: list[Taken] = []
-
-    async def next(self, _: float) -> list[FetchedBatches]:
-        fetched, self.fetched = self.fetched, []
-        return fetched
-
-    async def arrived(self) -> list[FetchedBatches]:
-        return await self.next(0)
-
-    def seen(self, _: AssignedPartition, taken: Taken) -> None:
-        self.judged.append(taken)
-
-    async def partition_counts(self, topics: tuple[str, ...]) -> dict[str, int]:
-        return {topic: n for topic, n in self.counts.items() if topic in topics}
-
-    async def cleanup_policy(self, _: str) -> frozenset[str]:
-        return frozenset({"delete"})
-
-    async def end_offsets(self, wanted: list[TopicPartition]) -> dict[TopicPartition, int]:
-        return dict.fromkeys(wanted, 99)
-
-    async def beginning_offsets(self, wanted: list[TopicPartition]) -> dict[TopicPartition, int]:
-        return dict.fromkeys(wanted, 0)
-
-    async def assign(self, share: list[Partition]) -> None:
-        self.assigned = sorted(share)
-
-    def seek(self, at: TopicPartition, offset: int) -> None:
-        self.sought.append((*at, offset))
-
-    async def claim(self, _: Partition) -> tuple[int, None]:
-        return 1, None
-
-    async def caught_up(self) -> None:
-        """Nothing is followed."""
-
-    keep = caught_up
-
-    def fenced(self, *_: Partition | int) -> bool:
-        return False
-
-    async def save(self, at: Partition, generation: int, state: dict[str, Any]) -> None:
-        if self.away is not None:
-            raise self.away
-        self.saved.append((at, generation, state["checker"]["next"]))
-
-    async def sync(self) -> None:
-        await self.hold.wait()
-        if self.broken is not None:
-            raise self.broken
-        self.synced += 1
-
-    def read(self, held: AssignedPartition) -> None:
-        """Not looked at."""
-
-    found = left = read
-
-
-def _holdings(
-    played: Played, topics: tuple[str, ...] = ("a", "b"), **changed: Any
-) -> tuple[Holdings, Topics]:
-    options = consume_options(topics=topics, **changed)
-    known = Topics(options, cast("Admin", played), cast("Ledger", SimpleNamespace(lanes={})))
-    holdings = Holdings(
-        options,
-        admin=cast("Admin", played),
-        topics=known,
-        store=cast("StateStore", played),
-        reader=cast("Reader", played),
-        log=cast("Logbook", played),
-        measures=Measures(options),
-        outage=Outage("destination"),
-        common=cast("Common", played),
-    )
-    return holdings, known
-
-
-def _saving(holdings: Holdings) -> asyncio.Task[None]:
-    assert holdings._saving is not None
-    return holdings._saving
+    from mirrortest.consume.holdings import Holdings
+    from mirrortest.consume.state import Partition
 
 
 async def test_a_topic_that_is_gone_for_now_stays_assigned() -> None:
     """Else it would not be read when it is made again, since it is held all the time."""
     played = Played({"a": 1, "b": 1})
-    holdings, topics = _holdings(played)
+    holdings, topics = holdings_of(played)
     for counts in ({"a": 1, "b": 1}, {"b": 2}):
         played.counts = counts
         await topics.discover()
@@ -151,12 +40,12 @@ async def test_a_topic_that_is_gone_for_now_stays_assigned() -> None:
 async def test_a_save_that_failed_is_told_by_the_next_round() -> None:
     """However long the interval between two saves is."""
     played = Played({"a": 1})
-    holdings, topics = _holdings(played, ("a",), state_interval=0.0)
+    holdings, topics = holdings_of(played, ("a",), state_interval=0.0)
     await topics.discover()
     await holdings.begin()
     played.broken = SequenceLogError("the disk is full")
     holdings.save_beside()
-    await asyncio.gather(_saving(holdings), return_exceptions=True)
+    await asyncio.gather(saving_of(holdings), return_exceptions=True)
     object.__setattr__(holdings._options, "state_interval", 3600.0)
     with pytest.raises(SequenceLogError, match="disk is full"):
         holdings.save_beside()
@@ -165,7 +54,7 @@ async def test_a_save_that_failed_is_told_by_the_next_round() -> None:
 async def test_a_save_that_still_runs_ends_with_the_work() -> None:
     """What ends the work early is told to the user; the save's own failure is not dumped beside."""
     played = Played({"a": 1})
-    holdings, topics = _holdings(played, ("a",), state_interval=0.0)
+    holdings, topics = holdings_of(played, ("a",), state_interval=0.0)
     await topics.discover()
     await holdings.begin()
     told = []
@@ -173,7 +62,7 @@ async def test_a_save_that_still_runs_ends_with_the_work() -> None:
     played.hold.clear()
     holdings.save_beside()
     await asyncio.sleep(0)
-    saving = _saving(holdings)
+    saving = saving_of(holdings)
     await holdings.close()
     assert saving.done()
     del saving
@@ -184,7 +73,7 @@ async def test_a_save_that_still_runs_ends_with_the_work() -> None:
 async def test_a_revocation_waits_for_the_save_that_runs_and_writes_the_last_state() -> None:
     """An older snapshot never stands behind a newer one."""
     played = Played({"a": 1})
-    holdings, topics = _holdings(played, ("a",), state_interval=0.0)
+    holdings, topics = holdings_of(played, ("a",), state_interval=0.0)
     await topics.discover()
     await holdings.begin()
     (held,) = holdings.partitions.values()
@@ -204,12 +93,12 @@ async def test_a_revocation_waits_for_the_save_that_runs_and_writes_the_last_sta
 async def test_a_state_that_cannot_be_saved_is_tried_again_and_ends_nothing() -> None:
     """The log is durable all the same; an end in that state says what it costs."""
     played = Played({"a": 1})
-    holdings, topics = _holdings(played, ("a",), state_interval=0.0)
+    holdings, topics = holdings_of(played, ("a",), state_interval=0.0)
     await topics.discover()
     await holdings.begin()
     played.away = UnreachableError("no broker answers")
     holdings.save_beside()
-    await asyncio.wait({_saving(holdings)})
+    await asyncio.wait({saving_of(holdings)})
     holdings.save_beside()
     assert "no broker answers" in str(await holdings.hand_over())
     assert (played.synced, played.saved) == (3, [])
@@ -223,7 +112,7 @@ async def test_the_end_does_not_wait_for_a_save_that_hangs_in_an_outage(
 ) -> None:
     """A dead broker may keep it for minutes; the log is durable all the same."""
     played = Played({"a": 1})
-    holdings, topics = _holdings(played, ("a",), state_interval=0.0)
+    holdings, topics = holdings_of(played, ("a",), state_interval=0.0)
     await topics.discover()
     await holdings.take_share()
     stuck = asyncio.Event()
@@ -248,7 +137,7 @@ async def test_partitions_assigned_in_an_outage_are_taken_once_it_is_over(
     """A rebalance is told once: who fails then would never read what was assigned."""
     monkeypatch.setattr(outage, "_RETRY_SECONDS", 0)
     played = Played({"a": 2})
-    holdings, topics = _holdings(played, ("a",))
+    holdings, topics = holdings_of(played, ("a",))
     await topics.discover()
     answers = iter([UnreachableError("away"), UnreachableError("still"), None, None])
 
@@ -269,7 +158,7 @@ async def test_a_rebalance_is_under_way_until_what_is_ours_is_taken(
 ) -> None:
     """From the revocation on, while the claim waits, and where nothing is left to us, too."""
     played = Played({"a": 1})
-    holdings, topics = _holdings(played, ("a",))
+    holdings, topics = holdings_of(played, ("a",))
     await topics.discover()
     await holdings.begin()
     assert not holdings.moving
@@ -301,7 +190,7 @@ async def test_what_is_assigned_without_a_revocation_is_moving_too(
 ) -> None:
     """A member's first assignment takes nothing from it before."""
     played = Played({"a": 1})
-    holdings, topics = _holdings(played, ("a",))
+    holdings, topics = holdings_of(played, ("a",))
     await topics.discover()
     seen = []
 
@@ -331,7 +220,7 @@ async def _read(played: Played, holdings: Holdings, *batches: FetchedBatches) ->
 async def test_what_little_arrives_is_judged_together_each_by_its_own_arrival() -> None:
     """A few messages wait for more; what is told and saved of a partition is what was judged."""
     played = Played({"a": 1})
-    holdings, topics = _holdings(played)
+    holdings, topics = holdings_of(played)
     await topics.discover()
     await holdings.take_share()
     [held] = holdings.partitions.values()
@@ -347,7 +236,7 @@ async def test_what_little_arrives_is_judged_together_each_by_its_own_arrival() 
 async def test_what_waits_is_forgotten_with_its_partition() -> None:
     """Whoever takes it next reads it again, so that it is judged once."""
     played = Played({"a": 1})
-    holdings, topics = _holdings(played)
+    holdings, topics = holdings_of(played)
     await topics.discover()
     await holdings.take_share()
     await _read(played, holdings, _fetched(0, 2, arrived_ns=5_000))
@@ -366,7 +255,7 @@ async def test_a_topic_that_may_have_been_made_again_meanwhile_is_looked_at_agai
     What waited to be judged is read again, and nothing is judged twice.
     """
     played = Played({"a": 1, "b": 1})
-    holdings, topics = _holdings(played)
+    holdings, topics = holdings_of(played)
     await topics.discover()
     await holdings.take_share()
     held = next(held for at, held in holdings.partitions.items() if at.topic == "a")
@@ -395,7 +284,7 @@ async def test_a_topic_that_may_have_been_made_again_meanwhile_is_looked_at_agai
 async def test_nothing_more_is_read_while_the_disk_does_not_keep_up() -> None:
     """What was judged waits for it in memory, and there is only so much of that."""
     played = Played({"a": 1})
-    holdings, topics = _holdings(played)
+    holdings, topics = holdings_of(played)
     await topics.discover()
     await holdings.take_share()
     await holdings.read(0)
@@ -413,7 +302,7 @@ async def test_nothing_more_is_read_while_the_disk_does_not_keep_up() -> None:
 async def test_no_older_state_is_written_after_a_newer_one() -> None:
     """Many partitions are told in slices; one of them is revoked meanwhile, and saved by that."""
     played = Played({"a": 50})
-    holdings, topics = _holdings(played, ("a",), state_interval=0.0)
+    holdings, topics = holdings_of(played, ("a",), state_interval=0.0)
     await topics.discover()
     await holdings.begin()
     holdings._slice = TimeSlice(0)
@@ -422,7 +311,7 @@ async def test_no_older_state_is_written_after_a_newer_one() -> None:
     first = holdings.partitions[min(holdings.partitions)]
     first.checker.advance(7)  # read on, after it was told
     await holdings._on_revoked([first.at])
-    await _saving(holdings)
+    await saving_of(holdings)
     written = [offset for at, _, offset in played.saved if at == first.at]
     assert (written, len(played.saved)) == ([0, 7], 51)
 
@@ -430,13 +319,13 @@ async def test_no_older_state_is_written_after_a_newer_one() -> None:
 async def test_states_are_told_in_slices() -> None:
     """The loop goes on between two partitions of a save."""
     played = Played({"a": 50})
-    holdings, topics = _holdings(played, ("a",), state_interval=0.0)
+    holdings, topics = holdings_of(played, ("a",), state_interval=0.0)
     await topics.discover()
     await holdings.begin()
     holdings._slice = TimeSlice(0)
     holdings.save_beside()
     turns = 0
-    while not _saving(holdings).done():
+    while not saving_of(holdings).done():
         turns += 1
         await asyncio.sleep(0)
     assert turns >= 50
@@ -445,7 +334,7 @@ async def test_states_are_told_in_slices() -> None:
 async def test_what_arrives_amid_a_round_waits_and_keeps_its_own_arrival() -> None:
     """A round must find what it began with; behind it, all is judged as it came."""
     played = Played({"a": 1})
-    holdings, topics = _holdings(played)
+    holdings, topics = holdings_of(played)
     await topics.discover()
     await holdings.take_share()
     [held] = holdings.partitions.values()
@@ -462,7 +351,7 @@ async def test_a_round_takes_in_no_more_than_may_wait(monkeypatch: pytest.Monkey
     """Memory stays bounded however long a round is: what is fetched then stays with the broker."""
     monkeypatch.setattr("mirrortest.consume.gathering.ENOUGH_BYTES", 1)
     played = Played({"a": 1})
-    holdings, topics = _holdings(played)
+    holdings, topics = holdings_of(played)
     await topics.discover()
     await holdings.take_share()
     for at in (0, 2):
@@ -474,7 +363,7 @@ async def test_a_round_takes_in_no_more_than_may_wait(monkeypatch: pytest.Monkey
 async def test_what_was_read_of_a_revoked_partition_is_logged_whoever_ends_the_wait() -> None:
     """A stop amid a rebalance cancels it while a save holds the lock."""
     played = Played({"a": 1})
-    holdings, topics = _holdings(played, ("a",), state_interval=0.0)
+    holdings, topics = holdings_of(played, ("a",), state_interval=0.0)
     await topics.discover()
     await holdings.begin()
     logged: list[str] = []

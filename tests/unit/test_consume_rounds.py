@@ -5,200 +5,32 @@ Kafka is played by objects that tell offsets; judge, ledger, holdings and states
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
 
 from mirrortest.check.deadline import Deadlines
 from mirrortest.check.intervals import IntervalSet
-from mirrortest.check.ledger import Claim, LaneRecord, Ledger
+from mirrortest.check.ledger import LaneRecord
 from mirrortest.check.partition import PartitionChecker
 from mirrortest.check.routing import ExpectPartition
 from mirrortest.check.row import SeenRow
 from mirrortest.check.verdict import Finding
-from mirrortest.config.run import TopicMapping
-from mirrortest.config.threshold import thresholds
-from mirrortest.consume.assigned import AssignedPartition, Reached, Taken
-from mirrortest.consume.common import Common
+from mirrortest.consume.assigned import AssignedPartition
 from mirrortest.consume.judging import TopicJudge
-from mirrortest.consume.measuring import Measures
-from mirrortest.consume.outage import Outage
-from mirrortest.consume.rounds import Rounds
-from mirrortest.consume.state import Partition, StateStore
-from mirrortest.consume.vouching import LedgerFollower
+from mirrortest.consume.state import Partition
 from mirrortest.errors import UnreachableError
 from mirrortest.host.time_slice import TimeSlice
-from mirrortest.wire.stream import StreamId
-from tests.unit.consuming import consume_options
+from tests.unit.judged_world import MINUTE, STREAM, World
+from tests.unit.turns import taking_turns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
-    from mirrortest.check.judge import StreamVerdict
-    from mirrortest.consume.holdings import Holdings
-    from mirrortest.consume.logbook import Logbook
     from mirrortest.consume.outcome import ConsumeReport
-    from mirrortest.consume.topics import Topics
-    from mirrortest.kafka.follower import Tailed
-    from mirrortest.kafka.reader import Reader
-
-MINUTE = 60 * 10**9
-STREAM = StreamId("t", "r1", "p", 1, 0)
-
-
-class Log:
-    """A logbook that keeps what it is told."""
-
-    where = "nowhere"
-    durable_rows = 0
-
-    def __init__(self) -> None:
-        self.tails: list[tuple[int, int]] = []
-        self.judged: list[int] = []
-        self.looked_ns = 0
-
-    def looked(self, at_ns: int) -> None:
-        self.looked_ns = at_ns
-
-    def tail(self, reached: Reached, end: int) -> None:
-        assert (reached.topic, reached.identity) == ("t", 0)
-        self.tails.append((reached.partition, end))
-        self.judged.append(reached.next_offset)
-
-    def claimed(self, stream: StreamId, numbers: StreamVerdict) -> None:
-        """Not looked at."""
-
-    verdict = claimed
-
-    def vouched(self, ledger: Ledger) -> None:
-        """Not looked at."""
-
-
-async def _never_asked() -> bool:
-    raise AssertionError("the ledger is there")
-
-
-class World:
-    """One topic `A.t`, one consumer that holds its partition 0."""
-
-    def __init__(
-        self,
-        *seqs: int,
-        ends: dict[tuple[str, int], int] | UnreachableError | None = None,
-        topics: tuple[str, ...] = ("A.t",),
-        stream: StreamId = STREAM,
-    ) -> None:
-        self.options = consume_options(
-            mapping=TopicMapping.parse(source_alias="A"),
-            thresholds=thresholds((), exactly_once=False),
-            topics=topics,
-        )
-        checker = PartitionChecker("t", 0)
-        for offset, seq in enumerate(seqs):
-            checker.apply(SeenRow(stream, seq, seq + 1, offset, offset + 1, 0, 1, 1, 1, 1, 2, 2))
-        self.held = AssignedPartition(
-            at=Partition("A.t", 0),
-            source="t",
-            run="r1",
-            generation=1,
-            policy=ExpectPartition.ANY,
-            counts=[1],
-            checker=checker,
-        )
-        self.ends: dict[tuple[str, int], int] | UnreachableError = (
-            {("A.t", 0): len(seqs)} if ends is None else ends
-        )
-        self.follower = LedgerFollower(
-            cast("Tailed", None), _never_asked, where="'ledger'", now_ns=lambda: 0
-        )
-        self.follower.present = True
-        self.log = Log()
-        self.outage = Outage("destination")
-        self.states: dict[Partition, tuple[int, dict[str, Any]]] = {}
-        self.shared: dict[str, tuple[int, bytes]] = {}
-        self.holdings = SimpleNamespace(
-            partitions={self.held.at: self.held},
-            save_soon=lambda: None,
-            take_in=self.take_in,
-            moving=False,
-            released=[],
-        )
-        self.taken_in = 0
-        self.while_asked: Callable[[], object] = lambda: None
-        """Called while the ends are asked for."""
-
-    async def take_in(self) -> None:
-        self.taken_in += 1
-
-    async def end_offsets(self, _: list[tuple[str, int]]) -> dict[tuple[str, int], int]:
-        self.while_asked()
-        if isinstance(self.ends, Exception):
-            raise self.ends
-        return self.ends
-
-    def vouch(
-        self,
-        *acked: tuple[int, int],
-        unknown: Sequence[tuple[int, int]] = (),
-        end: int | None = None,
-    ) -> World:
-        """One producer that has come and, with `end`, gone."""
-        numbers, unsure = IntervalSet(acked), IntervalSet(unknown)
-        reserved = max(numbers.end, unsure.end, end or 0)
-        ledger = self.follower.ledger
-        ledger.add_claim(Claim("r1", "p", 1, "s", {"t": (0,)}))
-        ledger.merge(LaneRecord(STREAM, reserved, numbers, unknown=unsure, end=end))
-        return self
-
-    def rounds(self, latencies: Sequence[int] = ()) -> Rounds:
-        measures = Measures(self.options)
-        measures.count(
-            "t",
-            Taken(
-                [],
-                np.array(latencies, np.int64),
-                np.empty(0, np.int64),
-                np.empty(0, np.int64),
-                0,
-                0,
-            ),
-        )
-        judges = {
-            topic: TopicJudge(
-                topic.removeprefix("A."), "r1", ExpectPartition.ANY, Deadlines(MINUTE)
-            )
-            for topic in self.options.topics
-        }
-        counts: dict[str, int] = {}
-        for topic, number in [("A.t", 0)] if isinstance(self.ends, Exception) else self.ends:
-            counts[topic] = max(counts.get(topic, 0), number + 1)
-        topics = SimpleNamespace(judges=judges, counts=counts)
-        store = SimpleNamespace(
-            serials=lambda: {at: serial for at, (serial, _) in self.states.items()},
-            state=lambda at: self.states[at][1],
-            shared=self.shared.get,
-        )
-        return Rounds(
-            self.options,
-            topics=cast("Topics", topics),
-            holdings=cast("Holdings", self.holdings),
-            store=cast("StateStore", store),
-            ledger=self.follower,
-            reader=cast("Reader", self),
-            log=cast("Logbook", self.log),
-            measures=measures,
-            outage=self.outage,
-            common=Common(cast("Topics", topics), cast("StateStore", store)),
-        )
-
-    async def report(self, latencies: Sequence[int] = ()) -> ConsumeReport:
-        return await self.rounds(latencies).conclude()
 
 
 def _told(report: ConsumeReport) -> str:
@@ -444,19 +276,10 @@ async def test_a_round_over_many_streams_lets_the_loop_go_on(ours: bool) -> None
         world.holdings.partitions.clear()
     rounds = world.rounds()
     rounds._slice = TimeSlice(0)
-    turns = 0
-
-    async def arriving() -> None:
-        nonlocal turns
-        while True:
-            turns += 1
-            await asyncio.sleep(0)
-
-    task = asyncio.create_task(arriving())
-    _, progress = await rounds.judge()
-    task.cancel()
+    async with taking_turns() as arriving:
+        _, progress = await rounds.judge()
     assert progress.delivered == 101
-    assert turns >= 3 * len(streams)  # its clock, its verdict, its share of the sums
+    assert arriving.had >= 3 * len(streams)  # its clock, its verdict, its share of the sums
     assert world.taken_in >= 3 * len(streams)
 
 

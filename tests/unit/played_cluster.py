@@ -1,0 +1,124 @@
+"""Admin, reader, store and log of a consumer's holdings, played."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+from mirrortest.consume.holdings import Holdings
+from mirrortest.consume.measuring import Measures
+from mirrortest.consume.outage import Outage
+from mirrortest.consume.topics import Topics
+from tests.unit.consuming import consume_options
+
+if TYPE_CHECKING:
+    from mirrortest.check.ledger import Ledger
+    from mirrortest.check.ledger_record import LaneRecord
+    from mirrortest.consume.assigned import AssignedPartition, Taken
+    from mirrortest.consume.common import Common
+    from mirrortest.consume.logbook import Logbook
+    from mirrortest.consume.state import Partition, StateStore
+    from mirrortest.kafka.admin import Admin
+    from mirrortest.kafka.client import TopicPartition
+    from mirrortest.kafka.fetched import FetchedBatches
+    from mirrortest.kafka.reader import Reader
+    from mirrortest.wire.stream import StreamId
+
+
+class Played:
+    """Admin, reader, store and log in one; `hold` keeps syncs waiting, `broken` lets them fail."""
+
+    def __init__(self, counts: dict[str, int]) -> None:
+        self.counts = counts
+        self.assigned: list[Partition] = []
+        self.sought: list[tuple[str, int, int]] = []
+        self.saved: list[tuple[Partition, int, int]] = []
+        self.hold = asyncio.Event()
+        self.hold.set()
+        self.broken: Exception | None = None
+        self.away: Exception | None = None
+        self.synced = 0
+        self.pending_rows = 0
+        self.lanes: dict[StreamId, LaneRecord] = {}
+        self.fetched: list[FetchedBatches] = []
+        self.judged: list[Taken] = []
+
+    async def next(self, _: float) -> list[FetchedBatches]:
+        fetched, self.fetched = self.fetched, []
+        return fetched
+
+    async def arrived(self) -> list[FetchedBatches]:
+        return await self.next(0)
+
+    def seen(self, _: AssignedPartition, taken: Taken) -> None:
+        self.judged.append(taken)
+
+    async def partition_counts(self, topics: tuple[str, ...]) -> dict[str, int]:
+        return {topic: n for topic, n in self.counts.items() if topic in topics}
+
+    async def cleanup_policy(self, _: str) -> frozenset[str]:
+        return frozenset({"delete"})
+
+    async def end_offsets(self, wanted: list[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(wanted, 99)
+
+    async def beginning_offsets(self, wanted: list[TopicPartition]) -> dict[TopicPartition, int]:
+        return dict.fromkeys(wanted, 0)
+
+    async def assign(self, share: list[Partition]) -> None:
+        self.assigned = sorted(share)
+
+    def seek(self, at: TopicPartition, offset: int) -> None:
+        self.sought.append((*at, offset))
+
+    async def claim(self, _: Partition) -> tuple[int, None]:
+        return 1, None
+
+    async def caught_up(self) -> None:
+        """Nothing is followed."""
+
+    keep = caught_up
+
+    def fenced(self, *_: Partition | int) -> bool:
+        return False
+
+    async def save(self, at: Partition, generation: int, state: dict[str, Any]) -> None:
+        if self.away is not None:
+            raise self.away
+        self.saved.append((at, generation, state["checker"]["next"]))
+
+    async def sync(self) -> None:
+        await self.hold.wait()
+        if self.broken is not None:
+            raise self.broken
+        self.synced += 1
+
+    def read(self, held: AssignedPartition) -> None:
+        """Not looked at."""
+
+    found = left = read
+
+
+def holdings_of(
+    played: Played, topics: tuple[str, ...] = ("a", "b"), **changed: Any
+) -> tuple[Holdings, Topics]:
+    options = consume_options(topics=topics, **changed)
+    known = Topics(options, cast("Admin", played), cast("Ledger", SimpleNamespace(lanes={})))
+    holdings = Holdings(
+        options,
+        admin=cast("Admin", played),
+        topics=known,
+        store=cast("StateStore", played),
+        reader=cast("Reader", played),
+        log=cast("Logbook", played),
+        measures=Measures(options),
+        outage=Outage("destination"),
+        common=cast("Common", played),
+    )
+    return holdings, known
+
+
+def saving_of(holdings: Holdings) -> asyncio.Task[None]:
+    assert holdings._saving is not None
+    return holdings._saving

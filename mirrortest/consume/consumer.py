@@ -26,7 +26,7 @@ from mirrortest.host.interpreter import favour_the_loop
 from mirrortest.kafka.admin import Admin
 from mirrortest.kafka.compacted import CompactedTopic
 from mirrortest.kafka.reader import Reader
-from mirrortest.metrics.endpoint import Serve, serve_metrics
+from mirrortest.metrics.server_process import serve_apart
 from mirrortest.seqlog.schema import Role
 from mirrortest.seqlog.session import new_session_id
 
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from mirrortest.consume.options import ConsumeOptions
     from mirrortest.consume.outcome import ConsumeProgress, ConsumeReport
+    from mirrortest.metrics.endpoint import Serve
 
 _ROUND_SECONDS = 1.0
 _ROUND_SHARE = 0.2
@@ -50,7 +51,7 @@ async def run(
     *,
     stop: asyncio.Event,
     on_progress: Callable[[ConsumeProgress], None] = lambda _: None,
-    serve: Serve = serve_metrics,
+    serve: Serve = serve_apart,
 ) -> ConsumeReport:
     """Consume and judge until the options say that it is enough, or `stop` is set.
 

@@ -12,8 +12,8 @@ from mirrortest.consume.clocks import Clocks
 from mirrortest.consume.outcome import counts_of
 from mirrortest.metrics import names
 from mirrortest.metrics.collector import Metrics
-from mirrortest.metrics.endpoint import Serve, serve_metrics
 from mirrortest.metrics.health import Health
+from mirrortest.metrics.server_process import serve_apart
 from mirrortest.timing.histogram import Histogram
 
 if TYPE_CHECKING:
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from mirrortest.consume.options import ConsumeOptions
     from mirrortest.consume.outage import Outage
     from mirrortest.consume.state import Partition
+    from mirrortest.metrics.endpoint import Serve
 
 
 _PATIENCE = 90.0
@@ -37,7 +38,7 @@ _MOST_LANES = 100
 class Measures:
     """Counts per fetched response; the judging rounds publish what they find."""
 
-    def __init__(self, options: ConsumeOptions, serve: Serve = serve_metrics) -> None:
+    def __init__(self, options: ConsumeOptions, serve: Serve = serve_apart) -> None:
         self._options = options
         self._serve = serve
         self._metrics = Metrics(role=options.role.value)

@@ -1,7 +1,7 @@
 """The HTTP server that Prometheus and Kubernetes ask: /metrics; /startup, /ready, /live.
 
-It runs in a thread of its own: a scrape of many histograms takes tens of milliseconds, which the
-event loop does not have.
+It runs in a thread of its own. A process that has much to do is better served by another one
+(`server_process`).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from http import HTTPStatus
 from socketserver import ThreadingMixIn
 from threading import Thread
 from typing import TYPE_CHECKING, Any, Protocol
-from wsgiref.simple_server import WSGIRequestHandler, WSGIServer, make_server
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 import prometheus_client
 
@@ -19,6 +19,7 @@ from mirrortest.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
+    from contextlib import AbstractContextManager
     from types import TracebackType
     from typing import Self
     from wsgiref.types import StartResponse, WSGIApplication, WSGIEnvironment
@@ -35,7 +36,8 @@ class MetricsEndpoint:
     """Serves a collector's metrics, with those of its own process, on an address and a port.
 
     Port 0 takes a free one; `port` tells which. `health` answers the probes, in the server's
-    thread; without one they all pass.
+    thread; without one they all pass. A `listener` that listens already takes the place of both
+    address and port. While the metrics are not `fresh` nobody is given them.
 
     Raises:
         UsageError: the address does not exist here, or the port is taken or not allowed.
@@ -47,22 +49,19 @@ class MetricsEndpoint:
         *,
         address: str = "127.0.0.1",
         port: int = 0,
+        listener: socket.socket | None = None,
         health: Probed | None = None,
+        fresh: Callable[[], bool] = lambda: True,
         own_process: bool = True,
     ) -> None:
+        if listener is None:
+            listener = listening(address, port)
         registry = prometheus_client.CollectorRegistry()
         registry.register(metrics)
         if own_process:
             prometheus_client.ProcessCollector(registry=registry)
-        app = _routes(prometheus_client.make_wsgi_app(registry), health)
-        try:
-            family, host = _resolved(address, port)
-            server_class: type[_Server] = type("_Server", (_Server,), {"address_family": family})
-            self._server: _Server = make_server(host, port, app, server_class, _Handler)
-        except OSError as error:
-            raise UsageError(
-                f"--metrics-port {port}: cannot listen on {address}: {error.strerror or error}"
-            ) from error
+        app = _routes(prometheus_client.make_wsgi_app(registry), health, fresh)
+        self._server = _Server(listener, app)
         self.address = address
         self.port = self._server.server_port
         self._thread = Thread(
@@ -99,12 +98,12 @@ class MetricsEndpoint:
 
 
 class Serve(Protocol):
-    """How an application's metrics come to be served: `serve_metrics`, or what takes its place."""
+    """How an application's metrics come to be served: `serve_apart`, or through a worker's pipe."""
 
     def __call__(
-        self, metrics: Collector, *, address: str, port: int, health: Probed | None = None
-    ) -> MetricsEndpoint | None:
-        """Serve until the endpoint that is returned is stopped; None where nobody asked."""
+        self, metrics: Collector, *, address: str, port: int, health: Probed
+    ) -> AbstractContextManager[object] | None:
+        """Serve until what is returned is left; None where nobody asked."""
 
 
 def serve_metrics(
@@ -128,13 +127,15 @@ class _Server(ThreadingMixIn, WSGIServer):
 
     daemon_threads = True
 
-    def server_bind(self) -> None:
-        """Bind without looking the host's name up, which can take seconds where DNS is broken."""
-        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        self.socket.bind(self.server_address)
-        self.server_address = self.socket.getsockname()
-        self.server_name, self.server_port = str(self.server_address[0]), self.server_address[1]
+    def __init__(self, listener: socket.socket, app: WSGIApplication) -> None:
+        self.address_family = listener.family
+        super().__init__(listener.getsockname(), _Handler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listener
+        # Nobody looks the host's name up, which can take seconds where DNS is broken.
+        self.server_name, self.server_port = listener.getsockname()[:2]
         self.setup_environ()
+        self.set_app(app)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Say nothing of a client that went away."""
@@ -149,13 +150,34 @@ class _Handler(WSGIRequestHandler):
         """Say nothing: stderr belongs to the program's log."""
 
 
+def listening(address: str, port: int) -> socket.socket:
+    """A socket that listens there, on a free port for 0. Raises UsageError as MetricsEndpoint."""
+    try:
+        family, host = _resolved(address, port)
+        listener = socket.socket(family, socket.SOCK_STREAM)
+        try:
+            listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            listener.bind((host, port))
+            listener.listen()
+        except OSError:
+            listener.close()
+            raise
+    except OSError as error:
+        raise UsageError(
+            f"--metrics-port {port}: cannot listen on {address}: {error.strerror or error}"
+        ) from error
+    return listener
+
+
 def _resolved(address: str, port: int) -> tuple[socket.AddressFamily, str]:
     found = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     family, _, _, _, bound = found[0]
     return family, str(bound[0])
 
 
-def _routes(metrics: WSGIApplication, health: Probed | None) -> WSGIApplication:
+def _routes(
+    metrics: WSGIApplication, health: Probed | None, fresh: Callable[[], bool]
+) -> WSGIApplication:
     probes: dict[str, Callable[[], bool]] = {
         "/startup": lambda: health is None or health.started,
         "/ready": lambda: health is None or health.ready,
@@ -164,9 +186,11 @@ def _routes(metrics: WSGIApplication, health: Probed | None) -> WSGIApplication:
 
     def route(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         path = environ["PATH_INFO"]
-        if path == "/metrics":
+        if path == "/metrics" and fresh():
             return metrics(environ, start_response)
-        if path in probes:
+        if path == "/metrics":
+            status = HTTPStatus.SERVICE_UNAVAILABLE
+        elif path in probes:
             status = HTTPStatus.OK if probes[path]() else HTTPStatus.SERVICE_UNAVAILABLE
         else:
             status = HTTPStatus.NOT_FOUND

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from typing import Self
 
 
 class Probed(Protocol):
@@ -23,6 +24,19 @@ class Probed(Protocol):
     @property
     def alive(self) -> bool:
         """Whether it makes progress."""
+
+
+class Probes(NamedTuple):
+    """The answers as of now, to be told to another process; none of them passes unless told."""
+
+    started: bool = False
+    ready: bool = False
+    alive: bool = False
+
+    @classmethod
+    def of(cls, health: Probed) -> Self:
+        """What it answers now."""
+        return cls(health.started, health.ready, health.alive)
 
 
 class Health:

@@ -19,7 +19,7 @@ from mirrortest.kafka.client import TopicPartition
 from mirrortest.kafka.codec import compressor
 from mirrortest.kafka.compacted import CompactedTopic
 from mirrortest.kafka.sender import Sender
-from mirrortest.metrics.endpoint import Serve, serve_metrics
+from mirrortest.metrics.server_process import serve_apart
 from mirrortest.produce.buffer_pool import BufferPools
 from mirrortest.produce.clock import Clock
 from mirrortest.produce.incarnation import claim_incarnation
@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 
     from mirrortest.check.ledger_record import Claim
     from mirrortest.config.client import ClientConfig
+    from mirrortest.metrics.endpoint import Serve
     from mirrortest.produce.options import ProduceOptions
     from mirrortest.produce.report import ProduceProgress
     from mirrortest.wire.batch import EncodedBatch
@@ -68,7 +69,7 @@ async def run(
     stop: asyncio.Event,
     on_progress: Callable[[ProduceProgress], None] = lambda _: None,
     progress_seconds: float = 5.0,
-    serve: Serve = serve_metrics,
+    serve: Serve = serve_apart,
 ) -> ProduceReport:
     """Produce until the options say that it is enough, or `stop` is set; then drain and report.
 
@@ -92,7 +93,7 @@ class Producer:
         options: ProduceOptions,
         on_progress: Callable[[ProduceProgress], None],
         progress_seconds: float,
-        serve: Serve = serve_metrics,
+        serve: Serve = serve_apart,
     ) -> None:
         self._options = options
         self._clock = Clock()

@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 from mirrortest.metrics import names
 from mirrortest.metrics.collector import Metrics
-from mirrortest.metrics.endpoint import Serve, serve_metrics
 from mirrortest.metrics.health import Health
+from mirrortest.metrics.server_process import serve_apart
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
+    from mirrortest.metrics.endpoint import Serve
     from mirrortest.produce.clock import Clock
     from mirrortest.produce.life import Life
     from mirrortest.produce.options import ProduceOptions
@@ -31,7 +32,7 @@ class Telemetry:
         options: ProduceOptions,
         clock: Clock,
         numbers: Mapping[str, TopicNumbers],
-        serve: Serve = serve_metrics,
+        serve: Serve = serve_apart,
     ) -> None:
         self._options = options
         self._clock = clock
@@ -54,11 +55,8 @@ class Telemetry:
         )
         info = {"run": options.run, "role": "producer", "name": options.name}
         self._metrics.gauge(names.RUN_INFO, **info).set(1)
-        try:
+        with endpoint or contextlib.nullcontext():
             yield
-        finally:
-            if endpoint is not None:
-                endpoint.stop()
 
     def publish(self, life: Life, lags: Mapping[str, int], bound_ns: int, now_ns: int) -> None:
         """Take over what is known now; `lags` are by topic, above `bound_ns` one is behind."""

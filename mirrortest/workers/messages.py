@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from prometheus_client import Metric
-
     from mirrortest.errors import MirrortestError
+    from mirrortest.metrics.published import Published
 
 
 @dataclass(frozen=True)
@@ -25,21 +22,12 @@ class Ask:
     number: int
 
 
-class Probes(NamedTuple):
-    """What a worker answers, or all of them, to Kubernetes's probes; see `metrics.health`."""
-
-    started: bool = False
-    ready: bool = False
-    alive: bool = False
-
-
 @dataclass(frozen=True)
 class Metrics:
     """From a worker: its metrics as of now, and its probes."""
 
     number: int
-    families: Sequence[Metric]
-    probes: Probes
+    published: Published
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from prometheus_client import Metric
 from prometheus_client.registry import Collector
 
 from mirrortest.metrics.endpoint import serve_metrics
-from mirrortest.workers.messages import Probes
+from mirrortest.metrics.health import Probes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -52,7 +52,7 @@ class CrewMetrics(Collector):
         return all(probes.alive for probes in self._probes())
 
     def _probes(self) -> list[Probes]:
-        return [answer.probes if answer else Probes() for _, answer in self._answers()]
+        return [answer.published.probes if answer else Probes() for _, answer in self._answers()]
 
     def _answers(self) -> list[tuple[int, Metrics | None]]:
         there = [worker for worker in self._crew.workers if not worker.gone]
@@ -64,7 +64,7 @@ def together(answers: Iterable[tuple[int, Metrics | None]]) -> Iterator[Metric]:
     """One family for each name, with the samples of all workers (number, answer)."""
     families: dict[str, Metric] = {}
     for number, answer in answers:
-        for family in answer.families if answer is not None else ():
+        for family in answer.published.families if answer is not None else ():
             whole = families.setdefault(
                 family.name, Metric(family.name, family.documentation, family.type)
             )

@@ -15,7 +15,9 @@ import structlog
 import uvloop
 
 from mirrortest.errors import ClusterError, MirrortestError
-from mirrortest.workers.messages import Ask, Ended, Metrics, Probes, Progress, Stop
+from mirrortest.metrics.health import Probes
+from mirrortest.metrics.published import Published
+from mirrortest.workers.messages import Ask, Ended, Metrics, Progress, Stop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -96,7 +98,7 @@ class _Line:
     def serve(
         self, metrics: Collector, *, address: str, port: int, health: Probed | None = None
     ) -> None:
-        """Take the place of `metrics.endpoint.serve_metrics`: the command's process serves."""
+        """Take the place of `metrics.server_process.serve_apart`: the command's process serves."""
         del address, port
         self._registry.register(metrics)
         self._health = health
@@ -116,10 +118,7 @@ class _Line:
                 stop()
             elif isinstance(message, Ask):
                 families = list(self._registry.collect())
-                self.send(Metrics(message.number, families, self._probes()))
+                self.send(Metrics(message.number, Published(families, self._probes())))
 
     def _probes(self) -> Probes:
-        health = self._health
-        if health is None:
-            return Probes()
-        return Probes(health.started, health.ready, health.alive)
+        return Probes.of(self._health) if self._health is not None else Probes()

@@ -94,6 +94,11 @@ class Running:
         """What it has printed."""
         return self._answer.read_text()
 
+    def close(self) -> None:
+        """End it."""
+        self._process.kill()
+        self._process.wait()
+
     def wait(self, fine: Sequence[int] = (0,)) -> Cost:
         """Wait for its end; SystemExit where its exit code is none of `fine`."""
         _, status, usage = os.wait4(self._process.pid, 0)

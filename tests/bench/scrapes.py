@@ -6,11 +6,13 @@ through. The last one writes on, slowly, so that what is late is late by the con
 
 from __future__ import annotations
 
+import contextlib
 import json
+import sys
 import time
 from dataclasses import asdict, dataclass
-from statistics import median
 from typing import TYPE_CHECKING, Any
+from urllib.error import URLError
 from urllib.request import urlopen
 
 from prometheus_client.parser import text_string_to_metric_families
@@ -35,6 +37,7 @@ _RATE = 2_000
 _PHASE_SECONDS = 20
 _PAUSE_SECONDS = 0.3
 _SIDE_BY_SIDE = 4
+_PEER_PAGE = "metrics.txt"
 
 
 @dataclass(frozen=True)
@@ -50,6 +53,8 @@ class Scrapes:
     size: int
     """Bytes of one scrape."""
     took: list[float]
+    idle: list[float]
+    """Seconds in which a server that does nothing else gave the same page, in turns with ours."""
     alone_p99: float
     scraped_p99: float
     alone_most: float
@@ -60,15 +65,6 @@ class Scrapes:
     def to_json(self) -> dict[str, Any]:
         """Flat, but for the list."""
         return asdict(self)
-
-    @property
-    def usual(self) -> float:
-        """The median."""
-        return median(self.took)
-
-    def within(self, seconds: float) -> int:
-        """How many scrapes took no longer."""
-        return sum(each <= seconds for each in self.took)
 
 
 def scrapes(
@@ -94,12 +90,14 @@ def scrapes(
     began = _page(url)
     time.sleep(_PHASE_SECONDS)
     alone = _page(url)
-    took, page = [], ""
-    for _ in _until(time.monotonic() + _PHASE_SECONDS):
-        since = time.perf_counter()
-        page = _page(url)
-        took.append(time.perf_counter() - since)
-        time.sleep(_PAUSE_SECONDS)
+    took: list[float] = []
+    idle: list[float] = []
+    (folder / _PEER_PAGE).write_text(page := alone)
+    with _idle_server(folder) as peer:
+        for _ in _until(time.monotonic() + _PHASE_SECONDS):
+            page = _timed(url, took)
+            _timed(f"{peer}/{_PEER_PAGE}", idle)
+            time.sleep(_PAUSE_SECONDS)
     last.wait()
     reading.wait()
     before, between, after = map(_buckets, (began, alone, page))
@@ -109,6 +107,7 @@ def scrapes(
         partitions=partitions,
         size=len(page),
         took=took,
+        idle=idle,
         alone_p99=quantile(quiet, 0.99),
         scraped_p99=quantile(busy, 0.99),
         alone_most=quantile(quiet, 1.0),
@@ -154,6 +153,29 @@ def _messages(url: str) -> float:
         for sample in family.samples
         if sample.name == "mirrortest_consumer_messages_total"
     )
+
+
+def _timed(url: str, took: list[float]) -> str:
+    since = time.perf_counter()
+    page = _page(url)
+    took.append(time.perf_counter() - since)
+    return page
+
+
+@contextlib.contextmanager
+def _idle_server(folder: Path) -> Iterator[str]:
+    """Python's own server of files, in a process of its own: what this machine takes for a page."""
+    (port,) = free_ports(1)
+    address = ("--bind", "127.0.0.1", "--directory", str(folder))
+    server = Running([sys.executable, "-m", "http.server", str(port), *address], folder, "server")
+    with contextlib.closing(server):
+        url = f"http://127.0.0.1:{port}"
+        for _ in _until(time.monotonic() + _PHASE_SECONDS):
+            with contextlib.suppress(URLError):
+                _page(url)
+                break
+            time.sleep(_PAUSE_SECONDS)
+        yield url
 
 
 def _page(url: str) -> str:

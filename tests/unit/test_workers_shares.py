@@ -17,12 +17,14 @@ from mirrortest.config.threshold import thresholds
 from mirrortest.consume.options import ConsumeOptions, Shard
 from mirrortest.consume.outcome import ConsumeReport
 from mirrortest.errors import ClusterError, UsageError
+from mirrortest.metrics.health import Probes
+from mirrortest.metrics.published import Published
 from mirrortest.produce.options import ProduceOptions
 from mirrortest.produce.recording import TopicNumbers
 from mirrortest.produce.report import ProduceReport
 from mirrortest.timing.histogram import Histogram
 from mirrortest.workers import consuming, producing
-from mirrortest.workers.messages import Metrics, Probes
+from mirrortest.workers.messages import Metrics
 from mirrortest.workers.scrape import together
 from mirrortest.workers.shares import consumers, producers, shard_of
 from mirrortest.workers.together import common_place
@@ -154,9 +156,9 @@ def test_a_family_stands_once_with_all_workers_samples() -> None:
         return made
 
     answers = [
-        (1, Metrics(1, [family("a", 1)], Probes())),
+        (1, Metrics(1, Published([family("a", 1)], Probes()))),
         (2, None),
-        (3, Metrics(1, [family("a", 2), family("b", 3)], Probes())),
+        (3, Metrics(1, Published([family("a", 2), family("b", 3)], Probes()))),
     ]
     found = {made.name: made.samples for made in together(answers)}
     assert [(s.labels, s.value) for s in found["a"]] == [

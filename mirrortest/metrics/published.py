@@ -1,0 +1,65 @@
+"""What a process tells of itself, and a collector that gives it on from another process."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from prometheus_client.registry import Collector
+
+from mirrortest.metrics.health import Probes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from prometheus_client import Metric
+
+_FRESH_SECONDS = 10.0
+"""Tenfold of what lies between two tellings."""
+
+
+class Published(NamedTuple):
+    """All metrics of a process as of now, and its probes."""
+
+    families: Sequence[Metric]
+    probes: Probes
+
+
+class Latest(Collector):
+    """What was told last, for as long as it is fresh: a process that stands still is not well."""
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic = monotonic
+        self._told: tuple[float, Published] | None = None
+
+    def take(self, published: Published) -> None:
+        """From now on this is the latest."""
+        self._told = self._monotonic(), published
+
+    def collect(self) -> Iterator[Metric]:
+        """What a scrape reads; see `prometheus_client.registry.Collector`."""
+        yield from self._now.families
+
+    @property
+    def fresh(self) -> bool:
+        """Whether it was told within ten seconds."""
+        return self._told is not None and self._monotonic() - self._told[0] <= _FRESH_SECONDS
+
+    @property
+    def started(self) -> bool:
+        """Whether it said so."""
+        return self._now.probes.started
+
+    @property
+    def ready(self) -> bool:
+        """Whether it said so."""
+        return self._now.probes.ready
+
+    @property
+    def alive(self) -> bool:
+        """Whether it said so."""
+        return self._now.probes.alive
+
+    @property
+    def _now(self) -> Published:
+        return self._told[1] if self._told and self.fresh else Published((), Probes())

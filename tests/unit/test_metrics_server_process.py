@@ -1,0 +1,152 @@
+"""A busy process's metrics, served by another: true, fresh, and never left over."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+
+import psutil
+import pytest
+
+from mirrortest.errors import UsageError
+from mirrortest.lab.ports import free_ports
+from mirrortest.metrics import names
+from mirrortest.metrics.collector import Metrics
+from mirrortest.metrics.endpoint import MetricsEndpoint
+from mirrortest.metrics.health import Health, Probes
+from mirrortest.metrics.published import Latest, Published
+from mirrortest.metrics.server_process import ServerProcess, serve_apart
+from tests.lab.harness import until
+from tests.lifetime import end_with_parent
+
+_ADDRESS = "127.0.0.1"
+_SERVES = """
+from mirrortest.metrics.collector import Metrics
+from mirrortest.metrics.health import Health
+from mirrortest.metrics.server_process import ServerProcess
+server = ServerProcess(Metrics(), address="127.0.0.1", port=0, health=Health(90))
+print(server.pid, server.port, flush=True)
+input()
+"""
+
+
+def ask(port: int, path: str = "/metrics") -> tuple[int, str]:
+    """The answer of a real HTTP request."""
+    try:
+        with urllib.request.urlopen(f"http://{_ADDRESS}:{port}{path}", timeout=60) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, ""
+
+
+def ended(process: psutil.Process) -> bool:
+    """Whether it is gone, or waits for nothing but that its end is taken note of."""
+    try:
+        return process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+def serving(metrics: Metrics, health: Health | None = None) -> ServerProcess:
+    """On a free port."""
+    return ServerProcess(metrics, address=_ADDRESS, port=0, health=health or Health(90))
+
+
+def test_what_changes_is_served_soon() -> None:
+    """Numbers, probes, and what the operating system tells of this process, not of the server."""
+    metrics, health = Metrics(), Health(90)
+    steps = metrics.counter(names.CLOCK_STEPS)
+    with serving(metrics, health) as server:
+        assert "mirrortest_clock_steps_total 0.0" in ask(server.port)[1]
+        assert [ask(server.port, path)[0] for path in ("/startup", "/ready", "/live", "/")] == [
+            503, 503, 200, 404,
+        ]  # fmt: skip
+        steps.add(3)
+        health.started = health.ready = True
+        until(lambda: "mirrortest_clock_steps_total 3.0" in ask(server.port)[1])
+        assert [ask(server.port, path)[0] for path in ("/startup", "/ready")] == [200, 200]
+        began = f"{psutil.Process().create_time():.0f}"
+        (told,) = [
+            line
+            for line in ask(server.port)[1].splitlines()
+            if line.startswith("process_start_time_seconds")
+        ]
+        assert f"{float(told.split()[1]):.0f}" == began
+
+
+def test_a_server_that_is_killed_is_started_again() -> None:
+    """On the same port, on which it waits meanwhile for who asks."""
+    with serving(Metrics()) as server:
+        first = server.pid
+        os.kill(first, signal.SIGKILL)
+        until(lambda: server.pid != first)
+        assert ask(server.port)[0] == 200
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_stopping_ends_the_server_and_frees_the_port(stopped: bool) -> None:
+    """At once, and more than once does no harm; also where the server stands still."""
+    server = serving(Metrics())
+    assert ask(server.port)[0] == 200
+    process = psutil.Process(server.pid)
+    if stopped:
+        process.suspend()
+    server.stop()
+    server.stop()
+    assert not process.is_running()
+    with ServerProcess(Metrics(), address=_ADDRESS, port=server.port, health=Health(90)) as again:
+        assert ask(again.port)[0] == 200
+
+
+def test_a_server_ends_with_whom_it_serves_and_hears_no_ctrl_c() -> None:
+    """However that ends; a terminal's Ctrl-C goes to a session's processes, of which it is none."""
+    with subprocess.Popen(
+        [sys.executable, "-c", _SERVES],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=end_with_parent,  # noqa: PLW1509  # one call of C, no lock in it
+    ) as served:
+        assert served.stdout is not None
+        pid, port = map(int, served.stdout.readline().split())
+        assert ask(port)[0] == 200
+        server = psutil.Process(pid)
+        assert os.getsid(pid) != os.getsid(served.pid)
+        served.kill()
+        until(lambda: ended(server))
+
+
+def test_a_taken_port_is_a_usage_error() -> None:
+    """Before anything is started; port zero is off."""
+    (port,) = free_ports(1)
+    refused = pytest.raises(UsageError, match=f"--metrics-port {port}")
+    with socket.create_server((_ADDRESS, port)), refused:
+        serve_apart(Metrics(), address=_ADDRESS, port=port, health=Health(90))
+    assert serve_apart(Metrics(), address=_ADDRESS, port=0, health=Health(90)) is None
+
+
+def test_who_stands_still_is_not_well() -> None:
+    """What was told long ago is given to nobody, and no probe passes: as if nobody answered."""
+    now = [100.0]
+    latest = Latest(lambda: now[0])
+    assert not latest.fresh
+    assert not list(latest.collect())
+    with MetricsEndpoint(latest, health=latest, fresh=lambda: latest.fresh) as endpoint:
+
+        def answers() -> list[int]:
+            return [ask(endpoint.port, at)[0] for at in ("/metrics", "/startup", "/ready", "/live")]
+
+        assert answers() == [503, 503, 503, 503]
+        latest.take(Published(list(Metrics().collect()), Probes(started=True, alive=True)))
+        assert answers() == [200, 200, 503, 200]
+        assert "mirrortest_build_info" in ask(endpoint.port)[1]
+        now[0] += 11
+        assert answers() == [503, 503, 503, 503]
+        latest.take(Published([], Probes(started=True, ready=True, alive=True)))
+        assert answers() == [200, 200, 200, 200]

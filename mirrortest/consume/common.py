@@ -5,8 +5,8 @@ that it outlives its consumers also where the mirror has not made the topic: wha
 is then late for whoever sees it, and no restart sets a deadline back.
 
 Each consumer writes the union of what it knows under one key, and reads back: where another's
-record came between, it writes again. So whoever wrote last knew all before, and no claim is lost
-when consumers end together.
+record came between, also one that its own has replaced already, it writes again. So no claim is
+lost when consumers end together.
 
 A record is two compressed streams, one behind the other: the claims, which all others read with
 each save, and the deadlines, line by line, which only those read who begin.
@@ -42,8 +42,8 @@ class Common:
         self._topics = topics
         self._store = store
         self._monotonic_ns = monotonic_ns
-        self._known: dict[str, int] = {}
-        """topic -> the serial of the record that was taken over last"""
+        self._known: set[str] = set()
+        """Topics of which records were taken over."""
         self._written: dict[str, bytes] = {}
         """topic -> the record that we wrote last"""
         self.damaged = 0
@@ -53,17 +53,15 @@ class Common:
     def take_over(self) -> None:
         """Merge what others have written since; of deadlines, only what was there before us."""
         for topic, judge in self._topics.judges.items():
-            serial, raw = self._store.shared(topic) or (0, b"")
             first = topic not in self._known
-            if self._known.get(topic) == serial:
-                continue
-            self._known[topic] = serial
-            if raw == self._written.get(topic, b""):
-                continue
-            try:
-                self._merge(judge, raw, deadlines=first)
-            except (ValueError, KeyError, TypeError, zlib.error):
-                self.damaged += 1
+            self._known.add(topic)
+            for raw in self._store.written(topic):
+                if raw == self._written.get(topic):
+                    continue
+                try:
+                    self._merge(judge, raw, deadlines=first)
+                except (ValueError, KeyError, TypeError, zlib.error):
+                    self.damaged += 1
 
     async def keep(self) -> None:
         """Write what is known now, by others too. Raises ClusterError."""

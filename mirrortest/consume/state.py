@@ -95,8 +95,10 @@ class StateStore:
         self._session = session
         self._held: dict[Partition, _Held] = {}
         self._versions: dict[tuple[Partition, int], int] = {}
-        self._shared: dict[str, tuple[int, bytes]] = {}
-        """topic -> (serial, what the newest record says of the topic as a whole)"""
+        self._shared: dict[str, bytes] = {}
+        """topic -> what the newest record says of the topic as a whole"""
+        self._untold: dict[str, list[bytes]] = {}
+        """topic -> what such records said since `written` was last asked; of those that ask"""
         self.damaged = 0
         """Records of our scope that could not be read."""
 
@@ -117,14 +119,20 @@ class StateStore:
         """
         if len(raw) > MOST_BYTES:
             return False
-        if self._shared.get(topic, (0, b""))[1] != raw:
+        if self._shared.get(topic) != raw:
             offset = await self._write(self._key("topic", topic), raw)
             await self._read_back(offset)
         return True
 
-    def shared(self, topic: str) -> tuple[int, bytes] | None:
-        """What was last written of a topic as a whole, with a serial number."""
-        return self._shared.get(topic)
+    def written(self, topic: str) -> list[bytes]:
+        """All that was written of a topic as a whole since the last call, or the newest at first.
+
+        All: whoever wrote last need not have read what another wrote right before.
+        """
+        untold, self._untold[topic] = self._untold.get(topic), []
+        if untold is None:
+            return [self._shared[topic]] if topic in self._shared else []
+        return untold
 
     async def claim(self, partition: Partition) -> tuple[int, dict[str, Any] | None]:
         """Take a partition: the generation won, and the newest state written before it.
@@ -230,8 +238,10 @@ class StateStore:
     def _apply_ours(self, parts: list[Any], value: bytes | None) -> None:
         if parts[0] in {"hello", "topic"}:
             if parts[0] == "topic" and value is not None:
-                serial, _ = self._shared.get(parts[5], (0, b""))
-                self._shared[str(parts[5])] = serial + 1, value
+                topic = str(parts[5])
+                self._shared[topic] = value
+                if topic in self._untold:
+                    self._untold[topic].append(value)
             return
         kind, generation = parts[0], int(parts[7])
         held = self._held.setdefault(Partition(parts[5], int(parts[6])), _Held())

@@ -1,21 +1,26 @@
-"""What a process tells of itself, and a collector that gives it on from another process."""
+"""What a process tells of itself once a second, and a collector that gives it on from another."""
 
 from __future__ import annotations
 
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
+import prometheus_client
 from prometheus_client.registry import Collector
 
 from mirrortest.metrics.health import Probes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
+    from threading import Event
 
     from prometheus_client import Metric
 
+    from mirrortest.metrics.health import Probed
+
+
+_TELL_SECONDS = 1.0
 _FRESH_SECONDS = 10.0
-"""Tenfold of what lies between two tellings."""
 
 
 class Published(NamedTuple):
@@ -23,6 +28,23 @@ class Published(NamedTuple):
 
     families: Sequence[Metric]
     probes: Probes
+
+
+class Publisher:
+    """Tells a collector's metrics, with those of this process, and what `health` answers."""
+
+    def __init__(self, metrics: Collector, health: Probed) -> None:
+        self._registry = prometheus_client.CollectorRegistry()
+        self._registry.register(metrics)
+        prometheus_client.ProcessCollector(registry=self._registry)
+        self._health = health
+
+    def tell(self, send: Callable[[Published], object], stopped: Event) -> None:
+        """Tell all that there is now, and again each second until it is stopped."""
+        while not stopped.is_set():
+            families = list(self._registry.collect())
+            send(Published(families, Probes.of(self._health)))
+            stopped.wait(_TELL_SECONDS)
 
 
 class Latest(Collector):

@@ -14,12 +14,10 @@ from multiprocessing import Pipe
 from threading import Event, Thread
 from typing import TYPE_CHECKING
 
-import prometheus_client
 import structlog
 
 from mirrortest.metrics.endpoint import listening
-from mirrortest.metrics.health import Probes
-from mirrortest.metrics.published import Published
+from mirrortest.metrics.published import Publisher
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -29,10 +27,9 @@ if TYPE_CHECKING:
     from prometheus_client.registry import Collector
 
     from mirrortest.metrics.health import Probed
+    from mirrortest.metrics.published import Published
 
 _log = structlog.get_logger()
-
-_TELL_SECONDS = 1.0
 
 
 class ServerProcess:
@@ -43,10 +40,7 @@ class ServerProcess:
     """
 
     def __init__(self, metrics: Collector, *, address: str, port: int, health: Probed) -> None:
-        self._registry = prometheus_client.CollectorRegistry()
-        self._registry.register(metrics)
-        prometheus_client.ProcessCollector(registry=self._registry)
-        self._health = health
+        self._publisher = Publisher(metrics, health)
         self._listener = listening(address, port)
         self.address = address
         self.port: int = self._listener.getsockname()[1]
@@ -96,20 +90,13 @@ class ServerProcess:
     def _tell(self) -> None:
         while True:
             with self._server, contextlib.suppress(BrokenPipeError):
-                self._tell_one()
+                self._publisher.tell(self._server.send, self._stopped)
             self._process.kill()
             self._process.wait()
             if self._stopped.is_set():
                 return
             _log.warning("the server of the metrics was killed: it is started again")
             self._process, self._server = self._start()
-
-    def _tell_one(self) -> None:
-        """Tell a server all for as long as it is there; raises BrokenPipeError then."""
-        while not self._stopped.is_set():
-            families = list(self._registry.collect())
-            self._server.send(Published(families, Probes.of(self._health)))
-            self._stopped.wait(_TELL_SECONDS)
 
 
 def serve_apart(

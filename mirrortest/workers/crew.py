@@ -7,13 +7,14 @@ import contextlib
 import multiprocessing
 import signal
 from multiprocessing import resource_tracker
-from threading import Condition, Lock, Thread
+from threading import Lock, Thread
 from typing import TYPE_CHECKING, Any, Self
 
 import structlog
 
 from mirrortest.errors import WorkerError
-from mirrortest.workers.messages import Ask, Ended, Metrics, Progress, Stop
+from mirrortest.metrics.published import Latest, Published
+from mirrortest.workers.messages import Ended, Progress, Stop
 from mirrortest.workers.worker import work
 
 if TYPE_CHECKING:
@@ -25,20 +26,18 @@ if TYPE_CHECKING:
 
 _log = structlog.get_logger()
 
-_ANSWER_SECONDS = 2.0
-"""A worker that is busier than this is left out of a scrape."""
-
 
 class Worker:
     """One process, as the command knows it; `number` counts from 1.
 
     `ended` is its report, or raises what ended it: an error of its own, or WorkerError where it
-    died. `progress` is what it told last.
+    died. `progress` is what it told last, and `published` its metrics and probes.
     """
 
     def __init__(self, number: int, process: SpawnProcess, connection: Connection) -> None:
         self.number = number
         self.progress: Any = None
+        self.published = Latest()
         self.ended: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         # Who waits for several of them retrieves only some.
         self.ended.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
@@ -46,9 +45,6 @@ class Worker:
         self._process = process
         self._connection = connection
         self._sending = Lock()
-        self._asked = 0
-        self._answered = Condition()
-        self._answer: Metrics | None = None
         self._silent = False
         self._listener: Thread | None = None
 
@@ -59,7 +55,7 @@ class Worker:
 
     @property
     def gone(self) -> bool:
-        """Whether it has ended, and answers no more."""
+        """Whether it has ended, and tells nothing more."""
         return self._silent
 
     def listen(self, on_progress: Callable[[Worker], None]) -> None:
@@ -74,23 +70,6 @@ class Worker:
         with self._sending, contextlib.suppress(OSError):
             self._connection.send(Stop())
 
-    def ask(self) -> int:
-        """Ask for its metrics; the number to `answer`. May be called in any thread."""
-        with self._sending, contextlib.suppress(OSError):
-            self._asked += 1
-            self._connection.send(Ask(self._asked))
-        return self._asked
-
-    def answer(self, number: int) -> Metrics | None:
-        """Its metrics as of `ask` or later; None where it has ended, or takes too long."""
-        with self._answered:
-            self._answered.wait_for(
-                lambda: self._silent or (self._answer and self._answer.number >= number),
-                _ANSWER_SECONDS,
-            )
-            answer = self._answer
-        return answer if answer is not None and answer.number >= number else None
-
     def kill(self) -> None:
         """End it at once, if it has not ended; returns when it is gone."""
         self._process.kill()
@@ -104,17 +83,13 @@ class Worker:
         with contextlib.suppress(EOFError, OSError):
             while True:
                 message = self._connection.recv()
-                if isinstance(message, Metrics):
-                    with self._answered:
-                        self._answer = message
-                        self._answered.notify_all()
+                if isinstance(message, Published):
+                    self.published.take(message)
                 elif isinstance(message, Progress):
                     self._loop.call_soon_threadsafe(self._take, message.progress, on_progress)
                 elif isinstance(message, Ended):
                     last = message
-        with self._answered:
-            self._silent = True
-            self._answered.notify_all()
+        self._silent = True
         self._process.join()
         with contextlib.suppress(RuntimeError):  # nobody waits any longer
             self._loop.call_soon_threadsafe(self._end, last)

@@ -1,4 +1,7 @@
-"""What goes over the pipe between a command and each of its workers, pickled."""
+"""What goes over the pipe between a command and each of its workers, pickled.
+
+And from a worker, once a second where metrics are served, `metrics.published.Published`.
+"""
 
 from __future__ import annotations
 
@@ -7,27 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mirrortest.errors import MirrortestError
-    from mirrortest.metrics.published import Published
 
 
 @dataclass(frozen=True)
 class Stop:
     """To a worker: it is enough; drain, report, end."""
-
-
-@dataclass(frozen=True)
-class Ask:
-    """To a worker: tell your metrics; the answer repeats the number."""
-
-    number: int
-
-
-@dataclass(frozen=True)
-class Metrics:
-    """From a worker: its metrics as of now, and its probes."""
-
-    number: int
-    published: Published
 
 
 @dataclass(frozen=True)

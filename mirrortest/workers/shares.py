@@ -33,7 +33,6 @@ def producers(options: ProduceOptions, workers: int) -> list[ProduceOptions]:
             if options.num_records is None
             else _part(options.num_records, index, workers),
             warmup_records=_part(options.warmup_records, index, workers),
-            metrics_port=0,
         )
         for index in range(workers)
     ]
@@ -53,7 +52,6 @@ def consumers(options: ConsumeOptions, workers: int) -> list[ConsumeOptions]:
             until_complete=options.until_complete and index == 0,
             duration=None,
             idle_timeout=None,
-            metrics_port=0,
         )
         for index in range(workers)
     ]

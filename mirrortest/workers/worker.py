@@ -7,17 +7,15 @@ import contextlib
 import gc
 import os
 import signal
-from threading import Lock, Thread
+from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, Any, Protocol
 
-import prometheus_client
 import structlog
 import uvloop
 
 from mirrortest.errors import ClusterError, MirrortestError
-from mirrortest.metrics.health import Probes
-from mirrortest.metrics.published import Published
-from mirrortest.workers.messages import Ask, Ended, Metrics, Progress, Stop
+from mirrortest.metrics.published import Publisher
+from mirrortest.workers.messages import Ended, Progress, Stop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -86,22 +84,19 @@ class _Line:
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._sending = Lock()
-        self._registry = prometheus_client.CollectorRegistry()
-        prometheus_client.ProcessCollector(registry=self._registry)
-        self._health: Probed | None = None
 
     def send(self, message: object) -> None:
         """Tell the command's process; that it is gone is seen by who listens."""
         with self._sending, contextlib.suppress(BrokenPipeError):
             self._connection.send(message)
 
-    def serve(
-        self, metrics: Collector, *, address: str, port: int, health: Probed | None = None
-    ) -> None:
+    def serve(self, metrics: Collector, *, address: str, port: int, health: Probed) -> None:
         """Take the place of `metrics.server_process.serve_apart`: the command's process serves."""
-        del address, port
-        self._registry.register(metrics)
-        self._health = health
+        del address
+        if port:
+            told = (self.send, Event())  # until the process ends
+            tell = Publisher(metrics, health).tell
+            Thread(target=tell, args=told, name="metrics", daemon=True).start()
 
     def obey(self, stop: Callable[[], object]) -> None:
         """Listen from now on."""
@@ -116,9 +111,3 @@ class _Line:
                 os._exit(_ORPHANED)
             if isinstance(message, Stop):
                 stop()
-            elif isinstance(message, Ask):
-                families = list(self._registry.collect())
-                self.send(Metrics(message.number, Published(families, self._probes())))
-
-    def _probes(self) -> Probes:
-        return Probes.of(self._health) if self._health is not None else Probes()

@@ -90,6 +90,12 @@ class Running:
         return process.memory_info().rss or None
 
     @property
+    def resident_beside(self) -> int:
+        """Bytes that are resident now of the processes that it has started."""
+        children = psutil.Process(self._process.pid).children(recursive=True)
+        return sum(child.memory_info().rss for child in children)
+
+    @property
     def answer(self) -> str:
         """What it has printed."""
         return self._answer.read_text()

@@ -120,7 +120,7 @@ def scraped(found: Sequence[Scrapes]) -> Table:
     """Two rows for each consumer that was scraped: it, and a server that does nothing else."""
     table = Table(title="Scrapes of one consumer process; its latencies meanwhile, and before")
     for column in (
-        "", "kB", "scrapes", "median", "most", "within 20 ms",
+        "", "kB", "server's MB", "scrapes", "median", "most", "within 20 ms",
         "latency p99", "unscraped", "latency most", "unscraped", "send to ack p99",
     ):  # fmt: skip
         table.add_column(column, justify="right")
@@ -130,10 +130,11 @@ def scraped(found: Sequence[Scrapes]) -> Table:
         table.add_row(
             f"{each.producers} producers, {each.partitions} partitions",
             page,
+            f"{each.server_resident / 1e6:.0f}",
             *_scrape_times(each.took),
             *(f"{value * 1e3:,.1f} ms" for value in (*latency, each.acked_p99)),
         )
-        table.add_row("the page from an idle server", page, *_scrape_times(each.idle))
+        table.add_row("the page from an idle server", page, "", *_scrape_times(each.idle))
     return table
 
 

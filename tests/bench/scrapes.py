@@ -59,6 +59,8 @@ class Scrapes:
     scraped_p99: float
     alone_most: float
     scraped_most: float
+    server_resident: int
+    """Bytes of the process that serves the consumer's metrics."""
     acked_p99: float
     """From the actual send to the broker's acknowledgement, of all that the last one wrote."""
 
@@ -98,6 +100,7 @@ def scrapes(
             page = _timed(url, took)
             _timed(f"{peer}/{_PEER_PAGE}", idle)
             time.sleep(_PAUSE_SECONDS)
+    server_resident = reading.resident_beside
     last.wait()
     reading.wait()
     before, between, after = map(_buckets, (began, alone, page))
@@ -112,6 +115,7 @@ def scrapes(
         scraped_p99=quantile(busy, 0.99),
         alone_most=quantile(quiet, 1.0),
         scraped_most=quantile(busy, 1.0),
+        server_resident=server_resident,
         acked_p99=json.loads(last.answer)["steady_state"]["latency_seconds"]["from_sent"]["p99"],
     )
 

@@ -6,9 +6,12 @@ import os
 import re
 import signal
 from typing import TYPE_CHECKING, Any
+from urllib.request import urlopen
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
+from mirrortest.lab.ports import free_ports
 from tests.lab.harness import read_topic, until, wrong
 
 if TYPE_CHECKING:
@@ -33,6 +36,18 @@ def acked_of(stream: dict[str, Any]) -> tuple[Any, ...]:
     acked = stream["acked"]
     count = acked if isinstance(acked, int) else sum(hi - lo for lo, hi in acked)
     return tuple(stream[name] for name in ("producer", "incarnation", "lane")), count
+
+
+def read_by(port: int) -> dict[str, float]:
+    """Worker -> how many messages it has read, as its command's endpoint says."""
+    with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+        page = answer.read().decode()
+    return {
+        sample.labels["worker"]: sample.value
+        for family in text_string_to_metric_families(page)
+        for sample in family.samples
+        if sample.name == "mirrortest_consumer_messages_total"
+    }
 
 
 def test_workers_judge_a_mirror_together(lab: Lab, make_scene: Callable[..., Scene]) -> None:
@@ -63,15 +78,18 @@ def test_workers_judge_a_mirror_together(lab: Lab, make_scene: Callable[..., Sce
 def test_members_of_a_group_that_are_told_to_end_know_all(
     lab: Lab, make_scene: Callable[..., Scene]
 ) -> None:
-    """The first one ends last: what the others read is in its verdict."""
+    """The first one ends last: what the others read is in its verdict. One page shows both."""
     scene = make_scene("orders.group")
     lab.source.create_topic(scene.topics[0], 4)
+    (port,) = free_ports(1)
     observer = scene.observe(
         "olga",
         *("--workers", "2", "--consumer-group", "pair", "--until", "forever"),
-        *("--expect-producers", "ann"),
+        *("--expect-producers", "ann", "--metrics-port", str(port)),
     )
     scene.produce("ann", *LOAD).answer()
+    until(lambda: sum(read_by(port).values()) == RECORDS, what="all counted on the page")
+    assert set(read_by(port)) == {"1", "2"}
     until(
         lambda: f"{RECORDS:,} in the source of {RECORDS:,} ack" in observer.stderr,
         what="all seen",

@@ -97,9 +97,9 @@ def test_a_scrape_and_what_it_does_to_latencies_are_shown() -> None:
     with pytest.raises(SystemExit, match="no message"):
         quantile(dict.fromkeys(buckets, 0.0), 0.99)
     took, idle = [0.005, 0.007, 0.030], [0.001, 0.002]
-    found = Scrapes(64, 150, 24_000, took, idle, 0.004, 0.008, 0.008, 0.016, 0.003)
+    found = Scrapes(64, 150, 24_000, took, idle, 0.004, 0.008, 0.008, 0.016, 25_000_000, 0.003)
     table = shown(report.scraped([found]))
-    for part in ("7.0 ms", "30.0 ms", "67%", "16.0 ms", "1.5 ms", "100%"):
+    for part in ("7.0 ms", "30.0 ms", "67%", "16.0 ms", "1.5 ms", "100%", "25"):
         assert part in table
 
 

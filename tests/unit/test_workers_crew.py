@@ -19,10 +19,11 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from mirrortest.errors import ClusterError, WorkerError
+from mirrortest.metrics import published
 from mirrortest.metrics.endpoint import MetricsEndpoint
-from mirrortest.workers import crew as crews
 from mirrortest.workers.crew import Crew
 from mirrortest.workers.scrape import CrewMetrics
+from tests.lab.harness import until
 from tests.unit import worker_jobs
 
 if TYPE_CHECKING:
@@ -62,11 +63,8 @@ def answer(url: str) -> tuple[int, str]:
         return error.code, ""
 
 
-async def test_workers_work_their_shares_until_all_are_told_to_end(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_workers_work_their_shares_until_all_are_told_to_end() -> None:
     """Each is a process with its own share; one endpoint tells of all; signals do not end them."""
-    monkeypatch.setattr(crews, "_ANSWER_SECONDS", 60)
     stop, told = asyncio.Event(), worker_jobs.AllTold(2)
     async with crew(worker_jobs.until_told, [1, 2], told) as hands:
         await told.wait()
@@ -74,6 +72,7 @@ async def test_workers_work_their_shares_until_all_are_told_to_end(
             (worker.pid, worker.number) for worker in hands.workers
         ]
         metrics = CrewMetrics(hands)
+        await asyncio.to_thread(until, lambda: metrics.alive)
         with MetricsEndpoint(metrics, health=metrics, own_process=False) as endpoint:
             status, text = await asyncio.to_thread(answer, endpoint.url)
             ready, _ = await asyncio.to_thread(answer, endpoint.url.replace("metrics", "ready"))
@@ -120,19 +119,19 @@ async def test_a_crew_that_cannot_be_completed_leaves_nobody_behind(
 
 
 async def test_all_are_ready_only_when_each_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker that is not ready, or does not answer for it is stopped, fails the whole."""
+    """A worker that is not ready, or says nothing as it is stopped, fails the whole."""
     told = worker_jobs.AllTold(2)
     async with crew(worker_jobs.until_told, [1, 3], told) as hands:
         await told.wait()
         metrics = CrewMetrics(hands)
-        monkeypatch.setattr(crews, "_ANSWER_SECONDS", 60)
-        assert await asyncio.to_thread(lambda: metrics.alive and metrics.started)
-        assert not await asyncio.to_thread(lambda: metrics.ready)
-        monkeypatch.setattr(crews, "_ANSWER_SECONDS", 0.1)
+        monkeypatch.setattr(published, "_FRESH_SECONDS", 60)
+        await asyncio.to_thread(until, lambda: metrics.alive and metrics.started)
+        assert not metrics.ready
         first = pid_of(hands.workers[0])
         os.kill(first, signal.SIGSTOP)
         await asyncio.to_thread(stopped, first)
-        assert not await asyncio.to_thread(lambda: metrics.alive)
+        monkeypatch.setattr(published, "_FRESH_SECONDS", 3)
+        await asyncio.to_thread(until, lambda: not metrics.alive)
         # Who leaves ends all that still run, stopped ones too.
     assert not any(worker._process.is_alive() for worker in hands.workers)
 
@@ -154,7 +153,7 @@ async def test_one_that_fails_is_told_and_ends_all(
         assert isinstance(first, error)
         assert told in str(first)
         assert second.share == 0
-        assert [number for number, _ in CrewMetrics(hands)._answers()] == []
+        assert not list(CrewMetrics(hands).collect())
 
 
 async def test_one_that_reports_an_error_ends_all() -> None:

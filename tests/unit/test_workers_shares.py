@@ -17,14 +17,11 @@ from mirrortest.config.threshold import thresholds
 from mirrortest.consume.options import ConsumeOptions, Shard
 from mirrortest.consume.outcome import ConsumeReport
 from mirrortest.errors import ClusterError, UsageError
-from mirrortest.metrics.health import Probes
-from mirrortest.metrics.published import Published
 from mirrortest.produce.options import ProduceOptions
 from mirrortest.produce.recording import TopicNumbers
 from mirrortest.produce.report import ProduceReport
 from mirrortest.timing.histogram import Histogram
 from mirrortest.workers import consuming, producing
-from mirrortest.workers.messages import Metrics
 from mirrortest.workers.scrape import together
 from mirrortest.workers.shares import consumers, producers, shard_of
 from mirrortest.workers.together import common_place
@@ -46,7 +43,7 @@ CONSUME = ConsumeOptions(
 
 @given(st.integers(1, 12), st.integers(0, 1000), st.integers(0, 500))
 def test_producers_together_send_what_was_asked_for(workers: int, more: int, warmup: int) -> None:
-    """Their messages, warm-ups and rates add up, and none has a name or a port of another."""
+    """Their messages, warm-ups and rates add up; each has a name of its own, and tells metrics."""
     count = workers + more
     # A warm-up that leaves each of them something.
     warmup = min(warmup, workers * (count // workers - 1))
@@ -56,7 +53,7 @@ def test_producers_together_send_what_was_asked_for(workers: int, more: int, war
     assert sum(part.warmup_records for part in parts) == asked.warmup_records
     assert sum(part.throughput or 0 for part in parts) == pytest.approx(1000)
     assert len({part.name for part in parts}) == workers
-    assert {part.metrics_port for part in parts} == {0}
+    assert {part.metrics_port for part in parts} == {asked.metrics_port}
 
 
 def test_producers_without_bounds_have_none_each() -> None:
@@ -89,7 +86,7 @@ def test_consumers_share_a_group_or_the_partitions() -> None:
     assert [(part.group, part.shard) for part in members] == [("g", None)] * 2
     assert [part.until_complete for part in members] == [True, False]
     assert {(part.duration, part.idle_timeout, part.metrics_port) for part in members} == {
-        (None, None, 0)
+        (None, None, CONSUME.metrics_port)
     }
 
 
@@ -155,12 +152,8 @@ def test_a_family_stands_once_with_all_workers_samples() -> None:
         made.add_metric(["t"], value)
         return made
 
-    answers = [
-        (1, Metrics(1, Published([family("a", 1)], Probes()))),
-        (2, None),
-        (3, Metrics(1, Published([family("a", 2), family("b", 3)], Probes()))),
-    ]
-    found = {made.name: made.samples for made in together(answers)}
+    told = [(1, [family("a", 1)]), (2, []), (3, [family("a", 2), family("b", 3)])]
+    found = {made.name: made.samples for made in together(told)}
     assert [(s.labels, s.value) for s in found["a"]] == [
         ({"topic": "t", "worker": "1"}, 1),
         ({"topic": "t", "worker": "3"}, 2),

@@ -51,7 +51,7 @@ async def until_told(
     metrics, health = Metrics(), Health(60)
     metrics.counter(names.LOG_ROWS).add(share)
     health.started, health.ready = True, share != 3
-    serve(metrics, address="", port=0, health=health)
+    serve(metrics, address="", port=1, health=health)
     on_progress((os.getpid(), share))
     await stop.wait()
     return SimpleNamespace(pid=os.getpid(), share=share, error=None)

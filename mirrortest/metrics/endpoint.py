@@ -35,9 +35,11 @@ _STOP_POLL_S = 0.05
 class MetricsEndpoint:
     """Serves a collector's metrics, with those of its own process, on an address and a port.
 
+    What answers scrapes itself may stand in the collector's place.
+
     Port 0 takes a free one; `port` tells which. `health` answers the probes, in the server's
     thread; without one they all pass. A `listener` that listens already takes the place of both
-    address and port. While the metrics are not `fresh` nobody is given them.
+    address and port.
 
     Raises:
         UsageError: the address does not exist here, or the port is taken or not allowed.
@@ -45,23 +47,23 @@ class MetricsEndpoint:
 
     def __init__(
         self,
-        metrics: Collector,
+        metrics: Collector | WSGIApplication,
         *,
         address: str = "127.0.0.1",
         port: int = 0,
         listener: socket.socket | None = None,
         health: Probed | None = None,
-        fresh: Callable[[], bool] = lambda: True,
         own_process: bool = True,
     ) -> None:
         if listener is None:
             listener = listening(address, port)
-        registry = prometheus_client.CollectorRegistry()
-        registry.register(metrics)
-        if own_process:
-            prometheus_client.ProcessCollector(registry=registry)
-        app = _routes(prometheus_client.make_wsgi_app(registry), health, fresh)
-        self._server = _Server(listener, app)
+        if not callable(metrics):
+            registry = prometheus_client.CollectorRegistry()
+            registry.register(metrics)
+            if own_process:
+                prometheus_client.ProcessCollector(registry=registry)
+            metrics = prometheus_client.make_wsgi_app(registry)
+        self._server = _Server(listener, _routes(metrics, health))
         self.address = address
         self.port = self._server.server_port
         self._thread = Thread(
@@ -175,9 +177,7 @@ def _resolved(address: str, port: int) -> tuple[socket.AddressFamily, str]:
     return family, str(bound[0])
 
 
-def _routes(
-    metrics: WSGIApplication, health: Probed | None, fresh: Callable[[], bool]
-) -> WSGIApplication:
+def _routes(metrics: WSGIApplication, health: Probed | None) -> WSGIApplication:
     probes: dict[str, Callable[[], bool]] = {
         "/startup": lambda: health is None or health.started,
         "/ready": lambda: health is None or health.ready,
@@ -186,11 +186,9 @@ def _routes(
 
     def route(environ: WSGIEnvironment, start_response: StartResponse) -> Iterable[bytes]:
         path = environ["PATH_INFO"]
-        if path == "/metrics" and fresh():
-            return metrics(environ, start_response)
         if path == "/metrics":
-            status = HTTPStatus.SERVICE_UNAVAILABLE
-        elif path in probes:
+            return metrics(environ, start_response)
+        if path in probes:
             status = HTTPStatus.OK if probes[path]() else HTTPStatus.SERVICE_UNAVAILABLE
         else:
             status = HTTPStatus.NOT_FOUND

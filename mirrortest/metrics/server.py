@@ -12,6 +12,7 @@ import sys
 from multiprocessing.connection import Connection
 
 from mirrortest.metrics.endpoint import MetricsEndpoint
+from mirrortest.metrics.pages import Pages
 from mirrortest.metrics.published import Latest, Published
 
 
@@ -20,17 +21,12 @@ def main() -> None:
     listener, pipe = map(int, sys.argv[1:])
     told: Connection[None, Published] = Connection(pipe, writable=False)
     latest = Latest()
+    pages = Pages(latest)
     # Before anybody is answered: what has just begun is not what has stopped.
-    latest.take(told.recv())
-    with MetricsEndpoint(
-        latest,
-        listener=socket.socket(fileno=listener),
-        health=latest,
-        fresh=lambda: latest.fresh,
-        own_process=False,
-    ):
+    pages.take(told.recv())
+    with MetricsEndpoint(pages, listener=socket.socket(fileno=listener), health=latest):
         while True:
-            latest.take(told.recv())
+            pages.take(told.recv())
 
 
 if __name__ == "__main__":

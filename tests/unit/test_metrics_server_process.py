@@ -19,6 +19,7 @@ from mirrortest.metrics import names
 from mirrortest.metrics.collector import Metrics
 from mirrortest.metrics.endpoint import MetricsEndpoint
 from mirrortest.metrics.health import Health, Probes
+from mirrortest.metrics.pages import Pages
 from mirrortest.metrics.published import Latest, Published
 from mirrortest.metrics.server_process import ServerProcess, serve_apart
 from tests.lab.harness import until
@@ -35,10 +36,11 @@ input()
 """
 
 
-def ask(port: int, path: str = "/metrics") -> tuple[int, str]:
+def ask(port: int, path: str = "/metrics", accept: str = "") -> tuple[int, str]:
     """The answer of a real HTTP request."""
+    request = urllib.request.Request(f"http://{_ADDRESS}:{port}{path}", headers={"Accept": accept})
     try:
-        with urllib.request.urlopen(f"http://{_ADDRESS}:{port}{path}", timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         with error:
@@ -137,16 +139,36 @@ def test_who_stands_still_is_not_well() -> None:
     latest = Latest(lambda: now[0])
     assert not latest.fresh
     assert not list(latest.collect())
-    with MetricsEndpoint(latest, health=latest, fresh=lambda: latest.fresh) as endpoint:
+    pages = Pages(latest)
+    with MetricsEndpoint(pages, health=latest) as endpoint:
 
         def answers() -> list[int]:
             return [ask(endpoint.port, at)[0] for at in ("/metrics", "/startup", "/ready", "/live")]
 
         assert answers() == [503, 503, 503, 503]
-        latest.take(Published(list(Metrics().collect()), Probes(started=True, alive=True)))
+        pages.take(Published(list(Metrics().collect()), Probes(started=True, alive=True)))
         assert answers() == [200, 200, 503, 200]
         assert "mirrortest_build_info" in ask(endpoint.port)[1]
         now[0] += 11
         assert answers() == [503, 503, 503, 503]
-        latest.take(Published([], Probes(started=True, ready=True, alive=True)))
+        pages.take(Published([], Probes(started=True, ready=True, alive=True)))
         assert answers() == [200, 200, 200, 200]
+
+
+def test_each_form_that_is_asked_for_is_what_was_told_last() -> None:
+    """Whatever was rendered before; and who asks for ever new ones has few of them kept."""
+    metrics, latest = Metrics(), Latest()
+    rows, pages = metrics.counter(names.LOG_ROWS), Pages(latest)
+    with MetricsEndpoint(pages, health=latest) as endpoint:
+        for value in (1, 2, 3):
+            rows.add()
+            pages.take(Published(list(metrics.collect()), Probes()))
+            plain = ask(endpoint.port)[1]
+            open_metrics = ask(endpoint.port, accept="application/openmetrics-text")[1]
+            assert f"mirrortest_log_rows_total {value}.0\n" in plain
+            assert f"mirrortest_log_rows_total {value}.0\n" in open_metrics
+            assert open_metrics.endswith("# EOF\n")
+            assert not plain.endswith("# EOF\n")
+        for each in range(20):
+            assert "log_rows_total 3.0" in ask(endpoint.port, f"/metrics?new={each}")[1]
+        assert 0 < len(pages._pages) <= 4

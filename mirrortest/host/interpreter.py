@@ -18,7 +18,7 @@ def favour_the_loop() -> None:
     times in a judging round. Nearly nothing here needs it, as what is dropped is seldom part of a
     cycle; young cycles, as tasks and exceptions are, are found in steps of a few milliseconds.
 
-    A thread that serves a scrape or writes the log holds the interpreter for a turn each time it
+    A thread that tells the metrics or writes the log holds the interpreter for a turn each time it
     wants it: of 5 ms, if left alone, by which a message that arrives then is late.
     """
     gc.freeze()

@@ -7,7 +7,7 @@ import contextlib
 import multiprocessing
 import signal
 from multiprocessing import resource_tracker
-from threading import Lock, Thread
+from threading import Thread
 from typing import TYPE_CHECKING, Any, Self
 
 import structlog
@@ -44,7 +44,6 @@ class Worker:
         self._loop = asyncio.get_running_loop()
         self._process = process
         self._connection = connection
-        self._sending = Lock()
         self._silent = False
         self._listener: Thread | None = None
 
@@ -67,7 +66,7 @@ class Worker:
 
     def stop(self) -> None:
         """Tell it to drain and end; one that has ended does not mind."""
-        with self._sending, contextlib.suppress(OSError):
+        with contextlib.suppress(OSError):
             self._connection.send(Stop())
 
     def kill(self) -> None:

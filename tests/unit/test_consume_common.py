@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
 import pytest
+import structlog
 
 from mirrortest.check.deadline import Deadlines
 from mirrortest.check.intervals import IntervalSet
@@ -217,7 +218,7 @@ async def test_deadlines_too_many_for_a_record_are_left_out() -> None:
 
 
 async def test_other_scopes_and_junk_are_passed_over() -> None:
-    """Another run's record is not ours; one that cannot be read is counted."""
+    """Another run's record is not ours; one that cannot be read is told, and written anew."""
     topic = MemoryTopic()
     async with following(topic, "x", SCOPE._replace(run="r2")) as other:
         await other.share("A.t", b"theirs")
@@ -226,8 +227,15 @@ async def test_other_scopes_and_junk_are_passed_over() -> None:
         assert store.written("A.t") == []
         await topic.write(store._key("topic", "A.t"), b"junk")
         consumer = await Consumer(store).begin()
-        consumer.round(Ledger())
-        assert consumer.common.damaged == 1
+        with structlog.testing.capture_logs() as told:
+            consumer.round(Ledger())
+        assert [(each["log_level"], each["topic"]) for each in told] == [("warning", "A.t")]
+        consumer.judge.merge_claims({STREAM: IntervalSet([(0, 2)])})
+        await consumer.common.keep()
+    async with following(topic.compacted(), "b") as store:
+        after = await Consumer(store).begin()
+        after.common.take_over()
+    assert after.judge.claimed == {STREAM: IntervalSet([(0, 2)])}
 
 
 async def test_what_we_wrote_ourselves_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:

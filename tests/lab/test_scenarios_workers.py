@@ -6,6 +6,7 @@ import os
 import re
 import signal
 from typing import TYPE_CHECKING, Any
+from urllib.error import URLError
 from urllib.request import urlopen
 
 import pytest
@@ -38,15 +39,18 @@ def acked_of(stream: dict[str, Any]) -> tuple[Any, ...]:
     return tuple(stream[name] for name in ("producer", "incarnation", "lane")), count
 
 
-def read_by(port: int) -> dict[str, float]:
-    """Worker -> how many messages it has read, as its command's endpoint says."""
-    with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
-        page = answer.read().decode()
+def by_worker(port: int, metric: str) -> dict[str, float]:
+    """Worker -> its value of a metric, as its command's endpoint says; none before it listens."""
+    try:
+        with urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+            page = answer.read().decode()
+    except URLError:
+        return {}
     return {
         sample.labels["worker"]: sample.value
         for family in text_string_to_metric_families(page)
         for sample in family.samples
-        if sample.name == "mirrortest_consumer_messages_total"
+        if sample.name == f"mirrortest_consumer_{metric}"
     }
 
 
@@ -87,9 +91,18 @@ def test_members_of_a_group_that_are_told_to_end_know_all(
         *("--workers", "2", "--consumer-group", "pair", "--until", "forever"),
         *("--expect-producers", "ann", "--metrics-port", str(port)),
     )
+    until(
+        lambda: by_worker(port, "assigned_partitions") == {"1": 2, "2": 2},
+        what="both hold their share",
+    )
     scene.produce("ann", *LOAD).answer()
-    until(lambda: sum(read_by(port).values()) == RECORDS, what="all counted on the page")
-    assert set(read_by(port)) == {"1", "2"}
+    until(
+        lambda: sum(by_worker(port, "messages_total").values()) == RECORDS,
+        what="all counted on the page",
+    )
+    read = by_worker(port, "messages_total")
+    assert set(read) == {"1", "2"}
+    assert all(read.values())
     until(
         lambda: f"{RECORDS:,} in the source of {RECORDS:,} ack" in observer.stderr,
         what="all seen",

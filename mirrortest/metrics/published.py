@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 import prometheus_client
+import structlog
 from prometheus_client.registry import Collector
 
 from mirrortest.metrics.health import Probes
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from mirrortest.metrics.health import Probed
 
+_log = structlog.get_logger()
 
 _TELL_SECONDS = 1.0
 _FRESH_SECONDS = 10.0
@@ -40,10 +42,18 @@ class Publisher:
         self._health = health
 
     def tell(self, send: Callable[[Published], object], stopped: Event) -> None:
-        """Tell all that there is now, and again each second until it is stopped."""
+        """Tell all that there is now, and again each second until it is stopped.
+
+        What could not be collected is told of in the log, and tried again a second later: metrics
+        are read while they are written.
+        """
         while not stopped.is_set():
-            families = list(self._registry.collect())
-            send(Published(families, Probes.of(self._health)))
+            try:
+                published = Published(list(self._registry.collect()), Probes.of(self._health))
+            except Exception:  # noqa: BLE001  # whatever it was, it must not end all later telling
+                _log.exception("the metrics could not be collected")
+            else:
+                send(published)
             stopped.wait(_TELL_SECONDS)
 
 

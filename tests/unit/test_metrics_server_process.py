@@ -12,6 +12,7 @@ import urllib.request
 
 import psutil
 import pytest
+import structlog
 
 from mirrortest.errors import UsageError
 from mirrortest.lab.ports import free_ports
@@ -89,6 +90,21 @@ def test_a_server_that_is_killed_is_started_again() -> None:
         os.kill(first, signal.SIGKILL)
         until(lambda: server.pid != first)
         assert ask(server.port)[0] == 200
+
+
+def test_metrics_that_could_not_be_collected_once_are_served_later() -> None:
+    """They are read while they are written: what that breaks is logged, and tried again."""
+    metrics, refusals = Metrics(), iter([ZeroDivisionError()])
+
+    def bound() -> float:
+        for refusal in refusals:
+            raise refusal
+        return 5.0
+
+    metrics.gauge(names.CLOCK_ERROR).read_by(bound)
+    with structlog.testing.capture_logs() as told, serving(metrics) as server:
+        assert f"{names.CLOCK_ERROR.name} 5.0" in ask(server.port)[1]
+    assert [each["event"] for each in told] == ["the metrics could not be collected"]
 
 
 @pytest.mark.parametrize("stopped", [False, True])

@@ -7,6 +7,7 @@
     ├── ClusterError                1: a Kafka cluster cannot be reached, or refuses
     │   ├── UnreachableError
     │   ├── TopicMissingError
+    │   ├── TopicReplacedError
     │   └── PartitionCountError
     ├── FencedError                 1: another incarnation or consumer took over
     ├── SequenceLogError            1: a sequence log cannot be read or written
@@ -43,6 +44,10 @@ class UnreachableError(ClusterError):
 
 class TopicMissingError(ClusterError):
     """A topic does not exist; the text names it and how to have it made."""
+
+
+class TopicReplacedError(ClusterError):
+    """A topic does not hold any more what was read of it: it was created again, or cut."""
 
 
 class PartitionCountError(ClusterError):

@@ -17,7 +17,6 @@ make it safe:
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import hashlib
 import json
@@ -35,7 +34,6 @@ _log = structlog.get_logger()
 CHUNK_BYTES = 256 * 1024
 MOST_BYTES = 768 * 1024
 """Of what is not cut into chunks: brokers take 1 MB by default."""
-_READ_BACK_SECONDS = 15.0
 _VERSION = 1
 
 
@@ -109,8 +107,7 @@ class StateStore:
     async def caught_up(self) -> None:
         """Wait until all that was written before this call is known; raises UnreachableError."""
         # A tombstone of a key that nobody uses leaves nothing behind.
-        offset = await self._write(self._key("hello", self._session), None)
-        await self._read_back(offset)
+        await self._written_and_read(self._key("hello", self._session), None)
 
     async def share(self, topic: str, raw: bytes) -> bool:
         """Write what is known of a topic as a whole, and read up to it; the last writer wins.
@@ -120,8 +117,7 @@ class StateStore:
         if len(raw) > MOST_BYTES:
             return False
         if self._shared.get(topic) != raw:
-            offset = await self._write(self._key("topic", topic), raw)
-            await self._read_back(offset)
+            await self._written_and_read(self._key("topic", topic), raw)
         return True
 
     def written(self, topic: str) -> list[bytes]:
@@ -142,10 +138,8 @@ class StateStore:
         while True:
             held = self._held.setdefault(partition, _Held())
             generation = held.generation + 1
-            offset = await self._write(
-                self._key("claim", partition, generation, self._session), b"{}"
-            )
-            await self._read_back(offset)
+            key = self._key("claim", partition, generation, self._session)
+            await self._written_and_read(key, b"{}")
             if held.claims.get(generation) == self._session:
                 return generation, self.state(partition)
 
@@ -201,19 +195,11 @@ class StateStore:
             await self._write(self._key("chunk", partition, old, slot, number), None)
             held.chunks.pop((old, slot, number), None)
 
-    async def _read_back(self, offset: int) -> None:
-        """Wait until all up to an offset is applied; raises UnreachableError if that takes long.
-
-        What was written just before the topic was deleted is never read.
-        """
-        try:
-            async with asyncio.timeout(_READ_BACK_SECONDS):
-                await self._follower.passed(offset)
-        except TimeoutError as error:
-            raise UnreachableError(
-                f"what was written to {self._topic.topic} was not read within "
-                f"{_READ_BACK_SECONDS:g} s"
-            ) from error
+    async def _written_and_read(self, key: bytes, value: bytes | None) -> None:
+        """Write a record, and wait until all up to it is applied; raises UnreachableError."""
+        place = self._follower.place
+        if not await self._follower.passed(await self._write(key, value), place):
+            raise UnreachableError(f"{self._topic.topic} was deleted amid a write")
 
     async def _write(self, key: bytes, value: bytes | None) -> int:
         try:

@@ -8,7 +8,12 @@ from typing import TYPE_CHECKING, Self
 import structlog
 from aiokafka import errors
 
-from mirrortest.errors import ClusterError, PartitionCountError, TopicMissingError
+from mirrortest.errors import (
+    ClusterError,
+    PartitionCountError,
+    TopicMissingError,
+    TopicReplacedError,
+)
 from mirrortest.kafka.access import access
 from mirrortest.kafka.admin import Admin
 from mirrortest.kafka.client import (
@@ -63,6 +68,8 @@ class CompactedTopic:
         self._readers: set[Reader] = set()
         self._there = False
         """Whether `create` has found it, or made it, and nobody has read it since."""
+        self._reached = 0
+        """The offset after the last that a tail has read."""
 
     @property
     def topic(self) -> str:
@@ -210,23 +217,32 @@ class CompactedTopic:
     async def tail(self) -> AsyncIterator[Entry]:
         """All records from the beginning, then those to come, for ever.
 
-        Where the topic is cut or made anew it begins again: a record may come more than once.
-
         Raises:
             TopicMissingError: there is no such topic.
+            TopicReplacedError: it does not hold any more what this tail or the one before has
+                read: it was deleted and created again, or cut. The next tail begins anew.
         """
         reader = await self._open_reader()
         try:
+            if (await reader.end_offsets([self._at]))[self._at] < self._reached:
+                raise self._replaced()
             await self._rewind(reader)
             while True:
                 for item in await reader.next(_POLL_SECONDS):
                     if isinstance(item, OutOfRange):
-                        await self._rewind(reader)
-                        continue
+                        raise self._replaced()
                     for entry in _entries(item):
                         yield entry
+                    self._reached = item.next_offset
         finally:
             await self._close_reader(reader)
+
+    def _replaced(self) -> TopicReplacedError:
+        self._reached = 0
+        return TopicReplacedError(
+            f"topic {self.topic!r} at {addresses(self._config)} was deleted and created again, or "
+            "cut"
+        )
 
     async def _open_reader(self) -> Reader:
         async with Admin(self._config) as admin:

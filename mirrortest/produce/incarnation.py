@@ -42,17 +42,17 @@ async def claim_incarnation(
         incarnation = max(incarnation, newest.incarnation if newest else 0) + 1
         claim = Claim(run, producer, incarnation, session, dict(lanes))
         claim = replace(claim, closes=closing(view.ledger, claim))
-        await view.passed(await view.write(claim_key(claim), claim_value(claim)))
+        await view.write((claim_key(claim), claim_value(claim)))
         first = view.ledger.winner(run, producer, incarnation)
         if first is None or first.session != session:
             _log.info("incarnation already taken", producer=producer, incarnation=incarnation)
             # A claim that lost must not look like the first one after a compaction.
-            await view.write(claim_key(claim), None)
+            await view.write((claim_key(claim), None))
             continue
         closes = closing(view.ledger, claim)
         if closes != claim.closes:
             claim = replace(claim, closes=closes)
-            await view.passed(await view.write(claim_key(claim), claim_value(claim)))
+            await view.write((claim_key(claim), claim_value(claim)))
         return claim
 
 

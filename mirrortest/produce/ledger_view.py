@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Protocol
 import structlog
 
 from mirrortest.check.ledger import Ledger
-from mirrortest.errors import ClusterError, FencedError
-from mirrortest.kafka.follower import Follower, Tailed
+from mirrortest.errors import ClusterError, FencedError, TopicMissingError, UnreachableError
+from mirrortest.kafka.follower import Follower, Place, Tailed
 
 if TYPE_CHECKING:
     from mirrortest.check.ledger_record import Claim
@@ -25,6 +25,9 @@ class CompactedLog(Tailed, Protocol):
 
     async def write(self, key: bytes, value: bytes | None) -> int:
         """Write a record; its offset once the brokers have it."""
+
+    async def create(self) -> bool:
+        """Create the topic where it is missing; whether it was."""
 
 
 class LedgerView:
@@ -48,22 +51,57 @@ class LedgerView:
         """Apply all records for ever; a broken connection is taken up again."""
         await self._follower.run()
 
-    async def write(self, key: bytes, value: bytes | None) -> int:
-        """Write a record until it is written; its offset."""
+    async def write(self, *records: tuple[bytes, bytes | None]) -> None:
+        """Write records until they are written and everything up to them is applied.
+
+        They are written again where they were not read back: the topic may have been deleted.
+
+        Raises:
+            ClusterError: the topic was deleted, and cannot be created again as it has to be; or
+                the cluster refuses to have it read.
+        """
+        while True:
+            place = self._follower.place
+            offsets = await asyncio.gather(*(self._written(*record) for record in records))
+            try:
+                # The least of them proves that the topic is another one, where it is.
+                if await self._follower.passed(min(offsets), place) and await self._follower.passed(
+                    max(offsets), place
+                ):
+                    return
+            except UnreachableError as error:
+                _log.warning("the ledger is written again", reason=str(error))
+
+    async def passed(self, offset: int) -> None:
+        """Wait until what the topic held at the start is applied, up to this offset.
+
+        Raises:
+            UnreachableError: it cannot be read.
+        """
+        await self._follower.passed(offset, Place(self._follower.epoch, 0))
+
+    async def _written(self, key: bytes, value: bytes | None) -> int:
+        """Write one record until it is written; its offset."""
         warned = False
         while True:
             self.tries += 1
             try:
                 return await self._topic.write(key, value)
+            except TopicMissingError:
+                await self._create()
             except ClusterError as error:
                 if not warned:
                     _log.warning("the ledger cannot be written, trying again", reason=str(error))
                     warned = True
             await asyncio.sleep(_RETRY_SECONDS)
 
-    async def passed(self, offset: int) -> None:
-        """Wait until everything up to this offset, itself included, is applied."""
-        await self._follower.passed(offset)
+    async def _create(self) -> None:
+        """Create the topic again."""
+        try:
+            if await self._topic.create():
+                _log.warning("the ledger was deleted and is created again", topic=self._topic.topic)
+        except UnreachableError as error:
+            _log.warning("the ledger cannot be created, trying again", reason=str(error))
 
     def check_fence(self, claim: Claim) -> None:
         """Raise FencedError if a later incarnation of this producer has been claimed."""

@@ -158,9 +158,8 @@ class BookKeeper:
             await self._log.sync()
             self.log_rows += pending
             if records:
-                offsets = await asyncio.gather(*(self._view.write(*record) for record in records))
+                await self._view.write(*records)
                 self.written_ns = self._clock.now()
-                await self._view.passed(max(offsets))
         except BaseException:
             for lane in written:
                 lane.dirty = True

@@ -39,6 +39,8 @@ LANES = {"t": (1, 4)}
 class MemoryTopic:
     """The ledger's topic; `frozen` holds writes up. `wrote` is called with each record."""
 
+    topic = "ledger"
+
     def __init__(self) -> None:
         self.records: list[tuple[bytes, bytes | None]] = []
         self.frozen = asyncio.Event()
@@ -54,6 +56,9 @@ class MemoryTopic:
         self._grown.set()
         self._grown = asyncio.Event()
         return len(self.records) - 1
+
+    async def create(self) -> bool:
+        return False
 
     async def tail(self) -> AsyncIterator[tuple[int, bytes, bytes | None]]:
         position = 0

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mirrortest.consume import state
 from mirrortest.consume.state import CHUNK_BYTES, Partition, Scope, StateStore
 from mirrortest.errors import TopicMissingError, UnreachableError
+from mirrortest.kafka import follower
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterable
@@ -218,7 +218,7 @@ async def test_what_was_written_before_the_topic_was_deleted_is_not_awaited_for_
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """It will never be read: whoever waits is told, tries again, and the topic is made anew."""
-    monkeypatch.setattr(state, "_READ_BACK_SECONDS", 0.05)
+    monkeypatch.setattr(follower, "STALLED_SECONDS", 0.05)
 
     class Deleted(MemoryTopic):
         """Takes a record that nobody will read."""

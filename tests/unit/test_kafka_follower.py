@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import structlog
 
-from mirrortest.errors import ClusterError, TopicMissingError, UnreachableError
+from mirrortest.errors import (
+    ClusterError,
+    TopicMissingError,
+    TopicReplacedError,
+    UnreachableError,
+)
 from mirrortest.kafka import follower
-from mirrortest.kafka.follower import Follower
+from mirrortest.kafka.follower import Follower, Place
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -39,18 +45,22 @@ def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
         yield told
 
 
-async def _followed(topic: Topic, offset: int) -> tuple[list[bytes], int]:
-    """What was applied once an offset is passed."""
-    applied = []
-    following = Follower(topic, lambda key, _: applied.append(key))
-    task = asyncio.create_task(following.run())
+@contextlib.asynccontextmanager
+async def following(topic: Topic) -> AsyncIterator[tuple[Follower, list[bytes]]]:
+    applied: list[bytes] = []
+    made = Follower(topic, lambda key, _: applied.append(key))
+    task = asyncio.create_task(made.run())
     try:
         async with asyncio.timeout(60):
-            await following.passed(offset)
+            yield made, applied
     finally:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
-    return applied, following.position
+
+
+async def reached(made: Follower, place: Place) -> None:
+    while made.place != place:  # noqa: ASYNC110  # the follower's own task brings it about
+        await asyncio.sleep(0)
 
 
 @pytest.mark.parametrize("error", [UnreachableError("away"), TopicMissingError("deleted")])
@@ -61,11 +71,59 @@ async def test_an_outage_is_waited_for_and_the_topic_read_again(
     topic = Topic(
         [error], [error], [(0, b"a"), (1, b"b"), error], [(0, b"a"), (1, b"b"), (2, b"c")]
     )
-    assert await _followed(topic, 2) == ([b"a", b"b", b"a", b"b", b"c"], 3)
-    assert [line["log_level"] for line in told] == ["warning", "info"] * 2
+    async with following(topic) as (made, applied):
+        await reached(made, Place(isinstance(error, TopicMissingError), 3))
+    assert applied == [b"a", b"b", b"a", b"b", b"c"]
+    levels = [line["log_level"] for line in told if "beginning" not in line["event"]]
+    assert levels == ["warning", "info"] * 2
 
 
-async def test_a_refusal_ends_it_and_is_told_to_who_waits() -> None:
+async def test_a_refusal_ends_it_and_waiters_hear_of_it() -> None:
     """What they wait for will never come."""
-    with pytest.raises(ClusterError, match="not authorized"):
-        await _followed(Topic([(0, b"a"), ClusterError("not authorized")]), 5)
+    refused = Topic([(0, b"a"), ClusterError("not authorized")])
+    async with following(refused) as (made, _):
+        with pytest.raises(ClusterError, match="not authorized"):
+            await made.passed(5, made.place)
+
+
+@pytest.mark.parametrize("error", [TopicReplacedError("cut"), TopicMissingError("deleted")])
+async def test_the_epoch_steps_where_the_topic_holds_no_more_what_was_read(
+    error: ClusterError,
+) -> None:
+    """F15: the position is then one of the new topic, and who waits is to write again."""
+    topic = Topic([(0, b"a"), (7, b"b"), error], [(0, b"c")])
+    async with following(topic) as (made, applied):
+        before = made.place
+        assert not await made.passed(9, before)
+        await reached(made, Place(1, 1))
+    assert applied == [b"a", b"b", b"c"]
+
+
+async def test_the_epoch_stays_where_nothing_was_read_and_nobody_waits() -> None:
+    """A topic that does not exist yet, asked for each second, is nobody's reason to write."""
+    missing = TopicMissingError("not yet")
+    async with following(Topic([missing], [missing], [missing], [(0, b"a")])) as (made, _):
+        await reached(made, Place(0, 1))
+
+
+async def test_an_offset_below_the_position_proves_that_the_topic_is_another_one() -> None:
+    """F15: a follower's old high position does not pass for a small new offset.
+
+    The tail of the old topic, which would wait for ever, is left, and the new one read.
+    """
+    async with following(Topic([(0, b"a"), (7, b"b")], [(0, b"c"), (1, b"d")])) as (made, applied):
+        await reached(made, Place(0, 8))
+        assert not await made.passed(1, made.place)
+        assert made.place == Place(1, 0)
+        assert await made.passed(1, made.place)
+    assert applied == [b"a", b"b", b"c", b"d"]
+
+
+async def test_a_record_that_is_not_read_is_not_awaited_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """F15: the wait ends with an error that names the topic; it may be repeated."""
+    monkeypatch.setattr(follower, "STALLED_SECONDS", 0.01)
+    async with following(Topic([(0, b"a")])) as (made, _):
+        with pytest.raises(UnreachableError, match="written to ledger was not read within"):
+            await made.passed(5, made.place)

@@ -58,6 +58,13 @@ class Deadlines:
         self._expire(waiting, elapsed_ns)
         return waiting.expired.copy()
 
+    def all_expired(self, elapsed_ns: int) -> Iterator[tuple[StreamId, IntervalSet]]:
+        """Each stream that has expired numbers, with these; they are to be read, not changed."""
+        for stream, waiting in self._waiting.items():
+            self._expire(waiting, elapsed_ns)
+            if waiting.expired:
+                yield stream, waiting.expired
+
     def _expire(self, waiting: _Waiting, elapsed_ns: int) -> None:
         while waiting.pending and waiting.pending[0][0] + self.deadline_ns <= elapsed_ns:
             waiting.expired.update(waiting.pending.popleft()[1])

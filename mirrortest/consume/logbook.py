@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Self
 
 from mirrortest.check.intervals import IntervalSet
 from mirrortest.check.verdict import UNSEEN, Finding, Outcome
+from mirrortest.metrics.kernel_clock import known_clock_error_ns
 from mirrortest.seqlog import rows
 from mirrortest.seqlog.schema import ENDLESS, Role
 from mirrortest.seqlog.session import Session, Topic
@@ -49,6 +50,8 @@ class Logbook:
             session=session,
             detail=options.log_detail,
             started_ns=time.time_ns(),
+            expiry_logged=True,
+            clock_error_ns=known_clock_error_ns(),
             topics=_topics(options, topics.counts, topics.compacted),
             expect_partition=options.expect_partition.value,
             deadline_ns=int(options.deadline * 1e9),
@@ -150,6 +153,10 @@ class Logbook:
     def claimed(self, stream: StreamId, numbers: IntervalSet) -> None:
         """Log numbers as claimed lost."""
         self._log.append(rows.claimed(stream, lo, hi) for lo, hi in numbers.intervals())
+
+    def expired(self, stream: StreamId, numbers: IntervalSet) -> None:
+        """Log numbers whose deadline was past when the ends that `tail` logs were asked for."""
+        self._log.append(rows.expired(stream, lo, hi) for lo, hi in numbers.intervals())
 
     def found(self, mine: AssignedPartition) -> None:
         """Log what the checker of a partition found, as of its next offset.

@@ -14,10 +14,14 @@ Ends: TypeAlias = dict[str, dict[int, int]]
 
 
 class Look(NamedTuple):
-    """Where the destination ended; `at_ns`: when that was asked for, in ns since the epoch."""
+    """Where the destination ended; `at_ns`: when that was asked for, in ns since the epoch.
+
+    `elapsed_ns` is a time of the monotonic clock just before: what was overdue then had its chance.
+    """
 
     ends: Ends
     at_ns: int
+    elapsed_ns: int = 0
 
     def stands(self, ends: Ends) -> bool:
         """Whether these later ends take nothing back: the same partitions, none ending earlier."""

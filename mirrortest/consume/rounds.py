@@ -125,7 +125,7 @@ class Rounds:
                 await self._pause()
         views = await self._views(judges)
         async with asyncio.timeout(patience) if patience else contextlib.nullcontext():
-            look = await self._look(views)
+            look = await self._look(views, now)
         over = self._ledger.complete(self._options.run, self._options.expect_producers)
         standings: Standings = {}
         for topic, judge in judges.items():
@@ -184,6 +184,7 @@ class Rounds:
         if not self._away:
             self._logbook.looked(look.at_ns)
         verdicts = self._verdicts(views, closed=complete)
+        self._log_expired(views, look)
         self._log_tails(views, look, ours)
         for stream, verdict in verdicts.items():
             self._logbook.verdict(stream, verdict)
@@ -196,6 +197,18 @@ class Rounds:
         if complete and self._closing:
             look = self._closing.raised(views)
         return complete, views, look
+
+    def _log_expired(self, views: Views, look: Look) -> None:
+        """Log whose deadlines were past at the look, of topics whose ends it has.
+
+        What the reconciliation finds missing, and read up to these ends, is lost if it is in here:
+        it need not compare this host's wall clock with the producers'.
+        """
+        for topic, view in views.items():
+            if look.ends[topic] and all_told(view, look.ends[topic]):
+                deadlines = self._topics.judges[topic].deadlines
+                for stream, numbers in deadlines.all_expired(look.elapsed_ns):
+                    self._logbook.expired(stream, numbers)
 
     def _log_tails(self, views: Views, look: Look, ours: Iterable[AssignedPartition]) -> None:
         """Log where each partition ended; of ours, how far they were judged.
@@ -248,7 +261,7 @@ class Rounds:
                 views[at.topic][at.partition] = held.checker
         return views
 
-    async def _look(self, topics: Iterable[str]) -> Look:
+    async def _look(self, topics: Iterable[str], elapsed_ns: int) -> Look:
         """Look where every partition of these topics ends now."""
         at_ns = self._measures.clocks.earliest_ns()
         ends: Ends = {topic: {} for topic in topics}
@@ -262,7 +275,7 @@ class Rounds:
             await self._reader.end_offsets(wanted) if wanted else {}
         ).items():
             ends[topic][number] = end
-        return Look(ends, at_ns)
+        return Look(ends, at_ns, elapsed_ns)
 
     def _keep_claims(self, topic: str) -> None:
         """Put a topic's claims into a partition of ours, whose state carries them on."""

@@ -10,6 +10,7 @@ import ctypes
 import sys
 
 _ERROR = -1
+_NOT_KNOWN_SECONDS = 16
 
 
 class _Timex(ctypes.Structure):
@@ -38,3 +39,9 @@ def clock_error_bound() -> float | None:
     except (OSError, AttributeError):
         return None
     return None if state == _ERROR else told.maxerror / 1e6
+
+
+def known_clock_error_ns() -> int | None:
+    """The most that the wall clock is off, ns; None where the kernel does not know."""
+    bound = clock_error_bound()
+    return None if bound is None or bound >= _NOT_KNOWN_SECONDS else int(bound * 1e9)

@@ -19,6 +19,7 @@ from mirrortest.kafka.client import TopicPartition
 from mirrortest.kafka.codec import compressor
 from mirrortest.kafka.compacted import CompactedTopic
 from mirrortest.kafka.sender import Sender
+from mirrortest.metrics.kernel_clock import known_clock_error_ns
 from mirrortest.metrics.server_process import serve_apart
 from mirrortest.produce.buffer_pool import BufferPools
 from mirrortest.produce.clock import Clock
@@ -180,6 +181,7 @@ class Producer:
             session=new_session_id(now),
             detail=options.log_detail,
             started_ns=now,
+            clock_error_ns=known_clock_error_ns(),
             topics={
                 plan.topic: Topic(
                     source_partitions=plan.source_partitions,

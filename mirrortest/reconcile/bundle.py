@@ -23,7 +23,10 @@ BUNDLE = "bundle"
 TOLD = "told"
 """The kind of a row of an overview: it stands for as many `messages` rows of a bundle, of the kind
 in `text`, with the greatest of their `outcome` and `offset_hi`."""
-OF_STREAM = (Kind.SEEN, Kind.SENT, Kind.RESERVED, Kind.VOUCHED, Kind.END, Kind.CLAIMED, Kind.FOUND)
+OF_STREAM = (
+    Kind.SEEN, Kind.SENT, Kind.RESERVED, Kind.VOUCHED, Kind.END, Kind.CLAIMED, Kind.EXPIRED,
+    Kind.FOUND,
+)  # fmt: skip
 """The kinds of rows that tell of a stream."""
 _ROWS = 65_536
 """Rows of a bundle, at most, about: it takes some 10 MB."""

@@ -15,7 +15,7 @@ from mirrortest.reconcile.tables import rows
 from mirrortest.seqlog.schema import ENDLESS, Role
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from mirrortest.reconcile.plan import Plan
 
@@ -25,7 +25,7 @@ class Facts:
     """What is known of a run beside its sequences.
 
     `known` are (producer, incarnation) whose logs are here and whole; `horizons` is, by topic,
-    the time (ns) up to which what was acknowledged is due.
+    the time (ns) up to which what was acknowledged is due, of topics where no log says what was.
     """
 
     observed: Observed
@@ -315,13 +315,19 @@ def _last_words(plan: Plan, overview: Sequence[Mapping[str, Any]]) -> dict[str, 
     return {topic: number for topic, _, number in sorted(told)}
 
 
-def _horizons(plan: Plan, tails: Iterable[Span]) -> dict[str, int]:
-    """By topic: when the end that was looked at first was looked at, less the deadline."""
+def _horizons(plan: Plan, tails: Collection[Span]) -> dict[str, int]:
+    """By topic: when the end that was looked at first was looked at, less the deadline.
+
+    Only of topics of which no consumer logged what was due: two hosts' wall clocks are compared.
+    """
+    told = {tail.topic for tail in tails if plan.sessions[tail.session].session.expiry_logged}
+    by_session = plan.horizons
     looked: dict[tuple[str, int], int] = {}
     for tail in tails:
-        at = plan.sessions[tail.session].session.horizon_ns or 0
-        key = (tail.topic, tail.partition)
-        looked[key] = max(at, looked.get(key, 0))
+        if tail.topic not in told:
+            at = by_session.get(tail.session, 0)
+            key = (tail.topic, tail.partition)
+            looked[key] = max(at, looked.get(key, 0))
     horizons: dict[str, int] = {}
     for (topic, _), at in looked.items():
         horizons[topic] = min(at, horizons.get(topic, at))

@@ -191,7 +191,7 @@ def _judge(
         result = _Result(
             counts,
             [*known.reasons, *coverage.reasons],
-            [*known.notes, *missing.result().notes],
+            [*known.notes, *_decided(comparison, known), *missing.result().notes],
             comparison,
             missing.result(),
             latency.result(),
@@ -201,6 +201,16 @@ def _judge(
     counts["negative_latency"] = result.latency[ALL_TOPICS].negative
     _explain(result)
     return result
+
+
+def _decided(comparison: Comparison, known: facts.Facts) -> list[str]:
+    """Say of what the consumers left undecided, and is lost, what it rests on."""
+    return [
+        f"{topic}: {count:,} messages are lost that the last consumer left undecided: their "
+        "deadline was past when it looked where the partitions end, and all was read up to there"
+        + (", by the wall clocks of producers and consumers" if topic in known.horizons else "")
+        for topic, count in comparison.decided
+    ]
 
 
 def _audit(
@@ -248,7 +258,7 @@ def _settling(
     doubtful = {blind.topic for blind in coverage.blind} | {*compaction.compacted_topics(plan)}
     if known.consumer_damaged or policy is ExpectPartition.ANY:
         doubtful |= known.topics
-    horizons = {topic: at for topic, at in known.horizons.items() if topic not in doubtful}
+    horizons = {topic: known.horizons.get(topic, 0) for topic in known.topics - doubtful}
     return Settling(horizons, frozenset(known.known))
 
 

@@ -1,9 +1,10 @@
 """The judgement as statements over intervals; each makes a view that the next ones read.
 
 Views given: `intervals` (`intervals.INTERVALS`), `blind` (`coverage.Blind`), `horizons` (topic,
-horizon_ns: what was acknowledged later is not yet due), `known` (producer, incarnation: those
-whose logs are here and whole), `homes` (topic, lane, home: where lanes belong, where known),
-`cuts` (topic, partition, identity, cut: where the online verdict was given).
+horizon_ns: what was acknowledged by then is due, beside what logs say has `expired`), `known`
+(producer, incarnation: those whose logs are here and whole), `homes` (topic, lane, home: where
+lanes belong, where known), `cuts` (topic, partition, identity, cut: where the online verdict was
+given).
 
 | view | rows |
 |---|---|
@@ -237,6 +238,7 @@ def _sides() -> list[Spans]:
             },
         ),
         Spans("intervals WHERE kind = 'claimed'", {"claimed": "1"}),
+        Spans("intervals WHERE kind = 'expired'", {"due": "1"}),
         Spans(
             "doubts",
             {

@@ -38,10 +38,14 @@ class Disagreement(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """What could be compared, and where the two differ."""
+    """What could be compared, and where the two differ.
+
+    `decided` are, by topic, the messages that are lost and that the last consumer left undecided.
+    """
 
     partitions: int
     disagreements: tuple[Disagreement, ...]
+    decided: tuple[tuple[str, int], ...] = ()
 
 
 COMPARED = (*IN_PARTITION, Finding.LOST)
@@ -74,9 +78,14 @@ def compare(
         # The usual case: the consumers' last word is on all that they read.
         view(spark, "held_cut", "SELECT held.* FROM held JOIN cuts USING (topic, partition)")
     differing = _by_partition(spark) if partitions else []
-    if topics:
-        differing += [each for each in _lost(spark, beside=beside) if each.topic in topics]
-    return Comparison(partitions, tuple(differing))
+    decided: list[tuple[str, int]] = []
+    for row in _lost(spark, beside=beside) if topics else ():
+        topic, online, offline = row["topic"], row["only_online"], row["only_offline"]
+        if topic in topics and (online or offline):
+            differing.append(Disagreement(topic, None, Finding.LOST.label, online, offline))
+        if row["decided"]:
+            decided.append((topic, row["decided"]))
+    return Comparison(partitions, tuple(differing), tuple(decided))
 
 
 def _by_partition(spark: Any) -> list[Disagreement]:
@@ -115,7 +124,8 @@ def _by_partition(spark: Any) -> list[Disagreement]:
     ]
 
 
-def _lost(spark: Any, *, beside: bool) -> list[Disagreement]:
+def _lost(spark: Any, *, beside: bool) -> list[dict[str, Any]]:
+    """By topic: what only one side says is lost, and what only the logs could decide."""
     lost = int(Finding.LOST)
     undecided = f"""(SELECT intervals.* FROM intervals JOIN last_words USING (topic, session)
         WHERE kind = 'found' AND partition IS NULL
@@ -143,17 +153,14 @@ def _lost(spark: Any, *, beside: bool) -> list[Disagreement]:
     )
     statement = f"""
         SELECT topic, sum(if(online > 0 AND off = 0 AND seen = 0, hi - lo, 0)) AS only_online,
-            sum(if(off > 0 AND online = 0 AND undecided = 0, hi - lo, 0)) AS only_offline
+            sum(if(off > 0 AND online = 0 AND undecided = 0, hi - lo, 0)) AS only_offline,
+            sum(if(off > 0 AND online = 0 AND undecided > 0, hi - lo, 0)) AS decided
         FROM ({segments}) GROUP BY topic
     """  # noqa: S608
     if beside:
-        statement += " UNION ALL SELECT topic, 0, sum(unnoticed) FROM plainly_lost GROUP BY topic"
-    statement = f"""SELECT topic, sum(only_online) AS only_online, sum(only_offline) AS only_offline
-        FROM ({statement}) GROUP BY topic ORDER BY topic"""  # noqa: S608
-    return [
-        Disagreement(
-            row["topic"], None, Finding.LOST.label, row["only_online"], row["only_offline"]
+        statement += (
+            " UNION ALL SELECT topic, 0, sum(unnoticed), 0 FROM plainly_lost GROUP BY topic"
         )
-        for row in rows(spark.sql(statement))
-        if row["only_online"] or row["only_offline"]
-    ]
+    names = ("only_online", "only_offline", "decided")
+    sums = ", ".join(f"sum({name}) AS {name}" for name in names)
+    return rows(spark.sql(f"SELECT topic, {sums} FROM ({statement}) GROUP BY topic ORDER BY topic"))  # noqa: S608

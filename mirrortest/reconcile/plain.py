@@ -45,8 +45,9 @@ _KEY = (*STREAM, "bucket")
 class Settling:
     """What must be known of a run.
 
-    `horizons` are the times (ns) up to which what was acknowledged is due, by topic: of those
-    where something may be plain; `known` are (producer, incarnation) whose logs are here and whole.
+    `horizons` are the times (ns) up to which what was acknowledged is due, beside what logs say has
+    expired, by topic: of those where something may be plain; `known` are (producer, incarnation)
+    whose logs are here and whole.
     """
 
     horizons: Mapping[str, int]
@@ -105,9 +106,9 @@ class _Bucket:
         self._settling = settling
         self._key = {name: rows[name][0].as_py() for name in _KEY}
         own = _own(rows)
-        seen, sent, claimed, found = (
+        seen, sent, claimed, found, expired = (
             is_one_of(rows["kind"], [kind.value])
-            for kind in (Kind.SEEN, Kind.SENT, Kind.CLAIMED, Kind.FOUND)
+            for kind in (Kind.SEEN, Kind.SENT, Kind.CLAIMED, Kind.FOUND, Kind.EXPIRED)
         )
         lost = found & (numbers(rows, "findings") == int(Finding.LOST))
         holed = seen & own & (numbers(rows, "holes") > 0)
@@ -115,6 +116,7 @@ class _Bucket:
         self._rest = rows.filter(pa.array(own & ~holed & ~claimed & ~lost))
         self._seen = Spans.of(rows.filter(pa.array(seen)))
         self._others = Spans.of(rows.filter(pa.array(found & ~lost)))
+        self._expired = Spans.of(rows.filter(pa.array(expired))).merged()
         sending = rows.filter(pa.array(sent))
         self._sent = sending.take(pc.array_sort_indices(sending["seq_lo"]))
         self._told = _Told(*(self._claims(rows.filter(pa.array(each))) for each in (claimed, lost)))
@@ -163,7 +165,8 @@ class _Bucket:
             plain &= ~some | every
         last = numbers(self._sent, "last_ns")[at]
         claimed = self._told.claimed.covering(lo, hi)[1]
-        plain &= claimed | ((last != NONE) & (last <= horizon))
+        due = self._expired.covering(lo, hi)[1] | ((last != NONE) & (last <= horizon))
+        plain &= claimed | due
         marks = self._sent["mark_seq"].flatten().to_numpy(zero_copy_only=False)
         minutes = self._sent["mark_minute"].flatten().to_numpy(zero_copy_only=False)
         if not len(marks):

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
     from mirrortest.seqlog.files import SessionFiles
     from mirrortest.seqlog.session import Session
 
+_CLOCK_ERROR_NS = 60_000_000_000
+"""How far a host's wall clock may be off where its kernel does not say: nothing sets it right."""
 MOST_OFFSETS = 10_000_000
 """How many offsets a look into the destination itself reads at most, unless told otherwise."""
 
@@ -63,6 +65,21 @@ class Plan:
         ]
 
     @property
+    def horizons(self) -> dict[int, int]:
+        """By consumer's session: what was acknowledged by this time (ns) was due when it looked.
+
+        Of those sessions alone that do not log themselves what was due. The acknowledgement has its
+        time from a producer's clock, the look from the consumer's: both may be off.
+        """
+        producers = [session for _, session in self.of(Role.PRODUCER)]
+        theirs = max((_clock_error(session) for session in producers), default=0)
+        return {
+            number: session.horizon_ns - theirs - _clock_error(session)
+            for number, session in self.of(Role.CONSUMER)
+            if session.horizon_ns is not None and not session.expiry_logged
+        }
+
+    @property
     def default_output(self) -> Location:
         """Where the result goes by default: beside the logs of the first place."""
         return self.places[0].child(f"run={self.run}", "result")
@@ -75,6 +92,10 @@ class Plan:
             for role in (Role.PRODUCER, Role.CONSUMER)
             if not self.of(role)
         ]
+
+
+def _clock_error(session: Session) -> int:
+    return _CLOCK_ERROR_NS if session.clock_error_ns is None else session.clock_error_ns
 
 
 def plan(places: Sequence[str | Location], run: str | None) -> Plan:

@@ -34,7 +34,8 @@ _STREAM, _HELD = ", ".join(STREAM), ", ".join(HELD)
 _ROW = f"{_HELD}, identity, session, task, offset_lo, seq_lo, seq_hi"
 _LOST = int(Finding.LOST)
 # What of a stream can tell whether a hole of it is plain.
-_CONCERNED = """(kind IN ('seen', 'sent', 'claimed') OR (kind = 'found' AND partition IS NULL))
+_CONCERNED = """(kind IN ('seen', 'sent', 'claimed', 'expired')
+    OR (kind = 'found' AND partition IS NULL))
     AND topic IS NOT NULL AND producer IS NOT NULL AND incarnation IS NOT NULL
     AND lane IS NOT NULL AND seq_lo IS NOT NULL"""
 _CLAIM = f"(kind = 'claimed' OR (kind = 'found' AND findings = {_LOST})) AND holes IS NULL"

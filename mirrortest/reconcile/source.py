@@ -86,11 +86,6 @@ class Reading(NamedTuple):
 
 def reading(plan: Plan, cores: int, *, placed: bool) -> Reading:
     """Spread a plan's files over tasks; `placed`: acknowledged offsets in the source matter."""
-    horizons = {
-        session.horizon_ns
-        for _, session in plan.of(Role.CONSUMER)
-        if session.horizon_ns is not None
-    }
     files = [
         (_rows(file.rows, file.size), File(number, found.session.role, file.uri, file.rows))
         for number, found in enumerate(plan.sessions)
@@ -99,7 +94,7 @@ def reading(plan: Plan, cores: int, *, placed: bool) -> Reading:
     return Reading(
         plan.run,
         tuple(map(tuple, _tasks(files, cores * _TASKS_PER_CORE))),
-        tuple(sorted({0, *horizons})),
+        tuple(sorted({0, *plan.horizons.values()})),
         placed,
     )
 

@@ -249,6 +249,14 @@ def claimed(stream: StreamId, seq_lo: int, seq_hi: int) -> Row:
     return _of_stream(Kind.CLAIMED, stream, seq_lo, seq_hi)
 
 
+def expired(stream: StreamId, seq_lo: int, seq_hi: int) -> Row:
+    """The deadline of these numbers was past when the consumer looked last where partitions end.
+
+    By its own monotonic clock, from when it first read in the ledger that they are acknowledged.
+    """
+    return _of_stream(Kind.EXPIRED, stream, seq_lo, seq_hi)
+
+
 def found(
     stream: StreamId,
     seq_lo: int,

@@ -15,10 +15,14 @@ epoch, UTC. What does not apply to a row's kind is null.
 | tail | consumer | the partition ended at `offset_hi`, judged before `offset_lo` |
 | vouched | consumer | the ledger vouches for these numbers with this `outcome` (0: reserved only) |
 | claimed | consumer | these numbers were claimed lost online (a later `seen` makes them late) |
+| expired | consumer | these numbers' deadline was past when it looked last where partitions end |
 | found | consumer | the online verdict `findings` on these numbers, as of next offset `offset_hi` |
 
 In a `seen` row with findings foreign, other run, or corrupted with its id unknown, the stream's
 columns are null (topic apart) and seq_lo = seq_hi = null.
+
+A reader passes over the rows of a kind that it does not have: a new kind needs no new
+`SCHEMA_VERSION` as long as the other rows mean the same without it.
 """
 
 from __future__ import annotations
@@ -40,6 +44,7 @@ class Kind(StrEnum):
     TAIL = "tail"
     VOUCHED = "vouched"
     CLAIMED = "claimed"
+    EXPIRED = "expired"
     FOUND = "found"
 
 

@@ -60,11 +60,13 @@ class Session(_Model):
 
     `started_ns` and `ended_ns` are ns since the epoch; `ended_ns` is null while the session runs,
     and for ever if it crashed. `looked_ns` is when a consumer asked for the last time where the
-    partitions end; null: as it ended. `clean` says that all rows are in the listed files.
-    `spooled` says that the last of them may still lie in a spool: nobody has brought them home.
-    `clusters` maps `source` and `destination` to cluster ids. `settings` is what the user asked
-    for, by option and without secrets: for people to read. `damage` is what a salvage could not
-    read.
+    partitions end; null: as it ended. `expiry_logged` says that a consumer logs, as it ends, which
+    numbers' deadlines were past then (`expired` rows); `clock_error_ns` is how far its wall clock
+    may have been off at most, as the kernel said at the start; null: it did not say. `clean` says
+    that all rows are in the listed files. `spooled` says that the last of them may still lie in a
+    spool: nobody has brought them home. `clusters` maps `source` and `destination` to cluster
+    ids. `settings` is what the user asked for, by option and without secrets: for people to read.
+    `damage` is what a salvage could not read.
     """
 
     version: Literal[1] = 1
@@ -79,6 +81,8 @@ class Session(_Model):
     started_ns: int
     ended_ns: int | None = None
     looked_ns: int | None = None
+    expiry_logged: bool = False
+    clock_error_ns: int | None = None
     clean: bool = False
     spooled: bool = False
     topics: dict[str, Topic] = Field(default_factory=dict)
@@ -97,7 +101,7 @@ class Session(_Model):
 
     @property
     def horizon_ns(self) -> int | None:
-        """What was acknowledged by then was due when this session looked for it last.
+        """What was acknowledged by then, by this host's clock, was due when it looked last.
 
         None where it has not ended: then nobody knows when it did.
         """

@@ -63,9 +63,11 @@ class Consuming:
         for chunk in self._timeline.chunks():
             for each in mirror.anomalies(chunk):
                 yield from self._found(chunk.phase, each, ends)
+        yield from self._of_ledger(Kind.EXPIRED, {})
         mine = ends[self._partitions]
         yield self._of_partitions(Kind.TAIL, {"offset_lo": mine, "offset_hi": mine})
-        yield from self._vouched()
+        for outcome in (int(Outcome.ACKED), rows.RESERVED_ONLY):
+            yield from self._of_ledger(Kind.VOUCHED, {"outcome": outcome})
 
     def _seen(self, number: int, copies: Copies) -> Iterator[pa.RecordBatch]:
         timeline, options, phase = self._timeline, self._options, copies.phase
@@ -176,16 +178,12 @@ class Consuming:
             values["topic_identity"] = _IDENTITY
         yield from self._told(Kind.FOUND, phase, found, values)
 
-    def _vouched(self) -> Iterator[pa.RecordBatch]:
+    def _of_ledger(self, kind: Kind, values: dict[str, Any]) -> Iterator[pa.RecordBatch]:
+        """A row for each stream, of all its numbers: each was acknowledged."""
         for phase, counts in enumerate(self._timeline.counts):
             stream = np.flatnonzero(counts)
-            for outcome in (int(Outcome.ACKED), rows.RESERVED_ONLY):
-                yield self._of_streams(
-                    Kind.VOUCHED,
-                    phase,
-                    stream,
-                    {"seq_lo": np.zeros_like(stream), "seq_hi": counts[stream], "outcome": outcome},
-                )
+            numbers = {"seq_lo": np.zeros_like(stream), "seq_hi": counts[stream]}
+            yield self._of_streams(kind, phase, stream, numbers | values)
 
     def _of_streams(
         self, kind: Kind, phase: int, stream: Longs, values: dict[str, Any]

@@ -198,6 +198,7 @@ def _consumers(timeline: Timeline) -> Iterator[_Task]:
             session=session_id(BEGAN - SECOND, _tag(options, 1, number)),
             detail=options.detail,
             started_ns=BEGAN - SECOND,
+            expiry_logged=True,
             topics=topics,
             expect_partition=ExpectPartition.SOURCE.value,
             deadline_ns=DEADLINE,

@@ -105,6 +105,8 @@ class History:
     compacted: tuple[str, ...] = ()
     detail: Detail = Detail.INTERVALS
     producer_name: str = "p"
+    expiry_logged: bool = False
+    """Whether the consumers log what had expired, as those before did not."""
 
     def sends(self, of: StreamId, count: int, *, acked: bool = True) -> None:
         """Reserve numbers, have them acknowledged, and end the lane."""
@@ -144,6 +146,7 @@ class History:
             detail=self.detail,
             incarnation=1 if role is Role.PRODUCER else None,
             started_ns=START,
+            expiry_logged=self.expiry_logged and role is Role.CONSUMER,
             topics={
                 topic: Topic(
                     destination=topic,

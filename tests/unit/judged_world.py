@@ -64,7 +64,7 @@ class Log:
     def claimed(self, stream: StreamId, numbers: StreamVerdict) -> None:
         """Not looked at."""
 
-    verdict = claimed
+    verdict = expired = claimed
 
     def vouched(self, ledger: Ledger) -> None:
         """Not looked at."""

@@ -65,3 +65,14 @@ def test_an_unknown_stream_has_nothing_expired() -> None:
     deadlines.note(STREAM, IntervalSet([(0, 1)]), 0)
     deadlines.expired(STREAM, 0).add(5, 9)
     assert ids(deadlines.expired(STREAM, 0)) == {0}
+
+
+def test_all_that_expired_is_what_expired_of_each_stream() -> None:
+    """Told stream by stream, those without an expired number left out."""
+    deadlines = Deadlines(64)
+    other = STREAM._replace(lane=1)
+    deadlines.note(STREAM, IntervalSet([(0, 3)]), 0)
+    deadlines.note(STREAM, IntervalSet([(0, 9)]), 60)
+    deadlines.note(other, IntervalSet([(0, 2)]), 60)
+    told = {stream: ids(numbers) for stream, numbers in deadlines.all_expired(64)}
+    assert told == {STREAM: {0, 1, 2}}

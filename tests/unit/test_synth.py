@@ -277,6 +277,7 @@ def really_consumed(detail: Detail) -> list[dict[str, Any]]:
     lost = IntervalSet()
     lost.add(5, 6)
     book.claimed(STREAM, lost)
+    book.expired(STREAM, lost)
     book.verdict(STREAM, StreamVerdict(STREAM, lost=lost))
     ledger = Ledger()
     acked = IntervalSet()

@@ -1,0 +1,134 @@
+"""Whose deadline is past: by the consumers' own clocks, and by two hosts' wall clocks never.
+
+The consumer's rounds and logbook are the real ones; what they log is reconciled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from mirrortest.check.deadline import Deadlines
+from mirrortest.config.threshold import thresholds
+from mirrortest.consume.assigned import AssignedPartition
+from mirrortest.consume.logbook import Logbook
+from mirrortest.consume.state import Partition
+from mirrortest.reconcile.job import reconcile
+from mirrortest.reconcile.plan import plan
+from mirrortest.seqlog import rows
+from tests.spark.spark_history import SECOND, History, seen, sent, stream
+from tests.unit.judged_world import World
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from mirrortest.consume.outcome import ConsumeReport
+    from mirrortest.consume.topics import Topics
+    from mirrortest.report.summary import Summary
+    from mirrortest.seqlog.rows import Row
+    from mirrortest.seqlog.writer import SequenceLog
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+
+class Run:
+    """Three messages, of which the last never came; a producer's clock that is off.
+
+    `off` is by how many seconds the producer's clock is ahead; the last message was acknowledged
+    `ago` seconds ago.
+    """
+
+    def __init__(self, *, ago: float, off: float, partitions: int = 1) -> None:
+        self.history = History({"t": partitions}, expiry_logged=True)
+        of = stream()
+        at = time.time_ns() + int((off - ago) * SECOND)
+        self.history.producer = [
+            rows.reserved(of, 0, 3),
+            *(sent(of, seq, seq + 1, at=at) for seq in range(3)),
+            rows.end(of, 3),
+        ]
+        self.log: list[Row] = self.history.consumers[0]
+        self.log += [seen(of, 0, 2, 0), rows.read("t", 0, 0, 2, topic_identity="0")]
+        self.world = World(0, 1).vouch((0, 3), end=3)
+        self.world.log = self._logbook()  # type: ignore[assignment]  # the real one
+
+    def _logbook(self) -> Logbook:
+        log = SimpleNamespace(append=self.log.extend, where="nowhere", durable_rows=0)
+        topics = SimpleNamespace(counts={}, compacted=())
+        return Logbook(cast("SequenceLog", log), self.world.options, cast("Topics", topics))
+
+    def online(self, *, deadline: float = 60) -> ConsumeReport:
+        """The consumer is told to end: after one round, and the last one."""
+        return asyncio.run(self._online(Deadlines(int(deadline * SECOND))))
+
+    async def _online(self, deadlines: Deadlines) -> ConsumeReport:
+        rounds = self.world.rounds()
+        for judge in rounds._topics.judges.values():
+            judge.deadlines = deadlines
+        await rounds.judge()
+        return await rounds.conclude()
+
+    def offline(self, spark: SparkSession, logdir: Path) -> Summary:
+        """The logs reconciled."""
+        self.history.write(logdir)
+        return reconcile(spark, plan([str(logdir)], None), thresholds(()))
+
+
+def test_what_is_not_due_by_the_consumers_clock_is_in_flight_offline_too(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """F7: a producer's clock 75 s behind, a deadline of 60 s, a message 5 s old: no loss."""
+    run = Run(ago=5, off=-75)
+    online = run.online()
+    assert (online.counts["in_flight"], online.counts["lost"]) == (1, 0)
+    offline = run.offline(spark, tmp_path)
+    assert (offline.counts["in_flight"], offline.counts["lost"]) == (1, 0)
+    assert offline.verdict == "inconclusive"
+    assert offline.online is not None
+    assert offline.online.disagreements == []
+
+
+def test_logs_of_before_are_judged_by_wall_clocks_less_what_these_may_be_off(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Whose consumer logged nothing of deadlines: 75 s may be a clock's error, ten minutes not."""
+    run = Run(ago=5, off=-75)
+    run.history.expiry_logged = False
+    run.online()
+    assert run.offline(spark, tmp_path / "late").counts["lost"] == 0
+    run = Run(ago=600, off=0)
+    run.history.expiry_logged = False
+    run.online()
+    offline = run.offline(spark, tmp_path / "due")
+    assert offline.counts["lost"] == 1
+    assert any("by the wall clocks of producers and consumers" in note for note in offline.notes)
+
+
+def test_what_the_last_consumer_could_not_decide_the_logs_decide_and_say_so(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Due by its own clock, but another's partition was read further than its state said.
+
+    The producer's clock, an hour ahead, has no say in it.
+    """
+    run = Run(ago=5, off=3600, partitions=2)
+    other = AssignedPartition.fresh(
+        Partition("A.t", 1), 1, source="t", run="r1", policy=run.world.held.policy, counts=[2]
+    )
+    run.world.states = {other.at: (1, other.to_state())}
+    run.world.ends = {("A.t", 0): 2, ("A.t", 1): 5}
+    online = run.online(deadline=1e-9)
+    assert (online.counts["in_flight"], online.counts["lost"]) == (1, 0)
+    read = rows.read("t", 1, 0, 5, topic_identity="0")
+    run.history.consumers.insert(0, [read, rows.tail("t", 1, 5, topic_identity="0")])
+    offline = run.offline(spark, tmp_path)
+    assert (offline.counts["in_flight"], offline.counts["lost"]) == (0, 1)
+    assert offline.online is not None
+    assert offline.online.disagreements == []
+    assert any("1 messages are lost that the last consumer left" in note for note in offline.notes)

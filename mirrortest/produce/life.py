@@ -68,11 +68,29 @@ class Backlog:
     due: int = 0
 
 
+async def end_marks(
+    books: Sequence[BookKeeper], stop: asyncio.Event, *, grace_seconds: float
+) -> None:
+    """Publish outcomes and end marks; without a deadline unless the run is being stopped.
+
+    Raises:
+        ClusterError: the ledger did not take them in time.
+    """
+    for each in books:
+        if not await before_stop(each.finish(ended=True), stop, grace_seconds=grace_seconds):
+            raise ClusterError(
+                "the ledger does not take the end marks: consumers will not see this producer's "
+                "end; its sequence log is complete"
+            )
+
+
 class Life:
     """One incarnation, from its first message to its end marks.
 
     `run` returns when all lanes are through, on `stop`, or when the sender has died (then `died`
-    says why); in each case everything sent has its outcome.
+    says why); in each case everything sent has its outcome. After a death the end marks are still
+    to be written (`end_marks`): consumers must not take the run for over while a successor is to
+    come.
     """
 
     def __init__(
@@ -154,7 +172,7 @@ class Life:
         Raises:
             SequenceLogError: the log cannot be written; nothing is told durable after that.
             FencedError: another process took this incarnation's place.
-            ClusterError: the end marks could not be written in time.
+            ClusterError: outcomes or end marks could not be written in time.
         """
         books = asyncio.create_task(self.books.run())
         drivers = [asyncio.create_task(self._drive(kept)) for kept in self._kept]
@@ -235,14 +253,14 @@ class Life:
         await self._idle.wait()
 
     async def _finish(self, stop: asyncio.Event) -> None:
-        """Publish outcomes and end marks; without a deadline unless the run is being stopped."""
-        done = await before_stop(
-            self.books.finish(ended=True), stop, grace_seconds=self._rules.drain_seconds
-        )
-        if not done:
+        if self.died is None:
+            await end_marks([self.books], stop, grace_seconds=self._rules.drain_seconds)
+        elif not await before_stop(
+            self.books.finish(ended=False), stop, grace_seconds=self._rules.drain_seconds
+        ):
             raise ClusterError(
-                "the ledger does not take the end marks: consumers will not see this producer's "
-                "end; its sequence log is complete"
+                "the ledger does not take the last outcomes: for consumers those messages are "
+                "unknown; the sequence log is complete"
             )
 
     # -- one lane -------------------------------------------------------------------------------

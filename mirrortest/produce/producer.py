@@ -26,7 +26,7 @@ from mirrortest.produce.clock import Clock
 from mirrortest.produce.incarnation import claim_incarnation
 from mirrortest.produce.lane import MAX_IN_FLIGHT, Lane
 from mirrortest.produce.ledger_view import LedgerView
-from mirrortest.produce.life import Life, Rules
+from mirrortest.produce.life import Life, Rules, end_marks
 from mirrortest.produce.pace import Pace, lane_share, pace_of
 from mirrortest.produce.plan import TopicPlan, plan_topics
 from mirrortest.produce.recording import LaneRecorder, TopicNumbers, Window
@@ -104,6 +104,8 @@ class Producer:
         self._paces: dict[tuple[str, int], Pace] = {}
         """(topic, index of the lane) -> its schedule, which goes on over incarnations"""
         self._lanes: list[Lane] = []
+        self._over: list[BookKeeper] = []
+        """Of incarnations whose sender died; without end marks until a successor has claimed."""
         self._reasons: Counter[str] = Counter()
         self._telemetry = Telemetry(options, self._clock, self._numbers, serve)
         self._tender = Tender(
@@ -203,7 +205,7 @@ class Producer:
         while not stop.is_set():
             sender = await self._sender(stop, patient=started)
             if sender is None:
-                return
+                break
             try:
                 begun = await before_stop(
                     self._begin(log, view, sender, session),
@@ -226,6 +228,7 @@ class Producer:
                 await sender.stop()
             if life.died is None:
                 return
+            self._over.append(life.books)
             soon = self._clock.now() - born < _SOON_NS
             hopeless = hopeless + 1 if soon and not life.acked else 0
             if hopeless >= _HOPELESS:
@@ -234,6 +237,7 @@ class Producer:
                     "acknowledged"
                 )
             _log.warning("a new incarnation is needed", reason=life.died)
+        await end_marks(self._over, stop, grace_seconds=self._options.drain_timeout)
 
     async def _begin(
         self, log: SequenceLog, view: LedgerView, sender: Sender, session: str
@@ -250,6 +254,10 @@ class Producer:
         await log.revise(_with_incarnation(claim.incarnation))
         life = self._born(claim, log, view, sender)
         await life.books.round()
+        # The claim is in the ledger, in front of them: nobody takes the run for over.
+        while self._over:
+            await self._over[0].finish(ended=True)
+            del self._over[0]
         return life
 
     async def _sender(self, stop: asyncio.Event, *, patient: bool) -> Sender | None:

@@ -116,7 +116,8 @@ class BookKeeper:
     async def finish(self, *, ended: bool) -> bool:
         """Make all outcomes durable and publish them; with end marks if the lanes are `ended`.
 
-        True: it is done.
+        An end mark says that of this lane nothing more comes: once all lanes have theirs, and no
+        claim announces others, the run is over for consumers. True: it is done.
         """
         lanes = [kept.lane for kept in self._kept]
         if ended:

@@ -91,6 +91,9 @@ class MemoryLog:
     def append_arrays(self, columns: Columns) -> None:
         raise AssertionError("these lives log intervals, no row for each message")
 
+    async def revise(self, _: object) -> None:
+        """The incarnation is nobody's concern here."""
+
     async def sync(self) -> None:
         if self.error is not None:
             raise self.error

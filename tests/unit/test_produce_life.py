@@ -220,7 +220,10 @@ async def test_a_second_signal_leaves_lanes_open(world: World) -> None:
 
 
 async def test_a_dead_sender_hands_the_schedule_on(world: World) -> None:
-    """The incarnation ends with its messages unknown; the next goes on where the schedule was."""
+    """The incarnation ends with its messages unknown; the next goes on where the schedule was.
+
+    F4: without end marks, since consumers would take the run for over.
+    """
     sender = MemorySender(holding=True)
     life, lanes = await world.life(sender, total=1000)
     task = asyncio.create_task(life.run(asyncio.Event()))
@@ -229,7 +232,8 @@ async def test_a_dead_sender_hands_the_schedule_on(world: World) -> None:
     await task
     assert life.died == "it died"
     used = [lane.next_seq for lane in lanes]
-    assert all(lane.end == lane.next_seq == lane.pace.position for lane in lanes)
+    assert all(lane.next_seq == lane.pace.position for lane in lanes)
+    assert not world.topic.ledger().complete("r")
     second = MemorySender()
     again, newer = await world.life(second, paces=[lane.pace for lane in lanes])
     await again.run(asyncio.Event())

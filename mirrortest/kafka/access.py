@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from mirrortest.config.client import ClientConfig
     from mirrortest.kafka.client import TopicPartition
-    from mirrortest.kafka.fetched import Fetched
+    from mirrortest.kafka.fetched import End, Fetched, Place
 
 SERIES = "0.14"
 """The series of aiokafka that `seam` is made for."""
@@ -80,10 +80,30 @@ class Outlet(Protocol):
 
 
 class Inlet(Protocol):
-    """A consumer of aiokafka's, and what a reader needs beyond its public calls."""
+    """A consumer of aiokafka's, and what a reader needs beyond its public calls.
+
+    Brokers that have topic ids and leader epochs are asked for them with every fetch, so that they
+    notice themselves where a topic was re-created, or a log cut back, behind the reader.
+    """
 
     client: Any
     """The AIOKafkaConsumer, for its public calls."""
+
+    @property
+    def sees_topic_ids(self) -> bool:
+        """Whether everything was fetched by topic id so far: then no re-creation goes unnoticed."""
+
+    def place(self, partition: TopicPartition, place: Place) -> None:
+        """Where reading goes on: called with each seek, right after the consumer's own.
+
+        A place without a topic id goes on in the topic that there is at the next fetch.
+        """
+
+    async def topic_id(self, topic: str) -> str | None:
+        """The topic's id; None where there is no topic, or brokers do not tell. Raises KafkaError.
+
+        It may be that of a topic that was deleted just now: a fetch tells.
+        """
 
     async def fetch(
         self, *, timeout_ms: int, portion: int, reached: Mapping[TopicPartition, int]
@@ -91,7 +111,16 @@ class Inlet(Protocol):
         """What has arrived, in lists of one partition each, in order; raises aiokafka's errors.
 
         `portion` is about how many bytes are returned at once. `reached` is where reading stands
-        in each partition whose position is known.
+        in each partition whose position is known. A position that does not exist any more comes
+        alone, as OutOfRange, Recreated or Diverged, and again until it is sought.
+        """
+
+    async def ends(self, read: Mapping[TopicPartition, Place]) -> dict[TopicPartition, End]:
+        """Where partitions end, and whether that is the log that was read up to these places.
+
+        No end comes from a leader that another broker knows to be replaced, and none of a topic
+        that is another by the time it is told. Raises KafkaError, also where fewer than half of the
+        brokers answer.
         """
 
     def failure(self) -> BaseException | None:

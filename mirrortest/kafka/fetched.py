@@ -19,6 +19,7 @@ from mirrortest.wire.batch_header import (
     COUNT_AT,
     CRC_AT,
     CRC_FROM,
+    EPOCH_AT,
     HEADER_SIZE,
     MAGIC,
     MAGIC_AT,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
 _PREFIX = struct.Struct(">qi")
+_EPOCH = struct.Struct(">i")
 _ABORT = 0
 _MOST_RECORDS = 1 << 13
 """More records are not put together, but for those of one batch: who judges takes portions."""
@@ -50,6 +52,8 @@ class FetchedBatches:
         arrived_ns: wall time at which the response was taken apart.
         buffer: of each batch 61 bytes of header, then the records; never to be written to.
         count: number of records in `buffer`.
+        leader_epoch: of the leader that wrote these batches; -1 where that is not known.
+        topic_id: of the topic that was read; None where the cluster has none, or does not tell.
     """
 
     topic: str
@@ -59,14 +63,37 @@ class FetchedBatches:
     arrived_ns: int
     buffer: memoryview | bytearray | None
     count: int
+    leader_epoch: int = -1
+    topic_id: str | None = None
 
 
-class OutOfRange(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class OutOfRange:
     """The position `offset` lies outside what the partition holds now: seek before reading on."""
 
     topic: str
     partition: int
     offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Recreated(OutOfRange):
+    """The topic that was read does not exist any more; one of its name does, of another id."""
+
+    topic_id: str
+
+
+@dataclass(frozen=True, slots=True)
+class Diverged(OutOfRange):
+    """The log was cut back, so that what was read below `offset` is not what it holds there now.
+
+    The log that is there now was written up to `leader_epoch` (at most the last that was read)
+    below `end_offset`. What was read agrees with it as far as it was written up to that epoch,
+    and at most to that offset.
+    """
+
+    leader_epoch: int
+    end_offset: int
 
 
 class Unreadable(NamedTuple):
@@ -80,7 +107,36 @@ class Unreadable(NamedTuple):
     """Whether fetching it again may help."""
 
 
-Fetched: TypeAlias = FetchedBatches | Unreadable
+Fetched: TypeAlias = FetchedBatches | Unreadable | OutOfRange
+
+
+class Place(NamedTuple):
+    """How far a partition was read: of which topic, and by which leader's last batch.
+
+    -1 and None stand for what is not known, and is then not checked.
+    """
+
+    offset: int
+    leader_epoch: int = -1
+    topic_id: str | None = None
+
+
+class End(NamedTuple):
+    """Where a partition ends.
+
+    Attributes:
+        offset: after the last record that is replicated (the high watermark), whatever a reader
+            may see of it.
+        stable_offset: below it every transaction has ended; a reader of committed records comes
+            no further. The same as `offset` for who reads uncommitted ones.
+        topic_id: of the topic that ends there; None where the cluster has none, or does not tell.
+        agrees: False where what was read is not what the log holds there now: it was cut back.
+    """
+
+    offset: int
+    stable_offset: int
+    topic_id: str | None = None
+    agrees: bool = True
 
 
 def has_whole_batch(data: memoryview) -> bool:
@@ -99,7 +155,8 @@ def batches(
     fetch_offset: int,
     arrived_ns: int,
     aborted: Sequence[tuple[int, int]] | None = None,
-) -> Iterator[Fetched]:
+    topic_id: str | None = None,
+) -> Iterator[FetchedBatches | Unreadable]:
     """Yield a response's batches in order; the last one may be cut off and is then left out.
 
     Those that are read as they stand come together, up to some thousand records; those that have
@@ -114,13 +171,18 @@ def batches(
         arrived_ns: wall time to stamp.
         aborted: (producer id, first offset) of aborted transactions to leave out; None to read
             uncommitted.
+        topic_id: the topic's id, where it is known.
     """
     transactions = _Transactions(aborted) if aborted else None
     special = CODEC_MASK | CONTROL | (0 if transactions is None else TRANSACTIONAL)
     reached = upto = fetch_offset
     begin = end = count = 0  # of those that come together
     sound = 0
-    for at, stop, base, last_delta, attributes, crc, producer, records in kernels.headers(data):
+    found = kernels.headers(data)
+    # Epochs never fall within a log: where the first is the last, so are all between.
+    epoch = _epoch(data, found[0][0]) if found else -1
+    one_epoch = not found or epoch == _epoch(data, found[-1][0])
+    for at, stop, base, last_delta, attributes, crc, producer, records in found:
         if crc32c.crc32c(data[at + CRC_FROM : stop]) != crc:
             break
         sound = stop
@@ -128,9 +190,22 @@ def batches(
         if following <= fetch_offset:
             continue
         plain = records and not attributes & special
-        if count and not (plain and at == end and count + records <= _MOST_RECORDS):
+        before = epoch
+        if not one_epoch:
+            epoch = _epoch(data, at)
+        if count and not (
+            plain and at == end and count + records <= _MOST_RECORDS and epoch == before
+        ):
             yield FetchedBatches(
-                topic, partition, reached, upto, arrived_ns, data[begin:end], count
+                topic,
+                partition,
+                reached,
+                upto,
+                arrived_ns,
+                data[begin:end],
+                count,
+                before,
+                topic_id,
             )
             reached, count = upto, 0
         if plain:
@@ -149,16 +224,31 @@ def batches(
                 yield Unreadable(topic, partition, base, str(error), torn=False)
                 return
         yield FetchedBatches(
-            topic, partition, reached, following, arrived_ns, buffer, 0 if skipped else records
+            topic,
+            partition,
+            reached,
+            following,
+            arrived_ns,
+            buffer,
+            0 if skipped else records,
+            epoch,
+            topic_id,
         )
         reached = upto = following
     if count:
-        yield FetchedBatches(topic, partition, reached, upto, arrived_ns, data[begin:end], count)
+        yield FetchedBatches(
+            topic, partition, reached, upto, arrived_ns, data[begin:end], count, epoch, topic_id
+        )
     rest = data[sound:]
     if has_whole_batch(rest):
         offset, length = _PREFIX.unpack_from(rest)
         reason, torn = _damage(rest[: max(_PREFIX.size + length, 0)])
         yield Unreadable(topic, partition, max(offset, fetch_offset), reason, torn)
+
+
+def _epoch(data: memoryview, at: int) -> int:
+    """The leader epoch of the batch that begins there."""
+    return int(_EPOCH.unpack_from(data, at + EPOCH_AT)[0])
 
 
 class _Transactions:

@@ -10,6 +10,8 @@ For an aiokafka whose insides `seam` does not know. What differs:
   is no UTF-8 cannot be read.
 - **Topics**: aiokafka's question for a missing topic may have it made. So all topics are asked
   for; only one that is deleted while it is written or read may come back, where brokers allow it.
+- **Identity**: neither topic ids nor leader epochs are asked for, so that a topic re-created behind
+  the reader, or a log cut back, is only seen where the last record that was read is another one.
 - **Entry**: that a password is refused is written to aiokafka's log alone.
 """
 
@@ -21,9 +23,11 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, errors
+from aiokafka import TopicPartition as KafkaPartition
 
 from mirrortest.errors import ClusterError
-from mirrortest.kafka.fetched import FetchedBatches
+from mirrortest.kafka.client import TopicPartition
+from mirrortest.kafka.fetched import End, FetchedBatches, OutOfRange
 from mirrortest.wire.record_batch import decode_records, parse_headers
 from mirrortest.wire.record_write import write_records
 
@@ -31,8 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from mirrortest.kafka.access import Encoded
-    from mirrortest.kafka.client import TopicPartition
-    from mirrortest.kafka.fetched import Fetched
+    from mirrortest.kafka.fetched import Fetched, Place
 
 ASKING_MAKES_TOPICS = True
 """See `kafka.access`."""
@@ -157,6 +160,27 @@ class Inlet:
         self._suspect = False
         """Whether no fetch was answered for long, and another question was."""
 
+    sees_topic_ids = False
+    """See `access.Inlet`."""
+
+    def place(self, partition: TopicPartition, place: Place) -> None:
+        """It cannot be told."""
+
+    async def topic_id(self, topic: str) -> None:
+        """It cannot be asked."""
+
+    async def ends(self, read: Mapping[TopicPartition, Place]) -> dict[TopicPartition, End]:
+        """See `access.Inlet`; how far a log is replicated is known of what is read alone."""
+        told = await self.client.end_offsets([KafkaPartition(*at) for at in read])
+        assigned = self.client.assignment()
+        return {
+            TopicPartition(*at): End(
+                max(int(end), (self.client.highwater(at) if at in assigned else None) or 0),
+                int(end),
+            )
+            for at, end in told.items()
+        }
+
     async def fetch(
         self, *, timeout_ms: int, portion: int, reached: Mapping[TopicPartition, int]
     ) -> list[list[Fetched]]:
@@ -173,6 +197,10 @@ class Inlet:
             await self._rewind(reached)
             self._unreadable(error)
             return []
+        except errors.OffsetOutOfRangeError as error:
+            return [
+                [OutOfRange(at.topic, at.partition, offset)] for at, offset in error.args[0].items()
+            ]
         arrived_ns = time.time_ns()
         found: list[list[Fetched]] = []
         largest = 0

@@ -1,8 +1,9 @@
 """Reads partitions as whole batches, in a consumer group or by hand.
 
 Nothing is reset, committed or skipped behind the caller's back: where to read is said by `seek`,
-a position that does not exist any more is an `OutOfRange`, and each batch that `next` returns
-begins where the one before it ended.
+a position that does not exist any more is an `OutOfRange` (of another topic of the same name
+`Recreated`, of a log that was cut back `Diverged`), and each batch that `next` returns begins where
+the one before it ended.
 """
 
 from __future__ import annotations
@@ -32,7 +33,15 @@ from mirrortest.kafka.client import (
     start,
     told,
 )
-from mirrortest.kafka.fetched import FetchedBatches, OutOfRange, Unreadable
+from mirrortest.kafka.fetched import (
+    Diverged,
+    End,
+    FetchedBatches,
+    OutOfRange,
+    Place,
+    Recreated,
+    Unreadable,
+)
 from mirrortest.kafka.rebalance import Rebalances
 
 if TYPE_CHECKING:
@@ -43,7 +52,16 @@ if TYPE_CHECKING:
     from mirrortest.kafka.fetched import Fetched
     from mirrortest.kafka.rebalance import OnChange
 
-__all__ = ["FetchedBatches", "OutOfRange", "Reader", "TopicPartition"]
+__all__ = [
+    "Diverged",
+    "End",
+    "FetchedBatches",
+    "OutOfRange",
+    "Place",
+    "Reader",
+    "Recreated",
+    "TopicPartition",
+]
 
 _log = structlog.get_logger()
 
@@ -73,6 +91,8 @@ class Reader:
         """What may be returned: assigned, and the caller knows it."""
         self._expected: dict[TopicPartition, int] = {}
         """Where the next batch of a partition must begin."""
+        self._of: dict[TopicPartition, tuple[str | None, int]] = {}
+        """Of which topic it must be, where that was said, and which leader wrote what is before."""
         self._paused: set[TopicPartition] = set()
 
     async def __aenter__(self) -> Self:
@@ -137,6 +157,7 @@ class Reader:
             for at in map(TopicPartition._make, partitions):
                 self._active.discard(at)
                 self._expected.pop(at, None)
+                self._of.pop(at, None)
                 self._paused.discard(at)
 
         self._rebalances = Rebalances(
@@ -163,9 +184,10 @@ class Reader:
         self._active = set(wanted)
         for at in set(self._expected) - self._active:
             del self._expected[at]  # a fetch that is under way looks there, too
+            del self._of[at]
         self._paused &= self._active
-        for at, position in list(self._expected.items()):
-            self.seek(at, position)
+        for at in list(self._expected):
+            self._seek_again(at)
         if self._paused:
             self.pause(self._paused)
 
@@ -173,11 +195,28 @@ class Reader:
         """The partitions that are being read, as far as the caller has been told."""
         return set(self._active)
 
-    def seek(self, partition: tuple[str, int], offset: int) -> None:
-        """Read a partition from an offset on; allowed for assigned ones, in callbacks too."""
+    def seek(
+        self,
+        partition: tuple[str, int],
+        offset: int,
+        *,
+        topic_id: str | None = None,
+        leader_epoch: int = -1,
+    ) -> None:
+        """Read a partition from an offset on; allowed for assigned ones, in callbacks too.
+
+        With an id it is read of that topic alone, else of the one that there is now. With the epoch
+        of the batch before the offset it is seen where the log was cut back before it.
+        """
         at = TopicPartition(*partition)
         self._consumer.seek(KafkaPartition(*at), offset)
+        self._started().place(at, Place(offset, leader_epoch, topic_id))
         self._expected[at] = offset
+        self._of[at] = topic_id, leader_epoch
+
+    def _seek_again(self, at: TopicPartition) -> None:
+        topic_id, leader_epoch = self._of[at]
+        self.seek(at, self._expected[at], topic_id=topic_id, leader_epoch=leader_epoch)
 
     def pause(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Fetch nothing for these partitions until they are resumed or revoked."""
@@ -196,8 +235,8 @@ class Reader:
     async def next(self, timeout: float) -> list[FetchedBatches | OutOfRange]:  # noqa: ASYNC109
         """What has arrived, within `timeout` seconds; the empty list where nothing has.
 
-        An OutOfRange comes alone and comes again until its partition is sought. What is returned
-        counts as read: the position has moved past it.
+        An OutOfRange (Recreated, Diverged) comes alone and comes again until its partition is
+        sought. What is returned counts as read: the position has moved past it.
 
         Raises:
             ClusterError: the cluster refuses, a batch cannot be read, or fetching has broken off.
@@ -242,7 +281,7 @@ class Reader:
             self._fetching = asyncio.get_running_loop().create_task(fetch)
             await asyncio.sleep(0)
         fetching = self._fetching
-        if not fetching.done() or fetching.exception() is not None:
+        if not fetching.done() or fetching.exception() is not None or _breaks_off(fetching):
             return []
         self._fetching = None
         return self._taken(fetching)
@@ -275,9 +314,6 @@ class Reader:
     def _taken(self, fetching: asyncio.Task[list[list[Fetched]]]) -> list[Any]:
         try:
             fetched = fetching.result()
-        except errors.OffsetOutOfRangeError as error:
-            outside = [(TopicPartition(*at), offset) for at, offset in error.args[0].items()]
-            return [OutOfRange(*at, offset) for at, offset in outside if at in self._active]
         except errors.NoOffsetForPartitionError as error:
             at = error.args[0]
             if at not in self._active or at in self._expected:
@@ -295,26 +331,34 @@ class Reader:
             raise cluster_error(self._config, "reading", error) from error
         return [item for items in fetched for item in self._continued(items)]
 
-    def _continued(self, items: list[Fetched]) -> list[FetchedBatches]:
+    def _continued(self, items: list[Fetched]) -> list[FetchedBatches | OutOfRange]:
         """Those batches of one partition that go on where it stands; others are fetched again."""
-        kept: list[FetchedBatches] = []
+        kept: list[FetchedBatches | OutOfRange] = []
         at = TopicPartition(items[0].topic, items[0].partition) if items else None
         if at is None or at not in self._active:
             return kept
         expected = self._expected.get(at)
+        topic_id, epoch = self._of.get(at, (None, -1))
         for item in items:
+            if isinstance(item, OutOfRange):
+                return [item] if expected in {None, item.offset} else kept
             if isinstance(item, Unreadable):
                 # What came before it is delivered; it turns up again with the next fetch.
                 if kept:
-                    self.seek(at, item.offset)
+                    self._seek_again(at)
                     return kept
                 raise ClusterError(
                     f"{at.topic}-{at.partition} at offset {item.offset} cannot be read from "
                     f"{addresses(self._config)}: {item.reason}"
                 )
-            if expected is not None and item.fetched_from != expected:
-                self.seek(at, expected)
+            if expected is not None and (
+                item.fetched_from != expected
+                or (item.topic_id != topic_id and None not in {item.topic_id, topic_id})
+            ):
+                self._seek_again(at)
                 return kept
+            if item.leader_epoch != epoch or topic_id is None:
+                topic_id, epoch = self._of[at] = item.topic_id, item.leader_epoch
             self._expected[at] = expected = item.next_offset
             kept.append(item)
         return kept
@@ -332,6 +376,31 @@ class Reader:
     ) -> dict[tuple[str, int], int]:
         """The offset after each partition's last record that this reader may see."""
         return await self._offsets(partitions, "end_offsets")
+
+    @property
+    def sees_topic_ids(self) -> bool:
+        """Whether everything was fetched by topic id so far: no re-creation goes unnoticed then."""
+        return self._started().sees_topic_ids
+
+    async def topic_id(self, topic: str) -> str | None:
+        """A topic's id; None where there is no such topic, or the cluster does not tell.
+
+        It may be that of a topic that was deleted just now: `next` tells. Raises ClusterError.
+        """
+        with told(self._config, "asking for a topic's id"):
+            return await self._started().topic_id(topic)
+
+    async def ends(self, read: Mapping[tuple[str, int], Place]) -> dict[tuple[str, int], End]:
+        """Where partitions end, and whether that is the log that was read up to these places.
+
+        What no reader of committed records may see yet lies before it. No end is that of a leader
+        that another broker knows to be replaced. Raises ClusterError.
+        """
+        if not read:
+            return {}
+        with told(self._config, "asking for offsets"):
+            found = await self._started().ends({TopicPartition(*at): read[at] for at in read})
+        return {(at.topic, at.partition): end for at, end in found.items()}
 
     async def commit(self, offsets: Mapping[tuple[str, int], int]) -> bool:
         """Commit each partition's next offset; False where the group has moved on meanwhile."""
@@ -404,6 +473,11 @@ class Reader:
                 "metadata_max_age_ms": min(config.metadata_max_age_ms, _GROUP_METADATA_MS),
             }
         return arguments
+
+
+def _breaks_off(fetching: asyncio.Task[list[list[Fetched]]]) -> bool:
+    """Whether a fetch found a position that does not exist any more."""
+    return any(isinstance(item, OutOfRange) for items in fetching.result() for item in items)
 
 
 def _assignors(config: ClientConfig) -> tuple[type, ...]:

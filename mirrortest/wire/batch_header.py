@@ -26,6 +26,7 @@ CONTROL = 0x20
 HEADER = struct.Struct(">qiibIhiqqqhii")
 PRODUCER = struct.Struct(">qhi")
 LENGTH_AT, LENGTH_FROM = 8, 12
+EPOCH_AT = 12
 MAGIC_AT = 16
 CRC_AT, CRC_FROM = 17, 21
 ATTRIBUTES_AT = 21

@@ -12,11 +12,12 @@
   KeyError is nobody's to catch, and ends the fetcher or the sender.
 - **Metadata**: `install` also keeps aiokafka's clients from having missing topics created by the
   mere question for them, where the broker allows it.
+- **Identity**: a consumer's client sends its requests by way of `identity`, which adds topic ids
+  and leader epochs; `requests` has the versions that aiokafka does not speak.
 """
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 from aiokafka import client as _client
@@ -24,7 +25,6 @@ from aiokafka import conn as _conn
 from aiokafka.admin import client as _admin
 from aiokafka.consumer import fetcher as _fetcher
 from aiokafka.errors import RequestTimedOutError
-from aiokafka.protocol.metadata import MetadataRequest
 
 from mirrortest.kafka.access import SERIES
 from mirrortest.kafka.seam.clients import Inlet, Outlet, inlet, outlet
@@ -45,6 +45,7 @@ from mirrortest.kafka.seam.outgoing import (
     delivery_failure,
     mend,
 )
+from mirrortest.kafka.seam.requests import MetadataRequest
 
 __all__ = [
     "ASKING_MAKES_TOPICS",
@@ -85,8 +86,8 @@ def install() -> None:
     _conn.AIOKafkaConnection = Connection
     _conn.AIOKafkaProtocol = frame_protocol
     _client.AIOKafkaClient.send = _send
-    _client.MetadataRequest = _ask_only
-    _admin.MetadataRequest = _ask_only
+    _client.MetadataRequest = MetadataRequest
+    _admin.MetadataRequest = MetadataRequest
 
 
 _plain_send = _client.AIOKafkaClient.send
@@ -102,9 +103,6 @@ async def _send(
         if error.args != ((node_id, group),):
             raise
         raise RequestTimedOutError from error
-
-
-_ask_only = functools.partial(MetadataRequest, allow_auto_topic_creation=False)
 
 
 async def try_connection(arguments: dict[str, Any]) -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer
+from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, errors
 
 from mirrortest.kafka.client import ended
-from mirrortest.kafka.fetched import Unreadable
+from mirrortest.kafka.fetched import FetchedBatches
+from mirrortest.kafka.seam.identity import Identity
 from mirrortest.kafka.seam.incoming import Door, disconnect, fetch_failure
 from mirrortest.kafka.seam.outgoing import (
     ReadyBatch,
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from mirrortest.kafka.access import Encoded
     from mirrortest.kafka.client import TopicPartition
-    from mirrortest.kafka.fetched import Fetched
+    from mirrortest.kafka.fetched import End, Fetched, Place
 
 _BATCH_BYTES = 1 << 20
 """What comes as one is taken to have, before any was seen."""
@@ -72,10 +73,28 @@ class Outlet:
 class Inlet:
     """See `access.Inlet`."""
 
-    def __init__(self, client: AIOKafkaConsumer) -> None:
+    def __init__(self, client: AIOKafkaConsumer, door: Door) -> None:
         self.client = client
+        self._identity = door.identity = Identity(client)
         self._largest = _BATCH_BYTES
         """Bytes, uncompressed, of the largest batches that came as one; forgotten by halves."""
+
+    @property
+    def sees_topic_ids(self) -> bool:
+        """See `access.Inlet`."""
+        return self._identity.by_id
+
+    def place(self, partition: TopicPartition, place: Place) -> None:
+        """See `access.Inlet`."""
+        self._identity.place(partition, place)
+
+    async def topic_id(self, topic: str) -> str | None:
+        """See `access.Inlet`."""
+        return await self._identity.topic_id(topic)
+
+    async def ends(self, read: Mapping[TopicPartition, Place]) -> dict[TopicPartition, End]:
+        """See `access.Inlet`."""
+        return await self._identity.ends(read)
 
     async def fetch(
         self,
@@ -85,15 +104,18 @@ class Inlet:
         reached: Mapping[TopicPartition, int],  # noqa: ARG002  # the batches tell
     ) -> list[list[Fetched]]:
         """See `access.Inlet`."""
-        fetched = await self.client.getmany(
-            timeout_ms=timeout_ms, max_records=max(1, portion // self._largest)
-        )
+        try:
+            fetched = await self.client.getmany(
+                timeout_ms=timeout_ms, max_records=max(1, portion // self._largest)
+            )
+        except errors.OffsetOutOfRangeError as error:
+            return [[broken] for broken in self._identity.broken_off(error.args[0])]
         found: list[list[Fetched]] = list(fetched.values())
         sizes = [
             len(item.buffer)
             for items in found
             for item in items
-            if not isinstance(item, Unreadable) and item.buffer is not None
+            if isinstance(item, FetchedBatches) and item.buffer is not None
         ]
         if sizes:
             self._largest = max(*sizes, self._largest // 2)
@@ -116,4 +138,5 @@ def outlet(arguments: dict[str, Any], *, compression: str = "none") -> Outlet:  
 
 def inlet(arguments: dict[str, Any]) -> Inlet:
     """A consumer of whole batches."""
-    return Inlet(AIOKafkaConsumer(**arguments, key_deserializer=Door()))
+    door = Door()
+    return Inlet(AIOKafkaConsumer(**arguments, key_deserializer=door), door)

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
     from aiokafka import AIOKafkaConsumer
 
-    from mirrortest.kafka.fetched import Fetched
+    from mirrortest.kafka.fetched import Fetched, FetchedBatches
+    from mirrortest.kafka.seam.identity import Identity
 
 _READ_COMMITTED = 1
 _TORN_READS = 3
@@ -30,6 +31,8 @@ class Door:
     """Given as `key_deserializer`, it marks a consumer as ours; it keeps count of torn reads."""
 
     def __init__(self) -> None:
+        self.identity: Identity | None = None
+        """Where the epochs of what was read are kept."""
         self.torn: dict[Any, tuple[int, int]] = {}
         """partition -> (offset, how often it was read torn in a row)"""
 
@@ -78,6 +81,7 @@ class WholeBatches:
         self.next_fetch_offset = fetch_offset
         self._door = door
         self._tp = tp
+        self._epochs = door.identity.epochs if door.identity else {}
         found = batches(
             records.data,
             topic=tp.topic,
@@ -85,6 +89,7 @@ class WholeBatches:
             fetch_offset=fetch_offset,
             arrived_ns=records.arrived_ns,
             aborted=(aborted or ()) if isolation == _READ_COMMITTED else None,
+            topic_id=door.identity.pins.get(tp) if door.identity else None,
         )
         self._items = self._readable(found)
 
@@ -94,11 +99,14 @@ class WholeBatches:
     def __next__(self) -> Fetched:
         return next(self._items)
 
-    def _readable(self, found: Iterator[Fetched]) -> Iterator[Fetched]:
+    def _readable(
+        self, found: Iterator[FetchedBatches | Unreadable]
+    ) -> Iterator[FetchedBatches | Unreadable]:
         """Pass batches on; a torn one ends the response, so that it is fetched again."""
         for item in found:
             if not isinstance(item, Unreadable):
                 self.next_fetch_offset = item.next_offset
+                self._epochs[self._tp] = item.next_offset, item.leader_epoch
                 yield item
                 continue
             offset, times = self._door.torn.get(self._tp, (item.offset, 0))

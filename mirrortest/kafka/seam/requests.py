@@ -1,0 +1,440 @@
+"""Requests newer than aiokafka's: with topic ids (KIP-516) and leader epochs (KIP-320, KIP-595).
+
+Each picks its version by what the broker supports, and is aiokafka's own request where that is too
+little. Responses have the shape that aiokafka reads, and beside it what it does not ask for.
+"""
+
+from __future__ import annotations
+
+import base64
+import struct
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from aiokafka.protocol import fetch as _fetch
+from aiokafka.protocol import metadata as _metadata
+from aiokafka.protocol import offset as _offset
+from aiokafka.protocol.api import Request, RequestStruct, Response
+from aiokafka.protocol.types import (
+    Array,
+    Boolean,
+    CompactArray,
+    CompactString,
+    Int8,
+    Int16,
+    Int32,
+    Int64,
+    Schema,
+    String,
+    TaggedFields,
+    UnsignedVarInt32,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+FETCH = 13
+"""The first version of Fetch that names topics by their id; since Kafka 3.1."""
+METADATA = 12
+"""The version of Metadata that brokers have which have that Fetch."""
+LIST_OFFSETS = 4
+"""The first version of ListOffsets with the leader's epoch; since Kafka 2.1."""
+LEADER_EPOCH = 3
+"""The version of OffsetForLeaderEpoch that serves consumers; since Kafka 2.3."""
+
+LATEST = -1
+"""The timestamp that stands for the end of a log."""
+
+_UUID = 16
+_NO_ID = bytes(_UUID)
+_CONSUMER = -1
+_NO_START = -1
+"""Only followers know where their log starts."""
+_DIVERGING_EPOCH_TAG = 0
+
+_PARTITION = struct.Struct(">hiii")  # error, partition, leader, leader's epoch
+_FETCHED = struct.Struct(">ihqqq")  # partition, error, high watermark, last stable offset, start
+_EPOCH_END = struct.Struct(">iq")  # epoch, end offset
+_ABORTED = struct.Struct(">qq")
+
+
+class Uuid:
+    """A topic's id on the wire; in Kafka's spelling (URL-safe base64, 22 letters) otherwise."""
+
+    @classmethod
+    def encode(cls, value: str) -> bytes:
+        """16 bytes; zeros for the empty string."""
+        return base64.urlsafe_b64decode(f"{value}==") if value else _NO_ID
+
+    @classmethod
+    def decode(cls, data: Any) -> str:
+        """Empty where a broker has no id for the topic."""
+        raw = bytes(data.read(_UUID))
+        return "" if raw == _NO_ID else base64.urlsafe_b64encode(raw).decode().rstrip("=")
+
+    @classmethod
+    def repr(cls, value: str) -> str:
+        """See aiokafka's types."""
+        return value
+
+
+class EpochEnd(NamedTuple):
+    """Where a leader's log ends that was written up to a leader epoch."""
+
+    leader_epoch: int
+    end_offset: int
+
+
+# -- metadata --------------------------------------------------------------------------------------
+
+
+class MetadataResponse(Response):  # type: ignore[misc]  # untyped
+    """Version 12 in the shape of version 5, which aiokafka reads.
+
+    Attributes:
+        topic_ids: by topic, of those that have one.
+        leaders: (topic, partition) -> (leader epoch, leader's node).
+    """
+
+    API_KEY = 3
+    API_VERSION = METADATA
+    SCHEMA = _metadata.MetadataResponse_v5.SCHEMA
+
+    topic_ids: dict[str, str]
+    leaders: dict[tuple[str, int], tuple[int, int]]
+
+    @classmethod
+    def decode(cls, data: Any) -> MetadataResponse:
+        """Read one; raises ValueError where its bytes end too early."""
+        throttle = Int32.decode(data)
+        brokers = []
+        for _ in range(_length(data)):
+            node = Int32.decode(data)
+            host, port = _string(data), Int32.decode(data)
+            brokers.append((node, host, port, _string(data)))
+            TaggedFields.decode(data)
+        cluster, controller = _string(data), Int32.decode(data)
+        topics, ids = [], {}
+        leaders: dict[tuple[str, int], tuple[int, int]] = {}
+        for _ in range(_length(data)):
+            error, name = Int16.decode(data), _string(data)
+            topic_id, internal = Uuid.decode(data), Boolean.decode(data)
+            partitions = []
+            for _ in range(_length(data)):
+                code, number, leader, epoch = _PARTITION.unpack(_exactly(data, _PARTITION.size))
+                replicas = [_nodes(data) for _ in range(3)]  # all, in sync, offline
+                TaggedFields.decode(data)
+                partitions.append((code, number, leader, *replicas))
+                leaders[str(name), number] = epoch, leader
+            Int32.decode(data)  # authorized operations
+            TaggedFields.decode(data)
+            topics.append((error, name, internal, partitions))
+            if topic_id and name and not error:
+                ids[name] = topic_id
+        made = cls(throttle, brokers, cluster, controller, topics)
+        made.topic_ids, made.leaders = ids, leaders
+        return made
+
+
+class MetadataRequest_v12(RequestStruct):  # type: ignore[misc]  # noqa: N801  # as aiokafka names them
+    """By name, and never creating a topic."""
+
+    API_KEY = 3
+    API_VERSION = METADATA
+    FLEXIBLE_VERSION = True
+    RESPONSE_TYPE = MetadataResponse
+    SCHEMA = Schema(
+        (
+            "topics",
+            CompactArray(
+                ("topic_id", Uuid), ("topic", CompactString("utf-8")), ("tags", TaggedFields)
+            ),
+        ),
+        ("allow_auto_topic_creation", Boolean),
+        ("include_topic_authorized_operations", Boolean),
+        ("tags", TaggedFields),
+    )
+
+
+class MetadataRequest(_metadata.MetadataRequest):  # type: ignore[misc]  # aiokafka is untyped
+    """aiokafka's, but for topic ids and leader epochs; it never has a missing topic created."""
+
+    def __init__(
+        self, topics: list[str] | None = None, allow_auto_topic_creation: bool = False
+    ) -> None:
+        super().__init__(topics, allow_auto_topic_creation)
+
+    def prepare(self, versions: Mapping[int, tuple[int, int]]) -> Any:
+        """See aiokafka's `Request`."""
+        if not _supported(versions, self.API_KEY, METADATA):
+            return super().prepare(versions)
+        topics = self._topics
+        named: Any = None if topics is None else [("", topic, {}) for topic in topics]
+        return MetadataRequest_v12(named, self._allow_auto_topic_creation, False, {})
+
+
+# -- fetch -----------------------------------------------------------------------------------------
+
+
+class Position(NamedTuple):
+    """What is fetched of a partition, as the broker is to check it."""
+
+    partition: int
+    current_leader_epoch: int
+    offset: int
+    last_fetched_epoch: int
+    most_bytes: int
+
+
+class FetchResponse(Response):  # type: ignore[misc]  # untyped
+    """Version 13 in the shape of version 11, but with topic ids where that has names.
+
+    Attributes:
+        diverging: (topic id, partition) -> up to where the leader's log may be what was read.
+    """
+
+    API_KEY = 1
+    API_VERSION = FETCH
+    SCHEMA = _fetch.FetchResponse_v11.SCHEMA
+
+    diverging: dict[tuple[str, int], EpochEnd]
+
+    @classmethod
+    def decode(cls, data: Any) -> FetchResponse:
+        """Read one; long record sections stay views (`frames.Section`)."""
+        throttle = Int32.decode(data)
+        error, session = Int16.decode(data), Int32.decode(data)
+        diverging: dict[tuple[str, int], EpochEnd] = {}
+        topics = []
+        for _ in range(_length(data)):
+            topic_id = Uuid.decode(data)
+            partitions = []
+            for _ in range(_length(data)):
+                head = _FETCHED.unpack(_exactly(data, _FETCHED.size))
+                aborted = []
+                for _ in range(max(_length(data), 0)):
+                    aborted.append(_ABORTED.unpack(_exactly(data, _ABORTED.size)))
+                    TaggedFields.decode(data)
+                replica, size = Int32.decode(data), _length(data)
+                records = _exactly(data, size) if size > 0 else b""
+                tags = TaggedFields.decode(data)
+                if _DIVERGING_EPOCH_TAG in tags:
+                    raw = tags[_DIVERGING_EPOCH_TAG][: _EPOCH_END.size]
+                    diverging[topic_id, head[0]] = EpochEnd(*_EPOCH_END.unpack(raw))
+                partitions.append((*head, aborted, replica, records))
+            TaggedFields.decode(data)
+            topics.append((topic_id, partitions))
+        made = cls(throttle, error, session, topics)
+        made.diverging = diverging
+        return made
+
+
+class FetchRequest_v13(RequestStruct):  # type: ignore[misc]  # noqa: N801  # as aiokafka names them
+    """By topic id, without a fetch session."""
+
+    API_KEY = 1
+    API_VERSION = FETCH
+    FLEXIBLE_VERSION = True
+    RESPONSE_TYPE = FetchResponse
+    SCHEMA = Schema(
+        ("replica_id", Int32),
+        ("max_wait_time", Int32),
+        ("min_bytes", Int32),
+        ("max_bytes", Int32),
+        ("isolation_level", Int8),
+        ("session_id", Int32),
+        ("session_epoch", Int32),
+        (
+            "topics",
+            CompactArray(
+                ("topic_id", Uuid),
+                (
+                    "partitions",
+                    CompactArray(
+                        ("partition", Int32),
+                        ("current_leader_epoch", Int32),
+                        ("offset", Int64),
+                        ("last_fetched_epoch", Int32),
+                        ("log_start_offset", Int64),
+                        ("max_bytes", Int32),
+                        ("tags", TaggedFields),
+                    ),
+                ),
+                ("tags", TaggedFields),
+            ),
+        ),
+        ("forgotten_topics_data", CompactArray(Int32)),  # always empty
+        ("rack_id", CompactString("utf-8")),
+        ("tags", TaggedFields),
+    )
+
+
+class FetchRequest(_fetch.FetchRequest):  # type: ignore[misc]  # aiokafka is untyped
+    """aiokafka's `plain` request, with each topic's positions by id, where the broker takes it."""
+
+    def __init__(
+        self, plain: _fetch.FetchRequest, positions: Mapping[str, Sequence[Position]]
+    ) -> None:
+        self.__dict__ |= vars(plain)
+        self._positions = positions
+
+    def prepare(self, versions: Mapping[int, tuple[int, int]]) -> Any:
+        """See aiokafka's `Request`."""
+        if not _supported(versions, self.API_KEY, FETCH):
+            return super().prepare(versions)
+        topics: list[Any] = [
+            (
+                topic_id,
+                [
+                    (*at[:4], _NO_START, at.most_bytes, {})  # in the schema's order
+                    for at in positions
+                ],
+                {},
+            )
+            for topic_id, positions in self._positions.items()
+        ]
+        return FetchRequest_v13(
+            *(_CONSUMER, self._max_wait_ms, self._min_bytes, self._max_bytes),
+            *(self._isolation_level, 0, -1, topics, [], self._rack_id, {}),
+        )
+
+
+# -- offsets ---------------------------------------------------------------------------------------
+
+
+class ListOffsetsRequest_v4(RequestStruct):  # type: ignore[misc]  # noqa: N801  # as aiokafka names them
+    """With the epoch of the leader that is asked."""
+
+    API_KEY = 2
+    API_VERSION = LIST_OFFSETS
+    RESPONSE_TYPE = _offset.OffsetResponse_v4
+    SCHEMA = Schema(
+        ("replica_id", Int32),
+        ("isolation_level", Int8),
+        (
+            "topics",
+            Array(
+                ("topic", String("utf-8")),
+                (
+                    "partitions",
+                    Array(
+                        ("partition", Int32),
+                        ("current_leader_epoch", Int32),
+                        ("timestamp", Int64),
+                    ),
+                ),
+            ),
+        ),
+    )
+
+
+class EndsRequest(_offset.OffsetRequest):  # type: ignore[misc]  # aiokafka is untyped
+    """Where partitions end; `topics` maps a name to (partition, leader's epoch) pairs."""
+
+    def __init__(self, isolation_level: int, topics: Mapping[str, list[tuple[int, int]]]) -> None:
+        plain = [(topic, [(n, LATEST) for n, _ in asked]) for topic, asked in topics.items()]
+        super().__init__(_CONSUMER, isolation_level, plain)
+        self._with_epochs = [
+            (topic, [(n, epoch, LATEST) for n, epoch in asked]) for topic, asked in topics.items()
+        ]
+
+    def prepare(self, versions: Mapping[int, tuple[int, int]]) -> Any:
+        """See aiokafka's `Request`."""
+        if not _supported(versions, self.API_KEY, LIST_OFFSETS):
+            return super().prepare(versions)
+        return ListOffsetsRequest_v4(_CONSUMER, self._isolation_level, self._with_epochs)
+
+
+class LeaderEpochResponse(Response):  # type: ignore[misc]  # untyped
+    """Version 3: (error, partition, epoch, end offset) by topic."""
+
+    API_KEY = 23
+    API_VERSION = LEADER_EPOCH
+    SCHEMA = Schema(
+        ("throttle_time_ms", Int32),
+        (
+            "topics",
+            Array(
+                ("topic", String("utf-8")),
+                (
+                    "partitions",
+                    Array(
+                        ("error_code", Int16),
+                        ("partition", Int32),
+                        ("leader_epoch", Int32),
+                        ("end_offset", Int64),
+                    ),
+                ),
+            ),
+        ),
+    )
+
+
+class LeaderEpochRequest_v3(RequestStruct):  # type: ignore[misc]  # noqa: N801  # as aiokafka names them
+    """OffsetForLeaderEpoch, as consumers send it."""
+
+    API_KEY = 23
+    API_VERSION = LEADER_EPOCH
+    RESPONSE_TYPE = LeaderEpochResponse
+    SCHEMA = Schema(
+        ("replica_id", Int32),
+        (
+            "topics",
+            Array(
+                ("topic", String("utf-8")),
+                (
+                    "partitions",
+                    Array(
+                        ("partition", Int32),
+                        ("current_leader_epoch", Int32),
+                        ("leader_epoch", Int32),
+                    ),
+                ),
+            ),
+        ),
+    )
+
+
+class LeaderEpochRequest(Request[LeaderEpochRequest_v3]):  # type: ignore[misc]  # untyped
+    """Up to where a leader's log was written up to an epoch.
+
+    `topics` maps a name to (partition, leader's current epoch, the epoch that is asked for).
+    """
+
+    API_KEY = 23
+
+    def __init__(self, topics: Mapping[str, list[tuple[int, int, int]]]) -> None:
+        self._topics = list(topics.items())
+
+    def build(self, request_struct_class: type[LeaderEpochRequest_v3]) -> LeaderEpochRequest_v3:
+        """See aiokafka's `Request`."""
+        return request_struct_class(_CONSUMER, self._topics)
+
+
+# -- bytes -----------------------------------------------------------------------------------------
+
+
+def _supported(versions: Mapping[int, tuple[int, int]], api: int, version: int) -> bool:
+    lowest, highest = versions.get(api, (0, -1))
+    return lowest <= version <= highest
+
+
+def _exactly(data: Any, size: int) -> Any:
+    piece = data.read(size)
+    if len(piece) != size:
+        raise ValueError(f"a broker's answer ends {size - len(piece)} bytes too early")
+    return piece
+
+
+def _length(data: Any) -> int:
+    """The length of what is compact: -1 for null."""
+    return int(UnsignedVarInt32.decode(data)) - 1
+
+
+def _string(data: Any) -> str | None:
+    size = _length(data)
+    return None if size < 0 else bytes(_exactly(data, size)).decode()
+
+
+def _nodes(data: Any) -> list[int]:
+    count = max(_length(data), 0)
+    return list(struct.unpack(f">{count}i", _exactly(data, 4 * count)))

@@ -38,6 +38,8 @@ async def claim_incarnation(
     """
     incarnation = 0
     while True:
+        # In a topic that was created again claims of before could be missing.
+        await view.restore()
         newest = view.ledger.latest(run, producer)
         incarnation = max(incarnation, newest.incarnation if newest else 0) + 1
         claim = Claim(run, producer, incarnation, session, dict(lanes))

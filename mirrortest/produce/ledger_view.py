@@ -1,4 +1,9 @@
-"""The ledger as a producer writes and follows it: its own name's records, in their order."""
+"""The ledger as a producer writes and follows it: its own name's records, in their order.
+
+The source's topic keeps them until somebody deletes it; its copy may have another retention. So
+what this name vouches for is written again: all of it into a topic that was created again, and
+otherwise a few records now and then, in turn.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +14,22 @@ from typing import TYPE_CHECKING, Protocol
 import structlog
 
 from mirrortest.check.ledger import Ledger
+from mirrortest.check.ledger_record import parse_claim_key
 from mirrortest.errors import ClusterError, FencedError, TopicMissingError, UnreachableError
 from mirrortest.kafka.follower import Follower, Place, Tailed
 
 if TYPE_CHECKING:
     from mirrortest.check.ledger_record import Claim
 
+    Record = tuple[bytes, bytes | None]
+
 _log = structlog.get_logger()
 
 _RETRY_SECONDS = 1.0
+_SLOW_SECONDS = 10.0
+"""A write that takes longer may wait for a topic that was deleted."""
+REFRESH_NS = 300_000_000_000
+"""Every record is written again once in this time."""
 
 
 class CompactedLog(Tailed, Protocol):
@@ -46,12 +58,22 @@ class LedgerView:
         self._producer = producer
         self._own = (_key_prefix("claim", run, producer), _key_prefix("lane", run, producer))
         self._follower = Follower(topic, self._apply)
+        self._table: dict[bytes, bytes] = {}
+        """The newest record of each key of this name, of whichever epoch."""
+        self._lost: dict[bytes, bytes] = {}
+        """What was in a topic that is no more, and has not been applied since."""
+        self._epoch = 0
+        """The follower's epoch as of the record applied last."""
+        self._turns: list[bytes] = []
+        """Keys that are still to be refreshed in this turn."""
+        self._refreshed_ns: int | None = None
+        self._owed = 0.0
 
     async def follow(self) -> None:
         """Apply all records for ever; a broken connection is taken up again."""
         await self._follower.run()
 
-    async def write(self, *records: tuple[bytes, bytes | None]) -> None:
+    async def write(self, *records: Record) -> None:
         """Write records until they are written and everything up to them is applied.
 
         They are written again where they were not read back: the topic may have been deleted.
@@ -60,9 +82,9 @@ class LedgerView:
             ClusterError: the topic was deleted, and cannot be created again as it has to be; or
                 the cluster refuses to have it read.
         """
-        while True:
+        while records:
             place = self._follower.place
-            offsets = await asyncio.gather(*(self._written(*record) for record in records))
+            offsets = await self._written(records)
             try:
                 # The least of them proves that the topic is another one, where it is.
                 if await self._follower.passed(min(offsets), place) and await self._follower.passed(
@@ -80,8 +102,54 @@ class LedgerView:
         """
         await self._follower.passed(offset, Place(self._follower.epoch, 0))
 
-    async def _written(self, key: bytes, value: bytes | None) -> int:
-        """Write one record until it is written; its offset."""
+    async def restore(self) -> None:
+        """Write again what went down with the topic, if it was deleted or cut. See `write`."""
+        self._notice()
+        while self._lost:
+            count = len(self._lost)
+            await self._create()
+            await self.write(*self._lost.items())
+            _log.warning("the ledger was written again", records=count)
+            self._notice()
+
+    async def refresh(self, now_ns: int) -> None:
+        """Write a few records again, so that each is as old as `REFRESH_NS` at most. See `write`.
+
+        They are as they stand in the topic: none of this name may be on its way.
+        """
+        since, self._refreshed_ns = self._refreshed_ns, now_ns
+        self._owed += len(self._table) * (now_ns - (since or now_ns)) / REFRESH_NS
+        count, self._owed = int(self._owed), self._owed % 1
+        if not count:
+            return
+        if not self._turns:
+            self._turns = [key for key in self._table if self._vouched(key)]
+        keys, self._turns = self._turns[:count], self._turns[count:]
+        await self.write(*((key, self._table[key]) for key in keys if key in self._table))
+
+    def check_fence(self, claim: Claim) -> None:
+        """Raise FencedError if a later incarnation of this producer has been claimed."""
+        latest = self.ledger.latest(claim.run, claim.producer)
+        if latest is not None and (latest.incarnation, latest.session) != (
+            claim.incarnation,
+            claim.session,
+        ):
+            raise FencedError(
+                f"another process has taken over as producer {claim.producer!r} of run "
+                f"{claim.run!r} (incarnation {latest.incarnation}): give each producer its own --id"
+            )
+
+    async def _written(self, records: tuple[Record, ...]) -> list[int]:
+        """Write records, each until it is written; their offsets."""
+        writing = asyncio.gather(*(self._write(*record) for record in records))
+        try:
+            while not (await asyncio.wait({writing}, timeout=_SLOW_SECONDS))[0]:
+                await self._create()
+            return writing.result()
+        finally:
+            writing.cancel()
+
+    async def _write(self, key: bytes, value: bytes | None) -> int:
         warned = False
         while True:
             self.tries += 1
@@ -96,28 +164,43 @@ class LedgerView:
             await asyncio.sleep(_RETRY_SECONDS)
 
     async def _create(self) -> None:
-        """Create the topic again."""
+        """Create the topic again, if it is missing; an outage is for the writes to report."""
         try:
             if await self._topic.create():
                 _log.warning("the ledger was deleted and is created again", topic=self._topic.topic)
-        except UnreachableError as error:
-            _log.warning("the ledger cannot be created, trying again", reason=str(error))
-
-    def check_fence(self, claim: Claim) -> None:
-        """Raise FencedError if a later incarnation of this producer has been claimed."""
-        latest = self.ledger.latest(claim.run, claim.producer)
-        if latest is not None and (latest.incarnation, latest.session) != (
-            claim.incarnation,
-            claim.session,
-        ):
-            raise FencedError(
-                f"another process has taken over as producer {claim.producer!r} of run "
-                f"{claim.run!r} (incarnation {latest.incarnation}): give each producer its own --id"
-            )
+        except UnreachableError:
+            pass
 
     def _apply(self, key: bytes, value: bytes | None) -> None:
-        if key.startswith(self._own):
-            self.ledger.apply(key, value)
+        self._notice()
+        if not key.startswith(self._own):
+            return
+        self._lost.pop(key, None)
+        self.ledger.apply(key, value)
+        if value is None:
+            self._table.pop(key, None)
+        else:
+            self._table[key] = value
+
+    def _notice(self) -> None:
+        """In a new epoch the first claim of the new topic wins, so that claims start anew."""
+        if self._epoch == self._follower.epoch:
+            return
+        self._epoch = self._follower.epoch
+        self._lost |= {key: value for key, value in self._table.items() if self._vouched(key)}
+        self.ledger = Ledger()
+        for key, value in self._table.items():
+            if parse_claim_key(key) is None:
+                self.ledger.apply(key, value)
+
+    def _vouched(self, key: bytes) -> bool:
+        """Whether a record is a lane's, or the claim that won."""
+        claim = parse_claim_key(key)
+        if claim is None:
+            return True
+        run, producer, incarnation, session = claim
+        first = self.ledger.winner(run, producer, incarnation)
+        return first is not None and first.session == session
 
 
 def _key_prefix(kind: str, run: str, producer: str) -> bytes:

@@ -100,6 +100,7 @@ class BookKeeper:
 
     async def round(self) -> None:
         """Reserve what is asked for, and publish outcomes where it is time; see `run`."""
+        await self._view.restore()
         now = self._clock.now()
         asking = [kept.lane for kept in self._kept if self._asks(kept.lane, now)]
         due = now - self._published_ns >= PUBLISH_NS
@@ -112,6 +113,8 @@ class BookKeeper:
         for lane, mark in marks:
             lane.reservation.grant(mark)
             lane.wake.set()
+        if due:
+            await self._view.refresh(now)
 
     async def finish(self, *, ended: bool) -> bool:
         """Make all outcomes durable and publish them; with end marks if the lanes are `ended`.
@@ -125,6 +128,7 @@ class BookKeeper:
                 lane.close()
                 self._log.append([rows.end(lane.stream, lane.next_seq, partition=lane.partition)])
         await self._write([lane for lane in lanes if lane.dirty], ())
+        await self._view.restore()
         return True
 
     def close_rows(self) -> None:

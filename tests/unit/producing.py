@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, cast
 from mirrortest.check.intervals import IntervalSet
 from mirrortest.check.ledger import Ledger
 from mirrortest.check.verdict import Outcome
+from mirrortest.errors import TopicMissingError, TopicReplacedError
 from mirrortest.kafka.sender import SenderDeadError, Sent
 from mirrortest.produce.buffer_pool import BufferPool
 from mirrortest.produce.incarnation import claim_incarnation
@@ -37,7 +38,11 @@ LANES = {"t": (1, 4)}
 
 
 class MemoryTopic:
-    """The ledger's topic; `frozen` holds writes up. `wrote` is called with each record."""
+    """The ledger's topic; `frozen` holds writes up. `wrote` is called with each record.
+
+    `delete` takes all records away; unless `silent`, readers notice. While `missing` nothing can
+    be written.
+    """
 
     topic = "ledger"
 
@@ -46,28 +51,49 @@ class MemoryTopic:
         self.frozen = asyncio.Event()
         self.frozen.set()
         self.wrote: Callable[[bytes, bytes | None], object] = lambda _key, _value: None
+        self.missing = False
+        self.refusal: Exception | None = None
+        """What `create` raises."""
+        self.created = 0
+        self._deleted = 0
         self._grown = asyncio.Event()
 
     async def write(self, key: bytes, value: bytes | None) -> int:
         await self.frozen.wait()
         await asyncio.sleep(0)
+        if self.missing:
+            raise TopicMissingError("deleted")
         self.records.append((key, value))
         self.wrote(key, value)
-        self._grown.set()
-        self._grown = asyncio.Event()
+        self._wake()
         return len(self.records) - 1
 
     async def create(self) -> bool:
-        return False
+        if self.refusal is not None:
+            raise self.refusal
+        before, self.missing = self.missing, False
+        self.created += before
+        return before
+
+    def delete(self, *, missing: bool = True, silent: bool = False) -> None:
+        self.records, self.missing = [], missing
+        self._deleted += not silent
+        self._wake()
 
     async def tail(self) -> AsyncIterator[tuple[int, bytes, bytes | None]]:
-        position = 0
+        position, deleted = 0, self._deleted
         while True:
             grown = self._grown
             while position < len(self.records):
                 yield (position, *self.records[position])
                 position += 1
+            if self._deleted != deleted:
+                raise TopicReplacedError("deleted")
             await grown.wait()
+
+    def _wake(self) -> None:
+        self._grown.set()
+        self._grown = asyncio.Event()
 
     def ledger(self) -> Ledger:
         ledger = Ledger()

@@ -1,0 +1,143 @@
+"""The ledger as a producer writes it: into topics that are deleted, and that forget."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from mirrortest.check.intervals import IntervalSet
+from mirrortest.check.ledger_record import Claim, claim_key, claim_value
+from mirrortest.errors import ClusterError, FencedError
+from mirrortest.kafka import follower
+from mirrortest.produce import ledger_view
+from mirrortest.produce.clock import Clock
+from mirrortest.produce.ledger_view import REFRESH_NS, CompactedLog, LedgerView
+from tests.unit.producing import LANES, MemoryLog, MemorySender, MemoryTopic, World, until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+
+@pytest.fixture
+async def world(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[World]:
+    monkeypatch.setattr(follower, "_RETRY_SECONDS", 0)
+    monkeypatch.setattr(ledger_view, "_RETRY_SECONDS", 0)
+    topic = MemoryTopic()
+    view = LedgerView(cast("CompactedLog", topic), "r", "p")
+    task = asyncio.create_task(view.follow())
+    yield World(topic, view, MemoryLog(), Clock())
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+@pytest.mark.parametrize("missing", [True, False], ids=["deleted", "created again by others"])
+@pytest.mark.parametrize("silent", [False, True], ids=["noticed", "unnoticed"])
+@pytest.mark.parametrize("records", [4, 7, 9])
+async def test_a_ledger_that_is_deleted_amid_a_run_is_written_again(
+    world: World, records: int, *, missing: bool, silent: bool
+) -> None:
+    """F15: at whichever record, the producer ends, and the new topic has all it vouches for.
+
+    Also the claims, and what an earlier incarnation had vouched for.
+    """
+    earlier, _ = await world.life(MemorySender(), total=100)
+    await earlier.run(asyncio.Event())
+    before = dict(world.topic.ledger().lanes)
+    sender = MemorySender()
+    life, lanes = await world.life(sender, total=1000)
+    deleted: list[int] = []
+
+    def delete(*_: object) -> None:
+        if len(sender.sent) > records and not deleted:
+            deleted.append(len(world.topic.records))
+            world.topic.delete(missing=missing, silent=silent)
+
+    sender.before = delete
+    async with asyncio.timeout(30):
+        await life.run(asyncio.Event())
+    assert deleted
+    assert world.topic.created == missing
+    ledger = world.topic.ledger()
+    assert ledger.complete("r", ["p"])
+    assert [claim.incarnation for claim in ledger.claims("r")] == [1, 2]
+    for stream, record in before.items():
+        assert ledger.lanes[stream] == record
+    for lane in lanes:
+        assert ledger.lanes[lane.stream].acked == IntervalSet([(0, 500)])
+
+
+async def test_a_write_that_went_down_with_the_topic_is_written_again(world: World) -> None:
+    """F15: acknowledged, then deleted before it was read back; the wait for it ends."""
+    claim = await world.claim("a")
+    again = claim_key(claim), claim_value(claim)
+    world.topic.wrote = lambda *_: None if world.topic.created else world.topic.delete()
+    async with asyncio.timeout(30):
+        await world.view.write(again)
+    assert world.topic.records == [again]
+
+
+async def test_a_ledger_that_cannot_be_created_again_ends_the_run(world: World) -> None:
+    """F15: with the line that says what is wrong with it."""
+    life, _ = await world.life(MemorySender(), total=None)
+    world.topic.delete()
+    world.topic.refusal = ClusterError("topic 'ledger' has cleanup.policy=delete")
+    async with asyncio.timeout(30):
+        with pytest.raises(ClusterError, match=r"cleanup\.policy=delete"):
+            await life.run(asyncio.Event())
+
+
+async def test_who_claimed_first_in_the_new_topic_fences_the_other(world: World) -> None:
+    """F15: two producers of one name never number alike; each reads who was first there."""
+    life, _ = await world.life(MemorySender(), total=None)
+    world.topic.delete(missing=False)
+    other = Claim("r", "p", 1, "other", LANES)
+    await world.topic.write(claim_key(other), claim_value(other))
+    async with asyncio.timeout(30):
+        with pytest.raises(FencedError, match="taken over"):
+            await life.run(asyncio.Event())
+    winner = world.topic.ledger().winner("r", "p", 1)
+    assert winner is not None
+    assert winner.session == "other"
+
+
+async def test_every_record_is_written_again_in_its_turn(world: World) -> None:
+    """The copy's own retention drops what was written once: claims, and lanes that are still."""
+    life, _ = await world.life(MemorySender(), total=100)
+    await life.run(asyncio.Event())
+    lost = Claim("r", "p", 1, "loser", LANES)
+    await world.view.write((claim_key(lost), claim_value(lost)))
+    table = dict(world.topic.records)
+    await world.view.refresh(0)
+    stand = len(world.topic.records)
+    rounds = 100
+    for number in range(1, rounds + 1):
+        await world.view.refresh(number * REFRESH_NS // rounds)
+        assert len(world.topic.records) - stand <= -(-number * len(table) // rounds)
+    again = dict(world.topic.records[stand:])
+    del table[claim_key(lost)]
+    assert again == table
+
+
+async def test_nothing_is_refreshed_before_its_time(world: World) -> None:
+    """A producer with nothing to say writes next to nothing."""
+    await world.claim("a")
+    await world.view.refresh(0)
+    await world.view.refresh(REFRESH_NS // 2)
+    assert len(world.topic.records) == 1
+
+
+async def test_a_slow_write_looks_for_the_topic(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F15: a client repeats what is refused for a missing topic, and does not say so."""
+    monkeypatch.setattr(ledger_view, "_SLOW_SECONDS", 0.01)
+    world.topic.delete()
+    world.topic.frozen.clear()
+    writing = asyncio.create_task(world.claim("a"))
+    await until(lambda: world.topic.created)
+    world.topic.frozen.set()
+    assert (await writing).incarnation == 1

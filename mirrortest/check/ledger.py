@@ -108,6 +108,15 @@ class Ledger:
         """The winning claim of the producer's newest incarnation."""
         return self.winner(run, producer, self._newest((run, producer)))
 
+    def closed_by_claims(self, run: str, producer: str) -> list[LaneRecord]:
+        """The lanes of a producer without end marks of their own, as later claims closed them."""
+        return [
+            lane
+            for stream, lane in self.lanes.items()
+            if (stream.run, stream.producer) == (run, producer) and lane.end is not None
+            if (record := self._records.get(stream)) is None or record.end is None
+        ]
+
     def producers(self, run: str) -> set[str]:
         """The names that have claimed an incarnation within a run."""
         return {producer for of_run, producer in self._claims if of_run == run}

@@ -4,6 +4,10 @@ Readers unite what they read, so a part is a record of the same lane, under a ke
 the outcomes of a range of numbers. The ranges stay: a part never takes over what another one told.
 Each part tells what the whole lane's record does of marks and end, and with the end how many
 numbers have an outcome in all parts: until a reader knows as many the lane has not ended for it.
+
+A lane's last word has keys of its own, which are written with nothing else. A mirror that replays
+may put an old record behind the newest one, and compaction keeps the old one then: while the lane
+goes on the next record mends that, and once it has ended its last word is not displaced.
 """
 
 from __future__ import annotations
@@ -24,11 +28,18 @@ PART_INTERVALS = 10_000
 """Of these a record takes less than 300 kB: brokers take 1 MB of a batch by default."""
 
 
+_LAST_WORD = 1 << 20
+"""The part's number in a key is above it where the producer's own end mark is told."""
+CLOSED = 1 << 21
+"""And above this one where a successor tells how it found and closed the lane."""
+
+
 class LaneParts:
     """How one lane's record is written: whole, until it has more than `most` intervals."""
 
-    def __init__(self, most: int = PART_INTERVALS) -> None:
+    def __init__(self, most: int = PART_INTERVALS, *, last_word: int = _LAST_WORD) -> None:
         self._most = most
+        self._last_word = last_word
         self._begins = [0]
         """The first number of each part."""
         self._written: dict[int, tuple[int | None, list[IntervalSet]]] = {}
@@ -41,8 +52,9 @@ class LaneParts:
         """
         self._cut(record)
         parts = len(self._begins)
+        first = 0 if record.end is None else self._last_word
         if parts == 1:
-            return [(lane_key(record.stream), lane_value(record))]
+            return [(lane_key(record.stream, first), lane_value(record))]
         if record.end is not None:
             told = sum(numbers.count for numbers in _outcomes(record))
             record = replace(record, told=told)
@@ -55,7 +67,7 @@ class LaneParts:
             self._written[part] = (record.end, outcomes)
             acked, failed, unknown = outcomes
             of_part = replace(record, acked=acked, failed=failed, unknown=unknown)
-            changed.append((lane_key(record.stream, part), lane_value(of_part)))
+            changed.append((lane_key(record.stream, first + part), lane_value(of_part)))
         return changed
 
     def forget(self) -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from mirrortest.check.ledger_parts import CLOSED, LaneParts
 from mirrortest.check.ledger_record import Claim, ClosedLane, claim_key, claim_value
 
 if TYPE_CHECKING:
@@ -56,6 +57,20 @@ async def claim_incarnation(
             claim = replace(claim, closes=closes)
             await view.write((claim_key(claim), claim_value(claim)))
         return claim
+
+
+async def publish_closed(view: LedgerView, claim: Claim) -> None:
+    """Write the last word on the lanes of earlier incarnations that only a claim has closed.
+
+    Their own last records could be displaced in the ledger's copy by older ones (`ledger_parts`).
+    """
+    await view.write(
+        *(
+            record
+            for lane in view.ledger.closed_by_claims(claim.run, claim.producer)
+            for record in LaneParts(last_word=CLOSED).records(lane)
+        )
+    )
 
 
 def closing(ledger: Ledger, claim: Claim) -> tuple[ClosedLane, ...]:

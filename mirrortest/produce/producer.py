@@ -23,7 +23,7 @@ from mirrortest.metrics.kernel_clock import known_clock_error_ns
 from mirrortest.metrics.server_process import serve_apart
 from mirrortest.produce.buffer_pool import BufferPools
 from mirrortest.produce.clock import Clock
-from mirrortest.produce.incarnation import claim_incarnation
+from mirrortest.produce.incarnation import claim_incarnation, publish_closed
 from mirrortest.produce.lane import MAX_IN_FLIGHT, Lane
 from mirrortest.produce.ledger_view import LedgerView
 from mirrortest.produce.life import Life, Rules, end_marks
@@ -258,6 +258,7 @@ class Producer:
         while self._over:
             await self._over[0].finish(ended=True)
             del self._over[0]
+        await publish_closed(view, claim)
         return life
 
     async def _sender(self, stop: asyncio.Event, *, patient: bool) -> Sender | None:

@@ -75,6 +75,23 @@ def test_parts_united_are_the_lane(
 
 
 @given(lives(), st.data())
+def test_what_arrives_once_more_displaces_no_last_word(
+    life: tuple[list[tuple[bytes, bytes]], LaneRecord], data: st.DataObject
+) -> None:
+    """F11: a mirror replays older records behind the newest, and compaction keeps those."""
+    written, last = life
+    replayed = written + data.draw(st.lists(st.sampled_from(written), max_size=9))
+    (lane,) = ledger_of(dict(replayed).items()).lanes.values()
+    whole = last.closed(0)
+    assert (lane.acked, lane.failed, lane.unknown, lane.end) == (
+        whole.acked,
+        whole.failed,
+        whole.unknown,
+        whole.end,
+    )
+
+
+@given(lives(), st.data())
 def test_a_lane_of_which_a_part_is_missing_has_not_ended(
     life: tuple[list[tuple[bytes, bytes]], LaneRecord], data: st.DataObject
 ) -> None:

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from mirrortest.check.intervals import IntervalSet
+from mirrortest.check.ledger import Ledger
 from mirrortest.check.ledger_record import Claim, claim_key, claim_value
 from mirrortest.errors import ClusterError, FencedError
 from mirrortest.kafka import follower
 from mirrortest.produce import ledger_view
 from mirrortest.produce.clock import Clock
+from mirrortest.produce.incarnation import publish_closed
 from mirrortest.produce.ledger_view import REFRESH_NS, CompactedLog, LedgerView
 from tests.unit.producing import LANES, MemoryLog, MemorySender, MemoryTopic, World, until
 
@@ -102,6 +104,24 @@ async def test_who_claimed_first_in_the_new_topic_fences_the_other(world: World)
     winner = world.topic.ledger().winner("r", "p", 1)
     assert winner is not None
     assert winner.session == "other"
+
+
+async def test_what_was_acknowledged_before_a_kill_outlives_a_replay(world: World) -> None:
+    """F11: a mirror replays a killed producer's old records last, and compaction keeps those."""
+    life, lanes = await world.life(MemorySender(), total=1000)
+    old = list(world.topic.records)
+    running = asyncio.create_task(life.run(asyncio.Event()))
+    await until(lambda: life.acked == 1000)
+    await life.books.finish(ended=False)
+    running.cancel()
+    await asyncio.gather(running, return_exceptions=True)
+    await publish_closed(world.view, await world.claim("next"))
+    copy = Ledger()
+    for key, value in dict(world.topic.records + old).items():
+        copy.apply(key, value)
+    for lane in lanes:
+        record = copy.lanes[lane.stream]
+        assert (record.acked, record.end) == (IntervalSet([(0, 500)]), lane.reservation.granted)
 
 
 async def test_every_record_is_written_again_in_its_turn(world: World) -> None:

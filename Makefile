@@ -15,7 +15,7 @@ BY_FILE := --dist loadfile --no-loadscope-reorder
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-failed test-unit check bench profile bench-reconcile calibrate oracle \
-  peers lock clean images kafka-image prometheus-image test-docker local-base check-chart \
+  flips peers lock clean images kafka-image prometheus-image test-docker local-base check-chart \
   kept-lab kept-spark e2e-kubernetes dashboards check-dashboards dashboard-linter e2e-prometheus
 
 demo: $(READY)  ## the main job: two Kafka clusters, a mirror that is killed, the verdict
@@ -37,6 +37,9 @@ check: $(PEERS)  ## lint, format, types: of the benchmarks, too
 
 oracle: $(READY)  ## 200,000 random histories, judged as the brute-force judge does; ARGS="--spark"
 	$(BIN)/python -m tests.oracle $(ARGS)
+
+flips: $(READY)  ## 20,000 single bits flipped in a run's logs: each is refused or reported as damage
+	$(BIN)/python -m tests.flips $(ARGS)
 
 bench: $(PEERS)  ## CPU per message, beside the tools that people use; ARGS="--parts curves memory"
 	$(BIN)/python -m tests.bench $(ARGS)

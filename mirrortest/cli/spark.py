@@ -6,12 +6,18 @@ import contextlib
 import signal
 from typing import TYPE_CHECKING, Any, NoReturn
 
+import structlog
+
 from mirrortest.cli.start import end_at_once
+from mirrortest.errors import MirrortestError
 from mirrortest.reconcile import session as reconcile_session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
+
+_log = structlog.get_logger()
+_LONGEST = 200
 
 
 @contextlib.contextmanager
@@ -20,7 +26,7 @@ def spark_session(
 ) -> Iterator[Any]:
     """The reconciliation's session; SIGINT is a KeyboardInterrupt in it, a second one ends at once.
 
-    Raises MirrortestError where it cannot start.
+    Raises MirrortestError where it cannot start, and in the place of Spark's own errors.
     """
     before = signal.getsignal(signal.SIGINT)
     signal.signal(signal.SIGINT, _interrupt)
@@ -30,8 +36,25 @@ def spark_session(
             # answer to another question, and what comes of that is a traceback.
             signal.signal(signal.SIGINT, _interrupt)
             yield session
+    except Exception as error:
+        # PySpark is an extra: nothing of it is imported here.
+        if type(error).__module__.partition(".")[0] not in {"pyspark", "py4j"}:
+            raise
+        _log.debug("Spark failed", exc_info=True)
+        raise MirrortestError(
+            f"the logs could not be reconciled, as Spark failed: {_last_line(error)}; with "
+            "--verbose (mirrortest --verbose reconcile ...) all that it says is logged"
+        ) from error
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def _last_line(error: Exception) -> str:
+    """What a worker's traceback, or Java's error, says in the end; one line."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    # Java's own traces stand behind what was thrown.
+    said = [line for line in lines if line and not line.startswith(("at ", "...", "JVM stack"))]
+    return (said or [type(error).__name__])[-1][:_LONGEST]
 
 
 def _interrupt(number: int, _frame: FrameType | None) -> NoReturn:

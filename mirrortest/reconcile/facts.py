@@ -119,6 +119,14 @@ def gather(spark: Any, plan: Plan, intervals: Any) -> Facts:
     ]
     known, missing = _producers(overview, plan, damaged)
     reasons += [f"the log of producer {name}.{number} is missing" for name, number in missing]
+    unproven = sum(
+        file.unproven for found in (*plan.sessions, *plan.observers) for file in found.files
+    )
+    if unproven:
+        notes.append(
+            f"{unproven:,} log files have no digest, as an earlier version of mirrortest wrote "
+            "them: bytes of theirs that have changed since may go unnoticed"
+        )
     topics = {
         row["topic"] for row in overview if row["kind"] in {*_SENDING, "vouched", "tail", "read"}
     }

@@ -292,6 +292,11 @@ def _explain(result: _Result) -> None:
         )
     if unaccounted:
         reasons.append(f"{unaccounted:,} messages were seen whose producers' logs are not here")
+    latencies, copies = result.latency[ALL_TOPICS].count, counts["seen"] + counts["surplus"]
+    if latencies > copies:
+        reasons.append(
+            f"a log is damaged: {latencies:,} latencies of {copies:,} messages that were seen"
+        )
     if counts["inconclusive"]:
         reasons.append(
             f"{counts['inconclusive']:,} acknowledged messages may stand where nobody read"

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import pyarrow as pa
 
 from mirrortest.reconcile.bundle import bundled
 from mirrortest.reconcile.compact import Compactor, Zone, columns_of
@@ -16,30 +17,30 @@ from mirrortest.reconcile.holes import NO_PACKING, Packing
 from mirrortest.reconcile.intervals import SPARK_SCHEMA, damage_row
 from mirrortest.reconcile.stretch import ENDED, alike
 from mirrortest.reconcile.worker import map_numbers
-from mirrortest.seqlog.files import read_file
+from mirrortest.seqlog.damage import Damage, DamageKind
+from mirrortest.seqlog.files import LogFile, read_file
+from mirrortest.seqlog.location import Location
 from mirrortest.seqlog.parquet import Marked
 from mirrortest.seqlog.schema import Role
+from mirrortest.seqlog.seal import first_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    import pyarrow as pa
-
     from mirrortest.reconcile.plan import Plan
-    from mirrortest.seqlog.damage import Damage
-
 _TASKS_PER_CORE = 4
 _BYTES_PER_ROW = 100
 """What a row of a journal takes, about; only their rows are not noted."""
 
 
 class File(NamedTuple):
-    """What a task needs of a file: its session's number and role, its URI, its rows if noted."""
+    """What a task needs of a file: its session's number and role; its URI, rows and digest."""
 
     session: int
     role: Role
     uri: str
     rows: int | None
+    digest: str | None
 
 
 class Reading(NamedTuple):
@@ -75,8 +76,14 @@ class Reading(NamedTuple):
             # in zones some may not count: there, sums are of no use.
             sums = file.role is Role.CONSUMER and not self.zones
             how = Marked(ENDED, alike(self.horizons), totals=sums)
-            for batch in read_file(file.uri, damage, rows=file.rows, columns=columns, marked=how):
-                yield from compactor.add(batch)
+            place = LogFile(Location.parse(file.uri), file.rows, digest=file.digest)
+            try:
+                for batch in read_file(place, damage, columns=columns, marked=how):
+                    yield from compactor.add(batch)
+            except (ArithmeticError, LookupError, ValueError, pa.ArrowException) as error:
+                # Nothing that was written is like that: no digest has held it off.
+                what = f"its rows make no sense: {first_line(error)}"
+                damage.append(Damage(DamageKind.UNREADABLE, place.location.shown, what))
             for each in damage:
                 told = {"session": file.session, "task": task}
                 yield damage_row(str(each), harmless=each.harmless, **told)
@@ -87,7 +94,10 @@ class Reading(NamedTuple):
 def reading(plan: Plan, cores: int, *, placed: bool) -> Reading:
     """Spread a plan's files over tasks; `placed`: acknowledged offsets in the source matter."""
     files = [
-        (_rows(file.rows, file.size), File(number, found.session.role, file.uri, file.rows))
+        (
+            _rows(file.rows, file.size),
+            File(number, found.session.role, file.uri, file.rows, file.digest),
+        )
         for number, found in enumerate(plan.sessions)
         for file in found.files
     ]

@@ -20,6 +20,10 @@ class DamageKind(StrEnum):
     """A file is there and cannot be opened or read to its end."""
     SHORT = "short"
     """A file holds another number of rows than its session says."""
+    CHANGED = "changed"
+    """A file's bytes are not those that were written: none of its rows is believed."""
+    UNLISTED = "unlisted"
+    """A finished file that its session does not list, so that nothing says what it must hold."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,8 +1,8 @@
 """Finding the sessions of a run and reading their files, whole or damaged.
 
 Nothing missing is passed over: files that a session lists and that are gone, gaps in the numbers,
-torn journals and short files are told as `Damage`. A file is read by its URI alone, so that a
-Spark executor can do it.
+torn journals, short and changed files are reported as `Damage`. A file's URI and digest are enough
+to read it, so that a Spark executor can do it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pyarrow import fs
 from mirrortest.errors import SequenceLogError
 from mirrortest.seqlog.batches import conform
 from mirrortest.seqlog.damage import Damage, DamageKind
+from mirrortest.seqlog.digest import digest as digest_of
 from mirrortest.seqlog.journal import read_frames
 from mirrortest.seqlog.location import Location
 from mirrortest.seqlog.parquet import open_parquet, read_groups
@@ -35,11 +36,21 @@ _FILE = re.compile(r"(?P<number>[0-9]{6,})\.(?P<form>journal|parquet)")
 
 @dataclass(frozen=True, slots=True)
 class LogFile:
-    """One file of a session. `rows` is how many it must hold, None where nobody noted it."""
+    """One file of a session.
+
+    `rows` is how many it must hold, None where nobody noted it; `digest` is that of its bytes, None
+    for journals, whose frames have checksums, and for files of versions that wrote no digest.
+    """
 
     location: Location
     rows: int | None = None
     size: int = 0
+    digest: str | None = None
+
+    @property
+    def unproven(self) -> bool:
+        """Whether nothing shows that its bytes are those that were written."""
+        return self.digest is None and self.location.path.endswith(PARQUET)
 
     @property
     def uri(self) -> str:
@@ -142,20 +153,26 @@ def _session_files(
     session: Session, at: Location, held: dict[str, tuple[Location, int]]
 ) -> SessionFiles:
     """A session of which these files are there, each in its directory and of its size."""
-    noted = {note.name: note.rows for note in session.files}
+    noted = {note.name: note for note in session.files}
     numbers = {int(name.partition(".")[0]) for name in (*held, *noted)}
     files, damage = [], list(session.damage)
     for number in range(1, max(numbers, default=0) + 1):
         finished, journal = file_name(number, PARQUET), file_name(number, JOURNAL)
-        # Where both are there, a crash came between the rename and the journal's removal.
-        name = finished if finished in held else journal
-        if name in held:
-            directory, size = held[name]
-            files.append(LogFile(directory.child(name), noted.get(finished), size))
+        note = noted.get(finished)
+        rows, digest = (None, None) if note is None else (note.rows, note.digest)
+        # Where both are there, a crash came between the rename and the journal's removal. The
+        # journal has checksums of its own, the other file has the session's note.
+        name = finished if finished in held and (note or journal not in held) else journal
+        if name not in held:
+            what = "the file is missing"
+            damage.append(Damage(DamageKind.MISSING, at.child(finished).shown, what, rows))
+        elif name == finished and note is None and session.digested:
+            place = held[name][0].child(name).shown
+            damage.append(Damage(DamageKind.UNLISTED, place, f"{SESSION_FILE} does not list it"))
         else:
-            place = at.child(finished).shown
-            lost = noted.get(finished)
-            damage.append(Damage(DamageKind.MISSING, place, "the file is gone", lost))
+            directory, size = held[name]
+            digest = digest if name == finished else None
+            files.append(LogFile(directory.child(name), rows, size, digest))
     return SessionFiles(session, at, tuple(files), tuple(damage))
 
 
@@ -164,36 +181,48 @@ def read_file(
     damage: list[Damage],
     *,
     columns: Sequence[str] | None = None,
-    rows: int | None = None,
     marked: Marked | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield a file's rows as batches of the schema's columns, or of those named, in that order.
 
-    `marked` is that of `parquet.read_groups`; one thread reads then. What cannot be read is
+    `marked` is that of `parquet.read_groups`, where a digest proves the file; one thread reads
+    then. What cannot be read is
     appended to `damage`; a journal that a running writer has just turned into Parquet is read as
-    that. `rows` is how many a file given by URI must hold.
+    that.
     """
-    asked = LogFile(Location.parse(file), rows) if isinstance(file, str) else file
+    if isinstance(file, str):
+        file = LogFile(Location.parse(file))
     wanted = ROWS.names if columns is None else columns
-    place = asked.location
+    place = file.location
     try:
         if place.path.endswith(PARQUET):
-            yield from _read_parquet(asked, damage, wanted, marked)
+            yield from _read_parquet(file, damage, wanted, marked)
             return
         try:
             with place.filesystem.open_input_file(place.path) as source:
                 data = source.read_buffer()
         except FileNotFoundError:
-            finished = place.parent.child(place.path.rpartition("/")[2][: -len(JOURNAL)] + PARQUET)
-            found = replace(asked, location=finished)
-            yield from _read_parquet(found, damage, wanted, marked)
+            yield from _read_parquet(_finished(file), damage, wanted, marked)
             return
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, ValueError) as error:
         kind = DamageKind.MISSING if isinstance(error, FileNotFoundError) else DamageKind.UNREADABLE
-        damage.append(Damage(kind, place.shown, first_line(error), asked.rows))
+        damage.append(Damage(kind, place.shown, first_line(error), file.rows))
         return
     for batch in read_frames(data, place.shown, damage):
         yield conform(batch, columns)
+
+
+def _finished(journal: LogFile) -> LogFile:
+    """What a journal has become since it was listed; session.json has been written since, too."""
+    folder = journal.location.parent
+    name = journal.location.path.rpartition("/")[2].removesuffix(JOURNAL) + PARQUET
+    finished = replace(journal, location=folder.child(name))
+    try:
+        session = read_session(folder)
+    except SequenceLogError:
+        return finished
+    notes = (note for note in session.files if note.name == name)
+    return next((replace(finished, rows=n.rows, digest=n.digest) for n in notes), finished)
 
 
 def _read_parquet(
@@ -203,23 +232,42 @@ def _read_parquet(
     marked: Marked | None,
 ) -> Iterator[pa.RecordBatch]:
     place = file.location
+    # All of it at once, as the digest asks for all of it: such a file is some megabytes.
+    with place.filesystem.open_input_file(place.path) as source:
+        data = source.read_buffer()
+    if file.digest is not None and digest_of(memoryview(data)) != file.digest:
+        what = "its bytes are not those that were written (its digest differs)"
+        damage.append(Damage(DamageKind.CHANGED, place.shown, what, file.rows))
+        return
+    # Of a version without digests: each column is decoded and checked, its footer is not believed.
+    unproven = file.digest is None
+    if unproven:
+        marked = None
     held = 0
-    with (
-        place.filesystem.open_input_file(place.path) as source,
-        open_parquet(source, marked) as parquet,
-    ):
+    with open_parquet(data, marked, unproven=unproven) as parquet:
         total = parquet.metadata.num_rows
-        if file.rows is not None and file.rows != total:
-            what = f"{total} rows, {file.rows} were written"
-            lost = max(file.rows - total, 0)
-            damage.append(Damage(DamageKind.SHORT, place.shown, what, lost))
+        written = total if file.rows is None else file.rows
+        if written != total:
+            what = f"{total} rows, {written} were written"
+            damage.append(Damage(DamageKind.SHORT, place.shown, what, _gone(written - total)))
         try:
             for batch in read_groups(parquet, columns, marked):
+                if unproven:
+                    batch.validate(full=True)
                 held += batch.num_rows
                 yield batch
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
             what = first_line(error)
-            damage.append(Damage(DamageKind.UNREADABLE, place.shown, what, total - held))
+            damage.append(Damage(DamageKind.UNREADABLE, place.shown, what, _gone(total - held)))
+        else:
+            if held != total:
+                what = f"{held} rows, its footer says {total}"
+                damage.append(Damage(DamageKind.SHORT, place.shown, what, _gone(total - held)))
+
+
+def _gone(rows: int) -> int | None:
+    """How many rows are lost; where none is, nobody can tell what else is wrong."""
+    return rows if rows > 0 else None
 
 
 def read_all(found: SessionFiles, damage: list[Damage]) -> pa.Table:

@@ -135,14 +135,17 @@ def _torn(view: memoryview, at: int) -> bool:
     """Whether a writer that died may have left what stands from here on to the end.
 
     A killed process leaves the beginning of a frame; a machine that lost its power may leave zeros
-    where the disk got nothing. A frame that is there in full length and wrong may have been synced.
+    where the disk got nothing. A frame that is there in full length and wrong may have been synced:
+    also one whose length alone is wrong, as its checksum shows by the bytes that are there.
     """
     rest = view[at:]
     if len(rest) < _HEADER.size:
         return MAGIC.startswith(bytes(rest[: len(MAGIC)])) or not any(rest)
-    magic, length, _, _ = _HEADER.unpack_from(rest)
-    if magic == MAGIC and length > len(rest) - _HEADER.size:
-        return True
+    magic, length, rows_before, checked = _HEADER.unpack_from(rest)
+    there = len(rest) - _HEADER.size
+    if magic == MAGIC and length > there:
+        guarded = crc32c(_GUARDED.pack(there, rows_before))
+        return bool(crc32c(rest[_HEADER.size :], guarded) != checked)
     first = -(-at // _SECTOR) * _SECTOR
     starts = range(first, len(view) - _SECTOR + 1, _SECTOR)
     return not any(rest) or any(view[start : start + _SECTOR] == _NOTHING for start in starts)

@@ -24,6 +24,8 @@ from mirrortest.seqlog.totals import TOTALLED, Total, totals
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
+    from mirrortest.seqlog.digest import DigestingFile
+
 GROUP_ROWS = 1 << 17
 GROUP_BYTES = 2 << 20
 """Rows of a row group, and bytes of their latencies: they bound the memory of writing and of
@@ -95,7 +97,9 @@ class Marked:
     totals: bool = False
 
 
-def write_parquet(batches: Iterable[pa.RecordBatch], sink: IO[bytes] | pa.NativeFile) -> int:
+def write_parquet(
+    batches: Iterable[pa.RecordBatch], sink: IO[bytes] | DigestingFile | pa.NativeFile
+) -> int:
     """Write a Parquet file to an open file; returns its rows."""
     rows, note = 0, _Note()
     with pq.ParquetWriter(
@@ -106,6 +110,8 @@ def write_parquet(batches: Iterable[pa.RecordBatch], sink: IO[bytes] | pa.Native
         use_dictionary=_DICTIONARIES,
         column_encoding=_DELTAS,
         data_page_version="2.0",
+        # For readers that do not go by session.json's digest: other programs.
+        write_page_checksum=True,
     ) as writer:
         for number, group in enumerate(_groups(batches)):
             writer.write_table(pa.Table.from_batches([group]), row_group_size=GROUP_ROWS)
@@ -316,13 +322,22 @@ def _repeat(value: Any, kind: pa.DataType, rows: int) -> pa.Array:
     return pa.DictionaryArray.from_arrays(zeros, pa.array([value], kind))
 
 
-def open_parquet(source: pa.NativeFile, marked: Marked | None = None) -> pq.ParquetFile:
-    """Open a log's Parquet file for `read_groups`. Raises pyarrow's errors."""
+def open_parquet(
+    data: pa.Buffer, marked: Marked | None = None, *, unproven: bool = False
+) -> pq.ParquetFile:
+    """Open a log's Parquet file for `read_groups`; raises pyarrow's errors.
+
+    `unproven`: no digest has shown that these are the bytes that were written, so that the
+    checksums of the file's pages are looked at, where it has any.
+    """
+    source = pa.BufferReader(data)
     if marked is None:
-        return pq.ParquetFile(source)
+        return pq.ParquetFile(source, page_checksum_verification=unproven)
     metadata = pq.read_metadata(source)
     texts = [name for name in _TEXTS if name in metadata.schema.names]
-    return pq.ParquetFile(source, metadata=metadata, read_dictionary=texts)
+    return pq.ParquetFile(
+        source, metadata=metadata, read_dictionary=texts, page_checksum_verification=unproven
+    )
 
 
 def read_groups(

@@ -8,12 +8,13 @@ systems by an upload whose size is checked before the journal goes.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 from pyarrow import fs
 
 from mirrortest.errors import SequenceLogError
+from mirrortest.seqlog.digest import DigestingFile
 from mirrortest.seqlog.journal import read_frames, sync_directory
 from mirrortest.seqlog.parquet import write_parquet
 
@@ -33,28 +34,35 @@ def file_name(number: int, suffix: str) -> str:
     return f"{number:06d}{suffix}"
 
 
-def write_synced(batches: Iterable[pa.RecordBatch], path: Path) -> int:
-    """Write a new Parquet file and make it durable; returns its rows."""
+class Sealed(NamedTuple):
+    """What session.json notes of a finished file: the number of its rows, and its digest."""
+
+    rows: int
+    digest: str
+
+
+def write_synced(batches: Iterable[pa.RecordBatch], path: Path) -> Sealed:
+    """Write a new Parquet file and make it durable."""
     with path.open("wb") as file:
-        rows = write_parquet(batches, file)
+        sink = DigestingFile(file)
+        rows = write_parquet(batches, sink)
         file.flush()
         os.fsync(file.fileno())
-    return rows
+    return Sealed(rows, sink.digest)
 
 
-def seal(journal: Path, damage: list[Damage]) -> tuple[Path, int]:
-    """Make the Parquet file beside a finished journal; the journal stays.
+def seal(journal: Path, damage: list[Damage]) -> tuple[Path, Sealed]:
+    """Create the Parquet file next to a finished journal; the journal stays.
 
-    Returns the file and its rows; what could not be read is told in `damage`. Raises OSError or
-    pyarrow's errors.
+    What could not be read is appended to `damage`. Raises OSError or pyarrow's errors.
     """
     final = journal.with_suffix(PARQUET)
     draft = journal.with_suffix(".draft")
     with pa.memory_map(str(journal)) if journal.stat().st_size else pa.BufferReader(b"") as source:
-        rows = write_synced(read_frames(source.read_buffer(), journal.name, damage), draft)
+        sealed = write_synced(read_frames(source.read_buffer(), journal.name, damage), draft)
     draft.rename(final)
     sync_directory(final.parent)
-    return final, rows
+    return final, sealed
 
 
 def upload(file: Path, target: Location) -> None:

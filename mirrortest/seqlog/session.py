@@ -5,6 +5,7 @@ Layout: ``LOGDIR/run=R/role=producer/NAME-SESSION/{session.json, 000001.parquet,
 
 from __future__ import annotations
 
+import re
 import secrets
 from datetime import UTC, datetime
 from typing import Literal, Self
@@ -15,9 +16,19 @@ from mirrortest import __version__
 from mirrortest.errors import SequenceLogError
 from mirrortest.seqlog.batches import Detail
 from mirrortest.seqlog.damage import Damage  # noqa: TC001  # pydantic reads it
+from mirrortest.seqlog.digest import PREFIX, digest
 from mirrortest.seqlog.schema import SCHEMA_VERSION, Role
 
 SESSION_FILE = "session.json"
+_DIGEST = ',\n "digest": "{}"\n}}\n'
+"""How the file ends: with the digest of all that stands before."""
+_DIGEST_AT_END = re.compile(
+    re.escape(_DIGEST.format("\0")).replace("\0", f"({PREFIX}[0-9a-f]+)").encode() + rb"\Z"
+)
+_CHANGED = (
+    "its bytes are not those that were written (its digest differs): restore it from a copy, or "
+    "move this session's directory away to judge the run without it"
+)
 
 
 def new_session_id(now_ns: int) -> str:
@@ -49,10 +60,14 @@ class Topic(_Model):
 
 
 class FileNote(_Model):
-    """A finished file of the session and the number of its rows."""
+    """A finished file of the session, the number of its rows, and the digest of its bytes.
+
+    `digest` is None in logs of versions that wrote none.
+    """
 
     name: str
     rows: int
+    digest: str | None = None
 
 
 class Session(_Model):
@@ -66,7 +81,8 @@ class Session(_Model):
     that all rows are in the listed files. `spooled` says that the last of them may still lie in a
     spool: nobody has brought them home. `clusters` maps `source` and `destination` to cluster
     ids. `settings` is what the user asked for, by option and without secrets: for people to read.
-    `damage` is what a salvage could not read.
+    `damage` is what a salvage could not read. `digested` says that the file carried its own digest;
+    versions before wrote none.
     """
 
     version: Literal[1] = 1
@@ -92,6 +108,7 @@ class Session(_Model):
     settings: dict[str, str] = Field(default_factory=dict)
     files: tuple[FileNote, ...] = ()
     damage: tuple[Damage, ...] = ()
+    digested: bool = Field(default=True, exclude=True)
 
     @model_validator(mode="after")
     def _readable(self) -> Self:
@@ -116,17 +133,27 @@ class Session(_Model):
         return (f"run={self.run}", f"role={self.role.value}", f"{self.name}-{self.session}")
 
     def encode(self) -> bytes:
-        """The file's content."""
-        return self.model_dump_json(indent=1).encode() + b"\n"
+        """The file's content, with its digest at the end."""
+        content = self.model_dump_json(indent=1).encode().removesuffix(b"\n}")
+        return content + _DIGEST.format(digest(content)).encode()
 
     @classmethod
     def decode(cls, raw: bytes, where: str) -> Session:
-        """Read the file's content; raises SequenceLogError that names `where`."""
+        """Read the file's content; raises SequenceLogError that names `where`.
+
+        A file without a digest is of a version before, unless digests of other files stand in it.
+        """
+        told = _DIGEST_AT_END.search(raw)
+        if told is not None and digest(raw[: told.start()]) != told[1].decode():
+            raise SequenceLogError(f"{where}: {_CHANGED}")
         try:
-            return cls.model_validate_json(raw)
+            session = cls.model_validate_json(raw)
         except ValidationError as error:
             first = error.errors()[0]
             at = ".".join(map(str, first["loc"])) or "content"
             raise SequenceLogError(
                 f"{where}: not a session of this version of mirrortest: {at}: {first['msg']}"
             ) from None
+        if told is None and any(note.digest is not None for note in session.files):
+            raise SequenceLogError(f"{where}: {_CHANGED}")
+        return session.model_copy(update={"digested": told is not None})

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from mirrortest.seqlog.damage import Damage
+    from mirrortest.seqlog.seal import Sealed
 
 
 class BusyError(SequenceLogError):
@@ -97,11 +98,11 @@ class Shelf:
         """
         found: list[Damage] = list(damage)
         file, sealed = seal(journal, found)
-        if rows is not None and sealed != rows:
+        if rows is not None and sealed.rows != rows:
             file.unlink()
             raise SequenceLogError(
-                f"{journal}: holds {sealed} of the {rows} rows written: the disk does not keep "
-                "what it was given"
+                f"{journal}: holds {sealed.rows} of the {rows} rows written: the disk does not "
+                "keep what it was given"
             )
         if self._away:
             upload(file, self.target.child(file.name))
@@ -111,12 +112,13 @@ class Shelf:
             file.unlink()
         sync_directory(self.directory)
 
-    def note(self, name: str, rows: int, damage: Sequence[Damage] = ()) -> None:
+    def note(self, name: str, sealed: Sealed, damage: Sequence[Damage] = ()) -> None:
         """Note a finished file in session.json; noted again, it replaces its earlier note."""
+        added = FileNote(name=name, rows=sealed.rows, digest=sealed.digest)
 
         def change(session: Session) -> Session:
             others = [each for each in session.files if each.name != name]
-            files = sorted([*others, FileNote(name=name, rows=rows)], key=lambda each: each.name)
+            files = sorted([*others, added], key=lambda each: each.name)
             told = (*session.damage, *(each for each in damage if each not in session.damage))
             return session.model_copy(update={"files": tuple(files), "damage": told})
 

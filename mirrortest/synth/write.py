@@ -114,10 +114,10 @@ def _write(log_dir: Path, task: _Task, stop: Event) -> tuple[Session, int]:
         for number, file in enumerate(_files(task.batches(), stop), start=1):
             path = shelf.directory / file_name(number, PARQUET)
             draft = path.with_suffix(".draft")
-            rows = write_synced(file, draft)
+            sealed = write_synced(file, draft)
             draft.rename(path)
             sync_directory(shelf.directory)
-            shelf.note(path.name, rows)
+            shelf.note(path.name, sealed)
             size += path.stat().st_size
         if not stop.is_set():
             shelf.revise(

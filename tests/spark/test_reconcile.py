@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections import defaultdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,8 +19,6 @@ from tests.spark.scenes import Result, scene
 from tests.spark.spark_history import RUN, History, found, lost, seen, sent, stream
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pyspark.sql import SparkSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
@@ -291,3 +291,60 @@ def test_a_damaged_log_proves_nothing_lost(spark: SparkSession, tmp_path: Path) 
     summary = reconcile(spark, plan([str(tmp_path)], RUN), thresholds(()))
     assert (summary.verdict, summary.counts["lost"]) == ("inconclusive", 0)
     assert any("log damaged" in reason for reason in summary.inconclusive)
+
+
+def _slow(logdir: Path) -> Path:
+    """A run whose messages took 1.7 s, and its consumer's file, which notes their sums."""
+    history = History()
+    history.producer.append(rows.reserved(stream(), 0, 1000))
+    for lo in range(0, 1000, 5):
+        history.producer.append(sent(stream(), lo, lo + 5))
+        row = seen(stream(), lo, lo + 5, lo)
+        history.consumers[0].append(row._replace(latency_bucket=(3912,)))
+    history.producer.append(rows.end(stream(), 1000))
+    history.reads(1000)
+    history.write(logdir)
+    return next(logdir.glob("run=*/role=consumer/*/*.parquet"))
+
+
+def test_a_flipped_bit_turns_no_failed_run_into_one_that_passed(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """P1: the footer's sums say 0.95 s for 1.7 s after it, which was a pass; the file is named."""
+    file = _slow(tmp_path)
+    limits = thresholds(["p(99)<1.5s"])
+    assert reconcile(spark, plan([str(tmp_path)], RUN), limits).exit_code == 99
+    whole = file.read_bytes()
+    at = whole.index(b"[3912]") + 2
+    assert chr(whole[at] ^ 1) == "8"
+    file.write_bytes(whole[:at] + b"8" + whole[at + 1 :])
+    summary = reconcile(spark, plan([str(tmp_path)], RUN), limits)
+    assert summary.exit_code not in {0, 99}
+    (reason,) = (reason for reason in summary.inconclusive if "log damaged" in reason)
+    assert str(file) in reason
+    assert "changed: its bytes are not those that were written" in reason
+
+
+def test_more_latencies_than_messages_are_damage(spark: SparkSession, tmp_path: Path) -> None:
+    """P1: whoever wrote such sums, and whatever digest fits them, the run has not passed."""
+    history = History()
+    history.sends(stream(), 100)
+    row = seen(stream(), 0, 100, 0)
+    history.consumers[0].append(row._replace(latency_count=(101,)))
+    history.reads(100)
+    history.write(tmp_path)
+    summary = reconcile(spark, plan([str(tmp_path)], RUN), thresholds(()))
+    assert summary.verdict == "inconclusive"
+    assert "a log is damaged: 101 latencies of 100 messages that were seen" in summary.inconclusive
+
+
+def test_logs_of_the_version_before_are_judged_with_one_note(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """Real ones, without digests: the verdict is as ever, and says what may go unnoticed."""
+    logs = tmp_path / "logs"
+    shutil.copytree(Path(__file__).parents[1] / "logs_of_0_1_0", logs)
+    summary = reconcile(spark, plan([str(logs)], "before"), thresholds(()))
+    assert (summary.verdict, summary.counts["delivered"]) == ("passed", 2000)
+    (note,) = summary.notes
+    assert note.startswith("2 log files have no digest")

@@ -248,6 +248,24 @@ def test_an_interrupt_puts_spark_away(monkeypatch: pytest.MonkeyPatch) -> None:
     assert signal.getsignal(signal.SIGINT) is before
 
 
+def test_what_spark_fails_with_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """P1: a worker's traceback is not the user's; other errors are left as they are."""
+
+    class PythonException(Exception):  # noqa: N818  # PySpark's name for it
+        __module__ = "pyspark.errors.exceptions.captured"
+
+    given = "mirrortest.reconcile.session.spark_session"
+    monkeypatch.setattr(given, lambda *_: contextlib.nullcontext())
+    trace = (
+        "An exception was thrown from Python:\nTraceback ...\nIndexError: 7 is out of bounds\n\n"
+    )
+    said = r"Spark failed: IndexError: 7 is out of bounds; with --verbose"
+    with pytest.raises(MirrortestError, match=said), spark_session():
+        raise PythonException(trace)
+    with pytest.raises(ZeroDivisionError), spark_session():
+        raise ZeroDivisionError
+
+
 def test_what_numbers_and_names_may_be() -> None:
     """The bounds themselves are allowed."""
     assert parse_duration(f"{(1 << 63) - 1}ns", option="--x") == (1 << 63) - 1

@@ -282,7 +282,7 @@ def test_from_a_file_it_is_the_same(
         sink = pa.BufferOutputStream()
         parquet.write_parquet([batch_of(written)], sink)
         marked = parquet.Marked(ENDED, alike(horizons), totals=True)
-        with parquet.open_parquet(pa.BufferReader(sink.getvalue()), marked) as file:
+        with parquet.open_parquet(pa.py_buffer(sink.getvalue()), marked) as file:
             columns = list(dict.fromkeys(asked))
             found = list(parquet.read_groups(file, columns, marked))
     expected = compacted(batch_of(written).select(columns), horizons=horizons)

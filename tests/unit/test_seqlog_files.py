@@ -12,7 +12,14 @@ from mirrortest.errors import SequenceLogError, UsageError
 from mirrortest.seqlog import rows
 from mirrortest.seqlog.batches import batch_of
 from mirrortest.seqlog.damage import Damage, DamageKind
-from mirrortest.seqlog.files import LogFile, find_sessions, joined, read_all, read_file
+from mirrortest.seqlog.files import (
+    LogFile,
+    find_sessions,
+    joined,
+    read_all,
+    read_file,
+    read_session,
+)
 from mirrortest.seqlog.journal import JournalWriter
 from mirrortest.seqlog.location import Location
 from mirrortest.seqlog.schema import ROWS
@@ -42,12 +49,26 @@ def make_journal(directory: Path, number: int, lo: int, hi: int) -> Path:
     return path
 
 
-def make_parquet(directory: Path, number: int, lo: int, hi: int) -> Path:
-    """A finished file with these rows."""
+def make_parquet(directory: Path, number: int, lo: int, hi: int, *, listed: bool = True) -> Path:
+    """A finished file with these rows, which its session lists unless told otherwise."""
     journal = make_journal(directory, number, lo, hi)
-    path, _ = seal(journal, [])
+    path, sealed = seal(journal, [])
     journal.unlink()
+    if not listed:
+        return path
+    session = read_session(Location.parse(directory))
+    others = [note for note in session.files if note.name != path.name]
+    note = FileNote(name=path.name, rows=sealed.rows, digest=sealed.digest)
+    files = tuple(sorted([*others, note], key=lambda each: each.name))
+    replaced = session.model_copy(update={"files": files})
+    (directory / "session.json").write_bytes(replaced.encode())
     return path
+
+
+def without_digest(directory: Path) -> None:
+    """Make a session's file one of a version that wrote no digests."""
+    session = read_session(Location.parse(directory))
+    (directory / "session.json").write_text(session.model_dump_json(indent=1) + "\n")
 
 
 def offsets(where: Path) -> tuple[list[int], list[Damage]]:
@@ -124,7 +145,7 @@ def test_missing_files_are_told(tmp_path: Path) -> None:
 def test_a_short_file_is_told(tmp_path: Path) -> None:
     """A file with fewer rows than its session noted is damage, and its rows are read."""
     directory = make_session(tmp_path, files=[{"name": "000001.parquet", "rows": 9}])
-    make_parquet(directory, 1, 0, 2)
+    make_parquet(directory, 1, 0, 2, listed=False)
     marks, (damage,) = offsets(tmp_path)
     assert marks == [0, 1]
     assert (damage.kind, damage.rows) == (DamageKind.SHORT, 7)
@@ -141,9 +162,10 @@ def test_an_unreadable_parquet_file_is_told(tmp_path: Path, content: bytes) -> N
     assert (damage.kind, damage.rows) == (DamageKind.UNREADABLE, 9)
 
 
-def test_garbled_pages_are_told(tmp_path: Path) -> None:
+def test_garbled_pages_are_told_without_a_digest(tmp_path: Path) -> None:
     """A Parquet file whose footer is whole and whose pages are not is damage."""
-    path = make_parquet(make_session(tmp_path), 1, 0, 5000)
+    directory = make_session(tmp_path, files=[{"name": "000001.parquet", "rows": 5000}])
+    path = make_parquet(directory, 1, 0, 5000, listed=False)
     data = bytearray(path.read_bytes())
     data[4:400] = bytes(396)
     path.write_bytes(data)
@@ -195,8 +217,8 @@ def test_a_journal_finished_meanwhile(tmp_path: Path) -> None:
 def test_a_file_that_vanished(tmp_path: Path) -> None:
     """A file that is gone when it is read is damage."""
     damage: list[Damage] = []
-    assert list(read_file(str(tmp_path / "000001.journal"), damage, rows=4)) == []
-    assert list(read_file(LogFile(Location.parse(tmp_path / "000002.parquet")), damage)) == []
+    assert list(read_file(LogFile(Location.parse(tmp_path / "000001.journal"), 4), damage)) == []
+    assert list(read_file(str(tmp_path / "000002.parquet"), damage)) == []
     assert [(each.kind, each.rows) for each in damage] == [
         (DamageKind.MISSING, 4),
         (DamageKind.MISSING, None),
@@ -206,6 +228,7 @@ def test_a_file_that_vanished(tmp_path: Path) -> None:
 def test_a_parquet_file_of_an_older_version(tmp_path: Path) -> None:
     """Columns that a file does not have yet are null."""
     directory = make_session(tmp_path)
+    without_digest(directory)
     table = pa.Table.from_batches([batch_of([rows.read("t", 0, 1, 2)])])
     pq.write_table(table.drop_columns(["negative", "lane"]), directory / "000001.parquet")
     (found,) = find_sessions(tmp_path)
@@ -241,8 +264,9 @@ def test_sessions_that_cannot_be_read(tmp_path: Path, content: bytes, what: str)
 
 def test_a_session_with_later_columns(tmp_path: Path) -> None:
     """A session whose rows have columns of a later version is refused."""
-    make_session(tmp_path)
-    (path,) = tmp_path.rglob("session.json")
+    directory = make_session(tmp_path)
+    without_digest(directory)
+    path = directory / "session.json"
     path.write_text(path.read_text().replace('"schema_version": 1', '"schema_version": 9'))
     with pytest.raises(SequenceLogError, match="columns of version 9"):
         find_sessions(tmp_path)

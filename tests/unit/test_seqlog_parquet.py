@@ -57,7 +57,7 @@ def read(
     marked: Marked | None = _MARKED,
 ) -> list[pa.RecordBatch]:
     """A file's batches."""
-    with open_parquet(pa.BufferReader(data), marked) as file:
+    with open_parquet(pa.py_buffer(data), marked) as file:
         return list(read_groups(file, columns, marked))
 
 

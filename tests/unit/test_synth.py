@@ -310,7 +310,8 @@ def test_sessions_are_whole_and_explain_themselves(tmp_path: Path) -> None:
         assert (each.damage, session.clean) == ((), True)
         assert session.topics["a"].destination_partitions == 3
         for file in each.files:
-            assert sum(b.num_rows for b in read_file(file.uri, damage, rows=file.rows)) == file.rows
+            assert sum(b.num_rows for b in read_file(file, damage)) == file.rows
+            assert not file.unproven
             times = pq.read_table(file.uri)["arrived_last"].drop_null().to_numpy()
             assert session.started_ns < times.min()
             assert times.max() < session.ended_ns

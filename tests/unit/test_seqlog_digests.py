@@ -1,0 +1,228 @@
+"""No bit of a log can change unnoticed, and logs of before there were digests are still read."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from mirrortest.errors import SequenceLogError
+from mirrortest.reconcile.plan import plan
+from mirrortest.seqlog import rows
+from mirrortest.seqlog.batches import Detail, batch_of
+from mirrortest.seqlog.damage import Damage, DamageKind
+from mirrortest.seqlog.files import LogFile, find_sessions, read_all, read_file, read_session
+from mirrortest.seqlog.journal import JournalWriter
+from mirrortest.seqlog.location import Location
+from mirrortest.seqlog.seal import seal
+from mirrortest.seqlog.session import Session
+from mirrortest.seqlog.shelf import Shelf
+from tests.flips import REFUSED, SAME, flips, write_run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+BEFORE = Path(__file__).parents[1] / "logs_of_0_1_0"
+"""The logs of a run as version 0.1.0 wrote them before there were digests."""
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The logs whose bits are flipped."""
+    logs = tmp_path_factory.mktemp("flips")
+    for detail in Detail:
+        write_run(logs, detail, messages=400)
+    return logs
+
+
+@pytest.fixture
+def shelf(tmp_path: Path) -> Iterator[Shelf]:
+    """A session's place."""
+    about = Session(run="r1", role="consumer", name="c", session="s", started_ns=1)  # type: ignore[arg-type]
+    made = Shelf.make(tmp_path, about, None)
+    yield made
+    made.release()
+
+
+def journal(shelf: Shelf, number: int = 1, count: int = 5) -> Path:
+    """A journal of some rows."""
+    path = shelf.directory / f"{number:06d}.journal"
+    writer = JournalWriter(path)
+    writer.append([batch_of([rows.read("t", 0, at, at + 1) for at in range(count)])])
+    writer.close()
+    return path
+
+
+def read(logs: Path) -> tuple[int, list[Damage]]:
+    """How many rows the only session there has, and the damage."""
+    (found,) = find_sessions(logs)
+    damage: list[Damage] = []
+    return read_all(found, damage).num_rows, damage
+
+
+def change(path: Path, **more: Any) -> None:
+    """Write other contents into a session's file, with the digest that fits them."""
+    session = Session.decode(path.read_bytes(), path.name)
+    path.write_bytes(session.model_copy(update=more).encode())
+
+
+def test_no_flipped_bit_is_silent(written: Path) -> None:
+    """P1: of 500 flipped bits of sealed files, journals and session.json each is noticed."""
+    answers, wrong = flips(written, ["flipsintervals", "flipsmessages"], 500, "tests")
+    assert wrong == []
+    assert answers[SAME] < 10
+    assert answers["damage: changed"] > 100
+    assert min(answers[REFUSED], answers["damage: hole"], answers["damage: torn_tail"]) > 5
+
+
+def test_no_flipped_bit_of_a_session_is_silent(written: Path) -> None:
+    """P1: each bit of a session.json: refused by name, or the digest of what is whole is hurt."""
+    path = next(written.glob("run=flipsintervals/role=consumer/c0-2*/session.json"))
+    whole = path.read_bytes()
+    for bit in range(8 * len(whole)):
+        flipped = bytearray(whole)
+        flipped[bit // 8] ^= 1 << bit % 8
+        with pytest.raises(SequenceLogError, match=r"^c0: (its bytes are not those|not a session)"):
+            Session.decode(bytes(flipped), "c0")
+    path.write_bytes(whole.replace(b'"clean": true', b'"clean": True'))
+    with pytest.raises(SequenceLogError, match=r"session\.json: its bytes are not those that"):
+        plan([str(written)], "flipsintervals")
+    path.write_bytes(whole)
+
+
+def test_no_row_of_a_changed_file_is_believed(shelf: Shelf, tmp_path: Path) -> None:
+    """P1: its bytes may be rows all the same: the damage names the file and all its rows."""
+    shelf.put(journal(shelf), 5)
+    (file,) = shelf.directory.glob("*.parquet")
+    assert read(tmp_path) == (5, [])
+    other = tmp_path / "other.parquet"
+    shutil.copy(seal(journal(shelf, 9, 5), [])[0], other)
+    assert other.read_bytes() == file.read_bytes()
+    shutil.move(seal(journal(shelf, 8, 4), [])[0], file)
+    for path in [*shelf.directory.glob("00000[89]*")]:
+        path.unlink()
+    count, (damage,) = read(tmp_path)
+    assert (count, damage.kind, damage.rows) == (0, DamageKind.CHANGED, 5)
+    assert damage.where == str(file)
+
+
+def test_a_digest_is_that_of_the_files_bytes(shelf: Shelf, written: Path) -> None:
+    """Those of a sealed journal, and those that `synth` writes."""
+    shelf.put(journal(shelf), 5)
+    noted = [(shelf.directory, note) for note in shelf.session.files]
+    for found in find_sessions(written):
+        noted += [(Path(found.location.path), note) for note in found.session.files]
+    assert len(noted) > 6
+    for folder, note in noted:
+        told = hashlib.sha256((folder / note.name).read_bytes()).hexdigest()
+        assert note.digest == f"sha256:{told}"
+
+
+def test_a_finished_file_that_its_session_does_not_list_is_not_believed(
+    shelf: Shelf, tmp_path: Path
+) -> None:
+    """Nothing says what it must hold; where its journal is there, too, that has checksums."""
+    path = journal(shelf)
+    seal(path, [])
+    assert read(tmp_path) == (5, [])
+    path.unlink()
+    count, (damage,) = read(tmp_path)
+    assert (count, damage.kind, damage.harmless) == (0, DamageKind.UNLISTED, False)
+    assert "session.json does not list it" in str(damage)
+
+
+@pytest.mark.parametrize("hurt", [False, True])
+def test_a_journal_that_was_sealed_meanwhile_is_held_against_its_digest(
+    shelf: Shelf, tmp_path: Path, hurt: bool
+) -> None:
+    """Listed as a journal, it is read as what the writer has made of it since."""
+    path = journal(shelf)
+    (found,) = find_sessions(tmp_path)
+    shelf.put(path, 5)
+    if hurt:
+        (file,) = shelf.directory.glob("*.parquet")
+        data = bytearray(file.read_bytes())
+        data[len(data) // 2] ^= 1
+        file.write_bytes(data)
+    damage: list[Damage] = []
+    assert read_all(found, damage).num_rows == (0 if hurt else 5)
+    assert [(each.kind, each.rows) for each in damage] == [(DamageKind.CHANGED, 5)] * hurt
+
+
+def test_pages_have_checksums(shelf: Shelf) -> None:
+    """P1: other programs find a changed page, too, and so do we where there is no digest."""
+    shelf.put(journal(shelf, count=5000), 5000)
+    (file,) = shelf.directory.glob("*.parquet")
+    data = bytearray(file.read_bytes())
+    group = pq.read_metadata(file).row_group(0)
+    for number in range(group.num_columns):
+        chunk = group.column(number)
+        begin = chunk.dictionary_page_offset or chunk.data_page_offset
+        last = begin + chunk.total_compressed_size - 1  # of a page, and not of its header
+        data[last] ^= 1
+        file.write_bytes(data)
+        damage: list[Damage] = []
+        list(read_file(LogFile(Location.parse(file), 5000), damage))
+        assert [each.kind for each in damage] == [DamageKind.UNREADABLE], chunk.path_in_schema
+        data[last] ^= 1
+
+
+def test_logs_without_digests_are_read(tmp_path: Path) -> None:
+    """Real ones of the version before: whole, and each file is known to be unproven."""
+    for found in find_sessions(BEFORE):
+        assert not found.session.digested
+        damage: list[Damage] = []
+        (file,) = found.files
+        assert file.unproven
+        assert sum(batch.num_rows for batch in read_file(file, damage)) == file.rows
+        assert damage == []
+    # A file without a note was read, too.
+    logs = tmp_path / "logs"
+    shutil.copytree(BEFORE, logs)
+    (path,) = logs.rglob("role=producer/*/session.json")
+    told = json.loads(path.read_text()) | {"files": []}
+    path.write_text(json.dumps(told))
+    (found,) = (each for each in find_sessions(logs) if each.session.role == "producer")
+    assert [file.unproven for file in found.files] == [True]
+    assert found.damage == ()
+
+
+def test_no_flipped_bit_of_a_log_without_digests_ends_the_program(tmp_path: Path) -> None:
+    """P1: what would be a traceback is damage, though much goes unnoticed there."""
+    logs = tmp_path / "logs"
+    shutil.copytree(BEFORE, logs)
+    answers, wrong = flips(logs, ["before"], 150, "tests")
+    assert [line for line in wrong if "RAISED" in line] == []
+    assert answers["damage: unreadable"] > 30
+
+
+def test_a_session_that_lost_its_digest_is_no_older_one(shelf: Shelf) -> None:
+    """P1: digests of files say that it had one."""
+    path = shelf.directory / "session.json"
+    cut = re.sub(rb',\n "digest": "sha256:[0-9a-f]+"\n\}\n\Z', b"\n}\n", path.read_bytes())
+    path.write_bytes(cut)
+    assert not read_session(Location.parse(shelf.directory)).digested
+    shelf.put(journal(shelf), 5)
+    cut = re.sub(rb',\n "digest": "sha256:[0-9a-f]+"\n\}\n\Z', b"\n}\n", path.read_bytes())
+    path.write_bytes(cut)
+    with pytest.raises(SequenceLogError, match="its bytes are not those that were written"):
+        read_session(Location.parse(shelf.directory))
+
+
+def test_a_file_of_a_session_that_went_on_under_a_later_version(
+    shelf: Shelf, tmp_path: Path
+) -> None:
+    """As a salvage leaves it: what was noted without a digest stays so, and is read."""
+    shelf.put(journal(shelf), 5)
+    path = shelf.directory / "session.json"
+    change(path, files=tuple(n.model_copy(update={"digest": None}) for n in shelf.session.files))
+    (found,) = find_sessions(tmp_path)
+    assert found.session.digested
+    assert [file.unproven for file in found.files] == [True]
+    assert read(tmp_path) == (5, [])

@@ -1,0 +1,166 @@
+"""The ledger, while its topic is deleted and while a producer is between two incarnations."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import signal
+import socket
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from aiokafka.admin import AIOKafkaAdminClient
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+
+from mirrortest.check.ledger import Ledger
+from tests.lab.harness import records, until, vouched, wrong
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from mirrortest.lab import Lab
+    from tests.lab.harness import Scene
+
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
+
+LOAD = ("--throughput", "600", "--message-size", "200")
+
+
+class Gate:
+    """A bootstrap server in front of a broker's; while it is shut nobody connects anew."""
+
+    def __init__(self, target: str) -> None:
+        host, port = target.split(":")
+        self._target = (host, int(port))
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listener.getsockname()[1]}"
+        self.open = True
+        threading.Thread(target=self._serve, daemon=True).start()
+
+    def close(self) -> None:
+        self.open = False
+        self._listener.close()
+
+    def _serve(self) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                near, _ = self._listener.accept()
+                if not self.open:
+                    near.close()
+                    continue
+                far = socket.create_connection(self._target)
+                for one, other in ((near, far), (far, near)):
+                    threading.Thread(target=self._pump, args=(one, other), daemon=True).start()
+
+    @staticmethod
+    def _pump(source: socket.socket, target: socket.socket) -> None:
+        with contextlib.suppress(OSError), source, target:
+            while data := source.recv(1 << 16):
+                target.sendall(data)
+
+
+@pytest.fixture
+def gate(lab: Lab) -> Iterator[Gate]:
+    made = Gate(lab.source.bootstrap_servers)
+    yield made
+    made.close()
+
+
+def alter(cluster: Any, topic: str, **configs: str) -> None:
+    async def change() -> None:
+        admin = AIOKafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers)
+        await admin.start()
+        try:
+            await admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, configs)])
+        finally:
+            await admin.close()
+
+    asyncio.run(change())
+
+
+def ledger_of(cluster: Any, topic: str) -> Ledger:
+    ledger = Ledger()
+    for record in records(cluster, topic):
+        ledger.apply(record.key, record.value)
+    return ledger
+
+
+def test_a_run_goes_on_between_two_incarnations(
+    lab: Lab, make_scene: Callable[..., Scene], gate: Gate
+) -> None:
+    """F4: the sender died, its successor cannot start yet, and the mirror ends meanwhile.
+
+    The ledger that has reached the destination is not complete, so no consumer passes without
+    what is acknowledged later; once the mirror is back, all of it is delivered.
+    """
+    scene = make_scene("orders.eu")
+    (topic,) = scene.topics
+    scene.create(2)
+    ann = scene.produce("ann", "--bootstrap-server", gate.address, *LOAD)
+    carl = scene.consume("carl")
+    until(lambda: scene.copied(topic) > 1000, what="records come")
+    gate.open = False
+    alter(lab.source, topic, **{"max.message.bytes": "100"})
+    until(lambda: "does not answer, trying again" in ann.stderr, what="ann has no sender")
+
+    def caught_up() -> bool:
+        here = ledger_of(lab.source, scene.ledger).lanes
+        there = ledger_of(lab.destination, scene.copy_of(scene.ledger))
+        assert not there.complete(scene.run)
+        return bool(here) and there.lanes == here
+
+    until(caught_up, what="the ledger is copied")
+    assert carl.process.poll() is None, carl.stderr
+    lab.mirror.stop()
+    alter(lab.source, topic, **{"max.message.bytes": "1048588"})
+    before, gate.open = scene.written(topic), True
+    until(lambda: scene.written(topic) > before + 1000, what="ann goes on")
+    ann.signal(signal.SIGTERM)
+    told = ann.answer(code=None)
+    assert told["incarnations"] == [1, 2]
+    carl.signal(signal.SIGTERM)
+    answer = carl.answer(code=3)
+    assert "not all producers have told their end" in answer["inconclusive"]
+
+    lab.mirror.cont()
+    answer = scene.consume("carl", label="carl-again").answer()
+    assert answer["counts"]["delivered"] == len(vouched(told)) > before + 1000
+    assert set(wrong(answer)) <= {"unknown"}
+
+
+@pytest.mark.parametrize("again", ["", "by another"])
+def test_a_ledger_is_deleted_in_mid_run(
+    lab: Lab, make_scene: Callable[..., Scene], again: str
+) -> None:
+    """F15: the producer creates it again, writes into it what it vouches for, and ends.
+
+    Also where somebody else was quicker. Consumers hear of all of it, those that followed it
+    before and those that start later.
+    """
+    scene = make_scene("orders.eu")
+    scene.create(2)
+    direct = ("--ledger-bootstrap-server", lab.source.bootstrap_servers)
+    early = scene.consume("early", *direct)
+    scene.produce("bob", *LOAD, "--num-records", "300").answer()
+    ann = scene.produce("ann", *LOAD, "--num-records", "9000")
+    until(lambda: "ann" in scene.senders(), what="ann sends")
+    probe = lab.source.probe
+    probe.delete_topic(scene.ledger)
+    if again:
+        probe.create_topic(scene.ledger, 1, configs={"cleanup.policy": "compact"})
+    told = ann.answer(code=0)
+    ledger = ledger_of(lab.source, scene.ledger)
+    assert ledger.complete(scene.run, ["ann"])
+    assert {claim.producer for claim in ledger.claims(scene.run)} == {"ann"}
+    acked = {lane.stream: lane.acked.count for lane in ledger.lanes.values()}
+    assert sum(acked.values()) == len(vouched(told)) == 9000
+    answer = early.answer()
+    assert (answer["counts"]["delivered"], wrong(answer)) == (9300, {})
+    late = scene.consume(
+        *("late", *direct, "--state-topic", f"{scene.state}.late"),
+        *("--log-dir", str(scene.folder / "late")),
+    )
+    # What bob vouched for went down with the topic, and he has ended.
+    answer = late.answer(code=3)
+    assert (answer["counts"]["delivered"], wrong(answer)) == (9000, {})

@@ -2,13 +2,15 @@
 
 The source's topic keeps them until somebody deletes it; its copy may have another retention. So
 what this name vouches for is written again: all of it into a topic that was created again, and
-otherwise a few records now and then, in turn.
+otherwise a few records now and then, in turn. Into a topic that was created again goes also what
+the run's other producers had written, if they do not write it themselves: they may have ended.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import random
 from typing import TYPE_CHECKING, Protocol
 
 import structlog
@@ -30,6 +32,9 @@ _SLOW_SECONDS = 10.0
 """A write that takes longer may wait for a topic that was deleted."""
 REFRESH_NS = 300_000_000_000
 """Every record is written again once in this time."""
+OTHERS_NS = 5_000_000_000
+"""So long the other producers have to write again what is theirs."""
+_MOST_OF_OTHERS = 500
 
 
 class CompactedLog(Tailed, Protocol):
@@ -43,7 +48,7 @@ class CompactedLog(Tailed, Protocol):
 
 
 class LedgerView:
-    """Writes to the ledger, and knows what stands there of one producer of one run.
+    """Writes to the ledger, and knows what it holds of one producer of one run.
 
     `follow` must run as a task. Writes are repeated until they succeed: all records are harmless
     when repeated.
@@ -57,11 +62,14 @@ class LedgerView:
         self._run = run
         self._producer = producer
         self._own = (_key_prefix("claim", run, producer), _key_prefix("lane", run, producer))
+        self._of_run = (_key_prefix("claim", run), _key_prefix("lane", run))
         self._follower = Follower(topic, self._apply)
         self._table: dict[bytes, bytes] = {}
-        """The newest record of each key of this name, of whichever epoch."""
+        """The newest record of each key of the run, of whichever epoch."""
         self._lost: dict[bytes, bytes] = {}
         """What was in a topic that is no more, and has not been applied since."""
+        self._noticed_ns: int | None = None
+        """When it was first seen that others' records are lost."""
         self._epoch = 0
         """The follower's epoch as of the record applied last."""
         self._turns: list[bytes] = []
@@ -102,30 +110,48 @@ class LedgerView:
         """
         await self._follower.passed(offset, Place(self._follower.epoch, 0))
 
-    async def restore(self) -> None:
-        """Write again what went down with the topic, if it was deleted or cut. See `write`."""
+    async def restore(self, *, others: bool = False) -> None:
+        """Write again what went down with the topic, if it was deleted or cut. See `write`.
+
+        What is this name's, or with `others` all of the run.
+        """
         self._notice()
-        while self._lost:
-            count = len(self._lost)
+        while lost := [
+            record for record in self._lost.items() if others or record[0].startswith(self._own)
+        ]:
             await self._create()
-            await self.write(*self._lost.items())
-            _log.warning("the ledger was written again", records=count)
+            await self.write(*lost)
+            _log.warning("the ledger was written again", records=len(lost))
             self._notice()
 
     async def refresh(self, now_ns: int) -> None:
         """Write a few records again, so that each is as old as `REFRESH_NS` at most. See `write`.
 
-        They are as they stand in the topic: none of this name may be on its way.
+        They are as they stand in the topic: none of this name may be on its way. And write some
+        of what others lost with the topic, where they do not.
         """
+        await self._restore_others(now_ns)
+        own = [key for key in self._table if key.startswith(self._own)]
         since, self._refreshed_ns = self._refreshed_ns, now_ns
-        self._owed += len(self._table) * (now_ns - (since or now_ns)) / REFRESH_NS
+        self._owed += len(own) * (now_ns - (since or now_ns)) / REFRESH_NS
         count, self._owed = int(self._owed), self._owed % 1
         if not count:
             return
         if not self._turns:
-            self._turns = [key for key in self._table if self._vouched(key)]
+            self._turns = [key for key in own if self._vouched(key)]
         keys, self._turns = self._turns[:count], self._turns[count:]
         await self.write(*((key, self._table[key]) for key in keys if key in self._table))
+
+    async def _restore_others(self, now_ns: int) -> None:
+        if not self._lost:
+            self._noticed_ns = None
+            return
+        if self._noticed_ns is None:
+            self._noticed_ns = now_ns
+        if now_ns - self._noticed_ns >= OTHERS_NS:
+            # In no order, as others of the run write, too: what one has written none writes again.
+            lost = list(self._lost.items())
+            await self.write(*random.sample(lost, min(len(lost), _MOST_OF_OTHERS)))
 
     def check_fence(self, claim: Claim) -> None:
         """Raise FencedError if a later incarnation of this producer has been claimed."""
@@ -173,10 +199,10 @@ class LedgerView:
 
     def _apply(self, key: bytes, value: bytes | None) -> None:
         self._notice()
-        if not key.startswith(self._own):
+        if not key.startswith(self._of_run):
             return
         self._lost.pop(key, None)
-        self.ledger.apply(key, value)
+        self._learn(key, value)
         if value is None:
             self._table.pop(key, None)
         else:
@@ -190,12 +216,17 @@ class LedgerView:
         self._lost |= {key: value for key, value in self._table.items() if self._vouched(key)}
         self.ledger = Ledger()
         for key, value in self._table.items():
-            if parse_claim_key(key) is None:
-                self.ledger.apply(key, value)
+            if not key.startswith(self._of_run[0]):
+                self._learn(key, value)
+
+    def _learn(self, key: bytes, value: bytes | None) -> None:
+        """Of others only who has claimed what is asked for."""
+        if key.startswith((*self._own, self._of_run[0])):
+            self.ledger.apply(key, value)
 
     def _vouched(self, key: bytes) -> bool:
         """Whether a record is a lane's, or the claim that won."""
-        claim = parse_claim_key(key)
+        claim = parse_claim_key(key) if key.startswith(self._of_run[0]) else None
         if claim is None:
             return True
         run, producer, incarnation, session = claim
@@ -203,6 +234,6 @@ class LedgerView:
         return first is not None and first.session == session
 
 
-def _key_prefix(kind: str, run: str, producer: str) -> bytes:
-    """How the keys of one producer's records begin; the ledger holds those of all runs."""
-    return json.dumps([kind, run, producer], separators=(",", ":"))[:-1].encode() + b","
+def _key_prefix(*begin: str) -> bytes:
+    """How the keys of a run's or a producer's records begin; the ledger holds those of all runs."""
+    return json.dumps(begin, separators=(",", ":"))[:-1].encode() + b","

@@ -123,12 +123,13 @@ class BookKeeper:
         claim announces others, the run is over for consumers. True: it is done.
         """
         lanes = [kept.lane for kept in self._kept]
+        await self._view.restore(others=ended)
         if ended:
             for lane in lanes:
                 lane.close()
                 self._log.append([rows.end(lane.stream, lane.next_seq, partition=lane.partition)])
         await self._write([lane for lane in lanes if lane.dirty], ())
-        await self._view.restore()
+        await self._view.restore(others=ended)
         return True
 
     def close_rows(self) -> None:

@@ -10,13 +10,21 @@ import pytest
 
 from mirrortest.check.intervals import IntervalSet
 from mirrortest.check.ledger import Ledger
-from mirrortest.check.ledger_record import Claim, claim_key, claim_value
+from mirrortest.check.ledger_record import (
+    Claim,
+    LaneRecord,
+    claim_key,
+    claim_value,
+    lane_key,
+    lane_value,
+)
 from mirrortest.errors import ClusterError, FencedError
 from mirrortest.kafka import follower
 from mirrortest.produce import ledger_view
 from mirrortest.produce.clock import Clock
 from mirrortest.produce.incarnation import publish_closed
 from mirrortest.produce.ledger_view import REFRESH_NS, CompactedLog, LedgerView
+from mirrortest.wire.stream import StreamId
 from tests.unit.producing import LANES, MemoryLog, MemorySender, MemoryTopic, World, until
 
 if TYPE_CHECKING:
@@ -44,8 +52,15 @@ async def test_a_ledger_that_is_deleted_amid_a_run_is_written_again(
 ) -> None:
     """F15: at whichever record, the producer ends, and the new topic has all it vouches for.
 
-    Also the claims, and what an earlier incarnation had vouched for.
+    Also the claims, and what an earlier incarnation had vouched for, and other producers of the
+    run that have ended and cannot write themselves.
     """
+    bob, carl = (StreamId("t", run, "bob", 1, 1) for run in ("r", "other run"))
+    for stream in (bob, carl):
+        claim = Claim(stream.run, "bob", 1, "s", {"t": (1,)})
+        await world.topic.write(claim_key(claim), claim_value(claim))
+        ended = LaneRecord(stream, 3, IntervalSet([(0, 3)]), end=3)
+        await world.topic.write(lane_key(stream), lane_value(ended))
     earlier, _ = await world.life(MemorySender(), total=100)
     await earlier.run(asyncio.Event())
     before = dict(world.topic.ledger().lanes)
@@ -64,8 +79,12 @@ async def test_a_ledger_that_is_deleted_amid_a_run_is_written_again(
     assert deleted
     assert world.topic.created == missing
     ledger = world.topic.ledger()
-    assert ledger.complete("r", ["p"])
-    assert [claim.incarnation for claim in ledger.claims("r")] == [1, 2]
+    assert ledger.complete("r", ["p", "bob"])
+    claims = [(claim.producer, claim.incarnation) for claim in ledger.claims("r")]
+    assert claims == [("bob", 1), ("p", 1), ("p", 2)]
+    assert ledger.lanes[bob].acked == IntervalSet([(0, 3)])
+    assert carl not in ledger.lanes
+    del before[carl]
     for stream, record in before.items():
         assert ledger.lanes[stream] == record
     for lane in lanes:
@@ -140,6 +159,22 @@ async def test_every_record_is_written_again_in_its_turn(world: World) -> None:
     again = dict(world.topic.records[stand:])
     del table[claim_key(lost)]
     assert again == table
+
+
+async def test_what_others_lost_is_left_to_them_for_a_while(world: World) -> None:
+    """F15: those that live write it themselves; what is then missing any survivor writes."""
+    await world.claim("a")
+    others = [Claim("r", f"p{number}", 1, "s", {"t": (1,)}) for number in range(600)]
+    await world.view.write(*((claim_key(claim), claim_value(claim)) for claim in others))
+    world.topic.delete()
+    await until(lambda: world.view._follower.epoch)
+    await world.view.restore()
+    sizes = []
+    for seconds in (0, 4, 5, 6, 7):
+        await world.view.refresh(seconds * 1_000_000_000)
+        sizes.append(len(world.topic.records))
+    assert sizes == [1, 1, 501, 601, 601]
+    assert len(dict(world.topic.records)) == 601
 
 
 async def test_nothing_is_refreshed_before_its_time(world: World) -> None:

@@ -24,7 +24,8 @@ from mirrortest.kafka.client import (
     start,
 )
 from mirrortest.kafka.reader import OutOfRange, Reader
-from mirrortest.wire.record_batch import decode_records
+from mirrortest.wire.kernels import headers
+from mirrortest.wire.record_batch import MalformedBatchError, decode_records
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from mirrortest.config.client import ClientConfig
     from mirrortest.kafka.access import Outlet
     from mirrortest.kafka.fetched import FetchedBatches
+    from mirrortest.wire.record_batch import RecordArrays
 
     Entry = tuple[int, bytes, bytes | None]
     """(offset, key, value); the value is None where the key was deleted."""
@@ -274,11 +276,33 @@ class CompactedTopic:
 
 
 def _entries(batch: FetchedBatches) -> Iterator[Entry]:
-    """A batch's records from where reading stood; those without a key say nothing of the table."""
+    """A batch's records from where reading stood; those without a key say nothing of the table.
+
+    Anybody may write to the topic: batches that cannot be read are left out, one by one.
+    """
     if batch.buffer is None:
         return
-    records = decode_records(batch.buffer)
-    for index, offset in enumerate(records.offsets.tolist()):
-        key = records.key(index)
-        if key is not None and offset >= batch.fetched_from:
-            yield offset, key, records.value(index)
+    try:
+        parts = [decode_records(batch.buffer)]
+    except MalformedBatchError:
+        parts = list(_sound(batch))
+    for records in parts:
+        for index, offset in enumerate(records.offsets.tolist()):
+            key = records.key(index)
+            if key is not None and offset >= batch.fetched_from:
+                yield offset, key, records.value(index)
+
+
+def _sound(batch: FetchedBatches) -> Iterator[RecordArrays]:
+    """The records of each batch that can be read."""
+    data = memoryview(batch.buffer or b"")
+    for begin, end, *_ in headers(data):
+        try:
+            yield decode_records(data[begin:end])
+        except MalformedBatchError as error:
+            _log.warning(
+                "a batch cannot be read and is left out",
+                topic=batch.topic,
+                after_offset=batch.fetched_from,
+                why=str(error),
+            )

@@ -72,6 +72,8 @@ class CompactedTopic:
         """Whether `create` has found it, or made it, and nobody has read it since."""
         self._reached = 0
         """The offset after the last that a tail has read."""
+        self._topic_id: str | None = None
+        """Of the topic that it read, where the cluster tells."""
 
     @property
     def topic(self) -> str:
@@ -228,19 +230,20 @@ class CompactedTopic:
         try:
             if (await reader.end_offsets([self._at]))[self._at] < self._reached:
                 raise self._replaced()
-            await self._rewind(reader)
+            begin = (await reader.beginning_offsets([self._at]))[self._at]
+            reader.seek(self._at, begin, topic_id=self._topic_id)
             while True:
                 for item in await reader.next(_POLL_SECONDS):
                     if isinstance(item, OutOfRange):
                         raise self._replaced()
                     for entry in _entries(item):
                         yield entry
-                    self._reached = item.next_offset
+                    self._reached, self._topic_id = item.next_offset, item.topic_id
         finally:
             await self._close_reader(reader)
 
     def _replaced(self) -> TopicReplacedError:
-        self._reached = 0
+        self._reached, self._topic_id = 0, None
         return TopicReplacedError(
             f"topic {self.topic!r} at {addresses(self._config)} was deleted and created again, or "
             "cut"

@@ -319,6 +319,31 @@ async def test_a_tail_ends_where_the_topic_was_created_again(
         await tail.aclose()  # type: ignore[attr-defined]  # it is a generator
 
 
+async def test_a_topic_that_was_created_again_and_grew_is_another_one(
+    config: ClientConfig, admin: Admin, topic_name: Callable[[], str]
+) -> None:
+    """F15: by its id, for a tail that goes on and for one that begins after an outage."""
+    async with CompactedTopic(config, topic_name()) as table:
+        for number in range(2):
+            await table.create()
+            async with CompactedTopic(config, table.topic) as writer:
+                for _ in range(1 + number):
+                    await writer.write(b"k", b"%d" % number)
+            if not number:
+                tail = table.tail()
+                assert (await anext(tail))[2] == b"0"
+                reading = asyncio.ensure_future(anext(tail))
+                await asyncio.wait({reading}, timeout=0.5)
+                await admin.delete_topic(table.topic)
+        topic_id = table._topic_id
+        with pytest.raises(TopicReplacedError, match="created again"):
+            await reading
+        table._topic_id = topic_id
+        with pytest.raises(TopicReplacedError, match="created again"):
+            await anext(table.tail())
+        assert (await anext(table.tail()))[2] == b"1"
+
+
 async def test_a_topic_of_the_wrong_form_is_refused(
     config: ClientConfig, admin: Admin, topic_name: Callable[[], str]
 ) -> None:

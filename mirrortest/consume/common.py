@@ -1,8 +1,9 @@
 """What the consumers of a run know of a topic together, beside each partition's state.
 
-Claims of loss, and since when a number has been awaited. It is kept for a topic as a whole, so
-that it outlives its consumers also where the mirror has not made the topic: what comes after all
-is then late for whoever sees it, and no restart sets a deadline back.
+Claims of loss, since when a number has been awaited, and up to where to read before a run is over.
+It is kept for a topic as a whole, so that it outlives its consumers also where the mirror has not
+made the topic: what comes after all is then late for whoever sees it, and no restart sets a
+deadline back.
 
 Each consumer writes the union of what it knows under one key, and reads back: where another's
 record came between, also one that its own has replaced already, it writes again. So no claim is
@@ -22,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from mirrortest.consume.assigned import claims_of
+from mirrortest.consume.closing import Closing
 from mirrortest.host.time_slice import TimeSlice
 
 if TYPE_CHECKING:
@@ -79,7 +81,7 @@ class Common:
                 # From here on nothing is waited for before all is written.
                 self.take_over()
                 before = claims = _packed_claims(judge)
-                if not deadlines and not judge.claimed:
+                if not deadlines and not judge.claimed and judge.closing is None:
                     break
                 # What is too much for a record: deadlines start anew then, and claims so scattered
                 # there are only where much was seen: partitions' states, cut to size, have them.
@@ -102,6 +104,8 @@ class Common:
         reader = zlib.decompressobj()
         state = json.loads(reader.decompress(raw))
         judge.merge_claims(claims_of(state))
+        if (closing := state.get("closing")) is not None:
+            judge.close(Closing.from_state(closing))
         # Under another deadline other numbers would be overdue.
         if deadlines and state["deadline"] == judge.deadlines.deadline_ns:
             judge.deadlines.restore(state["deadlines"], self._monotonic_ns())
@@ -114,6 +118,7 @@ def _packed_claims(judge: TopicJudge) -> bytes:
         "claimed": [[list(s), numbers.to_list()] for s, numbers in judge.claimed.items()],
         "deadline": judge.deadlines.deadline_ns,
         "deadlines": [],  # they were here once, and are read from here
+        "closing": judge.closing and judge.closing.to_state(),
     }
     return zlib.compress(_json(state), 1)
 

@@ -20,6 +20,7 @@ from mirrortest.consume.measuring import Measures
 from mirrortest.consume.outage import PASSING, Outage
 from mirrortest.consume.rounds import Rounds
 from mirrortest.consume.state import Scope, StateStore
+from mirrortest.consume.takeover import Takeover
 from mirrortest.consume.topics import Topics
 from mirrortest.consume.vouching import LedgerFollower
 from mirrortest.host.interpreter import favour_the_loop
@@ -112,14 +113,21 @@ async def run(
 
         async def work() -> ConsumeReport:
             enough = asyncio.Event()
+            takeover = Takeover(options, holdings=holdings, store=store)
             reading = _consume(
-                options, holdings, rounds, topics, log, measures, outage, enough, on_progress
+                options,
+                holdings,
+                rounds,
+                takeover,
+                topics,
+                log,
+                measures,
+                outage,
+                enough,
+                on_progress,
             )
             await _ended(reading, stop, enough, options.duration)
-            holdings.drop_fenced()
-            report = await rounds.conclude()
-            unsaved = await holdings.hand_over()
-            return replace(report, notes=[*report.notes, unsaved]) if unsaved else report
+            return await _conclusion(rounds, holdings)
 
         return await _beside(work, store.follow, follower.follow)
 
@@ -128,6 +136,7 @@ async def _consume(
     options: ConsumeOptions,
     holdings: Holdings,
     rounds: Rounds,
+    takeover: Takeover,
     topics: Topics,
     log: Logbook,
     measures: Measures,
@@ -160,6 +169,7 @@ async def _consume(
             await holdings.take_share()
             await holdings.look_again(topics.returned())
             before, (complete, progress) = complete, await rounds.judge()
+            await takeover.look(rounds.unread)
             holdings.save_beside()
             outage.over()
             next_round = began + _pause(time.monotonic() - began)
@@ -182,6 +192,19 @@ async def _consume(
             break
     holdings.drop_fenced()
     await holdings.settle()
+
+
+async def _conclusion(rounds: Rounds, holdings: Holdings) -> ConsumeReport:
+    """The last round's report, and the last save.
+
+    A run whose last state is not saved does not pass: others' verdicts rest on that state.
+    """
+    holdings.drop_fenced()
+    report = await rounds.conclude()
+    unsaved = await holdings.hand_over()
+    if unsaved is None:
+        return report
+    return replace(report, inconclusive=[*report.inconclusive, unsaved])
 
 
 def _pause(took: float) -> float:

@@ -42,7 +42,8 @@ _log = structlog.get_logger()
 _MOST_PENDING = 1 << 19
 """Rows that may wait for the disk; half a kilobyte each."""
 _PARTING_SECONDS = 30.0
-"""The most that the last save may take."""
+"""The most that the last save may take, and how long it is tried again."""
+_RETRY_SECONDS = 1.0
 
 
 class Holdings:
@@ -102,14 +103,12 @@ class Holdings:
         """Without a group: take our share of all partitions that are known now."""
         if self._options.group is not None:
             return
-        shard = self._options.shard
-        share = [
+        everything = [
             Partition(topic, number)
             for topic, count in sorted(self._topics.counts.items())
             for number in range(count)
-            if shard is None or number in shard
         ]
-        new = [at for at in share if at not in self.partitions]
+        new = [at for at in everything if self._is_ours(at) and at not in self.partitions]
         if new:
             # With those of a topic that is gone for now: it may be made again.
             await self._reader.assign([*self.partitions, *new])
@@ -129,12 +128,35 @@ class Holdings:
         for held in fenced:
             del self.partitions[held.at]
             _log.warning("partition taken by another consumer", partition=str(held.at))
-        if fenced and self._options.group is None:
-            named = ", ".join(f"{held.at.topic}-{held.at.partition}" for held in fenced)
+        if self._options.group is not None or not fenced:
+            return
+        self._reader.pause(held.at for held in fenced)
+        # What was taken over for its owner goes back to it.
+        if ours := [held.at for held in fenced if self._is_ours(held.at)]:
+            named = ", ".join(f"{at.topic}-{at.partition}" for at in ours)
             raise FencedError(
-                f"another consumer of run {self._options.run!r} has taken {named}: "
-                "were two consumers given the same --shard?"
+                f"another consumer of run {self._options.run!r} has taken {named}: were two "
+                "consumers given the same --shard, or did this one stand still for a minute?"
             )
+
+    def _is_ours(self, at: Partition) -> bool:
+        """Whether a partition is of the fixed share that we were given."""
+        shard = self._options.shard
+        return shard is None or at.partition in shard
+
+    async def take_over(self, at: Partition) -> bool:
+        """Without a group: read a partition whose owner does not; False if another was quicker.
+
+        Raises ClusterError.
+        """
+        won = await self._store.take_over(at)
+        if won is None:
+            return False
+        await self._reader.assign([*self.partitions, at])
+        self._reader.resume([at])
+        held = self.partitions[at] = await self._outage.sat_out(self._begun, at, *won)
+        await self._outage.sat_out(self._seek, held)
+        return True
 
     async def _on_assigned(self, partitions: list[tuple[str, int]]) -> None:
         self.moving = True
@@ -152,8 +174,13 @@ class Holdings:
         self._measures.health.ready = True
 
     async def _claim(self, at: Partition) -> AssignedPartition:
+        return await self._begun(at, *await self._store.claim(at))
+
+    async def _begun(
+        self, at: Partition, generation: int, state: dict[str, Any] | None
+    ) -> AssignedPartition:
+        """A partition that was claimed, as its last judge left it."""
         options = self._options
-        generation, state = await self._store.claim(at)
         about: dict[str, Any] = {
             "source": options.mapping.source_of(at.topic),
             "run": options.run,
@@ -310,20 +337,41 @@ class Holdings:
         Raises:
             SequenceLogError: the log cannot be written.
         """
-        why = self._outage.why
+        why, away = self._outage.why, bool(self._outage.why)
+        last = list(self.partitions.values())
+        self._log_found(last)
         try:
             async with asyncio.timeout(_PARTING_SECONDS):
-                if self._saving is not None and not why:
+                if self._saving is not None and not away:
                     await asyncio.wait({self._saving})
-                await self._save(list(self.partitions.values()), parting=True, away=bool(why))
-        except (*PASSING, TimeoutError) as error:
-            why = str(error) or f"no answer within {_PARTING_SECONDS:g} s"
+                while True:
+                    try:
+                        await self._save(last, parting=True, away=away)
+                    except PASSING as error:
+                        why = str(error)
+                        await asyncio.sleep(_RETRY_SECONDS)
+                    else:
+                        break
+        except TimeoutError:
+            why = why or f"no answer within {_PARTING_SECONDS:g} s"
+        else:
+            why = why if away else ""
         if not why:
             return None
         return (
-            f"the last state could not be saved ({why}): the next consumer goes on from the one "
-            "before, and reads again what was read since"
+            f"the last state could not be saved ({why}): other consumers cannot see what was read "
+            "since the one before, and the next one reads it again"
         )
+
+    def _log_found(self, partitions: list[AssignedPartition]) -> None:
+        """Log what was read and found, at once: nothing more is judged of these partitions.
+
+        Who ends the work while a save waits for its turn must not lose it.
+        """
+        for held in partitions:
+            if not self._store.fenced(held.at, held.generation):
+                self._logbook.read(held)
+                self._logbook.found(held)
 
     async def close(self) -> None:
         """End a save that still runs: what ends the work early is told, and nothing beside it."""
@@ -342,6 +390,7 @@ class Holdings:
         gone = [self.partitions.pop(Partition(*at), None) for at in partitions]
         released = [held for held in gone if held is not None]
         self.released += released  # a rebalance may begin anew before it is over
+        self._log_found(released)
         try:
             await self._save(released, parting=True)
         except PASSING as error:
@@ -352,12 +401,6 @@ class Holdings:
     ) -> None:
         """Make the log durable, then the states; the latter not where the cluster is `away`."""
         partitions = [at for at in partitions if not self._store.fenced(at.at, at.generation)]
-        if parting:
-            # At once: nothing more is judged of them, and who ends the work while the lock is
-            # waited for must not lose what was read.
-            for held in partitions:
-                self._logbook.read(held)
-                self._logbook.found(held)
         if away:
             # A save that hangs there is not waited for.
             for held in partitions:
@@ -369,7 +412,7 @@ class Holdings:
             states = await self._told(partitions)
             await self._logbook.sync()
             for held, state, _ in states:
-                await self._store.save(held.at, held.generation, state)
+                await self._store.save(held.at, held.generation, state, parting=parting)
             await self._common.keep()
         self._measures.saved()
         if self._options.group is not None and states and not parting:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from mirrortest.check.ledger import Ledger
     from mirrortest.check.ledger_record import LaneRecord
     from mirrortest.check.partition import PartitionChecker
+    from mirrortest.consume.closing import Closing, Mark
     from mirrortest.wire.stream import StreamId
 
 Checkers: TypeAlias = "Mapping[int, PartitionChecker]"
@@ -52,6 +53,8 @@ class TopicJudge:
     """Whether the destination compacts the topic: a later message of a key explains a gap."""
     claimed: dict[StreamId, IntervalSet] = field(default_factory=dict)
     """What was claimed lost, ever; what of it was seen later is `late`."""
+    closing: Closing | None = None
+    """Up to where all consumers together read before the run is over."""
     _hearing: _Hearing | None = None
     _unvouched: dict[StreamId, int] = field(default_factory=dict)
     """Streams seen that the ledger did not know, and when that was first found."""
@@ -66,6 +69,10 @@ class TopicJudge:
         """Take over what another consumer, or an earlier one, has claimed."""
         for stream, numbers in claims.items():
             self.claimed[stream] = self.claimed.get(stream, IntervalSet()) | numbers
+
+    def close(self, closing: Closing) -> None:
+        """Take in where the topic ended when all was judged, be it that another saw it."""
+        self.closing = closing.joined(self.closing)
 
     def hear(self, standing: Standing, ends: Mapping[int, int]) -> None:
         """Open a hearing on what was overdue before `ends` were asked for, if none is open."""
@@ -236,6 +243,11 @@ class Standing:
     def judged(self) -> bool:
         """Whether every acknowledged number was seen or claimed, or may stand where nobody read."""
         return not any(verdict.in_flight for verdict in self.verdicts.values())
+
+    @property
+    def mark(self) -> Mark:
+        """How much the ledger vouches for of the topic."""
+        return len(self._lanes), sum(lane.acked.count for lane in self._lanes.values())
 
     def _judge_stream(self, stream: StreamId) -> None:
         self.verdicts[stream] = self._judge.verdict(

@@ -23,12 +23,13 @@ class Look(NamedTuple):
     at_ns: int
     elapsed_ns: int = 0
 
-    def stands(self, ends: Ends) -> bool:
-        """Whether these later ends take nothing back: the same partitions, none ending earlier."""
-        return self.ends.keys() == ends.keys() and all(
-            before.keys() == ends[topic].keys()
-            and all(end <= ends[topic][number] for number, end in before.items())
-            for topic, before in self.ends.items()
+    def lowered(self, ends: Ends) -> Look:
+        """As of the partitions that there are now; no end lies behind what is told of it now."""
+        return self._replace(
+            ends={
+                topic: {n: min(end, self.ends.get(topic, {}).get(n, end)) for n, end in now.items()}
+                for topic, now in ends.items()
+            }
         )
 
     def passed(self, views: Views) -> bool:

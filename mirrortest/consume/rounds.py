@@ -13,11 +13,13 @@ from mirrortest.check.judge import RunVerdict
 from mirrortest.check.partition import PartitionChecker
 from mirrortest.check.verdict import Finding
 from mirrortest.consume.assigned import Reached, claims_of
+from mirrortest.consume.closing import Closing
 from mirrortest.consume.conclusion import Conclusion
-from mirrortest.consume.judging import Standing, all_told
+from mirrortest.consume.judging import Standing, all_told, read_past
 from mirrortest.consume.look import Look
 from mirrortest.consume.outage import PASSING
 from mirrortest.consume.outcome import ConsumeProgress, ConsumeReport
+from mirrortest.consume.state import Partition
 from mirrortest.host.time_slice import TimeSlice
 
 if TYPE_CHECKING:
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
     from mirrortest.consume.measuring import Measures
     from mirrortest.consume.options import ConsumeOptions
     from mirrortest.consume.outage import Outage
-    from mirrortest.consume.state import Partition, StateStore
+    from mirrortest.consume.state import StateStore
     from mirrortest.consume.topics import Topics
     from mirrortest.consume.vouching import LedgerFollower
     from mirrortest.kafka.reader import Reader
@@ -76,8 +78,12 @@ class Rounds:
         self._told = (time.monotonic(), 0)
         self._away = ""
         """Why the destination could not be read to its end, in the last round."""
+        self._own: Look | None = None
+        """A look of our own since which all is judged that the ledger vouches for."""
         self._closing: Look | None = None
-        """A look since which all is judged that the ledger vouches for: to be read up to."""
+        """What is to be read up to: of our partitions by our own look, of others' by all looks."""
+        self.unread: set[Partition] = set()
+        """Others' partitions that were not yet read as far as they must be, as of this round."""
         self._decoded: dict[Partition, tuple[int, PartitionChecker]] = {}
         self._slice = TimeSlice()
         self._concluding = False
@@ -145,26 +151,61 @@ class Rounds:
                 self._keep_claims(topic)
                 self._holdings.save_soon()
             over = not judge.awaits_ledger(standing, now) and over and all_there and standing.judged
-        return self._close(views, look, over=over), views, look, standings
+        complete = self._close(views, look, standings, over=over)
+        self.unread = self._unread(views, self._closing or look)
+        return complete, views, look, standings
 
     async def _pause(self) -> None:
         """After each small step: nothing is fetched of a partition of which something waits."""
         if await self._slice.over() and not self._concluding:
             await self._holdings.take_in()
 
-    def _close(self, views: Views, look: Look, *, over: bool) -> bool:
+    def _close(self, views: Views, look: Look, standings: Standings, *, over: bool) -> bool:
         """Whether all that stood in the destination when all was judged has been read.
 
-        Not what stands there now: others may go on writing to the topic, and a group's other
-        members tell what they have read from time to time.
+        Not what stands there now: others may go on writing to the topic, and other consumers tell
+        what they have read from time to time, or have ended. Of theirs the lowest end counts that
+        any consumer saw; ours are read up to what we saw ourselves.
         """
         if not over:
-            self._closing = None
+            self._own = self._closing = None
             return False
-        earlier = self._closing
-        if earlier is None or look.passed(views) or not earlier.stands(look.ends):
-            earlier = self._closing = look
-        return earlier.passed(views)
+        if self._own is None or look.passed(views):
+            self._own = look
+        self._own = self._own.lowered(look.ends)
+        self._closing = self._shared(self._own, standings)
+        return self._closing.passed(views)
+
+    def _shared(self, own: Look, standings: Standings) -> Look:
+        """Share our own look, and take in the others'."""
+        ends, at_ns = dict(own.ends), own.at_ns
+        for topic, standing in standings.items():
+            judge, mark = self._topics.judges[topic], standing.mark
+            before = judge.closing
+            judge.close(Closing(mark, own.ends[topic], own.at_ns))
+            if judge.closing != before:
+                self._holdings.save_soon()
+            shared = judge.closing
+            # A ledger that vouches for more than ours does is one that we shall see, too.
+            if shared is None or shared.mark != mark:
+                continue
+            ends[topic] = {
+                number: end
+                if Partition(topic, number) in self._holdings.partitions
+                else min(end, shared.ends.get(number, end))
+                for number, end in own.ends[topic].items()
+            }
+            at_ns = min(at_ns, shared.at_ns)
+        return Look(ends, at_ns)
+
+    def _unread(self, views: Views, look: Look) -> set[Partition]:
+        return {
+            Partition(topic, number)
+            for topic, ends in look.ends.items()
+            for number, end in ends.items()
+            if Partition(topic, number) not in self._holdings.partitions
+            and not read_past(views[topic], {number: end})
+        }
 
     async def conclude(self) -> ConsumeReport:
         """The verdict of a last round; what it rests on goes into the log.

@@ -77,6 +77,8 @@ class _Held:
     """The newest whole state as it was written: nobody may ever ask for it."""
     serial: int = 0
     """Steps with each new state."""
+    parted: int = 0
+    """The generation whose last state its consumer saved as it ended; 0: none."""
 
     @property
     def generation(self) -> int:
@@ -136,15 +138,35 @@ class StateStore:
         Raises UnreachableError, after which it may be tried again.
         """
         while True:
-            held = self._held.setdefault(partition, _Held())
-            generation = held.generation + 1
-            key = self._key("claim", partition, generation, self._session)
-            await self._written_and_read(key, b"{}")
-            if held.claims.get(generation) == self._session:
-                return generation, self.state(partition)
+            won = await self.take_over(partition)
+            if won is not None:
+                return won
 
-    async def save(self, partition: Partition, generation: int, state: dict[str, Any]) -> None:
-        """Write a state under a generation; returns when it is durable."""
+    async def take_over(self, partition: Partition) -> tuple[int, dict[str, Any] | None] | None:
+        """Claim a partition as `claim` does, but once: None where somebody was quicker.
+
+        Raises UnreachableError, after which it may be tried again.
+        """
+        held = self._held.setdefault(partition, _Held())
+        generation = held.generation + 1
+        key = self._key("claim", partition, generation, self._session)
+        await self._written_and_read(key, b"{}")
+        if held.claims.get(generation) != self._session:
+            return None
+        return generation, self.state(partition)
+
+    async def save(
+        self,
+        partition: Partition,
+        generation: int,
+        state: dict[str, Any],
+        *,
+        parting: bool = False,
+    ) -> None:
+        """Write a state under a generation; returns when it is durable.
+
+        `parting`: nobody reads the partition from here on, until it is claimed again.
+        """
         version = self._versions.get((partition, generation), 0) + 1
         raw = zlib.compress(json.dumps(state, separators=(",", ":")).encode(), 1)
         slot = version % 2
@@ -158,6 +180,8 @@ class StateStore:
             "chunks": len(chunks),
             "sha256": hashlib.sha256(raw).hexdigest(),
         }
+        if parting:
+            commit["parting"] = True
         await self._write(self._key("commit", partition, generation), json.dumps(commit).encode())
         self._versions[partition, generation] = version
         if version == 1:
@@ -167,6 +191,16 @@ class StateStore:
         """Whether somebody has claimed the partition after this generation."""
         held = self._held.get(partition)
         return held is not None and held.generation > generation
+
+    def sign_of_life(self, partition: Partition) -> tuple[int, int]:
+        """Another one whenever somebody has claimed the partition, or saved its state."""
+        held = self._held.get(partition)
+        return (0, 0) if held is None else (held.generation, held.serial)
+
+    def parted(self, partition: Partition) -> bool:
+        """Whether the partition's last consumer has saved its state as it ended."""
+        held = self._held.get(partition)
+        return held is not None and 0 < held.parted == held.generation
 
     def serials(self) -> dict[Partition, int]:
         """All partitions of the scope that have a state; the number is another for each new one."""
@@ -256,3 +290,4 @@ class StateStore:
             held.raw = raw
             held.committed = (generation, commit["version"])
             held.serial += 1
+            held.parted = generation if commit.get("parting") is True else 0

@@ -123,3 +123,51 @@ def test_a_run_is_over_while_another_goes_on_in_its_topics(
     assert offline["verdict"] == "passed"
     assert offline["counts"]["acked"] == offline["counts"]["delivered"] == len(sent)
     assert offline["online"]["disagreements"] == []
+
+
+def test_fixed_shares_end_though_two_of_three_consumers_left_early(
+    make_scene: Callable[..., Scene],
+) -> None:
+    """F5: one is told to end, one is killed, and another run goes on writing to the topic.
+
+    The third takes their partitions over, one after a moment and one after a minute, reads them to
+    where the topic ended when all was judged, and passes.
+    """
+    scene = make_scene("orders.eu")
+    beside = make_scene("beside", ledger=scene.ledger)
+    beside.topics = scene.topics
+    scene.create(3)
+    bob = beside.produce("bob", "--throughput", "300")
+    until(lambda: scene.copied(scene.topics[0]) > 300, what="the other run is under way")
+    expecting = ("--expect-producers", "ann")
+    carl, dora, erin = (
+        scene.consume(name, "--shard", f"{index}/3", *expecting)
+        for index, name in enumerate(("carl", "dora", "erin"), 1)
+    )
+    ann = scene.produce("ann", "--throughput", "100")
+    for consumer in (carl, dora, erin):
+        until(lambda told=consumer: " delivered of" in told.stderr, what="each reads its share")
+    until(lambda: "ann" in scene.senders(), what="messages come")
+    carl.signal(signal.SIGTERM)
+    assert carl.wait() == 3
+    dora.signal(signal.SIGKILL)
+    dora.wait()
+    reached = scene.copied(scene.topics[0])
+    until(lambda: scene.copied(scene.topics[0]) > reached + 300, what="more comes, unread")
+    ann.signal(signal.SIGTERM)
+    sent = vouched(ann.answer())
+
+    answer = erin.answer(seconds=180)
+    assert bob.process.poll() is None
+    bob.signal(signal.SIGTERM)
+    bob.answer()
+    assert wrong(answer).keys() == {"other_run"}
+    assert answer["counts"]["acked"] == answer["counts"]["delivered"] == len(sent)
+    copy = scene.copy_of(scene.topics[0])
+    assert answer["partitions"] == [f"{copy}-{number}" for number in range(3)]
+    assert erin.stderr.count("taken over") == 2
+
+    offline = scene.reconcile("--exactly-once").answer()
+    assert offline["verdict"] == "passed"
+    assert offline["counts"]["acked"] == offline["counts"]["delivered"] == len(sent)
+    assert offline["online"]["disagreements"] == []

@@ -39,6 +39,7 @@ class Played:
         self.broken: Exception | None = None
         self.away: Exception | None = None
         self.synced = 0
+        self.parted = 0
         self.pending_rows = 0
         self.lanes: dict[StreamId, LaneRecord] = {}
         self.fetched: list[FetchedBatches] = []
@@ -83,9 +84,12 @@ class Played:
     def fenced(self, *_: Partition | int) -> bool:
         return False
 
-    async def save(self, at: Partition, generation: int, state: dict[str, Any]) -> None:
+    async def save(
+        self, at: Partition, generation: int, state: dict[str, Any], *, parting: bool = False
+    ) -> None:
         if self.away is not None:
             raise self.away
+        self.parted += parting
         self.saved.append((at, generation, state["checker"]["next"]))
 
     async def sync(self) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -90,8 +90,11 @@ async def test_a_revocation_waits_for_the_save_that_runs_and_writes_the_last_sta
     assert not holdings.partitions
 
 
-async def test_a_state_that_cannot_be_saved_is_tried_again_and_ends_nothing() -> None:
+async def test_a_state_that_cannot_be_saved_is_tried_again_and_ends_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The log is durable all the same; an end in that state says what it costs."""
+    monkeypatch.setattr("mirrortest.consume.holdings._PARTING_SECONDS", 0.01)
     played = Played({"a": 1})
     holdings, topics = holdings_of(played, ("a",), state_interval=0.0)
     await topics.discover()
@@ -104,7 +107,30 @@ async def test_a_state_that_cannot_be_saved_is_tried_again_and_ends_nothing() ->
     assert (played.synced, played.saved) == (3, [])
     played.away = None
     assert await holdings.hand_over() is None
-    assert len(played.saved) == 1
+    assert (len(played.saved), played.parted) == (1, 1)
+
+
+async def test_the_last_save_is_tried_again_until_its_time_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """F5: a leader that moves as a consumer ends costs nobody what was read; findings once."""
+    monkeypatch.setattr("mirrortest.consume.holdings._RETRY_SECONDS", 0)
+    played = Played({"a": 1})
+    holdings, topics = holdings_of(played, ("a",))
+    await topics.discover()
+    await holdings.begin()
+    answers: list[Exception | None] = [UnreachableError("moving"), UnreachableError("moving"), None]
+    found: list[int] = []
+    object.__setattr__(played, "found", lambda held: found.append(held.at.partition))
+    save = played.save
+
+    async def at_last(*saved: Any, parting: bool = False) -> None:
+        played.away = answers.pop(0)
+        await save(*saved, parting=parting)
+
+    monkeypatch.setattr(played, "save", at_last)
+    assert await holdings.hand_over() is None
+    assert (answers, len(played.saved), played.parted, found) == ([], 1, 1, [0])
 
 
 async def test_the_end_does_not_wait_for_a_save_that_hangs_in_an_outage(
@@ -117,7 +143,7 @@ async def test_the_end_does_not_wait_for_a_save_that_hangs_in_an_outage(
     await holdings.take_share()
     stuck = asyncio.Event()
 
-    async def hangs(*_: object) -> None:
+    async def hangs(*_: object, **__: object) -> None:
         stuck.set()
         await asyncio.Event().wait()
 

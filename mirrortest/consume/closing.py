@@ -1,0 +1,61 @@
+"""Where a topic ended once all was judged: what everybody reads up to before a run is over.
+
+Each consumer looks by itself, at a time of its own, and others may go on writing to the topic. One
+that has ended reads up to nobody else's look any more. So the looks are shared, and of the
+partitions of others the lowest end counts that anybody saw. It was seen when all was judged, so it
+will do; and the lowest of several is the same for all, whose record came first and whatever the
+hosts' clocks say.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+Mark: TypeAlias = tuple[int, int]
+"""How much the ledger vouches for of a topic: lanes, and acknowledged numbers. It only grows."""
+
+
+class Closing(NamedTuple):
+    """Where a topic's partitions ended when all that the ledger vouched for was judged.
+
+    `mark` tells how much that was; `ends` are by partition; `at_ns` is when they were asked for,
+    ns since the epoch, by the clock of whoever asked first.
+    """
+
+    mark: Mark
+    ends: Mapping[int, int]
+    at_ns: int
+
+    def joined(self, other: Closing | None) -> Closing:
+        """What counts of two, in whichever order: the ledger's later state, then the lower ends."""
+        if other is None or other.mark < self.mark:
+            return self
+        if other.mark > self.mark:
+            return other
+        both = {**other.ends, **self.ends}
+        ends = {number: min(end, other.ends.get(number, end)) for number, end in both.items()}
+        return Closing(self.mark, ends, min(self.at_ns, other.at_ns))
+
+    def to_state(self) -> dict[str, Any]:
+        """As JSON's types."""
+        return {
+            "mark": list(self.mark),
+            "ends": [[number, end] for number, end in sorted(self.ends.items())],
+            "at_ns": self.at_ns,
+        }
+
+    @classmethod
+    def from_state(cls, state: Any) -> Closing:
+        """Read what `to_state` wrote; ValueError, KeyError or TypeError where it is none."""
+        lanes, acked = map(_number, state["mark"])
+        ends = {_number(partition): _number(end) for partition, end in state["ends"]}
+        return cls((lanes, acked), ends, _number(state["at_ns"]))
+
+
+def _number(value: Any) -> int:
+    if type(value) is not int or not 0 <= value < 1 << 63:
+        raise ValueError(f"{value!r:.80} is no count")
+    return value

@@ -1,0 +1,221 @@
+"""Consumers with fixed shares of one topic: their real rounds, holdings, states and common record.
+
+Played are the cluster, which tells offsets, and the log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any, Self, cast
+
+from mirrortest.check.intervals import IntervalSet
+from mirrortest.check.ledger import Claim, LaneRecord
+from mirrortest.check.row import SeenRow
+from mirrortest.check.verdict import Finding
+from mirrortest.config.run import TopicMapping
+from mirrortest.consume.common import Common
+from mirrortest.consume.consumer import _conclusion
+from mirrortest.consume.holdings import Holdings
+from mirrortest.consume.measuring import Measures
+from mirrortest.consume.options import Shard
+from mirrortest.consume.outage import Outage
+from mirrortest.consume.rounds import Rounds
+from mirrortest.consume.state import Partition, StateStore
+from mirrortest.consume.takeover import Takeover
+from mirrortest.consume.topics import Topics
+from mirrortest.consume.vouching import LedgerFollower
+from mirrortest.wire.stream import StreamId
+from tests.unit.consuming import consume_options
+from tests.unit.judged_world import never_asked
+from tests.unit.played_cluster import Played
+from tests.unit.test_consume_state import MemoryTopic, following
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from mirrortest.consume.assigned import Reached
+    from mirrortest.consume.logbook import Logbook
+    from mirrortest.consume.outcome import ConsumeReport
+    from mirrortest.kafka.admin import Admin
+    from mirrortest.kafka.follower import Tailed
+    from mirrortest.kafka.reader import Reader
+
+TOPIC = "A.t"
+
+
+class Destination:
+    """One topic's partitions, each a list of what stands there: a seq of ours, or None."""
+
+    def __init__(self, *partitions: Iterable[int | None]) -> None:
+        self.records = [list(partition) for partition in partitions]
+        self.states = MemoryTopic()
+        self.ledger = LedgerFollower(
+            cast("Tailed", None), never_asked, where="'ledger'", now_ns=lambda: 0
+        )
+        self.ledger.present = True
+        self.vouch()
+
+    def vouch(self, incarnation: int = 1, *, end: bool = True) -> None:
+        """All that stands there of an incarnation was acknowledged; lane N is partition N's."""
+        ledger = self.ledger.ledger
+        lanes = tuple(range(len(self.records)))
+        ledger.add_claim(Claim("r1", "p", incarnation, "s", {"t": lanes}))
+        for lane, records in enumerate(self.records):
+            seqs = IntervalSet((seq, seq + 1) for seq in records if seq is not None)
+            stream = stream_of(lane, incarnation)
+            ledger.merge(LaneRecord(stream, seqs.end, seqs, end=seqs.end if end else None))
+
+    def others_write(self, *partitions: int) -> None:
+        """Another run's message comes to each of these partitions, by default to all."""
+        for number in partitions or range(len(self.records)):
+            self.records[number].append(None)
+
+
+def stream_of(lane: int, incarnation: int = 1) -> StreamId:
+    return StreamId("t", "r1", "p", incarnation, lane)
+
+
+class Cluster(Played):
+    """What one consumer asks of the cluster, and its log."""
+
+    where = "nowhere"
+    durable_rows = 0
+
+    def __init__(self, destination: Destination) -> None:
+        super().__init__({TOPIC: len(destination.records)})
+        self._destination = destination
+        self.tails: dict[int, int] = {}
+        self.paused: set[Any] = set()
+
+    async def end_offsets(self, wanted: list[Any]) -> dict[Any, int]:
+        return {at: len(self._destination.records[at[1]]) for at in wanted}
+
+    def pause(self, partitions: Iterable[Any]) -> None:
+        self.paused |= set(partitions)
+
+    def resume(self, partitions: Iterable[Any]) -> None:
+        self.paused -= set(partitions)
+
+    def looked(self, at_ns: int) -> None:
+        """Not looked at."""
+
+    def tail(self, reached: Reached, end: int) -> None:
+        self.tails[reached.partition] = end
+
+    def claimed(self, *_: object) -> None:
+        """Not looked at."""
+
+    verdict = vouched = claimed
+
+
+class Peer:
+    """A consumer; `now` is its monotonic clock in seconds, for what it waits for."""
+
+    def __init__(self, destination: Destination, store: StateStore, shard: str) -> None:
+        self.now = 0.0
+        self.store = store
+        self.cluster = Cluster(destination)
+        self._destination = destination
+        options = consume_options(
+            topics=(TOPIC,), mapping=TopicMapping.parse(source_alias="A"), shard=Shard.parse(shard)
+        )
+        self.topics = Topics(options, cast("Admin", self.cluster), destination.ledger.ledger)
+        common = Common(self.topics, store)
+        measures, outage = Measures(options), Outage("destination")
+        self.holdings = Holdings(
+            options,
+            admin=cast("Admin", self.cluster),
+            topics=self.topics,
+            store=store,
+            reader=cast("Reader", self.cluster),
+            log=cast("Logbook", self.cluster),
+            measures=measures,
+            outage=outage,
+            common=common,
+        )
+        self.rounds = Rounds(
+            options,
+            topics=self.topics,
+            holdings=self.holdings,
+            store=store,
+            ledger=destination.ledger,
+            reader=cast("Reader", self.cluster),
+            log=cast("Logbook", self.cluster),
+            measures=measures,
+            outage=outage,
+            common=common,
+        )
+        self.takeover = Takeover(
+            options, holdings=self.holdings, store=store, monotonic=lambda: self.now
+        )
+
+    async def begin(self) -> Self:
+        await self.topics.discover()
+        await self.holdings.begin()
+        return self
+
+    @property
+    def reads(self) -> list[int]:
+        """The partitions that it reads now."""
+        return sorted(at.partition for at in self.holdings.partitions)
+
+    def read(self, most: int = 1 << 30) -> None:
+        """Read what is there, so many records of each partition at most."""
+        for at, held in self.holdings.partitions.items():
+            lo = held.checker.next_offset
+            for offset, seq in enumerate(
+                self._destination.records[at.partition][lo : lo + most], lo
+            ):
+                ours = seq is not None
+                held.checker.apply(
+                    SeenRow(
+                        stream_of(at.partition) if ours else None,
+                        seq or 0,
+                        (seq or 0) + ours,
+                        offset,
+                        offset + 1,
+                        0 if ours else Finding.OTHER_RUN.value,
+                        *(1, 1, 1, 1, 2, 2),
+                    )
+                )
+
+    async def save(self) -> None:
+        """What `save_beside` does now and then."""
+        self.holdings.save_soon()
+        self.holdings.save_beside()
+        assert self.holdings._saving is not None
+        await self.holdings._saving
+
+    async def round(self, seconds: float = 1.0) -> bool:
+        """A round so much later; whether it would end."""
+        self.now += seconds
+        await self.store.caught_up()  # what others wrote has come
+        self.holdings.drop_fenced()
+        await self.holdings.take_share()
+        complete, _ = await self.rounds.judge()
+        await self.takeover.look(self.rounds.unread)
+        return complete
+
+    async def end(self) -> ConsumeReport:
+        """The last round and the last save."""
+        return await _conclusion(self.rounds, self.holdings)
+
+
+class Peers(contextlib.AsyncExitStack):
+    """Consumers of one destination; `await peers.add("1/2")` starts one."""
+
+    def __init__(self, destination: Destination) -> None:
+        super().__init__()
+        self.destination = destination
+        self._count = 0
+
+    async def add(self, shard: str) -> Peer:
+        self._count += 1
+        store = await self.enter_async_context(
+            following(self.destination.states, f"session-{self._count}")
+        )
+        return await Peer(self.destination, store, shard).begin()
+
+
+def at(number: int) -> Partition:
+    return Partition(TOPIC, number)

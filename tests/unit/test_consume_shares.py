@@ -1,0 +1,309 @@
+"""Fixed shares: nobody waits for ever for a consumer that has ended, and nobody ends too early."""
+
+from __future__ import annotations
+
+import json
+import random
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirrortest.consume.closing import Closing
+from mirrortest.consume.consumer import _conclusion
+from mirrortest.consume.takeover import PARTED_SECONDS, SILENT_SECONDS
+from mirrortest.errors import FencedError, UnreachableError
+from tests.unit.judged_world import World
+from tests.unit.shared_world import Destination, Peer, Peers, at
+
+
+async def _rounds(peer: Peer, seconds: int) -> bool:
+    """Rounds over so many seconds, in each of which it reads all; whether it would end."""
+    complete = False
+    for _ in range(seconds):
+        peer.read()
+        complete = await peer.round()
+    return complete
+
+
+async def test_a_consumer_ends_though_its_peer_ended_and_others_go_on_writing() -> None:
+    """F5: its own look lies behind all that the peer has read; the peer's look is shared."""
+    world = Destination([0], [0])
+    async with Peers(world) as peers:
+        first, second = await peers.add("1/2"), await peers.add("2/2")
+        for peer in (first, second):
+            peer.read()
+            await peer.save()
+        assert await first.round()
+        assert (await first.end()).verdict == "passed"
+        world.others_write()
+        second.read()
+        assert await second.round()
+        assert second.reads == [1]
+        report = await second.end()
+        assert (report.verdict, report.inconclusive) == ("passed", [])
+        # Of its own partition all that stood there was read, of the other what the peer had seen.
+        assert second.cluster.tails == {0: 1, 1: 2}
+
+
+async def test_nobody_ends_before_its_own_partitions_are_read() -> None:
+    """A look of long ago is no end for who starts again: what came since is judged, too."""
+    world = Destination([0], [0])
+    async with Peers(world) as peers:
+        for shard in ("1/2", "2/2"):
+            peer = await peers.add(shard)
+            peer.read()
+            await peer.save()
+        assert await peer.round()
+        await peer.end()
+        world.records[1] += [None, 0]  # a copy of ours among others'
+        again = await peers.add("2/2")
+        assert not await again.round()
+        again.read()
+        assert await again.round()
+        report = await again.end()
+        assert (report.counts["duplicated"], again.cluster.tails[1]) == (1, 3)
+
+
+async def test_a_look_counts_no_longer_once_the_ledger_vouches_for_more() -> None:
+    """A producer that comes after all had ended: what it sent stands behind the shared look."""
+    world = Destination([0], [0])
+    async with Peers(world) as peers:
+        first, second = await peers.add("1/2"), await peers.add("2/2")
+        for peer in (first, second):
+            peer.read()
+            await peer.save()
+        assert await first.round()
+        assert await second.round()
+        for records in world.records:
+            records += [None, 1, None]
+        world.vouch()
+        second.read()
+        assert not await second.round()
+        first.read()
+        await first.save()
+        await second.save()
+        assert await second.round()
+        assert await first.round()
+        await first.end()
+        assert (await second.end()).verdict == "passed"
+        assert second.cluster.tails == {0: 4, 1: 4}
+
+
+async def test_who_said_goodbye_leaves_its_share_to_a_survivor() -> None:
+    """F5: ended early by a signal, with messages of ours unread. Its return is waited for a bit."""
+    world = Destination([0, 1, 2], [0])
+    async with Peers(world) as peers:
+        first, second = await peers.add("1/2"), await peers.add("2/2")
+        first.read(most=1)
+        await first.end()
+        assert not await _rounds(second, int(PARTED_SECONDS))
+        assert second.reads == [1]
+        assert not await _rounds(second, 1)
+        assert second.reads == [0, 1]
+        assert await _rounds(second, 1)
+        report = await second.end()
+        assert (report.verdict, report.counts["delivered"]) == ("passed", 4)
+
+
+async def test_who_was_killed_is_waited_for_longer() -> None:
+    """F5: it said nothing; one that starts again in time goes on with its own share."""
+    world = Destination([0, 1], [0])
+    async with Peers(world) as peers:
+        first, second = await peers.add("1/2"), await peers.add("2/2")
+        await first.save()
+        assert not await _rounds(second, int(SILENT_SECONDS))
+        again = await peers.add("1/2")
+        assert not await _rounds(second, int(SILENT_SECONDS))
+        assert (second.reads, again.reads) == ([1], [0])
+        assert not await _rounds(second, 1)
+        assert second.reads == [0, 1]
+        assert await _rounds(second, 1)
+
+
+async def test_a_share_that_nobody_ever_took_is_read_in_the_end() -> None:
+    """A command that was never given, or a pod that finds no node."""
+    world = Destination([0], [0], [0])
+    async with Peers(world) as peers:
+        only = await peers.add("1/3")
+        assert await _rounds(only, int(SILENT_SECONDS) + 3)
+        assert only.reads == [0, 1, 2]
+
+
+async def test_who_is_slow_and_alive_keeps_its_share() -> None:
+    """Each save is a sign of life, be there progress or not."""
+    world = Destination([0, 1], [0])
+    async with Peers(world) as peers:
+        first, second = await peers.add("1/2"), await peers.add("2/2")
+        for _ in range(10):
+            await first.save()
+            await _rounds(second, 30)
+        assert second.reads == [1]
+
+
+async def test_who_stood_still_itself_takes_nobody_for_dead() -> None:
+    """F5: one long gap between two rounds is no minute in which others were silent."""
+    world = Destination([0, 1], [0])
+    async with Peers(world) as peers:
+        first, second = await peers.add("1/2"), await peers.add("2/2")
+        await first.save()
+        await second.round()
+        await second.round(seconds=3600)
+        assert second.reads == [1]
+        second.read()
+        await first.save()
+        await _rounds(second, int(SILENT_SECONDS))
+        assert second.reads == [1]
+
+
+async def test_what_was_taken_over_goes_back_to_its_owner() -> None:
+    """It claims its share as it starts again; a zombie of it finds that it is fenced."""
+    world = Destination([0, 1], [0])
+    async with Peers(world) as peers:
+        zombie, second = await peers.add("1/2"), await peers.add("2/2")
+        await zombie.save()
+        await _rounds(second, int(SILENT_SECONDS) + 2)
+        assert second.reads == [0, 1]
+        with pytest.raises(FencedError, match="stand still"):
+            await zombie.round()
+        again = await peers.add("1/2")
+        await second.round()
+        assert second.reads == [1]
+        assert second.cluster.paused == {at(0)}
+        await _rounds(second, int(SILENT_SECONDS) + 2)
+        assert (second.reads, second.cluster.paused) == ([0, 1], set())
+        assert again.reads == [0]
+
+
+async def test_of_two_survivors_one_takes_a_share() -> None:
+    """The first claim wins; the other takes it for a sign of life."""
+    world = Destination([0, 1], [0], [0])
+    async with Peers(world) as peers:
+        first = await peers.add("1/3")
+        survivors = [await peers.add("2/3"), await peers.add("3/3")]
+        await first.end()
+        for _ in range(int(PARTED_SECONDS) + 5):
+            for peer in survivors:
+                peer.read()
+                await peer.round()
+        assert sorted(number for peer in survivors for number in peer.reads) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("killed", [False, True])
+async def test_survivors_end_whatever_order_things_happen_in(killed: bool) -> None:
+    """F5: two shards, an other run that never ends; 40 random histories of each kind.
+
+    One consumer ends at a random moment, by itself or not; the other passes within minutes.
+    """
+    for seed in range(40):
+        chance = random.Random(f"{seed}/{killed}")
+        world = Destination(*(list(range(chance.randrange(1, 6))) for _ in range(3)))
+        async with Peers(world) as peers:
+            pair = [await peers.add("1/2"), await peers.add("2/2")]
+            if chance.random() < 0.5:
+                pair.reverse()
+            leaver, survivor = pair
+            for _ in range(chance.randrange(40)):
+                world.others_write(chance.randrange(3))
+                peer = chance.choice(pair)
+                peer.read(most=chance.randrange(3))
+                if chance.random() < 0.5:
+                    await peer.save()
+                if await peer.round() and chance.random() < 0.5:
+                    leaver, survivor = peer, next(other for other in pair if other is not peer)
+                    break
+            if not killed:
+                await leaver.end()
+            for _ in range(200):
+                world.others_write()
+                survivor.read()
+                if chance.random() < 0.2:
+                    await survivor.save()
+                if await survivor.round():
+                    break
+            else:
+                pytest.fail(f"seed {seed}: waits for ever")
+            report = await survivor.end()
+            assert (report.verdict, report.inconclusive) == ("passed", []), seed
+
+
+CLOSINGS = st.builds(
+    Closing,
+    st.tuples(st.integers(0, 2), st.integers(0, 2)),
+    st.dictionaries(st.integers(0, 3), st.integers(0, 5)),
+    st.integers(0, 5),
+)
+
+
+@given(CLOSINGS, CLOSINGS, CLOSINGS)
+def test_shared_looks_come_to_the_same_in_any_order(a: Closing, b: Closing, c: Closing) -> None:
+    """F5: consumers write when they like; no clock and no race decides what is read up to."""
+    assert a.joined(a) == a.joined(None) == a
+    assert a.joined(b) == b.joined(a)
+    assert a.joined(b).joined(c) == a.joined(b.joined(c))
+    assert Closing.from_state(json.loads(json.dumps(a.to_state()))) == a
+
+
+@given(
+    st.recursive(
+        st.none() | st.integers() | st.floats() | st.text() | st.booleans(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    )
+    | st.fixed_dictionaries(
+        {
+            "mark": st.lists(st.integers() | st.booleans() | st.floats()),
+            "ends": st.lists(st.lists(st.integers() | st.none())),
+            "at_ns": st.integers() | st.text(),
+        }
+    )
+)
+def test_what_is_no_shared_look_is_refused_as_such(junk: Any) -> None:
+    """Whoever wrote it: the errors are those that the common record's reader passes over."""
+    try:
+        read = Closing.from_state(junk)
+    except (ValueError, KeyError, TypeError):
+        return
+    assert Closing.from_state(read.to_state()) == read
+
+
+async def test_a_last_state_that_is_not_saved_is_no_pass() -> None:
+    """F5: the others' verdicts rest on it. What is proven wrong stays proven."""
+    world = World(0).vouch((0, 1), end=1)
+    report = await world.report()
+    assert report.exit_code == 0
+    unsaved = "the last state could not be saved (no broker answers)"
+
+    async def hand_over() -> str:
+        return unsaved
+
+    holdings = SimpleNamespace(drop_fenced=lambda: None, hand_over=hand_over)
+    doubted = await _conclusion(world.rounds(), cast("Any", holdings))
+    assert (doubted.exit_code, doubted.inconclusive) == (3, [unsaved])
+
+
+async def test_a_take_over_that_the_cluster_does_not_answer_is_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The round fails as others do in an outage; a claim that was not answered ends nothing."""
+    world = Destination([0, 1], [0])
+    async with Peers(world) as peers:
+        first, second = await peers.add("1/2"), await peers.add("2/2")
+        await first.end()
+        caught_up = second.store.caught_up
+        await _rounds(second, int(PARTED_SECONDS))
+        asked = 0
+
+        async def unanswered() -> None:
+            nonlocal asked
+            asked += 1
+            if asked == 2:
+                raise UnreachableError("no broker answers")
+            await caught_up()
+
+        monkeypatch.setattr(second.store, "caught_up", unanswered)
+        with pytest.raises(UnreachableError):
+            await second.round()
+        await second.round()
+        assert second.reads == [0, 1]

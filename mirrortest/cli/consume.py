@@ -27,12 +27,17 @@ from mirrortest.cli.options import (
     check_log_places,
     named_after_host,
 )
-from mirrortest.config.client import ClientConfig
+from mirrortest.config.client import ClientConfig, IsolationLevel
 from mirrortest.config.run import TopicMapping, checked_topic, checked_topics
 from mirrortest.config.threshold import thresholds as read_thresholds
 from mirrortest.config.units import parse_duration
 from mirrortest.consume.consumer import run as run_consumer
-from mirrortest.consume.options import CONSUMER_DEFAULTS, ConsumeOptions, Shard
+from mirrortest.consume.options import (
+    CONSUMER_DEFAULTS,
+    READ_COMMITTED,
+    ConsumeOptions,
+    Shard,
+)
 from mirrortest.consume.outcome import ConsumeReport
 from mirrortest.errors import UsageError
 from mirrortest.seqlog.batches import Detail
@@ -185,7 +190,11 @@ def consume(  # noqa: D103  # the help text is an option of its own, with exampl
         typer.Option(metavar="EXPR", help="For example 'lost==0' or 'p(99)<2s'."),
     ] = None,
     exactly_once: Annotated[
-        bool, typer.Option("--exactly-once", help="Duplicates and reorders fail the run, too.")
+        bool,
+        typer.Option(
+            "--exactly-once",
+            help="Duplicates and reorders fail the run, too; transactions are read committed.",
+        ),
     ] = False,
     command_config: CommandConfig = None,
     command_property: CommandProperty = None,
@@ -210,9 +219,14 @@ def consume(  # noqa: D103  # the help text is an option of its own, with exampl
         bootstrap_server=bootstrap_server,
         config_file=command_config,
         command_properties=properties,
-        defaults=CONSUMER_DEFAULTS,
+        defaults=CONSUMER_DEFAULTS | (READ_COMMITTED if exactly_once else {}),
         portable=portable,
     )
+    if exactly_once and client.isolation_level is not IsolationLevel.READ_COMMITTED:
+        raise UsageError(
+            "--exactly-once reads committed messages only: leave out isolation.level="
+            f"{client.isolation_level.value}"
+        )
     ledger_client = None
     if ledger_bootstrap_server is not None or ledger_command_config is not None:
         ledger_client = ClientConfig.load(

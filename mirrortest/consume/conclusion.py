@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from mirrortest.check.judge import RunVerdict
 from mirrortest.check.verdict import Finding
+from mirrortest.config.client import IsolationLevel
 from mirrortest.config.threshold import Series, evaluate, undecided
 from mirrortest.consume.judging import all_told, gone_back, read_past
 from mirrortest.consume.outcome import ConsumeReport, counts_of
@@ -89,6 +90,13 @@ class Conclusion:
     def _notes(self) -> list[str]:
         """What a reader should know that decides nothing, and what the doubts told already."""
         notes = [*self._told_of_partitions(), *self._measures.notes()]
+        client = self._options.client
+        if client.portable and client.isolation_level is IsolationLevel.READ_UNCOMMITTED:
+            notes.append(
+                "--portable cannot see transactions: if the mirror writes in any, consume with "
+                "--command-property isolation.level=read_committed, or aborted messages count as "
+                "delivered"
+            )
         if malformed := self._follower.ledger.malformed:
             notes.append(
                 f"{malformed:,} records of the ledger's topic {self._follower.where} are none of "
@@ -163,4 +171,4 @@ class Conclusion:
         for at in self._store.serials():
             if at.topic in self._topics.judges and at not in mine:
                 told += (self._store.state(at) or {}).get("notes", ())
-        return told
+        return list(dict.fromkeys(told))

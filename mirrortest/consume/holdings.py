@@ -13,10 +13,12 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import structlog
 
+from mirrortest.config.client import IsolationLevel
 from mirrortest.consume.assigned import AssignedPartition
 from mirrortest.consume.gathering import Gathering
 from mirrortest.consume.outage import PASSING
 from mirrortest.consume.state import Partition
+from mirrortest.consume.transactions import in_transactions
 from mirrortest.errors import FencedError
 from mirrortest.host.time_slice import TimeSlice
 from mirrortest.kafka.reader import OutOfRange, Reader, TopicPartition
@@ -76,6 +78,7 @@ class Holdings:
         self._one_save = asyncio.Lock()
         self._slice = TimeSlice()
         self._saving: asyncio.Task[None] | None = None
+        self._uncommitted = options.client.isolation_level is IsolationLevel.READ_UNCOMMITTED
         self._saved_last = time.monotonic()
         self._save_fails = False
         self.moving = False
@@ -276,6 +279,10 @@ class Holdings:
                 await self._start_over(held)
                 return
             taken = held.take(records, _arrivals([batch for _, batch in full]))
+            if self._uncommitted and (note := in_transactions(held.at.topic, taken.rows, batches)):
+                self._logbook.uncommitted(held.at.topic)
+                if note not in held.notes:
+                    held.notes.append(note)
             self._logbook.seen(held, taken)
             self._measures.count(held.source, taken)
         held.checker.advance(batches[-1].next_offset)

@@ -36,6 +36,9 @@ class Logbook:
         self._options = options
         self._counts = dict(topics.counts)
         self._compacted = set(topics.compacted)
+        self._uncommitted: set[str] = set()
+        self._noted = 0
+        """How many of those the session tells."""
         self._looked_ns: int | None = None
 
     @classmethod
@@ -52,7 +55,7 @@ class Logbook:
             started_ns=time.time_ns(),
             expiry_logged=True,
             clock_error_ns=known_clock_error_ns(),
-            topics=_topics(options, topics.counts, topics.compacted),
+            topics=_topics(options, topics.counts, topics.compacted, set()),
             expect_partition=options.expect_partition.value,
             deadline_ns=int(options.deadline * 1e9),
             clusters={
@@ -86,8 +89,16 @@ class Logbook:
         # What is gone was there: it is judged by the count that it had.
         self._counts |= topics.counts
         self._compacted |= topics.compacted
-        known = _topics(self._options, self._counts, self._compacted)
+        await self._revise()
+
+    async def _revise(self) -> None:
+        known = _topics(self._options, self._counts, self._compacted, self._uncommitted)
+        self._noted = len(self._uncommitted)
         await self._log.revise(lambda session: session.model_copy(update={"topics": known}))
+
+    def uncommitted(self, topic: str) -> None:
+        """Note that messages were read which may be of aborted transactions; see `sync`."""
+        self._uncommitted.add(topic)
 
     def seen(self, mine: AssignedPartition, taken: Taken) -> None:
         """Log a judged batch."""
@@ -209,6 +220,9 @@ class Logbook:
 
     async def sync(self) -> None:
         """Make all of it durable. Raises SequenceLogError."""
+        if self._noted < len(self._uncommitted):
+            # Before the rows: no state moves past a message without it.
+            await self._revise()
         await self._log.sync()
 
     async def __aexit__(
@@ -224,11 +238,18 @@ class Logbook:
 
 
 def _topics(
-    options: ConsumeOptions, partitions: dict[str, int], compacted: set[str]
+    options: ConsumeOptions,
+    partitions: dict[str, int],
+    compacted: set[str],
+    uncommitted: set[str],
 ) -> dict[str, Topic]:
     if options.role is Role.SOURCE:
         return {
-            topic: Topic(source_partitions=partitions.get(topic), compacted=topic in compacted)
+            topic: Topic(
+                source_partitions=partitions.get(topic),
+                compacted=topic in compacted,
+                uncommitted=topic in uncommitted,
+            )
             for topic in {*options.topics, *partitions}
         }
     return {
@@ -236,6 +257,7 @@ def _topics(
             destination=topic,
             destination_partitions=partitions.get(topic),
             compacted=topic in compacted,
+            uncommitted=topic in uncommitted,
         )
         for topic in {*options.topics, *partitions}
     }

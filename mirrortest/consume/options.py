@@ -24,6 +24,8 @@ CONSUMER_DEFAULTS = {
 """What a response brings of a partition is judged at once: the more, the less each message costs;
 a whole response bounds the memory, of which there are up to three. With twice as much a message
 costs the same, and a process takes 15 MB more."""
+READ_COMMITTED = {"isolation.level": "read_committed"}
+"""Where exactly-once is expected: a message of an aborted transaction was not delivered."""
 
 
 @dataclass(frozen=True)

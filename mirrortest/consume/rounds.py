@@ -196,7 +196,7 @@ class Rounds:
                 for number, end in own.ends[topic].items()
             }
             at_ns = min(at_ns, shared.at_ns)
-        return Look(ends, at_ns)
+        return own._replace(ends=ends, at_ns=at_ns)
 
     def _unread(self, views: Views, look: Look) -> set[Partition]:
         return {

@@ -54,6 +54,8 @@ class FetchedBatches:
         count: number of records in `buffer`.
         leader_epoch: of the leader that wrote these batches; -1 where that is not known.
         topic_id: of the topic that was read; None where the cluster has none, or does not tell.
+        transactional: whether they were written in transactions; never where aiokafka's public
+            calls do not tell it.
     """
 
     topic: str
@@ -65,6 +67,7 @@ class FetchedBatches:
     count: int
     leader_epoch: int = -1
     topic_id: str | None = None
+    transactional: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,9 +162,9 @@ def batches(
 ) -> Iterator[FetchedBatches | Unreadable]:
     """Yield a response's batches in order; the last one may be cut off and is then left out.
 
-    Those that are read as they stand come together, up to some thousand records; those that have
-    to be decompressed or are left out come one by one, and so do those of transactions where some
-    were aborted.
+    Those that are read as they stand come together, up to some thousand records, those of
+    transactions apart from the others; those that have to be decompressed or are left out come one
+    by one, and so do those of transactions where some were aborted.
 
     Args:
         data: the records of one partition in a fetch response.
@@ -176,7 +179,7 @@ def batches(
     transactions = _Transactions(aborted) if aborted else None
     special = CODEC_MASK | CONTROL | (0 if transactions is None else TRANSACTIONAL)
     reached = upto = fetch_offset
-    begin = end = count = 0  # of those that come together
+    begin = end = count = within = 0  # of those that come together
     sound = 0
     found = kernels.headers(data)
     # Epochs never fall within a log: where the first is the last, so are all between.
@@ -193,8 +196,13 @@ def batches(
         before = epoch
         if not one_epoch:
             epoch = _epoch(data, at)
+        transactional = attributes & TRANSACTIONAL
         if count and not (
-            plain and at == end and count + records <= _MOST_RECORDS and epoch == before
+            plain
+            and at == end
+            and count + records <= _MOST_RECORDS
+            and epoch == before
+            and transactional == within
         ):
             yield FetchedBatches(
                 topic,
@@ -206,8 +214,10 @@ def batches(
                 count,
                 before,
                 topic_id,
+                bool(within),
             )
             reached, count = upto, 0
+        within = transactional
         if plain:
             begin, end = begin if count else at, stop
             upto, count = following, count + records
@@ -233,11 +243,21 @@ def batches(
             0 if skipped else records,
             epoch,
             topic_id,
+            bool(transactional),
         )
         reached = upto = following
     if count:
         yield FetchedBatches(
-            topic, partition, reached, upto, arrived_ns, data[begin:end], count, epoch, topic_id
+            topic,
+            partition,
+            reached,
+            upto,
+            arrived_ns,
+            data[begin:end],
+            count,
+            epoch,
+            topic_id,
+            bool(within),
         )
     rest = data[sound:]
     if has_whole_batch(rest):

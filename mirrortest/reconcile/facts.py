@@ -90,7 +90,7 @@ _SENDING = ("reserved", "sent", "end")
 def gather(spark: Any, plan: Plan, intervals: Any) -> Facts:
     """Ask the intervals, as they were read, and the sessions."""
     intervals.createOrReplaceTempView("read_intervals")
-    reasons, notes = plan.missing_sides(), list[str]()
+    reasons, notes = [*plan.missing_sides(), *plan.read_uncommitted()], list[str]()
     overview = rows(spark.sql(_OVERVIEW))
     damaged: set[int] = set()
     damages = [

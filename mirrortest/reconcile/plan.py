@@ -84,6 +84,20 @@ class Plan:
         """Where the result goes by default: beside the logs of the first place."""
         return self.places[0].child(f"run={self.run}", "result")
 
+    def read_uncommitted(self) -> list[str]:
+        """What is inconclusive because consumers read what may have been aborted."""
+        topics = {
+            topic.destination or source
+            for _, session in self.of(Role.CONSUMER)
+            for source, topic in session.topics.items()
+            if topic.uncommitted
+        }
+        return [
+            f"{topic}: messages of the run stand in transactions, and a consumer read with "
+            "isolation.level=read_uncommitted: they may have been aborted"
+            for topic in sorted(topics)
+        ]
+
     def missing_sides(self) -> list[str]:
         """What is inconclusive because a whole side's logs are not there."""
         where = ", ".join(place.shown for place in self.places)

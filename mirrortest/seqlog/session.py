@@ -50,13 +50,15 @@ class _Model(BaseModel):
 class Topic(_Model):
     """A source topic as this session knew it; None is not known (yet).
 
-    `compacted` tells whether the topic that was read has been seen to be compacted.
+    `compacted` tells whether the topic that was read has been seen to be compacted; `uncommitted`
+    whether messages of the run were read that stand in transactions which may have been aborted.
     """
 
     destination: str | None = None
     source_partitions: int | None = None
     destination_partitions: int | None = None
     compacted: bool = False
+    uncommitted: bool = False
 
 
 class FileNote(_Model):

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mirrortest.lab import Lab
-    from tests.lab.harness import Scene
+    from tests.lab.harness import Command, Scene
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
@@ -110,7 +110,7 @@ def test_transactions_leave_gaps_that_are_no_loss(
     """Markers take offsets on both sides; what was aborted is not there under read_committed.
 
     Copies of our own messages in aborted transactions are no duplicates then. They are under
-    read_uncommitted, for there they can be read: exactly these.
+    read_uncommitted, for there they can be read: exactly these, and the run is inconclusive.
     """
     scene = make_scene("orders.eu")
     topic = scene.topics[0]
@@ -140,7 +140,10 @@ def test_transactions_leave_gaps_that_are_no_loss(
     )
     bob = scene.produce("bob", *LOAD, "--num-records", "600")
     sent |= vouched(bob.answer())
-    committed, uncommitted = (consumer.answer() for consumer in isolation.values())
+    codes = {"read_committed": 0, "read_uncommitted": 3}
+    committed, uncommitted = (isolation[level].answer(code=codes[level]) for level in isolation)
+    [doubt] = uncommitted["inconclusive"]
+    assert doubt.startswith(f"{copy}: messages of this run stand in transactions")
     assert wrong(committed) == {"foreign": 9}
     assert committed["counts"]["delivered"] == len(sent)
     assert wrong(uncommitted) == {"foreign": 12, "duplicated": 20}
@@ -149,4 +152,46 @@ def test_transactions_leave_gaps_that_are_no_loss(
     for level, answer in zip(isolation, (committed, uncommitted), strict=True):
         folder = scene.folder / level
         offline = scene.reconcile(str(folder), "--output", str(folder / "result"))
-        judged_alike(offline.answer(), answer)
+        judged_alike(offline.answer(code=codes[level]), answer)
+
+
+def test_what_stands_only_in_an_aborted_transaction_was_not_delivered(
+    lab: Lab, make_scene: Callable[..., Scene]
+) -> None:
+    """F8: lost, where committed messages are read; inconclusive where all are, never a pass."""
+    scene = make_scene("orders.eu")
+    topic = scene.topics[0]
+    scene.create(1)
+    sent = vouched(scene.produce("ann", *LOAD, "--num-records", "300").answer())
+    until(lambda: scene.copied(topic) == len(sent), what="all is copied")
+    aborted = f"aborted.{topic}"
+    lab.destination.create_topic(aborted, 1)
+    stood = [_again(each) for each in records(lab.destination, scene.copy_of(topic))]
+    _transactions(lab.destination.bootstrap_servers, aborted, [(False, stood)])
+
+    def judged(name: str, *more: str) -> Command:
+        return scene.consume(
+            name,
+            *("--topics", aborted, "--topic-map", f"{aborted}={topic}", "--deadline", "3s"),
+            *("--expect-producers", "ann", "--state-topic", f"{scene.state}.{name}"),
+            *("--log-dir", str(scene.folder / name)),
+            *more,
+            topics=False,
+        )
+
+    default, strict = judged("default"), judged("strict", "--exactly-once")
+    both = judged(
+        "both", "--exactly-once", "--command-property", "isolation.level=read_uncommitted"
+    )
+    assert both.wait() == 2
+    answer = default.answer(code=3)
+    assert answer["counts"]["lost"] == 0
+    [doubt] = answer["inconclusive"]
+    assert doubt.startswith(f"{aborted}: messages of this run stand in transactions")
+    assert "--exactly-once" in doubt
+    answer = strict.answer(code=99)
+    assert answer["counts"]["lost"] == answer["counts"]["acked"] == len(sent)
+    for name, code in (("default", 3), ("strict", 99)):
+        folder = scene.folder / name
+        offline = scene.reconcile(str(folder), "--output", str(folder / "result"))
+        assert offline.answer(code=code)["online"]["disagreements"] == []

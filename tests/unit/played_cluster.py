@@ -44,6 +44,7 @@ class Played:
         self.lanes: dict[StreamId, LaneRecord] = {}
         self.fetched: list[FetchedBatches] = []
         self.judged: list[Taken] = []
+        self.doubted: set[str] = set()
 
     async def next(self, _: float) -> list[FetchedBatches]:
         fetched, self.fetched = self.fetched, []
@@ -97,6 +98,9 @@ class Played:
         if self.broken is not None:
             raise self.broken
         self.synced += 1
+
+    def uncommitted(self, topic: str) -> None:
+        self.doubted.add(topic)
 
     def read(self, held: AssignedPartition) -> None:
         """Not looked at."""

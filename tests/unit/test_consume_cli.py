@@ -14,12 +14,14 @@ from typer.testing import CliRunner
 
 from mirrortest.cli import console
 from mirrortest.cli.consume import consume
-from mirrortest.errors import MirrortestError
+from mirrortest.errors import ClusterError, MirrortestError, UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from typer.main import Typer
+
+    from mirrortest.consume.options import ConsumeOptions
 
 ARGUMENTS = ("--bootstrap-server", "localhost:1", "--run", "r1", "--topics", "t")
 
@@ -49,6 +51,27 @@ def test_what_is_told_before_a_run(more: tuple[str, str], told: str) -> None:
     """In one line: a report without a place at once, not when the run is over."""
     with pytest.raises(MirrortestError, match=told):
         CliRunner().invoke(_cli(), [*ARGUMENTS, *more], catch_exceptions=False)
+
+
+def test_exactly_once_reads_committed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """F8: a message of an aborted transaction was not delivered; who asks for both is told."""
+    asked: list[ConsumeOptions] = []
+
+    async def consumed(options: ConsumeOptions, **_: object) -> None:
+        asked.append(options)
+        raise ClusterError("enough")
+
+    monkeypatch.setattr("mirrortest.cli.consume.run_consumer", consumed)
+    for more in ((), ("--exactly-once",)):
+        with pytest.raises(ClusterError):
+            CliRunner().invoke(_cli(), [*ARGUMENTS, *more], catch_exceptions=False)
+    assert [options.client.isolation_level.value for options in asked] == [
+        "read_uncommitted",
+        "read_committed",
+    ]
+    both = ("--exactly-once", "--command-property", "isolation.level=read_uncommitted")
+    with pytest.raises(UsageError, match=r"leave out isolation[.]level=read_uncommitted"):
+        CliRunner().invoke(_cli(), [*ARGUMENTS, *both], catch_exceptions=False)
 
 
 def test_more_workers_than_any_machine_has_cores_are_a_usage_error() -> None:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from mirrortest.config.client import ClientConfig
 from mirrortest.consume import outage
 from mirrortest.errors import SequenceLogError, UnreachableError
 from mirrortest.host.time_slice import TimeSlice
@@ -229,13 +230,23 @@ async def test_what_is_assigned_without_a_revocation_is_moving_too(
     assert (seen, holdings.moving) == ([True], False)
 
 
-def _fetched(seq: int, count: int, *, arrived_ns: int, offset: int | None = None) -> FetchedBatches:
+def _fetched(
+    seq: int,
+    count: int,
+    *,
+    arrived_ns: int,
+    offset: int | None = None,
+    run: str = "r1",
+    transactional: bool = False,
+) -> FetchedBatches:
     """Messages from `seq` on as they stand from `offset` on, by default their own numbers."""
     at = seq if offset is None else offset
-    encoder = LaneEncoder("a", ProducerId("p", "r1", 1), 0, 0, 1, Form.BODY, 200)
+    encoder = LaneEncoder("a", ProducerId("p", run, 1), 0, 0, 1, Form.BODY, 200)
     buffer = encoder.encode(seq, np.full(count, 1_000), 1_000).buffer
     struct.pack_into(">q", buffer, 0, at)
-    return FetchedBatches("a", 0, at, at + count, arrived_ns, memoryview(bytes(buffer)), count)
+    return FetchedBatches(
+        "a", 0, at, at + count, arrived_ns, memoryview(bytes(buffer)), count, transactional
+    )
 
 
 async def _read(played: Played, holdings: Holdings, *batches: FetchedBatches) -> None:
@@ -401,3 +412,41 @@ async def test_what_was_read_of_a_revoked_partition_is_logged_whoever_ends_the_w
         revoked.cancel()
         await asyncio.wait({revoked})
     assert logged == ["read 0", "found 0"]
+
+
+@pytest.mark.parametrize(
+    ("level", "run", "doubted"),
+    [
+        ("read_uncommitted", "r1", True),
+        ("read_uncommitted", "other", False),
+        ("read_committed", "r1", False),
+    ],
+)
+async def test_messages_in_transactions_that_are_read_uncommitted_are_in_doubt(
+    level: str, run: str, doubted: bool
+) -> None:
+    """F8: they may have been aborted, and nobody can tell. Others' transactions do not matter.
+
+    The partition's state carries it on, and the log has it before the state moves.
+    """
+    played = Played({"a": 1})
+    client = ClientConfig.load(
+        bootstrap_server="localhost:1", command_properties=(f"isolation.level={level}",)
+    )
+    holdings, topics = holdings_of(played, ("a",), client=client)
+    await topics.discover()
+    await holdings.begin()
+    await _read(
+        played,
+        holdings,
+        _fetched(0, 2, arrived_ns=5_000),
+        _fetched(2, 2, arrived_ns=5_000, run=run, transactional=True),
+        _fetched(4, 2, arrived_ns=5_000),
+        _fetched(6, 2, arrived_ns=5_000, run=run, transactional=True),
+    )
+    await holdings.settle()
+    [held] = holdings.partitions.values()
+    assert held.checker.next_offset == 8
+    assert len(held.to_state()["notes"]) == doubted
+    assert played.doubted == ({"a"} if doubted else set())
+    assert all("--exactly-once" in note for note in held.notes)

@@ -15,6 +15,7 @@ from mirrortest.consume.assigned import AssignedPartition
 from mirrortest.consume.logbook import Logbook
 from mirrortest.consume.state import Partition
 from mirrortest.seqlog.schema import ENDLESS
+from mirrortest.seqlog.session import Session
 from mirrortest.wire.stream import StreamId
 from tests.unit.consuming import consume_options
 
@@ -53,6 +54,29 @@ async def test_topics_and_partitions_that_come_later_are_in_the_session(tmp_path
         await log.know(cast("Topics", topics))
         assert told() == {"t": (5, False), "u": (2, True)}
     assert told() == {"t": (5, False), "u": (2, True)}
+
+
+async def test_what_was_read_uncommitted_is_in_the_session_before_the_rows(
+    tmp_path: Path,
+) -> None:
+    """F8: offline it is in doubt, too; a session of the version before says nothing of it."""
+    options = consume_options(
+        mapping=TopicMapping.parse(source_alias="A"), topics=("A.t", "A.u"), log_dir=str(tmp_path)
+    )
+    topics = SimpleNamespace(counts={"A.t": 3, "A.u": 3}, compacted=set())
+    async with await Logbook.open(
+        options, session="s", cluster="x", topics=cast("Topics", topics)
+    ) as log:
+        log.uncommitted("A.t")
+        await log.sync()
+        raw = (Path(log.where) / "session.json").read_bytes()
+        told = Session.decode(raw, "here").topics
+        assert [name for name, about in told.items() if about.uncommitted] == ["t"]
+    before = json.loads(raw)
+    for topic in before["topics"].values():
+        del topic["uncommitted"]
+    old = Session.decode(json.dumps(before).encode(), "here")
+    assert not any(topic.uncommitted for topic in old.topics.values())
 
 
 def test_an_end_says_how_far_was_judged_be_it_by_others() -> None:

@@ -280,3 +280,27 @@ def test_aborted_transactions_are_left_out_where_only_committed_is_read() -> Non
     assert [offsets(item) for item in committed] == [[], [2, 3], [], [5], []]
     assert [item.next_offset for item in committed] == [2, 4, 5, 6, 7]
     assert [offsets(item) for item in cut(data)] == [[0, 1, 2, 3], [], [5], []]
+
+
+def test_transactions_are_told_apart_whether_they_were_aborted_or_not() -> None:
+    """F8: what was written in one comes apart from the rest, and still together."""
+    data = b"".join(
+        (
+            batch(0),
+            batch(1),
+            batch(2, producer=7),
+            batch(3, producer=8),
+            marker(4, 7, COMMIT),
+            batch(5, producer=7),
+            batch(6, codec=1, producer=7),
+            batch(7),
+        )
+    )
+    found = [(offsets(item), item.transactional) for item in cut(data)]
+    assert [(at, told) for at, told in found if at] == [
+        ([0, 1], False),
+        ([2, 3], True),
+        ([5], True),
+        ([6], True),
+        ([7], False),
+    ]

@@ -10,7 +10,7 @@ import pytest
 from mirrortest.errors import SequenceLogError
 from mirrortest.reconcile.plan import plan
 from mirrortest.seqlog.schema import Role
-from mirrortest.seqlog.session import Session, new_session_id
+from mirrortest.seqlog.session import Session, Topic, new_session_id
 from mirrortest.seqlog.writer import SequenceLog
 
 if TYPE_CHECKING:
@@ -53,3 +53,20 @@ def test_the_runs_that_are_there_are_told(tmp_path: Path) -> None:
         asyncio.run(_log(tmp_path, run))
     with pytest.raises(SequenceLogError, match=r"no log of run 'big' here; it holds a, b$"):
         plan([str(tmp_path)], "big")
+
+
+def test_what_a_consumer_read_uncommitted_is_a_reason(tmp_path: Path) -> None:
+    """F8: offline as online, by the name of the topic that it read."""
+    about = Session(
+        run="big", role=Role.CONSUMER, name="bob", session=new_session_id(1), started_ns=1,
+        topics={"t": Topic(destination="A.t", uncommitted=True), "u": Topic(destination="A.u")},
+    )  # fmt: skip
+
+    async def log() -> None:
+        await (await SequenceLog.open(tmp_path, about)).close()
+
+    asyncio.run(_log(tmp_path, "big"))
+    assert plan([str(tmp_path)], "big").read_uncommitted() == []
+    asyncio.run(log())
+    [reason] = plan([str(tmp_path)], "big").read_uncommitted()
+    assert reason.startswith("A.t: messages of the run stand in transactions")

@@ -31,6 +31,7 @@ from mirrortest.config.client import ClientConfig, IsolationLevel
 from mirrortest.config.run import TopicMapping, checked_topic, checked_topics
 from mirrortest.config.threshold import thresholds as read_thresholds
 from mirrortest.config.units import parse_duration
+from mirrortest.consume.alias import with_alias
 from mirrortest.consume.consumer import run as run_consumer
 from mirrortest.consume.options import (
     CONSUMER_DEFAULTS,
@@ -98,12 +99,13 @@ def consume(  # noqa: D103  # the help text is an option of its own, with exampl
         str | None, typer.Option(help="A regular expression over the topics there.")
     ] = None,
     source_alias: Annotated[
-        str,
+        str | None,
         typer.Option(
             envvar="MIRRORTEST_SOURCE_ALIAS",
-            help="The mirror's name for the source: its copies are called ALIAS.topic.",
+            help="The mirror's name for the source: its copies are called ALIAS.topic. By default "
+            "that of the ledger's copy; '' if the mirror keeps names.",
         ),
-    ] = "",
+    ] = None,
     separator: Annotated[str, typer.Option(help="What stands between alias and topic.")] = ".",
     topic_map: Annotated[
         list[str] | None,
@@ -242,7 +244,7 @@ def consume(  # noqa: D103  # the help text is an option of its own, with exampl
         name=checked_name(named_after_host(f"{role}-") if name is None else name),
         client=client,
         mapping=TopicMapping.parse(
-            source_alias=source_alias, separator=separator, topic_map=tuple(topic_map or ())
+            source_alias=source_alias or "", separator=separator, topic_map=tuple(topic_map or ())
         ),
         thresholds=read_thresholds(tuple(threshold or ()), exactly_once=exactly_once),
         topics=checked_topics(topics or "", option="--topics"),
@@ -270,12 +272,16 @@ def consume(  # noqa: D103  # the help text is an option of its own, with exampl
     with LiveLines(console.err) as live:
 
         async def main(stop: asyncio.Event) -> Together[ConsumeReport]:
+            asked = options
+            if source_alias is None and not topic_map and options.role is Role.CONSUMER:
+                asked = await with_alias(options)
+                _refuse_our_own(asked)
             if workers > 1:
                 prepare = console.worker_logging()
                 return await run_workers(
-                    options, workers, prepare=prepare, stop=stop, on_progress=live.show
+                    asked, workers, prepare=prepare, stop=stop, on_progress=live.show
                 )
-            return Together(await run_consumer(options, stop=stop, on_progress=live.show))
+            return Together(await run_consumer(asked, stop=stop, on_progress=live.show))
 
         together = console.run_application(main)
     result = together.report

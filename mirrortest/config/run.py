@@ -1,8 +1,8 @@
 """A run's id, and what its topics are called on the two sides of the mirror.
 
-Streams carry the *source* topic's name on both sides. How the mirror names its copies is told by
-the user and never guessed: a topic `a.b` may be the copy of `b` from cluster `a`, or a topic of
-its own that happens to have a dot.
+Streams carry the *source* topic's name on both sides. How the mirror names its copies is never
+guessed from a name alone: a topic `a.b` may be the copy of `b` from cluster `a`, or a topic of its
+own that happens to have a dot. The user gives the alias, or the ledger's copy shows it.
 """
 
 from __future__ import annotations
@@ -20,6 +20,8 @@ RUN_ID_LENGTH = 8
 # 32 signs, so that a byte's low five bits draw each alike; 0, 1, l and o are easily misread.
 _SIGNS = "abcdefghijkmnpqrstuvwxyz23456789"
 
+SEPARATORS = ".-_"
+"""What mirrors put between alias and topic; no other sign that is no letter fits a name."""
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
@@ -37,6 +39,21 @@ def checked_topics(names: str, *, option: str) -> tuple[str, ...]:
     return tuple(
         checked_topic(name.strip(), option=option) for name in names.split(",") if name.strip()
     )
+
+
+def prefixes_of(source: str, topics: Iterable[str]) -> list[tuple[str, str]]:
+    """(alias, separator) of each of these topics whose name is that of a copy of `source`."""
+    prefixes = sorted(topic.removesuffix(source) for topic in topics if topic.endswith(source))
+    return [(p[:-1], p[-1]) for p in prefixes if len(p) > 1 and p[-1] in SEPARATORS]
+
+
+def names_behind(destination: str) -> list[str]:
+    """What a topic may be called in the source: its name, and that without a prefix."""
+    return [
+        destination[at:]
+        for at in range(len(destination))
+        if not at or destination[at - 1] in SEPARATORS
+    ]
 
 
 def run_id(entropy: bytes) -> str:
@@ -108,9 +125,30 @@ class TopicMapping:
         if self.prefix and (source == destination or not source):
             raise UsageError(
                 f"topic {destination!r} is no copy from {self.source_alias!r}: its name does not "
-                f"begin with {self.prefix!r}; say --topic-map {destination}=SOURCE if it is one"
+                f"begin with {self.prefix!r}; {self._instead(destination)}"
             )
         return source
+
+    def _instead(self, destination: str) -> str:
+        """What to do where a topic's name does not begin with the prefix."""
+        rest = destination.removeprefix(self.source_alias)
+        if rest != destination and len(rest) > 1 and rest[0] in SEPARATORS:
+            return f"did you mean --separator {rest[0]}?"
+        return (
+            "leave out --source-alias if the mirror keeps names, or give --topic-map "
+            f"{destination}=SOURCE"
+        )
+
+    def correction(self, destination: str, source: str) -> str:
+        """The option that makes `source` the source topic of `destination`, for the user."""
+        if destination in self.explicit or not destination.endswith(source):
+            return f"did you mean --topic-map {destination}={source}?"
+        prefix = destination.removesuffix(source)
+        if not prefix:
+            return "does the mirror keep names? Then leave out --source-alias"
+        alias, separator = prefix[:-1], prefix[-1]
+        named = f" --separator {separator}" if separator != "." else ""
+        return f"did you mean --source-alias {alias}{named}?"
 
     def destination_of(self, source: str) -> str:
         """The destination's name of a source topic: for the ledger, which rides the mirror too."""

@@ -89,7 +89,7 @@ class Conclusion:
 
     def _notes(self) -> list[str]:
         """What a reader should know that decides nothing, and what the doubts told already."""
-        notes = [*self._told_of_partitions(), *self._measures.notes()]
+        notes = [*self._options.notes, *self._told_of_partitions(), *self._measures.notes()]
         client = self._options.client
         if client.portable and client.isolation_level is IsolationLevel.READ_UNCOMMITTED:
             notes.append(

@@ -16,6 +16,7 @@ import structlog
 from mirrortest.config.client import IsolationLevel
 from mirrortest.consume.assigned import AssignedPartition
 from mirrortest.consume.gathering import Gathering
+from mirrortest.consume.naming import Naming
 from mirrortest.consume.outage import PASSING
 from mirrortest.consume.state import Partition
 from mirrortest.consume.transactions import in_transactions
@@ -78,6 +79,7 @@ class Holdings:
         self._one_save = asyncio.Lock()
         self._slice = TimeSlice()
         self._saving: asyncio.Task[None] | None = None
+        self._naming = Naming(options.mapping)
         self._uncommitted = options.client.isolation_level is IsolationLevel.READ_UNCOMMITTED
         self._saved_last = time.monotonic()
         self._save_fails = False
@@ -193,6 +195,13 @@ class Holdings:
         if state is None:
             return AssignedPartition.fresh(at, generation, **about)
         held = AssignedPartition.restored(at, generation, state, **about)
+        if held.checker.topic != held.source:
+            _log.warning(
+                "partition is judged anew: it was judged as the copy of another topic",
+                partition=f"{at.topic}-{at.partition}",
+                before=held.checker.topic,
+            )
+            return AssignedPartition.fresh(at, generation, **about)
         self._topics.judges[at.topic].merge_claims(held.claimed)
         # At once, so that the state does not hang on what a zombie may still overwrite.
         await self._store.save(at, generation, state)
@@ -279,6 +288,7 @@ class Holdings:
                 await self._start_over(held)
                 return
             taken = held.take(records, _arrivals([batch for _, batch in full]))
+            self._naming.hold(held.at.topic, held.source, records, taken.rows)
             if self._uncommitted and (note := in_transactions(held.at.topic, taken.rows, batches)):
                 self._logbook.uncommitted(held.at.topic)
                 if note not in held.notes:

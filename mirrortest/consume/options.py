@@ -96,6 +96,8 @@ class ConsumeOptions:
     log_detail: Detail = Detail.INTERVALS
     metrics_port: int = 0
     metrics_address: str = "127.0.0.1"
+    notes: tuple[str, ...] = ()
+    """What was decided for the user, for the report."""
 
     def __post_init__(self) -> None:
         """Refuse what contradicts itself."""

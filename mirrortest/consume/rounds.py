@@ -296,7 +296,9 @@ class Rounds:
                 self._decoded[at] = known
                 # Whoever claims it: what comes after all is late for everybody.
                 self._topics.judges[at.topic].merge_claims(claims_of(state))
-            views[at.topic][at.partition] = known[1]
+            # One of another name is of a consumer that was given another alias.
+            if known[1].topic == self._topics.judges[at.topic].source:
+                views[at.topic][at.partition] = known[1]
         for at, held in mine.items():
             if at.topic in views:
                 views[at.topic][at.partition] = held.checker

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _log = structlog.get_logger()
 
 _POLICY_SECONDS = 30.0
-_INTERNAL = (
+INTERNAL = (
     r"__.*",  # Kafka's own
     r"(?:.*[.])?mm2-.*[.]internal",  # MirrorMaker 2's: offset syncs, and its worker's three
     r".*[.]checkpoints[.]internal",
@@ -133,7 +133,7 @@ class Topics:
             "heartbeats",
             to_destination("heartbeats"),
         )
-        left_out = "|".join((*map(re.escape, ours), *_INTERNAL))
+        left_out = "|".join((*map(re.escape, ours), *INTERNAL))
         return f"(?!(?:{left_out})\\Z)(?:{options.topic_pattern})"
 
     def _fitting(self, topics: Iterable[str]) -> dict[str, str]:

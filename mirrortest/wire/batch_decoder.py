@@ -82,6 +82,16 @@ class MessageArrays:
         )
 
 
+def record_at(records: RecordArrays, row: int) -> Record | None:
+    """One of the records, by itself; None where its headers cannot be read."""
+    try:
+        headers = parse_headers(records.raw_headers(row))
+    except MalformedBatchError:
+        return None
+    stamp = int(records.timestamps[row])
+    return Record(records.key(row), records.value(row), headers, stamp)
+
+
 @dataclass(slots=True)
 class BatchDecoder:
     """Reads batches of the copy of one source topic. Nothing that a record holds makes it raise."""
@@ -132,13 +142,10 @@ class BatchDecoder:
         return messages
 
     def _decode_one(self, records: RecordArrays, row: int, messages: MessageArrays) -> None:
-        try:
-            headers = parse_headers(records.raw_headers(row))
-        except MalformedBatchError:
+        record = record_at(records, row)
+        if record is None:
             messages.findings[row] = Finding.FOREIGN
             return
-        stamp = int(records.timestamps[row])
-        record = Record(records.key(row), records.value(row), headers, stamp)
         decoded = decode(record, self.topic)
         messages.findings[row] = decoded.findings
         if decoded.id is None or decoded.lane is None or decoded.seq is None:

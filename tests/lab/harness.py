@@ -209,15 +209,25 @@ class Scene:
             *arguments,
         )
 
-    def consume(self, name: str, *arguments: str, label: str = "", topics: bool = True) -> Command:
-        """A consumer of the copies; with `topics` False the arguments say which."""
+    def consume(
+        self,
+        name: str,
+        *arguments: str,
+        label: str = "",
+        topics: bool = True,
+        aliased: bool = True,
+    ) -> Command:
+        """A consumer of the copies.
+
+        With `topics` False the arguments say which, with `aliased` False how they are called.
+        """
         copies = ",".join(map(self.copy_of, self.topics))
         return self._start(
             label or f"consume-{name}",
             "consume",
             *("--bootstrap-server", self.lab.destination.bootstrap_servers),
             *(("--topics", copies) if topics else ()),
-            *("--source-alias", self.alias),
+            *(("--source-alias", self.alias) if aliased else ()),
             *("--run", self.run),
             *("--id", name),
             *("--ledger-topic", self.ledger),

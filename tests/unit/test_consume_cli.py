@@ -62,8 +62,9 @@ def test_exactly_once_reads_committed(monkeypatch: pytest.MonkeyPatch) -> None:
         raise ClusterError("enough")
 
     monkeypatch.setattr("mirrortest.cli.consume.run_consumer", consumed)
-    for more in ((), ("--exactly-once",)):
-        with pytest.raises(ClusterError):
+    kept = ("--source-alias", "")  # no cluster is asked for it
+    for more in (kept, (*kept, "--exactly-once")):
+        with pytest.raises(ClusterError, match="enough"):
             CliRunner().invoke(_cli(), [*ARGUMENTS, *more], catch_exceptions=False)
     assert [options.client.isolation_level.value for options in asked] == [
         "read_uncommitted",

@@ -245,7 +245,14 @@ def _fetched(
     buffer = encoder.encode(seq, np.full(count, 1_000), 1_000).buffer
     struct.pack_into(">q", buffer, 0, at)
     return FetchedBatches(
-        "a", 0, at, at + count, arrived_ns, memoryview(bytes(buffer)), count, transactional
+        "a",
+        0,
+        at,
+        at + count,
+        arrived_ns,
+        memoryview(bytes(buffer)),
+        count,
+        transactional=transactional,
     )
 
 

@@ -113,7 +113,9 @@ def test_the_ledgers_brokers_are_reached_in_the_same_way(
     program = typer.Typer()
     program.command()(consume)
     arguments = ["--bootstrap-server", "h:1", "--topics", "t", "--run", "r", "--portable"]
-    CliRunner().invoke(program, [*arguments, "--ledger-bootstrap-server", "s:1"])
+    # No cluster is asked for the alias.
+    more = ["--ledger-bootstrap-server", "s:1", "--source-alias", ""]
+    CliRunner().invoke(program, [*arguments, *more])
     assert asked[0].client.portable
     assert asked[0].ledger_client.portable
     assert asked[0].settings["client library"] == "public calls alone"

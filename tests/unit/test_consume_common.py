@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import random
+import zlib
 from itertools import accumulate
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
@@ -15,6 +17,7 @@ from mirrortest.check.deadline import Deadlines
 from mirrortest.check.intervals import IntervalSet
 from mirrortest.check.ledger import LaneRecord, Ledger
 from mirrortest.check.routing import ExpectPartition
+from mirrortest.consume.closing import Closing
 from mirrortest.consume.common import Common
 from mirrortest.consume.judging import Standing, TopicJudge
 from mirrortest.wire.stream import StreamId
@@ -263,3 +266,48 @@ async def test_what_we_wrote_ourselves_is_not_read_again(monkeypatch: pytest.Mon
         first.common.take_over()
     assert len(read) == 2
     assert first.judge.claimed == {STREAM: IntervalSet([(7, 9)])}
+
+
+async def test_records_of_the_version_before_and_ours_read_each_others() -> None:
+    """F5: in a rolling upgrade the shared look is missing in theirs, and passed over in ours."""
+    before = {
+        "claimed": [[list(STREAM), IntervalSet([(0, 2)]).to_list()]],
+        "deadline": 60 * SECOND,
+        "deadlines": [],
+    }
+    topic = MemoryTopic()
+    async with following(topic, "old") as store:
+        await store.share("A.t", zlib.compress(json.dumps(before).encode(), 1))
+    closing = Closing((1, 5), {0: 7}, 3)
+    async with following(topic, "new") as store:
+        consumer = await Consumer(store).begin()
+        consumer.common.take_over()
+        assert consumer.judge.claimed == {STREAM: IntervalSet([(0, 2)])}
+        assert consumer.judge.closing is None
+        consumer.judge.close(closing)
+        await consumer.common.keep()
+    written = json.loads(zlib.decompressobj().decompress(topic.records[-1][2] or b""))
+    assert written.items() >= before.items()
+    async with following(topic.compacted(), "next") as store:
+        after = await Consumer(store).begin()
+        after.common.take_over()
+        assert after.judge.closing == closing
+
+
+async def test_a_shared_look_alone_is_written_and_a_damaged_one_harms_no_claim() -> None:
+    """F5: most runs claim nothing; what is no look is passed over."""
+    topic = MemoryTopic()
+    async with following(topic, "a") as store:
+        consumer = await Consumer(store).begin()
+        consumer.judge.close(Closing((1, 5), {0: 7}, 3))
+        await consumer.common.keep()
+        damaged = {
+            "claimed": [[list(STREAM), IntervalSet([(0, 2)]).to_list()]],
+            "deadline": 60 * SECOND,
+            "deadlines": [],
+            "closing": {"mark": [1, 5], "ends": [[0, -1]], "at_ns": 3},
+        }
+        await store.share("A.t", zlib.compress(json.dumps(damaged).encode(), 1))
+        consumer.common.take_over()
+        assert consumer.judge.closing == Closing((1, 5), {0: 7}, 3)
+        assert consumer.judge.claimed == {STREAM: IntervalSet([(0, 2)])}

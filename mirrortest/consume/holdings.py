@@ -1,12 +1,8 @@
-"""The partitions in this consumer's care: taken, read, saved, handed over.
-
-Saving is: the log durable, then the state. Saves of one consumer never overlap.
-"""
+"""The partitions in this consumer's care: taken, read, handed over."""
 
 from __future__ import annotations
 
 import asyncio
-import math
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +14,10 @@ from mirrortest.consume.assigned import AssignedPartition
 from mirrortest.consume.gathering import Gathering
 from mirrortest.consume.naming import Naming
 from mirrortest.consume.outage import PASSING
+from mirrortest.consume.saves import Saves
 from mirrortest.consume.state import Partition
 from mirrortest.consume.transactions import in_transactions
 from mirrortest.errors import FencedError
-from mirrortest.host.time_slice import TimeSlice
 from mirrortest.kafka.reader import OutOfRange, Reader, TopicPartition
 from mirrortest.wire.record_batch import decode_batches
 
@@ -44,9 +40,6 @@ _log = structlog.get_logger()
 
 _MOST_PENDING = 1 << 19
 """Rows that may wait for the disk; half a kilobyte each."""
-_PARTING_SECONDS = 30.0
-"""The most that the last save may take, and how long it is tried again."""
-_RETRY_SECONDS = 1.0
 
 
 class Holdings:
@@ -66,7 +59,6 @@ class Holdings:
         common: Common,
     ) -> None:
         self._options = options
-        self._common = common
         self._outage = outage
         self._admin = admin
         self._topics = topics
@@ -76,13 +68,17 @@ class Holdings:
         self._measures = measures
         self.partitions: dict[Partition, AssignedPartition] = {}
         self._gathering = Gathering()
-        self._one_save = asyncio.Lock()
-        self._slice = TimeSlice()
-        self._saving: asyncio.Task[None] | None = None
+        self._saves = Saves(
+            options,
+            store=store,
+            reader=reader,
+            log=log,
+            measures=measures,
+            outage=outage,
+            common=common,
+        )
         self._naming = Naming(options.mapping)
         self._uncommitted = options.client.isolation_level is IsolationLevel.READ_UNCOMMITTED
-        self._saved_last = time.monotonic()
-        self._save_fails = False
         self.moving = False
         """Whether a rebalance is under way: what is ours will be told."""
         self.released: list[AssignedPartition] = []
@@ -322,81 +318,19 @@ class Holdings:
 
     def save_soon(self) -> None:
         """Do not wait for the interval: what is known now should not be forgotten."""
-        self._saved_last = -math.inf
+        self._saves.soon()
 
     def save_beside(self) -> None:
-        """Start a save if the last one is done and the interval is over.
-
-        Raises:
-            SequenceLogError: the last one could not write the log.
-            ClusterError: the cluster refuses the state. That it does not answer is told, and the
-                next save may do better.
-        """
-        if self._saving is not None:
-            if not self._saving.done():
-                return
-            saving, self._saving = self._saving, None
-            try:
-                saving.result()
-                self._save_fails = False
-            except PASSING as error:
-                if not self._save_fails:
-                    _log.warning("the state cannot be saved, trying again", why=str(error))
-                self._save_fails = True
-        if time.monotonic() - self._saved_last < self._options.state_interval:
-            return
-        self._saved_last = time.monotonic()
-        self._saving = asyncio.create_task(self._save(list(self.partitions.values())))
+        """Start a save when it is time for one; see `Saves.beside`."""
+        self._saves.beside(list(self.partitions.values()))
 
     async def hand_over(self) -> str | None:
-        """The last save of all that is held; why it could not be made, where it could not.
-
-        Raises:
-            SequenceLogError: the log cannot be written.
-        """
-        why, away = self._outage.why, bool(self._outage.why)
-        last = list(self.partitions.values())
-        self._log_found(last)
-        try:
-            async with asyncio.timeout(_PARTING_SECONDS):
-                if self._saving is not None and not away:
-                    await asyncio.wait({self._saving})
-                while True:
-                    try:
-                        await self._save(last, parting=True, away=away)
-                    except PASSING as error:
-                        why = str(error)
-                        await asyncio.sleep(_RETRY_SECONDS)
-                    else:
-                        break
-        except TimeoutError:
-            why = why or f"no answer within {_PARTING_SECONDS:g} s"
-        else:
-            why = why if away else ""
-        if not why:
-            return None
-        return (
-            f"the last state could not be saved ({why}): other consumers cannot see what was read "
-            "since the one before, and the next one reads it again"
-        )
-
-    def _log_found(self, partitions: list[AssignedPartition]) -> None:
-        """Log what was read and found, at once: nothing more is judged of these partitions.
-
-        Who ends the work while a save waits for its turn must not lose it.
-        """
-        for held in partitions:
-            if not self._store.fenced(held.at, held.generation):
-                self._logbook.read(held)
-                self._logbook.found(held)
+        """The last save of all that is held; see `Saves.last`."""
+        return await self._saves.last(list(self.partitions.values()))
 
     async def close(self) -> None:
-        """End a save that still runs: what ends the work early is told, and nothing beside it."""
-        if self._saving is not None:
-            self._saving.cancel()
-            await asyncio.wait({self._saving})
-            if not self._saving.cancelled():
-                self._saving.exception()  # told already, or told instead
+        """End a save that still runs."""
+        await self._saves.close()
 
     async def _on_revoked(self, partitions: list[tuple[str, int]]) -> None:
         self.moving = True
@@ -407,47 +341,10 @@ class Holdings:
         gone = [self.partitions.pop(Partition(*at), None) for at in partitions]
         released = [held for held in gone if held is not None]
         self.released += released  # a rebalance may begin anew before it is over
-        self._log_found(released)
         try:
-            await self._save(released, parting=True)
+            await self._saves.part(released)
         except PASSING as error:
             _log.warning("a state could not be handed over: it is read again", why=str(error))
-
-    async def _save(
-        self, partitions: list[AssignedPartition], *, parting: bool = False, away: bool = False
-    ) -> None:
-        """Make the log durable, then the states; the latter not where the cluster is `away`."""
-        partitions = [at for at in partitions if not self._store.fenced(at.at, at.generation)]
-        if away:
-            # A save that hangs there is not waited for.
-            for held in partitions:
-                self._logbook.read(held)
-            await self._logbook.sync()
-            return
-        # From the first state that is told: no older one may be written after a newer one.
-        async with self._one_save:
-            states = await self._told(partitions)
-            await self._logbook.sync()
-            for held, state, _ in states:
-                await self._store.save(held.at, held.generation, state, parting=parting)
-            await self._common.keep()
-        self._measures.saved()
-        if self._options.group is not None and states and not parting:
-            # For lag tools alone: we resume from our own state.
-            await self._reader.commit({held.at: offset for held, _, offset in states})
-
-    async def _told(
-        self, partitions: list[AssignedPartition]
-    ) -> list[tuple[AssignedPartition, dict[str, Any], int]]:
-        """Each partition with its state and the next offset in it, all below which is logged."""
-        states = []
-        for held in partitions:
-            if self._store.fenced(held.at, held.generation):
-                continue
-            self._logbook.read(held)
-            states.append((held, held.to_state(), held.checker.next_offset))
-            await self._slice.over()
-        return states
 
 
 def _arrivals(batches: list[FetchedBatches]) -> int | NDArray[np.int64]:

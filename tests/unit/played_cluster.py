@@ -128,5 +128,5 @@ def holdings_of(
 
 
 def saving_of(holdings: Holdings) -> asyncio.Task[None]:
-    assert holdings._saving is not None
-    return holdings._saving
+    assert holdings._saves._saving is not None
+    return holdings._saves._saving

@@ -183,8 +183,8 @@ class Peer:
         """What `save_beside` does now and then."""
         self.holdings.save_soon()
         self.holdings.save_beside()
-        assert self.holdings._saving is not None
-        await self.holdings._saving
+        assert self.holdings._saves._saving is not None
+        await self.holdings._saves._saving
 
     async def round(self, seconds: float = 1.0) -> bool:
         """A round so much later; whether it would end."""

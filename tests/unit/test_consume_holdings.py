@@ -67,7 +67,7 @@ async def test_a_save_that_still_runs_ends_with_the_work() -> None:
     await holdings.close()
     assert saving.done()
     del saving
-    holdings._saving = None
+    holdings._saves._saving = None
     assert told == []
 
 
@@ -95,7 +95,7 @@ async def test_a_state_that_cannot_be_saved_is_tried_again_and_ends_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The log is durable all the same; an end in that state says what it costs."""
-    monkeypatch.setattr("mirrortest.consume.holdings._PARTING_SECONDS", 0.01)
+    monkeypatch.setattr("mirrortest.consume.saves._PARTING_SECONDS", 0.01)
     played = Played({"a": 1})
     holdings, topics = holdings_of(played, ("a",), state_interval=0.0)
     await topics.discover()
@@ -115,7 +115,7 @@ async def test_the_last_save_is_tried_again_until_its_time_is_over(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """F5: a leader that moves as a consumer ends costs nobody what was read; findings once."""
-    monkeypatch.setattr("mirrortest.consume.holdings._RETRY_SECONDS", 0)
+    monkeypatch.setattr("mirrortest.consume.saves._RETRY_SECONDS", 0)
     played = Played({"a": 1})
     holdings, topics = holdings_of(played, ("a",))
     await topics.discover()
@@ -349,7 +349,7 @@ async def test_no_older_state_is_written_after_a_newer_one() -> None:
     holdings, topics = holdings_of(played, ("a",), state_interval=0.0)
     await topics.discover()
     await holdings.begin()
-    holdings._slice = TimeSlice(0)
+    holdings._saves._slice = TimeSlice(0)
     holdings.save_beside()
     await asyncio.sleep(0)
     first = holdings.partitions[min(holdings.partitions)]
@@ -366,7 +366,7 @@ async def test_states_are_told_in_slices() -> None:
     holdings, topics = holdings_of(played, ("a",), state_interval=0.0)
     await topics.discover()
     await holdings.begin()
-    holdings._slice = TimeSlice(0)
+    holdings._saves._slice = TimeSlice(0)
     holdings.save_beside()
     turns = 0
     while not saving_of(holdings).done():
@@ -413,7 +413,7 @@ async def test_what_was_read_of_a_revoked_partition_is_logged_whoever_ends_the_w
     logged: list[str] = []
     object.__setattr__(played, "read", lambda held: logged.append(f"read {held.at.partition}"))
     object.__setattr__(played, "found", lambda held: logged.append(f"found {held.at.partition}"))
-    async with holdings._one_save:
+    async with holdings._saves._one_save:
         revoked = asyncio.ensure_future(holdings._on_revoked([("a", 0)]))
         await asyncio.sleep(0)
         revoked.cancel()

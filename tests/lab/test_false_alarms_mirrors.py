@@ -195,3 +195,49 @@ def test_what_stands_only_in_an_aborted_transaction_was_not_delivered(
         folder = scene.folder / name
         offline = scene.reconcile(str(folder), "--output", str(folder / "result"))
         assert offline.answer(code=code)["online"]["disagreements"] == []
+
+
+def test_the_mirrors_alias_is_found_and_a_wrong_name_is_told(
+    lab: Lab, make_scene: Callable[..., Scene]
+) -> None:
+    """F16: the likeliest first mistake, on real MirrorMaker 2. A faithful copy never fails by it.
+
+    Who says that the mirror keeps names is told by the messages that it does not; the same
+    consumer goes on with the same run and state once that is corrected.
+    """
+    scene = make_scene("orders.eu", "clicks.us")
+    scene.create(3)
+    ann = scene.produce("ann", "--throughput", "400", "--num-records", "600")
+    sent = vouched(ann.answer())
+    lab.mirror.wait_topic(scene.ledger)
+    until(lambda: scene.copied(scene.topics[0]) > 0, what="messages come")
+    pattern = f"A[.].*{scene.topics[0].rpartition('.')[2]}"
+    expecting = ("--exactly-once", "--expect-producers", "ann")
+
+    for name, wrongly in (("one", ()), ("two", ("--workers", "2"))):
+        mistaken = scene.consume(name, "--source-alias", "", *wrongly, *expecting, aliased=False)
+        assert mistaken.wait() == 2, mistaken.stderr
+        [line] = [line for line in mistaken.stderr.splitlines() if "error:" in line]
+        assert "were written to topic" in line
+        assert "did you mean --source-alias A?" in mistaken.stderr.replace("\n", " ")
+
+    consumers = (
+        scene.consume("one", *expecting, aliased=False, label="corrected"),
+        scene.consume(
+            "three",
+            *("--topic-pattern", pattern, "--state-topic", f"{scene.state}.pattern"),
+            *expecting,
+            topics=False,
+            aliased=False,
+        ),
+    )
+    for consumer in consumers:
+        answer = consumer.answer()
+        assert wrong(answer) == {}
+        assert answer["counts"]["acked"] == answer["counts"]["delivered"] == len(sent)
+        assert any(f"A.{scene.ledger} is there" in note for note in answer["notes"])
+        assert "no --source-alias was given" in consumer.stderr
+
+    offline = scene.reconcile("--exactly-once").answer()
+    assert offline["counts"]["corrupted"] == 0
+    assert offline["counts"]["delivered"] == len(sent)

@@ -91,6 +91,8 @@ def _together(batches: list[FetchedBatches]) -> int:
     messages = size = 0
     memory: object = None
     for index, batch in enumerate(batches):
+        if batch.unread is not None:
+            return max(index, 1)  # by itself: nothing of it is judged
         if batch.buffer is None:
             continue
         lies_in = memoryview(batch.buffer).obj

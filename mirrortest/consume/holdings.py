@@ -40,6 +40,8 @@ _log = structlog.get_logger()
 
 _MOST_PENDING = 1 << 19
 """Rows that may wait for the disk; half a kilobyte each."""
+_MOST_NOTES = 20
+"""Ranges of a partition that are named among its notes, and so in its state; the log has all."""
 
 
 class Holdings:
@@ -277,6 +279,9 @@ class Holdings:
 
     async def _judge(self, held: AssignedPartition, batches: list[FetchedBatches]) -> None:
         """Judge what was fetched of a partition, all at once: mirrors write small."""
+        if batches[0].unread is not None:
+            self._pass_over(held, batches[0], batches[0].unread)
+            return
         full = [(batch.buffer, batch) for batch in batches if batch.buffer is not None]
         if full:
             records = decode_batches([buffer for buffer, _ in full])
@@ -292,6 +297,17 @@ class Holdings:
             self._logbook.seen(held, taken)
             self._measures.count(held.source, taken)
         held.checker.advance(batches[-1].next_offset)
+
+    def _pass_over(self, held: AssignedPartition, batch: FetchedBatches, why: str) -> None:
+        """Go on behind records that cannot be read: whatever stands there was not read."""
+        lo, hi = max(batch.fetched_from, held.checker.next_offset), batch.next_offset
+        if lo >= hi:
+            return
+        self._logbook.unread(held, lo, hi)
+        held.checker.unread(lo, hi)
+        note = f"{held.at.topic}-{held.at.partition}: offsets {lo} to {hi - 1} not read: {why}"
+        if note not in held.notes and len(held.notes) < _MOST_NOTES:
+            held.notes.append(note)
 
     async def _out_of_range(self, held: AssignedPartition) -> None:
         """Retention overtook us, or the topic was made anew and is shorter than we had read."""

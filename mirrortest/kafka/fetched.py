@@ -43,8 +43,9 @@ class FetchedBatches:
 
     They are whole: records below the offset that was asked for may stand at their head. `buffer`
     is the batches, where they were compressed with their records decompressed (the CRC then holds
-    no more); or None where nothing is to be read: control and aborted batches, and those that
-    compaction has emptied. Either way the reader's position moves on to `next_offset`.
+    no more); or None where nothing is to be read: control and aborted batches, those that
+    compaction has emptied, and what is `unread`. Either way the reader's position moves on to
+    `next_offset`.
 
     Attributes:
         fetched_from: offset that reading had reached before; nothing was passed over since.
@@ -56,6 +57,8 @@ class FetchedBatches:
         topic_id: of the topic that was read; None where the cluster has none, or does not tell.
         transactional: whether they were written in transactions; never where aiokafka's public
             calls do not tell it.
+        unread: why records stand at these offsets that cannot be read, however often they are
+            fetched; None where it is not so.
     """
 
     topic: str
@@ -68,6 +71,7 @@ class FetchedBatches:
     leader_epoch: int = -1
     topic_id: str | None = None
     transactional: bool = False
+    unread: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,12 +231,13 @@ def batches(
         if transactions is not None:
             skipped = transactions.leave_out(raw, base, attributes, producer) or skipped
         buffer: memoryview | bytearray | None = None
+        unread: str | None = None
         if not skipped:
             try:
                 buffer = _decompressed(raw, attributes & CODEC_MASK)
             except ValueError as error:
-                yield Unreadable(topic, partition, base, str(error), torn=False)
-                return
+                # Its CRC is right: it was written like that, and reading goes on behind it.
+                skipped, unread = True, str(error)
         yield FetchedBatches(
             topic,
             partition,
@@ -244,6 +249,7 @@ def batches(
             epoch,
             topic_id,
             bool(transactional),
+            unread,
         )
         reached = upto = following
     if count:
@@ -310,7 +316,7 @@ def _damage(raw: memoryview) -> tuple[str, bool]:
 def _decompressed(raw: memoryview, codec: int) -> memoryview | bytearray:
     if not codec:
         return raw
-    return decompressed(raw, decompress(codec, raw[HEADER_SIZE:].tobytes()))
+    return decompressed(raw, decompress(codec, raw[HEADER_SIZE:]))
 
 
 def _is_abort(raw: memoryview) -> bool:

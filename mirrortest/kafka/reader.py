@@ -359,6 +359,13 @@ class Reader:
                 return kept
             if item.leader_epoch != epoch or topic_id is None:
                 topic_id, epoch = self._of[at] = item.topic_id, item.leader_epoch
+            if item.unread is not None:
+                _log.warning(
+                    "records cannot be read, and are passed over",
+                    partition=f"{at.topic}-{at.partition}",
+                    offsets=f"{item.fetched_from} to {item.next_offset - 1}",
+                    why=item.unread,
+                )
             self._expected[at] = expected = item.next_offset
             kept.append(item)
         return kept

@@ -131,7 +131,7 @@ def _cover_partition(
         for lo, hi in _outside(gone, stretches):
             add(
                 Blind(topic, partition, identity, lo, hi, Finding.INCONCLUSIVE),
-                f"{at}: offsets {lo} to {hi - 1} were deleted before they could be read",
+                f"{at}: offsets {lo} to {hi - 1} were not read: deleted before, or unreadable",
             )
         passed = sorted([*stretches, *gone])
         start = passed[0][0] if passed else 0

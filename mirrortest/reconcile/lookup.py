@@ -252,6 +252,9 @@ class _Reading:
                 seqs = self._result.found.setdefault(row.stream, IntervalSet())
                 seqs.add(first, first + hi - lo)
         reached = min(batch.next_offset, current.hi)
+        if batch.unread is not None:
+            offsets = f"offsets {current.lo} to {reached - 1}"
+            self._result.miss(current.topic, f"partition {at.partition}: {offsets}: {batch.unread}")
         self._result.offsets += reached - current.lo
         self._todo[at][0] = current._replace(lo=reached)
         if reached >= current.hi:

@@ -157,8 +157,10 @@ class Life:
         for item in items:
             if isinstance(item, OutOfRange):
                 await self._out_of_range((item.topic, item.partition), item.offset)
-            else:
-                fetched.setdefault((item.topic, item.partition), []).append(item)
+                continue
+            if item.unread is not None:
+                self._skipped((item.topic, item.partition), item.fetched_from, item.next_offset)
+            fetched.setdefault((item.topic, item.partition), []).append(item)
         for at, batches in fetched.items():
             position = self._account.read(*at)
             for part in _in_stretches(batches):
@@ -302,12 +304,14 @@ class Life:
             offset=offset,
             begin=begin,
         )
-        self._account.truth.skipped.append(
-            {"topic": at[0], "partition": at[1], "from": offset, "to": begin}
-        )
+        self._skipped(at, offset, begin)
         position.next = begin
         self._reader.seek(at, begin)
         self._changed = True
+
+    def _skipped(self, at: At, lo: int, hi: int) -> None:
+        entry = {"topic": at[0], "partition": at[1], "from": lo, "to": hi}
+        self._account.truth.skipped.append(entry)
 
 
 def _in_stretches(batches: list[FetchedBatches]) -> Iterator[list[FetchedBatches]]:

@@ -80,8 +80,8 @@ class Truth(BaseModel):
 
     `read` is by source topic and partition, `written` by destination topic and partition: records
     that the destination acknowledged; `ends` are the offsets there that all of them lie below.
-    `skipped` tells source offsets that were gone before they could be read. `clean` says that the
-    mirror ended in order, with everything written down.
+    `skipped` are source offsets that were deleted before they could be read, or cannot be read.
+    `clean` says that the mirror ended in order, with everything written down.
     """
 
     model_config = ConfigDict(extra="ignore")

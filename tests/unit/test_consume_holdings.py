@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import struct
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -275,6 +276,34 @@ async def test_what_little_arrives_is_judged_together_each_by_its_own_arrival() 
     assert held.checker.next_offset == 5
     [taken] = played.judged
     assert taken.latency_intended.tolist() == [4_000] * 2 + [8_000] * 3
+
+
+async def test_what_cannot_be_read_is_an_unread_range_and_reading_goes_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """P7: its offsets and the reason are named, and what may have stood there is in doubt."""
+    played = Played({"a": 1})
+    holdings, topics = holdings_of(played)
+    await topics.discover()
+    await holdings.take_share()
+    [held] = holdings.partitions.values()
+    logged = []
+    monkeypatch.setattr(played, "unread", lambda _, lo, hi: logged.append((lo, hi)), raising=False)
+    bad = FetchedBatches("a", 0, 2, 5, 5_000, None, 0, unread="too much")
+    batches = [_fetched(0, 2, arrived_ns=5_000), bad, replace(bad, fetched_from=5, next_offset=9)]
+    await _read(played, holdings, *batches, _fetched(9, 2, arrived_ns=5_000))
+    await holdings.settle()
+    assert [taken.messages for taken in played.judged] == [2, 2]
+    assert (held.checker.next_offset, logged) == (11, [(2, 5), (5, 9)])
+    assert list(held.checker.unread_offsets.intervals()) == [(2, 9)]
+    assert held.notes == [
+        "a-0: offsets 2 to 4 not read: too much",
+        "a-0: offsets 5 to 8 not read: too much",
+    ]
+    for at in range(11, 99):
+        await _read(played, holdings, replace(bad, fetched_from=at, next_offset=at + 1))
+    await holdings.settle()
+    assert (len(held.notes), len(logged)) == (20, 90)
 
 
 async def test_what_waits_is_forgotten_with_its_partition() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import struct
-from typing import Any
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
 
 import crc32c
 import pytest
@@ -11,9 +13,13 @@ from aiokafka.record.default_records import DefaultRecordBatch, DefaultRecordBat
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mirrortest.kafka import codec as codec_module
 from mirrortest.kafka.codec import CODEC_IDS, compressor, decompress
 from mirrortest.kafka.fetched import Unreadable, batches
 from mirrortest.wire.record_batch import decode_records
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 CONTROL = 0x20
 ABORT, COMMIT = 0, 1
@@ -215,14 +221,84 @@ def test_no_compression_needs_no_compressor() -> None:
     assert compressor("none") is None
 
 
-def test_a_records_section_that_does_not_decompress_is_named() -> None:
-    """The CRC holds, the codec refuses: that will not heal by fetching again."""
-    raw = bytearray(batch(0, 3))
+def test_a_records_section_that_does_not_decompress_is_passed_over_by_name() -> None:
+    """P7: the CRC holds, the codec refuses: that will not heal by fetching again, and ends nobody.
+
+    Its offsets are one item, with the reason; what follows comes as ever.
+    """
+    raw = bytearray(batch(2, 3))
     raw[22] |= CODEC_IDS["zstd"]
     raw[17:21] = crc32c.crc32c(bytes(raw[21:])).to_bytes(4, "big")
-    (item,) = cut(bytes(raw))
-    assert isinstance(item, Unreadable)
-    assert not item.torn
+    before, item, behind = cut(batch(0, 2) + bytes(raw) + batch(5, 1))
+    assert (item.fetched_from, item.next_offset, item.buffer, item.count) == (2, 5, None, 0)
+    assert "a records section is damaged" in item.unread
+    assert (before.unread, behind.unread, offsets(behind)) == (None, None, [5])
+
+
+@pytest.fixture
+def narrow(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Batches of 64 kB at most."""
+    monkeypatch.setattr(codec_module, "MOST_BYTES", 1 << 16)
+    codec_module._scratch.cache_clear()
+    yield
+    codec_module._scratch.cache_clear()
+
+
+@pytest.mark.usefixtures("narrow")
+@pytest.mark.parametrize("name", ["gzip", "snappy", "lz4", "zstd"])
+def test_what_stands_for_too_much_is_given_up_at_the_limit(name: str) -> None:
+    """P7: to the byte; and what is as long as it may be is read, before and behind."""
+    codec, compress = compressor(name) or (0, bytes)
+    longest = bytes(range(256)) * 256
+    assert decompress(codec, compress(longest)) == longest
+    with pytest.raises(ValueError, match="more than 128 MiB, decompressed"):
+        decompress(codec, compress(longest + b"x"))
+    assert decompress(codec, memoryview(compress(b"short"))) == b"short"
+    assert decompress(codec, compress(longest)) == longest
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\xff\xff\xff\xff\x0f",  # as many bytes as the number says, 4 GiB
+        b"\x82SNAPPY\x00" + bytes(8) + b"\xff\xff\xff\xf0" + b"x" * 20,  # a block goes back
+        b"\x82SNAPPY\x00" + bytes(8) + b"\x00\x00\x00\x00" + b"x" * 20,
+        b"\x82SNAPPY\x00" + bytes(8) + b"\x00\x00\x00\x09" + b"x" * 8,
+        b"\x82SNAPPY\x00" + bytes(8) + b"\x00\x00\x00\x05" + b"\xff\xff\xff\xff\x0f",
+        b"",
+    ],
+)
+def test_forged_lengths_of_snappy_are_believed_by_nobody(data: bytes) -> None:
+    """P7: nothing is allocated for them, and nothing is read for ever."""
+    with pytest.raises(ValueError, match=r"damaged|more than"):
+        decompress(CODEC_IDS["snappy"], data)
+
+
+_BOMB = """
+import resource, sys
+import cramjam
+from mirrortest.kafka.codec import decompress
+made = cramjam.zstd.Compressor()
+for _ in range(1024):
+    made.compress(bytes(1 << 20))
+bomb = bytes(made.finish())
+assert len(bomb) < 1 << 16
+def resident():
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+before = resident()
+for _ in range(2):
+    try:
+        decompress(4, bomb)
+    except ValueError as error:
+        print(error)
+sys.exit(resident() - before > 200)
+"""
+
+
+def test_a_gigabyte_in_32_kb_takes_no_more_than_the_limit() -> None:
+    """P7: it took two gigabytes, and with a limit of memory a consumer never passed it."""
+    run = subprocess.run([sys.executable, "-c", _BOMB], capture_output=True, text=True, check=True)
+    assert run.stdout == "its records are more than 128 MiB, decompressed\n" * 2
 
 
 def test_an_old_message_format_is_named() -> None:

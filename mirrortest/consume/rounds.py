@@ -195,7 +195,8 @@ class Rounds:
                 else min(end, shared.ends.get(number, end))
                 for number, end in own.ends[topic].items()
             }
-            at_ns = min(at_ns, shared.at_ns)
+            if ends[topic] != own.ends[topic]:
+                at_ns = min(at_ns, shared.at_ns)
         return own._replace(ends=ends, at_ns=at_ns)
 
     def _unread(self, views: Views, look: Look) -> set[Partition]:

@@ -85,6 +85,7 @@ class Cluster(Played):
         super().__init__({TOPIC: len(destination.records)})
         self._destination = destination
         self.tails: dict[int, int] = {}
+        self.looked_ns = 0
         self.paused: set[Any] = set()
 
     async def end_offsets(self, wanted: list[Any]) -> dict[Any, int]:
@@ -97,7 +98,7 @@ class Cluster(Played):
         self.paused -= set(partitions)
 
     def looked(self, at_ns: int) -> None:
-        """Not looked at."""
+        self.looked_ns = at_ns
 
     def tail(self, reached: Reached, end: int) -> None:
         self.tails[reached.partition] = end

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import time
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -65,6 +66,28 @@ async def test_nobody_ends_before_its_own_partitions_are_read() -> None:
         assert await again.round()
         report = await again.end()
         assert (report.counts["duplicated"], again.cluster.tails[1]) == (1, 3)
+
+
+async def test_when_the_ends_were_asked_for_is_told_of_those_that_count() -> None:
+    """F5: by our own look, unless an end was seen by another one earlier than by us."""
+    world = Destination([0], [0])
+    async with Peers(world) as peers:
+        first, second = await peers.add("1/2"), await peers.add("2/2")
+        for peer in (first, second):
+            peer.read()
+            await peer.save()
+        assert await first.round()
+        await first.end()
+        between = time.time_ns()
+        assert await second.round()
+        await second.end()
+        assert first.cluster.looked_ns < between < second.cluster.looked_ns
+        world.others_write(0)
+        again = await peers.add("2/2")
+        assert await again.round()
+        await again.end()
+        assert 0 < again.cluster.looked_ns <= first.cluster.looked_ns
+        assert again.cluster.tails == {0: 1, 1: 1}
 
 
 async def test_a_look_counts_no_longer_once_the_ledger_vouches_for_more() -> None:

@@ -1,4 +1,4 @@
-"""The mirror's name for the source, found where the user gives none.
+"""The mirror's name for the source, found where no option gives it.
 
 Leaving out `--source-alias` is the likeliest first mistake. The ledger rides the mirror like any
 topic: where its copy has a prefix, and the topics to judge have the same one, that is the alias.

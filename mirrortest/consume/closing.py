@@ -1,10 +1,9 @@
 """Where a topic ended once all was judged: what everybody reads up to before a run is over.
 
-Each consumer looks by itself, at a time of its own, and others may go on writing to the topic. One
-that has ended reads up to nobody else's look any more. So the looks are shared, and of the
-partitions of others the lowest end counts that anybody saw. It was seen when all was judged, so it
-will do; and the lowest of several is the same for all, whose record came first and whatever the
-hosts' clocks say.
+Each consumer asks for the ends at a time of its own, and other runs may go on writing to the topic.
+A consumer that has ended reads up to no later look. So the looks are shared, and for the partitions
+of others the lowest end counts that any consumer saw. It was seen when all was judged, so it
+suffices; and the lowest of several is the same in any order of their records, by any clock.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ Mark: TypeAlias = tuple[int, int]
 class Closing(NamedTuple):
     """Where a topic's partitions ended when all that the ledger vouched for was judged.
 
-    `mark` tells how much that was; `ends` are by partition; `at_ns` is when they were asked for,
-    ns since the epoch, by the clock of whoever asked first.
+    `mark` is how much that was; `ends` are by partition; `at_ns` is when they were asked for, ns
+    since the epoch, by the clock of the consumer that asked first.
     """
 
     mark: Mark
@@ -49,7 +48,7 @@ class Closing(NamedTuple):
 
     @classmethod
     def from_state(cls, state: Any) -> Closing:
-        """Read what `to_state` wrote; ValueError, KeyError or TypeError where it is none."""
+        """Read what `to_state` wrote; ValueError, KeyError or TypeError for anything else."""
         lanes, acked = map(_number, state["mark"])
         ends = {_number(partition): _number(end) for partition, end in state["ends"]}
         return cls((lanes, acked), ends, _number(state["at_ns"]))

@@ -289,7 +289,7 @@ class Holdings:
                 await self._start_over(held)
                 return
             taken = held.take(records, _arrivals([batch for _, batch in full]))
-            self._naming.hold(held.at.topic, held.source, records, taken.rows)
+            self._naming.check(held.at.topic, held.source, records, taken.rows)
             if self._uncommitted and (note := in_transactions(held.at.topic, taken.rows, batches)):
                 self._logbook.uncommitted(held.at.topic)
                 if note not in held.notes:

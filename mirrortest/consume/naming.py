@@ -2,7 +2,7 @@
 
 Each message proves the name of its source topic. Where the user's options lead to another name,
 every message fails its check, and would count as corrupted though the copy is faithful. One that
-proves itself under the topic's name without a prefix shows whose mistake that is.
+proves itself under the topic's name without a prefix shows that the options are wrong.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ _MOST = 1024
 
 
 class Naming:
-    """Holds the messages of each topic against its name, until the first one proves it."""
+    """Checks the messages of each topic against its name, until the first one proves it."""
 
     def __init__(self, mapping: TopicMapping) -> None:
         self._mapping = mapping
         self._settled: set[str] = set()
         self._looked: dict[str, int] = {}
 
-    def hold(
+    def check(
         self, destination: str, source: str, records: RecordArrays, rows: Sequence[SeenRow]
     ) -> None:
         """Look at what was fetched of a destination topic, before any of it is logged or saved.

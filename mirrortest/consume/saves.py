@@ -1,6 +1,6 @@
 """Saves of a consumer's partitions: the log durable, then the states.
 
-They go on beside the reading, and never overlap.
+They run concurrently with the reading, and never overlap.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class Saves:
         self._saving = asyncio.create_task(self._save(partitions))
 
     async def last(self, partitions: list[AssignedPartition]) -> str | None:
-        """The last save of all that is held; why it could not be made, where it could not.
+        """Save these partitions as the consumer ends; the reason for the user if that fails.
 
         Raises:
             SequenceLogError: the log cannot be written.
@@ -121,7 +121,7 @@ class Saves:
     def _log_found(self, partitions: list[AssignedPartition]) -> None:
         """Log what was read and found, at once: nothing more is judged of these partitions.
 
-        Who ends the work while a save waits for its turn must not lose it.
+        A cancellation while a save waits for its turn must not lose it.
         """
         for held in partitions:
             if not self._store.fenced(held.at, held.generation):

@@ -1,9 +1,9 @@
-"""Fixed shares whose consumer has ended: another one reads them.
+"""Fixed shares whose consumer has ended: another consumer reads them.
 
-A group re-balances; fixed shares have nobody who does. Without the partitions of a consumer that
-has ended, or was killed, the others could neither claim a loss nor end. So one of them takes what
-is left unread. Generations (`consume.state`) make that safe: the owner may come back at any time
-and claim its share again, and one that only stood still finds itself fenced.
+A group rebalances; fixed shares do not. Without the partitions of a consumer that has ended, or
+was killed, the others could neither claim a loss nor end. So one of them takes over what is unread.
+Generations (`consume.state`) keep that safe: the owner may restart at any time and claim its share
+again, and an owner that was only paused finds itself fenced.
 """
 
 from __future__ import annotations
@@ -23,12 +23,13 @@ if TYPE_CHECKING:
 _log = structlog.get_logger()
 
 PARTED_SECONDS = 10.0
-"""How long a consumer that said goodbye may take to come back before its share is taken."""
+"""How long a share stays free for its consumer after that one's parting save."""
 SILENT_SECONDS = 60.0
-"""The same for one that has written nothing, at least; and so many saves of its state:"""
+"""The same after the last sign of life of a consumer that saved no parting state; at least:"""
 SILENT_SAVES = 12
+"""So many state intervals."""
 _MOST_SECONDS = 15.0
-"""The most that one round adds to a silence: while we stood still, others may have been heard."""
+"""The most that one round adds to a silence: this process may have been paused itself."""
 
 
 class Takeover:
@@ -62,19 +63,19 @@ class Takeover:
         before, self._silent = self._silent, {}
         for at in unread:
             sign = self._store.sign_of_life(at)
-            known, seconds = before.get(at, (None, 0.0))
-            self._silent[at] = (sign, seconds + passed if sign == known else 0.0)
+            last, seconds = before.get(at, (None, 0.0))
+            self._silent[at] = (sign, seconds + passed if sign == last else 0.0)
         due = [at for at, (_, seconds) in self._silent.items() if seconds >= self._patience(at)]
         if not due:
             return
-        # What was written by now is known then: whoever lives has given a sign.
+        # Afterwards all that was written by now is applied: a live owner has given a sign.
         await self._store.caught_up()
         for at in due:
             sign, seconds = self._silent[at]
             if self._store.sign_of_life(at) == sign and await self._holdings.take_over(at):
                 _log.warning(
-                    "partition of another --shard taken over: its consumer has ended, or wrote "
-                    "nothing for long",
+                    "partition of another --shard taken over: its consumer has ended, or has saved "
+                    "no state for long",
                     partition=f"{at.topic}-{at.partition}",
                     seconds=round(seconds),
                 )

@@ -1,8 +1,8 @@
-"""Messages that stand in transactions, and may have been aborted.
+"""Messages that were written in transactions, and may have been aborted.
 
 Under `isolation.level=read_uncommitted` a consumer reads what an aborted transaction wrote. Such a
-message was not delivered: nobody who reads committed will see it. Which of them were aborted cannot
-be seen then, so that the run is inconclusive.
+message was not delivered: consumers that read committed never see it. Which of them were aborted
+cannot be seen then, so that the run is inconclusive.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def in_transactions(
     topic: str, rows: Iterable[SeenRow], batches: Sequence[FetchedBatches]
 ) -> str | None:
-    """What a reader is told where messages of the run stand in transactions; None: none does.
+    """The note for the report if messages of the run were written in transactions; None if not.
 
     `rows` are the run's, of these batches of one partition. Others' transactions do not matter.
     """
@@ -32,7 +32,7 @@ def in_transactions(
     if not ours & IntervalSet(written):
         return None
     return (
-        f"{topic}: messages of this run stand in transactions, and isolation.level="
+        f"{topic}: messages of this run were written in transactions, and isolation.level="
         "read_uncommitted reads aborted ones, too: judge a run with --exactly-once or "
         "--command-property isolation.level=read_committed"
     )

@@ -93,7 +93,7 @@ class Plan:
             if topic.uncommitted
         }
         return [
-            f"{topic}: messages of the run stand in transactions, and a consumer read with "
+            f"{topic}: messages of the run were written in transactions, and a consumer read with "
             "isolation.level=read_uncommitted: they may have been aborted"
             for topic in sorted(topics)
         ]

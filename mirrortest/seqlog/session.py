@@ -51,7 +51,7 @@ class Topic(_Model):
     """A source topic as this session knew it; None is not known (yet).
 
     `compacted` tells whether the topic that was read has been seen to be compacted; `uncommitted`
-    whether messages of the run were read that stand in transactions which may have been aborted.
+    whether messages of the run were read whose transactions may have been aborted.
     """
 
     destination: str | None = None

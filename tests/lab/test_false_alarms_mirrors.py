@@ -143,7 +143,7 @@ def test_transactions_leave_gaps_that_are_no_loss(
     codes = {"read_committed": 0, "read_uncommitted": 3}
     committed, uncommitted = (isolation[level].answer(code=codes[level]) for level in isolation)
     [doubt] = uncommitted["inconclusive"]
-    assert doubt.startswith(f"{copy}: messages of this run stand in transactions")
+    assert doubt.startswith(f"{copy}: messages of this run were written in transactions")
     assert wrong(committed) == {"foreign": 9}
     assert committed["counts"]["delivered"] == len(sent)
     assert wrong(uncommitted) == {"foreign": 12, "duplicated": 20}
@@ -187,7 +187,7 @@ def test_what_stands_only_in_an_aborted_transaction_was_not_delivered(
     answer = default.answer(code=3)
     assert answer["counts"]["lost"] == 0
     [doubt] = answer["inconclusive"]
-    assert doubt.startswith(f"{aborted}: messages of this run stand in transactions")
+    assert doubt.startswith(f"{aborted}: messages of this run were written in transactions")
     assert "--exactly-once" in doubt
     answer = strict.answer(code=99)
     assert answer["counts"]["lost"] == answer["counts"]["acked"] == len(sent)

@@ -69,4 +69,4 @@ def test_what_a_consumer_read_uncommitted_is_a_reason(tmp_path: Path) -> None:
     assert plan([str(tmp_path)], "big").read_uncommitted() == []
     asyncio.run(log())
     [reason] = plan([str(tmp_path)], "big").read_uncommitted()
-    assert reason.startswith("A.t: messages of the run stand in transactions")
+    assert reason.startswith("A.t: messages of the run were written in transactions")

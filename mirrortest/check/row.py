@@ -123,8 +123,8 @@ def _changes(column: NDArray[Any]) -> NDArray[np.bool_]:
     return np.asarray(column[1:] != column[:-1])
 
 
-def rows_of(messages: Messages) -> list[SeenRow]:
-    """Split messages into rows, in offset order."""
+def rows_of(messages: Messages, cut: int = 0) -> list[SeenRow]:
+    """Split messages into rows, in offset order; one ends before message number `cut`."""
     total = len(messages.offset)
     if not total:
         return []
@@ -140,6 +140,8 @@ def rows_of(messages: Messages) -> list[SeenRow]:
     breaks |= (seq[1:] - seq[:-1] != 1) & named[1:]
     breaks |= _changes(intended // MINUTE_NS)
     breaks |= _changes(sent == 0)
+    if 0 < cut < total:
+        breaks[cut - 1] = True
     starts = np.concatenate(([0], np.flatnonzero(breaks) + 1))
     counts = np.diff(starts, append=total)
     arrived = np.broadcast_to(np.asarray(messages.arrived_ns, np.int64), (total,))

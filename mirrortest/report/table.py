@@ -10,6 +10,7 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from mirrortest.report.summary import MINUTE_COUNTS, Verdict, as_percentage, shorten
+from mirrortest.report.words import without_latency
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -34,6 +35,7 @@ def summary_view(summary: Summary) -> RenderableType:
         parts.append(_partitions(summary))
     if summary.latency_seconds:
         parts.append(_latency(summary))
+    parts += [Text(line) for line in shorten(without_latency(summary))]
     if summary.minutes:
         parts.append(_minutes(summary))
     if summary.undelivered:

@@ -204,6 +204,13 @@ def read(
     return _of_offsets(Kind.READ, topic, partition, offset_lo, offset_hi, topic_identity)
 
 
+def backlog(
+    topic: str, partition: int, offset_lo: int, offset_hi: int, *, topic_identity: str | None = None
+) -> Row:
+    """These offsets were there when the partition was taken: their latencies are not measured."""
+    return _of_offsets(Kind.BACKLOG, topic, partition, offset_lo, offset_hi, topic_identity)
+
+
 def unread(
     topic: str, partition: int, offset_lo: int, offset_hi: int, *, topic_identity: str | None = None
 ) -> Row:

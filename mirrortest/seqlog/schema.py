@@ -11,6 +11,7 @@ epoch, UTC. What does not apply to a row's kind is null.
 | end | producer | the lane is closed: `seq_hi` numbers were used in all |
 | seen | consumer | these messages stood at these offsets (`findings`: each by itself) |
 | read | consumer | these offsets were read, with records there or not |
+| backlog | consumer | these offsets were there when it took the partition: no latencies |
 | unread | consumer | these offsets were gone before they could be read |
 | tail | consumer | the partition ended at `offset_hi`, judged before `offset_lo` |
 | vouched | consumer | the ledger vouches for these numbers with this `outcome` (0: reserved only) |
@@ -40,6 +41,7 @@ class Kind(StrEnum):
     END = "end"
     SEEN = "seen"
     READ = "read"
+    BACKLOG = "backlog"
     UNREAD = "unread"
     TAIL = "tail"
     VOUCHED = "vouched"
@@ -87,7 +89,8 @@ ROWS = pa.schema(
         pa.field("latency_count", pa.list_(pa.int64())),
     ]
 )
-"""`negative` and the sparse latency histogram are of the latency from the intended time.
+"""`negative` and the sparse latency histogram are of the latency from the intended time; null in
+`seen` rows of a backlog.
 
 On the producer's side `partition` and offsets are the source's and `arrived_*` is when the
 acknowledgement came; on the consumer's side they are the destination's. `topic` is the source

@@ -45,6 +45,8 @@ class Played:
         self.fetched: list[FetchedBatches] = []
         self.judged: list[Taken] = []
         self.doubted: set[str] = set()
+        self.end = 0
+        """Of every partition."""
 
     async def next(self, _: float) -> list[FetchedBatches]:
         fetched, self.fetched = self.fetched, []
@@ -63,7 +65,7 @@ class Played:
         return frozenset({"delete"})
 
     async def end_offsets(self, wanted: list[TopicPartition]) -> dict[TopicPartition, int]:
-        return dict.fromkeys(wanted, 99)
+        return dict.fromkeys(wanted, self.end)
 
     async def beginning_offsets(self, wanted: list[TopicPartition]) -> dict[TopicPartition, int]:
         return dict.fromkeys(wanted, 0)
@@ -105,7 +107,7 @@ class Played:
     def read(self, held: AssignedPartition) -> None:
         """Not looked at."""
 
-    found = left = read
+    found = left = backlog = read
 
 
 def holdings_of(

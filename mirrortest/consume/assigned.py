@@ -77,6 +77,8 @@ class AssignedPartition:
     """What befell the topic: whoever reports the partition's findings reports it, too."""
     last_record: tuple[int, int] | None = None
     """(offset, CRC-32C of key and value) of the last judged record."""
+    taken_over: int = 0
+    """Messages of the run that others had judged, as their state says that this goes on from."""
     read_from: int | None = None
     """Where the offsets read but not logged as such begin."""
     backlog_to: int = 0
@@ -106,10 +108,12 @@ class AssignedPartition:
     ) -> AssignedPartition:
         """A partition as its last judge left it."""
         last = state["last_record"]
+        checker = PartitionChecker.from_state(state["checker"])
         return cls(
             at=at,
             generation=generation,
-            checker=PartitionChecker.from_state(state["checker"]),
+            checker=checker,
+            taken_over=checker.messages,
             identity=state["identity"],
             claimed=claims_of(state),
             notes=list(state.get("notes", ())),

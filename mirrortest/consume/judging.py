@@ -51,6 +51,8 @@ class TopicJudge:
     """0 while the topic is not there."""
     compact: bool = False
     """Whether the destination compacts the topic: a later message of a key explains a gap."""
+    policy_hidden: bool = False
+    """Whether that cannot be seen: what compaction would explain, if it is, is not known."""
     claimed: dict[StreamId, IntervalSet] = field(default_factory=dict)
     """What was claimed lost, ever; what of it was seen later is `late`."""
     closing: Closing | None = None
@@ -122,7 +124,7 @@ class TopicJudge:
         )
         known = self._known.get(stream)
         # Most streams are those of producers that have ended. Under compaction others count, too.
-        if known is not None and known[0] == rests_on and not self.compact:
+        if known is not None and known[0] == rests_on and not self._may_compact:
             return known[1]
         verdict = judge(
             stream,
@@ -132,11 +134,18 @@ class TopicJudge:
             ledger_complete=closed,
             policy=self.policy,
             home=self._home(lane),
-            compact=self.compact,
+            compact=self._may_compact,
             superseded=self._superseded(stream, lane, index),
         )
+        if verdict.compacted and not self.compact:
+            verdict.inconclusive |= verdict.compacted
+            verdict.compacted = NOTHING
         self._known[stream] = rests_on, verdict
         return verdict
+
+    @property
+    def _may_compact(self) -> bool:
+        return self.compact or self.policy_hidden
 
     def awaits_ledger(self, standing: Standing, elapsed_ns: int) -> bool:
         """Whether streams were seen, for less than a deadline, of which the ledger does not know.
@@ -150,7 +159,7 @@ class TopicJudge:
 
     def _superseded(self, stream: StreamId, lane: LaneRecord | None, index: FragmentIndex) -> bool:
         """Whether compaction may explain a missing tail; looked into where there is one."""
-        if not self.compact or lane is None:
+        if not self._may_compact or lane is None:
             return False
         missing = lane.acked
         for fragment in index.fragments(stream).values():

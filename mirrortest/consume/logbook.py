@@ -39,6 +39,7 @@ class Logbook:
         self._uncommitted: set[str] = set()
         self._noted = 0
         """How many of those the session tells."""
+        self._hidden = set(topics.policy_hidden)
         self._looked_ns: int | None = None
 
     @classmethod
@@ -55,7 +56,7 @@ class Logbook:
             started_ns=time.time_ns(),
             expiry_logged=True,
             clock_error_ns=known_clock_error_ns(),
-            topics=_topics(options, topics.counts, topics.compacted, set()),
+            topics=_topics(options, topics.counts, topics.compacted, set(), topics.policy_hidden),
             expect_partition=options.expect_partition.value,
             deadline_ns=int(options.deadline * 1e9),
             clusters={
@@ -84,15 +85,22 @@ class Logbook:
 
     async def know(self, topics: Topics) -> None:
         """Note topics and partitions that have come since. Raises SequenceLogError."""
-        if topics.counts.items() <= self._counts.items() and topics.compacted <= self._compacted:
+        if (
+            topics.counts.items() <= self._counts.items()
+            and topics.compacted <= self._compacted
+            and topics.policy_hidden == self._hidden
+        ):
             return
         # What is gone was there: it is judged by the count that it had.
         self._counts |= topics.counts
         self._compacted |= topics.compacted
+        self._hidden = set(topics.policy_hidden)
         await self._revise()
 
     async def _revise(self) -> None:
-        known = _topics(self._options, self._counts, self._compacted, self._uncommitted)
+        known = _topics(
+            self._options, self._counts, self._compacted, self._uncommitted, self._hidden
+        )
         self._noted = len(self._uncommitted)
         await self._log.revise(lambda session: session.model_copy(update={"topics": known}))
 
@@ -253,6 +261,7 @@ def _topics(
     partitions: dict[str, int],
     compacted: set[str],
     uncommitted: set[str],
+    hidden: set[str],
 ) -> dict[str, Topic]:
     if options.role is Role.SOURCE:
         return {
@@ -269,6 +278,7 @@ def _topics(
             destination_partitions=partitions.get(topic),
             compacted=topic in compacted,
             uncommitted=topic in uncommitted,
+            policy_hidden=topic in hidden,
         )
         for topic in {*options.topics, *partitions}
     }

@@ -11,6 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from mirrortest.check.verdict import Finding
+from mirrortest.reconcile.facts import make_table
 from mirrortest.reconcile.intervals import STREAM
 from mirrortest.reconcile.judge import HELD, settle
 from mirrortest.seqlog.schema import Role
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
 
     from mirrortest.reconcile.plan import Plan
 
+HIDDEN = (
+    "{}: no consumer could see whether the topic is compacted (grant them DescribeConfigs on it): "
+    "what a later message of its key could explain is inconclusive, and not lost"
+)
 _STREAM, _HELD = ", ".join(STREAM), ", ".join(HELD)
 _EXPLAINED = int(Finding.LOST | Finding.IN_FLIGHT | Finding.INCONCLUSIVE)
 
@@ -43,6 +48,15 @@ _COMPACTED = f"""
 """  # noqa: S608  # all of it is ours
 
 
+def hidden_topics(plan: Plan) -> list[str]:
+    """The source topics of whose copies no consumer could see whether they are compacted."""
+    told: dict[str, set[bool]] = {}
+    for _, session in plan.of(Role.CONSUMER):
+        for source, topic in session.topics.items():
+            told.setdefault(source, set()).add(topic.policy_hidden and not topic.compacted)
+    return sorted(source for source, hidden in told.items() if hidden == {True})
+
+
 def compacted_topics(plan: Plan) -> list[str]:
     """The source topics whose copies some consumer has seen to be compacted."""
     return sorted(
@@ -55,13 +69,16 @@ def compacted_topics(plan: Plan) -> list[str]:
     )
 
 
-def explain(spark: Any, topics: Collection[str]) -> None:
-    """Replace the view `judged`: what compaction of these topics explains is `COMPACTED`."""
-    if not topics:
+def explain(spark: Any, topics: Collection[str], hidden: Collection[str]) -> None:
+    """Replace the view `judged`: what compaction of these topics explains is `COMPACTED`.
+
+    And what it would explain of the `hidden`, were they compacted, is `INCONCLUSIVE`.
+    """
+    found = [(topic, int(Finding.INCONCLUSIVE)) for topic in hidden]
+    found += [(topic, int(Finding.COMPACTED)) for topic in topics]
+    if not found:
         return
-    spark.createDataFrame([(topic,) for topic in topics], "topic string").createOrReplaceTempView(
-        "compacted_topics"
-    )
+    make_table(spark, "compacted_topics", "topic string, explained int", found)
     settle(spark, "compacted_bounds", _COMPACTED)
     columns = ", ".join(name for name in spark.table("judged").columns if name != "findings")
     settle(
@@ -70,8 +87,9 @@ def explain(spark: Any, topics: Collection[str]) -> None:
         f"""
         SELECT {columns}, if(
             is_acked AND NOT seen AND (superseded OR hi <= coalesce(seen_hi, 0)),
-            (findings & ~{_EXPLAINED}) | {int(Finding.COMPACTED)}, findings
+            (findings & ~{_EXPLAINED}) | explained, findings
         ) AS findings
         FROM judged LEFT JOIN compacted_bounds USING ({_STREAM})
+            LEFT JOIN compacted_topics USING (topic)
         """,  # noqa: S608  # all of it is ours
     )

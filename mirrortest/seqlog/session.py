@@ -50,8 +50,9 @@ class _Model(BaseModel):
 class Topic(_Model):
     """A source topic as this session knew it; None is not known (yet).
 
-    `compacted` tells whether the topic that was read has been seen to be compacted; `uncommitted`
-    whether messages of the run were read whose transactions may have been aborted.
+    `compacted` tells whether the topic that was read has been seen to be compacted, `policy_hidden`
+    whether its cluster does not say; `uncommitted` whether messages of the run were read whose
+    transactions may have been aborted.
     """
 
     destination: str | None = None
@@ -59,6 +60,7 @@ class Topic(_Model):
     destination_partitions: int | None = None
     compacted: bool = False
     uncommitted: bool = False
+    policy_hidden: bool = False
 
 
 class FileNote(_Model):

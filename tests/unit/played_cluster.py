@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 class Played:
     """Admin, reader, store and log in one; `hold` keeps syncs waiting, `broken` lets them fail."""
 
+    sees_topic_ids = True
+
     def __init__(self, counts: dict[str, int]) -> None:
         self.counts = counts
         self.assigned: list[Partition] = []

@@ -14,7 +14,7 @@ BY_FILE := --dist loadfile --no-loadscope-reorder
 # Many processes are started here: none of them is to compile its modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-failed test-unit check bench profile bench-reconcile calibrate oracle \
+.PHONY: demo test test-failed test-unit check bench profile bench-reconcile calibrate oracle simulate \
   flips peers lock clean images kafka-image prometheus-image test-docker local-base check-chart \
   kept-lab kept-spark e2e-kubernetes dashboards check-dashboards dashboard-linter e2e-prometheus
 
@@ -40,6 +40,9 @@ oracle: $(READY)  ## 200,000 random histories, judged as the brute-force judge d
 
 flips: $(READY)  ## 20,000 single bits flipped in a run's logs: each is refused or reported as damage
 	$(BIN)/python -m tests.flips $(ARGS)
+
+simulate: $(READY)  ## 200,000 random histories of the real applications, in virtual time; ARGS="--replay TAPE"
+	$(BIN)/python -m tests.simulation $(ARGS)
 
 bench: $(PEERS)  ## CPU per message, beside the tools that people use; ARGS="--parts curves memory"
 	$(BIN)/python -m tests.bench $(ARGS)

@@ -33,6 +33,7 @@ LONGEST = (
     "lab/test_calibrate.py",
     "lab/test_scenarios_mirror.py",
     "lab/test_sabotage_mirror.py",
+    "simulation/test_histories.py",
     "spark/",
     "lab/test_scenarios_attribution.py",
     "lab/test_false_alarms_topics.py",

@@ -1,0 +1,1 @@
+"""Deterministic simulation: the real applications in virtual time, on simulated clusters."""

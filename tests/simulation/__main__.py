@@ -1,0 +1,157 @@
+"""`python -m tests.simulation --histories 200000`: random histories, until one is judged wrongly.
+
+Each history has a tape of its own, made of `SEED/NUMBER`. One that fails is made plainer, and is
+printed with all that happened and the command that plays it again.
+"""
+
+from __future__ import annotations
+
+import argparse
+import multiprocessing
+import os
+import sys
+import time
+from collections import Counter
+from contextlib import ExitStack
+from functools import partial
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from .faults import KINDS
+from .history import simulating, told
+from .plan import FEATURES
+from .play import Played, play, shrink, tape_of
+from .scenarios import SCENARIOS, play_scenario
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from .history import Outcome
+
+_OUT = Console(soft_wrap=True, markup=False, highlight=False)
+_PROGRESS = Console(soft_wrap=True, markup=False, highlight=False, stderr=True)
+_for_life = ExitStack()
+"""What is simulated in a worker stays so."""
+_LARGE = 5_000
+"""In so many histories every kind of fault must have taken effect."""
+
+
+def main() -> int:
+    """Run the command; 99 where a history is judged wrongly."""
+    options = _options()
+    known = KINDS.keys() | FEATURES
+    kinds = frozenset(known if options.only is None else filter(None, options.only.split(",")))
+    kinds -= set(options.without.split(","))
+    if unknown := kinds - known:
+        _OUT.print(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(sorted(known))}")
+        return 2
+    if options.scenario is not None:
+        return _scenarios(options.scenario, trace=options.trace)
+    if options.replay is not None:
+        return _one(bytes.fromhex(options.replay), kinds)
+    numbers = range(options.first, options.first + options.histories)
+    _PROGRESS.print(f"{len(numbers):,} histories of seed {options.seed}")
+    return _many(options, numbers, kinds)
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m tests.simulation", description=__doc__)
+    parser.add_argument("--histories", type=int, default=200_000, metavar="N")
+    parser.add_argument("--seed", default="1")
+    parser.add_argument("--first", type=int, default=0, metavar="K", help="begin with this number")
+    parser.add_argument("--processes", type=int, default=2, metavar="N")
+    parser.add_argument("--replay", metavar="TAPE", help="one history by its tape, in hexadecimal")
+    parser.add_argument("--scenario", metavar="NAME", help="a scripted history, or all")
+    parser.add_argument("--only", metavar="FAULTS", help="only these kinds, with commas between")
+    parser.add_argument("--without", metavar="FAULTS", default="", help="none of these kinds")
+    parser.add_argument("--keep-going", action="store_true", help="list all that fail")
+    parser.add_argument("--trace", action="store_true", help="print what happened in a scenario")
+    return parser.parse_args()
+
+
+def _many(options: argparse.Namespace, numbers: range, kinds: frozenset[str]) -> int:
+    began, faults, failed = time.monotonic(), Counter[str](), 0
+    work = partial(_in_worker, options.seed, kinds)
+    with multiprocessing.get_context("fork").Pool(options.processes, _begin) as pool:
+        for done, played in enumerate(pool.imap(work, numbers, chunksize=8), 1):
+            faults.update(played.faults)
+            if played.problems:
+                failed += 1
+                _OUT.print(f"history {options.seed}/{played.number}: {played.kinds}")
+                _OUT.print("\n".join(problem[:300] for problem in played.problems))
+                if not options.keep_going:
+                    pool.terminate()
+                    with simulating():
+                        plainer = shrink(tape_of(options.seed, played.number), kinds)
+                    return _one(plainer, kinds)
+            if not done % 1_000:
+                passed = time.monotonic() - began
+                left = passed / done * (len(numbers) - done)
+                _PROGRESS.print(f"{done:,} of {len(numbers):,}, {passed:.0f} s, {left:.0f} s left")
+    _table(faults)
+    idle = [kind for kind in sorted(kinds - FEATURES) if not faults[f"{kind} took effect"]]
+    if idle and len(numbers) >= _LARGE:
+        _OUT.print(f"these faults never took effect: {', '.join(idle)}")
+        return 99
+    _OUT.print(
+        f"{len(numbers):,} histories, {failed:,} judged wrongly; {time.monotonic() - began:.0f} s"
+    )
+    return 99 if failed else 0
+
+
+def _begin() -> None:
+    _for_life.enter_context(simulating())
+
+
+def _in_worker(seed: str, kinds: frozenset[str], number: int) -> Played:
+    outcome, problems = play(tape_of(seed, number), kinds)
+    struck = ", ".join(sorted({strike.kind for strike in outcome.plan.strikes}))
+    return Played(number, struck or "no fault", problems, outcome.world.faults)
+
+
+def _table(faults: Counter[str]) -> None:
+    """Print how often each fault was injected, and took effect."""
+    effect = " took effect"
+    for name in sorted({name.removesuffix(effect) for name in faults}):
+        _OUT.print(f"{name:32} {faults[name]:9,}  took effect {faults[name + effect]:9,}")
+
+
+def _one(tape: bytes, kinds: Collection[str]) -> int:
+    with simulating():
+        outcome, problems = play(tape, kinds)
+    _show(outcome, problems)
+    if not problems:
+        return 0
+    only = f" --only {','.join(sorted(kinds))}" if set(kinds) != KINDS.keys() | FEATURES else ""
+    replay = tape.rstrip(b"\0").hex() or "00"
+    _OUT.print(f"again: python -m tests.simulation --replay {replay}{only}")
+    return 99
+
+
+def _scenarios(name: str, *, trace: bool) -> int:
+    failed = 0
+    with simulating():
+        for each in SCENARIOS if name == "all" else [name]:
+            stage, problems = play_scenario(each)
+            if trace:
+                _show(stage.outcome, problems)
+            failed += bool(problems)
+            _OUT.print(f"{each}: {' | '.join(problems) or 'as it should be'}")
+    return 99 if failed else 0
+
+
+def _show(outcome: Outcome, problems: list[str]) -> None:
+    _OUT.print(outcome.world.trace())
+    _OUT.print(str(outcome.plan))
+    for session in outcome.sessions:
+        _OUT.print(f"{session.name}: {session.error or told(session.report)}")
+    _OUT.print("\n".join([*problems, f"digest {outcome.world.digest()}"]))
+
+
+if __name__ == "__main__":
+    if os.environ.get("PYTHONHASHSEED") != "0":
+        # Sets of texts keep their order from process to process.
+        again = [sys.executable, "-m", "tests.simulation", *sys.argv[1:]]
+        os.execve(sys.executable, again, os.environ | {"PYTHONHASHSEED": "0"})
+    sys.exit(main())

@@ -1,0 +1,165 @@
+"""Record batches as simulated brokers keep them: Kafka's bytes, and which messages these are."""
+
+from __future__ import annotations
+
+import struct
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+from mirrortest.wire import record_batch
+from mirrortest.wire.batch_header import ATTRIBUTES_AT, CONTROL, PRODUCER_AT, TRANSACTIONAL
+from mirrortest.wire.record_headers import parse_headers
+from mirrortest.wire.record_write import write_records
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+_PREFIX = struct.Struct(">qii")
+_DELTA = struct.Struct(">i")
+_DELTA_AT = 23
+_ATTRIBUTES = struct.Struct(">h")
+_PRODUCER = struct.Struct(">qhi")
+_MARKER_KEY = struct.Struct(">hh")
+_MARKER_VALUE = struct.pack(">hi", 0, 0)
+NO_PRODUCER = -1
+
+Row: TypeAlias = "tuple[int, int, bytes | None, bytes | None, Sequence[tuple[str, bytes | None]]]"
+"""(offset, timestamp in ms, key, value, headers)"""
+
+
+class MessageId(NamedTuple):
+    """One message, whatever copies of it there are: who sent it, in which lane, as which number.
+
+    `sender` is the id as messages carry it: NAME@RUN.INCARNATION.
+    """
+
+    topic: str
+    sender: str
+    lane: int
+    seq: int
+
+
+@dataclass(slots=True, eq=False)
+class Record:
+    """One record at its offset, from its birth to its removal; times are virtual ns.
+
+    `message` is None for records that are none of a producer's messages. `removed_by` says what
+    took it away; `aborted` is None while its transaction is open.
+    """
+
+    offset: int
+    key: bytes | None
+    message: MessageId | None
+    born_ns: int = 0
+    removed_ns: int | None = None
+    removed_by: str = ""
+    aborted: bool | None = False
+
+
+@dataclass(slots=True, eq=False)
+class Batch:
+    """A record batch: `raw` carries base offset and leader epoch; offsets are [base, next)."""
+
+    raw: bytes
+    base: int
+    next: int
+    epoch: int
+    records: list[Record]
+    producer: int = NO_PRODUCER
+    sequence: int = -1
+    transactional: bool = False
+    control: bool = False
+    rows: list[Row] = field(default_factory=list)
+    """The records taken apart, once somebody asked for that."""
+
+
+def placed(
+    raw: bytes | bytearray | memoryview,
+    base: int,
+    epoch: int,
+    records: list[Record],
+    *,
+    next_offset: int,
+) -> Batch:
+    """A batch as a broker appends it: its CRC covers neither offset nor leader epoch."""
+    whole = bytearray(raw)
+    _, length, _ = _PREFIX.unpack_from(whole)
+    _PREFIX.pack_into(whole, 0, base, length, epoch)
+    (attributes,) = _ATTRIBUTES.unpack_from(whole, ATTRIBUTES_AT)
+    producer, _, sequence = _PRODUCER.unpack_from(whole, PRODUCER_AT)
+    return Batch(
+        bytes(whole),
+        base,
+        next_offset,
+        epoch,
+        records,
+        producer,
+        sequence,
+        bool(attributes & TRANSACTIONAL),
+        bool(attributes & CONTROL),
+    )
+
+
+def rows_of_raw(raw: bytes | bytearray | memoryview) -> list[Row]:
+    """The records of a batch's bytes."""
+    found = record_batch.decode_records(raw)
+    return [
+        (
+            int(found.offsets[at]),
+            int(found.timestamps[at]),
+            found.key(at),
+            found.value(at),
+            list(parse_headers(found.raw_headers(at))),
+        )
+        for at in range(len(found))
+    ]
+
+
+def rows_of(batch: Batch) -> list[Row]:
+    """A batch's records, with their offsets."""
+    if not batch.rows:
+        batch.rows = rows_of_raw(batch.raw)
+    return batch.rows
+
+
+def encoded(
+    rows: Sequence[tuple[int, bytes | None, bytes | None, Sequence[tuple[str, bytes | None]]]],
+    *,
+    producer: int = NO_PRODUCER,
+    sequence: int = -1,
+    transactional: bool = False,
+) -> bytearray:
+    """A sealed batch of (timestamp in ms, key, value, headers); its offsets begin at 0."""
+    raw = write_records((at, *row) for at, row in enumerate(rows))
+    record_batch.seal(raw, producer, 0, sequence, transactional=transactional)
+    return raw
+
+
+def marker(producer: int, *, commit: bool, timestamp_ms: int) -> bytearray:
+    """The control batch that ends a transaction."""
+    raw = write_records([(0, timestamp_ms, _MARKER_KEY.pack(0, int(commit)), _MARKER_VALUE, ())])
+    _ATTRIBUTES.pack_into(raw, ATTRIBUTES_AT, CONTROL | TRANSACTIONAL)
+    record_batch.seal(raw, producer, 0, -1, transactional=True)
+    return raw
+
+
+def thinned(batch: Batch, keep: Callable[[Record], bool]) -> Batch | None:
+    """What compaction leaves of a batch: the offsets of what stays do not change.
+
+    None where nothing stays.
+    """
+    kept = [record for record in batch.records if keep(record)]
+    if len(kept) == len(batch.records):
+        return batch
+    if not kept:
+        return None
+    offsets = {record.offset for record in kept}
+    raw = write_records(row for row in rows_of(batch) if row[0] in offsets)
+    base = kept[0].offset
+    _DELTA.pack_into(raw, _DELTA_AT, batch.next - 1 - base)
+    (attributes,) = _ATTRIBUTES.unpack_from(batch.raw, ATTRIBUTES_AT)
+    _ATTRIBUTES.pack_into(raw, ATTRIBUTES_AT, attributes)
+    record_batch.seal(
+        raw, batch.producer, 0, batch.sequence, transactional=bool(attributes & TRANSACTIONAL)
+    )
+    return placed(raw, base, batch.epoch, kept, next_offset=batch.next)

@@ -1,0 +1,315 @@
+"""Runs one history: clusters, mirror, and the real applications under a supervisor each."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from mirrortest.check.routing import ExpectPartition
+from mirrortest.config.client import ClientConfig
+from mirrortest.config.run import TopicMapping
+from mirrortest.config.threshold import thresholds
+from mirrortest.consume import consumer
+from mirrortest.consume.options import CONSUMER_DEFAULTS, ConsumeOptions, Shard
+from mirrortest.consume.outcome import ConsumeReport
+from mirrortest.errors import FencedError, MirrortestError
+from mirrortest.produce import producer
+from mirrortest.produce.options import PRODUCER_DEFAULTS, ProduceOptions
+from mirrortest.seqlog.schema import Role
+
+from . import faults, installed
+from .loop import HangError
+from .mirror import Habits, Mirror
+from .plan import LEDGER, RUN, STATES, Plan
+from .world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterator
+
+    from mirrortest.produce.report import ProduceReport
+
+    from .cluster import Cluster
+    from .loop import Process
+
+PATIENCE_SECONDS = 200.0
+"""Virtual seconds in which everything has to end, long after the last fault."""
+_RESTART_SECONDS = 1.0
+_MOST_STARTS = 12
+
+
+@dataclass
+class Session:
+    """One process of an application, from its start to its end."""
+
+    application: str
+    name: str
+    process: Process
+    started_ns: int
+    ended_ns: int | None = None
+    report: Any = None
+    error: BaseException | None = None
+    killed: bool = False
+
+
+@dataclass
+class Outcome:
+    """What came of a history."""
+
+    plan: Plan
+    world: World
+    mirror: Mirror
+    sessions: list[Session] = field(default_factory=list)
+    hang: str = ""
+
+    @property
+    def consumers(self) -> list[Session]:
+        """Sessions of consumers that ended with a verdict."""
+        return [s for s in self.sessions if s.application == "consume" and s.report is not None]
+
+
+class Stage:
+    """Everybody who takes part in a history."""
+
+    def __init__(self, plan: Plan, seed: str) -> None:
+        self.plan = plan
+        self.world = World(seed)
+        self.topics = [f"t{number}" for number in range(plan.topics)]
+        copied = {topic: topic for topic in self.topics}
+        if not (plan.direct_ledger or plan.source_role):
+            copied[LEDGER] = LEDGER
+        self.mirror = Mirror(
+            self.world,
+            copied,
+            Habits(
+                lag=plan.mirror_lag,
+                rehash=plan.rehash,
+                transactional=plan.transactional,
+                drop_every=plan.drop_every,
+                remembers=any(s.kind == "unclean_election_resent" for s in plan.strikes),
+            ),
+        )
+        self.outcome = Outcome(plan, self.world, self.mirror)
+        self.current: dict[str, Session] = {}
+        """application's name -> its session now"""
+        self.complaints: list[str] = []
+        """What a script found wrong."""
+        self.over = False
+        self._busy = 0
+        self._all_over = self.world.loop.create_future()
+
+    @property
+    def read_cluster(self) -> Cluster:
+        """The cluster whose copy of the topics is judged."""
+        return self.world.source if self.plan.source_role else self.world.destination
+
+    @property
+    def ledger_cluster(self) -> Cluster:
+        """The cluster where consumers read the ledger."""
+        direct = self.plan.direct_ledger or self.plan.source_role
+        return self.world.source if direct else self.world.destination
+
+    def run(self, direct: Callable[[Stage], Coroutine[Any, Any, None]] | None = None) -> Outcome:
+        """Play it; `direct` is a script that does what no plan does."""
+        world = self.world
+        for topic in self.topics:
+            world.source.create(topic, self.plan.partitions, compacted=self.plan.compacted)
+        try:
+            world.loop.run_until_complete(world.task(self._main(direct)))
+        except HangError as error:
+            self.outcome.hang = str(error)
+        finally:
+            world.loop.put_away()
+        return self.outcome
+
+    async def _main(self, direct: Callable[[Stage], Coroutine[Any, Any, None]] | None) -> None:
+        plan, world = self.plan, self.world
+        world.task(self.mirror.run())
+        if direct is None:
+            faults.Faults(self).schedule()
+            for number in range(plan.producers):
+                self.supervise("produce", f"p{number}", 0.2 * number)
+            if plan.second_run:
+                self.supervise("produce", "q0", 1.0, run="other", throughput=4.0, num_records=60)
+            for number in range(plan.consumers):
+                self.supervise("consume", f"c{number}", plan.consumer_starts + 0.3 * number)
+        else:
+            self._busy += 1
+            world.task(self._directed(direct))
+        timer = world.later(PATIENCE_SECONDS, self._too_long)
+        await self._all_over
+        timer.cancel()
+        self.over = True
+
+    async def _directed(self, direct: Callable[[Stage], Coroutine[Any, Any, None]]) -> None:
+        await direct(self)
+        self._one_less()
+
+    def _one_less(self) -> None:
+        self._busy -= 1
+        if not self._busy and not self._all_over.done():
+            self._all_over.set_result(None)
+
+    def _too_long(self) -> None:
+        waiting = [n for n, s in self.current.items() if s.ended_ns is None]
+        self.outcome.hang = f"{', '.join(waiting)} did not end within {PATIENCE_SECONDS:g} s"
+        if not self._all_over.done():
+            self._all_over.set_result(None)
+
+    # -- applications -----------------------------------------------------------------------------
+
+    def supervise(self, application: str, name: str, after: float = 0.0, **changes: Any) -> None:
+        """Start an application, and again whenever it is killed or ends by an error."""
+        self._busy += 1
+        self.world.task(self._supervise(application, name, after, changes))
+
+    async def _supervise(
+        self, application: str, name: str, after: float, changes: dict[str, Any]
+    ) -> None:
+        await asyncio.sleep(after)
+        for _ in range(_MOST_STARTS):
+            session = await self.session(application, name, **changes)
+            if session.report is not None and not getattr(session.report, "error", None):
+                break
+            if isinstance(session.error, FencedError):
+                break
+            await asyncio.sleep(_RESTART_SECONDS)
+        self._one_less()
+
+    async def session(self, application: str, name: str, **changes: Any) -> Session:
+        """One process of an application, until it ends or is killed."""
+        world = self.world
+        ahead = world.random.randrange(-4, 5) * 500_000_000 if self.plan.skewed else 0
+        process = world.process(name, wall_offset_ns=ahead)
+        session = Session(application, name, process, world.now_ns)
+        self.outcome.sessions.append(session)
+        self.current[name] = session
+        over = world.loop.create_future()
+        process.on_kill = lambda: None if over.done() else over.set_result(None)
+        options = self.options(application, name, **changes)
+        main = process.start(_main(application, options))
+        main.add_done_callback(
+            lambda _: None if over.done() else over.set_result(None), context=world.context
+        )
+        world.note("started", name)
+        await over
+        session.ended_ns = world.now_ns
+        if not process.alive:
+            session.killed = True
+            world.note("killed", name)
+        elif main.cancelled():
+            session.error = asyncio.CancelledError()
+        elif (error := main.exception()) is not None:
+            session.error = error
+            world.note("failed", name, repr(error))
+        else:
+            session.report = main.result()
+            world.note("ended", name, told(session.report))
+        return session
+
+    def options(self, application: str, name: str, **changes: Any) -> Any:
+        """What the application is asked to do."""
+        make = self.produce_options if application == "produce" else self.consume_options
+        return make(name, **changes)
+
+    def produce_options(self, name: str, **changes: Any) -> ProduceOptions:
+        """A producer's options."""
+        plan = self.plan
+        properties = {
+            "bootstrap.servers": self.world.source.address,
+            "linger.ms": str(plan.linger_ms),
+            "request.timeout.ms": "3000",
+            "delivery.timeout.ms": "6000",
+            "enable.idempotence": str(plan.idempotent).lower(),
+            "acks": "all" if plan.idempotent else "1",
+        }
+        asked: dict[str, Any] = {
+            "run": RUN,
+            "name": name,
+            "client": ClientConfig.from_properties(properties, defaults=PRODUCER_DEFAULTS),
+            "topics": tuple(self.topics),
+            "throughput": plan.rate,
+            "num_records": plan.messages,
+            "message_size": 120,
+            "ledger_topic": LEDGER,
+            "drain_timeout": 10.0,
+        }
+        return ProduceOptions(**(asked | changes))
+
+    def consume_options(self, name: str, **changes: Any) -> ConsumeOptions:
+        """A consumer's options."""
+        plan = self.plan
+        source = plan.source_role
+        cluster = self.world.source if source else self.world.destination
+        isolation = "read_committed" if plan.read_committed else "read_uncommitted"
+        properties = {
+            "bootstrap.servers": cluster.address,
+            "request.timeout.ms": "3000",
+            "delivery.timeout.ms": "6000",
+            "session.timeout.ms": "6000",
+            "heartbeat.interval.ms": "1000",
+            "max.poll.interval.ms": "20000",
+            "isolation.level": isolation,
+        }
+        client = ClientConfig.from_properties(properties, defaults=CONSUMER_DEFAULTS)
+        index = int(name[1:]) + 1
+        asked: dict[str, Any] = {
+            "run": RUN,
+            "name": name,
+            "client": client,
+            "role": Role.SOURCE if source else Role.CONSUMER,
+            "mapping": TopicMapping(),
+            "thresholds": thresholds(()),
+            "topics": tuple(self.topics),
+            "group": "g" if plan.group else None,
+            "shard": None if plan.group or plan.consumers == 1 else Shard(index, plan.consumers),
+            "ledger_topic": LEDGER,
+            "ledger_client": client.at(self.world.source.address)
+            if plan.direct_ledger and not source
+            else None,
+            "state_topic": STATES,
+            "expect_producers": tuple(f"p{n}" for n in range(plan.producers)),
+            "expect_partition": ExpectPartition.MURMUR2 if plan.rehash else ExpectPartition.SOURCE,
+            "deadline": plan.deadline,
+            "settle_time": 1.0,
+            "state_interval": 1.0,
+        }
+        return ConsumeOptions(**(asked | changes))
+
+
+async def _main(application: str, options: Any) -> ProduceReport | ConsumeReport:
+    run: Any = producer.run if application == "produce" else consumer.run
+    report: ProduceReport | ConsumeReport = await run(options, stop=asyncio.Event())
+    return report
+
+
+def told(report: Any) -> str:
+    """A report in a line."""
+    if not isinstance(report, ConsumeReport):
+        return str(report.error or "done")
+    counts = {name: count for name, count in report.counts.items() if count}
+    return f"{report.verdict} {counts} {list(report.inconclusive)}"
+
+
+@contextmanager
+def simulating() -> Iterator[None]:
+    """Have `mirrortest` run on simulated parts; it logs nothing."""
+    before = structlog.get_config()
+    structlog.configure(
+        processors=[_drop], wrapper_class=structlog.BoundLogger, cache_logger_on_first_use=False
+    )
+    try:
+        with installed.installed():
+            yield
+    finally:
+        structlog.configure(**before)
+
+
+def _drop(*_: Any) -> Any:
+    raise structlog.DropEvent
+
+
+__all__ = ["MirrortestError", "Outcome", "Session", "Stage", "simulating", "told"]

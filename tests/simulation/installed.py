@@ -1,0 +1,86 @@
+"""Which real parts the simulation replaces inside `mirrortest`."""
+
+from __future__ import annotations
+
+import secrets
+import time
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import aiokafka
+import aiokafka.admin
+
+from mirrortest.host import allocator, interpreter
+from mirrortest.kafka import access
+from mirrortest.kafka.sender import _Pending
+from mirrortest.produce.lane import Flight, Lane
+from mirrortest.seqlog.location import Location
+from mirrortest.seqlog.writer import SequenceLog
+
+from . import clients
+from .loop import PROCESS
+from .sequence_log import Nowhere, SimulatedLog
+from .substitution import substituted
+from .virtual_time import VIRTUAL_TIME
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from contextlib import AbstractContextManager
+
+
+@contextmanager
+def installed() -> Iterator[None]:
+    """Until the context ends, the applications run in virtual time on simulated clusters."""
+    with _replaced(), _steady_order():
+        yield
+
+
+@contextmanager
+def _steady_order() -> Iterator[None]:
+    """Sets of these keep their order from run to run, wherever they are in memory."""
+    hashes: dict[Any, Callable[[Any], int]] = {
+        Lane: lambda lane: hash(lane.stream),
+        Flight: lambda flight: hash((flight.seq_lo, flight.sent)),
+        _Pending: lambda pending: hash(pending.where),
+    }
+    before = {kind: kind.__hash__ for kind in hashes}
+    for kind, function in hashes.items():
+        kind.__hash__ = function
+    try:
+        yield
+    finally:
+        for kind, original in before.items():
+            kind.__hash__ = original
+
+
+def _replaced() -> AbstractContextManager[None]:
+    return substituted(
+        [
+            (time, VIRTUAL_TIME),
+            (time.monotonic_ns, VIRTUAL_TIME.monotonic_ns),
+            (time.monotonic, VIRTUAL_TIME.monotonic),
+            (time.time_ns, VIRTUAL_TIME.time_ns),
+            (time.time, VIRTUAL_TIME.time),
+            (secrets, SimpleNamespace(token_hex=_token)),
+            (access.access, lambda _: clients),
+            (aiokafka.AIOKafkaConsumer, clients.SimulatedConsumer),
+            (aiokafka.admin.AIOKafkaAdminClient, clients.SimulatedAdminClient),
+            (SequenceLog, SimulatedLog),
+            (Location, Nowhere),
+            # A thousand histories are no process's life: its habits would keep all garbage.
+            (interpreter.favour_the_loop, _nothing),
+            (allocator.keep_large_buffers, _nothing),
+            (allocator.give_back, _nothing),
+        ]
+    )
+
+
+def _token(size: int) -> str:
+    process = PROCESS.get()
+    assert process is not None
+    return process.random.randbytes(size).hex()
+
+
+def _nothing(*_: Any) -> None:
+    """In place of what concerns the machine."""

@@ -1,0 +1,274 @@
+"""An event loop in virtual time, and the processes that run in it.
+
+Nothing ever blocks: where no callback is ready, the time jumps to the next timer. Every callback
+belongs to the process whose context it carries, or to the world (brokers, mirror, faults). What
+belongs to a paused process waits until that process goes on; what belongs to a dead one is
+dropped, so that a killed process has no effect after its death.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import io
+import itertools
+import math
+import sys
+from contextvars import Context, ContextVar
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections import deque
+    from collections.abc import Callable, Coroutine
+    from random import Random
+
+    from .world import World
+
+PROCESS: ContextVar[Process | None] = ContextVar("PROCESS", default=None)
+"""The simulated process to which the running callback belongs; None: the world."""
+
+START_NS = 1_000 * 1_000_000_000
+"""The monotonic clock at the start of a history."""
+_MOST_STEPS = 50_000
+"""So many callbacks without any time passing are an endless loop."""
+_TURN_NS = 20_000
+"""What a turn of the loop takes."""
+_MOST_CANCELLED = 30
+_STUBBORN = 20
+"""How often a coroutine may await something new while it is being closed."""
+
+_numbers = itertools.count(1)
+
+
+class HangError(AssertionError):
+    """Nothing is ready and nothing ever will be, or the history takes too long."""
+
+
+class _Future(asyncio.Future):  # type: ignore[type-arg]
+    """A future whose hash does not depend on where it is in memory: sets keep their order."""
+
+    def __init__(self, *, loop: asyncio.AbstractEventLoop) -> None:
+        super().__init__(loop=loop)
+        self._number = next(_numbers)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class _Task(asyncio.Task):  # type: ignore[type-arg]
+    """Likewise a task."""
+
+    def __init__(self, coroutine: Any, *, loop: asyncio.AbstractEventLoop, **more: Any) -> None:
+        self._number = next(_numbers)
+        super().__init__(coroutine, loop=loop, **more)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class Process:
+    """One operating-system process: its tasks, its wall clock, its source of random ids.
+
+    `wall_offset_ns` is by how much its wall clock is ahead.
+    """
+
+    def __init__(self, world: World, name: str, random: Random, *, wall_offset_ns: int = 0) -> None:
+        self.world = world
+        self.name = name
+        self.random = random
+        self.wall_offset_ns = wall_offset_ns
+        self.alive = True
+        self.running = True
+        self.main: asyncio.Task[Any] | None = None
+        self.on_kill: Callable[[], None] = lambda: None
+        self._held: list[asyncio.Handle] = []
+
+    def start(self, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+        """Run the process's main coroutine."""
+        context = Context()
+        context.run(PROCESS.set, self)
+        loop: SimulationLoop = self.world.loop
+        self.main = context.run(loop.create_task, work)
+        return self.main
+
+    def pause(self) -> None:
+        """SIGSTOP: the world goes on without it."""
+        self.running = False
+
+    def resume(self) -> None:
+        """SIGCONT: what became ready meanwhile runs now, in its order."""
+        if self.alive and not self.running:
+            self.running = True
+            held, self._held = self._held, []
+            self.world.loop.take_up(held)
+
+    def kill(self) -> None:
+        """SIGKILL: nothing that belongs to it ever runs again."""
+        if self.alive:
+            self.alive = self.running = False
+            self._held.clear()
+            self.on_kill()
+
+    def hold(self, handle: asyncio.Handle) -> None:
+        """Keep a callback until the process goes on."""
+        if self.alive:
+            self._held.append(handle)
+
+
+class SimulationLoop(asyncio.BaseEventLoop):
+    """See the module."""
+
+    # What `asyncio.BaseEventLoop` keeps, and its type stubs do not tell.
+    _ready: deque[Any]
+    _scheduled: list[Any]
+    _timer_cancelled_count: int
+    _stopping: bool
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.set_debug(False)
+        self._now_ns = START_NS
+        self._steps = 0
+        self._closing = False
+        self.failure: BaseException | None = None
+        """What went wrong in the simulated world itself."""
+        self._everything: list[asyncio.Task[Any]] = []
+        self.set_task_factory(self._new_task)
+        self.set_exception_handler(lambda *_: None)
+
+    @property
+    def now_ns(self) -> int:
+        """Virtual monotonic time."""
+        return self._now_ns
+
+    def time(self) -> float:
+        """See `asyncio.loop`; virtual seconds."""
+        return self._now_ns / 1e9
+
+    def create_future(self) -> asyncio.Future[Any]:
+        """See `asyncio.loop`."""
+        return _Future(loop=self)
+
+    def _new_task(
+        self, loop: asyncio.AbstractEventLoop, coroutine: Any, **more: Any
+    ) -> asyncio.Task[Any]:
+        task = _Task(coroutine, loop=loop, **more)
+        # Kept to the end: a task of a killed process that is collected would run its cleanup.
+        self._everything.append(task)
+        return task
+
+    def run_in_executor(  # type: ignore[override]  # of any arguments
+        self, executor: Any, func: Callable[..., Any], *args: Any
+    ) -> asyncio.Future[Any]:
+        """A thread's work, done in one step, at a later time."""
+        done = self.create_future()
+
+        def work() -> None:
+            if done.done():
+                return
+            try:
+                done.set_result(func(*args))
+            except Exception as error:  # noqa: BLE001  # as an executor does
+                done.set_exception(error)
+
+        self.call_later(0.001, work)
+        return done
+
+    async def create_connection(self, *_: Any, **__: Any) -> Any:
+        """There is no network: brokers are reached otherwise."""
+        raise ConnectionRefusedError
+
+    def take_up(self, handles: list[asyncio.Handle]) -> None:
+        """Run these callbacks next."""
+        self._ready.extend(handles)
+
+    def call_soon(  # type: ignore[override]  # of any arguments
+        self, callback: Any, *args: Any, context: Context | None = None
+    ) -> Any:
+        """See `asyncio.loop`; nothing is scheduled any more once the history is over."""
+        if self._closing:
+            return asyncio.Handle(callback, args, self, context)
+        return super().call_soon(callback, *args, context=context)
+
+    def _write_to_self(self) -> None:
+        """Nobody sleeps."""
+
+    def _asyncgen_firstiter_hook(self, agen: Any) -> None:
+        """Generators end with the tasks that iterate over them."""
+
+    def _asyncgen_finalizer_hook(self, agen: Any) -> None:
+        """Likewise."""
+
+    def _run_once(self) -> None:
+        if self.failure is not None:
+            raise self.failure
+        if self._timer_cancelled_count > _MOST_CANCELLED:
+            for handle in self._scheduled:
+                handle._scheduled = not handle._cancelled
+            self._scheduled = [h for h in self._scheduled if not h._cancelled]
+            heapq.heapify(self._scheduled)
+            self._timer_cancelled_count = 0
+        scheduled, ready = self._scheduled, self._ready
+        while scheduled and scheduled[0]._cancelled:
+            heapq.heappop(scheduled)._scheduled = False
+            self._timer_cancelled_count -= 1
+        if not ready and not self._stopping:
+            if not scheduled:
+                raise HangError(f"nothing will ever happen again\n{self.stacks()}")
+            self._now_ns = max(self._now_ns, math.ceil(scheduled[0]._when * 1e9))
+            self._steps = 0
+        # Work takes its time, or a wait for less than a float can tell would never end.
+        self._now_ns += _TURN_NS
+        until = (self._now_ns + 1) / 1e9
+        while scheduled and scheduled[0]._when < until:
+            handle = heapq.heappop(scheduled)
+            handle._scheduled = False
+            ready.append(handle)
+        self._steps += 1
+        if self._steps > _MOST_STEPS:
+            raise HangError(f"an endless loop\n{self.stacks()}")
+        for _ in range(len(ready)):
+            handle = ready.popleft()
+            if handle._cancelled:
+                continue
+            process = handle._context.get(PROCESS)
+            if process is None or process.running:
+                handle._run()
+            else:
+                process.hold(handle)
+
+    def stacks(self) -> str:
+        """Where every task of a living process waits."""
+        text = io.StringIO()
+        for task in self._everything:
+            process = task.get_context().get(PROCESS) if hasattr(task, "get_context") else None
+            if task.done() or (process is not None and not process.alive):
+                continue
+            task.print_stack(file=text)
+        return text.getvalue()
+
+    def put_away(self) -> None:
+        """End what still runs, without any effect: the history is over."""
+        self._closing = True
+        tasks, self._everything = self._everything, []
+        before, sys.unraisablehook = sys.unraisablehook, lambda _: None
+        try:
+            self._close_all(tasks)
+            tasks.clear()
+        finally:
+            sys.unraisablehook = before
+        self.close()
+
+    @staticmethod
+    def _close_all(tasks: list[asyncio.Task[Any]]) -> None:
+        for task in tasks:
+            if task.done():
+                continue
+            task._log_destroy_pending = False  # type: ignore[attr-defined]
+            coroutine: Any = task.get_coro()
+            for _ in range(_STUBBORN):
+                try:
+                    coroutine.close()
+                except BaseException:  # noqa: BLE001  # it awaits something in its cleanup
+                    continue
+                break

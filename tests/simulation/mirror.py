@@ -1,0 +1,238 @@
+"""The simulated mirror: copies topics from source to destination, and fails in known ways."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from mirrortest.wire.lanes import partition_of
+
+from .batch import Batch, MessageId, Record, encoded, rows_of
+from .cluster import Partition
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from .cluster import Topic
+    from .world import World
+
+_TURN_SECONDS = 0.1
+_COMMIT_SECONDS = 1.0
+_MOST_BATCHES = 8
+
+
+@dataclass
+class Habits:
+    """How the mirror works.
+
+    `lag` is by how many seconds a turn takes longer at most. `rehash` puts records by key where
+    Kafka's default partitioner would. `partitions` is how many a copy has; None: as the source.
+    `transactional`: every turn is a transaction. `drops` are messages that it never copies.
+    """
+
+    lag: float = 0.0
+    rehash: bool = False
+    partitions: int | None = None
+    transactional: bool = False
+    drops: frozenset[MessageId] = frozenset()
+    remembers: bool = False
+    """Whether it may be told to send again what it has written."""
+    drop_every: int = 0
+    """It loses each so-many-th message; 0: none."""
+
+
+class Mirror:
+    """Copies `topics` (source name -> name of the copy) for ever."""
+
+    def __init__(self, world: World, topics: Mapping[str, str], habits: Habits) -> None:
+        self._world = world
+        self._topics = topics
+        self.habits = habits
+        self.running = True
+        self.abort_next = False
+        """Whether the transaction that is next is aborted, and written again."""
+        self._reached: dict[tuple[int, int], int] = {}
+        """(topic id, partition) -> next offset to copy"""
+        self._committed: dict[tuple[int, int], int] = {}
+        self._committed_ns = 0
+        self._copied = 0
+        self.drops_incarnations_from = 1 << 30
+        """It copies nothing of a producer's incarnations from this one on."""
+        self.dropped: set[MessageId] = set()
+        self._producer = 0
+        self._paused_until_ns = 0
+        self._hold_back = (0.0, 0)
+        self._origins: dict[Any, Any] = {}
+        """message -> its row: (timestamp in ms, key, value, headers)"""
+
+    async def run(self) -> None:
+        """Work until the history ends."""
+        random = self._world.random
+        while True:
+            await asyncio.sleep(_TURN_SECONDS * random.random() + self.habits.lag * random.random())
+            if self.running:
+                self._turn()
+
+    def kill(self) -> None:
+        """It forgets all that it has not committed."""
+        self.running = False
+        lost = sum(at - self._committed.get(key, 0) for key, at in self._reached.items())
+        if lost:
+            self._world.count("mirror killed took effect")
+        self._reached = dict(self._committed)
+
+    def pause_for(self, seconds: float) -> None:
+        """It stands still for so long."""
+        self._paused_until_ns = self._world.now_ns + int(seconds * 1e9)
+
+    def hold_back(self, seconds: float, count: int) -> None:
+        """The next so many messages are written so much later than others."""
+        self._hold_back = (seconds, count)
+
+    def start_over(self, source: str) -> None:
+        """It copies a topic from its beginning again."""
+        ids = {topic.id for topic in self._world.source.all_topics if topic.name == source}
+        for positions in (self._reached, self._committed):
+            for key in [key for key in positions if key[0] in ids]:
+                del positions[key]
+
+    def send_again(self, place: Partition, records: list[Record]) -> None:
+        """It writes again what it wrote before, and what was lost there."""
+        world = self._world
+        for gone in records:
+            origin = self._origins.get(gone.message)
+            if origin is None or place.leaderless:
+                continue
+            raw = encoded([origin])
+            place.append(raw, [Record(0, gone.key, gone.message)], world.now_ns)
+            world.note("sent again", place.number, place.end - 1, gone.message)
+        for topic in self._topics.values():
+            world.news("destination", topic)
+
+    def _turn(self) -> None:
+        world = self._world
+        if world.now_ns < self._paused_until_ns:
+            return
+        if world.source.down or world.destination.down:
+            return
+        for source, copy in self._topics.items():
+            topic = world.source.known(source, world.now_ns)
+            if topic is None:
+                continue
+            target = self._target(topic, copy)
+            for partition in topic.partitions:
+                if not partition.leaderless:
+                    self._copy(topic, partition, target)
+        if world.now_ns - self._committed_ns > _COMMIT_SECONDS * 1e9:
+            self._committed_ns = world.now_ns
+            self._committed = dict(self._reached)
+
+    def _target(self, topic: Topic, copy: str) -> Topic:
+        """The copy, created or grown where that is needed."""
+        world, habits = self._world, self.habits
+        count = habits.partitions or len(topic.partitions)
+        if topic.compacted:
+            count = len(topic.partitions)
+        target = world.destination.topics.get(copy)
+        if target is None:
+            world.note("mirror creates", copy, count)
+            target = world.destination.create(
+                copy, count, compacted=topic.compacted, now_ns=world.now_ns
+            )
+        elif len(target.partitions) < count:
+            grow(target, count)
+        return target
+
+    def _copy(self, topic: Topic, partition: Partition, target: Topic) -> None:
+        world, key = self._world, (topic.id, partition.number)
+        at = self._reached.get(key, partition.start)
+        if at > partition.end:
+            # As a consumer that resets to the earliest offset.
+            at = partition.start
+        found = [b for b in partition.log if b.next > at and b.next <= partition.stable]
+        for batch in found[:_MOST_BATCHES]:
+            if not self._write(batch, at, partition.number, target):
+                break
+            at = batch.next
+            if world.random.random() < 0.1:
+                break
+        self._reached[key] = at
+
+    def _write(self, batch: Batch, begin: int, number: int, target: Topic) -> bool:
+        """Copy what stands of a batch from an offset on; False where that cannot be done now."""
+        world = self._world
+        kept = [r for r in batch.records if r.offset >= begin and self._copies(r)]
+        kept = self._without_held(batch, kept, number, target)
+        if batch.control or (batch.records and batch.records[0].aborted) or not kept:
+            return True
+        if self.habits.rehash and kept[0].key is not None:
+            number = partition_of(kept[0].key, len(target.partitions))
+        place = target.partitions[number]
+        if place.leaderless:
+            return False
+        transactional = self.habits.transactional and kept[0].message is not None
+        if len(kept) == len(batch.records) and not transactional and batch.producer < 0:
+            raw: bytes | bytearray = batch.raw
+        else:
+            offsets = {r.offset for r in kept}
+            if transactional:
+                self._producer += 1
+            raw = encoded(
+                [row[1:] for row in rows_of(batch) if row[0] in offsets],
+                producer=self._producer if transactional else -1,
+                transactional=transactional,
+            )
+        if self.habits.remembers:
+            rows = {row[0]: row[1:] for row in rows_of(batch)}
+            self._origins |= {r.message: rows[r.offset] for r in kept if r.message is not None}
+        aborting = transactional and self.abort_next
+        for _ in range(2 if aborting else 1):
+            records = [Record(0, r.key, r.message) for r in kept]
+            base = place.append(raw, records, world.now_ns)
+            world.note("mirrored", target.name, number, base, len(kept), kept[0].message)
+            if transactional:
+                place.finish(self._producer, commit=not aborting, now_ns=world.now_ns)
+            if aborting:
+                self.abort_next = aborting = False
+                world.count("transaction aborted took effect")
+        world.news("destination", target.name)
+        return True
+
+    def _without_held(
+        self, batch: Batch, kept: list[Record], number: int, target: Topic
+    ) -> list[Record]:
+        seconds, count = self._hold_back
+        held = [r for r in kept if r.message is not None][:count]
+        if not held:
+            return kept
+        self._hold_back = (0.0, 0)
+        rows = {row[0]: row[1:] for row in rows_of(batch)}
+        self._origins |= {r.message: rows[r.offset] for r in held}
+        if self.habits.rehash and held[0].key is not None:
+            number = partition_of(held[0].key, len(target.partitions))
+        self._world.later(seconds, self.send_again, target.partitions[number], held)
+        self._world.count("held_back took effect")
+        return [r for r in kept if r not in held]
+
+    def _copies(self, record: Record) -> bool:
+        message = record.message
+        if message is None:
+            return True
+        if message in self.dropped or message in self.habits.drops:
+            return False
+        if int(message.sender.rpartition(".")[2]) >= self.drops_incarnations_from:
+            self.dropped.add(message)
+            return False
+        self._copied += 1
+        every = self.habits.drop_every
+        if every and not self._copied % every:
+            self.dropped.add(message)
+            self._world.count("message dropped took effect")
+            return False
+        return True
+
+
+def grow(topic: Topic, count: int) -> None:
+    """Add partitions."""
+    topic.partitions += [Partition(number) for number in range(len(topic.partitions), count)]

@@ -1,0 +1,99 @@
+"""Requests between processes and brokers: latencies, lost answers, unreachable brokers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from aiokafka import errors
+
+from .loop import PROCESS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from .cluster import Cluster
+    from .loop import Process
+    from .world import World
+
+T = TypeVar("T")
+
+_REFUSED_SECONDS = 0.05
+
+
+class Net:
+    """Brings requests to clusters, and answers back.
+
+    `lose_answers` is the share of requests that are served and whose answer never comes;
+    `slow` is by how many seconds each way may take longer.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.lose_answers = 0.0
+        self.lose_requests = 0.0
+        self.slow = 0.0
+        self.refused: set[tuple[str, str]] = set()
+        """(process, request) that no broker takes"""
+
+    def latency(self) -> float:
+        """One way, in seconds; mostly a millisecond, sometimes a hundred."""
+        random = self._world.random
+        seconds = 0.0005 + 0.002 * random.random()
+        if random.random() < 0.03:
+            seconds += 0.1 * random.random()
+        return seconds + self.slow * random.random()
+
+    async def ask(
+        self, cluster: Cluster, what: str, serve: Callable[[], T], *, seconds: float
+    ) -> T:
+        """One request, and its answer within so many seconds.
+
+        Raises:
+            errors.KafkaConnectionError: no broker was reached.
+            errors.RequestTimedOutError: the answer did not come; it may have been served.
+        """
+        world, process = self._world, PROCESS.get()
+        answer = world.loop.create_future()
+        world.later(self.latency(), self._serve, cluster, process, what, serve, answer, seconds)
+        result: T = await answer
+        return result
+
+    def _serve(
+        self,
+        cluster: Cluster,
+        process: Process | None,
+        what: str,
+        serve: Callable[[], Any],
+        answer: Any,
+        seconds: float,
+    ) -> None:
+        world, random = self._world, self._world.random
+        name = "" if process is None else process.name
+        if cluster.down or name in cluster.unreachable_for or (name, what) in self.refused:
+            world.later(_REFUSED_SECONDS, _fail, answer, errors.KafkaConnectionError("refused"))
+            return
+        if self.lose_requests and random.random() < self.lose_requests:
+            world.count("request lost")
+            world.later(seconds, _fail, answer, errors.RequestTimedOutError())
+            return
+        try:
+            result = serve()
+        except errors.KafkaError as error:
+            world.later(self.latency(), _fail, answer, error)
+            return
+        if self.lose_answers and random.random() < self.lose_answers:
+            world.note("answer lost", name, what)
+            world.count("answer lost")
+            world.later(seconds, _fail, answer, errors.RequestTimedOutError())
+            return
+        world.later(self.latency(), _succeed, answer, result)
+
+
+def _fail(answer: Any, error: BaseException) -> None:
+    if not answer.done():
+        answer.set_exception(error)
+
+
+def _succeed(answer: Any, result: Any) -> None:
+    if not answer.done():
+        answer.set_result(result)

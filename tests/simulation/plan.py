@@ -1,0 +1,108 @@
+"""What happens in a history: read off a tape of bytes, noughts being the plainest choice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from tests.oracle.tape import Tape
+
+RUN = "sim"
+LEDGER, STATES = "mirrortest.ledger", "mirrortest.state"
+FEATURES = frozenset({"second_run"})
+"""What is no fault, and can be left out like one: another run in the same topics."""
+LENGTH = 64
+"""Bytes that a plan may use."""
+_MOST_STRIKES = 5
+_LAST_STRIKE = 12.0
+"""Virtual seconds: later none begins."""
+
+
+@dataclass(frozen=True)
+class Strike:
+    """A fault: its kind, when it strikes (virtual seconds), how long it lasts, and two choices."""
+
+    kind: str
+    at: float
+    lasts: float = 0.0
+    which: int = 0
+    much: int = 0
+
+
+@dataclass(frozen=True)
+class Plan:
+    """One history; times are virtual seconds."""
+
+    partitions: int = 1
+    topics: int = 1
+    messages: int = 20
+    rate: float = 20.0
+    producers: int = 1
+    consumers: int = 1
+    group: bool = False
+    direct_ledger: bool = False
+    source_role: bool = False
+    read_committed: bool = False
+    transactional: bool = False
+    compacted: bool = False
+    rehash: bool = False
+    mirror_lag: float = 0.0
+    drop_every: int = 0
+    consumer_starts: float = 0.0
+    deadline: float = 5.0
+    linger_ms: int = 200
+    idempotent: bool = True
+    second_run: bool = False
+    skewed: bool = False
+    strikes: tuple[Strike, ...] = ()
+
+
+def make_plan(tape: Tape, kinds: Collection[str]) -> Plan:
+    """Read a plan; faults are of these kinds only."""
+    partitions = 1 + tape.below(3)
+    topics = 1 + (tape.below(4) == 3)
+    messages = (20, 8, 30, 50)[tape.below(4)]
+    rate = (20.0, 10.0, 40.0, 80.0)[tape.below(4)]
+    producers = 1 + tape.one_in(4)
+    consumers = 1 + (tape.below(5) >= 3)
+    group = bool(tape.below(2))
+    ways = tape.below(256)
+    more = tape.below(256)
+    source_role = bool(ways & 8 and ways & 16 and ways & 128)
+    transactional = bool(ways & 1 and ways & 32) and not source_role
+    compacted = bool(ways & 2 and ways & 64)
+    lag = (0.0, 0.3, 1.0, 3.0)[tape.below(4)]
+    drop_every = (0, 0, 0, 0, 7, 13)[tape.below(6)]
+    starts = (0.0, 0.5, 2.0, 4.0)[tape.below(4)]
+    ordered = sorted(set(kinds) - FEATURES)
+    strikes = []
+    for _ in range(tape.below(_MOST_STRIKES + 1) if ordered else 0):
+        kind = ordered[tape.below(len(ordered))]
+        at = tape.below(120) / 120 * _LAST_STRIKE
+        lasts = (0.2, 1.0, 3.0, 8.0)[tape.below(4)] * (1 + tape.below(4) / 4)
+        strikes.append(Strike(kind, at, lasts, tape.below(16), tape.below(256)))
+    return Plan(
+        partitions=partitions,
+        topics=topics,
+        messages=messages,
+        rate=rate,
+        producers=producers,
+        consumers=consumers,
+        group=group,
+        direct_ledger=bool(ways & 4),
+        source_role=source_role,
+        read_committed=transactional or bool(more & 1 and more & 2),
+        transactional=transactional,
+        compacted=compacted,
+        rehash=bool(more & 4 and more & 8) and not source_role,
+        mirror_lag=lag,
+        drop_every=drop_every,
+        consumer_starts=starts,
+        idempotent=not (more & 16 and more & 32),
+        skewed=bool(more & 64),
+        second_run=bool(more & 128 and more & 1) and "second_run" in kinds,
+        strikes=tuple(sorted(strikes, key=lambda strike: strike.at)),
+    )

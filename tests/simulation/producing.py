@@ -1,0 +1,256 @@
+"""The sending side of the adapter: a producer of aiokafka's, as far as its behaviour matters.
+
+Batches of a partition go out one after the other. A try that fails retriably is repeated until the
+batch is too old; an idempotent producer numbers its batches, so that brokers know a repetition.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from functools import partial
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from aiokafka import errors
+
+from mirrortest.kafka.seam.outgoing import ReadyBatch, WithdrawnError
+from mirrortest.wire.record_batch import decode_records
+
+from .batch import NO_PRODUCER, Record, encoded
+from .cluster import message_id
+from .virtual_time import VIRTUAL_TIME
+
+if TYPE_CHECKING:
+    from .cluster import Cluster
+    from .loop import Process
+    from .world import World
+
+_ENDLESS = 1 << 62
+_MOST_RECORDS = 50
+
+
+@dataclass(eq=False)
+class _Item:
+    """Something queued: a ready batch, or one record."""
+
+    future: asyncio.Future[Any]
+    since: float
+    batch: ReadyBatch | None = None
+    record: tuple[int, bytes | None, bytes | None, tuple[()]] | None = None
+    begun: bool = False
+
+
+class SimulatedProducer:
+    """The public calls of an AIOKafkaProducer."""
+
+    def __init__(
+        self, world: World, process: Process, cluster: Cluster, arguments: dict[str, Any]
+    ) -> None:
+        self.world, self.process, self.cluster = world, process, cluster
+        self.seconds = arguments["request_timeout_ms"] / 1000
+        self.backoff = arguments["retry_backoff_ms"] / 1000
+        self.idempotent = bool(arguments.get("enable_idempotence"))
+        self.producer = NO_PRODUCER
+        self.broken: BaseException | None = None
+        self.client = SimpleNamespace(cluster=self)
+        self._numbers: dict[tuple[str, int], int] = {}
+        self._queues: dict[tuple[str, int], list[_Item]] = {}
+        self._workers: dict[tuple[str, int], asyncio.Task[None]] = {}
+        self.abandoned: str | None = None
+
+    async def start(self) -> None:
+        """Reach a broker, and get a producer id."""
+        ask, cluster = self.world.net.ask, self.cluster
+        try:
+            self.producer = await ask(
+                cluster,
+                "producer id",
+                cluster.new_producer if self.idempotent else lambda: NO_PRODUCER,
+                seconds=self.seconds,
+            )
+        except errors.RequestTimedOutError as error:
+            raise errors.KafkaConnectionError("Unable to bootstrap") from error
+
+    async def stop(self) -> None:
+        """Send what is queued, then end."""
+        workers = [task for task in self._workers.values() if not task.done()]
+        if workers:
+            await asyncio.wait(workers)
+
+    def partitions_for_topic(self, topic: str) -> set[int] | None:
+        """As the metadata have it."""
+        known = self.cluster.known(topic, self.world.now_ns)
+        return set(range(len(known.partitions))) if known else None
+
+    async def send_and_wait(
+        self, topic: str, *, value: bytes | None, key: bytes | None, partition: int
+    ) -> Any:
+        """Send one record."""
+        stamp = VIRTUAL_TIME.time_ns() // 1_000_000
+        future = await self.queue(topic, partition, record=(stamp, key, value, ()))
+        return await future
+
+    async def queue(self, topic: str, partition: int, **what: Any) -> asyncio.Future[Any]:
+        """Queue a record or batch; the future of its metadata.
+
+        Raises:
+            errors.UnknownTopicOrPartitionError: there is no such topic, for as long as a request
+                may take.
+        """
+        loop = self.world.loop
+        since = loop.time()
+        while not (numbers := self.partitions_for_topic(topic)) or self.cluster.down:
+            if loop.time() - since > self.seconds:
+                raise errors.UnknownTopicOrPartitionError(topic)
+            await asyncio.sleep(self.backoff)
+        assert partition in numbers
+        if self.abandoned is not None or self.broken is not None:
+            raise errors.KafkaError(self.abandoned or str(self.broken))
+        at = (topic, partition)
+        item = _Item(loop.create_future(), loop.time(), **what)
+        queue = self._queues.setdefault(at, [])
+        queue.append(item)
+        worker = self._workers.get(at)
+        if worker is None or worker.done():
+            self._workers[at] = asyncio.create_task(self._deliver(at, queue))
+        return item.future
+
+    def abandon(self, why: str) -> None:
+        """Take up nothing any more; what is on its way is answered."""
+        self.abandoned = self.abandoned or why
+        for queue in self._queues.values():
+            for item in queue:
+                if not (item.future.done() or item.begun):
+                    item.future.set_exception(errors.KafkaError(why))
+                    item.future.exception()
+            queue[:] = [item for item in queue if not item.future.done()]
+
+    # -- one partition's queue --------------------------------------------------------------------
+
+    async def _deliver(self, at: tuple[str, int], queue: list[_Item]) -> None:
+        while queue:
+            items = self._next(queue)
+            for item in items:
+                item.begun = True
+            try:
+                base = await self._transmit(at, items)
+            except errors.KafkaError as error:
+                for item in items:
+                    if not item.future.done():
+                        item.future.set_exception(error)
+                        item.future.exception()
+                if isinstance(error, WithdrawnError):
+                    # aiokafka's sender ends with it.
+                    self.broken = error
+                    self.abandon(str(error))
+            else:
+                for number, item in enumerate(items):
+                    if not item.future.done():
+                        offset = base + (0 if item.batch is not None else number)
+                        item.future.set_result(SimpleNamespace(offset=offset))
+            for item in items:
+                if item in queue:
+                    queue.remove(item)
+
+    @staticmethod
+    def _next(queue: list[_Item]) -> list[_Item]:
+        """What goes into the next request: a ready batch, or some records."""
+        if queue[0].batch is not None:
+            return queue[:1]
+        some = []
+        for item in queue[:_MOST_RECORDS]:
+            if item.batch is not None:
+                break
+            some.append(item)
+        return some
+
+    async def _transmit(self, at: tuple[str, int], items: list[_Item]) -> int:
+        loop = self.world.loop
+        first = items[0]
+        sequence = -1
+        count = first.batch.record_count() if first.batch is not None else len(items)
+        if self.idempotent:
+            sequence = self._numbers.get(at, 0)
+            self._numbers[at] = (sequence + count) & 0x7FFFFFFF
+        raw: Any = None
+        numbered = False
+        while True:
+            if first.batch is not None:
+                if self.idempotent and not numbered:
+                    first.batch._set_producer_state(self.producer, 0, sequence)
+                    numbered = True
+                raw = first.batch._build()
+            elif raw is None:
+                rows = [item.record for item in items if item.record is not None]
+                raw = encoded(rows, producer=self.producer, sequence=sequence)
+            try:
+                return await self.world.net.ask(
+                    self.cluster,
+                    "produce",
+                    partial(self._append, at, raw, sequence),
+                    seconds=self.seconds,
+                )
+            except errors.KafkaError as error:
+                if not getattr(error, "retriable", False):
+                    raise
+                if loop.time() - first.since > self.seconds or self.abandoned is not None:
+                    raise
+            await asyncio.sleep(self.backoff)
+
+    def _append(self, at: tuple[str, int], raw: Any, sequence: int) -> int:
+        """At the broker."""
+        world, cluster = self.world, self.cluster
+        partition = cluster.partition(*at, world.now_ns)
+        before = partition.repeated(self.producer, sequence)
+        if before is not None:
+            world.count("repeated batch known")
+            return before
+        found = decode_records(raw)
+        records = [
+            Record(0, key := found.key(index), message_id(at[0], key, found.value(index)))
+            for index in range(len(found))
+        ]
+        base = partition.append(raw, records, world.now_ns)
+        world.note(
+            "append", self.process.name, cluster.name, *at, base, len(records), records[0].key
+        )
+        world.news(cluster.name, at[0])
+        return base
+
+
+class SimulatedOutlet:
+    """See `kafka.access.Outlet`."""
+
+    def __init__(self, *of: Any) -> None:
+        self.client = SimulatedProducer(*of)
+
+    def batch(self, content: Any) -> ReadyBatch:
+        """See `kafka.access.Outlet`."""
+        return ReadyBatch(content)
+
+    async def send(self, batch: Any, topic: str, partition: int) -> asyncio.Future[Any]:
+        """See `kafka.access.Outlet`."""
+        return await self.client.queue(topic, partition, batch=batch)
+
+    def numbers_left(self, topic: str, partition: int) -> int:
+        """See `kafka.access.Outlet`."""
+        return _ENDLESS
+
+    def failure(self) -> BaseException | None:
+        """See `kafka.access.Outlet`."""
+        return self.client.broken
+
+    def abandon(self, why: str) -> None:
+        """See `kafka.access.Outlet`."""
+        self.client.abandon(why)
+
+    async def stop(self, seconds: float, why: str) -> None:
+        """See `kafka.access.Outlet`."""
+        stopping = asyncio.ensure_future(self.client.stop())
+        await asyncio.wait({stopping}, timeout=seconds)
+        stopping.cancel()
+        self.client.abandon(why)
+
+    async def gone(self) -> None:
+        """See `kafka.access.Outlet`."""

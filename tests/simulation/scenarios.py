@@ -1,0 +1,254 @@
+"""Scripted histories: each is one fault that was once found, told exactly.
+
+A script is a coroutine of the world: it moves the mirror by hand, and the judge says what is wrong.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from mirrortest.errors import FencedError
+
+from .batch import Record, encoded, rows_of
+from .history import Stage
+from .judge import Judge
+from .plan import LEDGER, RUN, STATES, Plan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine, Iterable
+
+    from .cluster import Partition
+    from .history import Session
+
+_TOPIC = "t0"
+
+
+class Script:
+    """What a script does to a stage with one topic, `t0`."""
+
+    def __init__(self, stage: Stage) -> None:
+        self.stage = stage
+        self.world = stage.world
+        self.world.destination.create(_TOPIC, stage.plan.partitions, now_ns=self.world.now_ns)
+
+    @property
+    def copy(self) -> Partition:
+        """Partition 0 of the topic's copy."""
+        return self.world.destination.topics[_TOPIC].partitions[0]
+
+    async def until(self, what: Callable[[], object], seconds: float = 60.0) -> None:
+        """Wait until something holds."""
+        for _ in range(int(seconds / 0.02)):
+            if what():
+                return
+            await asyncio.sleep(0.02)
+        raise AssertionError("the script waits for what does not happen")
+
+    async def produced(self, name: str = "p0") -> None:
+        """Start a producer, and wait for its end."""
+        self.stage.supervise("produce", name)
+        await self.until(lambda: name in self.stage.current)
+        await self.until(lambda: self.stage.current[name].ended_ns is not None)
+
+    async def consuming(self, name: str = "c0") -> Session:
+        """Start a consumer, and wait until it has looked at the topic."""
+        self.stage.supervise("consume", name)
+        await self.until(lambda: name in self.stage.current)
+        await asyncio.sleep(1.5)
+        return self.stage.current[name]
+
+    async def read(self, upto: int) -> None:
+        """Wait until somebody was given all below an offset, and has judged it."""
+        await self.until(lambda: self.copy.fetched_to >= upto)
+        await asyncio.sleep(0.5)
+
+    def write(self, numbers: Iterable[int]) -> None:
+        """Write messages of the source's partition 0 to the copy, by their numbers."""
+        for seq in numbers:
+            message, row = self._sent()[seq]
+            raw = encoded([row[1:]])
+            self.copy.append(raw, [Record(0, row[2], message)], self.world.now_ns)
+        self.world.news("destination", _TOPIC)
+
+    def write_others(self, count: int) -> None:
+        """Write somebody else's records to the copy."""
+        for _ in range(count):
+            raw = encoded([(0, b"other", b"somebody else's", ())])
+            self.copy.append(raw, [Record(0, b"other", None)], self.world.now_ns)
+
+    def recreate(self, topic: str = _TOPIC) -> None:
+        """Delete a topic of the destination, and create it again at once."""
+        now = self.world.now_ns
+        before = self.world.destination.delete(topic, now)
+        assert before is not None
+        self.world.destination.create(
+            topic, len(before.partitions), compacted=before.compacted, now_ns=now
+        )
+
+    def _sent(self) -> dict[int, tuple[Any, Any]]:
+        partition = self.world.source.topics[_TOPIC].partitions[0]
+        found = {}
+        for batch in partition.log:
+            rows = {row[0]: row for row in rows_of(batch)}
+            for record in batch.records:
+                if record.message is not None and record.message.sender.startswith(f"p0@{RUN}."):
+                    found[record.message.seq] = (record.message, rows[record.offset])
+        return found
+
+
+_SMALL = Plan(messages=15, rate=100.0, direct_ledger=True)
+
+
+async def recreated_behind_a_stalled_consumer(stage: Stage) -> None:
+    """F1: the new topic is longer than what was read of the old one when the consumer goes on."""
+    script = Script(stage)
+    stage.mirror.running = False
+    await script.produced()
+    consumer = await script.consuming()
+    script.write(range(5))
+    await script.read(5)
+    consumer.process.pause()
+    script.recreate()
+    script.write(range(5, 15))
+    await asyncio.sleep(8)
+    consumer.process.resume()
+
+
+async def unclean_election_behind_the_position(stage: Stage) -> None:
+    """F2: a consumer goes on behind the point where the new log parts from what it read."""
+    script = Script(stage)
+    stage.mirror.running = False
+    await script.produced()
+    await script.consuming()
+    script.write(range(10))
+    await script.read(10)
+    script.copy.elect_unclean(6, script.world.now_ns)
+    script.write((10, 11, 12, 13))
+    script.write_others(1)
+    script.write((6, 7, 8, 9, 14))
+
+
+async def sender_that_dies(stage: Stage) -> None:
+    """F4: nothing of the next incarnation is mirrored, which comes after the first one's end."""
+    script = Script(stage)
+    world, mirror = stage.world, stage.mirror
+    source = world.source.topics[_TOPIC].partitions[0]
+    stage.supervise("produce", "p0")
+    stage.supervise("consume", "c0")
+    await script.until(lambda: source.end >= 3)
+    mirror.drops_incarnations_from = 2
+    source.leaderless = True
+    world.net.refused.add(("p0", "producer id"))
+    await asyncio.sleep(6)
+    source.leaderless = False
+    await asyncio.sleep(10)
+    world.net.refused.clear()
+
+
+async def shard_that_goes_while_another_run_writes(stage: Stage) -> None:
+    """F5: one of two fixed shards ends, or stands still, when the other has not; a run writes on.
+
+    How they save their states past each other depends on the seed.
+    """
+    random = stage.world.random
+    stage.supervise("produce", "p0")
+    stage.supervise("produce", "q0", run="other", num_records=400)
+    stage.supervise("consume", "c0", state_interval=4.0)
+    stage.supervise("consume", "c1", 3.0 * random.random(), state_interval=4.0)
+    await asyncio.sleep(3 + 3.0 * random.random())
+    stalled = stage.current["c0"].process
+    stalled.pause()
+    await asyncio.sleep(5)
+    stalled.resume()
+
+
+async def states_created_again(stage: Stage) -> None:
+    """F6: who holds a partition is fenced by a claim in a state topic that was created again."""
+    script = Script(stage)
+    stage.mirror.running = False
+    await script.produced()
+    for _ in range(2):
+        session = asyncio.ensure_future(stage.session("consume", "c0"))
+        await asyncio.sleep(3)
+        stage.current["c0"].process.kill()
+        await session
+    older = stage.world.task(stage.session("consume", "c0"))
+    await asyncio.sleep(3)
+    first = stage.current["c0"]
+    script.recreate(STATES)
+    stage.supervise("consume", "c0")
+    await asyncio.sleep(6)
+    script.write(range(15))
+    await older
+    if not isinstance(first.error, FencedError):
+        stage.complaints.append("the consumer that held the partition before was not fenced")
+
+
+async def out_of_order_and_deleted_unread(stage: Stage) -> None:
+    """F10: a number that was out of order stood where nobody read."""
+    script = Script(stage)
+    stage.mirror.running = False
+    await script.produced()
+    consumer = await script.consuming()
+    script.write((1, 2))
+    await script.read(2)
+    consumer.process.pause()
+    await asyncio.sleep(0.2)
+    script.write((0,))
+    script.copy.retain_from(3, script.world.now_ns)
+    script.write(range(3, 15))
+    consumer.process.resume()
+
+
+async def old_ledger_record_that_compaction_keeps(stage: Stage) -> None:
+    """F11: acknowledgements are not forgotten where an old record is the newest of its key."""
+    script = Script(stage)
+    stage.mirror.running = False
+    await script.produced()
+    ledger = script.world.source.topics[LEDGER].partitions[0]
+    lanes = [b for b in ledger.log if b.records and (b.records[0].key or b"")[:6] == b'["lane']
+    old = lanes[0]
+    ledger.append(old.raw, [Record(0, r.key, None) for r in old.records], script.world.now_ns)
+    ledger.compact(ledger.end, script.world.now_ns)
+    script.write(range(10))
+    await script.consuming()
+
+
+async def recreated_up_to_the_position(stage: Stage) -> None:
+    """F12: the new topic ends exactly where the old one was read to."""
+    script = Script(stage)
+    stage.mirror.running = False
+    await script.produced()
+    consumer = await script.consuming()
+    script.write(range(5))
+    await script.read(5)
+    consumer.process.pause()
+    script.recreate()
+    script.write(range(5, 10))
+    await asyncio.sleep(2)
+    consumer.process.resume()
+
+
+SCENARIOS: dict[str, tuple[Plan, Callable[[Stage], Coroutine[Any, Any, None]]]] = {
+    "F1": (_SMALL, recreated_behind_a_stalled_consumer),
+    "F2": (_SMALL, unclean_election_behind_the_position),
+    "F4": (Plan(messages=40, rate=10.0), sender_that_dies),
+    "F5": (
+        Plan(messages=20, partitions=2, consumers=2),
+        shard_that_goes_while_another_run_writes,
+    ),
+    "F6": (_SMALL, states_created_again),
+    "F10": (_SMALL, out_of_order_and_deleted_unread),
+    "F11": (_SMALL, old_ledger_record_that_compaction_keeps),
+    "F12": (_SMALL, recreated_up_to_the_position),
+}
+"""Fault -> the plan and the script that show it."""
+
+
+def play_scenario(name: str, seed: str = "1") -> tuple[Stage, list[str]]:
+    """Play one; the problems that the judge found."""
+    plan, script = SCENARIOS[name]
+    stage = Stage(plan, f"{name}/{seed}")
+    stage.run(script)
+    return stage, [*stage.complaints, *Judge(stage).judge()]

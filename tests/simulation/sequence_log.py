@@ -1,0 +1,166 @@
+"""A sequence log in memory, with the interface and the promises of `seqlog.writer.SequenceLog`."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, Self
+
+from mirrortest.errors import SequenceLogError
+
+from .loop import PROCESS
+from .virtual_time import VIRTUAL_TIME
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from mirrortest.seqlog.batches import Detail
+    from mirrortest.seqlog.rows import Row
+    from mirrortest.seqlog.session import Session
+
+    from .loop import Process
+    from .world import World
+
+
+class SimulatedLog:
+    """Rows become durable by `sync`; those of a killed process that are not yet durable are lost.
+
+    `stamped` are all rows with the virtual time of their `append`.
+    """
+
+    def __init__(self, world: World, process: Process, session: Session) -> None:
+        self.session = session
+        self.process = process
+        self.rows: list[Row] = []
+        self.stamped: list[tuple[int, Row]] = []
+        self.durable_rows = 0
+        self._world = world
+        self._broken: SequenceLogError | None = None
+        self._closed = False
+        world.logs.append(self)
+
+    @classmethod
+    async def open(cls, where: Any, session: Session, *, spool: Any = None) -> Self:
+        """See `SequenceLog.open`."""
+        process = PROCESS.get()
+        assert process is not None
+        await asyncio.sleep(0.001)
+        return cls(process.world, process, session)
+
+    @property
+    def detail(self) -> Detail:
+        """See `SequenceLog`."""
+        return self.session.detail
+
+    @property
+    def where(self) -> str:
+        """See `SequenceLog`."""
+        return f"memory of {self.session.name}"
+
+    @property
+    def pending_rows(self) -> int:
+        """See `SequenceLog`."""
+        return len(self.rows) - self.durable_rows
+
+    @property
+    def durable(self) -> list[Row]:
+        """What can be read after a crash."""
+        return self.rows[: self.durable_rows]
+
+    def append(self, rows: Iterable[Row]) -> None:
+        """See `SequenceLog`."""
+        self._check()
+        added = list(rows)
+        self.rows += added
+        self.stamped += ((self._world.now_ns, row) for row in added)
+
+    def append_arrays(self, columns: Any) -> None:
+        """Only detail `messages` needs it."""
+        raise NotImplementedError
+
+    async def sync(self) -> None:
+        """See `SequenceLog`; it goes on where the caller is cancelled."""
+        self._check()
+        done = self._world.loop.create_future()
+        self._world.later(self._seconds(), self._write, len(self.rows), done)
+        await asyncio.shield(done)
+
+    async def revise(self, change: Callable[[Session], Session]) -> None:
+        """See `SequenceLog`."""
+        self._check()
+        self.session = change(self.session)
+        await asyncio.sleep(self._seconds())
+
+    async def close(self, *, clean: bool = True, looked_ns: int | None = None) -> None:
+        """See `SequenceLog`."""
+        if self._closed:
+            return
+        self._closed = True
+        done = self._world.loop.create_future()
+        self._world.later(self._seconds(), self._write, len(self.rows), done)
+        try:
+            await asyncio.shield(done)
+        finally:
+            whole = clean and self._broken is None
+            ended = max(VIRTUAL_TIME.time_ns(), self.session.started_ns)
+            self.session = self.session.model_copy(
+                update={"ended_ns": ended, "looked_ns": looked_ns, "clean": whole}
+            )
+
+    def _check(self) -> None:
+        if self._broken is not None:
+            raise self._broken
+        if self._closed:
+            raise SequenceLogError(f"{self.where}: the log is closed")
+
+    def _seconds(self) -> float:
+        return 0.001 + self._world.log_slow * self._world.random.random()
+
+    def _write(self, upto: int, done: asyncio.Future[None]) -> None:
+        if not self.process.alive:
+            return
+        left = self._world.log_fails.get(self.process.name)
+        if left is not None:
+            self._world.log_fails[self.process.name] = left - 1
+            if left <= 0 and self._broken is None:
+                self._world.count("log write failed")
+                self._broken = SequenceLogError(f"{self.where}: no space left")
+        if self._broken is None:
+            self.durable_rows = max(self.durable_rows, upto)
+            if not done.done():
+                done.set_result(None)
+        elif not done.done():
+            done.set_exception(self._broken)
+            done.exception()
+
+
+class Nowhere:
+    """In place of `seqlog.location.Location`: what is written there is forgotten."""
+
+    shown = "nowhere"
+    path = ""
+
+    @classmethod
+    def parse(cls, _: Any) -> Nowhere:
+        """See `Location.parse`."""
+        return cls()
+
+    def child(self, *_: str) -> Nowhere:
+        """See `Location.child`."""
+        return self
+
+    @property
+    def filesystem(self) -> Any:
+        """Of nothing."""
+        return SimpleNamespace(open_output_stream=lambda _: _Sink())
+
+
+class _Sink:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Nothing was opened."""
+
+    def write(self, _: bytes) -> None:
+        """It goes nowhere."""

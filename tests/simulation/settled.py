@@ -1,0 +1,25 @@
+"""Which faults every verdict already withstands; the others are for `make simulate` to find."""
+
+from __future__ import annotations
+
+from .faults import KINDS
+from .plan import FEATURES
+
+OPEN = frozenset(
+    {
+        "ledger_recreated",
+        "old_ledger_record",
+        "partitions_added",
+        "second_run",
+        "stale_leader",
+        "topic_recreated",
+        "topic_recreated_unseen",
+        "unclean_election",
+        "unclean_election_refilled",
+        "unclean_election_resent",
+    }
+)
+"""Faults under which a wrong verdict is known, and not repaired yet."""
+SETTLED = (KINDS.keys() | FEATURES) - OPEN
+OPEN_SCENARIOS = frozenset({"F1", "F2", "F5", "F6", "F10", "F11", "F12"})
+"""Likewise of the scripted histories."""

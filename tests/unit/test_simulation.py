@@ -1,0 +1,192 @@
+"""The simulation itself: time, processes, one seed for everything, a judge that finds fault."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from aiokafka import errors
+
+from mirrortest.check.intervals import IntervalSet
+from tests.simulation.faults import KINDS
+from tests.simulation.history import Stage, simulating
+from tests.simulation.judge import Judge
+from tests.simulation.loop import HangError
+from tests.simulation.plan import Plan, Strike
+from tests.simulation.play import play, shrink, tape_of
+from tests.simulation.scenarios import SCENARIOS, play_scenario
+from tests.simulation.settled import OPEN_SCENARIOS, SETTLED
+from tests.simulation.virtual_time import VIRTUAL_TIME
+from tests.simulation.world import World
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(autouse=True)
+def _simulated() -> Iterator[None]:
+    with simulating():
+        yield
+
+
+def _world() -> World:
+    return World("a seed")
+
+
+def test_an_hour_passes_at_once() -> None:
+    world = _world()
+    before = VIRTUAL_TIME.monotonic()
+
+    async def sleep() -> float:
+        await asyncio.sleep(3_600)
+        return VIRTUAL_TIME.monotonic()
+
+    ended = world.loop.run_until_complete(world.task(sleep()))
+    assert world.seconds == pytest.approx(3_600, abs=0.01)
+    assert ended != before
+    world.loop.put_away()
+
+
+def test_what_can_never_go_on_is_a_hang() -> None:
+    world = _world()
+    with pytest.raises(HangError, match="nothing will ever happen"):
+        world.loop.run_until_complete(world.task(asyncio.Event().wait()))
+    world.loop.put_away()
+
+
+def test_a_killed_process_does_nothing_more_not_even_its_cleanup() -> None:
+    world, done = _world(), []
+
+    async def work() -> None:
+        try:
+            await asyncio.sleep(1)
+            done.append("work")
+        finally:
+            done.append("cleanup")
+
+    process = world.process("p")
+    process.start(work())
+    world.later(0.5, process.kill)
+    world.loop.run_until_complete(world.task(asyncio.sleep(2)))
+    assert done == []
+    world.loop.put_away()
+
+
+def test_a_paused_process_goes_on_where_it_stood() -> None:
+    world, woken = _world(), []
+
+    async def work() -> None:
+        await asyncio.sleep(1)
+        woken.append(world.seconds)
+
+    process = world.process("p")
+    process.start(work())
+    world.later(0.5, process.pause)
+    world.later(5, process.resume)
+    world.loop.run_until_complete(world.task(asyncio.sleep(6)))
+    assert woken == [pytest.approx(5, abs=0.01)]
+    world.loop.put_away()
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_one_seed_decides_a_history_to_its_last_event(number: int) -> None:
+    tape = tape_of("digest", number)
+    first, again = (play(tape, KINDS)[0].world for _ in range(2))
+    assert len(first.events) > 50
+    assert first.events == again.events
+    assert first.digest() == again.digest()
+    assert play(tape_of("digest", number + 5), KINDS)[0].world.digest() != first.digest()
+
+
+def test_a_plain_history_passes() -> None:
+    stage = Stage(Plan(), "plain")
+    (consumer,) = stage.run().consumers
+    assert consumer.report.exit_code == 0
+    assert consumer.report.counts["delivered"] == 20
+    assert Judge(stage).judge() == []
+
+
+def test_what_the_mirror_drops_is_lost() -> None:
+    stage = Stage(Plan(drop_every=7), "drops")
+    (consumer,) = stage.run().consumers
+    assert consumer.report.counts["lost"] == len(stage.mirror.dropped) == 2
+    assert Judge(stage).judge() == []
+
+
+@pytest.mark.parametrize(
+    ("finding", "numbers", "problem"),
+    [
+        ("lost", [0], "claimed lost, and stood in time"),
+        ("delivered", [13], "delivered, and never stood"),
+        ("duplicated", [1], "duplicated, and written once"),
+        ("reordered", [1], "reordered, and written in order"),
+        ("phantom", [1], "phantom"),
+        ("misrouted", [1], "misrouted"),
+    ],
+)
+def test_the_judge_finds_what_a_verdict_must_not_say(
+    finding: str, numbers: list[int], problem: str
+) -> None:
+    stage = Stage(Plan(drop_every=7), "drops")
+    (consumer,) = stage.run().consumers
+    (verdict,) = consumer.report.verdicts.values()
+    setattr(verdict, finding, IntervalSet((n, n + 1) for n in numbers))
+    assert any(problem in told for told in Judge(stage).judge())
+
+
+def test_the_judge_finds_a_false_pass() -> None:
+    stage = Stage(Plan(drop_every=7), "drops")
+    (consumer,) = stage.run().consumers
+    consumer.report.__dict__["thresholds"] = ()
+    assert any("passed, though" in told for told in Judge(stage).judge())
+
+
+def test_a_failing_history_is_shrunk_to_what_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The faults that have nothing to do with it go."""
+
+    def wrong(judge: Judge) -> list[str]:
+        struck = [strike for strike in judge.plan.strikes if strike.kind == "mirror_killed"]
+        return ["c0: wrong"] if struck else []
+
+    monkeypatch.setattr(Judge, "judge", wrong)
+    kinds = ("foreign_records", "mirror_killed")
+    tape = next(t for n in range(50) if play(t := tape_of("shrink", n), kinds)[1])
+    plan = play(shrink(tape, kinds), kinds)[0].plan
+    assert [strike.kind for strike in plan.strikes] == ["mirror_killed"]
+
+
+def test_an_unclean_election_takes_records_away_and_the_world_counts_it() -> None:
+    strikes = (Strike("unclean_election", 1.5, much=2),)
+    stage = Stage(Plan(messages=40, strikes=strikes), "unclean")
+    world = stage.run().world
+    assert world.faults["unclean_election"] == 1
+    assert world.faults["unclean_election took effect"] == 1
+
+
+@pytest.mark.parametrize("name", sorted(SCENARIOS.keys() - OPEN_SCENARIOS))
+def test_a_scripted_history_is_judged_rightly(name: str) -> None:
+    """Each shows one fault that was once found; its script says which."""
+    _, problems = play_scenario(name)
+    assert problems == []
+
+
+@pytest.mark.parametrize("number", range(12))
+def test_a_random_history_is_judged_rightly(number: int) -> None:
+    """A few of those that `tests/simulation/test_histories.py` plays."""
+    _, problems = play(tape_of("unit", number), SETTLED)
+    assert problems == []
+
+
+def test_an_answer_that_is_lost_was_served_all_the_same() -> None:
+    world = _world()
+    served: list[int] = []
+
+    async def ask() -> Any:
+        world.net.lose_answers = 1.0
+        with pytest.raises(errors.RequestTimedOutError):
+            await world.net.ask(world.source, "x", lambda: served.append(1), seconds=1)
+
+    world.loop.run_until_complete(world.task(ask()))
+    assert served == [1]
+    world.loop.put_away()

@@ -140,7 +140,7 @@ def _stand(
 def _overtaken(owners: Mapping[int, Sequence[Done]], records: Iterable[int]) -> list[int]:
     """Messages that were held back until a later one of their stream was written here.
 
-    The truth says so itself: what was held back and overtaken by nothing is left in its place.
+    The truth says so itself, of each that was held back.
     """
     return [
         owners[record][0].message

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mirrortest.calibrate.sent import NONE, STREAM
-from mirrortest.check.anomaly import OVERTAKEN, Anomaly, Effect, effect_of
+from mirrortest.check.anomaly import NOTHING, OVERTAKEN, Anomaly, Effect, effect_of
 from mirrortest.errors import MirrortestError
 from mirrortest.wire.message import Form
 from mirrortest.wire.stream import StreamId
@@ -20,6 +20,7 @@ SURPLUS = frozenset({Anomaly.DUPLICATE, Anomaly.DUPLICATE_LATER, Anomaly.REPLAY}
 """Kinds whose record is a further copy of the message."""
 MOVES = frozenset({Anomaly.REROUTE, Anomaly.MERGE_PARTITIONS})
 """Kinds whose record stands in another partition of the message's topic."""
+_HELD_BACK = frozenset({Anomaly.SWAP, Anomaly.HOLD})
 
 
 class Done(NamedTuple):
@@ -59,6 +60,9 @@ def read_done(
             effect = effect_of(kind, Form(row["form"]), part)
         except ValueError as error:
             raise MirrortestError(f"the saboteur's truth has no finding: {error}") from None
+        if kind in _HELD_BACK and not row["overtaken"]:
+            # Behind other streams' messages alone: it is not in its place, and in order.
+            effect = effect._replace(message=NOTHING)
         message = numbers.message(StreamId(*(row[name] for name in STREAM)), row["seq"])
         record = NONE
         if row["destination_offset"] is not None:

@@ -197,7 +197,8 @@ Several anomalies on one message are all told, by these rules:
    what it shows.
 5. A message is reordered in a partition where its first record that names its id lies after such
    a record of a later message of its stream, whatever was done to either.
-6. A message that arrives after it was claimed lost is late, and not lost.
+6. A message whose first copy may have been deleted unread is not reordered.
+7. A message that arrives after it was claimed lost is late, and not lost.
 """
 
 

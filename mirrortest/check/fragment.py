@@ -1,4 +1,11 @@
-"""What one destination partition knows of one stream."""
+"""What one destination partition knows of one stream.
+
+In an unread range any missing number may stand: above those seen before it, since nobody knows how
+far the range reached, and below them, since a mirror replays and reorders. Only time bounds the
+doubt: what was sent after the range was found gone cannot have stood in it. Seqs and intended times
+ascend together, so that the first message seen behind the range that is late enough ends the doubt
+for itself and all numbers above.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mirrortest.check.intervals import IntervalSet
+from mirrortest.check.row import MINUTE_NS
 from mirrortest.check.verdict import PER_MESSAGE, STREAM_FINDINGS, Finding
 
 if TYPE_CHECKING:
@@ -13,8 +21,22 @@ if TYPE_CHECKING:
 
     from mirrortest.check.row import SeenRow
 
-_SETS = ("seen", "duplicated", "reordered", "shadow")
+CLOCK_TOLERANCE_NS = 300_000_000_000
+"""So far at most the clocks of producers and consumers are apart: Kerberos assumes the same."""
+ALWAYS = 1 << 62
+"""Above all minutes and all seqs."""
+_UNPROVEN = int(Finding.UNPROVEN | Finding.CORRUPTED)
+_SETS = ("seen", "duplicated", "reordered")
 _TIMES = ("intended_first", "intended_last", "arrived_first", "arrived_last")
+
+
+def last_minute(found_ns: int | None) -> int:
+    """The last minute of intended time from which messages may stand in an unread range.
+
+    `found_ns` is when a consumer found the range gone, by its wall clock, in ns since the epoch;
+    None: nobody knows.
+    """
+    return ALWAYS if found_ns is None else (found_ns + CLOCK_TOLERANCE_NS) // MINUTE_NS
 
 
 @dataclass(slots=True)
@@ -30,13 +52,15 @@ class Fragment:
     copies: int = 0
     """Messages beyond the first copy of each."""
     reordered: IntervalSet = field(default_factory=IntervalSet)
-    """First seen here after a later seq was. In the shadow a first copy may stand: none of it."""
+    """First seen here after a later seq was. Not if its first copy may stand in an unread range."""
     by_finding: dict[Finding, IntervalSet] = field(default_factory=dict)
     """Those with the finding on any of their copies; members of `STREAM_FINDINGS`."""
-    shadow: IntervalSet = field(default_factory=IntervalSet)
-    """What may have stood in offsets that nobody read."""
-    open_from: int | None = None
-    """The shadow goes on from here without end, until a seq at or above it is seen."""
+    read_below: int | None = None
+    """The bound above all numbers seen before the first unread range; None: there is none."""
+    unread_minute: int = -1
+    """The last minute of intended time from which messages may stand in the unread ranges."""
+    certain_from: int | None = None
+    """The least number seen behind the unread ranges that was sent too late to stand in them."""
     last_place: int = -1
     """Where the stream was last seen (`PartitionChecker.before`, and the offset); -1: never."""
     intended_first: int = 0
@@ -53,14 +77,14 @@ class Fragment:
         return self.summary is not None
 
     @property
-    def mark(self) -> tuple[int, int | None, bool]:
+    def mark(self) -> tuple[int, int | None, int | None, bool]:
         """Another one after each change."""
-        return self.last_place, self.open_from, self.summary is None
+        return self.last_place, self.read_below, self.certain_from, self.summary is None
 
     @property
     def size(self) -> int:
         """What it costs: one, and one for each interval held."""
-        sets = (self.seen, self.duplicated, self.reordered, self.shadow, *self.by_finding.values())
+        sets = (self.seen, self.duplicated, self.reordered, *self.by_finding.values())
         return 1 + sum(map(len, sets))
 
     def apply(self, row: SeenRow, before: int = 0) -> int:
@@ -75,7 +99,7 @@ class Fragment:
             self._count(self.summary, hi - lo, row.findings)
             return 0
         end = self.seen.end
-        if lo >= end and self.open_from is None and not row.findings:
+        if lo >= end and not self._in_doubt and not row.findings:
             # What comes in order, as nearly everything does.
             self.seen.add(lo, hi)
             return 0 if lo == end and end else 1
@@ -84,40 +108,44 @@ class Fragment:
         return self.size - before
 
     def _apply_out_of_order(self, row: SeenRow, lo: int, hi: int) -> None:
-        self._close_shadow(lo, hi)
+        too_late = row.intended_first // MINUTE_NS > self.unread_minute
+        if self.read_below is not None and too_late and not row.findings & _UNPROVEN:
+            self.certain_from = min(lo, self.doubtful_below)
         again = self.seen.within(lo, hi)
         if again:
             self.copies += again.count
             self.duplicated.update(again)
         if lo < self.seen.end:
-            self.reordered.update(self.seen.missing(lo, min(hi, self.seen.end)) - self.shadow)
+            late = self.seen.missing(lo, min(hi, self.seen.end))
+            if self.read_below is not None and not too_late:
+                late = late.below(self.read_below)
+            self.reordered.update(late)
         self.seen.add(lo, hi)
         if row.findings & PER_MESSAGE:
             for finding in STREAM_FINDINGS:
                 if row.findings & finding:
                     self.by_finding.setdefault(finding, IntervalSet()).add(lo, hi)
 
-    @property
-    def messages(self) -> int:
-        """How many messages were applied, copies included."""
-        distinct = self.seen.count if self.summary is None else self.summary["seen"]
-        return distinct + self.copies
+    def pass_unread(self, last_minute: int) -> None:
+        """Offsets are passed by unread; what stood there was to be sent in `last_minute` or before.
 
-    def open_shadow(self) -> None:
-        """Offsets are passed by unread: what stood there is not known.
-
-        Only numbers above those already seen are put in doubt: a number that was missing before
-        could stand there only if it was reordered as well.
+        Minutes are those of `intended_first`; `ALWAYS` where nobody knows.
         """
-        if self.open_from is None:
-            self.open_from = self.seen.end
+        if self.read_below is None:
+            self.read_below = self.seen.end
+        self.unread_minute = max(self.unread_minute, last_minute)
+        self.certain_from = None
 
-    def shadow_below(self, bound: int) -> IntervalSet:
-        """The shadow among the numbers below `bound`, an open one included; seen ones too."""
-        shadow = self.shadow.within(0, bound)
-        if self.open_from is not None:
-            shadow.add(self.open_from, bound)
-        return shadow
+    @property
+    def doubtful_below(self) -> int:
+        """The bound below which every missing number may stand in an unread range."""
+        if self.read_below is None:
+            return 0
+        return ALWAYS if self.certain_from is None else self.certain_from
+
+    @property
+    def _in_doubt(self) -> bool:
+        return self.read_below is not None and self.certain_from is None
 
     def collapse(self) -> None:
         """Give up the ids and keep counts; all sets are empty from now on.
@@ -138,11 +166,6 @@ class Fragment:
         for name in _SETS:
             setattr(self, name, IntervalSet())
         self.by_finding = {}
-
-    def _close_shadow(self, lo: int, hi: int) -> None:
-        if self.open_from is not None and hi > self.open_from:
-            self.shadow.add(self.open_from, lo)
-            self.open_from = None
 
     @staticmethod
     def _count(summary: dict[str, int], messages: int, findings: int) -> None:
@@ -175,8 +198,8 @@ class Fragment:
             state["findings"] = {f.label: ids.to_list() for f, ids in self.by_finding.items()}
         if self.copies:
             state["copies"] = self.copies
-        if self.open_from is not None:
-            state["open_from"] = self.open_from
+        if self.read_below is not None:
+            state["unread"] = [self.read_below, self.unread_minute, self.certain_from]
         if self.summary is not None:
             state["summary"] = dict(self.summary)
         return state
@@ -189,7 +212,6 @@ class Fragment:
             raise ValueError("a fragment has four times")
         made = cls(
             copies=state.get("copies", 0),
-            open_from=state.get("open_from"),
             last_place=state["at"],
             summary=state.get("summary"),
         )
@@ -197,6 +219,8 @@ class Fragment:
             setattr(made, name, value)
         for name in _SETS:
             setattr(made, name, IntervalSet.from_list(state.get(name, [])))
+        if "unread" in state:
+            made.read_below, made.unread_minute, made.certain_from = state["unread"]
         made.by_finding = {
             Finding[label.upper()]: IntervalSet.from_list(ids)
             for label, ids in state.get("findings", {}).items()

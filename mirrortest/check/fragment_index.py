@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
+from mirrortest.check.fragment import ALWAYS
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from mirrortest.check.fragment import Fragment
     from mirrortest.check.partition import PartitionChecker
@@ -61,25 +63,45 @@ class FragmentIndex:
         unsure = {n: self._checkers[n].fragment(stream) for n in self._unsure if n not in known}
         return known | {n: fragment for n, fragment in unsure.items() if fragment is not None}
 
-    def superseded(self, stream: StreamId) -> bool:
-        """Whether a later message of the same key was seen in another stream.
+    def explained_below(
+        self, stream: StreamId, homes: Collection[int] = (), *, at_source: bool = False
+    ) -> int:
+        """The bound below which compaction explains what is missing of a stream; 0: none of it.
 
-        In a compacted topic that explains why this stream's last messages are gone. Later is what
-        stands behind this stream's last in the same partition, and any later incarnation's of the
-        same producer; of a stream seen nowhere, another producer's messages explain nothing.
+        A message may be gone once one of its key stands behind it: a later one of its stream, or,
+        for the last ones, too, any other of the key (see `_superseded`). What compaction took from
+        the destination left holes in the offsets, where they were read; what it took from the
+        source (`at_source`) did not.
         """
+        explaining = {n for n, checker in self._checkers.items() if at_source or checker.holed}
+        held = self._fragments.get(stream, {})
+        mine = {*held, *homes} if held or homes else explaining
+        if any(self._superseded(stream, n) for n in explaining & mine):
+            return ALWAYS
+        return max((its.seen.end for n, its in held.items() if n in explaining), default=0)
+
+    def _superseded(self, stream: StreamId, number: int) -> bool:
+        """Whether a message of the stream's key, not of the stream, may stand behind its last here.
+
+        That is one behind what was seen of the stream; any of a later incarnation; and where
+        nothing was seen of it, any at all but those of earlier incarnations.
+        """
+        held = self._fragments.get(stream, {}).get(number)
+        last = -1 if held is None else held.last_place
+        if self._checkers[number].key_seen(stream.lane) > last:
+            return True
         if self._of_lane is None:
             self._of_lane = defaultdict(list)
             for other in self._fragments:
                 self._of_lane[other.lane].append(other)
-        mine = stream[:3]
-        held = self._fragments.get(stream, {})
         for other in self._of_lane.get(stream.lane, ()):
-            if other == stream:
+            its = self._fragments[other].get(number)
+            if other == stream or its is None:
                 continue
-            if other[:3] == mine and other.incarnation > stream.incarnation:
+            if other[:3] != stream[:3]:
+                behind = its.last_place > last
+            else:
+                behind = other.incarnation > stream.incarnation or 0 <= last < its.last_place
+            if behind:
                 return True
-            for number, its in self._fragments[other].items():
-                if number in held and its.last_place > held[number].last_place:
-                    return True
         return False

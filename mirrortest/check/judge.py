@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from mirrortest.check.fragment import ALWAYS
 from mirrortest.check.intervals import NOTHING, IntervalSet
 from mirrortest.check.routing import ExpectPartition
 from mirrortest.check.verdict import Finding
@@ -86,9 +87,8 @@ def judge(
     read_to_end: bool = False,
     ledger_complete: bool = False,
     policy: ExpectPartition = ExpectPartition.ANY,
-    home: int | None = None,
-    compact: bool = False,
-    superseded: bool = False,
+    homes: Collection[int] = (),
+    explained_below: int = 0,
 ) -> StreamVerdict:
     """Judge one stream over all partitions of its destination topic.
 
@@ -102,9 +102,8 @@ def judge(
         read_to_end: whether every partition was read to its end since they expired.
         ledger_complete: whether a lane that the ledger does not know cannot exist.
         policy: how `MISROUTED` is judged.
-        home: where the lane belongs, if that is known.
-        compact: whether the destination topic is compacted.
-        superseded: whether a later message of the same key was seen in another stream.
+        homes: where the lane belongs, and belonged under earlier partition counts; none: unknown.
+        explained_below: the bound below which compaction explains what is missing.
     """
     verdict = StreamVerdict(stream)
     claimed = claimed or NOTHING
@@ -124,7 +123,7 @@ def judge(
         verdict.duplicated |= twice
         verdict.copies += surplus
     if policy is ExpectPartition.ANY:
-        verdict.misrouted = _away_from_home(fragments, home)
+        verdict.misrouted = _away_from_home(fragments)
     if lane is not None:
         verdict.acked, verdict.unknown = lane.acked, lane.unknown
         verdict.delivered = lane.acked & seen
@@ -132,15 +131,14 @@ def judge(
         if verdict.bounded:
             # Any of it may have been seen.
             verdict.inconclusive, missing = missing, NOTHING
-        if compact and missing:
-            bound = missing.end if superseded else seen.end
-            verdict.compacted = missing.below(bound)
+        if explained_below and missing:
+            verdict.compacted = missing.below(explained_below)
             missing -= verdict.compacted
         if missing and claimed:
             verdict.lost = missing & claimed
             missing -= verdict.lost
         if missing:
-            doubts = missing & doubtful(fragments, missing.end, home=home)
+            doubts = missing.below(doubtful_below(fragments, homes=homes))
             verdict.inconclusive |= doubts
             missing -= doubts
         if expired is not None and read_to_end:
@@ -154,22 +152,21 @@ def judge(
     return verdict
 
 
-def doubtful(
-    fragments: Mapping[int, Fragment], bound: int, *, home: int | None = None
-) -> IntervalSet:
-    """The numbers below `bound` that may stand where nobody read, seen ones among them.
+def doubtful_below(fragments: Mapping[int, Fragment], *, homes: Collection[int] = ()) -> int:
+    """The bound below which every missing number may stand where nobody read; 0: none may.
 
     A partition's unread offsets put a stream in doubt if the stream was seen in it or belongs
     into it; a stream seen nowhere, with no known home, may be anywhere.
     """
-    nowhere = home is None and all(held.last_place < 0 for held in fragments.values())
-    union = IntervalSet()
-    for number, held in fragments.items():
-        if held.inconclusive:
-            union.add(0, bound)
-        elif nowhere or number == home or held.last_place >= 0:
-            union.update(held.shadow_below(bound))
-    return union
+    nowhere = not homes and all(held.last_place < 0 for held in fragments.values())
+    return max(
+        (
+            ALWAYS if held.inconclusive else held.doubtful_below
+            for number, held in fragments.items()
+            if held.inconclusive or nowhere or number in homes or held.last_place >= 0
+        ),
+        default=0,
+    )
 
 
 @dataclass(slots=True)
@@ -239,11 +236,10 @@ def _union(fragments: Collection[Fragment]) -> tuple[IntervalSet, IntervalSet, i
     return seen, twice, surplus
 
 
-def _away_from_home(fragments: Mapping[int, Fragment], home: int | None) -> IntervalSet:
+def _away_from_home(fragments: Mapping[int, Fragment]) -> IntervalSet:
     """Where any partition will do: what stands elsewhere than the most of its stream."""
     away = NOTHING
-    if home is None:
-        home = min(fragments, key=lambda n: (-fragments[n].seen.count, n), default=None)
+    home = min(fragments, key=lambda n: (-fragments[n].seen.count, n), default=None)
     for number, fragment in fragments.items():
         if number != home:
             away |= fragment.seen

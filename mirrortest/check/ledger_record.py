@@ -42,6 +42,8 @@ class LaneRecord:
     """Partition counts as the producer last knew them; 0: not told."""
     told: int = 0
     """How many numbers have an outcome in all parts of a lane that has ended (`ledger_parts`)."""
+    compacted: bool = False
+    """Whether the source's topic is compacted: it may lack messages before they are mirrored."""
 
     @property
     def whole(self) -> bool:
@@ -63,6 +65,7 @@ class LaneRecord:
             max(self.destination_partitions, other.destination_partitions),
             max(self.source_partitions, other.source_partitions),
             max(self.told, other.told),
+            self.compacted or other.compacted,
         )
 
     def closed(self, mark: int) -> LaneRecord:
@@ -83,6 +86,7 @@ class LaneRecord:
             self.destination_partitions,
             self.source_partitions,
             self.told,
+            self.compacted,
         )
 
 
@@ -150,7 +154,8 @@ def lane_value(record: LaneRecord) -> bytes:
         "destination_partitions": record.destination_partitions,
         "source_partitions": record.source_partitions,
     }
-    return _encode(body | {"told": record.told} if record.told else body)
+    told = {"told": record.told} if record.told else {}
+    return _encode(body | told | ({"compacted": True} if record.compacted else {}))
 
 
 def claim_key(claim: Claim) -> bytes:
@@ -224,6 +229,7 @@ def _lane(parts: list[Any], body: dict[str, Any]) -> LaneRecord:
         _number(body["destination_partitions"]),
         _number(body["source_partitions"]),
         told,
+        body.get("compacted") is True,
     )
     return record.merge(record)
 

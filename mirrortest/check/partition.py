@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from mirrortest.check.fragment import Fragment
+from mirrortest.check.fragment import ALWAYS, Fragment, last_minute
 from mirrortest.check.intervals import IntervalSet
 from mirrortest.check.verdict import STREAM_FINDINGS, Finding
 from mirrortest.wire.stream import StreamId
@@ -19,6 +19,8 @@ if TYPE_CHECKING:
 
 MAX_INTERVALS = 1_000_000
 """About 100 MB of intervals a partition."""
+_MOST_KEYS = 1024
+"""Lanes of a partition whose last key of no stream's is known; a partition has few lanes."""
 _VERSION = 1
 
 
@@ -48,8 +50,16 @@ class PartitionChecker:
         self.fragments: dict[StreamId, Fragment] = {}
         self.unread_offsets = IntervalSet()
         """Places that were gone before they could be read."""
+        self.unread_minute = -1
+        """The last minute of intended time from which messages may stand there."""
         self.streamless: Counter[Finding] = Counter()
         """Messages that enter no stream: foreign, other run, corrupted with the id unknown."""
+        self.keys: dict[int, int] = {}
+        """Lane -> where its key was last seen on a message that enters no stream, as a place."""
+        self.keys_beyond = -1
+        """The same of all lanes that are in `keys` no more, as there are too many."""
+        self.holed = False
+        """Whether some offsets that were read held no record: compaction leaves such holes."""
         self.untracked: Counter[str] = Counter()
         """Past the memory bound: messages (`seen`, and by finding's label) of further streams."""
         self._max_intervals = max_intervals
@@ -69,12 +79,6 @@ class PartitionChecker:
     def corrupted_unknown(self) -> int:
         """Messages of ours that no longer prove whose they are."""
         return self.streamless[Finding.CORRUPTED]
-
-    @property
-    def messages(self) -> int:
-        """How many messages of the run were judged, copies included."""
-        known = sum(fragment.messages for fragment in self.fragments.values())
-        return known + self.untracked["seen"]
 
     @property
     def size(self) -> int:
@@ -108,6 +112,8 @@ class PartitionChecker:
                 offset_lo=self.next_offset,
                 seq_lo=row.seq_lo + skip if row.stream is not None else 0,
             )
+        elif skip < 0:
+            self.holed = True
         self.next_offset = row.offset_hi
         if row.stream is None:
             self._count_streamless(row)
@@ -116,47 +122,69 @@ class PartitionChecker:
 
     def advance(self, next_offset: int) -> None:
         """Pass offsets that hold no records: markers, aborted or compacted ones."""
-        self.next_offset = max(self.next_offset, next_offset)
+        if next_offset > self.next_offset:
+            self.holed = True
+            self.next_offset = next_offset
 
-    def unread(self, lo: int, hi: int) -> None:
-        """Pass offsets [lo, hi) that were deleted before they could be read."""
+    def unread(self, lo: int, hi: int, found_ns: int | None = None) -> None:
+        """Pass offsets [lo, hi) that were deleted before they could be read.
+
+        `found_ns` is when that was found, by the wall clock in ns since the epoch; without it
+        nothing that is missing here will ever be lost.
+        """
         lo = max(lo, self.next_offset)
         if lo >= hi:
             return
         self.unread_offsets.add(self.before + lo, self.before + hi)
         self.next_offset = hi
+        self.unread_minute = max(self.unread_minute, last_minute(found_ns))
         for fragment in self.fragments.values():
-            fragment.open_shadow()
+            fragment.pass_unread(self.unread_minute)
 
-    def begin_anew(self) -> None:
+    def begin_anew(self, found_ns: int | None = None) -> None:
         """Go on with the topic's next incarnation: what stood in this one from here on is gone.
 
         Nobody knows how much that was; for one offset it counts. What was seen stays seen, and
-        stands before all that comes.
+        stands before all that comes. `found_ns` as for `unread`.
         """
-        self.unread(self.next_offset, self.next_offset + 1)
+        self.unread(self.next_offset, self.next_offset + 1, found_ns)
         self.before += self.next_offset
         self.next_offset = 0
 
     def fragment(self, stream: StreamId) -> Fragment | None:
         """What is known here of a stream, seen or not; None: certainly nothing stood here.
 
-        For a stream not seen, after offsets that nobody read, a fragment in open shadow; where
-        streams went untracked, one whose ids are given up.
+        For a stream not seen, after offsets that nobody read, a fragment that doubts all of it;
+        where streams went untracked, one whose ids are given up.
         """
         known = self.fragments.get(stream)
         if known is not None or not self.unsure:
             return known
         return self._new_fragment(inconclusive=bool(self.untracked))
 
+    def key_seen(self, lane: int) -> int:
+        """Where a lane's key was last seen on a message that enters no stream, as a place.
+
+        -1: never. With very many keys it may be another's place, which is later.
+        """
+        return self.keys.get(lane, self.keys_beyond)
+
     def _count_streamless(self, row: SeenRow) -> None:
         count = row.offset_hi - row.offset_lo
+        if row.key_lane >= 0:
+            self._note_key(row.key_lane, self.before + row.offset_hi - 1)
         for finding in (Finding.OTHER_RUN, Finding.FOREIGN, Finding.CORRUPTED):
             if row.findings & finding:
                 self.streamless[finding] += count
                 return
         # Nothing was said of it, so that it is nothing of ours.
         self.streamless[Finding.FOREIGN] += count
+
+    def _note_key(self, lane: int, place: int) -> None:
+        if lane in self.keys or len(self.keys) < _MOST_KEYS:
+            self.keys[lane] = place
+        else:
+            self.keys_beyond = place
 
     def _apply_to_stream(self, stream: StreamId, row: SeenRow) -> None:
         fragment = self.fragments.get(stream)
@@ -173,7 +201,7 @@ class PartitionChecker:
     def _new_fragment(self, *, inconclusive: bool = False) -> Fragment:
         fragment = Fragment()
         if self.unread_offsets:
-            fragment.open_shadow()
+            fragment.pass_unread(self.unread_minute)
         if inconclusive:
             fragment.collapse()
         return fragment
@@ -207,8 +235,12 @@ class PartitionChecker:
             "next": self.next_offset,
             "before": self.before,
             "unread": self.unread_offsets.to_list(),
+            "unread_minute": self.unread_minute,
             "streamless": {finding.label: n for finding, n in self.streamless.items()},
             "untracked": dict(self.untracked),
+            "keys": [[lane, place] for lane, place in self.keys.items()],
+            "keys_beyond": self.keys_beyond,
+            "holed": self.holed,
             "streams": [[*stream[1:], held.to_state()] for stream, held in self.fragments.items()],
         }
 
@@ -232,13 +264,22 @@ class PartitionChecker:
             )
             made.before = state.get("before", 0)
             made.unread_offsets = IntervalSet.from_list(state["unread"])
+            made.unread_minute = state.get("unread_minute", ALWAYS if made.unread_offsets else -1)
             made.streamless.update(
                 {Finding[label.upper()]: n for label, n in state["streamless"].items()}
             )
             made.untracked.update(state["untracked"])
+            # The version before told of no keys, and of no holes: there may be any.
+            last = made.before + made.next_offset - 1
+            made.keys.update(state.get("keys", ()))
+            made.keys_beyond = state.get("keys_beyond", last if made.streamless else -1)
+            made.holed = state.get("holed", True)
             for run, producer, incarnation, lane, held in state["streams"]:
                 stream = StreamId(made.topic, run, producer, incarnation, lane)
-                made.fragments[stream] = Fragment.from_state(held)
+                made.fragments[stream] = fragment = Fragment.from_state(held)
+                if made.unread_offsets and fragment.read_below is None:
+                    # Of the version before, which did not note when they were found gone.
+                    fragment.read_below, fragment.unread_minute = 0, ALWAYS
         except (KeyError, TypeError, AttributeError, ValueError) as error:
             raise ValueError(f"a damaged checker's state: {error!r}") from error
         made._size = sum(held.size for held in made.fragments.values())

@@ -10,7 +10,7 @@ import numpy as np
 from mirrortest.wire.lanes import lane_key, partition_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from numpy.typing import NDArray
 
@@ -46,13 +46,22 @@ def expected_partition(
     return source_partition % destination_partitions if destination_partitions > 0 else None
 
 
+def homes_of(
+    policy: ExpectPartition, lane: int, source_partition: int | None, counts: Iterable[int]
+) -> frozenset[int]:
+    """A lane's partitions under each of the destination's partition counts; none: not known."""
+    found = {expected_partition(policy, lane, source_partition, count) for count in (*counts, 0)}
+    return frozenset(number for number in found if number is not None)
+
+
 def misrouted(
     policy: ExpectPartition,
     *,
     lanes: NDArray[np.int64],
     source_partitions: NDArray[np.int32],
+    counted: NDArray[np.int32],
     partition: int,
-    destination_partitions: int | Sequence[int],
+    counts: Sequence[int],
 ) -> NDArray[np.bool_]:
     """Which of these messages stand on a partition where they do not belong.
 
@@ -60,24 +69,23 @@ def misrouted(
         policy: what is expected; under `ANY` a message by itself is never misrouted.
         lanes: of each message; those with none (-1) are never misrouted.
         source_partitions: of each message, -1 is unknown.
+        counted: how many partitions the destination had when each was sent, as its producer
+            knew it; 0: not told.
         partition: where all of them stand.
-        destination_partitions: the destination's count, or every count that was in force while
-            they were mirrored: a message may stand where any of them puts it.
+        counts: the destination's partition counts that are known to have been in force: a message
+            may stand where any of them puts it.
     """
-    counts = (
-        (destination_partitions,)
-        if isinstance(destination_partitions, int)
-        else tuple(destination_partitions)
-    )
     wrong = np.zeros(len(lanes), np.bool_)
     if policy is ExpectPartition.ANY or not len(lanes):
         return wrong
     # A batch mostly has one lane from one partition: one answer serves each stretch of equals.
-    changes = np.flatnonzero((np.diff(lanes) != 0) | (np.diff(source_partitions) != 0)) + 1
-    for lo, hi in zip((0, *changes.tolist()), (*changes.tolist(), len(lanes)), strict=True):
+    changes = np.diff(lanes) != 0
+    changes |= (np.diff(source_partitions) != 0) | (np.diff(counted) != 0)
+    bounds = (np.flatnonzero(changes) + 1).tolist()
+    for lo, hi in zip((0, *bounds), (*bounds, len(lanes)), strict=True):
         lane, source = int(lanes[lo]), int(source_partitions[lo])
         if lane < 0:
             continue
-        homes = {expected_partition(policy, lane, source, count) for count in counts}
-        wrong[lo:hi] = None not in homes and partition not in homes
+        known = homes_of(policy, lane, source, {*counts, int(counted[lo])})
+        wrong[lo:hi] = bool(known) and partition not in known
     return wrong

@@ -29,7 +29,8 @@ class SeenRow(NamedTuple):
 
     Intervals are half-open, times are ns since the epoch and the least and greatest within the
     row; `sent_*` is 0 where the messages do not tell. Without a stream (foreign, other run, or
-    corrupted with the id unknown) seqs and the producer's times are 0.
+    corrupted with the id unknown) seqs and the producer's times are 0, and `key_lane` is the lane
+    whose key the messages have, -1 where it is no lane's: they may supersede ours of that key.
     """
 
     stream: StreamId | None
@@ -44,6 +45,7 @@ class SeenRow(NamedTuple):
     sent_last: int
     arrived_first: int
     arrived_last: int
+    key_lane: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +66,8 @@ class Messages:
     """Bits of `Finding`, of those that a message shows by itself."""
     arrived_ns: NDArray[np.int64] | int
     """When they arrived: one time for all, or one each."""
+    key_lane: NDArray[np.int64] | None = None
+    """Of those in no stream the lane whose key they have, -1 elsewhere; None: of none."""
 
 
 def streams_of(
@@ -123,8 +127,8 @@ def _changes(column: NDArray[Any]) -> NDArray[np.bool_]:
     return np.asarray(column[1:] != column[:-1])
 
 
-def rows_of(messages: Messages, cut: int = 0) -> list[SeenRow]:
-    """Split messages into rows, in offset order; one ends before message number `cut`."""
+def rows_of(messages: Messages) -> list[SeenRow]:
+    """Split messages into rows, in offset order."""
     total = len(messages.offset)
     if not total:
         return []
@@ -140,10 +144,12 @@ def rows_of(messages: Messages, cut: int = 0) -> list[SeenRow]:
     breaks |= (seq[1:] - seq[:-1] != 1) & named[1:]
     breaks |= _changes(intended // MINUTE_NS)
     breaks |= _changes(sent == 0)
-    if 0 < cut < total:
-        breaks[cut - 1] = True
+    key_lane = messages.key_lane
+    if key_lane is not None:
+        breaks |= _changes(key_lane)
     starts = np.concatenate(([0], np.flatnonzero(breaks) + 1))
     counts = np.diff(starts, append=total)
+    keys = [-1] * len(starts) if key_lane is None else key_lane[starts].tolist()
     arrived = np.broadcast_to(np.asarray(messages.arrived_ns, np.int64), (total,))
     columns = zip(
         stream[starts].tolist(),
@@ -157,6 +163,7 @@ def rows_of(messages: Messages, cut: int = 0) -> list[SeenRow]:
         np.maximum.reduceat(sent, starts).tolist(),
         np.minimum.reduceat(arrived, starts).tolist(),
         np.maximum.reduceat(arrived, starts).tolist(),
+        keys,
         strict=True,
     )
     return [

@@ -135,8 +135,8 @@ class TopicMapping:
         if rest != destination and len(rest) > 1 and rest[0] in SEPARATORS:
             return f"did you mean --separator {rest[0]}?"
         return (
-            "leave out --source-alias (the mirror's prefix is found, if it has one), or give "
-            f"--topic-map {destination}=SOURCE"
+            "leave out --source-alias if the mirror keeps names, or give --topic-map "
+            f"{destination}=SOURCE"
         )
 
     def correction(self, destination: str, source: str) -> str:

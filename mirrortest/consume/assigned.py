@@ -14,6 +14,7 @@ from mirrortest.check.routing import ExpectPartition, misrouted
 from mirrortest.check.row import Messages, SeenRow, rows_of, streams_of
 from mirrortest.check.verdict import Finding
 from mirrortest.wire.batch import BatchDecoder
+from mirrortest.wire.lanes import parse_lane
 from mirrortest.wire.stream import StreamId
 
 if TYPE_CHECKING:
@@ -32,8 +33,7 @@ class Taken:
 
     `latency_intended` and `latency_sent` are ns, one entry per message of the run in offset order
     (`latency_sent` only where the message carries its actual send). Entry i of
-    `latency_intended` belongs to `rows[row_index[i]]`. The first `backlog_rows` rows are of the
-    backlog, whose latencies are not among these: `backlog` messages of the run.
+    `latency_intended` belongs to `rows[row_index[i]]`.
     """
 
     rows: list[SeenRow]
@@ -42,8 +42,18 @@ class Taken:
     row_index: NDArray[np.int64]
     messages: int
     value_bytes: int
-    backlog: int = 0
-    backlog_rows: int = 0
+
+
+class Decoded(NamedTuple):
+    """Records with the messages in them, before anything is judged; see `row.Messages`."""
+
+    records: RecordArrays
+    arrived_ns: int | NDArray[np.int64]
+    messages: MessageArrays
+    streams: list[StreamId]
+    stream: NDArray[np.int32]
+    findings: NDArray[np.uint32]
+    key_lane: NDArray[np.int64] | None
 
 
 class Reached(NamedTuple):
@@ -77,13 +87,8 @@ class AssignedPartition:
     """What befell the topic: whoever reports the partition's findings reports it, too."""
     last_record: tuple[int, int] | None = None
     """(offset, CRC-32C of key and value) of the last judged record."""
-    taken_over: int = 0
-    """Messages of the run that others had judged, as their state says that this goes on from."""
     read_from: int | None = None
     """Where the offsets read but not logged as such begin."""
-    backlog_to: int = 0
-    """What lies below this offset was there when the partition was taken: that it is read late is
-    the reader's doing, so that its latencies are not measured."""
     resumed: bool = False
     """Whether the last judged record is still to be compared with what is there now."""
 
@@ -108,12 +113,10 @@ class AssignedPartition:
     ) -> AssignedPartition:
         """A partition as its last judge left it."""
         last = state["last_record"]
-        checker = PartitionChecker.from_state(state["checker"])
         return cls(
             at=at,
             generation=generation,
-            checker=checker,
-            taken_over=checker.messages,
+            checker=PartitionChecker.from_state(state["checker"]),
             identity=state["identity"],
             claimed=claims_of(state),
             notes=list(state.get("notes", ())),
@@ -141,15 +144,15 @@ class AssignedPartition:
             return self.last_record[0]
         return self.checker.next_offset
 
-    def start_over(self) -> None:
+    def start_over(self, found_ns: int | None = None) -> None:
         """Judge the topic's next incarnation from its beginning.
 
         What was seen in the one before stays seen; what stood in it beyond that, nobody read.
+        `found_ns` is the wall clock's time, as for `PartitionChecker.unread`.
         """
-        self.checker.begin_anew()
+        self.checker.begin_anew(found_ns)
         self.identity += 1
         self.last_record, self.resumed, self.read_from = None, False, None
-        self.backlog_to = 0
 
     def was_recreated(self, records: RecordArrays) -> bool:
         """Whether the last judged record's offset now holds another record; asked once."""
@@ -164,6 +167,10 @@ class AssignedPartition:
 
         Those below the checker's next offset are passed over.
         """
+        return self.judge(self.decode(records, arrived_ns))
+
+    def decode(self, records: RecordArrays, arrived_ns: int | NDArray[np.int64]) -> Decoded:
+        """The messages in records that `judge` takes next."""
         kept = records.from_offset(self.checker.next_offset)
         if not isinstance(arrived_ns, int):
             # What is passed over stands at the head.
@@ -178,8 +185,18 @@ class AssignedPartition:
             messages.lane,
             messages.findings,
         )
-        findings |= self._routing(messages, index)
-        waited = int(np.searchsorted(messages.offset, self.backlog_to))
+        keys = _key_lanes(records, messages, index)
+        return Decoded(records, arrived_ns, messages, streams, index, findings, keys)
+
+    def strays(self, decoded: Decoded) -> bool:
+        """Whether some messages stand where no partition count that is known so far puts them."""
+        depends = self.policy in {ExpectPartition.MURMUR2, ExpectPartition.SOURCE_MODULO}
+        return depends and bool(self._routing(decoded.messages, decoded.stream).any())
+
+    def judge(self, decoded: Decoded) -> Taken:
+        """Judge what was decoded, by all partition counts known by now."""
+        records, arrived_ns, messages, streams, index, findings, keys = decoded
+        findings = findings | self._routing(messages, index)
         rows = rows_of(
             Messages(
                 streams,
@@ -190,8 +207,8 @@ class AssignedPartition:
                 messages.sent_ns,
                 findings,
                 arrived_ns,
-            ),
-            cut=waited,
+                keys,
+            )
         )
         for row in rows:
             self.checker.apply(row)
@@ -199,8 +216,6 @@ class AssignedPartition:
             last = len(records.offsets) - 1
             self.last_record = (int(records.offsets[last]), _fingerprint(records, last))
         ours = index >= 0
-        backlog = int(np.count_nonzero(ours[:waited]))
-        ours[:waited] = False
         sent = ours & (messages.sent_ns > 0)
         # Rows follow each other, and a row's offsets are dense.
         counts = [row.offset_hi - row.offset_lo for row in rows]
@@ -211,8 +226,6 @@ class AssignedPartition:
             row_index=np.repeat(np.arange(len(rows)), counts)[ours],
             messages=len(messages.offset),
             value_bytes=int(np.maximum(records.value_len, 0).sum()),
-            backlog=backlog,
-            backlog_rows=sum(row.offset_lo < self.backlog_to for row in rows) if waited else 0,
         )
 
     def _routing(self, messages: MessageArrays, index: NDArray[np.int32]) -> NDArray[np.uint32]:
@@ -220,10 +233,27 @@ class AssignedPartition:
             self.policy,
             lanes=messages.lane,
             source_partitions=messages.source_partition,
+            counted=messages.destination_partitions,
             partition=self.at.partition,
-            destination_partitions=self.counts or 0,
+            counts=self.counts,
         )
         return np.where(wrong & (index >= 0), Finding.MISROUTED.value, 0).astype(np.uint32)
+
+
+def _key_lanes(
+    records: RecordArrays, messages: MessageArrays, stream: NDArray[np.int32]
+) -> NDArray[np.int64] | None:
+    """The lanes whose keys those in no stream have, as `Messages.key_lane`."""
+    outside = stream < 0
+    if not outside.any():
+        return None
+    altered = (messages.findings & Finding.ALTERED_KEY.value) != 0
+    lanes = np.where(outside & ~altered, messages.lane, -1)
+    # Those that were decoded alone have their keys looked at alone, too.
+    for row in np.flatnonzero(outside & (lanes < 0)).tolist():
+        lane = parse_lane(records.key(row))
+        lanes[row] = -1 if lane is None else lane
+    return lanes
 
 
 def claims_of(state: dict[str, Any]) -> dict[StreamId, IntervalSet]:

@@ -37,7 +37,7 @@ class Clocks:
         self._monotonic_ns = monotonic_ns
         self._wall_ns = wall_ns
         self.watch = ClockWatch(wall_ns(), monotonic_ns())
-        self._least_ns = self.watch.offset_ns
+        self._least_ns = self._most_ns = self.watch.offset_ns
         self.notes: list[str] = []
         self._last: dict[StreamId, tuple[int, int]] = {}
         """stream -> (the seq after its latest message, that one's intended time)"""
@@ -47,6 +47,7 @@ class Clocks:
         """Read our own clocks once more."""
         step = self.watch.measure(self._monotonic_ns, self._wall_ns)
         self._least_ns = min(self._least_ns, self.watch.offset_ns)
+        self._most_ns = max(self._most_ns, self.watch.offset_ns)
         if step is not None:
             self._tell(
                 f"the wall clock here was set by {step.by_ns / 1e9:+.3f} s during the run: "
@@ -60,6 +61,11 @@ class Clocks:
         """
         self.look()
         return self._monotonic_ns() + self._least_ns
+
+    def latest_ns(self) -> int:
+        """The wall time now, by the latest that our clock was set: nothing was sent after it."""
+        self.look()
+        return self._monotonic_ns() + self._most_ns
 
     def follow(self, rows: Iterable[SeenRow]) -> None:
         """Look at the times of messages without findings, in the order of one partition."""

@@ -9,8 +9,7 @@ from mirrortest.check.verdict import Finding
 from mirrortest.config.client import IsolationLevel
 from mirrortest.config.threshold import Series, evaluate, undecided
 from mirrortest.consume.judging import all_told, gone_back, read_past
-from mirrortest.consume.outcome import Basis, ConsumeReport, counts_of
-from mirrortest.consume.state import Partition
+from mirrortest.consume.outcome import ConsumeReport, counts_of
 from mirrortest.seqlog.schema import Role
 
 if TYPE_CHECKING:
@@ -86,20 +85,7 @@ class Conclusion:
             log=self._logbook.where,
             partitions=[f"{at.topic}-{at.partition}" for at in sorted(self._holdings.partitions)],
             role=options.role,
-            backlog=measures.backlog,
-            rests_on=self._rests_on(views),
         )
-
-    def _rests_on(self, views: Views) -> dict[str, Basis]:
-        """By partition: what was read of it here, and what a state of others says of it."""
-        mine = self._holdings.partitions
-        found: dict[str, Basis] = {}
-        for topic, view in sorted(views.items()):
-            for number, checker in sorted(view.items()):
-                held = mine.get(Partition(topic, number))
-                over = checker.messages if held is None else held.taken_over
-                found[f"{topic}-{number}"] = Basis(checker.messages - over, over)
-        return found
 
     def _notes(self) -> list[str]:
         """What a reader should know that decides nothing, and what the doubts told already."""
@@ -115,17 +101,6 @@ class Conclusion:
             notes.append(
                 f"{malformed:,} records of the ledger's topic {self._follower.where} are none of "
                 "the ledger's, or damaged: somebody else writes to it"
-            )
-        notes += [
-            f"{topic}: the {self._place} does not say whether it compacts the topic (grant "
-            "DescribeConfigs on it): what a later message of its key could explain is not lost"
-            for topic in sorted(self._topics.policy_hidden)
-        ]
-        if not self._holdings.sees_topic_ids:
-            notes.append(
-                "topic ids cannot be seen, by --portable or by the brokers' version: that a topic "
-                "was deleted and created again, or a partition cut back, is seen after an outage "
-                "or a restart of the consumer, and where offsets go back"
             )
         return notes
 
@@ -179,14 +154,6 @@ class Conclusion:
             behind = [n for n in sorted(there) if not read_past(views[topic], {n: there[n]})]
             if behind:
                 doubts.append(f"{topic}: not read to the end: partitions {behind}")
-        for topic in sorted(self._topics.policy_hidden):
-            source = self._topics.judges[topic].source
-            of_topic = [v for stream, v in verdicts.items() if stream.topic == source]
-            if missing_here := sum(verdict.inconclusive.count for verdict in of_topic):
-                doubts.append(
-                    f"{topic}: the {self._place} does not say whether it compacts the topic (grant "
-                    f"DescribeConfigs on it): that may be why {missing_here:,} messages are missing"
-                )
         for finding, why in (
             (Finding.IN_FLIGHT, "acknowledged, not seen, and not overdue"),
             (Finding.INCONCLUSIVE, "may have stood where nobody could read"),

@@ -86,11 +86,6 @@ class Holdings:
         self.released: list[AssignedPartition] = []
         """What the rebalance that is under way took from us: nobody else need have it yet."""
 
-    @property
-    def sees_topic_ids(self) -> bool:
-        """Whether the brokers say which incarnation of a topic is read."""
-        return self._reader.sees_topic_ids
-
     # -- taking -----------------------------------------------------------------------------------
 
     async def begin(self) -> None:
@@ -168,7 +163,6 @@ class Holdings:
 
     async def _on_assigned(self, partitions: list[tuple[str, int]]) -> None:
         self.moving = True
-        taken: list[AssignedPartition] = []
         for at in map(Partition._make, partitions):
             if at.partition >= self._topics.counts.get(at.topic, 0):
                 await self._outage.sat_out(self._topics.discover)
@@ -179,8 +173,6 @@ class Holdings:
                 continue
             held = self.partitions[at] = await self._outage.sat_out(self._claim, at)
             await self._outage.sat_out(self._seek, held)
-            taken.append(held)
-        await self._outage.sat_out(self._set_backlog, taken)
         self.moving, self.released = False, []
         self._measures.health.ready = True
 
@@ -219,25 +211,13 @@ class Holdings:
         self._gathering.drop(held.at)
         begin = (await self._admin.beginning_offsets([at]))[at]
         if held.checker.next_offset < begin:
-            self._logbook.unread(held, held.checker.next_offset, begin)
-            held.checker.unread(held.checker.next_offset, begin)
+            found_ns = self._measures.clocks.latest_ns()
+            self._logbook.unread(held, held.checker.next_offset, begin, found_ns)
+            held.checker.unread(held.checker.next_offset, begin, found_ns)
             held.resumed = False
         if held.read_from is None:
             held.read_from = held.checker.next_offset
         self._reader.seek(at, max(held.start_offset, begin))
-
-    async def _set_backlog(self, taken: Collection[AssignedPartition]) -> None:
-        """Measure no latencies of what is in these partitions already, unless that is asked for.
-
-        Nobody of us read them until now, so that it says nothing of the mirror how late it is read.
-        After an outage, however, partitions are still ours: what comes late then is late for all.
-        """
-        if self._options.include_backlog:
-            return
-        ends = await self._admin.end_offsets([TopicPartition(*held.at) for held in taken])
-        for held in taken:
-            held.backlog_to = ends[TopicPartition(*held.at)]
-            self._logbook.backlog(held)
 
     async def look_again(self, topics: Collection[str] | None = None) -> None:
         """Compare what was judged last with what stands there now: was the topic made again?
@@ -309,7 +289,12 @@ class Holdings:
             if held.was_recreated(records):
                 await self._start_over(held)
                 return
-            taken = held.take(records, _arrivals([batch for _, batch in full]))
+            decoded = held.decode(records, _arrivals([batch for _, batch in full]))
+            if held.strays(decoded):
+                # They may be the first that were mirrored since partitions were added.
+                arrived_ns = max(batch.arrived_ns for _, batch in full)
+                await self._outage.sat_out(self._topics.recount, held.at.topic, arrived_ns)
+            taken = held.judge(decoded)
             self._naming.check(held.at.topic, held.source, records, taken.rows)
             if self._uncommitted and (note := in_transactions(held.at.topic, taken.rows, batches)):
                 self._logbook.uncommitted(held.at.topic)
@@ -324,8 +309,9 @@ class Holdings:
         lo, hi = max(batch.fetched_from, held.checker.next_offset), batch.next_offset
         if lo >= hi:
             return
-        self._logbook.unread(held, lo, hi)
-        held.checker.unread(lo, hi)
+        found_ns = self._measures.clocks.latest_ns()
+        self._logbook.unread(held, lo, hi, found_ns)
+        held.checker.unread(lo, hi, found_ns)
         note = f"{held.at.topic}-{held.at.partition}: offsets {lo} to {hi - 1} not read: {why}"
         if note not in held.notes and len(held.notes) < _MOST_NOTES:
             held.notes.append(note)
@@ -346,8 +332,9 @@ class Holdings:
         )
         _log.warning(note)
         held.notes.append(note)
-        self._logbook.left(held)
-        held.start_over()
+        found_ns = self._measures.clocks.latest_ns()
+        self._logbook.left(held, found_ns)
+        held.start_over(found_ns)
         # What was fetched counts as read: it must not go on from there if this fails.
         await self._outage.sat_out(self._seek, held)
 

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, TypeAlias
 from mirrortest.check.fragment_index import FragmentIndex
 from mirrortest.check.intervals import NOTHING, IntervalSet
 from mirrortest.check.judge import StreamVerdict, judge
-from mirrortest.check.routing import ExpectPartition, expected_partition
+from mirrortest.check.routing import ExpectPartition, homes_of
 from mirrortest.wire.lanes import lane_key, partition_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
 
     from mirrortest.check.deadline import Deadlines
     from mirrortest.check.ledger import Ledger
@@ -47,12 +47,10 @@ class TopicJudge:
     run: str
     policy: ExpectPartition
     deadlines: Deadlines
-    destination_partitions: int = 0
-    """0 while the topic is not there."""
+    counts: list[int] = field(default_factory=list)
+    """Every partition count that the destination is known to have had: `Topics.in_force`."""
     compact: bool = False
     """Whether the destination compacts the topic: a later message of a key explains a gap."""
-    policy_hidden: bool = False
-    """Whether that cannot be seen: what compaction would explain, if it is, is not known."""
     claimed: dict[StreamId, IntervalSet] = field(default_factory=dict)
     """What was claimed lost, ever; what of it was seen later is `late`."""
     closing: Closing | None = None
@@ -64,7 +62,12 @@ class TopicJudge:
     """The last verdict on each stream, and what it rests on."""
 
     def note(self, lane: LaneRecord, elapsed_ns: int) -> None:
-        """Start the clock for what the ledger newly vouches for."""
+        """Start the clock for what the ledger newly vouches for.
+
+        The destination had the partitions that its producer counted when it planned its lanes.
+        """
+        if lane.destination_partitions and lane.destination_partitions not in self.counts:
+            self.counts.append(lane.destination_partitions)
         self.deadlines.note(lane.stream, lane.acked, elapsed_ns)
 
     def merge_claims(self, claims: Mapping[StreamId, IntervalSet]) -> None:
@@ -119,13 +122,14 @@ class TopicJudge:
             lane,
             claimed,
             closed,
-            self.destination_partitions,
+            *self.counts,
             [(number, held, held.mark) for number, held in fragments.items()],
         )
         known = self._known.get(stream)
         # Most streams are those of producers that have ended. Under compaction others count, too.
-        if known is not None and known[0] == rests_on and not self._may_compact:
+        if known is not None and known[0] == rests_on and not self._compacted(lane):
             return known[1]
+        homes = self._homes(lane)
         verdict = judge(
             stream,
             fragments,
@@ -133,19 +137,11 @@ class TopicJudge:
             claimed=claimed,
             ledger_complete=closed,
             policy=self.policy,
-            home=self._home(lane),
-            compact=self._may_compact,
-            superseded=self._superseded(stream, lane, index),
+            homes=homes,
+            explained_below=self._explained_below(stream, lane, index, homes),
         )
-        if verdict.compacted and not self.compact:
-            verdict.inconclusive |= verdict.compacted
-            verdict.compacted = NOTHING
         self._known[stream] = rests_on, verdict
         return verdict
-
-    @property
-    def _may_compact(self) -> bool:
-        return self.compact or self.policy_hidden
 
     def awaits_ledger(self, standing: Standing, elapsed_ns: int) -> bool:
         """Whether streams were seen, for less than a deadline, of which the ledger does not know.
@@ -157,23 +153,31 @@ class TopicJudge:
         grace = self.deadlines.deadline_ns
         return any(elapsed_ns - since < grace for since in self._unvouched.values())
 
-    def _superseded(self, stream: StreamId, lane: LaneRecord | None, index: FragmentIndex) -> bool:
-        """Whether compaction may explain a missing tail; looked into where there is one."""
-        if not self._may_compact or lane is None:
-            return False
+    def _compacted(self, lane: LaneRecord | None) -> bool:
+        """Whether compaction, of the destination or of the source, may explain a gap."""
+        return lane is not None and (self.compact or lane.compacted)
+
+    def _explained_below(
+        self,
+        stream: StreamId,
+        lane: LaneRecord | None,
+        index: FragmentIndex,
+        homes: Collection[int],
+    ) -> int:
+        """The bound below which compaction explains what is missing; looked into where some is."""
+        if lane is None or not self._compacted(lane):
+            return 0
         missing = lane.acked
         for fragment in index.fragments(stream).values():
             missing -= fragment.seen
-        return bool(missing) and index.superseded(stream)
+        return index.explained_below(stream, homes, at_source=lane.compacted) if missing else 0
 
-    def _home(self, lane: LaneRecord | None) -> int | None:
-        """The destination partition to which a lane belongs, where that is known."""
+    def _homes(self, lane: LaneRecord | None) -> frozenset[int]:
+        """The destination partitions to which a lane belongs, or did; none where nobody knows."""
         if lane is None or not lane.source_partitions:
-            return None
+            return frozenset()
         source = partition_of(lane_key(lane.stream.lane), lane.source_partitions)
-        return expected_partition(
-            self.policy, lane.stream.lane, source, self.destination_partitions
-        )
+        return homes_of(self.policy, lane.stream.lane, source, self.counts)
 
     def lanes(self, ledger: Ledger) -> dict[StreamId, LaneRecord]:
         """What the ledger vouches for of the topic."""

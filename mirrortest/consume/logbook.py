@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
+from mirrortest.check.fragment import CLOCK_TOLERANCE_NS
 from mirrortest.check.intervals import IntervalSet
 from mirrortest.check.verdict import UNSEEN, Finding, Outcome
 from mirrortest.metrics.kernel_clock import known_clock_error_ns
@@ -16,6 +18,7 @@ from mirrortest.seqlog.writer import SequenceLog
 from mirrortest.timing.histogram import sparse_groups
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import TracebackType
 
     from mirrortest.check.judge import StreamVerdict
@@ -39,7 +42,7 @@ class Logbook:
         self._uncommitted: set[str] = set()
         self._noted = 0
         """How many of those the session tells."""
-        self._hidden = set(topics.policy_hidden)
+        self._earlier: defaultdict[str, tuple[int, ...]] = defaultdict(tuple)
         self._looked_ns: int | None = None
 
     @classmethod
@@ -56,7 +59,7 @@ class Logbook:
             started_ns=time.time_ns(),
             expiry_logged=True,
             clock_error_ns=known_clock_error_ns(),
-            topics=_topics(options, topics.counts, topics.compacted, set(), topics.policy_hidden),
+            topics=_topics(options, topics.counts, topics.compacted, set(), {}),
             expect_partition=options.expect_partition.value,
             deadline_ns=int(options.deadline * 1e9),
             clusters={
@@ -85,21 +88,20 @@ class Logbook:
 
     async def know(self, topics: Topics) -> None:
         """Note topics and partitions that have come since. Raises SequenceLogError."""
-        if (
-            topics.counts.items() <= self._counts.items()
-            and topics.compacted <= self._compacted
-            and topics.policy_hidden == self._hidden
-        ):
+        if topics.counts.items() <= self._counts.items() and topics.compacted <= self._compacted:
             return
-        # What is gone was there: it is judged by the count that it had.
+        # What is gone was there: it is judged by the counts that it had.
+        for topic, count in topics.counts.items():
+            before = self._counts.get(topic, count)
+            if before != count and before not in self._earlier[topic]:
+                self._earlier[topic] += (before,)
         self._counts |= topics.counts
         self._compacted |= topics.compacted
-        self._hidden = set(topics.policy_hidden)
         await self._revise()
 
     async def _revise(self) -> None:
         known = _topics(
-            self._options, self._counts, self._compacted, self._uncommitted, self._hidden
+            self._options, self._counts, self._compacted, self._uncommitted, self._earlier
         )
         self._noted = len(self._uncommitted)
         await self._log.revise(lambda session: session.model_copy(update={"topics": known}))
@@ -117,11 +119,9 @@ class Logbook:
                 topic=mine.source,
                 partition=mine.at.partition,
                 topic_identity=str(mine.identity),
-                latencies=None
-                if row.stream is None or number < taken.backlog_rows
-                else rows.Latencies(*latencies),
+                latencies=None if row.stream is None else rows.Latencies(*latencies),
             )
-            for number, (row, latencies) in enumerate(zip(taken.rows, each, strict=True))
+            for row, latencies in zip(taken.rows, each, strict=True)
         )
 
     def read(self, mine: AssignedPartition) -> None:
@@ -136,32 +136,35 @@ class Logbook:
                         start,
                         end,
                         topic_identity=str(mine.identity),
+                        holed=mine.checker.holed,
                     )
                 ]
             )
         mine.read_from = end
 
-    def backlog(self, mine: AssignedPartition) -> None:
-        """Log which offsets were there when the partition was taken, if any."""
-        lo, hi = mine.checker.next_offset, mine.backlog_to
-        if lo < hi:
-            identity = str(mine.identity)
-            self._log.append(
-                [rows.backlog(mine.source, mine.at.partition, lo, hi, topic_identity=identity)]
-            )
-
-    def unread(self, mine: AssignedPartition, lo: int, hi: int) -> None:
-        """Log offsets that were gone before we came."""
+    def unread(
+        self, mine: AssignedPartition, lo: int, hi: int, found_ns: int | None = None
+    ) -> None:
+        """Log offsets that were gone before we came; `found_ns`: see `PartitionChecker.unread`."""
         self.read(mine)
         mine.read_from = hi
-        identity = str(mine.identity)
+        latest = None if found_ns is None else found_ns + CLOCK_TOLERANCE_NS
         self._log.append(
-            [rows.unread(mine.source, mine.at.partition, lo, hi, topic_identity=identity)]
+            [
+                rows.unread(
+                    mine.source,
+                    mine.at.partition,
+                    lo,
+                    hi,
+                    topic_identity=str(mine.identity),
+                    latest_ns=latest,
+                )
+            ]
         )
 
-    def left(self, mine: AssignedPartition) -> None:
+    def left(self, mine: AssignedPartition, found_ns: int | None = None) -> None:
         """Log that this incarnation of the topic is gone, with all that nobody had read of it."""
-        self.unread(mine, mine.checker.next_offset, ENDLESS)
+        self.unread(mine, mine.checker.next_offset, ENDLESS, found_ns)
 
     def tail(self, reached: Reached, end: int) -> None:
         """Log where a partition ended, and how far it was judged by us and those before us.
@@ -261,7 +264,7 @@ def _topics(
     partitions: dict[str, int],
     compacted: set[str],
     uncommitted: set[str],
-    hidden: set[str],
+    earlier: Mapping[str, tuple[int, ...]],
 ) -> dict[str, Topic]:
     if options.role is Role.SOURCE:
         return {
@@ -276,9 +279,9 @@ def _topics(
         options.mapping.source_of(topic): Topic(
             destination=topic,
             destination_partitions=partitions.get(topic),
+            earlier_counts=earlier.get(topic, ()),
             compacted=topic in compacted,
             uncommitted=topic in uncommitted,
-            policy_hidden=topic in hidden,
         )
         for topic in {*options.topics, *partitions}
     }

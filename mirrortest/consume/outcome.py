@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
 from rich.table import Table
@@ -64,16 +64,6 @@ class ConsumeProgress:
         return line
 
 
-class Basis(NamedTuple):
-    """What a verdict rests on: messages that this process read itself, copies included.
-
-    And those that states say were judged: of other consumers, or of earlier ones in its place.
-    """
-
-    read: int = 0
-    taken_over: int = 0
-
-
 @dataclass(frozen=True)
 class ConsumeReport:
     """The online verdict on the run as one consumer knows it: all partitions, by their states.
@@ -82,9 +72,7 @@ class ConsumeReport:
     acknowledged and the source's brokers do not have it; `delivered` stands in the source.
     `counts` are numbers of messages by finding, with `delivered`, `acked` and `unknown`; `copies`
     those beyond the first of each; `inconclusive` are the reasons why nothing better can be said;
-    latencies are of what this consumer itself read, from the intended and from the actual send,
-    without the `backlog`: by topic, messages that were there when it took their partitions.
-    `rests_on` says of each partition, by its name, on what the verdict rests.
+    latencies are of what this consumer itself read, from the intended and from the actual send.
     """
 
     run: str
@@ -100,8 +88,6 @@ class ConsumeReport:
     log: str
     partitions: Sequence[str] = ()
     role: Role = Role.CONSUMER
-    backlog: Mapping[str, int] = field(default_factory=dict)
-    rests_on: Mapping[str, Basis] = field(default_factory=dict)
 
     @property
     def exit_code(self) -> int:
@@ -114,12 +100,6 @@ class ConsumeReport:
     def verdict(self) -> str:
         """The exit code in a word."""
         return {PASSED: "passed", INCONCLUSIVE: "inconclusive", FAILED: "failed"}[self.exit_code]
-
-    @property
-    def basis(self) -> Basis:
-        """What the whole verdict rests on."""
-        each = self.rests_on.values()
-        return Basis(sum(basis.read for basis in each), sum(basis.taken_over for basis in each))
 
     def to_json(self) -> dict[str, Any]:
         """The versioned summary."""
@@ -155,17 +135,12 @@ class ConsumeReport:
                 }
                 for topic, (intended, sent) in self.latency.items()
             },
-            "backlog": {topic: count for topic, count in self.backlog.items() if count},
             "thresholds": [
                 {"expression": str(r.threshold), "value": r.value, "passed": r.passed}
                 for r in self.thresholds
             ],
             "inconclusive": list(self.inconclusive),
             "notes": list(self.notes),
-            "rests_on": {
-                **self.basis._asdict(),
-                "partitions": {name: basis._asdict() for name, basis in self.rests_on.items()},
-            },
             "messages_read": self.messages,
             "partitions": list(self.partitions),
             "log": self.log,
@@ -197,18 +172,6 @@ class ConsumeReport:
                 "no mirror can copy them"
             )
         lines += [f"inconclusive: {reason}" for reason in self.inconclusive]
-        lines += [
-            f"{topic}: {count:,} messages were there before their partitions were read: "
-            "their latencies are not measured"
-            for topic, count in self.backlog.items()
-            if count
-        ]
-        if self.basis.taken_over:
-            lines.append(
-                f"the verdict rests on {self.basis.read:,} messages that were read here, and on "
-                f"{self.basis.taken_over:,} taken over from the states of other consumers, or of "
-                "earlier ones"
-            )
         parts: list[RenderableType] = [counts]
         if latency.row_count:
             parts.append(latency)

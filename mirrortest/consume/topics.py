@@ -48,10 +48,10 @@ class Topics:
         self.judges: dict[str, TopicJudge] = {}
         self.compacted: set[str] = set()
         """Destination topics whose `cleanup.policy` was seen to compact them."""
-        self.policy_hidden: set[str] = set()
-        """Destination topics of which the cluster does not say whether it compacts them."""
         self._policy_asked: dict[str, float] = {}
         self._in_force: dict[str, list[int]] = {}
+        self._counted_ns: dict[str, int] = {}
+        """When each topic's partitions were last counted anew, ns since the epoch."""
         self._left_out: set[str] = set()
         self._gone: set[str] = set()
         self._returned: set[str] = set()
@@ -75,15 +75,14 @@ class Topics:
                     options.run,
                     options.expect_partition,
                     Deadlines(int(options.deadline * 1e9)),
+                    self.in_force(topic),
                 )
                 if topic not in self.counts:
                     _log.warning("topic not there yet: the mirror has not made it", topic=topic)
             judge = self.judges[topic]
-            judge.destination_partitions = self.counts.get(topic, 0)
             if topic in self.counts:
                 await self._ask_policy(topic)
             judge.compact = topic in self.compacted
-            judge.policy_hidden = topic in self.policy_hidden
         for topic, count in self.counts.items():
             self.in_force(topic, (count,))
         back = self._gone & self.counts.keys()
@@ -110,12 +109,20 @@ class Topics:
             if asked is None:
                 _log.warning("cannot see whether the topic is compacted", why=str(error))
             policy = frozenset()
-            self.policy_hidden.add(topic)
-        else:
-            self.policy_hidden.discard(topic)
         self._policy_asked[topic] = now
         if "compact" in policy:
             self.compacted.add(topic)
+
+    async def recount(self, topic: str, since_ns: int) -> None:
+        """Ask how many partitions a topic has, unless that was done after `since_ns`.
+
+        Raises ClusterError.
+        """
+        if self._counted_ns.get(topic, 0) > since_ns:
+            return
+        asked_ns = time.time_ns()
+        self.in_force(topic, (await self._admin.partition_counts([topic])).values())
+        self._counted_ns[topic] = asked_ns
 
     def in_force(self, topic: str, counts: Iterable[int] = ()) -> list[int]:
         """Every partition count that a topic is known to have had, these added.

@@ -65,6 +65,7 @@ class Lane:
         encoder: LaneEncoder,
         most: int,
         pool: BufferPool,
+        compacted: bool = False,
     ) -> None:
         self.stream = stream
         self.pool = pool
@@ -83,6 +84,7 @@ class Lane:
         self.end: int | None = None
         self.source_partitions = source_partitions
         self._destination_partitions = destination_partitions
+        self._compacted = compacted
         self._numbers = {outcome: IntervalSet() for outcome in Outcome}
 
     @property
@@ -137,4 +139,5 @@ class Lane:
             self.end,
             self._destination_partitions,
             self.source_partitions,
+            compacted=self._compacted,
         )

@@ -44,13 +44,14 @@ class TopicPlan:
 
     There is one lane for each partition of the *destination*'s topic; `partitions` are those of
     the source's where the default partitioner puts the lanes' keys. `max_batch_bytes` is the
-    largest batch that the topic takes.
+    largest batch that the topic takes; `compacted` tells whether its cleanup policy compacts it.
     """
 
     topic: str
     source_partitions: int
     destination_partitions: int
     max_batch_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
+    compacted: bool = False
 
     @cached_property
     def lanes(self) -> tuple[int, ...]:
@@ -102,19 +103,21 @@ async def plan_topics(admin: Topics, options: ProduceOptions) -> list[TopicPlan]
             topic,
             counts[topic],
             options.destination_partitions or counts[topic],
-            await _max_batch_bytes(admin, topic),
+            *await _configured(admin, topic),
         )
         for topic in options.topics
     ]
 
 
-async def _max_batch_bytes(admin: Topics, topic: str) -> int:
-    """The topic's `max.message.bytes`, which bounds a batch; the default where it is kept secret.
+async def _configured(admin: Topics, topic: str) -> tuple[int, bool]:
+    """The topic's `max.message.bytes`, which bounds a batch, and whether the topic is compacted.
 
-    Who may write to a topic need not be allowed to read its configuration.
+    Kafka's defaults where they are kept secret: who may write to a topic need not be allowed to
+    read its configuration.
     """
     try:
         configuration = await admin.topic_config(topic)
     except ClusterError:
-        return DEFAULT_MAX_MESSAGE_BYTES
-    return int(configuration.get("max.message.bytes", DEFAULT_MAX_MESSAGE_BYTES))
+        return DEFAULT_MAX_MESSAGE_BYTES, False
+    most = int(configuration.get("max.message.bytes", DEFAULT_MAX_MESSAGE_BYTES))
+    return most, "compact" in configuration.get("cleanup.policy", "")

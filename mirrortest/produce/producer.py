@@ -188,6 +188,7 @@ class Producer:
                 plan.topic: Topic(
                     source_partitions=plan.source_partitions,
                     destination_partitions=plan.destination_partitions,
+                    compacted=plan.compacted,
                 )
                 for plan in self._plans
             },
@@ -332,6 +333,7 @@ class Producer:
             encoder=encoder,
             most=most,
             pool=pools.of(plan.topic, partition),
+            compacted=plan.compacted,
         )
         self._lanes.append(lane)
         recorder = LaneRecorder(

@@ -1,9 +1,12 @@
-"""What the destination's compaction explains: missing, and a later message of its key was seen.
+"""What compaction explains: missing, and a later message of its key was seen.
 
 A lane is a key. In a compacted topic a message may be gone once one of the same key stands behind
-it: of its own stream, or of another one in the same partition, or of a later incarnation of its
-producer. The last message of a key stays, so that it is lost if it is missing. (As
-`check.judge.superseded` has it online.)
+it: of its own stream; or of any other, this run's or not, behind what was seen of its stream in the
+same partition; or of a later incarnation of its producer in a partition where the stream was seen
+or belongs; where nothing was seen of it, any but an earlier incarnation's. The last message of a
+key stays, so that it is lost if it is missing. What compaction took from the destination left holes
+in the offsets that were read; what it took from the source did not. (As
+`check.fragment_index.FragmentIndex.explained_below` has it online.)
 """
 
 from __future__ import annotations
@@ -13,72 +16,75 @@ from typing import TYPE_CHECKING, Any
 from mirrortest.check.verdict import Finding
 from mirrortest.reconcile.facts import make_table
 from mirrortest.reconcile.intervals import STREAM
-from mirrortest.reconcile.judge import HELD, settle
+from mirrortest.reconcile.judge import HELD, settle, view
 from mirrortest.seqlog.schema import Role
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Mapping
 
     from mirrortest.reconcile.plan import Plan
 
-HIDDEN = (
-    "{}: no consumer could see whether the topic is compacted (grant them DescribeConfigs on it): "
-    "what a later message of its key could explain is inconclusive, and not lost"
-)
 _STREAM, _HELD = ", ".join(STREAM), ", ".join(HELD)
 _EXPLAINED = int(Finding.LOST | Finding.IN_FLIGHT | Finding.INCONCLUSIVE)
 
+_EXPLAINING = f"""
+    SELECT DISTINCT topic, partition FROM intervals JOIN compacted_topics USING (topic)
+    WHERE kind IN ('seen', 'read') AND (
+        at_source OR (kind = 'read' AND coalesce(findings, {int(Finding.COMPACTED)}) <> 0))
+"""  # noqa: S608  # all of it is ours
 _COMPACTED = f"""
     WITH streams AS (SELECT DISTINCT {_STREAM} FROM judged JOIN compacted_topics USING (topic)),
     stood AS (
         SELECT {_HELD}, max(seq_hi) AS seen_hi, max(struct(identity, offset_hi)) AS last
-        FROM intervals JOIN compacted_topics USING (topic)
-        WHERE kind = 'seen' AND seq_lo IS NOT NULL GROUP BY {_HELD}
-    ), compared AS (
-        SELECT {_STREAM}, seen_hi,
-            max(last) OVER (PARTITION BY topic, lane, partition) > last AS overtaken
-        FROM stood
+        FROM intervals JOIN explaining USING (topic, partition)
+        WHERE kind = 'seen' AND lane IS NOT NULL GROUP BY {_HELD}
+    ), mine AS (
+        SELECT {_HELD} FROM streams JOIN explaining USING (topic)
+        LEFT JOIN (SELECT *, 1 AS belongs FROM homes) USING (topic, lane, partition)
+        LEFT JOIN (SELECT DISTINCT topic, lane, 1 AS homed FROM homes) USING (topic, lane)
+        LEFT JOIN (SELECT DISTINCT {_HELD}, 1 AS here FROM copies) USING ({_HELD})
+        LEFT JOIN (SELECT DISTINCT {_STREAM}, 1 AS seen FROM copies) USING ({_STREAM})
+        WHERE here = 1 OR belongs = 1 OR (homed IS NULL AND seen IS NULL)
+    ), others AS (
+        SELECT mine.*, own.last AS own, other.last AS behind,
+            other.producer <=> mine.producer AS same, other.incarnation AS other
+        FROM mine LEFT JOIN stood AS own USING ({_HELD})
+        JOIN stood AS other ON other.topic = mine.topic AND other.partition = mine.partition
+            AND other.lane = mine.lane
+            AND NOT (other.producer <=> mine.producer AND other.incarnation <=> mine.incarnation)
+    ), superseded AS (
+        SELECT DISTINCT {_STREAM} FROM others
+        WHERE behind > own OR (same AND other > incarnation) OR (own IS NULL AND NOT same)
     ), bounds AS (
-        SELECT {_STREAM}, max(seen_hi) AS seen_hi, coalesce(bool_or(overtaken), false) AS overtaken
-        FROM streams LEFT JOIN compared USING ({_STREAM}) GROUP BY {_STREAM}
+        SELECT {_STREAM}, max(seen_hi) AS seen_hi FROM stood WHERE producer IS NOT NULL
+        GROUP BY {_STREAM}
     )
-    SELECT {_STREAM}, seen_hi, overtaken OR coalesce(max(if(seen_hi IS NULL, NULL, incarnation))
-        OVER (PARTITION BY topic, producer, lane) > incarnation, false) AS superseded
-    FROM bounds
+    SELECT {_STREAM}, seen_hi, superseded.producer IS NOT NULL AS superseded
+    FROM streams LEFT JOIN bounds USING ({_STREAM}) LEFT JOIN superseded USING ({_STREAM})
 """  # noqa: S608  # all of it is ours
 
 
-def hidden_topics(plan: Plan) -> list[str]:
-    """The source topics of whose copies no consumer could see whether they are compacted."""
-    told: dict[str, set[bool]] = {}
-    for _, session in plan.of(Role.CONSUMER):
-        for source, topic in session.topics.items():
-            told.setdefault(source, set()).add(topic.policy_hidden and not topic.compacted)
-    return sorted(source for source, hidden in told.items() if hidden == {True})
+def compacted_topics(plan: Plan) -> dict[str, bool]:
+    """The source topics that, or whose copies, were seen to be compacted; True: it was itself."""
+    found: dict[str, bool] = {}
+    for role in (Role.CONSUMER, Role.PRODUCER):
+        for _, session in plan.of(role):
+            for source, topic in session.topics.items():
+                if topic.compacted:
+                    found[source] = found.get(source, False) or role is Role.PRODUCER
+    return found
 
 
-def compacted_topics(plan: Plan) -> list[str]:
-    """The source topics whose copies some consumer has seen to be compacted."""
-    return sorted(
-        {
-            source
-            for _, session in plan.of(Role.CONSUMER)
-            for source, topic in session.topics.items()
-            if topic.compacted
-        }
-    )
-
-
-def explain(spark: Any, topics: Collection[str], hidden: Collection[str]) -> None:
+def explain(spark: Any, topics: Mapping[str, bool]) -> None:
     """Replace the view `judged`: what compaction of these topics explains is `COMPACTED`.
 
-    And what it would explain of the `hidden`, were they compacted, is `INCONCLUSIVE`.
+    `topics` as `compacted_topics` has them.
     """
-    found = [(topic, int(Finding.INCONCLUSIVE)) for topic in hidden]
-    found += [(topic, int(Finding.COMPACTED)) for topic in topics]
-    if not found:
+    if not topics:
         return
-    make_table(spark, "compacted_topics", "topic string, explained int", found)
+    rows = sorted(topics.items())
+    make_table(spark, "compacted_topics", "topic string, at_source boolean", rows)
+    view(spark, "explaining", _EXPLAINING)
     settle(spark, "compacted_bounds", _COMPACTED)
     columns = ", ".join(name for name in spark.table("judged").columns if name != "findings")
     settle(
@@ -87,9 +93,8 @@ def explain(spark: Any, topics: Collection[str], hidden: Collection[str]) -> Non
         f"""
         SELECT {columns}, if(
             is_acked AND NOT seen AND (superseded OR hi <= coalesce(seen_hi, 0)),
-            (findings & ~{_EXPLAINED}) | explained, findings
+            (findings & ~{_EXPLAINED}) | {int(Finding.COMPACTED)}, findings
         ) AS findings
         FROM judged LEFT JOIN compacted_bounds USING ({_STREAM})
-            LEFT JOIN compacted_topics USING (topic)
         """,  # noqa: S608  # all of it is ours
     )

@@ -22,6 +22,7 @@ class Span(NamedTuple):
 
     `identity` counts the topic's incarnations; a tail's `hi` is the end, its `lo` how far the
     session's checker had judged. What is unread up to `ENDLESS` is the rest of an incarnation.
+    `minute` is the last one from whose intended times messages may stand in what is unread.
     """
 
     topic: str
@@ -30,6 +31,7 @@ class Span(NamedTuple):
     lo: int
     hi: int
     session: int
+    minute: int | None = None
 
     @property
     def newest(self) -> int:
@@ -41,7 +43,8 @@ class Blind(NamedTuple):
     """Offsets that nobody read.
 
     `finding` is what a message missing there is: `IN_FLIGHT` where the partition goes on beyond
-    what was read, else `INCONCLUSIVE`.
+    what was read, else `INCONCLUSIVE`. What was to be sent after `minute` did not stand there;
+    where no log says when the offsets were found gone, that is `ENDLESS`.
     """
 
     topic: str
@@ -50,6 +53,7 @@ class Blind(NamedTuple):
     lo: int
     hi: int
     finding: Finding
+    minute: int = ENDLESS
 
 
 @dataclass
@@ -128,9 +132,11 @@ def _cover_partition(
             # the reader took over, however early it was there itself. No reason of its own: what
             # is missing there speaks for itself.
             coverage.blind.append(Blind(topic, partition, identity, 0, first, Finding.INCONCLUSIVE))
+        spans = [span for span in unread if span.identity == identity]
         for lo, hi in _outside(gone, stretches):
+            minute = _last_minute(spans, lo, hi)
             add(
-                Blind(topic, partition, identity, lo, hi, Finding.INCONCLUSIVE),
+                Blind(topic, partition, identity, lo, hi, Finding.INCONCLUSIVE, minute),
                 f"{at}: offsets {lo} to {hi - 1} were not read: deleted before, or unreadable",
             )
         passed = sorted([*stretches, *gone])
@@ -154,12 +160,22 @@ def _cover_partition(
                     f"{at}: no log covers {offsets}: a consumer's log is missing or damaged",
                 )
         if identity < last:
-            blind = Blind(topic, partition, identity, reached, ENDLESS, Finding.INCONCLUSIVE)
+            minute = _last_minute(spans, reached, ENDLESS)
+            blind = Blind(
+                topic, partition, identity, reached, ENDLESS, Finding.INCONCLUSIVE, minute
+            )
             made = f"the topic was deleted and made again after offset {reached}"
             add(blind, f"{at}: {made}, or cut back before it")
         elif tail is None:
             blind = Blind(topic, partition, identity, reached, ENDLESS, Finding.IN_FLIGHT)
             add(blind, f"{at}: read up to offset {reached}, and no log says that it ends there")
+
+
+def _last_minute(unread: Iterable[Span], lo: int, hi: int) -> int:
+    """The last minute from which messages may stand in [lo, hi), by those who found it gone."""
+    minutes = [span.minute for span in unread if span.lo < hi and span.hi > lo]
+    known = [minute for minute in minutes if minute is not None]
+    return max(known) if known and len(known) == len(minutes) else ENDLESS
 
 
 def _outside(

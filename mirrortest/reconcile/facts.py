@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from mirrortest.check.routing import ExpectPartition, expected_partition
+from mirrortest.check.routing import ExpectPartition, homes_of
 from mirrortest.check.verdict import Finding
 from mirrortest.reconcile.bundle import BUNDLE, TOLD
 from mirrortest.reconcile.coverage import Blind, Coverage, Observed, Span
@@ -45,6 +45,8 @@ class Facts:
     """How many holes of theirs are packed."""
     last_words: dict[str, int]
     """topic -> the session whose online verdict on it is the last."""
+    counts: dict[str, set[int]]
+    """By topic, every partition count that its destination had, as producers and consumers knew."""
     reasons: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
 
@@ -54,7 +56,7 @@ _OFFSETS = f"('read', 'unread', 'tail', '{RANGE}')"
 # tells of damage; the kinds that are many are only counted.
 _OVERVIEW = f"""
     SELECT kind, topic, producer, incarnation, session, task, turn, partition, identity, text,
-        lo, hi, sum(number) AS intervals, max(bundled) AS bundled,
+        lo, hi, minute, sum(number) AS intervals, max(bundled) AS bundled,
         sum(holes) AS holes, max(coalesce(outcome, 0)) AS outcome,
         max(reached) AS reached
     FROM (
@@ -66,7 +68,8 @@ _OVERVIEW = f"""
             if(placed OR of = 'found', identity, NULL) AS identity,
             if(of = '{DAMAGE}', text, NULL) AS text,
             if(placed, coalesce(offset_lo, offset_hi), NULL) AS lo,
-            if(placed, offset_hi, NULL) AS hi, holes, number, kind = '{TOLD}' AS bundled,
+            if(placed, offset_hi, NULL) AS hi, if(of = 'unread', minute, NULL) AS minute,
+            holes, number, kind = '{TOLD}' AS bundled,
             if(told, outcome, NULL) AS outcome,
             if(of = 'found', offset_hi, NULL) AS reached
         FROM (
@@ -162,6 +165,7 @@ def gather(spark: Any, plan: Plan, intervals: Any) -> Facts:
         any(row["bundled"] for row in overview),
         sum(row["holes"] or 0 for row in overview),
         _last_words(plan, overview),
+        _counts(plan),
         reasons,
         notes,
     )
@@ -192,9 +196,18 @@ def not_home(plan: Plan) -> list[tuple[int, str]]:
 
 
 def make_views(
-    spark: Any, facts: Facts, coverage: Coverage, policy: ExpectPartition | None, *, whole: bool
+    spark: Any,
+    facts: Facts,
+    coverage: Coverage,
+    policy: ExpectPartition | None,
+    *,
+    whole: bool,
+    compacted: bool,
 ) -> None:
-    """The views that the judgement reads beside `intervals`; `whole`: there is that one, too."""
+    """The views that the judgement reads beside `intervals`; `whole`: there is that one, too.
+
+    `compacted`: some topics are.
+    """
     if facts.consumer_damaged:
         # Rows are gone that might have shown any message: nothing missing is proven lost.
         coverage.blind += [
@@ -204,12 +217,14 @@ def make_views(
     make_table(
         spark,
         "blind",
-        "topic string, partition int, identity bigint, lo bigint, hi bigint, finding int",
-        [(*blind[:5], int(blind.finding)) for blind in coverage.blind],
+        "topic string, partition int, identity bigint, lo bigint, hi bigint, finding int, "
+        "minute bigint",
+        [(*blind[:5], int(blind.finding), blind.minute) for blind in coverage.blind],
     )
-    # Only where something was not read does it matter where a lane belongs.
-    homes = _homes(spark, facts.observed, policy, whole=whole) if coverage.blind and policy else []
-    make_table(spark, "homes", "topic string, lane bigint, home int", homes)
+    # Only where something was not read, or is gone, does it matter where a lane belongs.
+    asked = policy and (coverage.blind or compacted)
+    lanes = _homes(spark, facts.counts, policy, whole=whole) if policy and asked else []
+    make_table(spark, "homes", "topic string, lane bigint, partition int", lanes)
     make_table(spark, "known", "producer string, incarnation int", sorted(facts.known))
     make_table(spark, "last_words", "topic string, session int", sorted(facts.last_words.items()))
     make_table(spark, "horizons", "topic string, horizon_ns bigint", sorted(facts.horizons.items()))
@@ -219,17 +234,18 @@ def make_views(
 
 
 def _homes(
-    spark: Any, observed: Observed, policy: ExpectPartition, *, whole: bool
-) -> list[tuple[str, int, int | None]]:
-    """(topic, lane, destination partition where it belongs)."""
+    spark: Any, counts: Mapping[str, Collection[int]], policy: ExpectPartition, *, whole: bool
+) -> list[tuple[str, int, int]]:
+    """(topic, lane, destination partition where it belongs or did)."""
     left = "UNION ALL SELECT topic, lane, source FROM whole" if whole else ""
     lanes = f"""SELECT topic, lane, max(source) AS source FROM (
             SELECT topic, lane, partition AS source FROM intervals
             WHERE kind IN ('reserved', 'sent') AND lane IS NOT NULL {left}
         ) GROUP BY topic, lane"""  # noqa: S608  # all of it is ours
     return [
-        (topic, lane, expected_partition(policy, lane, source, observed.partitions[topic] or 0))
+        (topic, lane, home)
         for topic, lane, source in (row.values() for row in rows(spark.sql(lanes)))
+        for home in sorted(homes_of(policy, lane, source, counts.get(topic, ())))
     ]
 
 
@@ -311,6 +327,19 @@ def _partition_count(plan: Plan, topic: str) -> int | None:
         if counts:
             return max(counts)
     return None
+
+
+def _counts(plan: Plan) -> dict[str, set[int]]:
+    counts: dict[str, set[int]] = {}
+    for role in (Role.CONSUMER, Role.PRODUCER):
+        for _, session in plan.of(role):
+            for name, topic in session.topics.items():
+                last = topic.destination_partitions
+                known = counts.setdefault(name, set())
+                known.update(
+                    topic.earlier_counts if last is None else (*topic.earlier_counts, last)
+                )
+    return counts
 
 
 def _last_words(plan: Plan, overview: Sequence[Mapping[str, Any]]) -> dict[str, int]:

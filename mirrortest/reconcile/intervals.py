@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mirrortest.check.row import MINUTE_NS
 from mirrortest.seqlog.schema import Kind
 
 if TYPE_CHECKING:
@@ -65,7 +66,8 @@ INTERVALS = pa.schema(
 
 `sent` and `seen` rows are chains: their numbers have no gap, their offsets may (`mark_minute`: the
 minutes of intended time since the epoch, -1: none; each from its `mark_seq` on). `last_ns` is the
-last acknowledgement, or as late as far as horizons go; `minute` is that of a sum. Where there are
+last acknowledgement, or as late as far as horizons go; `minute` is that of a sum, and of `unread`
+offsets the last one from which messages may have stood there. Where there are
 `holes`, the row stands for a `seen` chain without them, or for as many claims (`holes.Packed`).
 """
 
@@ -131,8 +133,16 @@ def merged(batches: Sequence[pa.RecordBatch], session: int, task: int) -> pa.Rec
             "seq_hi": _highest(seq_hi, order, at),
             "offset_hi": _highest(offset_hi, order, at),
             "identity": pc.fill_null(taken["topic_identity"], "0").cast(pa.int64()),
+            "minute": _minutes(taken),
         },
     )
+
+
+def _minutes(rows: pa.RecordBatch) -> pa.Array:
+    """The minute of the intended time, of rows that tell of unread offsets."""
+    unread = pc.equal(rows["kind"], Kind.UNREAD.value)
+    minutes = pc.divide(rows["intended_first"], MINUTE_NS)
+    return pc.if_else(unread, minutes, pa.scalar(None, pa.int64()))
 
 
 def interval_batch(count: int, columns: dict[str, Any]) -> pa.RecordBatch:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark import StorageLevel
 
-from mirrortest.check.intervals import IntervalSet
 from mirrortest.check.routing import ExpectPartition
 from mirrortest.config.threshold import evaluate, undecided
 from mirrortest.reconcile import compaction, facts, holes, minutes, settling, tables
@@ -30,7 +28,6 @@ from mirrortest.report.summary import (
     Minute,
     Online,
     Partition,
-    RestsOn,
     Summary,
     Threshold,
     Verdict,
@@ -66,7 +63,6 @@ class _Result:
     partitions: list[Partition]
     minutes: list[Minute]
     minutes_total: int
-    rests_on: RestsOn
 
 
 def reconcile(
@@ -113,7 +109,6 @@ def reconcile(
             for topic, histogram in result.latency.items()
             if histogram.count and (topic != ALL_TOPICS or len(result.latency) > 2)
         },
-        backlog=_backlog(result),
         thresholds=[Threshold.of(each) for each in results],
         inconclusive=reasons,
         notes=result.notes,
@@ -121,7 +116,6 @@ def reconcile(
             partitions=result.comparison.partitions,
             disagreements=[str(each) for each in result.comparison.disagreements],
         ),
-        rests_on=result.rests_on,
         undelivered=result.missing.undelivered,
         undelivered_ranges=result.missing.ranges,
         attribution=result.missing.attribution,
@@ -169,7 +163,8 @@ def _judge(
         fit(spark, intervals.count())
     beside = Beside(lost=gone is not None, whole=known.bundled)
     together(intervals).createOrReplaceTempView("intervals")
-    facts.make_views(spark, known, coverage, policy, whole=beside.whole)
+    compacted = compaction.compacted_topics(plan)
+    facts.make_views(spark, known, coverage, policy, whole=beside.whole, compacted=bool(compacted))
     any_partition = policy is ExpectPartition.ANY
     overlapping, blind = bool(twice), bool(coverage.blind)
     _clear(place)
@@ -177,8 +172,7 @@ def _judge(
         # While one statement is planned, another runs. Latencies are no matter of the judgement.
         latency = pool.submit(_latency, spark, place)
         judge(spark, any_partition=any_partition, blind=blind, overlapping=overlapping)
-        hidden = compaction.hidden_topics(plan)
-        compaction.explain(spark, compaction.compacted_topics(plan), hidden)
+        compaction.explain(spark, compacted)
         audit = pool.submit(_audit, spark, place, latency, lost=beside.lost)
         by_partition = pool.submit(_by_partition, spark, place, beside, held=any_partition)
         missing = pool.submit(tell, spark, plan, known, look_up, place, gone)
@@ -198,44 +192,16 @@ def _judge(
         result = _Result(
             counts,
             [*known.reasons, *coverage.reasons],
-            [
-                *known.notes,
-                *_decided(comparison, known),
-                *map(compaction.HIDDEN.format, hidden),
-                *missing.result().notes,
-            ],
+            [*known.notes, *_decided(comparison, known), *missing.result().notes],
             comparison,
             missing.result(),
             latency.result(),
             partitions,
             *audit.result(),
-            _rests_on(plan, known),
         )
     counts["negative_latency"] = result.latency[ALL_TOPICS].negative
     _explain(result)
     return result
-
-
-def _backlog(result: _Result) -> dict[str, int]:
-    """By topic, messages whose latencies no consumer measured."""
-    seen: Counter[str] = Counter()
-    for each in result.partitions:
-        seen[each.topic] += each.counts["seen"] + each.counts["surplus"]
-    measured = {topic: histogram.count for topic, histogram in result.latency.items()}
-    left = {topic: count - measured.get(topic, 0) for topic, count in sorted(seen.items())}
-    return {topic: count for topic, count in left.items() if count > 0}
-
-
-def _rests_on(plan: Plan, known: facts.Facts) -> RestsOn:
-    read: dict[tuple[str, int, int], IntervalSet] = {}
-    for span in known.observed.read:
-        at = (span.topic, span.partition, span.identity)
-        read.setdefault(at, IntervalSet()).add(span.lo, span.hi)
-    return RestsOn(
-        producers=len(plan.of(Role.PRODUCER)),
-        consumers=len(plan.of(Role.CONSUMER)),
-        offsets_read=sum(offsets.count for offsets in read.values()),
-    )
 
 
 def _decided(comparison: Comparison, known: facts.Facts) -> list[str]:
@@ -279,7 +245,7 @@ def _by_run(spark: Any, place: Location, beside: Beside) -> dict[str, int | None
 def _joining(plan: Plan, known: facts.Facts, work: Reading, zones: Sequence[Zone]) -> Joining:
     return Joining(
         frozenset(known.known),
-        frozenset([*compaction.compacted_topics(plan), *compaction.hidden_topics(plan)]),
+        frozenset(compaction.compacted_topics(plan)),
         work.horizons,
         tuple(zones),
         work.placed,
@@ -290,8 +256,7 @@ def _settling(
     plan: Plan, known: facts.Facts, coverage: Coverage, policy: ExpectPartition | None
 ) -> Settling:
     """Where something may be plain: nothing but loss or a reader's gap makes a number missing."""
-    doubtful = {blind.topic for blind in coverage.blind}
-    doubtful |= {*compaction.compacted_topics(plan), *compaction.hidden_topics(plan)}
+    doubtful = {blind.topic for blind in coverage.blind} | {*compaction.compacted_topics(plan)}
     if known.consumer_damaged or policy is ExpectPartition.ANY:
         doubtful |= known.topics
     horizons = {topic: known.horizons.get(topic, 0) for topic in known.topics - doubtful}

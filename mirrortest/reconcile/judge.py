@@ -2,18 +2,21 @@
 
 Views given: `intervals` (`intervals.INTERVALS`), `blind` (`coverage.Blind`), `horizons` (topic,
 horizon_ns: what was acknowledged by then is due, beside what logs say has `expired`), `known`
-(producer, incarnation: those whose logs are here and whole), `homes` (topic, lane, home: where
-lanes belong, where known), `cuts` (topic, partition, identity, cut: where the online verdict was
-given).
+(producer, incarnation: those whose logs are here and whole), `homes` (topic, lane,
+partition: where lanes belong, or did), `cuts` (topic, partition, identity, cut: where the online
+verdict was given).
 
 | view | rows |
 |---|---|
 | copies | chains of a stream in a partition, each (seq, offset) in exactly one |
 | troubled | those of streams that went back in a partition, each with the greatest seq before it |
-| shadows | seqs that may stand in blind offsets, by stream, partition, topic incarnation |
-| disorder | reordered seqs, by stream and partition: a first copy may stand in a shadow |
+| unread | the partitions with blind offsets: their end, the last minute that may stand there |
+| pieces | what was seen in these partitions, by minute of intended time |
+| certain | from which number on a stream cannot stand in its partition's blind offsets |
+| following | seqs seen behind blind offsets; `sure`: they were sent too late to stand there |
+| disorder | reordered seqs, by stream and partition; no first copy may stand in blind offsets |
 | away | what stands elsewhere than the most of its stream, where any one partition will do |
-| doubts | the shadows of those partitions where a stream was seen or belongs |
+| doubts | seqs that may stand in blind offsets of partitions where a stream was seen or belongs |
 | held | segments of (stream, partition) with what was found in it |
 | judged | segments of a stream with its verdict: the result, from which all tables are sums |
 
@@ -104,87 +107,89 @@ _AWAY = f"""
     ) USING ({_using(STREAM)}) WHERE copies > 0 AND partition <> home
 """  # noqa: S608
 
-# In a blind range may stand what is above all that stands before it, up to the first such behind.
-# (A log may show what stood where it does not say that it read: that is no such.)
-_PLACE = ", ".join(f"copies.{name}" for name in (*HELD, "identity", "distance"))
-_SHADOWS = f"""
-    WITH streams AS (
-        SELECT {_using(STREAM)} FROM intervals
-        WHERE kind IN ('reserved', 'sent', 'vouched') AND lane IS NOT NULL
-        UNION SELECT {_using(STREAM)} FROM copies
-    ), begun AS (
-        SELECT {_using(STREAM)}, blind.partition, blind.identity, blind.finding,
-            blind.lo AS from_offset, blind.hi AS to_offset,
-            coalesce(max(CASE WHEN blind.lo < 0 THEN 0
-                WHEN copies.identity < blind.identity THEN copies.hi
-                WHEN copies.identity = blind.identity AND copies.lo + distance < blind.lo
-                THEN least(copies.hi, blind.lo - distance) END), 0) AS lo
-        FROM streams JOIN blind USING (topic)
-        LEFT JOIN copies USING ({_using(HELD)})
-        GROUP BY {_using(STREAM)}, blind.partition, blind.identity, blind.finding, blind.lo,
-            blind.hi
-    ), plain AS (
-        SELECT {_PLACE}, copies.hi,
-            greatest(copies.lo, coalesce(max(blind.hi) - copies.distance, 0)) AS lo
-        FROM copies LEFT JOIN blind ON blind.topic = copies.topic
-            AND blind.partition = copies.partition AND blind.identity = copies.identity
-            AND copies.lo + copies.distance >= blind.lo AND copies.lo + copies.distance < blind.hi
-            AND blind.finding = {int(Finding.INCONCLUSIVE)}
-        GROUP BY {_PLACE}, copies.lo, copies.hi
-        HAVING copies.hi > coalesce(max(blind.hi) - copies.distance, 0)
-    ), behind AS (
-        SELECT begun.*, plain.identity AS after, distance, plain.lo AS seq_lo, plain.hi AS seq_hi,
-            greatest(begun.lo, if(plain.identity > begun.identity, 0, to_offset - distance))
-                AS bound
-        FROM begun LEFT JOIN plain USING ({_using(HELD)})
-    ), ended AS (
-        SELECT {_using(HELD)}, identity, finding, from_offset, to_offset, lo,
-            if(finding = {int(Finding.IN_FLIGHT)}, {ENDLESS}L, coalesce(
-                min_by(greatest(seq_lo, bound), struct(after, greatest(seq_lo, bound) + distance))
-                    FILTER (WHERE after >= identity AND seq_hi > bound), {ENDLESS}L)) AS hi
-        FROM behind GROUP BY {_using(HELD)}, identity, finding, from_offset, to_offset, lo
-    )
-    SELECT * FROM ended WHERE lo < hi
+# A chain, cut where its minute changes.
+_PIECES = f"""
+    SELECT {_using(HELD)}, identity, offset_lo, findings, mark.mark_minute AS minute,
+        mark.mark_seq AS lo, coalesce(get(marks, place + 1).mark_seq, seq_hi) AS hi
+    FROM (
+        SELECT *, arrays_zip(mark_seq, mark_minute) AS marks
+        FROM intervals JOIN (SELECT DISTINCT topic, partition FROM unread) USING (topic, partition)
+        WHERE kind = 'seen' AND seq_lo IS NOT NULL
+    ) LATERAL VIEW posexplode(marks) AS place, mark
 """  # noqa: S608
-
-_NO_SHADOWS = f"""SELECT {
-    ", ".join(
-        f"CAST(NULL AS {kind}) AS {name}"
-        for kind, names in {
-            "STRING": ("topic", "producer"),
-            "INT": ("incarnation", "partition", "finding"),
-            "BIGINT": ("lane", "identity", "from_offset", "to_offset", "lo", "hi"),
-        }.items()
-        for name in names
-    )
-} WHERE false"""
-
+# In a blind range any missing number may stand that was not sent too late for it: below the least
+# number, seen behind all of them, that was. (A log may show what stood where it does not say that
+# it read: that proves nothing.)
+_UNREAD = f"""
+    SELECT topic, partition, max(struct(identity, hi)) AS last, max(minute) AS minute,
+        bool_or(lo = 0 AND hi = {ENDLESS}) AS never
+    FROM blind WHERE finding = {int(Finding.INCONCLUSIVE)} GROUP BY topic, partition
+"""  # noqa: S608
+_UNPROVEN = int(Finding.UNPROVEN | Finding.CORRUPTED)
+_CERTAIN = f"""
+    SELECT {_using(HELD)}, min(lo) AS certain
+    FROM pieces JOIN unread USING (topic, partition)
+    WHERE pieces.minute > unread.minute AND findings & {_UNPROVEN} = 0
+        AND struct(identity, offset_lo) >= last
+    GROUP BY {_using(HELD)}
+"""  # noqa: S608
 # What is missing may stand in any partition that was not read to its end, or not at all. Where
 # offsets were passed by unread it may stand only if its stream was seen there, or belongs there; a
 # stream that was seen nowhere, and that belongs nobody knows where, may be anywhere.
 _DOUBTS = f"""
-    SELECT {_using(STREAM)}, finding, if(finding = {int(Finding.IN_FLIGHT)}, 0, lo) AS lo, hi
-    FROM shadows
-    LEFT JOIN homes USING (topic, lane)
+    WITH streams AS (
+        SELECT {_using(STREAM)} FROM intervals
+        WHERE kind IN ('reserved', 'sent', 'vouched') AND lane IS NOT NULL
+        UNION SELECT {_using(STREAM)} FROM copies
+    )
+    SELECT {_using(STREAM)}, {int(Finding.INCONCLUSIVE)} AS finding, 0L AS lo,
+        coalesce(certain, {ENDLESS}L) AS hi
+    FROM streams JOIN unread USING (topic)
+    LEFT JOIN certain USING ({_using(HELD)})
+    LEFT JOIN (SELECT *, 1 AS belongs FROM homes) USING (topic, lane, partition)
+    LEFT JOIN (SELECT DISTINCT topic, lane, 1 AS homed FROM homes) USING (topic, lane)
     LEFT JOIN (SELECT DISTINCT {_using(HELD)}, 1 AS here FROM copies) USING ({_using(HELD)})
     LEFT JOIN (SELECT DISTINCT {_using(STREAM)}, 1 AS seen FROM copies) USING ({_using(STREAM)})
-    WHERE here = 1 OR partition = home OR (home IS NULL AND seen IS NULL)
-        OR finding = {int(Finding.IN_FLIGHT)} OR (from_offset = 0 AND to_offset = {ENDLESS})
+    WHERE here = 1 OR belongs = 1 OR (homed IS NULL AND seen IS NULL) OR never
+    UNION ALL
+    SELECT {_using(STREAM)}, finding, 0L, {ENDLESS}L
+    FROM streams JOIN blind USING (topic) WHERE finding = {int(Finding.IN_FLIGHT)}
 """  # noqa: S608
+# A first copy may have stood in a blind range before. (Where rows of a damaged log are gone, from
+# offset -1 on, what is left is judged all the same.)
+_FOLLOWING = f"""
+    WITH gaps AS (
+        SELECT topic, partition, identity, lo, minute FROM blind
+        WHERE finding = {int(Finding.INCONCLUSIVE)} AND lo >= 0
+    ), begun AS (
+        SELECT topic, partition, min(struct(identity, lo)) AS first FROM gaps
+        GROUP BY topic, partition
+    ), tops AS (
+        SELECT {_using(HELD)}, max(hi) AS top FROM pieces JOIN begun USING (topic, partition)
+        WHERE struct(identity, offset_lo) < first GROUP BY {_using(HELD)}
+    )
+    SELECT {_using(HELD)}, greatest(pieces.lo, coalesce(max(top), 0L)) AS lo, hi,
+        max(gaps.minute) < pieces.minute AS sure
+    FROM pieces JOIN gaps USING (topic, partition) LEFT JOIN tops USING ({_using(HELD)})
+    WHERE struct(gaps.identity, gaps.lo) <= struct(pieces.identity, pieces.offset_lo)
+    GROUP BY {_using(HELD)}, pieces.identity, pieces.offset_lo, pieces.minute, pieces.lo, hi
+    HAVING hi > coalesce(max(top), 0L)
+"""  # noqa: S608
+
+_NO_NUMBERS = "SELECT {columns}, 0L AS lo, 0L AS hi FROM copies WHERE false"
 
 
 def _disorder() -> str:
-    # Where rows of a damaged log are gone (from offset -1) what is left is judged all the same.
-    unread = f"shadows WHERE finding = {int(Finding.INCONCLUSIVE)} AND from_offset >= 0"
     segments = sweep(
         HELD,
         [
             Spans("troubled", {"seen": "1"}, "lo", "hi"),
             Spans(_FIRSTS, {"in_order": "1"}, "lo", "hi"),
-            Spans(unread, {"unread": "1"}, "lo", "hi"),
+            Spans("following", {"unread": "1", "sure": "if(sure, 1, 0)"}, "lo", "hi"),
         ],
     )
-    return f"SELECT * FROM ({segments}) WHERE seen > 0 AND in_order = 0 AND unread = 0"  # noqa: S608
+    return f"""SELECT * FROM ({segments})
+        WHERE seen > 0 AND in_order = 0 AND (unread = 0 OR sure > 0)"""  # noqa: S608
 
 
 def _found_in(seen: str) -> list[Spans]:
@@ -307,16 +312,20 @@ def judge(spark: Any, *, any_partition: bool, blind: bool, overlapping: bool) ->
     """
     view(spark, "copies", _copies(_SEEN, overlapping=overlapping))
     if blind:
-        settle(spark, "shadows", _SHADOWS)
+        view(spark, "unread", _UNREAD)
+        settle(spark, "pieces", _PIECES)
+        settle(spark, "certain", _CERTAIN)
+        settle(spark, "following", _FOLLOWING)
+        view(spark, "doubts", _DOUBTS)
     else:
-        view(spark, "shadows", _NO_SHADOWS)
+        view(spark, "following", _NO_NUMBERS.format(columns=f"{_using(HELD)}, true AS sure"))
+        view(spark, "doubts", _NO_NUMBERS.format(columns=f"{_using(STREAM)}, 0 AS finding"))
     _find_disorder(spark)
     spans = [*_sides(), *_found_in(_SEEN)]
     if any_partition:
         hold(spark)
         view(spark, "away", _AWAY)
         spans.append(Spans("away", {Finding.MISROUTED.label: "1"}, "lo", "hi"))
-    view(spark, "doubts", _DOUBTS)
     settle(spark, "judged", _judged(spans))
 
 
@@ -338,7 +347,6 @@ def held_before_cuts(spark: Any, *, overlapping: bool) -> None:
 def _find_disorder(spark: Any) -> None:
     settle(spark, "troubled", _TROUBLED)
     if spark.table("troubled").isEmpty():
-        nothing = f"SELECT {_using(HELD)}, lo, hi FROM shadows WHERE false"  # noqa: S608
-        view(spark, "disorder", nothing)
+        view(spark, "disorder", _NO_NUMBERS.format(columns=_using(HELD)))
     else:
         settle(spark, "disorder", _disorder())

@@ -36,9 +36,7 @@ from mirrortest.report.words import (
     number,
     plain,
     rank,
-    rests_on,
     span,
-    without_latency,
 )
 
 if TYPE_CHECKING:
@@ -106,7 +104,6 @@ def page(result: Result) -> dict[str, Any]:
         "percentiles_told": _slowest(timeline) if latency and timeline else "",
         "heat_told": _span_told(timeline) if latency and timeline else "",
         "curve_told": _curve_told(timeline) if latency and timeline else "",
-        "without_latency": shorten(without_latency(summary), _MOST_LINES),
         "latency_columns": [*PERCENTILES, "mean", "messages", "below zero"],
         "latency_rows": latency_rows(summary, timeline),
         "slot_columns": slot_columns(timeline),
@@ -123,7 +120,6 @@ def page(result: Result) -> dict[str, Any]:
         "producer_columns": producers.columns,
         "producers_left_out": producers.left_out,
         "online": _online(summary),
-        "rests_on": rests_on(summary),
         "disagreements": shorten(
             [] if summary.online is None else summary.online.disagreements, _MOST_LINES
         ),

@@ -142,14 +142,6 @@ class Online(_Model):
     disagreements: list[str]
 
 
-class RestsOn(_Model):
-    """What a reconciliation rests on: sessions' logs, and how many offsets they say were read."""
-
-    producers: int
-    consumers: int
-    offsets_read: int
-
-
 class Summary(_Model):
     """The reconciliation of a run.
 
@@ -157,8 +149,7 @@ class Summary(_Model):
     everywhere; `surplus` are copies beyond the first, and `corrupted` includes those whose id is
     unknown. `undelivered` shows the first of them; all are in the table of that name. `attribution`
     is of all that is missing. `minutes` are the worst of `minutes_total`, the worst first; all are
-    in the table `by_minute`. `backlog` are, by topic, messages whose latencies were not measured:
-    they were there when a consumer took their partition.
+    in the table `by_minute`.
     """
 
     version: Literal[1] = 1
@@ -170,12 +161,10 @@ class Summary(_Model):
     counts: dict[str, int]
     partitions: list[Partition] = Field(default_factory=list)
     latency_seconds: dict[str, Latency] = Field(default_factory=dict)
-    backlog: dict[str, int] = Field(default_factory=dict)
     thresholds: list[Threshold] = Field(default_factory=list)
     inconclusive: list[str] = Field(default_factory=list)
     notes: list[str] = Field(default_factory=list)
     online: Online | None = None
-    rests_on: RestsOn | None = None
     undelivered: list[Missing] = Field(default_factory=list)
     undelivered_ranges: int = 0
     attribution: list[Attributed] = Field(default_factory=list)

@@ -10,7 +10,6 @@ from rich.table import Column, Table
 from rich.text import Text
 
 from mirrortest.report.summary import MINUTE_COUNTS, Verdict, as_percentage, shorten
-from mirrortest.report.words import rests_on, without_latency
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -35,7 +34,6 @@ def summary_view(summary: Summary) -> RenderableType:
         parts.append(_partitions(summary))
     if summary.latency_seconds:
         parts.append(_latency(summary))
-    parts += [Text(line) for line in shorten(without_latency(summary))]
     if summary.minutes:
         parts.append(_minutes(summary))
     if summary.undelivered:
@@ -54,8 +52,6 @@ def summary_view(summary: Summary) -> RenderableType:
     parts += [Text(note) for note in shorten(summary.notes)]
     if summary.online is not None:
         parts.append(_online(summary))
-    if summary.rests_on is not None:
-        parts.append(Text(rests_on(summary)))
     if summary.tables:
         parts.append(Text(f"tables: {summary.tables}"))
     return Group(*parts)

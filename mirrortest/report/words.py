@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import TYPE_CHECKING
 
 from mirrortest.config.units import format_duration
-
-if TYPE_CHECKING:
-    from mirrortest.report.summary import Summary
 
 
 class Weight(StrEnum):
@@ -136,24 +132,6 @@ def share(part: int, whole: int) -> str:
     if part and percent < 0.001:
         return "< 0.001\N{NO-BREAK SPACE}%"
     return f"{percent:.3g}\N{NO-BREAK SPACE}%"
-
-
-def without_latency(summary: Summary) -> list[str]:
-    """Say, by topic, how many messages' latencies were not measured."""
-    return [
-        f"{topic}: {number(count)} were there before their partitions were read: "
-        "their latencies are not measured"
-        for topic, count in summary.backlog.items()
-    ]
-
-
-def rests_on(summary: Summary) -> str:
-    """Say on whose logs the result rests; empty where an older one does not tell."""
-    basis = summary.rests_on
-    if basis is None:
-        return ""
-    logs = f"{number(basis.producers, 'producer')} and {number(basis.consumers, 'consumer')}"
-    return f"rests on the logs of {logs}, which read {number(basis.offsets_read, 'offset')}"
 
 
 def number(count: int, word: str = "message") -> str:

@@ -4,7 +4,8 @@ What no act falls on passes as rows, untouched and in bulk. Of the acts upon ord
 
 - **hold** writes the message after `distance` further offsets, and not before a later message of
   its stream; **swap** right after the next message of its stream; **delay** after its time. A hold
-  or swap that nothing overtook has no row in the truth.
+  or swap that is written in its place after all has no row in the truth; where other streams'
+  messages alone were written before it, its row says that nothing of its own overtook it.
 - **duplicate** writes the copies at once; **duplicate-later** after `distance` further offsets.
 - **other-run** writes a message of another run behind the message's place.
 - **replay** writes the last `length` offsets of the partition once more, as they were written:
@@ -344,5 +345,6 @@ class Course:
         else:
             detail = "written behind the next message of its stream"
         note = Note(kept.act, kept.kind, subject, detail, overtaken=kept.overtaken)
-        effective = kept.overtaken or kept.kind is Anomaly.DELAY
+        # Else what is left alone would not stand in the order of the source.
+        effective = passed or kept.kind is Anomaly.DELAY
         self._write(fate, now_ns, (note,) if effective else ())

@@ -47,10 +47,10 @@ TRUTH = pa.schema(
 `form` are of the message acted on (run to form null where it cannot be read). `part` is the header
 that was hit, or where a truncated value ends (`fill`, `descriptor`, `header`, `numbers`, `id`).
 `overtaken` is, for swap, hold and delay, how many later messages of its stream were written to its
-partition before it; a swap or hold that none overtook has no row, nor has any act that changed
-nothing. For duplicates and replays the destination is that of the surplus copy, which is the same
-record as the message's own, changes included: those have no rows of their own at the copy. For
-other-run the message is the one behind which another was put, and the destination that other's.
+partition before it; a swap or hold that nothing at all overtook has no row, nor has any act that
+changed nothing. For duplicates and replays the destination is that of the surplus copy, which is
+the same record as the message's own, changes included: those have no rows of their own at the copy.
+For other-run the message is the one behind which another was put, and the destination that other's.
 """
 
 

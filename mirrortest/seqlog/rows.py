@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from mirrortest.check.verdict import Finding
 from mirrortest.seqlog.schema import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mirrortest.check.verdict import Finding, Outcome
+    from mirrortest.check.verdict import Outcome
     from mirrortest.wire.stream import StreamId
 
 Times = tuple[int, int]
@@ -90,6 +91,8 @@ class SeenLike(Protocol):
     def arrived_first(self) -> int: ...  # noqa: D102
     @property
     def arrived_last(self) -> int: ...  # noqa: D102
+    @property
+    def key_lane(self) -> int: ...  # noqa: D102
 
 
 def _checked(lo: int, hi: int, what: str = "seq") -> int:
@@ -169,7 +172,8 @@ def seen(
     `topic` is the source topic's name, given apart because a message without a stream has none.
     """
     count = _checked(row.offset_lo, row.offset_hi, "offset")
-    who: tuple[int | str | None, ...] = (None,) * 6
+    key_lane = None if row.key_lane < 0 else row.key_lane
+    who: tuple[int | str | None, ...] = (None, None, None, key_lane, None, None)
     if row.stream is not None:
         if _checked(row.seq_lo, row.seq_hi) != count:
             raise ValueError(f"{count} offsets cannot hold seq [{row.seq_lo}, {row.seq_hi})")
@@ -198,27 +202,39 @@ def seen(
 
 
 def read(
-    topic: str, partition: int, offset_lo: int, offset_hi: int, *, topic_identity: str | None = None
+    topic: str,
+    partition: int,
+    offset_lo: int,
+    offset_hi: int,
+    *,
+    topic_identity: str | None = None,
+    holed: bool | None = None,
 ) -> Row:
-    """These destination offsets were read, with records there or not."""
-    return _of_offsets(Kind.READ, topic, partition, offset_lo, offset_hi, topic_identity)
+    """These destination offsets were read, with records there or not.
 
-
-def backlog(
-    topic: str, partition: int, offset_lo: int, offset_hi: int, *, topic_identity: str | None = None
-) -> Row:
-    """These offsets were there when the partition was taken: their latencies are not measured."""
-    return _of_offsets(Kind.BACKLOG, topic, partition, offset_lo, offset_hi, topic_identity)
+    `holed` tells whether at one of them, or before, there was none; None: that is not known.
+    """
+    row = _of_offsets(Kind.READ, topic, partition, offset_lo, offset_hi, topic_identity)
+    findings = None if holed is None else int(Finding.COMPACTED) if holed else 0
+    return row._replace(findings=findings)
 
 
 def unread(
-    topic: str, partition: int, offset_lo: int, offset_hi: int, *, topic_identity: str | None = None
+    topic: str,
+    partition: int,
+    offset_lo: int,
+    offset_hi: int,
+    *,
+    topic_identity: str | None = None,
+    latest_ns: int | None = None,
 ) -> Row:
     """These destination offsets were gone before they could be read.
 
-    Up to `schema.ENDLESS`: the topic was made again, and who knows what stood there.
+    Up to `schema.ENDLESS`: the topic was made again, and who knows what stood there. Messages that
+    were to be sent after `latest_ns`, and in a later minute, did not; None: that is not known.
     """
-    return _of_offsets(Kind.UNREAD, topic, partition, offset_lo, offset_hi, topic_identity)
+    row = _of_offsets(Kind.UNREAD, topic, partition, offset_lo, offset_hi, topic_identity)
+    return row._replace(intended_first=latest_ns)
 
 
 def tail(

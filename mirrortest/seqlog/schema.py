@@ -10,9 +10,10 @@ epoch, UTC. What does not apply to a row's kind is null.
 | sent | producer | how the sends of these numbers ended (`outcome`), and at which source offsets |
 | end | producer | the lane is closed: `seq_hi` numbers were used in all |
 | seen | consumer | these messages stood at these offsets (`findings`: each by itself) |
-| read | consumer | these offsets were read, with records there or not |
-| backlog | consumer | these offsets were there when it took the partition: no latencies |
-| unread | consumer | these offsets were gone before they could be read |
+| read | consumer | these offsets were read, with records there or not (`findings` compacted: at \
+one of them, or before, there was none) |
+| unread | consumer | these offsets were gone before they could be read; what was to be sent \
+after the minute of `intended_first` did not stand there |
 | tail | consumer | the partition ended at `offset_hi`, judged before `offset_lo` |
 | vouched | consumer | the ledger vouches for these numbers with this `outcome` (0: reserved only) |
 | claimed | consumer | these numbers were claimed lost online (a later `seen` makes them late) |
@@ -20,7 +21,8 @@ epoch, UTC. What does not apply to a row's kind is null.
 | found | consumer | the online verdict `findings` on these numbers, as of next offset `offset_hi` |
 
 In a `seen` row with findings foreign, other run, or corrupted with its id unknown, the stream's
-columns are null (topic apart) and seq_lo = seq_hi = null.
+columns are null (topic apart) and seq_lo = seq_hi = null; `lane` is the one whose key the messages
+have, null where it is no lane's.
 
 A reader passes over the rows of a kind that it does not have: a new kind needs no new
 `SCHEMA_VERSION` as long as the other rows mean the same without it.
@@ -41,7 +43,6 @@ class Kind(StrEnum):
     END = "end"
     SEEN = "seen"
     READ = "read"
-    BACKLOG = "backlog"
     UNREAD = "unread"
     TAIL = "tail"
     VOUCHED = "vouched"
@@ -89,8 +90,7 @@ ROWS = pa.schema(
         pa.field("latency_count", pa.list_(pa.int64())),
     ]
 )
-"""`negative` and the sparse latency histogram are of the latency from the intended time; null in
-`seen` rows of a backlog.
+"""`negative` and the sparse latency histogram are of the latency from the intended time.
 
 On the producer's side `partition` and offsets are the source's and `arrived_*` is when the
 acknowledgement came; on the consumer's side they are the destination's. `topic` is the source

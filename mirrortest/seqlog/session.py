@@ -50,17 +50,17 @@ class _Model(BaseModel):
 class Topic(_Model):
     """A source topic as this session knew it; None is not known (yet).
 
-    `compacted` tells whether the topic that was read has been seen to be compacted, `policy_hidden`
-    whether its cluster does not say; `uncommitted` whether messages of the run were read whose
-    transactions may have been aborted.
+    `earlier_counts` are partition counts that the destination had before. `compacted` tells whether
+    the topic that was read has been seen to be compacted; `uncommitted` whether messages of the run
+    were read whose transactions may have been aborted.
     """
 
     destination: str | None = None
     source_partitions: int | None = None
     destination_partitions: int | None = None
+    earlier_counts: tuple[int, ...] = ()
     compacted: bool = False
     uncommitted: bool = False
-    policy_hidden: bool = False
 
 
 class FileNote(_Model):

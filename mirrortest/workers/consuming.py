@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from mirrortest.consume.options import ConsumeOptions
-    from mirrortest.consume.outcome import Basis, ConsumeProgress, ConsumeReport
+    from mirrortest.consume.outcome import ConsumeProgress, ConsumeReport
     from mirrortest.workers.crew import Worker
 
 _LOOK_SECONDS = 0.2
@@ -103,9 +102,7 @@ def merged(options: ConsumeOptions, reports: Sequence[ConsumeReport]) -> Consume
     """The first one's verdict, with the latencies of all that was read."""
     first = reports[0]
     latency: dict[str, tuple[Histogram, Histogram]] = {}
-    backlog: Counter[str] = Counter()
     for report in reports:
-        backlog.update(report.backlog)
         for topic, pair in report.latency.items():
             for into, histogram in zip(
                 latency.setdefault(topic, (Histogram(), Histogram())), pair, strict=True
@@ -127,24 +124,13 @@ def merged(options: ConsumeOptions, reports: Sequence[ConsumeReport]) -> Consume
         first,
         name=options.name,
         latency=latency,
-        backlog=backlog,
         thresholds=results,
         inconclusive=[*doubts, *undecided(results)],
         notes=list(dict.fromkeys(note for report in reports for note in report.notes)),
         messages=sum(report.messages for report in reports),
-        rests_on=_rests_on(reports),
         log=common_place([report.log for report in reports]),
         partitions=sorted({place for report in reports for place in report.partitions}),
     )
-
-
-def _rests_on(reports: Sequence[ConsumeReport]) -> dict[str, Basis]:
-    """By partition, what its reader among the workers says: to the others it is a state's word."""
-    found: dict[str, Basis] = {}
-    for report in reports:
-        for name, basis in report.rests_on.items():
-            found[name] = max(basis, found.get(name, basis))
-    return dict(sorted(found.items()))
 
 
 class _View:

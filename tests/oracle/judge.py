@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     from mirrortest.wire.stream import StreamId
 
+STEP_SECONDS = 13
+"""Between two messages of a stream: every five of them there is a new minute."""
 HORIZON = 100
 """No history uses a seq as high as this."""
 NOTHING: frozenset[int] = frozenset()
@@ -37,23 +39,40 @@ def incarnation_of(place: int) -> int:
 
 
 class Message(NamedTuple):
-    """What stands at an offset; without a stream `findings` say what it is."""
+    """What stands at an offset; without a stream `findings` say what it is, and `key` its lane."""
 
     stream: StreamId | None
     seq: int = 0
     findings: frozenset[Finding] = frozenset()
+    key: int = -1
+
+    @property
+    def lane(self) -> int:
+        """The lane whose key it has; -1: none."""
+        return self.key if self.stream is None else self.stream.lane
+
+
+ALWAYS = 1 << 62
+"""A minute after all others."""
+
+
+def minute_of(seq: int) -> int:
+    """The minute in which a message was to be sent: of all streams the same, from 0 on."""
+    return seq * STEP_SECONDS // 60
 
 
 class Passed(NamedTuple):
     """Offsets [lo, hi) of a partition, read or (`blind`) not; those of one incarnation.
 
     A log may show messages (`glimpsed`) at offsets of which it does not say that they were read.
+    What was to be sent after `minute` did not stand in blind ones.
     """
 
     lo: int
     hi: int
     blind: bool = False
     glimpsed: bool = False
+    minute: int = ALWAYS
 
 
 class Lane(NamedTuple):
@@ -68,8 +87,9 @@ class Lane(NamedTuple):
 class Fragment:
     """One stream in one partition, from what stood at the offsets that were passed, in order.
 
-    In doubt, at offsets that nobody read, are the numbers above all those seen before, up to the
-    next of them seen after.
+    In doubt, at offsets that nobody read, is every number, up to the least of those seen after all
+    of them that were sent too late to stand there. Nor is a number reordered that was seen first
+    behind such offsets, unless it was sent too late, or a number above it was seen before them all.
     """
 
     def __init__(
@@ -79,24 +99,34 @@ class Fragment:
         """In the order of their offsets, copies included."""
         self.by_finding: dict[Finding, set[int]] = defaultdict(set)
         self.doubtful: set[int] = set()
+        self._excused: set[int] = set()
+        """Those whose first copy may stand where nobody read."""
         self.last_offset = -1
-        doubt_from: int | None = None
+        in_order = HORIZON
+        minute = -1
+        certain: list[int] | None = None
         for stretch in sorted(passed, key=lambda s: s.lo):
-            if stretch.blind and doubt_from is None:
-                doubt_from = max(self.seqs, default=-1) + 1
+            if stretch.blind:
+                if certain is None:
+                    in_order = max(self.seqs, default=-1) + 1
+                certain, minute = [], max(minute, stretch.minute)
             for offset in _shown(stretch):
                 message = stood.get(offset)
                 if message is None or message.stream != stream:
                     continue
-                if doubt_from is not None and message.seq >= doubt_from and not stretch.glimpsed:
-                    self.doubtful |= set(range(doubt_from, message.seq))
-                    doubt_from = None
+                if certain is not None:
+                    late = minute_of(message.seq) > minute
+                    proven = not message.findings & {Finding.UNPROVEN, Finding.CORRUPTED}
+                    if late and proven and not stretch.glimpsed:
+                        certain.append(message.seq)
+                    if not late and message.seq >= in_order and message.seq not in self.seqs:
+                        self._excused.add(message.seq)
                 self.seqs.append(message.seq)
                 self.last_offset = offset
                 for finding in message.findings:
                     self.by_finding[finding].add(message.seq)
-        if doubt_from is not None:
-            self.doubtful |= set(range(doubt_from, HORIZON))
+        if certain is not None:
+            self.doubtful = set(range(min(certain, default=HORIZON)))
 
     @property
     def seen(self) -> set[int]:
@@ -115,16 +145,13 @@ class Fragment:
 
     @property
     def reordered(self) -> set[int]:
-        """Those whose first copy stands after the first copy of a later one.
-
-        A first copy may have stood where nobody read.
-        """
+        """Those whose first copy stands after the first copy of a later one."""
         first: dict[int, int] = {}
         for place, seq in enumerate(self.seqs):
             first.setdefault(seq, place)
         return {
             seq
-            for seq in first.keys() - self.doubtful
+            for seq in first.keys() - self._excused
             if any(later > seq and first[later] < first[seq] for later in first)
         }
 
@@ -136,18 +163,17 @@ def judge(
     claimed: Collection[int] = NOTHING,
     due: Collection[int] = NOTHING,
     nobody_else: bool = False,
-    home: int | None = None,
+    homes: Collection[int] = NOTHING,
     any_partition: bool = False,
-    compact: bool = False,
-    overtaken: bool = False,
+    explained: int = 0,
     unread: Collection[Finding] = (),
 ) -> dict[str, set[int]]:
     """Judge a stream over all partitions: name of a finding (or of an outcome) -> its numbers.
 
     `due` are past their deadline, and if nothing is `unread` all was read since; what is missing
     is inconclusive if a partition was never read, in flight if one was not read to its end.
-    `nobody_else`: a stream without a lane cannot have been sent. `compact`: the topic is compacted,
-    and a later message of the stream, or of its key (`overtaken`), explains what is missing.
+    `nobody_else`: a stream without a lane cannot have been sent. What is missing below `explained`
+    compaction may have taken.
     """
     at: dict[int, list[int]] = defaultdict(list)
     for partition, held in fragments.items():
@@ -155,20 +181,19 @@ def judge(
             at[seq].append(partition)
     seen = set(at)
     out: dict[str, set[int]] = defaultdict(set)
-    doubtful = doubted(fragments, home)
+    doubtful = doubted(fragments, homes)
     for held in fragments.values():
         out["reordered"] |= held.reordered
         for finding, seqs in held.by_finding.items():
             out[finding.label] |= seqs
     out["duplicated"] = {seq for seq, places in at.items() if len(places) > 1}
     if any_partition and seen:
-        most = max(fragments, key=lambda n: (len(fragments[n].seen), -n))
-        where = most if home is None else home
+        where = max(fragments, key=lambda n: (len(fragments[n].seen), -n))
         out["misrouted"] = {seq for seq, places in at.items() if set(places) != {where}}
     for seq in lane.acked if lane else ():
         if seq in seen:
             out["delivered"].add(seq)
-        elif compact and (overtaken or any(later > seq for later in seen)):
+        elif seq < explained:
             out["compacted"].add(seq)
         elif seq in claimed:
             out["lost"].add(seq)
@@ -191,32 +216,63 @@ def judge(
     return {name: numbers for name, numbers in out.items() if numbers}
 
 
-def doubted(fragments: Mapping[int, Fragment], home: int | None) -> set[int]:
+def doubted(fragments: Mapping[int, Fragment], homes: Collection[int]) -> set[int]:
     """The numbers that may stand where nobody read: where the stream was seen, or belongs.
 
     A stream that was seen nowhere, and that belongs nobody knows where, may be anywhere.
     """
-    anywhere = home is None and not any(held.seqs for held in fragments.values())
+    anywhere = not homes and not any(held.seqs for held in fragments.values())
     return {
         seq
         for partition, held in fragments.items()
-        if held.seqs or partition == home or anywhere
+        if held.seqs or partition in homes or anywhere
         for seq in held.doubtful
     }
 
 
-def superseded(stream: StreamId, fragments: Mapping[StreamId, Mapping[int, Fragment]]) -> bool:
-    """Whether a later message of the same key was seen: why a compacted topic lacks the last."""
-    for other, held in fragments.items():
-        if other == stream or other.lane != stream.lane:
+class Partition(NamedTuple):
+    """All that was seen of a partition: the lane's key and the stream at each place in order.
+
+    `holed`: at some offset that was read there was no record.
+    """
+
+    seen: list[tuple[int, StreamId | None]]
+    holed: bool
+
+    @classmethod
+    def of(cls, stood: Mapping[int, Message], passed: Iterable[Passed]) -> Partition:
+        """As far as it was passed."""
+        shown = sorted({at for stretch in passed for at in _shown(stretch)})
+        read = {at for stretch in passed if not stretch.blind for at in range(*stretch[:2])}
+        seen = [(stood[at].lane, stood[at].stream) for at in shown if at in stood]
+        return cls(seen, bool(read - stood.keys()))
+
+
+def explained(
+    stream: StreamId,
+    partitions: Mapping[int, Partition],
+    homes: Collection[int],
+    *,
+    compact: bool,
+    at_source: bool,
+) -> int:
+    """Below which number compaction, of the destination or of the source, may have taken any."""
+    usable = [n for n, each in partitions.items() if at_source or (compact and each.holed)]
+    seen_in = {n for n, each in partitions.items() if any(s == stream for _, s in each.seen)}
+    bound = 0
+    for number in usable:
+        seen = [(lane, of) for lane, of in partitions[number].seen if lane == stream.lane]
+        own = [at for at, (_, of) in enumerate(seen) if of == stream]
+        if not (own or number in homes or not (homes or seen_in)):
             continue
-        again = other[:3] == stream[:3] and other.incarnation > stream.incarnation
-        if again and any(each.seqs for each in held.values()):
-            return True
-        mine = fragments[stream]
-        if any(mine[n].seqs and held[n].last_offset > mine[n].last_offset for n in mine):
-            return True
-    return False
+        for at, (_, of) in enumerate(seen):
+            if of == stream:
+                continue
+            same = of is not None and of[:3] == stream[:3]
+            behind = at > own[-1] if own else not same
+            if behind or (same and of is not None and of.incarnation > stream.incarnation):
+                bound = HORIZON
+    return bound
 
 
 def streamless(stood: Mapping[int, Message], passed: Iterable[Passed]) -> dict[Finding, int]:

@@ -128,8 +128,8 @@ async def _log(
             t.topic: Topic(
                 destination=t.topic,
                 source_partitions=t.source_partitions,
-                destination_partitions=t.partitions,
-                compacted=t.compact,
+                destination_partitions=t.planned if role is Role.PRODUCER else t.partitions,
+                compacted=t.source_compact if role is Role.PRODUCER else t.compact,
             )
             for t in truths
         },

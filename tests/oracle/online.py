@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from mirrortest.check.deadline import Deadlines
+from mirrortest.check.fragment import CLOCK_TOLERANCE_NS
 from mirrortest.check.intervals import IntervalSet
 from mirrortest.check.judge import COUNTED
 from mirrortest.check.ledger import Claim, ClosedLane, LaneRecord, Ledger
 from mirrortest.check.ledger_record import claim_key
 from mirrortest.check.routing import misrouted
-from mirrortest.check.row import Messages, rows_of, streams_of
+from mirrortest.check.row import MINUTE_NS, Messages, rows_of, streams_of
 from mirrortest.check.verdict import Finding, Outcome
 from mirrortest.consume import rounds as consume_rounds
 from mirrortest.consume.assigned import AssignedPartition, Taken
@@ -30,7 +31,7 @@ from mirrortest.consume.rounds import Rounds
 from mirrortest.consume.state import Partition
 from mirrortest.wire.stream import ProducerId, StreamId
 
-from .judge import INCARNATION, incarnation_of, offset_of
+from .judge import ALWAYS, INCARNATION, STEP_SECONDS, incarnation_of, offset_of
 from .script import DEADLINE, Die, Drop, Read, Renew, Round, Save, Take, Unread
 from .truth import RUN, Told
 
@@ -50,8 +51,15 @@ if TYPE_CHECKING:
     from .truth import Claimed, Truth
 
 START = 28_000_000 * 60_000_000_000
-STEP = 13_000_000_000
-"""Between two messages of a stream: every five of them there is a new minute."""
+STEP = STEP_SECONDS * 1_000_000_000
+
+
+def found_ns(minute: int) -> int | None:
+    """When offsets were found gone, so that what was to be sent after `minute` did not stand there.
+
+    None: at a time that nobody knows.
+    """
+    return None if minute == ALWAYS else START + minute * MINUTE_NS - CLOCK_TOLERANCE_NS
 
 
 def ids(numbers: IntervalSet) -> set[int]:
@@ -84,9 +92,7 @@ class _Session:
     def __init__(self, truth: Truth, play: Online) -> None:
         self.truth = truth
         self.log = Log()
-        topics: Any = SimpleNamespace(
-            counts={truth.topic: truth.partitions}, compacted=(), policy_hidden=()
-        )
+        topics: Any = SimpleNamespace(counts={truth.topic: truth.partitions}, compacted=())
         options: Any = SimpleNamespace(run=RUN, expect_producers=())
         self.logbook = Logbook(cast("SequenceLog", self.log), options, topics)
         self.ledger = Ledger()
@@ -95,7 +101,7 @@ class _Session:
         self.ends: dict[tuple[str, int], int] = {}
         self.news: dict[StreamId, IntervalSet] = {}
         self.judge = TopicJudge(truth.topic, RUN, truth.policy, Deadlines(DEADLINE))
-        self.judge.destination_partitions = truth.partitions
+        self.judge.counts = [truth.partitions]
         self.judge.compact = truth.compact
         self._play = play
         topics.judges = {truth.topic: self.judge}
@@ -195,12 +201,12 @@ class Online:
             held = self._held(event.consumer, event.partition)
             assert incarnation_of(event.lo) == held.identity
             lo, hi = offset_of(event.lo), offset_of(event.hi)
-            session.logbook.unread(held, lo, hi)
-            held.checker.unread(lo, hi)
+            session.logbook.unread(held, lo, hi, found_ns(event.minute))
+            held.checker.unread(lo, hi, found_ns(event.minute))
         elif isinstance(event, Renew):
             held = self._held(event.consumer, event.partition)
-            session.logbook.left(held)
-            held.start_over()
+            session.logbook.left(held, found_ns(event.minute))
+            held.start_over(found_ns(event.minute))
             held.read_from = held.checker.next_offset
         elif isinstance(event, Save):
             held = self._held(event.consumer, event.partition)
@@ -271,7 +277,7 @@ class Online:
             "source": truth.topic,
             "run": RUN,
             "policy": truth.policy,
-            "counts": list(truth.counts),
+            "counts": [truth.partitions],
         }
         if event.state is None:
             held = AssignedPartition.fresh(at, 1, **about)
@@ -329,13 +335,16 @@ def arrays(truth: Truth, partition: int, messages: list[tuple[int, Message]]) ->
         truth.policy,
         lanes=lanes,
         source_partitions=sources,
+        counted=np.full(len(messages), truth.planned, np.int32),
         partition=partition,
-        destination_partitions=list(truth.counts),
+        counts=[truth.partitions],
     )
     findings |= np.where(wrong & (stream >= 0), Finding.MISROUTED.value, 0).astype(np.uint32)
     intended = START + seqs * STEP
     offsets = np.array([at for at, _ in messages], np.int64)
-    return Messages(streams, stream, seqs, offsets, intended, intended, findings, START + STEP)
+    keys = np.array([-1 if m.stream else m.key for _, m in messages], np.int64)
+    columns = (streams, stream, seqs, offsets, intended, intended, findings, START + STEP, keys)
+    return Messages(*columns)
 
 
 def _record(truth: Truth, record: Told | Claimed) -> Callable[[Ledger], None]:
@@ -349,8 +358,9 @@ def _record(truth: Truth, record: Told | Claimed) -> Callable[[Ledger], None]:
             by[Outcome.FAILED],
             by[Outcome.UNKNOWN],
             record.end,
-            truth.partitions,
+            truth.planned,
             truth.source_partitions,
+            compacted=truth.source_compact,
         )
         return lambda ledger: ledger.merge(lane)
     closes = tuple(ClosedLane(truth.topic, lane, mark) for lane, mark in record.closes)

@@ -12,6 +12,7 @@ from mirrortest.check.routing import ExpectPartition
 from mirrortest.check.verdict import STREAM_FINDINGS, Finding
 from mirrortest.wire.stream import StreamId
 
+from .judge import minute_of
 from .truth import RUN
 
 if TYPE_CHECKING:
@@ -20,17 +21,25 @@ if TYPE_CHECKING:
     from .reference import Answer, Reference
 
 _STREAM = "topic string, producer string, incarnation int, lane long"
-_SENT = f"{_STREAM}, seq long, acked boolean, failed boolean, sent boolean, due boolean, home int"
-_SEEN = f"{_STREAM}, seq long, partition int, offset long, findings int"
+_SENT = (
+    f"{_STREAM}, seq long, acked boolean, failed boolean, sent boolean, due boolean, "
+    "homes array<int>"
+)
+_SEEN = f"{_STREAM}, seq long, partition int, offset long, findings int, minute int"
 _CLAIMED = f"{_STREAM}, seq long"
-_BLIND = "topic string, partition int, from_offset long, to_offset long"
-_TOPICS = "topic string, open int, compact boolean, any boolean"
+_BLIND = "topic string, partition int, from_offset long, to_offset long, minute long"
+_TOPICS = "topic string, open int, compact boolean, at_source boolean, any boolean"
+_KEYS = (
+    "topic string, partition int, offset long, hole boolean, lane long, producer string, "
+    "incarnation int"
+)
+_UNPROVEN = int(Finding.UNPROVEN | Finding.CORRUPTED)
 _KNOWN = "topic string, producer string, incarnation int"
 
 _QUERY = f"""
 WITH firsts AS (
-    SELECT topic, producer, incarnation, lane, partition, seq, min(offset) AS offset
-    FROM oracle_seen GROUP BY ALL
+    SELECT topic, producer, incarnation, lane, partition, seq, min(offset) AS offset,
+        min(minute) AS minute FROM oracle_seen GROUP BY ALL
 ), late_firsts AS (
     SELECT *, max(seq) OVER (
         PARTITION BY topic, producer, incarnation, lane, partition ORDER BY offset
@@ -45,50 +54,67 @@ WITH firsts AS (
     SELECT topic, producer, incarnation, lane, min_by(partition, struct(-messages, partition)) AS at
     FROM places GROUP BY topic, producer, incarnation, lane
 ), streams AS (
-    SELECT topic, producer, incarnation, lane, max(home) AS home FROM (
-        SELECT topic, producer, incarnation, lane, home FROM oracle_sent
+    SELECT topic, producer, incarnation, lane, max(homes) AS homes FROM (
+        SELECT topic, producer, incarnation, lane, homes FROM oracle_sent
         UNION ALL SELECT topic, producer, incarnation, lane, NULL FROM oracle_seen
     ) GROUP BY ALL
-), begun AS (
-    SELECT s.*, b.partition, b.from_offset, b.to_offset,
-        coalesce((SELECT max(m.seq) FROM oracle_seen m WHERE m.topic = s.topic
-            AND m.producer = s.producer AND m.incarnation = s.incarnation AND m.lane = s.lane
-            AND m.partition = b.partition AND m.offset < b.from_offset), -1) + 1 AS lo
-    FROM streams s JOIN oracle_blind b USING (topic)
+), unread AS (
+    SELECT topic, partition, min(from_offset) AS begin, max(to_offset) AS end,
+        max(minute) AS minute FROM oracle_blind GROUP BY topic, partition
+), certain AS (
+    SELECT m.topic, m.producer, m.incarnation, m.lane, m.partition, min(m.seq) AS seq
+    FROM oracle_seen m JOIN unread u ON u.topic = m.topic AND u.partition = m.partition
+    WHERE m.offset >= u.end AND m.minute > u.minute AND m.findings & {_UNPROVEN} = 0 GROUP BY ALL
 ), doubts AS (
-    SELECT begun.topic, begun.producer, begun.incarnation, begun.lane, begun.partition,
-        any_value(begun.home) AS home, begun.lo, min_by(m.seq, m.offset) AS hi
-    FROM begun LEFT JOIN oracle_seen m ON m.topic = begun.topic AND m.producer = begun.producer
-        AND m.incarnation = begun.incarnation AND m.lane = begun.lane
-        AND m.partition = begun.partition AND m.offset >= begun.to_offset AND m.seq >= begun.lo
-        AND NOT EXISTS (SELECT 1 FROM oracle_blind b WHERE b.topic = m.topic
-            AND b.partition = m.partition AND m.offset >= b.from_offset AND m.offset < b.to_offset)
-    GROUP BY begun.topic, begun.producer, begun.incarnation, begun.lane, begun.partition,
-        begun.from_offset, begun.lo
+    SELECT s.*, u.partition, c.seq AS hi FROM streams s JOIN unread u USING (topic)
+    LEFT JOIN certain c ON c.topic = s.topic AND c.producer = s.producer
+        AND c.incarnation = s.incarnation AND c.lane = s.lane AND c.partition = u.partition
 ), missing_doubts AS (
     SELECT doubts.* FROM doubts
     LEFT JOIN places USING (topic, producer, incarnation, lane, partition)
     LEFT JOIN most USING (topic, producer, incarnation, lane)
-    WHERE places.messages IS NOT NULL OR home = partition OR (home IS NULL AND most.at IS NULL)
+    WHERE places.messages IS NOT NULL OR array_contains(homes, partition)
+        OR (coalesce(size(homes), 0) = 0 AND most.at IS NULL)
 ), disorder AS (
     SELECT DISTINCT topic, producer, incarnation, lane, seq FROM late_firsts f
-    WHERE after_a_later AND NOT EXISTS (
-        SELECT 1 FROM doubts d WHERE d.topic = f.topic AND d.producer = f.producer
-        AND d.incarnation = f.incarnation AND d.lane = f.lane AND d.partition = f.partition
-        AND f.seq >= d.lo AND (d.hi IS NULL OR f.seq < d.hi))
+    WHERE after_a_later AND NOT (
+        EXISTS (SELECT 1 FROM oracle_blind b WHERE b.topic = f.topic
+            AND b.partition = f.partition AND b.from_offset <= f.offset)
+        AND coalesce((SELECT max(b.minute) FROM oracle_blind b WHERE b.topic = f.topic
+            AND b.partition = f.partition AND b.from_offset <= f.offset), -1) >= f.minute
+        AND f.seq > coalesce((SELECT max(m.seq) FROM oracle_seen m
+            JOIN unread u ON u.topic = m.topic AND u.partition = m.partition
+            WHERE m.topic = f.topic AND m.producer = f.producer AND m.incarnation = f.incarnation
+            AND m.lane = f.lane AND m.partition = f.partition AND m.offset < u.begin), -1))
+), usable AS (
+    SELECT DISTINCT topic, partition FROM oracle_keys JOIN oracle_topics USING (topic)
+    WHERE at_source OR (compact AND topic || '/' || partition IN (
+        SELECT topic || '/' || partition FROM oracle_keys WHERE hole))
+), own AS (
+    SELECT topic, producer, incarnation, lane, partition, max(offset) AS last, max(seq) AS highest
+    FROM oracle_seen GROUP BY ALL
+), keys AS (
+    SELECT k.* FROM oracle_keys k JOIN usable USING (topic, partition) WHERE NOT hole
 ), overtaken AS (
-    SELECT DISTINCT m.topic, m.producer, m.incarnation, m.lane FROM streams m
-    JOIN places o ON o.topic = m.topic AND o.lane = m.lane
-    LEFT JOIN places p ON p.topic = m.topic AND p.producer = m.producer
-        AND p.incarnation = m.incarnation AND p.lane = m.lane AND p.partition = o.partition
-    WHERE o.last > p.last OR (o.producer = m.producer AND o.incarnation > m.incarnation)
+    SELECT DISTINCT s.topic, s.producer, s.incarnation, s.lane
+    FROM streams s JOIN keys k ON k.topic = s.topic AND k.lane = s.lane
+        AND NOT (k.producer <=> s.producer AND k.incarnation <=> s.incarnation)
+    LEFT JOIN own ON own.topic = s.topic AND own.producer = s.producer
+        AND own.incarnation = s.incarnation AND own.lane = s.lane AND own.partition = k.partition
+    LEFT JOIN most ON most.topic = s.topic AND most.producer = s.producer
+        AND most.incarnation = s.incarnation AND most.lane = s.lane
+    WHERE (own.last IS NOT NULL OR array_contains(s.homes, k.partition)
+            OR (coalesce(size(s.homes), 0) = 0 AND most.at IS NULL))
+        AND (k.offset > own.last OR (k.producer <=> s.producer AND k.incarnation > s.incarnation)
+            OR (own.last IS NULL AND NOT k.producer <=> s.producer))
+), tops AS (
+    SELECT topic, producer, incarnation, lane, max(highest) AS highest
+    FROM own JOIN usable USING (topic, partition) GROUP BY ALL
 ), seen AS (
     SELECT topic, producer, incarnation, lane, seq, count(*) AS copies, bit_or(findings) AS shown,
-        max(partition <> most.at) AS away, max(max(seq)) OVER (
-            PARTITION BY topic, producer, incarnation, lane) AS highest
+        max(partition <> most.at) AS away
     FROM oracle_seen JOIN most USING (topic, producer, incarnation, lane)
     GROUP BY topic, producer, incarnation, lane, seq
-), tops AS (SELECT DISTINCT topic, producer, incarnation, lane, highest FROM seen
 ), joined AS (
     SELECT topic, producer, incarnation, lane, seq,
         coalesce(acked, false) AS acked, coalesce(failed, false) AS failed,
@@ -96,11 +122,11 @@ WITH firsts AS (
         copies IS NOT NULL AS is_seen, coalesce(copies, 0) AS copies, coalesce(shown, 0) AS shown,
         coalesce(away, false) AS away,
         c.claimed IS NOT NULL AS claimed, k.known IS NOT NULL AS known,
-        d.seq IS NOT NULL AS disordered, t.open, t.compact, t.any,
+        d.seq IS NOT NULL AS disordered, t.open, t.any,
         coalesce(x.highest > seq, false) OR o.lane IS NOT NULL AS explained,
         EXISTS (SELECT 1 FROM missing_doubts m WHERE m.topic = j.topic
             AND m.producer = j.producer AND m.incarnation = j.incarnation AND m.lane = j.lane
-            AND j.seq >= m.lo AND (m.hi IS NULL OR j.seq < m.hi)) AS doubtful
+            AND (m.hi IS NULL OR j.seq < m.hi)) AS doubtful
     FROM (SELECT * FROM oracle_sent FULL OUTER JOIN seen
         USING (topic, producer, incarnation, lane, seq)) j
     JOIN oracle_topics t USING (topic)
@@ -114,7 +140,7 @@ WITH firsts AS (
 ), verdicts AS (
     SELECT *, CASE
         WHEN NOT acked OR is_seen THEN ''
-        WHEN compact AND explained THEN 'compacted'
+        WHEN explained THEN 'compacted'
         WHEN claimed THEN 'lost'
         WHEN doubtful OR open & {int(Finding.INCONCLUSIVE)} <> 0 THEN 'inconclusive'
         WHEN due AND open = 0 THEN 'lost'
@@ -138,6 +164,7 @@ def judged(spark: Any, references: Sequence[Reference]) -> Answer:
             ("claimed", _CLAIMED),
             ("blind", _BLIND),
             ("topics", _TOPICS),
+            ("keys", _KEYS),
             ("known", _KNOWN),
         )
     }
@@ -161,9 +188,10 @@ def _fill(tables: dict[str, list[tuple[Any, ...]]], reference: Reference) -> Non
     truth, facts = reference.truth, reference.facts
     whole = int(sum(facts.unread))
     any_place = truth.policy is ExpectPartition.ANY
-    tables["topics"].append((truth.topic, whole, truth.compact, any_place))
+    told = (truth.topic, whole, truth.compact, truth.source_compact, any_place)
+    tables["topics"].append(told)
     for sent in truth.sent:
-        lane, home = sent.lane, truth.home(sent.stream)
+        lane, homes = sent.lane, sorted(truth.homes(sent.stream))
         due = lane.acked - sent.recent if facts.looked_at else frozenset()
         tables["known"].append((truth.topic, *sent.stream[2:4]))
         for seq in range(max([lane.end or 0, *(n + 1 for n in sent.outcomes)])):
@@ -175,22 +203,37 @@ def _fill(tables: dict[str, list[tuple[Any, ...]]], reference: Reference) -> Non
                     seq in lane.failed,
                     seq < (lane.end or 0),
                     seq in due,
-                    home,
+                    homes,
                 )
             )
     tables["claimed"] += [(*_columns(stream), seq) for stream, seq in facts.claimed]
     for partition, passed in enumerate(facts.passed):
-        for blind, run in itertools.groupby(passed, key=lambda stretch: stretch.blind):
+        by_minute = itertools.groupby(passed, key=lambda stretch: (stretch.blind, stretch.minute))
+        for (blind, minute), run in by_minute:
             stretches = list(run)
             if blind:
                 first, last = stretches[0], stretches[-1]
-                tables["blind"].append((truth.topic, partition, first.lo, last.hi))
+                tables["blind"].append((truth.topic, partition, first.lo, last.hi, minute))
         for stretch in passed:
             message = reference.stood[partition].get(stretch.lo)
+            key = (None,) * 3
+            if message and message.lane >= 0:
+                stream = message.stream
+                key = (message.lane, *(stream[2:4] if stream else (None, None)))
+            if not stretch.blind or (message and stretch.glimpsed):
+                hole = message is None
+                tables["keys"].append((truth.topic, partition, stretch.lo, hole, *key))
             if message and message.stream and (stretch.glimpsed or not stretch.blind):
                 shown = int(sum(message.findings))
                 tables["seen"].append(
-                    (*_columns(message.stream), message.seq, partition, stretch.lo, shown)
+                    (
+                        *_columns(message.stream),
+                        message.seq,
+                        partition,
+                        stretch.lo,
+                        shown,
+                        minute_of(message.seq),
+                    )
                 )
 
 

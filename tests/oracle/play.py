@@ -73,7 +73,7 @@ def _told(held: Fragment | None) -> dict[str, Any]:
         "reordered": ids(held.reordered),
         "copies": held.copies,
         "findings": {finding: ids(numbers) for finding, numbers in held.by_finding.items()},
-        "doubtful": ids(held.shadow_below(HORIZON)) - ids(held.seen),
+        "doubtful": set(range(min(held.doubtful_below, HORIZON))) - ids(held.seen),
     }
 
 

@@ -9,23 +9,25 @@ from mirrortest.check.routing import ExpectPartition
 from mirrortest.check.verdict import Finding
 
 from .judge import (
+    ALWAYS,
     INCARNATION,
     Fragment,
     Message,
+    Partition,
     Passed,
     doubted,
+    explained,
     incarnation_of,
     judge,
     misrouted,
     offset_of,
     streamless,
-    superseded,
 )
 from .script import DEADLINE, Die, Drop, Read, Renew, Round, Save, Take, Unread
 from .truth import Told, lanes_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from mirrortest.wire.stream import StreamId
 
@@ -116,7 +118,7 @@ class Reference:
         self.facts = Facts([], set(), set(), looked_at=False)
         """What the logs say, once they are judged."""
         self.logged: list[tuple[Any, ...]] = []
-        """Of all sessions that ended: (kind, partition, lo, hi)."""
+        """Of all sessions that ended: (kind, partition, lo, hi), of what is unread the minute."""
         self._consumers: dict[int, _Consumer] = {}
         self._states: dict[int, _State] = {}
         self._newest: dict[int, int] = {}
@@ -159,16 +161,14 @@ class Reference:
         elif isinstance(event, Unread):
             self._log_read(me, event.partition)
             me.read_from[event.partition] = event.hi
-            me.written.append(("unread", event.partition, event.lo, event.hi))
-            me.holds[event.partition].passed.append(Passed(event.lo, event.hi, blind=True))
+            self._pass_blind(me, event.partition, event.lo, event.hi, event.minute)
         elif isinstance(event, Renew):
             state = me.holds[event.partition]
             lo = state.next_offset
             hi = (incarnation_of(lo) + 1) * INCARNATION
             self._log_read(me, event.partition)
             me.read_from[event.partition] = hi
-            me.written.append(("unread", event.partition, lo, hi))
-            state.passed.append(Passed(lo, hi, blind=True))
+            self._pass_blind(me, event.partition, lo, hi, event.minute)
         elif isinstance(event, Save):
             self._log_read(me, event.partition)
             me.durable = len(me.written)
@@ -183,6 +183,11 @@ class Reference:
             del me.holds[event.partition]
         elif isinstance(event, Die):
             self._close(event.consumer, kept=event.kept)
+
+    @staticmethod
+    def _pass_blind(me: _Consumer, partition: int, lo: int, hi: int, minute: int) -> None:
+        me.written.append(("unread", partition, lo, hi, minute))
+        me.holds[partition].passed.append(Passed(lo, hi, blind=True, minute=minute))
 
     def _take_over(self, me: _Consumer) -> None:
         """Claims are everybody's; how long what is awaited has been, only who is new asks."""
@@ -235,7 +240,11 @@ class Reference:
         fragments = self._fragments(view)
         told = all(offset_of(s.next_offset) <= event.ends.get(at, -1) for at, s in view.items())
         homes = self._homes(event)
-        doubts = {s: doubted(fragments[s], homes.get(s)) for s in fragments}
+        partitions = self._seen(view)
+        gone = {
+            s: self._explained(s, fragments[s], partitions, homes.get(s, ())) for s in fragments
+        }
+        doubts = {s: doubted(fragments[s], homes.get(s, ())) for s in fragments}
 
         def missing(ids: Iterable[Id]) -> set[Id]:
             return {
@@ -244,7 +253,7 @@ class Reference:
                 if (stream, seq) not in me.claimed
                 and all(seq not in held.seqs for held in fragments[stream].values())
                 and seq not in doubts[stream]
-                and not self._compacted(stream, seq, fragments)
+                and seq >= gone[stream]
             }
 
         def read(ends: Mapping[int, int]) -> bool:
@@ -296,7 +305,8 @@ class Reference:
         """The verdict on every stream as of a round."""
         me = self.consumer(event.consumer)
         lanes, _ = self._lanes(event)
-        fragments, homes = self._fragments(self.view(event)), self._homes(event)
+        view = self.view(event)
+        fragments, homes, partitions = self._fragments(view), self._homes(event), self._seen(view)
         answer = {
             (stream, name): numbers
             for stream in self._known
@@ -305,10 +315,11 @@ class Reference:
                 lanes.get(stream),
                 claimed={seq for of, seq in me.claimed if of == stream},
                 nobody_else=closed,
-                home=homes.get(stream),
+                homes=homes.get(stream, ()),
                 any_partition=self.truth.policy is ExpectPartition.ANY,
-                compact=self.truth.compact,
-                overtaken=superseded(stream, fragments),
+                explained=self._explained(
+                    stream, fragments[stream], partitions, homes.get(stream, ())
+                ),
             ).items()
         }
         for (stream, name), numbers in answer.items():
@@ -329,21 +340,35 @@ class Reference:
             for stream in self._known
         }
 
-    def _compacted(
-        self, stream: StreamId, seq: int, fragments: Mapping[StreamId, Mapping[int, Fragment]]
-    ) -> bool:
-        later = any(n > seq for held in fragments[stream].values() for n in held.seqs)
-        return self.truth.compact and (later or superseded(stream, fragments))
+    def _seen(self, view: Mapping[int, _State]) -> dict[int, Partition]:
+        return {at: Partition.of(self.stood[at], state.passed) for at, state in view.items()}
+
+    def _explained(
+        self,
+        stream: StreamId,
+        fragments: Mapping[int, Fragment],
+        partitions: Mapping[int, Partition],
+        homes: Collection[int],
+    ) -> int:
+        """Below which number compaction may have taken what is missing."""
+        compact, at_source = self.truth.compact, self.truth.source_compact
+        later = [
+            max(held.seqs) + 1
+            for at, held in fragments.items()
+            if held.seqs and (at_source or (compact and partitions[at].holed))
+        ]
+        others = explained(stream, partitions, homes, compact=compact, at_source=at_source)
+        return max([others, *later])
 
     def _lanes(self, event: Round) -> tuple[dict[StreamId, Lane], bool]:
         if event.ledger not in self._ledgers:
             self._ledgers[event.ledger] = lanes_of(self.truth.ledger[: event.ledger])
         return self._ledgers[event.ledger]
 
-    def _homes(self, event: Round) -> dict[StreamId, int | None]:
+    def _homes(self, event: Round) -> dict[StreamId, frozenset[int]]:
         """Where the lanes belong of which the ledger has told."""
         records = self.truth.ledger[: event.ledger]
-        return {r.stream: self.truth.home(r.stream) for r in records if isinstance(r, Told)}
+        return {r.stream: self.truth.homes(r.stream) for r in records if isinstance(r, Told)}
 
     # -- the logs -------------------------------------------------------------------------------
 
@@ -355,7 +380,7 @@ class Reference:
         facts = self.facts = Facts(
             [self._covered(partition, unread) for partition in range(len(self.stood))],
             unread,
-            {(of, seq) for kind, of, seq, _ in self.logged if kind == "claimed"},
+            {(of, seq) for kind, of, seq, *_ in self.logged if kind == "claimed"},
             any(kind == "tail" for kind, *_ in self.logged),
         )
         self.told_lost |= facts.claimed
@@ -365,6 +390,9 @@ class Reference:
                 for at, passed in enumerate(facts.passed)
             }
             for stream in self._known
+        }
+        partitions = {
+            at: Partition.of(self.stood[at], passed) for at, passed in enumerate(facts.passed)
         }
         sent = {each.stream: each for each in self.truth.sent}
         producers = {each[2:4] for each in sent}
@@ -377,18 +405,26 @@ class Reference:
                 claimed={seq for of, seq in facts.claimed if of == stream},
                 due=log.lane.acked - log.recent if log and facts.looked_at else (),
                 nobody_else=stream[2:4] in producers,
-                home=self.truth.home(stream) if log else None,
+                homes=self.truth.homes(stream) if log else (),
                 any_partition=self.truth.policy is ExpectPartition.ANY,
                 unread=unread,
-                compact=self.truth.compact,
-                overtaken=superseded(stream, fragments),
+                explained=self._explained(
+                    stream,
+                    fragments[stream],
+                    partitions,
+                    self.truth.homes(stream) if log else (),
+                ),
             )
             answer.update({(stream, name): numbers for name, numbers in verdict.items()})
         return answer
 
     def _covered(self, partition: int, unread: set[Finding]) -> list[Passed]:
         """Which offsets the logs show; `unread` takes what everything missing is for its sake."""
-        here = [(kind, lo, hi) for kind, at, lo, hi in self.logged if at == partition]
+        here = [(kind, lo, hi) for kind, at, lo, hi, *_ in self.logged if at == partition]
+        minutes: dict[int, int] = {}
+        for kind, at, lo, hi, *minute in self.logged:
+            if kind == "unread" and at == partition:
+                minutes |= {n: max(minute[0], minutes.get(n, -1)) for n in range(lo, hi)}
 
         def offsets(wanted: str) -> set[int]:
             return {n for kind, lo, hi in here if kind == wanted for n in range(lo, hi)}
@@ -408,5 +444,5 @@ class Reference:
         for n in range(max([reached, *(n + 1 for n in seen)])):
             # What stands behind all that was read is under way, not in doubt.
             blind = n not in read and n < reached
-            passed.append(Passed(n, n + 1, blind, blind and n in seen))
+            passed.append(Passed(n, n + 1, blind, blind and n in seen, minutes.get(n, ALWAYS)))
         return passed

@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from .judge import INCARNATION, incarnation_of, offset_of
+from .judge import ALWAYS, INCARNATION, incarnation_of, offset_of
 from .truth import make_truth
 
 if TYPE_CHECKING:
@@ -41,19 +41,27 @@ class Read(NamedTuple):
 
 
 class Unread(NamedTuple):
-    """A consumer finds that offsets [lo, hi) are gone."""
+    """A consumer finds that offsets [lo, hi) are gone.
+
+    What was to be sent after `minute` did not stand there.
+    """
 
     consumer: int
     partition: int
     lo: int
     hi: int
+    minute: int
 
 
 class Renew(NamedTuple):
-    """A consumer finds that the topic was made again, and goes on at the new one's beginning."""
+    """A consumer finds that the topic was made again, and goes on at the new one's beginning.
+
+    What was to be sent after `minute` did not stand in the one before.
+    """
 
     consumer: int
     partition: int
+    minute: int
 
 
 class Save(NamedTuple):
@@ -106,6 +114,7 @@ class History:
     def __str__(self) -> str:
         truth = self.truth
         counts = f"{truth.counts}{' compacted' if truth.compact else ''}"
+        counts += " from a compacted source" if truth.source_compact else ""
         lines = [f"{truth.policy.value}, partitions {truth.source_partitions} -> {counts}"]
         for sent in truth.sent:
             told = " ".join(
@@ -120,7 +129,7 @@ class History:
             lines.append(f"ledger {number}: {record}")
         for number, stood in enumerate(truth.stood):
             shown = [
-                f"{at}:{m.stream[2:] if m.stream else ''}#{m.seq}"
+                f"{at}:{m.stream[2:] if m.stream else m.key}#{m.seq}"
                 + "".join(f"!{f.label}" for f in sorted(m.findings))
                 for at, m in sorted(stood.items())
             ]
@@ -322,12 +331,16 @@ class _Stage:
     def look(self, consumer: int, at: int) -> None:
         """Go to where the partition begins now."""
         if self.behind(self.position[consumer, at], at):
-            self.do(Renew(consumer, at))
+            self.do(Renew(consumer, at, self.minute()))
             self.position[consumer, at] = self.incarnation[at] * INCARNATION
         position = self.position[consumer, at]
         if position < self.begin[at]:
-            self.do(Unread(consumer, at, position, self.begin[at]))
+            self.do(Unread(consumer, at, position, self.begin[at], self.minute()))
             self.position[consumer, at] = self.begin[at]
+
+    def minute(self) -> int:
+        """Some minute of intended time, mostly one of those in which messages were to be sent."""
+        return self.tape.pick((1, 0, 2, -1, 3, ALWAYS))
 
     def drop(self, consumer: int, at: int) -> None:
         if (consumer, at) in self.position:

@@ -95,9 +95,13 @@ class Truth:
     policy: ExpectPartition
     source_partitions: int
     counts: tuple[int, ...]
-    """The destination's partition counts that were in force, the last one now."""
+    """The destination's partition counts that were in force, the last one now.
+
+    Consumers see that one; of the first one descriptors and ledger tell."""
     compact: bool = False
     """Whether the destination's topic is compacted."""
+    source_compact: bool = False
+    """Whether the source's topic is."""
     sent: list[Sent] = field(default_factory=list)
     ledger: list[Told | Claimed] = field(default_factory=list)
     stood: list[dict[int, Message]] = field(default_factory=list)
@@ -114,10 +118,16 @@ class Truth:
         """A lane's source partition."""
         return by_key(lane, self.source_partitions)
 
-    def home(self, stream: StreamId) -> int | None:
-        """The destination partition where a stream belongs now, where that is known."""
+    @property
+    def planned(self) -> int:
+        """The destination's partitions as producers knew them, in each message's descriptor."""
+        return self.counts[0]
+
+    def homes(self, stream: StreamId) -> frozenset[int]:
+        """The destination partitions where a stream belongs or did, where that is known."""
         source = self.source_of(stream.lane)
-        return belongs(self.policy, stream.lane, source, self.partitions)
+        found = {belongs(self.policy, stream.lane, source, count) for count in self.counts}
+        return frozenset(number for number in found if number is not None)
 
 
 def make_truth(
@@ -127,10 +137,11 @@ def make_truth(
     policy = tape.pick(POLICIES) if policy is None else policy
     partitions = 1 + tape.below(3)
     counts: tuple[int, ...] = (partitions,)
-    if partitions > 1 and tape.one_in(8):
+    if partitions > 1 and tape.one_in(4):
         counts = (partitions - 1, partitions)
     source_partitions = 1 + tape.below(min(counts))
-    truth = Truth(topic, policy, source_partitions, counts, compact=tape.one_in(8))
+    truth = Truth(topic, policy, source_partitions, counts, compact=tape.one_in(4))
+    truth.source_compact = tape.one_in(16)
     for letter in "ab"[: 1 + tape.below(2)]:
         _producer(tape, truth, f"{letter}{name}")
     _mirror(tape, truth)
@@ -277,21 +288,28 @@ def _mirror(tape: Tape, truth: Truth) -> None:
         for sent in truth.sent
     ]
     copies: list[list[Message | None]] = [[] for _ in range(truth.partitions)]
+    count = truth.planned
     while any(queues):
+        if tape.one_in(4):
+            # The topic has grown, and what comes now may belong into another partition.
+            count = truth.partitions
         number = tape.pick([n for n, queue in enumerate(queues) if queue])
         sent, queue = truth.sent[number], queues[number]
         stretch, queues[number] = queue[: 1 + tape.below(6)], []
         queues[number] = queue[len(stretch) :]
-        place = _place(truth, sent)
+        place = _place(truth, sent, count)
         copies[place] += [Message(sent.stream, seq) for seq in stretch]
     for _ in range(tape.below(8)):
         _wrong(tape, truth, copies)
     for held in copies if truth.compact else ():
+        for _ in range(tape.below(4)):
+            # Another run's, which may be of the same key.
+            other = Message(None, 0, frozenset({Finding.OTHER_RUN}), tape.below(2))
+            held.insert(tape.below(len(held) + 1), other)
         for at, message in enumerate(held):
-            if message and message.stream and tape.below(2):
-                key = message.stream.lane
-                if any(m and m.stream and m.stream.lane == key for m in held[at + 1 :]):
-                    held[at] = None
+            keyed = message is not None and message.lane >= 0 and tape.below(2)
+            if message and keyed and any(m and m.lane == message.lane for m in held[at + 1 :]):
+                held[at] = None
     for held in copies:
         parts = _incarnations(tape, held)
         truth.stood.append(
@@ -318,9 +336,9 @@ def _incarnations(tape: Tape, held: list[Message | None]) -> list[list[Message |
     return parts
 
 
-def _place(truth: Truth, sent: Sent) -> int:
-    """Where a mirror that works puts a lane's messages."""
-    home = belongs(truth.policy, sent.stream.lane, sent.source_partition, truth.counts[0])
+def _place(truth: Truth, sent: Sent, count: int) -> int:
+    """Where a mirror that works puts a lane's messages among so many partitions."""
+    home = belongs(truth.policy, sent.stream.lane, sent.source_partition, count)
     return sent.source_partition if home is None else home
 
 
@@ -347,7 +365,8 @@ def _wrong(tape: Tape, truth: Truth, copies: list[list[Message | None]]) -> None
         shown = tape.pick(_SHOWN)
         held[lo:hi] = [m and (m if m.stream is None else m._replace(findings=shown)) for m in some]
     elif what == "junk":
-        other[to:to] = [Message(None, 0, tape.pick(_JUNK))] * (1 + tape.below(3))
+        junk = Message(None, 0, tape.pick(_JUNK), tape.below(3) - 1)
+        other[to:to] = [junk] * (1 + tape.below(3))
     elif what == "phantom":
         other[to:to] = [Message(_nobody(tape, truth), tape.below(20))]
     else:

@@ -277,5 +277,5 @@ def _judged(
         read_to_end=True,
         ledger_complete=True,
         policy=ExpectPartition.SOURCE,
-        home=home,
+        homes={home},
     )

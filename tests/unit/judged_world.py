@@ -117,9 +117,7 @@ class World:
             take_in=self.take_in,
             moving=False,
             released=[],
-            sees_topic_ids=True,
         )
-        self.policy_hidden: set[str] = set()
         self.taken_in = 0
         self.while_asked: Callable[[], object] = lambda: None
         """Called while the ends are asked for."""
@@ -166,12 +164,10 @@ class World:
             )
             for topic in self.options.topics
         }
-        for topic, judge in judges.items():
-            judge.policy_hidden = topic in self.policy_hidden
         counts: dict[str, int] = {}
         for topic, number in [("A.t", 0)] if isinstance(self.ends, Exception) else self.ends:
             counts[topic] = max(counts.get(topic, 0), number + 1)
-        topics = SimpleNamespace(judges=judges, counts=counts, policy_hidden=self.policy_hidden)
+        topics = SimpleNamespace(judges=judges, counts=counts)
         store = SimpleNamespace(
             serials=lambda: {at: serial for at, (serial, _) in self.states.items()},
             state=lambda at: self.states[at][1],

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mirrortest.check.fragment import ALWAYS
 from mirrortest.check.fragment_index import FragmentIndex
 from mirrortest.check.intervals import IntervalSet
-from mirrortest.check.judge import COUNTED, RunVerdict, doubtful, judge
+from mirrortest.check.judge import COUNTED, RunVerdict, doubtful_below, judge
 from mirrortest.check.ledger_record import LaneRecord
 from mirrortest.check.partition import PartitionChecker
 from mirrortest.check.routing import ExpectPartition
@@ -106,19 +107,21 @@ def lanes(draw: Callable[..., Any]) -> Lane | None:
     lanes(),
     SEQS,
     SEQS,
-    st.sampled_from([None, 0, 1]),
-    st.tuples(st.booleans(), st.booleans(), st.booleans(), st.booleans()),
+    st.frozensets(st.integers(0, 1)),
+    st.tuples(st.booleans(), st.booleans(), st.booleans()),
+    st.sampled_from([0, 0, 0, 3, 9]),
 )
 def test_the_verdict_is_the_oracles(
     per_partition: list[list[tuple[Any, ...]]],
     model: Lane | None,
     expired: frozenset[int],
     claimed: frozenset[int],
-    home: int | None,
-    flags: tuple[bool, bool, bool, bool],
+    homes: frozenset[int],
+    flags: tuple[bool, bool, bool],
+    explained: int,
 ) -> None:
     """Every set of the verdict is the oracle's, whatever the partitions and the ledger hold."""
-    read_to_end, complete, any_partition, compact = flags
+    read_to_end, complete, any_partition = flags
     played_all = dict(enumerate(played(n, steps) for n, steps in enumerate(per_partition)))
     known = {n: checker.fragment(STREAM) for n, (checker, _) in played_all.items()}
     fragments = {n: held for n, held in known.items() if held is not None}
@@ -132,8 +135,8 @@ def test_the_verdict_is_the_oracles(
         read_to_end=read_to_end,
         ledger_complete=complete,
         policy=ExpectPartition.ANY if any_partition else ExpectPartition.MURMUR2,
-        home=home,
-        compact=compact,
+        homes=homes,
+        explained_below=explained,
     )
     expected = oracle.judge(
         models,
@@ -141,9 +144,9 @@ def test_the_verdict_is_the_oracles(
         nobody_else=complete,
         due=expired if read_to_end else (),
         claimed=claimed,
-        home=home,
+        homes=homes,
         any_partition=any_partition,
-        compact=compact,
+        explained=explained,
     )
     for finding in COUNTED:
         found = getattr(verdict, finding.label)
@@ -182,9 +185,9 @@ def test_a_partition_that_is_no_home_puts_nothing_in_doubt() -> None:
     fragment = checker.fragment(STREAM)
     assert fragment is not None
     fragments = {1: fragment}
-    assert not doubtful(fragments, 5, home=0)
-    assert ids(doubtful(fragments, 5, home=1)) == set(range(5))
-    assert ids(doubtful(fragments, 5)) == set(range(5))
+    assert doubtful_below(fragments, homes={0}) == 0
+    assert doubtful_below(fragments, homes={0, 1}) == ALWAYS
+    assert doubtful_below(fragments) == ALWAYS
 
 
 def test_past_the_memory_bound_nothing_missing_is_proven() -> None:
@@ -234,17 +237,43 @@ def test_totals_include_what_enters_no_stream() -> None:
     [
         ([(STREAM, 0), (OTHER, 0)], True),
         ([(OTHER, 0), (STREAM, 0)], False),
-        ([(OTHER, 0)], False),
+        ([(OTHER, 0)], True),
         ([(STREAM._replace(incarnation=2), 0)], True),
+        ([(STREAM._replace(incarnation=2), 0), (STREAM, 0)], True),
         ([(STREAM._replace(lane=7), 0)], False),
     ],
 )
 def test_what_supersedes_a_stream(events: list[tuple[StreamId, int]], answer: bool) -> None:
-    """A later message of the key does; an earlier one, another key's, or any for a lost one not."""
-    checker = PartitionChecker("t", 0)
-    for offset, (stream, seq) in enumerate(events):
-        checker.apply(row(stream, seq, offset))
-    assert FragmentIndex.of({0: checker}).superseded(STREAM) is answer
+    """A later message of the key does; an earlier one or another key's does not.
+
+    Where nothing was seen of a stream, anything of its key may have come later; without a hole in
+    the offsets nothing was compacted at all.
+    """
+    for holed in (False, True):
+        checker = PartitionChecker("t", 0)
+        for offset, (stream, seq) in enumerate(events, start=int(holed)):
+            checker.apply(row(stream, seq, offset))
+        index = FragmentIndex.of({0: checker})
+        assert (index.explained_below(STREAM) == ALWAYS) is (answer and holed)
+        assert (index.explained_below(STREAM, at_source=True) == ALWAYS) is answer
+
+
+@pytest.mark.parametrize(
+    ("homes", "number", "answer"),
+    [((0,), 1, False), ((0,), 0, True), ((0, 1), 1, True), ((), 1, True)],
+)
+def test_a_later_incarnation_supersedes_only_where_the_tail_may_have_stood(
+    homes: tuple[int, ...], number: int, answer: bool
+) -> None:
+    """Elsewhere than where a stream was seen or belongs its messages explain nothing."""
+    checkers = {n: PartitionChecker("t", n) for n in range(2)}
+    checkers[number].apply(row(STREAM._replace(incarnation=2), 0, 1))
+    index = FragmentIndex.of(checkers)
+    assert (index.explained_below(STREAM, homes) == ALWAYS) is answer
+    checkers[0].apply(row(STREAM, 3, 5))
+    index = FragmentIndex.of(checkers)
+    # Seen in partition 0, it has no other place if none is known where it belongs.
+    assert (index.explained_below(STREAM, homes) == ALWAYS) is (number in {0, *homes})
 
 
 @pytest.mark.parametrize("mine_first", [True, False])
@@ -258,7 +287,7 @@ def test_what_stands_in_a_topic_made_again_is_later(mine_first: bool) -> None:
         checker.advance(offset)
         checker.apply(SeenRow(stream, 0, 1, offset, offset + 1, 0, 1, 1, 1, 1, 1, 1))
         checker = PartitionChecker.from_state(json.loads(json.dumps(checker.to_state())))
-    assert FragmentIndex.of({0: checker}).superseded(STREAM) is mine_first
+    assert (FragmentIndex.of({0: checker}).explained_below(STREAM) == ALWAYS) is mine_first
     assert checker.unread_offsets.to_list() == IntervalSet([(4, 5)]).to_list()
 
 
@@ -267,15 +296,14 @@ def test_compaction_explains_a_tail_only_if_superseded() -> None:
     checker, _ = played(0, [("seen", STREAM, 2, 1, ())])
     lane = LaneRecord(STREAM, 4, IntervalSet([(0, 4)]), end=4)
     found = {}
-    for later in (False, True):
+    for bound in (0, 3, ALWAYS):
         verdict = judge(
             STREAM,
             {0: checker.fragments[STREAM]},
             lane,
             expired=lane.acked,
             read_to_end=True,
-            compact=True,
-            superseded=later,
+            explained_below=bound,
         )
-        found[later] = (ids(verdict.compacted), ids(verdict.lost))
-    assert found == {False: ({0, 1}, {3}), True: ({0, 1, 3}, set())}
+        found[bound] = (ids(verdict.compacted), ids(verdict.lost))
+    assert found == {0: (set(), {0, 1, 3}), 3: ({0, 1}, {3}), ALWAYS: ({0, 1, 3}, set())}

@@ -54,6 +54,7 @@ def records(draw: Callable[..., Any], stream: StreamId = STREAM) -> LaneRecord:
         draw(st.sampled_from([None, max(outcomes, default=-1) + 1])),
         draw(st.integers(0, 3)),
         draw(st.integers(0, 3)),
+        compacted=draw(st.booleans()),
     )
 
 

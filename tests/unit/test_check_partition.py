@@ -13,7 +13,8 @@ from mirrortest.check.partition import PartitionChecker
 from mirrortest.check.row import SeenRow
 from mirrortest.check.verdict import Finding
 from mirrortest.wire.stream import StreamId
-from tests.oracle.judge import HORIZON, Fragment, Message, Passed
+from tests.oracle.judge import ALWAYS, HORIZON, Fragment, Message, Passed
+from tests.oracle.online import START, STEP, found_ns
 
 if TYPE_CHECKING:
     from mirrortest.check.intervals import IntervalSet
@@ -28,7 +29,7 @@ STEPS = st.lists(
             st.integers(1, 8),
             st.sampled_from([(), (), ("corrupted",), ("misrouted", "altered_key"), ("unproven",)]),
         ),
-        st.tuples(st.just("unread"), st.integers(1, 3)),
+        st.tuples(st.just("unread"), st.integers(1, 3), st.sampled_from([-1, 0, 1, 2, ALWAYS])),
         st.tuples(st.just("gap"), st.integers(1, 3)),
     ),
     max_size=14,
@@ -61,20 +62,24 @@ def script(
     stood: dict[int, Message] = {}
     passed: list[Passed] = []
     offset = 0
-    for step in steps:
-        if step[0] == "seen":
-            _, which, seq, count, labels = step
+    for kind, *of in steps:
+        if kind == "seen":
+            which, seq, count, labels = of
             stream = STREAMS[which]
-            calls.append(("apply", row(stream, seq, offset, count, bits(labels))))
             shown = frozenset(Finding[label.upper()] for label in labels)
+            for k in range(count):
+                at = START + (seq + k) * STEP
+                calls.append(("apply", row(stream, seq + k, offset + k, 1, bits(labels), at)))
             stood |= {offset + k: Message(stream, seq + k, shown) for k in range(count)}
+            passed.append(Passed(offset, offset + count))
+        elif kind == "unread":
+            count, minute = of
+            calls.append(("unread", offset, offset + count, found_ns(minute)))
+            passed.append(Passed(offset, offset + count, blind=True, minute=minute))
         else:
-            kind, count = step
-            if kind == "unread":
-                calls.append(("unread", offset, offset + count))
-            else:
-                calls.append(("advance", offset + count))
-        passed.append(Passed(offset, offset + count, blind=step[0] == "unread"))
+            (count,) = of
+            calls.append(("advance", offset + count))
+            passed.append(Passed(offset, offset + count))
         offset += count
     return calls, (stood, passed), offset
 
@@ -116,7 +121,8 @@ def test_a_checker_agrees_with_the_oracle(
         assert ids(held.duplicated) == model.duplicated
         assert held.copies == model.copies
         assert ids(held.reordered) == model.reordered
-        assert ids(held.shadow_below(HORIZON)) - model.seen == model.doubtful - model.seen
+        doubtful = set(range(min(held.doubtful_below, HORIZON)))
+        assert doubtful - model.seen == model.doubtful - model.seen
         assert {f: ids(v) for f, v in held.by_finding.items()} == model.by_finding
     assert restarted(checker).to_state() == checker.to_state()
     assert restarted(checker).size == checker.size

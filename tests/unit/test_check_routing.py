@@ -40,26 +40,30 @@ def test_lanes_belong_where_murmur2_puts_them() -> None:
 
 @given(
     st.sampled_from(ExpectPartition),
-    st.lists(st.tuples(st.integers(-1, 5), st.integers(-1, 5)), max_size=12),
+    st.lists(st.tuples(st.integers(-1, 5), st.integers(-1, 5), st.integers(0, 4)), max_size=12),
     st.integers(0, 5),
-    st.lists(st.integers(0, 6), min_size=1, max_size=2),
+    st.lists(st.integers(1, 6), max_size=2),
 )
 def test_arrays_agree_with_single_messages(
-    policy: ExpectPartition, messages: list[tuple[int, int]], partition: int, counts: list[int]
+    policy: ExpectPartition,
+    messages: list[tuple[int, int, int]],
+    partition: int,
+    counts: list[int],
 ) -> None:
-    """A message is misrouted unless one of the counts in force puts it there, or cannot tell."""
+    """A message is misrouted unless a count in force, or its own, puts it there; or none can."""
     wrong = misrouted(
         policy,
-        lanes=np.array([lane for lane, _ in messages], np.int64),
-        source_partitions=np.array([source for _, source in messages], np.int32),
+        lanes=np.array([lane for lane, _, _ in messages], np.int64),
+        source_partitions=np.array([source for _, source, _ in messages], np.int32),
+        counted=np.array([count for _, _, count in messages], np.int32),
         partition=partition,
-        destination_partitions=counts if len(counts) > 1 else counts[0],
+        counts=counts,
     )
     expected = []
-    for lane, source in messages:
-        homes = [expected_partition(policy, lane, source, count) for count in counts]
-        right = lane < 0 or any(home is None or home == partition for home in homes)
-        expected.append(not right)
+    for lane, source, own in messages:
+        each = {expected_partition(policy, lane, source, count) for count in (*counts, own)}
+        known = each - {None}
+        expected.append(lane >= 0 and bool(known) and partition not in known)
     assert wrong.tolist() == expected
 
 
@@ -69,8 +73,9 @@ def test_three_source_partitions_copied_onto_five_are_not_misrouted() -> None:
     about: dict[str, Any] = {
         "lanes": lanes,
         "source_partitions": np.full(5, 1, np.int32),
+        "counted": np.zeros(5, np.int32),
         "partition": 1,
-        "destination_partitions": 5,
+        "counts": [5],
     }
     assert not misrouted(ExpectPartition.SOURCE, **about).any()
     assert misrouted(ExpectPartition.MURMUR2, **about).sum() == 4

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -92,7 +93,15 @@ def test_times_are_least_and_greatest() -> None:
     """A row tells the span of its messages' times, arrivals of their own included."""
     listed = [(0, 0, 1, 30, 7, 0), (0, 1, 1, 20, 9, 0), (0, 2, 1, 40, 8, 0)]
     (row,) = rows_of(messages_of(listed, np.array([5, 6, 4])))
-    assert row == (STREAMS[0], 0, 3, 1, 4, 0, 20, 40, 7, 9, 4, 6)
+    assert row == (STREAMS[0], 0, 3, 1, 4, 0, 20, 40, 7, 9, 4, 6, -1)
+
+
+def test_a_row_in_no_stream_has_one_lanes_key() -> None:
+    """F13: of another run's message it matters whose key it has."""
+    messages = messages_of([(-1, 0, 1, 0, 0, int(Finding.OTHER_RUN))] * 5)
+    messages = replace(messages, key_lane=np.array([3, 3, 5, -1, -1]))
+    told = [(row.stream, row.offset_lo, row.offset_hi, row.key_lane) for row in rows_of(messages)]
+    assert told == [(None, 1, 3, 3), (None, 3, 4, 5), (None, 4, 6, -1)]
 
 
 def test_no_messages_make_no_rows() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from mirrortest.check.fragment import ALWAYS
 from mirrortest.check.routing import ExpectPartition
 from mirrortest.check.verdict import Finding
 from mirrortest.consume.assigned import AssignedPartition
@@ -17,6 +18,7 @@ from mirrortest.wire.batch import LaneEncoder
 from mirrortest.wire.lanes import lane_key, partition_of
 from mirrortest.wire.message import Form
 from mirrortest.wire.record_batch import RecordArrays, decode_records
+from mirrortest.wire.record_write import write_records
 from mirrortest.wire.stream import ProducerId, StreamId
 
 START = 1_700_000_000_000_000_000
@@ -64,6 +66,30 @@ def test_partitions_added_in_mid_run_misroute_nothing(number: int) -> None:
     assert _misrouted(elsewhere) == 4
 
 
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_consumer_that_starts_after_the_growth_knows_the_count_of_before(number: int) -> None:
+    """F9: each message tells for how many partitions its producer had planned."""
+    about = _about(policy=ExpectPartition.MURMUR2, counts=(5,))
+    held = AssignedPartition.fresh(Partition("A.t", number), 1, **about)
+    held.take(_records(0, 4, at=0), START)
+    assert _misrouted(held) == 0
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [(b"%d" % LANE, None), (b"%d" % LANE, b"whoever wrote this"), (b"other", None), (None, b"x")],
+)
+def test_whatever_has_a_lanes_key_is_known_by_it(key: bytes | None, value: bytes | None) -> None:
+    """F13: other runs' messages, foreign ones and tombstones supersede ours of their key."""
+    held = AssignedPartition.fresh(Partition("A.t", 0), 1, **_about())
+    held.take(decode_records(write_records([(3, 1, key, value, ())])), START)
+    assert held.checker.key_seen(LANE) == (3 if key == b"%d" % LANE else -1)
+    others = AssignedPartition.fresh(Partition("A.t", 0), 1, **_about() | {"run": "r2"})
+    taken = others.take(_records(0, 4, at=5), START)
+    assert [(row.stream, row.key_lane) for row in taken.rows] == [(None, LANE)]
+    assert others.checker.key_seen(LANE) == 8
+
+
 def test_the_state_remembers_the_counts_that_were_in_force() -> None:
     """What was mirrored before the growth may be read after a restart."""
     held = AssignedPartition.fresh(Partition("A.t", 0), 1, **_about(counts=(3, 5)))
@@ -98,7 +124,7 @@ def test_what_was_seen_before_a_topic_was_made_anew_stays_seen() -> None:
     resumed.take(_records(9, 1, at=2), START)
     fragment = _again(resumed).checker.fragments[STREAM]
     assert list(fragment.seen.intervals()) == [(0, 4), (6, 8), (9, 10)]
-    assert list(fragment.shadow_below(100).intervals()) == [(4, 6)]
+    assert fragment.doubtful_below == ALWAYS
     assert not fragment.duplicated
 
 

@@ -41,6 +41,16 @@ def test_a_clock_that_was_set_forwards_makes_nothing_overdue() -> None:
         assert clocks.earliest_ns() == earliest, wall
 
 
+def test_a_clock_that_was_set_back_lets_nothing_seem_to_be_sent_later() -> None:
+    """F10: what it showed before goes on: by it, offsets that nobody read were found gone."""
+    now = {"wall": 5 * HOUR, "monotonic": 0}
+    clocks = Clocks(lambda: now["monotonic"], lambda: now["wall"])
+    for wall, latest in ((-2 * HOUR, 6 * HOUR), (HOUR, 7 * HOUR), (9 * HOUR, 13 * HOUR)):
+        now["wall"] += wall
+        now["monotonic"] += HOUR
+        assert clocks.latest_ns() == latest, wall
+
+
 def test_a_producer_whose_clock_was_set_back_is_told_once() -> None:
     """Its lanes all show it; the note names the incarnation."""
     clocks = Clocks()

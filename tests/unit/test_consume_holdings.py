@@ -7,24 +7,27 @@ from __future__ import annotations
 
 import asyncio
 import struct
+import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
+from mirrortest.check.routing import ExpectPartition
+from mirrortest.check.verdict import Finding
 from mirrortest.config.client import ClientConfig
 from mirrortest.consume import outage
 from mirrortest.errors import SequenceLogError, UnreachableError
 from mirrortest.host.time_slice import TimeSlice
 from mirrortest.kafka.fetched import FetchedBatches
 from mirrortest.wire.batch import LaneEncoder
+from mirrortest.wire.lanes import lane_key, partition_of
 from mirrortest.wire.message import Form
 from mirrortest.wire.stream import ProducerId
 from tests.unit.played_cluster import Played, holdings_of, saving_of
 
 if TYPE_CHECKING:
-    from mirrortest.consume.assigned import Taken
     from mirrortest.consume.holdings import Holdings
     from mirrortest.consume.state import Partition
 
@@ -238,12 +241,14 @@ def _fetched(
     *,
     arrived_ns: int,
     offset: int | None = None,
+    lane: int = 0,
+    planned: int = 1,
     run: str = "r1",
     transactional: bool = False,
 ) -> FetchedBatches:
     """Messages from `seq` on as they stand from `offset` on, by default their own numbers."""
     at = seq if offset is None else offset
-    encoder = LaneEncoder("a", ProducerId("p", run, 1), 0, 0, 1, Form.BODY, 200)
+    encoder = LaneEncoder("a", ProducerId("p", run, 1), lane, 0, planned, Form.BODY, 200)
     buffer = encoder.encode(seq, np.full(count, 1_000), 1_000).buffer
     struct.pack_into(">q", buffer, 0, at)
     return FetchedBatches(
@@ -261,6 +266,34 @@ def _fetched(
 async def _read(played: Played, holdings: Holdings, *batches: FetchedBatches) -> None:
     played.fetched = list(batches)
     await holdings.read(0.0)
+
+
+@pytest.mark.parametrize("grown", [True, False])
+async def test_what_is_mirrored_since_partitions_were_added_is_judged_by_their_count(
+    grown: bool,
+) -> None:
+    """F9: though the topics were not looked at since. What stands astray anyhow is misrouted."""
+    played = Played({"a": 2})
+    holdings, topics = holdings_of(played, expect_partition=ExpectPartition.MURMUR2)
+    await topics.discover()
+    await holdings.take_share()
+    lane = next(n for n in range(99) if partition_of(lane_key(n), 2) == 1
+                and partition_of(lane_key(n), 3) == 0)  # fmt: skip
+    played.counts = {"a": 3 if grown else 2}
+    # Planned for one partition, they may stand in that one.
+    await _read(played, holdings, _fetched(0, 2, arrived_ns=time.time_ns()))
+    await holdings.settle()
+    astray = _fetched(2, 3, arrived_ns=time.time_ns(), lane=lane, planned=2)
+    await _read(played, holdings, astray)
+    await holdings.settle()
+    found = [
+        bool(row.findings & Finding.MISROUTED) for taken in played.judged for row in taken.rows
+    ]
+    assert found == [False, not grown]
+    asked = played.asked
+    await _read(played, holdings, _fetched(5, 1, arrived_ns=1, lane=lane, planned=2))
+    await holdings.settle()
+    assert played.asked == asked  # what arrived before is judged by what was told since
 
 
 async def test_what_little_arrives_is_judged_together_each_by_its_own_arrival() -> None:
@@ -289,7 +322,8 @@ async def test_what_cannot_be_read_is_an_unread_range_and_reading_goes_on(
     await holdings.take_share()
     [held] = holdings.partitions.values()
     logged = []
-    monkeypatch.setattr(played, "unread", lambda _, lo, hi: logged.append((lo, hi)), raising=False)
+    unread = lambda _, lo, hi, __: logged.append((lo, hi))  # noqa: E731
+    monkeypatch.setattr(played, "unread", unread, raising=False)
     bad = FetchedBatches("a", 0, 2, 5, 5_000, None, 0, unread="too much")
     batches = [_fetched(0, 2, arrived_ns=5_000), bad, replace(bad, fetched_from=5, next_offset=9)]
     await _read(played, holdings, *batches, _fetched(9, 2, arrived_ns=5_000))
@@ -487,69 +521,3 @@ async def test_messages_in_transactions_that_are_read_uncommitted_are_in_doubt(
     assert len(held.to_state()["notes"]) == doubted
     assert played.doubted == ({"a"} if doubted else set())
     assert all("--exactly-once" in note for note in held.notes)
-
-
-async def _taken_from(played: Played, holdings: Holdings, seq: int, count: int) -> Taken:
-    """What is judged of messages that are read now."""
-    await _read(played, holdings, _fetched(seq, count, arrived_ns=9_000))
-    await holdings.settle()
-    return played.judged[-1]
-
-
-async def test_what_was_in_a_partition_when_it_was_taken_has_no_latency() -> None:
-    """F17: a consumer that starts late says nothing of the mirror by reading late what was there.
-
-    It is judged all the same, and counted apart; what comes then is measured.
-    """
-    played = Played({"a": 1})
-    played.end = 3
-    holdings, topics = holdings_of(played)
-    await topics.discover()
-    await holdings.take_share()
-    [held] = holdings.partitions.values()
-    taken = await _taken_from(played, holdings, 0, 5)
-    assert (taken.messages, taken.backlog, taken.backlog_rows) == (5, 3, 1)
-    assert [(row.seq_lo, row.seq_hi) for row in taken.rows] == [(0, 3), (3, 5)]
-    assert taken.latency_intended.tolist() == taken.latency_sent.tolist() == [8_000] * 2
-    assert taken.row_index.tolist() == [1, 1]
-    assert held.checker.next_offset == 5
-    assert holdings._measures.backlog == {"a": 3}
-    assert holdings._measures.latency["a"][0].count == 2
-
-
-async def test_each_time_a_partition_is_taken_what_is_in_it_has_no_latency() -> None:
-    """After a rebalance or a restart what waited for a reader waited for us, not for the mirror."""
-    played = Played({"a": 1})
-    holdings, topics = holdings_of(played)
-    await topics.discover()
-    await holdings.take_share()
-    assert (await _taken_from(played, holdings, 0, 2)).backlog == 0
-    await holdings._on_revoked([("a", 0)])
-    played.end = 4
-    await holdings._on_assigned([("a", 0)])
-    taken = await _taken_from(played, holdings, 0, 6)
-    assert (taken.backlog, len(taken.latency_intended)) == (4, 2)
-
-
-async def test_what_comes_late_by_an_outage_has_its_latency() -> None:
-    """The partition is ours all the while: nobody could have read it earlier."""
-    played = Played({"a": 1})
-    holdings, topics = holdings_of(played)
-    await topics.discover()
-    await holdings.take_share()
-    await _taken_from(played, holdings, 0, 2)
-    played.end = 4
-    await holdings.look_again()
-    taken = await _taken_from(played, holdings, 2, 2)
-    assert (taken.backlog, len(taken.latency_intended)) == (0, 2)
-
-
-async def test_a_backlog_is_measured_where_that_is_asked_for() -> None:
-    """`--include-backlog`: how long it takes to catch up."""
-    played = Played({"a": 1})
-    played.end = 3
-    holdings, topics = holdings_of(played, include_backlog=True)
-    await topics.discover()
-    await holdings.take_share()
-    taken = await _taken_from(played, holdings, 0, 5)
-    assert (taken.backlog, len(taken.latency_intended)) == (0, 5)

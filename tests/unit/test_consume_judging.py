@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from mirrortest.check import judge as check_judge
 from mirrortest.check.deadline import Deadlines
+from mirrortest.check.fragment import ALWAYS
 from mirrortest.check.intervals import IntervalSet
-from mirrortest.check.ledger import LaneRecord, Ledger
+from mirrortest.check.ledger import LaneRecord, Ledger, lane_value
+from mirrortest.check.ledger import lane_key as ledger_lane_key
 from mirrortest.check.partition import PartitionChecker
-from mirrortest.check.routing import ExpectPartition
-from mirrortest.check.row import SeenRow
+from mirrortest.check.routing import ExpectPartition, homes_of
+from mirrortest.check.row import MINUTE_NS, SeenRow
+from mirrortest.check.verdict import Finding
 from mirrortest.consume.judging import Standing, TopicJudge, all_told, gone_back, read_past
+from mirrortest.wire.lanes import lane_key, lane_numbers, partition_of
 from mirrortest.wire.stream import StreamId
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    import pytest
-
     from mirrortest.check.judge import StreamVerdict
 
 STREAM = StreamId("t", "r1", "p", 1, 0)
 DEADLINE = 1000
+HOUR = 60 * MINUTE_NS
 
 
 def _judge() -> TopicJudge:
@@ -131,6 +137,79 @@ def test_what_may_stand_in_offsets_that_nobody_read_is_never_claimed() -> None:
     assert (verdict.lost.count, verdict.inconclusive.count) == (0, 4)
 
 
+@pytest.mark.parametrize("found_ns", [None, HOUR])
+def test_what_was_reordered_may_stand_in_offsets_that_nobody_read(found_ns: int | None) -> None:
+    """F10: 1, 2, then 0 deleted unread, then 3, 4: 0 is not lost, as retention never is."""
+    judge, ledger, checker = _judge(), _ledger([(0, 6)]), _checker(1, 2)
+    checker.unread(2, 3, found_ns)
+    for offset, seq in ((3, 3), (4, 4)):
+        checker.apply(_row(seq, offset, HOUR - MINUTE_NS))
+    _note(judge, ledger, 0)
+    assert not _standing(judge, ledger, {0: checker}, 2 * DEADLINE).overdue
+    (verdict,) = _standing(judge, ledger, {0: checker}, closed=True).verdicts.values()
+    assert (verdict.inconclusive.to_list(), verdict.reordered.count) == ([0, 1, 4, 1], 0)
+
+
+def test_what_was_sent_after_offsets_were_found_gone_is_lost() -> None:
+    """F10: nothing that was sent ten minutes later stood there: clocks are not that far apart."""
+    judge, ledger, checker = _judge(), _ledger([(0, 9)]), _checker(0)
+    checker.unread(1, 4, HOUR)
+    checker.apply(_row(4, 4, HOUR + 4 * MINUTE_NS))
+    checker.apply(_row(6, 5, HOUR + 10 * MINUTE_NS))
+    checker.apply(_row(8, 6, HOUR + 11 * MINUTE_NS))
+    checker = PartitionChecker.from_state(json.loads(json.dumps(checker.to_state())))
+    _note(judge, ledger, 0)
+    judge.hear(_standing(judge, ledger, {0: checker}, 2 * DEADLINE), {0: 7})
+    assert _decide(judge, ledger, {0: checker}) == {STREAM: IntervalSet([(7, 8)])}
+    (verdict,) = _standing(judge, ledger, {0: checker}, closed=True).verdicts.values()
+    assert verdict.inconclusive == IntervalSet([(1, 4), (5, 6)])
+
+
+def test_a_state_of_before_doubts_all_that_is_missing_behind_offsets_that_nobody_read() -> None:
+    """It does not tell when these were found gone: nothing missing is proven lost."""
+    checker = _checker(0)
+    checker.unread(1, 2, 0)
+    checker.apply(_row(3, 2, HOUR))
+    assert checker.fragments[STREAM].doubtful_below == 3
+    state = checker.to_state()
+    del state["unread_minute"]
+    (_, _, _, _, held), *_ = state["streams"]
+    del held["unread"]
+    old = PartitionChecker.from_state(state)
+    assert old.fragments[STREAM].doubtful_below == ALWAYS
+    assert PartitionChecker.from_state(old.to_state()).to_state() == old.to_state()
+
+
+@pytest.mark.parametrize("policy", [ExpectPartition.MURMUR2, ExpectPartition.SOURCE_MODULO])
+def test_what_stood_unread_where_a_lane_belonged_before_is_not_lost(
+    policy: ExpectPartition,
+) -> None:
+    """F14: the destination grew, and the mirror puts the lane elsewhere since."""
+    lane = next(n for n in lane_numbers(7) if len({_home(policy, n, c) for c in (2, 3)}) == 2)
+    old, new = (_home(policy, lane, count) for count in (2, 3))
+    stream = STREAM._replace(lane=lane)
+    ledger = Ledger()
+    acked = IntervalSet([(0, 3)])
+    ledger.merge(LaneRecord(stream, 3, acked, end=3, destination_partitions=2, source_partitions=7))
+    checkers = {number: PartitionChecker("t", number) for number in range(3)}
+    checkers[old].unread(0, 1)
+    checkers[new].apply(SeenRow(stream, 1, 3, 0, 2, 0, 1, 1, 1, 1, 2, 2))
+    judge = TopicJudge("t", "r1", policy, Deadlines(DEADLINE), [3])
+    _note(judge, ledger, 0)
+    standing = _standing(judge, ledger, checkers, 2 * DEADLINE)
+    assert not standing.overdue
+    assert standing.verdicts[stream].inconclusive == IntervalSet([(0, 1)])
+
+
+def _home(policy: ExpectPartition, lane: int, count: int) -> int:
+    (home,) = homes_of(policy, lane, partition_of(lane_key(lane), 7), [count])
+    return home
+
+
+def _row(seq: int, offset: int, intended_ns: int) -> SeenRow:
+    return SeenRow(STREAM, seq, seq + 1, offset, offset + 1, 0, *[intended_ns] * 6)
+
+
 def test_a_topic_that_the_mirror_never_made_loses_everything() -> None:
     """No partition is nothing left to read."""
     judge, ledger = _judge(), _ledger([(0, 5)])
@@ -197,10 +276,11 @@ def test_a_stream_unknown_to_the_ledger_is_waited_for_one_deadline() -> None:
 
 def test_a_gap_in_a_compacted_topic_is_compacted_and_a_missing_last_message_is_lost() -> None:
     """A later message of the same key explains what is missing before it, and nothing else does."""
-    judge, ledger, checkers = _judge(), _ledger([(0, 5)], end=5), {0: _checker(1, 3)}
+    judge, ledger, checkers = _judge(), _ledger([(0, 5)], end=5), {0: _checker(1)}
+    checkers[0].apply(_row(3, 2, 1))
     judge.compact = True
     _note(judge, ledger, 0)
-    judge.hear(_standing(judge, ledger, checkers, 2 * DEADLINE), {0: 2})
+    judge.hear(_standing(judge, ledger, checkers, 2 * DEADLINE), {0: 3})
     assert _decide(judge, ledger, checkers) == {STREAM: IntervalSet([(4, 5)])}
     assert _standing(judge, ledger, checkers).judged
     (verdict,) = _standing(judge, ledger, checkers, closed=True).verdicts.values()
@@ -208,16 +288,54 @@ def test_a_gap_in_a_compacted_topic_is_compacted_and_a_missing_last_message_is_l
     assert (verdict.lost.count, verdict.delivered.count) == (1, 2)
 
 
-def test_what_compaction_could_explain_is_inconclusive_where_it_cannot_be_seen() -> None:
-    """Without DescribeConfigs: it is neither lost nor compacted; the last message is lost."""
-    judge, ledger, checkers = _judge(), _ledger([(0, 5)], end=5), {0: _checker(1, 3)}
-    judge.policy_hidden = True
+def test_a_gap_in_a_compacted_topic_whose_offsets_have_none_is_lost() -> None:
+    """What compaction takes leaves a hole in the offsets."""
+    judge, ledger, checkers = _judge(), _ledger([(0, 4)], end=4), {0: _checker(1, 3)}
+    judge.compact = True
+    _note(judge, ledger, 0)
+    standing = _standing(judge, ledger, checkers, 2 * DEADLINE)
+    assert standing.overdue == {STREAM: IntervalSet([(0, 1), (2, 3)])}
+
+
+def test_another_runs_message_of_the_key_explains_a_tail() -> None:
+    """F13: two runs on one compacted topic, with the same keys."""
+    judge, ledger, checker = _judge(), _ledger([(0, 3)], end=3), _checker(0)
+    judge.compact = True
+    _note(judge, ledger, 0)
+    other = SeenRow(None, 0, 0, 5, 6, int(Finding.OTHER_RUN), 0, 0, 0, 0, 2, 2)
+    for key_lane, compacted in ((-1, 0), (STREAM.lane + 1, 0), (STREAM.lane, 2)):
+        offset = checker.next_offset + 1
+        checker.apply(other._replace(offset_lo=offset, offset_hi=offset + 1, key_lane=key_lane))
+        checker = PartitionChecker.from_state(json.loads(json.dumps(checker.to_state())))
+        standing = _standing(judge, ledger, {0: checker}, 2 * DEADLINE)
+        assert standing.verdicts[STREAM].compacted.count == compacted
+        assert bool(standing.overdue) is not bool(compacted)
+
+
+def test_what_a_compacted_source_lacks_is_not_the_mirrors_loss() -> None:
+    """Its producer tells that it is; the last message of a key stays there, too."""
+    judge, checkers = _judge(), {0: _checker(1, 3)}
+    ledger = Ledger()
+    acked = IntervalSet([(0, 5)])
+    lane = LaneRecord(STREAM, 5, acked, end=5, compacted=True)
+    ledger.apply(ledger_lane_key(STREAM), lane_value(lane))
     _note(judge, ledger, 0)
     judge.hear(_standing(judge, ledger, checkers, 2 * DEADLINE), {0: 2})
     assert _decide(judge, ledger, checkers) == {STREAM: IntervalSet([(4, 5)])}
     (verdict,) = _standing(judge, ledger, checkers, closed=True).verdicts.values()
-    assert list(verdict.inconclusive.intervals()) == [(0, 1), (2, 3)]
-    assert (verdict.compacted.count, verdict.lost.count) == (0, 1)
+    assert verdict.compacted == IntervalSet([(0, 1), (2, 3)])
+
+
+def test_a_later_incarnation_elsewhere_does_not_explain_a_tail() -> None:
+    """It must stand where the tail may have stood, or a lost tail would be told compacted."""
+    judge, ledger = _judge(), _ledger([(0, 5)], end=5)
+    judge.compact = True
+    later = STREAM._replace(incarnation=2)
+    elsewhere = PartitionChecker("t", 1)
+    elsewhere.apply(SeenRow(later, 0, 1, 9, 10, 0, 1, 1, 1, 1, 2, 2))
+    _note(judge, ledger, 0)
+    standing = _standing(judge, ledger, {0: _checker(0, 1, 2), 1: elsewhere}, 2 * DEADLINE)
+    assert standing.overdue == {STREAM: IntervalSet([(3, 5)])}
 
 
 def test_a_later_incarnation_explains_an_earlier_ones_tail() -> None:
@@ -251,8 +369,10 @@ def test_a_stream_of_which_nothing_changed_is_not_judged_again(
         lambda: checker.apply(SeenRow(STREAM, 3, 4, 2, 3, 0, 1, 1, 1, 1, 2, 2)),
         lambda: ledger.merge(LaneRecord(STREAM, 6, IntervalSet([(0, 6)]))),
         lambda: judge.merge_claims({STREAM: IntervalSet([(1, 2)])}),
-        lambda: setattr(judge, "destination_partitions", 7),
-        lambda: checker.unread(3, 4),
+        lambda: judge.counts.append(7),
+        lambda: checker.unread(3, 4, DEADLINE),
+        lambda: checker.apply(SeenRow(STREAM, 8, 9, 5, 6, 0, *[1 << 60] * 6)),
+        lambda: checker.unread(6, 7, 1 << 60),
         checker.fragments[STREAM].collapse,
     ]
     for change in changes:
@@ -261,7 +381,7 @@ def test_a_stream_of_which_nothing_changed_is_not_judged_again(
         for closed in (False, False, True):
             kept = _standing(judge, ledger, {0: checker}, closed=closed).verdicts
             fresh = TopicJudge("t", "r1", ExpectPartition.ANY, Deadlines(DEADLINE))
-            fresh.destination_partitions = judge.destination_partitions
+            fresh.counts += judge.counts
             fresh.merge_claims(judge.claimed)
             judged_before = len(judged)
             assert kept == _standing(fresh, ledger, {0: checker}, closed=closed).verdicts

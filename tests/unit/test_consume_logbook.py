@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
 from mirrortest.check.routing import ExpectPartition
-from mirrortest.check.row import SeenRow
+from mirrortest.check.row import MINUTE_NS, SeenRow
 from mirrortest.check.verdict import Finding
 from mirrortest.config.run import TopicMapping
 from mirrortest.consume.assigned import AssignedPartition
@@ -35,7 +35,7 @@ async def test_topics_and_partitions_that_come_later_are_in_the_session(tmp_path
         topic_pattern="A[.].*",
         log_dir=str(tmp_path),
     )
-    topics = SimpleNamespace(counts={"A.t": 3}, compacted=set(), policy_hidden=set())
+    topics = SimpleNamespace(counts={"A.t": 3}, compacted=set())
     log = await Logbook.open(options, session="s", cluster="x", topics=cast("Topics", topics))
 
     def told() -> dict[str, tuple[int, bool]]:
@@ -53,6 +53,14 @@ async def test_topics_and_partitions_that_come_later_are_in_the_session(tmp_path
         topics.counts, topics.compacted = {"A.u": 2}, {"A.u"}
         await log.know(cast("Topics", topics))
         assert told() == {"t": (5, False), "u": (2, True)}
+        topics.counts = {"A.t": 7}
+        await log.know(cast("Topics", topics))
+        found = json.loads((Path(log.where) / "session.json").read_text())["topics"]
+        # F14: a lane may have stood where it belonged by any of them.
+        earlier = {topic: about["earlier_counts"] for topic, about in found.items()}
+        assert earlier == {"t": [3, 5], "u": []}
+        topics.counts = {"A.t": 5}
+        await log.know(cast("Topics", topics))
     assert told() == {"t": (5, False), "u": (2, True)}
 
 
@@ -63,7 +71,7 @@ async def test_what_was_read_uncommitted_is_in_the_session_before_the_rows(
     options = consume_options(
         mapping=TopicMapping.parse(source_alias="A"), topics=("A.t", "A.u"), log_dir=str(tmp_path)
     )
-    topics = SimpleNamespace(counts={"A.t": 3, "A.u": 3}, compacted=set(), policy_hidden=set())
+    topics = SimpleNamespace(counts={"A.t": 3, "A.u": 3}, compacted=set())
     async with await Logbook.open(
         options, session="s", cluster="x", topics=cast("Topics", topics)
     ) as log:
@@ -86,7 +94,7 @@ def test_an_end_says_how_far_was_judged_be_it_by_others() -> None:
     book = Logbook(
         cast("SequenceLog", log),
         cast("ConsumeOptions", None),
-        cast("Topics", SimpleNamespace(counts={}, compacted=set(), policy_hidden=set())),
+        cast("Topics", SimpleNamespace(counts={}, compacted=set())),
     )
     held = AssignedPartition.fresh(
         Partition("A.t", 3), 2, source="t", run="r1", policy=ExpectPartition.ANY, counts=[4]
@@ -109,7 +117,7 @@ def test_a_topic_made_again_is_told_apart_from_the_one_before() -> None:
     """
     written: list[Row] = []
     log = SimpleNamespace(append=written.extend)
-    topics = SimpleNamespace(counts={}, compacted=set(), policy_hidden=set())
+    topics = SimpleNamespace(counts={}, compacted=set())
     book = Logbook(cast("SequenceLog", log), cast("ConsumeOptions", None), cast("Topics", topics))
     held = AssignedPartition.fresh(
         Partition("A.t", 0), 1, source="t", run="r1", policy=ExpectPartition.ANY, counts=[1]
@@ -117,8 +125,8 @@ def test_a_topic_made_again_is_told_apart_from_the_one_before() -> None:
     held.read_from = 0
     held.checker.apply(SeenRow(STREAM, 0, 9, 0, 9, 0, 1, 1, 1, 1, 2, 2))
     book.tail(held.reached, 4)
-    book.left(held)
-    held.start_over()
+    book.left(held, 5 * MINUTE_NS)
+    held.start_over(5 * MINUTE_NS)
     held.read_from = 0
     held.checker.apply(SeenRow(STREAM, 8, 12, 0, 4, 0, 1, 1, 1, 1, 2, 2))
     book.read(held)
@@ -131,6 +139,12 @@ def test_a_topic_made_again_is_told_apart_from_the_one_before() -> None:
         ("found", "1", None, 4),
         ("tail", "1", 4, 4),
     ]
+    # F10: what was sent five minutes after cannot have stood there; no offset was without a record.
+    assert written[1].intended_first == 10 * MINUTE_NS
+    assert [row.findings for row in written if row.kind == "read"] == [0, 0]
+    held.checker.advance(9)
+    book.read(held)
+    assert written[-1].findings == Finding.COMPACTED
     assert (written[3].seq_lo, written[3].seq_hi, written[3].findings) == (8, 9, Finding.DUPLICATED)
 
 
@@ -140,7 +154,7 @@ async def test_a_log_in_an_object_store_keeps_its_journals_in_the_spool(tmp_path
         log_dir="mock:///bucket/logs",
         log_spool=str(tmp_path / "spool"),
     )
-    topics = SimpleNamespace(counts={"t": 1}, compacted=set(), policy_hidden=set())
+    topics = SimpleNamespace(counts={"t": 1}, compacted=set())
     async with await Logbook.open(
         options, session="s", cluster="x", topics=cast("Topics", topics)
     ) as log:

@@ -175,7 +175,7 @@ async def test_a_state_of_another_name_is_judged_anew(monkeypatch: pytest.Monkey
     ("topic", "advice"),
     [
         ("A-orders", "did you mean --separator -?"),
-        ("orders", "leave out --source-alias (the mirror's prefix is found, if it has one)"),
+        ("orders", "leave out --source-alias if the mirror keeps names"),
     ],
 )
 def test_an_alias_that_does_not_fit_the_topics_is_told_with_what_may(

@@ -161,10 +161,10 @@ def test_doubt_is_only_where_a_stream_was_seen_or_belongs() -> None:
     """Offsets that nobody read, elsewhere than where a lane belongs, excuse nothing."""
     stream = make_truth(Tape(b"")).sent[0].stream
     blind = {1: Expected(stream, {}, [Passed(0, 5, blind=True)])}
-    assert not doubted(blind, home=0)
-    assert 7 in doubted(blind, home=1)
-    assert 7 in doubted(blind, home=None)
-    told = judge({**blind, 0: Expected(stream, {}, [])}, Lane(acked=frozenset({7})), home=0)
+    assert not doubted(blind, homes={0})
+    assert 7 in doubted(blind, homes={1})
+    assert 7 in doubted(blind, homes=())
+    told = judge({**blind, 0: Expected(stream, {}, [])}, Lane(acked=frozenset({7})), homes={0})
     assert told["in_flight"] == {7}
 
 

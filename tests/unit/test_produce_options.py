@@ -11,7 +11,7 @@ import pytest
 
 from mirrortest.cli import main
 from mirrortest.config.client import ClientConfig
-from mirrortest.errors import PartitionCountError, TopicMissingError, UsageError
+from mirrortest.errors import ClusterError, PartitionCountError, TopicMissingError, UsageError
 from mirrortest.produce.options import NewTopics, ProduceOptions
 from mirrortest.produce.plan import Topics as Admin
 from mirrortest.produce.plan import plan_topics
@@ -54,13 +54,16 @@ def test_what_cannot_be_done_is_refused(wrong: dict[str, Any]) -> None:
 class Cluster:
     def __init__(self, **counts: int) -> None:
         self.counts = counts
+        self.policy = "delete"
         self.configs: tuple[int, dict[str, str] | None] | None = None
 
     async def partition_counts(self, topics: tuple[str, ...]) -> dict[str, int]:
         return {topic: self.counts[topic] for topic in topics if topic in self.counts}
 
     async def topic_config(self, topic: str) -> dict[str, str]:
-        return {"max.message.bytes": "5000"}
+        if not self.policy:
+            raise ClusterError("who may write need not be allowed to see this")
+        return {"max.message.bytes": "5000", "cleanup.policy": self.policy}
 
     async def create_topics(
         self,
@@ -89,6 +92,19 @@ async def test_topics_are_made_only_when_asked_for() -> None:
             cast("Admin", cluster), options(topics=("a",), create=NewTopics(partitions=3))
         )
     assert await plan_topics(cast("Admin", cluster), options(topics=("a",), create=NewTopics()))
+
+
+async def test_a_compacted_source_is_seen() -> None:
+    """What it lacks before it is mirrored is not the mirror's loss; who may not see it says no."""
+    cluster = Cluster(a=3)
+    for policy, compacted in (("delete", False), ("compact", True), ("compact,delete", True)):
+        cluster.policy = policy
+        (plan,) = await plan_topics(cast("Admin", cluster), options(topics=("a",)))
+        assert plan.compacted is compacted
+
+    cluster.policy = ""
+    (plan,) = await plan_topics(cast("Admin", cluster), options(topics=("a",)))
+    assert not plan.compacted
 
 
 async def test_lanes_are_one_for_each_destination_partition() -> None:

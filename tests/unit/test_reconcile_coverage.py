@@ -154,11 +154,29 @@ def test_a_topic_made_again_must_be_read_to_its_end_as_well(
             {"t": 1}, {0: 0},
         )
     )  # fmt: skip
-    found = [tuple(each)[2:] for each in coverage.blind]
+    found = [tuple(each)[2:6] for each in coverage.blind]
     rest = (0, 9, ENDLESS, Finding.INCONCLUSIVE)
     assert found == ([rest] if blind is None else [rest, blind])
     assert "deleted and made again after offset 9" in coverage.reasons[0]
     assert why in coverage.reasons[-1]
+
+
+def test_what_is_unread_tells_the_last_minute_from_which_messages_may_stand_there() -> None:
+    """Of all who found it gone the latest; where one of them, or no log, tells, none is the last.
+
+    What another has read is no such range.
+    """
+    read = [Span("t", 0, 0, 0, 5, 0), Span("t", 0, 0, 20, 40, 0), Span("t", 0, 1, 0, 9, 0)]
+    unread = [
+        Span("t", 0, 0, 3, 12, 0, 7),
+        Span("t", 0, 0, 5, 10, 1, 8),
+        Span("t", 0, 0, 15, 20, 1),
+        Span("t", 0, 0, 30, ENDLESS, 1, 9),
+    ]
+    found = cover(Observed(read, unread, [Span("t", 0, 1, 9, 9, 0)], {"t": 1}, {0: 0, 1: 0}))
+    assert sorted((b.lo, b.hi, b.minute) for b in found.blind) == [
+        (5, 12, 8), (12, 15, ENDLESS), (15, 20, ENDLESS), (40, ENDLESS, 9),
+    ]  # fmt: skip
 
 
 def test_nothing_of_a_topic_that_is_gone_is_on_its_way() -> None:
@@ -172,7 +190,7 @@ def test_nothing_of_a_topic_that_is_gone_is_on_its_way() -> None:
             {0: 0, 1: 0},
         )
     )
-    assert [tuple(each)[2:] for each in coverage.blind] == [(0, 1, ENDLESS, Finding.INCONCLUSIVE)]
+    assert [tuple(each)[2:6] for each in coverage.blind] == [(0, 1, ENDLESS, Finding.INCONCLUSIVE)]
     assert len(coverage.reasons) == 1
 
 

@@ -9,6 +9,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from mirrortest.config.visible import visible
 from mirrortest.report.summary import Verdict, as_percentage, shorten
 
 if TYPE_CHECKING:
@@ -32,9 +33,12 @@ def calibration_view(calibration: Calibration) -> RenderableType:
         (calibration.verdict.value, f"bold {colour}"),
     )
     parts: list[RenderableType] = [head, _table(calibration)]
-    parts += [Text(f"differs: {each}", "red") for each in shorten(calibration.differences)]
-    parts += [Text(f"wrong: {each}", "red") for each in calibration.examples]
-    parts += [Text(f"inconclusive: {each}", "yellow") for each in shorten(calibration.inconclusive)]
+    for what, colour, lines in (
+        ("differs", "red", shorten(calibration.differences)),
+        ("wrong", "red", calibration.examples),
+        ("inconclusive", "yellow", shorten(calibration.inconclusive)),
+    ):
+        parts += [Text(visible(f"{what}: {each}"), colour) for each in lines]
     parts.append(Text(f"truth, logs and tables lie in {calibration.directory}"))
     return Group(*parts)
 

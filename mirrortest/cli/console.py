@@ -1,7 +1,8 @@
 """What every verb shares: consoles, logging, signals, and errors turned into exit codes.
 
 Results go to stdout, everything else to stderr. Rich honours NO_COLOR and leaves colours out
-where the stream is no terminal.
+where the stream is no terminal. Whatever strangers wrote is escaped here before it is shown:
+`_Console` leaves no control character, the logs' processors and formatter no line end either.
 """
 
 from __future__ import annotations
@@ -15,23 +16,27 @@ import logging
 import os
 import signal
 import sys
+import textwrap
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 import uvloop
 from rich.console import Console
 from rich.markup import escape
+from rich.segment import Segment
 
 from mirrortest.cli.start import end_at_once
+from mirrortest.config.visible import visible, visible_lines
 from mirrortest.errors import ClusterError, InterruptedRunError, MirrortestError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from rich.console import RenderableType
+    from rich.console import ConsoleOptions, RenderableType
+    from structlog.typing import EventDict
 
 _UNBOUNDED = 160
 """Columns of a file or a pipe, which have no width of their own: no table needs more."""
@@ -41,8 +46,20 @@ def _width() -> int | None:
     return None if sys.stdout.isatty() or "COLUMNS" in os.environ else _UNBOUNDED
 
 
-out = Console(width=_width(), soft_wrap=True, highlight=False)
-err = Console(stderr=True, soft_wrap=True, highlight=False)
+class _Console(Console):
+    """Rich's, with what cannot be printed escaped in every text that it shows."""
+
+    def render(
+        self, renderable: RenderableType, options: ConsoleOptions | None = None
+    ) -> Iterable[Segment]:
+        """See rich."""
+        for segment in super().render(renderable, options):
+            shown = segment.text if segment.control else visible_lines(segment.text)
+            yield segment if shown == segment.text else Segment(shown, segment.style)
+
+
+out = _Console(width=_width(), soft_wrap=True, highlight=False)
+err = _Console(stderr=True, soft_wrap=True, highlight=False)
 
 T = TypeVar("T")
 
@@ -58,7 +75,12 @@ def configure_logging(*, verbose: bool = False) -> None:
             structlog.contextvars.merge_contextvars,
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso", utc=True),
-            structlog.dev.ConsoleRenderer(colors=err.color_system is not None),
+            structlog.processors.format_exc_info,
+            _visible_entry,
+            structlog.dev.ConsoleRenderer(
+                colors=err.color_system is not None,
+                exception_formatter=structlog.dev.plain_traceback,
+            ),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
         logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
@@ -69,12 +91,38 @@ def configure_logging(*, verbose: bool = False) -> None:
     logging.basicConfig(
         stream=sys.stderr,
         level=logging.DEBUG if verbose else logging.WARNING,
-        format="%(asctime)s %(levelname)s %(name)s: %(message)s",
     )
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(_Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     if not verbose:
         logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
         for handler in logging.getLogger().handlers:
             handler.addFilter(_is_no_interrupt)
+
+
+def _visible_entry(_logger: object, _method: str, entry: EventDict) -> EventDict:
+    """A log entry in one line, but for a traceback."""
+    return {
+        name: (_trace if name == "exception" else visible)(value)
+        if isinstance(value, str)
+        else value  # is shown by its repr, which is printable
+        for name, value in entry.items()
+    }
+
+
+def _trace(text: str) -> str:
+    """A traceback none of whose lines looks like an entry's first."""
+    return textwrap.indent(visible_lines(text), "    ")
+
+
+class _Formatter(logging.Formatter):
+    """The same for what libraries log."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # its name there
+        return visible(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802  # its name there
+        return _trace(super().formatException(ei))
 
 
 def _is_no_interrupt(record: logging.LogRecord) -> bool:
@@ -113,7 +161,7 @@ def require(*extras: str) -> None:
 def warn(lines: Iterable[str]) -> None:
     """Tell the user what is odd and stops nothing; the words may be the user's own."""
     for line in lines:
-        err.print(f"[yellow]warning:[/] {escape(line)}")
+        err.print(f"[yellow]warning:[/] {escape(visible(line))}")
 
 
 def show(

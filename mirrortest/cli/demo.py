@@ -17,6 +17,7 @@ from mirrortest.cli.options import can_be_filled
 from mirrortest.cli.spark import spark_session
 from mirrortest.config.run import run_id
 from mirrortest.config.threshold import thresholds
+from mirrortest.config.visible import visible
 from mirrortest.demo.demo import Board, perform, raised
 from mirrortest.errors import MirrortestError
 from mirrortest.reconcile.plan import plan
@@ -63,7 +64,7 @@ class _Show:
         if console.err.is_terminal:
             table = Table.grid(padding=(0, 2))
             for who, line in board.lines.items():
-                table.add_row(f"[bold]{who}[/]", escape(line))
+                table.add_row(f"[bold]{who}[/]", escape(visible(line)))
             self._live.update(table)
             return
         now = time.monotonic()
@@ -72,7 +73,7 @@ class _Show:
             quiet = 0.0 if who in {"lab", "mirror", "spark"} else 10.0
             if line != before and now - at >= quiet:
                 self._told[who] = (line, now)
-                console.err.print(f"{who}: {line}", markup=False)
+                console.err.print(visible(f"{who}: {line}"), markup=False)
 
 
 def demo(

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Self
 from rich.live import Live
 from rich.text import Text
 
+from mirrortest.config.visible import visible
+
 if TYPE_CHECKING:
     from types import TracebackType
 
@@ -44,10 +46,11 @@ class LiveLines:
 
     def show(self, line: object) -> None:
         """Show a progress object by its text."""
+        text = visible(str(line))
         if self._live is not None:
-            self._live.update(Text(str(line)))
+            self._live.update(Text(text))
             return
         now = time.monotonic()
         if now - self._last >= _QUIET_SECONDS:
             self._last = now
-            self._console.print(str(line), markup=False)
+            self._console.print(text, markup=False)

@@ -12,6 +12,7 @@ from rich.markup import escape
 
 import mirrortest
 from mirrortest.cli import compiled, console
+from mirrortest.config.visible import visible
 from mirrortest.errors import MirrortestError
 
 if TYPE_CHECKING:
@@ -95,5 +96,5 @@ def run() -> None:
         gc.enable()  # `start` had left it out
         app()
     except MirrortestError as error:
-        console.err.print(f"[bold red]error:[/] {escape(str(error))}")
+        console.err.print(f"[bold red]error:[/] {escape(visible(str(error)))}")
         sys.exit(error.exit_code)

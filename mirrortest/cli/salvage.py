@@ -11,6 +11,7 @@ import typer
 from rich.markup import escape
 
 from mirrortest.cli import console
+from mirrortest.config.visible import visible
 from mirrortest.errors import UsageError
 from mirrortest.seqlog.salvage import salvage as bring_home
 from mirrortest.wire.stream import checked_run
@@ -50,11 +51,11 @@ def salvage(
         return
     for each in saved:
         console.out.print(
-            escape("{role} {name} of run {run}, session {session}: ".format(**each))
+            escape(visible("{role} {name} of run {run}, session {session}: ".format(**each)))
             + f"{each['rows']:,} rows in {each['files']} files"
         )
         for damage in each["damage"]:
-            console.err.print(f"[yellow]damaged:[/] {escape(damage)}")
+            console.err.print(f"[yellow]damaged:[/] {escape(visible(damage))}")
     if not saved:
         console.out.print(f"nothing to salvage in {escape(str(spool))}")
 

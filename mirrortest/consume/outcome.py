@@ -6,11 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
+from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
 from mirrortest.check.judge import COUNTED
 from mirrortest.check.verdict import Finding
+from mirrortest.config.visible import visible
 from mirrortest.seqlog.schema import Role
 
 if TYPE_CHECKING:
@@ -164,7 +166,7 @@ class ConsumeReport:
             for since, histogram in zip(("intended time", "actual send"), pair, strict=True):
                 if histogram.count:
                     figures = (f"{value:.3f}" for value in _quantiles(histogram).values())
-                    latency.add_row(topic, since, *figures)
+                    latency.add_row(escape(visible(topic)), since, *figures)
         lines = [f"threshold {result}" for result in self.thresholds if not result.passed]
         if self.role is Role.SOURCE and self.counts.get(Finding.LOST.label):
             lines.append(
@@ -175,7 +177,7 @@ class ConsumeReport:
         parts: list[RenderableType] = [counts]
         if latency.row_count:
             parts.append(latency)
-        return Group(*parts, *map(Text, (*lines, *self.notes)))
+        return Group(*parts, *(Text(visible(line)) for line in (*lines, *self.notes)))
 
 
 def _names(role: Role) -> Mapping[str, str]:

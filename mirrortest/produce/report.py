@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mirrortest.check.verdict import Outcome
+from mirrortest.config.visible import visible
 from mirrortest.produce.statistics import MIB, QUANTILES, SECOND, Tally, merged
 
 if TYPE_CHECKING:
@@ -139,7 +140,7 @@ class ProduceReport:
         }
 
     def lines(self) -> list[str]:
-        """The summary in words, the first lines as kafka-producer-perf-test's."""
+        """The summary in words, the first lines as kafka-producer-perf-test's; none has two."""
         lines = [_summary(self.whole, "records sent")]
         if self.warmup_records:
             lines.append(_summary(self.steady, "steady state records sent"))
@@ -152,7 +153,7 @@ class ProduceReport:
             for topic, behind in self.behind_ns.items()
             if behind
         ]
-        return [*lines, *self.notes]
+        return [visible(line) for line in (*lines, *self.notes)]
 
 
 def _summary(tally: Tally, what: str) -> str:

@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import re
 from importlib import resources
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mirrortest import __version__
+from mirrortest.config.visible import visible
 from mirrortest.errors import MirrortestError
 from mirrortest.report.page import page
 from mirrortest.report.places import short
@@ -65,11 +67,13 @@ def environment_of_templates() -> Environment:
 
     environment = jinja2.Environment(
         autoescape=True,
+        finalize=_shown,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
         loader=jinja2.DictLoader({name: _asset(name) for name in _TEMPLATES}),
     )
+    environment.policies["json.dumps_function"] = _dumps
     environment.filters |= {
         "n": lambda count: f"{count:,}",
         "short": short,
@@ -77,6 +81,24 @@ def environment_of_templates() -> Environment:
         "weight": lambda name: weight_of(name).value,
     }
     return environment
+
+
+def _shown(value: Any) -> Any:
+    """What a template writes; markup is ours."""
+    return visible(value) if type(value) is str else value
+
+
+def _dumps(value: Any, **how: Any) -> str:
+    """JSON for the page's scripts, which show its texts as they stand."""
+    return json.dumps(_visible_in(value), **how)
+
+
+def _visible_in(value: Any) -> Any:
+    if isinstance(value, str):
+        return visible(value)
+    if isinstance(value, dict):
+        return {_visible_in(key): _visible_in(each) for key, each in value.items()}
+    return [_visible_in(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def _asset(name: str) -> str:

@@ -7,19 +7,16 @@ inconclusive is an error of the case `the run could be judged`.
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET  # only written here, never read
 
+from mirrortest.config.visible import visible
 from mirrortest.report.story import held
 from mirrortest.report.words import FINDINGS, meaning_of, number, plain, rank
 
 if TYPE_CHECKING:
     from mirrortest.report.story import Held
     from mirrortest.report.summary import Summary
-
-# XML 1.0 has no place for these, not even escaped.
-_FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def junit(summary: Summary) -> str:
@@ -55,7 +52,12 @@ def _verdict(summary: Summary) -> list[ET.Element]:
     case = _case("the run could be judged")
     if summary.inconclusive:
         reasons = summary.inconclusive
-        _mark(case, "error", f"{number(len(reasons), 'reason')} why not", "\n".join(reasons))
+        _mark(
+            case,
+            "error",
+            f"{number(len(reasons), 'reason')} why not",
+            "\n".join(map(visible, reasons)),
+        )
     return [case]
 
 
@@ -77,18 +79,16 @@ def _findings(summary: Summary, rows: list[Held]) -> list[ET.Element]:
         if name in broken:
             _mark(case, "failure", f"{told}; {broken[name]}")
         elif count:
-            ET.SubElement(case, "system-out").text = _clean(told)
+            ET.SubElement(case, "system-out").text = visible(told)
         cases.append(case)
     return cases
 
 
 def _case(name: str) -> ET.Element:
-    return ET.Element("testcase", name=_clean(name))
+    return ET.Element("testcase", name=visible(name))
 
 
 def _mark(case: ET.Element, kind: str, message: str, text: str = "") -> None:
-    ET.SubElement(case, kind, message=_clean(message), type=kind).text = _clean(text or message)
-
-
-def _clean(text: str) -> str:
-    return _FORBIDDEN.sub("\N{REPLACEMENT CHARACTER}", text)
+    """Texts as XML may hold them: it has no place for what cannot be printed, not even escaped."""
+    shown = visible(message)
+    ET.SubElement(case, kind, message=shown, type=kind).text = text or shown

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field
 
 from mirrortest import __version__
+from mirrortest.config.visible import visible_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -174,7 +175,7 @@ class Summary(_Model):
 
     def encode(self) -> str:
         """The document."""
-        return self.model_dump_json(indent=2) + "\n"
+        return visible_json(self.model_dump_json(indent=2)) + "\n"
 
 
 def as_percentage(part: int, whole: int) -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from rich.console import Group
-from rich.markup import escape
+from rich.markup import escape as escape_markup
 from rich.table import Column, Table
 from rich.text import Text
 
+from mirrortest.config.visible import visible
 from mirrortest.report.summary import MINUTE_COUNTS, Verdict, as_percentage, shorten
 
 if TYPE_CHECKING:
@@ -49,17 +50,22 @@ def summary_view(summary: Summary) -> RenderableType:
         Text.from_markup(f"[yellow]inconclusive:[/] {escape(reason)}")
         for reason in shorten(summary.inconclusive)
     ]
-    parts += [Text(note) for note in shorten(summary.notes)]
+    parts += [Text(visible(note)) for note in shorten(summary.notes)]
     if summary.online is not None:
         parts.append(_online(summary))
     if summary.tables:
-        parts.append(Text(f"tables: {summary.tables}"))
+        parts.append(Text(visible(f"tables: {summary.tables}")))
     return Group(*parts)
+
+
+def escape(text: str) -> str:
+    """A text that strangers may have written, for a line of markup."""
+    return escape_markup(visible(text))
 
 
 def _verdict(summary: Summary) -> Text:
     colour = _COLOURS[summary.verdict]
-    return Text.from_markup(f"run {summary.run}: [bold {colour}]{summary.verdict}[/]")
+    return Text.from_markup(f"run {escape(summary.run)}: [bold {colour}]{summary.verdict}[/]")
 
 
 def _counts(summary: Summary) -> Table:

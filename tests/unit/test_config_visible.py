@@ -1,0 +1,159 @@
+"""P5: what strangers wrote is shown, and does nothing; each way out of the program."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+import unicodedata
+from xml.etree import ElementTree as ET
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from mirrortest.cli import console
+from mirrortest.cli.live import LiveLines
+from mirrortest.config.visible import visible, visible_json, visible_lines
+from mirrortest.report.html import environment_of_templates
+from mirrortest.report.junit import junit
+from mirrortest.report.summary import Summary
+from mirrortest.report.table import summary_view
+
+HOSTILE = (
+    "p\n2026-01-01T00:00:00Z [error] forged\r\x1b[2J\x1b]0;t\x07\x9b31m\u202egnp\u2066\u2028\x00"
+)
+"""A producer's name that clears the screen, forges a line, and turns what follows around."""
+SHOWN = visible(HOSTILE)
+_OBEYED = re.compile("[^\n -~\xa0-\uffff]|[\u200b-\u200f\u2028-\u202e\u2060-\u2069]")
+
+
+def harmless(text: str) -> bool:
+    """Whether a terminal obeys nothing in it, and no line is the stranger's."""
+    lines = text.splitlines()
+    return not _OBEYED.search(text) and not any(line.startswith("2026-01-01") for line in lines)
+
+
+def summary(**more: object) -> Summary:
+    """A summary full of a stranger's words."""
+    told = {
+        "run": "r1", "verdict": "inconclusive", "exit_code": 3, "counts": {"acked": 1, "lost": 1},
+        "inconclusive": [f"no log of {HOSTILE}"], "notes": [HOSTILE], "tables": HOSTILE,
+        "partitions": [{"topic": HOSTILE, "partition": 0, "counts": {"lost": 1}}],
+    }  # fmt: skip
+    return Summary.model_validate(told | more)
+
+
+@given(st.text(st.characters(exclude_categories=[])))
+def test_a_text_is_one_line_that_says_what_it_was(text: str) -> None:
+    """Nothing is left that is not shown, and what was harmless stays."""
+    shown = visible(text)
+    allowed = {"\xa0", "\u202f"}
+    assert all(each.isprintable() or each in allowed for each in shown)
+    shown.encode()
+    assert visible(shown) == shown
+    if all(unicodedata.category(each)[0] not in "CZ" for each in text):
+        assert shown == text
+    assert visible_lines(text).replace("\n", "") == visible(text.replace("\n", ""))
+
+
+@given(st.recursive(st.text(st.characters(exclude_categories=[])), st.lists, max_leaves=4))
+def test_a_document_says_the_same(value: object) -> None:
+    """JSON has escapes of its own, also for what it lets pass."""
+    text = json.dumps(value, ensure_ascii=False, indent=1)
+    assert json.loads(visible_json(text)) == value
+    assert not _OBEYED.search(visible_json(text)) or not text.isascii()
+
+
+def test_a_console_shows_what_it_is_given(capsys: pytest.CaptureFixture[str]) -> None:
+    """P5: print, tables, texts, warnings: nothing that a terminal would obey."""
+    shown = console._Console(file=sys.stdout, soft_wrap=True, highlight=False)
+    table = Table("name", title=HOSTILE.replace("\n", ""))
+    table.add_row(HOSTILE.replace("\n", ""))
+    shown.print(Group(table, Text(HOSTILE.replace("\n", ""))))
+    shown.print(HOSTILE.replace("\n", ""), markup=False)
+    with LiveLines(shown) as live:
+        live.show(HOSTILE)
+    assert harmless(capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("colours", [False, True])
+def test_a_coloured_console_keeps_its_own_colours(colours: bool) -> None:
+    """P5: escape sequences of ours are no text."""
+    shown = console._Console(
+        force_terminal=colours, color_system="standard" if colours else None, highlight=False
+    )
+    with shown.capture() as captured:
+        shown.print("[red]bad[/] \x1b[31m")
+    assert captured.get().count("\x1b") == (2 if colours else 0)
+    assert "\\x1b[31m" in captured.get()
+
+
+_LOGS = f"""
+import logging, structlog
+from mirrortest.cli import console
+hostile = {HOSTILE!r}
+console.configure_logging()
+structlog.get_logger().warning(hostile, producer=hostile, all=[hostile], at=(hostile, 1))
+logging.getLogger("library").error("it says %s", hostile)
+try:
+    raise ValueError(hostile)
+except ValueError:
+    structlog.get_logger().exception("failed")
+    logging.getLogger("library").exception("failed")
+console.warn([hostile])
+"""
+
+
+def test_logs_have_no_forged_line() -> None:
+    """P5: events, values, what libraries log, and the texts of tracebacks."""
+    run = subprocess.run([sys.executable, "-c", _LOGS], capture_output=True, text=True, check=True)
+    assert harmless(run.stderr)
+    assert run.stderr.count("forged") >= 7
+    begun = [line for line in run.stderr.splitlines() if line[:1].isdigit()]
+    assert len(begun) == 4
+
+
+def test_an_error_is_one_line() -> None:
+    """P5: whatever a broker gave as its reason."""
+    code = f"""
+import sys
+sys.argv = ["mirrortest", "synth"]
+from mirrortest.cli import main
+from mirrortest.errors import ClusterError
+def app():
+    raise ClusterError({HOSTILE!r})
+main.app = app
+main._register = main.compiled.check = lambda *_: None
+main.run()
+"""
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert run.returncode == 1
+    assert run.stderr == f"error: {SHOWN}\n"
+
+
+def test_a_summary_has_no_forged_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """P5: on the terminal and as JSON, which says the same all the same."""
+    told = summary()
+    console._Console(file=sys.stdout, width=300).print(summary_view(told))
+    assert harmless(capsys.readouterr().out)
+    assert harmless(told.encode())
+    assert Summary.model_validate_json(told.encode()) == told
+
+
+def test_reports_show_what_strangers_wrote() -> None:
+    """P5: JUnit XML and HTML; a document's own line ends are no one else's."""
+    document = junit(summary())
+    assert harmless(document)
+    root = ET.fromstring(document.encode())
+    (error,) = root.iter("error")
+    assert error.text == f"no log of {SHOWN}"
+    template = environment_of_templates().from_string("<b>{{ name }}</b>{{ data | tojson }}")
+    page = template.render(name=f"<{HOSTILE}", data={HOSTILE: [HOSTILE, 1]})
+    assert page.startswith(f"<b>&lt;{SHOWN}</b>")
+    assert harmless(page)
+    assert json.loads(page.partition("</b>")[2]) == {SHOWN: [SHOWN, 1]}

@@ -39,6 +39,7 @@ LONGEST = (
     "lab/test_false_alarms_topics.py",
     "lab/test_false_alarms_outages.py",
     "lab/test_false_alarms_rolling.py",
+    "lab/test_false_alarms_ledger.py",
     "lab/test_scenarios_producer.py",
     "lab/test_scenarios_clean.py",
     "lab/test_spark_cluster.py",

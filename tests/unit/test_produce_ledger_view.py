@@ -55,7 +55,7 @@ async def test_a_ledger_that_is_deleted_amid_a_run_is_written_again(
     Also the claims, and what an earlier incarnation had vouched for, and other producers of the
     run that have ended and cannot write themselves.
     """
-    bob, carl = (StreamId("t", run, "bob", 1, 1) for run in ("r", "other run"))
+    bob, carl = (StreamId("t", run, "bob", 1, 1) for run in ("r", "other"))
     for stream in (bob, carl):
         claim = Claim(stream.run, "bob", 1, "s", {"t": (1,)})
         await world.topic.write(claim_key(claim), claim_value(claim))

@@ -141,15 +141,16 @@ class PartitionChecker:
         for fragment in self.fragments.values():
             fragment.pass_unread(self.unread_minute)
 
-    def begin_anew(self, found_ns: int | None = None) -> None:
+    def begin_anew(self, found_ns: int | None = None, offset: int = 0) -> None:
         """Go on with the topic's next incarnation: what stood in this one from here on is gone.
 
         Nobody knows how much that was; for one offset it counts. What was seen stays seen, and
-        stands before all that comes. `found_ns` as for `unread`.
+        stands before all that comes. A log that was cut back goes on at an `offset`: what it holds
+        below was judged. `found_ns` as for `unread`.
         """
         self.unread(self.next_offset, self.next_offset + 1, found_ns)
         self.before += self.next_offset
-        self.next_offset = 0
+        self.next_offset = offset
 
     def fragment(self, stream: StreamId) -> Fragment | None:
         """What is known here of a stream, seen or not; None: certainly nothing stood here.

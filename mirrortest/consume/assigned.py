@@ -13,18 +13,26 @@ from mirrortest.check.partition import PartitionChecker
 from mirrortest.check.routing import ExpectPartition, misrouted
 from mirrortest.check.row import Messages, SeenRow, rows_of, streams_of
 from mirrortest.check.verdict import Finding
+from mirrortest.kafka.fetched import Place
 from mirrortest.wire.batch import BatchDecoder
 from mirrortest.wire.lanes import parse_lane
 from mirrortest.wire.stream import StreamId
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from numpy.typing import NDArray
 
     from mirrortest.consume.state import Partition
+    from mirrortest.kafka.fetched import FetchedBatches
     from mirrortest.wire.batch import MessageArrays
     from mirrortest.wire.record_batch import RecordArrays
 
 _STATE_VERSION = 1
+_MOST_EPOCHS = 128
+"""Changes of the leader that are kept of what was read of one partition."""
+_MOST_LEFT = 128
+"""Topics of one name that are known not to come back."""
 
 
 @dataclass
@@ -69,8 +77,9 @@ class Reached(NamedTuple):
 class AssignedPartition:
     """A partition with its checker, under the generation that was claimed for it.
 
-    `identity` counts the topic's incarnations: it steps when the topic turns out to have been
-    deleted and made again. `claimed` are the numbers of home lanes that were claimed lost here.
+    `identity` counts the incarnations of the partition's log: it steps when the topic turns out to
+    have been deleted and created again, or the log to have been cut back. `claimed` are the numbers
+    of home lanes that were claimed lost here.
     """
 
     at: Partition
@@ -82,6 +91,14 @@ class AssignedPartition:
     """The destination's partition counts in force so far; it grows while this is held."""
     checker: PartitionChecker
     identity: int = 0
+    topic_id: str | None = None
+    """Kafka's id of the topic that is judged; None where the cluster does not tell it."""
+    left_ids: list[str] = field(default_factory=list)
+    """Of the topics of this name that were deleted: none of them comes back."""
+    begins_at: int = 0
+    """Where this incarnation begins: a log that was cut back holds below it what it held before."""
+    epochs: list[tuple[int, int]] = field(default_factory=list)
+    """(leader epoch, offset from which on it was read), of what was read without a gap."""
     claimed: dict[StreamId, IntervalSet] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     """What befell the topic: whoever reports the partition's findings reports it, too."""
@@ -101,6 +118,12 @@ class AssignedPartition:
         """How far it has been judged."""
         return Reached(self.source, self.at.partition, self.identity, self.checker.next_offset)
 
+    @property
+    def place(self) -> Place:
+        """How far it has been judged, as the cluster can check it."""
+        epoch = self.epochs[-1][0] if self.epochs else -1
+        return Place(self.checker.next_offset, epoch, self.topic_id)
+
     @classmethod
     def fresh(cls, at: Partition, generation: int, **about: Any) -> AssignedPartition:
         """A partition that nobody has judged yet."""
@@ -113,11 +136,19 @@ class AssignedPartition:
     ) -> AssignedPartition:
         """A partition as its last judge left it."""
         last = state["last_record"]
+        checker = PartitionChecker.from_state(state["checker"])
+        begins_at = state.get("begins_at", 0)
         return cls(
             at=at,
             generation=generation,
-            checker=PartitionChecker.from_state(state["checker"]),
+            checker=checker,
             identity=state["identity"],
+            topic_id=state.get("topic_id"),
+            left_ids=list(state.get("left_ids", ())),
+            begins_at=begins_at,
+            epochs=_epochs_of(state),
+            # What lies before the beginning may not be in the log yet.
+            read_from=0 if checker.next_offset == begins_at else None,
             claimed=claims_of(state),
             notes=list(state.get("notes", ())),
             last_record=tuple(last) if last else None,
@@ -131,6 +162,11 @@ class AssignedPartition:
             "v": _STATE_VERSION,
             "checker": self.checker.to_state(),
             "identity": self.identity,
+            # While it is to be proven by the last record, it is not known.
+            "topic_id": None if self.resumed else self.topic_id,
+            "left_ids": list(self.left_ids),
+            "begins_at": self.begins_at,
+            "epochs": list(self.epochs),
             "counts": list(self.counts),
             "claimed": [[list(s), numbers.to_list()] for s, numbers in self.claimed.items()],
             "notes": list(self.notes),
@@ -144,15 +180,34 @@ class AssignedPartition:
             return self.last_record[0]
         return self.checker.next_offset
 
-    def start_over(self, found_ns: int | None = None) -> None:
-        """Judge the topic's next incarnation from its beginning.
+    def start_over(
+        self, found_ns: int | None = None, topic_id: str | None = None, offset: int = 0
+    ) -> None:
+        """Judge the next incarnation: of another topic, or of the log from where it was cut back.
 
         What was seen in the one before stays seen; what stood in it beyond that, nobody read.
         `found_ns` is the wall clock's time, as for `PartitionChecker.unread`.
         """
-        self.checker.begin_anew(found_ns)
+        if self.topic_id not in {None, topic_id}:
+            self.left_ids = [*self.left_ids, str(self.topic_id)][-_MOST_LEFT:]
+        self.topic_id, self.begins_at = topic_id, offset
+        self.epochs = [each for each in self.epochs if each[1] < offset]
+        self.checker.begin_anew(found_ns, offset)
         self.identity += 1
         self.last_record, self.resumed, self.read_from = None, False, None
+
+    def passed(self, batches: Iterable[FetchedBatches]) -> None:
+        """Note which leaders wrote what was fetched."""
+        epoch = self.epochs[-1][0] if self.epochs else -1
+        for batch in batches:
+            if batch.leader_epoch > epoch:
+                epoch = batch.leader_epoch
+                self.epochs = [*self.epochs, (epoch, batch.fetched_from)][-_MOST_EPOCHS:]
+
+    def common_end(self, leader_epoch: int, end_offset: int) -> int:
+        """Up to where a log agrees with what was read, which it has up to an epoch and offset."""
+        later = (offset for epoch, offset in self.epochs if epoch > leader_epoch)
+        return min(end_offset, self.checker.next_offset, *later)
 
     def was_recreated(self, records: RecordArrays) -> bool:
         """Whether the last judged record's offset now holds another record; asked once."""
@@ -261,6 +316,16 @@ def claims_of(state: dict[str, Any]) -> dict[StreamId, IntervalSet]:
     return {
         StreamId(*stream): IntervalSet.from_list(numbers) for stream, numbers in state["claimed"]
     }
+
+
+def place_of(state: dict[str, Any]) -> Place:
+    """How far a partition has been judged, as its state tells."""
+    epochs = _epochs_of(state)
+    return Place(state["checker"]["next"], epochs[-1][0] if epochs else -1, state.get("topic_id"))
+
+
+def _epochs_of(state: dict[str, Any]) -> list[tuple[int, int]]:
+    return [(int(epoch), int(offset)) for epoch, offset in state.get("epochs", ())]
 
 
 def _at(times: int | NDArray[np.int64], where: NDArray[np.bool_]) -> int | NDArray[np.int64]:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from mirrortest.check.judge import StreamVerdict
     from mirrortest.consume.holdings import Holdings
     from mirrortest.consume.logbook import Logbook
-    from mirrortest.consume.look import Ends, Views
+    from mirrortest.consume.look import Look, Views
     from mirrortest.consume.measuring import Measures
     from mirrortest.consume.options import ConsumeOptions
     from mirrortest.consume.state import StateStore
@@ -50,7 +50,7 @@ class Conclusion:
     def report(
         self,
         views: Views,
-        ends: Ends,
+        look: Look,
         verdicts: dict[StreamId, StreamVerdict],
         *,
         away: str,
@@ -68,7 +68,7 @@ class Conclusion:
             total=total.acked,
             latencies={Series.LATENCY: intended, Series.SENT_LATENCY: sent},
         )
-        doubts = [silence] if silence else self._doubts(total, verdicts, views, ends, away=away)
+        doubts = [silence] if silence else self._doubts(total, verdicts, views, look, away=away)
         if away:
             doubts.insert(0, f"the {self._place} could not be read to its end: {away}")
         return ConsumeReport(
@@ -113,7 +113,7 @@ class Conclusion:
         total: RunVerdict,
         verdicts: dict[StreamId, StreamVerdict],
         views: Views,
-        ends: Ends,
+        look: Look,
         *,
         away: str,
     ) -> list[str]:
@@ -141,7 +141,14 @@ class Conclusion:
             doubts.append(f"producers never heard of: {', '.join(missing)}")
         elif not ledger.complete(options.run, options.expect_producers):
             doubts.append("not all producers have told their end")
-        for topic, there in ends.items() if not away else ():
+        doubts += look.doubts
+        if held_back := look.held_back(views):
+            doubts.append(
+                f"an open transaction holds back what stands behind it: {', '.join(held_back)}"
+            )
+        for topic, there in look.ends.items() if not away else ():
+            if any(each.startswith(f"{topic}-") for each in look.doubts):
+                continue
             if not there:
                 doubts.append(f"{topic} does not exist in the {self._place}")
             elif back := gone_back(views[topic], there):

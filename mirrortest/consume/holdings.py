@@ -18,7 +18,7 @@ from mirrortest.consume.saves import Saves
 from mirrortest.consume.state import Partition
 from mirrortest.consume.transactions import in_transactions
 from mirrortest.errors import FencedError
-from mirrortest.kafka.reader import OutOfRange, Reader, TopicPartition
+from mirrortest.kafka.reader import Diverged, OutOfRange, Reader, Recreated, TopicPartition
 from mirrortest.wire.record_batch import decode_batches
 
 if TYPE_CHECKING:
@@ -42,6 +42,9 @@ _MOST_PENDING = 1 << 19
 """Rows that may wait for the disk; half a kilobyte each."""
 _MOST_NOTES = 20
 """Ranges of a partition that are named among its notes, and so in its state; the log has all."""
+_IDLE_SECONDS = 30.0
+"""How long nothing comes of a partition until its last record is looked at again, where the cluster
+does not tell of topics that were created again."""
 
 
 class Holdings:
@@ -81,6 +84,9 @@ class Holdings:
         )
         self._naming = Naming(options.mapping)
         self._uncommitted = options.client.isolation_level is IsolationLevel.READ_UNCOMMITTED
+        self._stood: dict[Partition, int] = {}
+        """Where each partition stood when idle ones were last looked for."""
+        self._idle_due = 0.0
         self.moving = False
         """Whether a rebalance is under way: what is ours will be told."""
         self.released: list[AssignedPartition] = []
@@ -190,19 +196,27 @@ class Holdings:
             "policy": options.expect_partition,
             "counts": self._topics.in_force(at.topic, (state or {}).get("counts", ())),
         }
-        if state is None:
-            return AssignedPartition.fresh(at, generation, **about)
-        held = AssignedPartition.restored(at, generation, state, **about)
-        if held.checker.topic != held.source:
+        topic_id = await self._outage.sat_out(self._reader.topic_id, at.topic)
+        held = AssignedPartition.restored(at, generation, state, **about) if state else None
+        if held is not None and held.checker.topic != held.source:
             _log.warning(
                 "partition is judged anew: it was judged as the copy of another topic",
                 partition=f"{at.topic}-{at.partition}",
                 before=held.checker.topic,
             )
-            return AssignedPartition.fresh(at, generation, **about)
+            held = None
+        if held is None or state is None:
+            held = AssignedPartition.fresh(at, generation, topic_id=topic_id, **about)
+            if topic_id is not None:
+                await self._store.save(at, generation, held.to_state())
+            return held
         self._topics.judges[at.topic].merge_claims(held.claimed)
         # At once, so that the state does not hang on what a zombie may still overwrite.
         await self._store.save(at, generation, state)
+        if held.topic_id is None:
+            held.topic_id = topic_id  # the last record proves it
+        elif topic_id is not None:
+            held.resumed = False  # each fetch proves it
         return held
 
     async def _seek(self, held: AssignedPartition) -> None:
@@ -215,20 +229,41 @@ class Holdings:
             self._logbook.unread(held, held.checker.next_offset, begin, found_ns)
             held.checker.unread(held.checker.next_offset, begin, found_ns)
             held.resumed = False
+            held.epochs.clear()  # nobody knows who wrote what is gone
         if held.read_from is None:
             held.read_from = held.checker.next_offset
-        self._reader.seek(at, max(held.start_offset, begin))
+        offset, epoch, topic_id = held.place
+        start = max(held.start_offset, begin)
+        self._reader.seek(
+            at, start, topic_id=topic_id, leader_epoch=epoch if start == offset else -1
+        )
 
     async def look_again(self, topics: Collection[str] | None = None) -> None:
-        """Compare what was judged last with what stands there now: was the topic made again?
+        """Compare what was judged last with what stands there now: was the topic created again?
 
-        Of these topics, which were gone, or after an outage of all that are there. What grew beyond
-        what was read of the topic before it would go unnoticed otherwise. Raises ClusterError.
+        Of these topics, which were gone, or after an outage of all that are there; now and then of
+        those in which nothing comes. What grew beyond what was read of the topic before it would go
+        unnoticed otherwise. Where the cluster tells topic ids, each fetch compares them, and there
+        is nothing to do. Raises ClusterError.
         """
+        idle = self._idle()
         for held in list(self.partitions.values()):
-            if held.at.topic in (self._topics.counts if topics is None else topics):
+            if held.topic_id is not None and self._reader.sees_topic_ids:
+                continue
+            at = held.at
+            if at in idle or at.topic in (self._topics.counts if topics is None else topics):
                 held.resumed = held.last_record is not None
                 await self._seek(held)
+
+    def _idle(self) -> set[Partition]:
+        """The partitions in which nothing came since this was last due."""
+        now = time.monotonic()
+        if now < self._idle_due:
+            return set()
+        self._idle_due = now + _IDLE_SECONDS
+        before = self._stood
+        self._stood = {at: held.checker.next_offset for at, held in self.partitions.items()}
+        return {at for at, offset in self._stood.items() if before.get(at) == offset}
 
     # -- reading ----------------------------------------------------------------------------------
 
@@ -240,8 +275,7 @@ class Holdings:
             if at not in self.partitions:
                 continue
             if isinstance(item, OutOfRange):
-                await self.settle()
-                await self._out_of_range(self.partitions[at])
+                await self._broken_off(self.partitions[at], item)
             else:
                 self._gathering.add(at, item, time.monotonic())
         if not self._gathering.due_in(time.monotonic()):
@@ -287,7 +321,7 @@ class Holdings:
         if full:
             records = decode_batches([buffer for buffer, _ in full])
             if held.was_recreated(records):
-                await self._start_over(held)
+                await self._recreated(held, await self._outage.sat_out(self._topic_id, held))
                 return
             decoded = held.decode(records, _arrivals([batch for _, batch in full]))
             if held.strays(decoded):
@@ -302,6 +336,7 @@ class Holdings:
                     held.notes.append(note)
             self._logbook.seen(held, taken)
             self._measures.count(held.source, taken)
+        held.passed(batches)
         held.checker.advance(batches[-1].next_offset)
 
     def _pass_over(self, held: AssignedPartition, batch: FetchedBatches, why: str) -> None:
@@ -316,25 +351,77 @@ class Holdings:
         if note not in held.notes and len(held.notes) < _MOST_NOTES:
             held.notes.append(note)
 
-    async def _out_of_range(self, held: AssignedPartition) -> None:
-        """Retention overtook us, or the topic was made anew and is shorter than we had read."""
-        at = TopicPartition(*held.at)
-        end = (await self._admin.end_offsets([at]))[at]
-        if end < held.checker.next_offset:
-            await self._start_over(held)
+    async def _broken_off(self, held: AssignedPartition, why: OutOfRange) -> None:
+        """Go on where a position does not exist any more."""
+        identity = held.identity
+        await self.settle()
+        if held.identity != identity:
+            return  # it was found out meanwhile
+        if isinstance(why, Recreated):
+            # A broker that is cut off may still know a topic that was deleted.
+            if why.topic_id not in held.left_ids:
+                await self._recreated(held, why.topic_id)
+        elif isinstance(why, Diverged):
+            await self._cut_back(held, held.common_end(why.leader_epoch, why.end_offset))
         else:
-            await self._outage.sat_out(self._seek, held)
+            await self._out_of_range(held)
 
-    async def _start_over(self, held: AssignedPartition) -> None:
+    async def _out_of_range(self, held: AssignedPartition) -> None:
+        """Retention overtook us, or the topic was created anew and is shorter than we had read."""
+        at = TopicPartition(*held.at)
+        end = (await self._reader.ends({at: held.place}))[at]
+        shorter = end.stable_offset < held.checker.next_offset
+        if None in {end.topic_id, held.topic_id}:
+            if shorter:
+                await self._recreated(held, end.topic_id)
+                return
+        elif end.topic_id != held.topic_id:
+            return  # the next fetch tells
+        elif shorter:
+            # Nobody knows who wrote what was read last, and so up to where it is still there.
+            await self._cut_back(held, 0, unread=end.stable_offset)
+            return
+        await self._outage.sat_out(self._seek, held)
+
+    async def _topic_id(self, held: AssignedPartition) -> str | None:
+        return await self._reader.topic_id(held.at.topic)
+
+    async def _recreated(self, held: AssignedPartition, topic_id: str | None) -> None:
+        known = topic_id is not None and held.topic_id not in {None, topic_id}
+        doubt = "" if known else ", or cut back before it"
         note = (
             f"{held.at.topic}-{held.at.partition} was deleted and made again after offset "
-            f"{held.checker.next_offset}, or cut back before it: judged anew from its beginning"
+            f"{held.checker.next_offset}{doubt}: judged anew from its beginning"
         )
+        await self._next_incarnation(held, note, topic_id)
+
+    async def _cut_back(self, held: AssignedPartition, offset: int, *, unread: int = 0) -> None:
+        """Go on in a log that was cut back to an offset; from there on some may stay unread."""
+        note = (
+            f"{held.at.topic}-{held.at.partition} was cut back after offset "
+            f"{held.checker.next_offset} was read (an unclean leader election): judged anew from "
+            f"offset {max(offset, unread)}"
+        )
+        await self._next_incarnation(held, note, held.topic_id, offset)
+        if offset < unread:
+            found_ns = self._measures.clocks.latest_ns()
+            self._logbook.unread(held, offset, unread, found_ns)
+            held.checker.unread(offset, unread, found_ns)
+            await self._outage.sat_out(self._seek, held)
+
+    async def _next_incarnation(
+        self, held: AssignedPartition, note: str, topic_id: str | None, offset: int = 0
+    ) -> None:
+        """Go on with a log's next incarnation, from an offset, once a durable state names it."""
         _log.warning(note)
         held.notes.append(note)
+        self._gathering.drop(held.at)
         found_ns = self._measures.clocks.latest_ns()
-        self._logbook.left(held, found_ns)
-        held.start_over(found_ns)
+        await self._saves.begin(held, found_ns, topic_id, offset)
+        if self._store.fenced(held.at, held.generation):
+            # Its new judge finds the same out by itself, and under the same number.
+            self._reader.pause([held.at])
+            return
         # What was fetched counts as read: it must not go on from there if this fails.
         await self._outage.sat_out(self._seek, held)
 

@@ -2,11 +2,21 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from mirrortest.check.partition import PartitionChecker
 from mirrortest.consume.judging import read_past
+from mirrortest.kafka.fetched import Place
 
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from mirrortest.kafka.fetched import End
+
+At: TypeAlias = tuple[str, int]
+"""(destination topic, partition)"""
+Places: TypeAlias = dict[At, Place]
+"""How far each partition has been judged."""
 Views: TypeAlias = dict[str, dict[int, PartitionChecker]]
 """Destination topic -> partition -> its newest checker."""
 Ends: TypeAlias = dict[str, dict[int, int]]
@@ -17,11 +27,53 @@ class Look(NamedTuple):
     """Where the destination ended; `at_ns`: when that was asked for, in ns since the epoch.
 
     `elapsed_ns` is a time of the monotonic clock just before: what was overdue then had its chance.
+    The ends of a log that is not the one that was read are left out, and told in `doubts`.
     """
 
     ends: Ends
     at_ns: int
     elapsed_ns: int = 0
+    stable: Ends | None = None
+    """Up to where each partition's transactions have all ended, where that is not its end."""
+    doubts: tuple[str, ...] = ()
+
+    @classmethod
+    def of(
+        cls,
+        at_ns: int,
+        elapsed_ns: int,
+        topics: Iterable[str],
+        read: Places,
+        found: Mapping[At, End],
+    ) -> Look:
+        """What was found of these topics; `read` is how far each partition has been judged."""
+        ends: Ends = {topic: {} for topic in topics}
+        stable: Ends = {}
+        doubts = []
+        for (topic, number), end in found.items():
+            known = read.get((topic, number), Place(0)).topic_id
+            if known and end.topic_id and known != end.topic_id:
+                doubts.append(
+                    f"{topic}-{number} was deleted and created again, and not read anew yet"
+                )
+            elif not end.agrees:
+                doubts.append(f"{topic}-{number} was cut back, and not read anew yet")
+            else:
+                ends[topic][number] = end.offset
+                if end.stable_offset < end.offset:
+                    stable.setdefault(topic, {})[number] = end.stable_offset
+        return cls(ends, at_ns, elapsed_ns, stable, tuple(doubts))
+
+    def held_back(self, views: Views) -> list[str]:
+        """The partitions that were read as far as an open transaction lets anybody read."""
+        return [
+            f"{topic}-{number}"
+            for topic, there in sorted((self.stable or {}).items())
+            for number, stable in sorted(there.items())
+            if number in views[topic]
+            and views[topic][number].next_offset >= stable
+            and not read_past(views[topic], {number: self.ends[topic][number]})
+        ]
 
     def lowered(self, ends: Ends) -> Look:
         """As of the partitions that there are now; no end lies behind what is told of it now."""

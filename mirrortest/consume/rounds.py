@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from mirrortest.check.judge import RunVerdict
 from mirrortest.check.partition import PartitionChecker
 from mirrortest.check.verdict import Finding
-from mirrortest.consume.assigned import Reached, claims_of
+from mirrortest.consume.assigned import Reached, claims_of, place_of
 from mirrortest.consume.closing import Closing
 from mirrortest.consume.conclusion import Conclusion
 from mirrortest.consume.judging import Standing, all_told, read_past
@@ -21,6 +21,7 @@ from mirrortest.consume.outage import PASSING
 from mirrortest.consume.outcome import ConsumeProgress, ConsumeReport
 from mirrortest.consume.state import Partition
 from mirrortest.host.time_slice import TimeSlice
+from mirrortest.kafka.fetched import Place
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -85,6 +86,8 @@ class Rounds:
         self.unread: set[Partition] = set()
         """Others' partitions that were not yet read as far as they must be, as of this round."""
         self._decoded: dict[Partition, tuple[int, PartitionChecker]] = {}
+        self._places: dict[Partition, Place] = {}
+        """How far others have judged, as their states tell."""
         self._slice = TimeSlice()
         self._concluding = False
         """Whether nothing more is to be read: what came now would not be judged."""
@@ -231,7 +234,7 @@ class Rounds:
         for stream, verdict in verdicts.items():
             self._logbook.verdict(stream, verdict)
         self._logbook.vouched(self._ledger)
-        return self._conclusion.report(views, look.ends, verdicts, away=self._away)
+        return self._conclusion.report(views, look, verdicts, away=self._away)
 
     async def _last_round(self, patience: float | None = None) -> tuple[bool, Views, Look]:
         """A round, and the look that it rests on: where all is judged, maybe an earlier one."""
@@ -295,6 +298,7 @@ class Rounds:
                     continue
                 known = (serial, PartitionChecker.from_state(state["checker"]))
                 self._decoded[at] = known
+                self._places[at] = place_of(state)
                 # Whoever claims it: what comes after all is late for everybody.
                 self._topics.judges[at.topic].merge_claims(claims_of(state))
             # One of another name is of a consumer that was given another alias.
@@ -308,18 +312,17 @@ class Rounds:
     async def _look(self, topics: Iterable[str], elapsed_ns: int) -> Look:
         """Look where every partition of these topics ends now."""
         at_ns = self._measures.clocks.earliest_ns()
-        ends: Ends = {topic: {} for topic in topics}
-        wanted = [
-            (topic, number)
+        topics = set(topics)
+        mine = self._holdings.partitions
+        read = {
+            at: mine[at].place if at in mine else self._places.get(at, Place(0))
             for topic, count in self._topics.counts.items()
-            if topic in ends
-            for number in range(count)
-        ]
-        for (topic, number), end in (
-            await self._reader.end_offsets(wanted) if wanted else {}
-        ).items():
-            ends[topic][number] = end
-        return Look(ends, at_ns, elapsed_ns)
+            if topic in topics
+            for at in (Partition(topic, number) for number in range(count))
+        }
+        places = {(at.topic, at.partition): place for at, place in read.items()}
+        found = await self._reader.ends(places) if places else {}
+        return Look.of(at_ns, elapsed_ns, topics, places, found)
 
     def _keep_claims(self, topic: str) -> None:
         """Put a topic's claims into a partition of ours, whose state carries them on."""

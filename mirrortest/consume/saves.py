@@ -1,6 +1,8 @@
 """Saves of a consumer's partitions: the log durable, then the states.
 
-They run concurrently with the reading, and never overlap.
+They run concurrently with the reading, and never overlap. Before anything of a log's next
+incarnation is read, a state that names it is durable, so that its number is the same for whoever
+takes over.
 """
 
 from __future__ import annotations
@@ -145,6 +147,27 @@ class Saves:
         """
         self._log_found(partitions)
         await self._save(partitions, parting=True)
+
+    async def begin(
+        self, held: AssignedPartition, found_ns: int, topic_id: str | None, offset: int
+    ) -> None:
+        """Leave a partition's incarnation, and go on with the next once a durable state names it.
+
+        `found_ns` is the wall clock's time, as for `PartitionChecker.unread`.
+
+        An outage is sat out. Raises SequenceLogError, and ClusterError where the cluster refuses.
+        """
+        async with self._one_save:
+            self._logbook.left(held, found_ns)
+            held.start_over(found_ns, topic_id, offset)
+            await self._outage.sat_out(self._name, held)
+            held.read_from = 0
+
+    async def _name(self, held: AssignedPartition) -> None:
+        await self._logbook.sync()
+        if not self._store.fenced(held.at, held.generation):
+            await self._store.save(held.at, held.generation, held.to_state())
+            await self._store.caught_up()
 
     async def _save(
         self, partitions: list[AssignedPartition], *, parting: bool = False, away: bool = False

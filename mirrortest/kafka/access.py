@@ -100,7 +100,7 @@ class Inlet(Protocol):
         """
 
     async def topic_id(self, topic: str) -> str | None:
-        """The topic's id; None where there is no topic, or brokers do not tell. Raises KafkaError.
+        """The topic's id; None where brokers do not tell. Raises KafkaError: there is no topic.
 
         It may be that of a topic that was deleted just now: a fetch tells.
         """

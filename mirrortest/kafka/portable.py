@@ -166,20 +166,26 @@ class Inlet:
     def place(self, partition: TopicPartition, place: Place) -> None:
         """It cannot be told."""
 
-    async def topic_id(self, topic: str) -> None:
+    async def topic_id(self, topic: str) -> str | None:
         """It cannot be asked."""
 
     async def ends(self, read: Mapping[TopicPartition, Place]) -> dict[TopicPartition, End]:
         """See `access.Inlet`; how far a log is replicated is known of what is read alone."""
         told = await self.client.end_offsets([KafkaPartition(*at) for at in read])
-        assigned = self.client.assignment()
         return {
-            TopicPartition(*at): End(
-                max(int(end), (self.client.highwater(at) if at in assigned else None) or 0),
-                int(end),
-            )
+            TopicPartition(*at): End(self._replicated(at, int(end)), int(end))
             for at, end in told.items()
         }
+
+    def _replicated(self, at: Any, end: int) -> int:
+        """Where a log ends that a reader may read up to `end`: an open transaction hides more."""
+        if at not in self.client.assignment():
+            return end
+        stable, high = self.client.last_stable_offset(at), self.client.highwater(at)
+        # Both are of the last fetch. An end before them is another topic's.
+        if stable is None or high is None or not 0 <= stable < high or end < stable:
+            return end
+        return max(end, int(high))
 
     async def fetch(
         self, *, timeout_ms: int, portion: int, reached: Mapping[TopicPartition, int]

@@ -390,9 +390,10 @@ class Reader:
         return self._started().sees_topic_ids
 
     async def topic_id(self, topic: str) -> str | None:
-        """A topic's id; None where there is no such topic, or the cluster does not tell.
+        """A topic's id; None where the cluster does not tell.
 
-        It may be that of a topic that was deleted just now: `next` tells. Raises ClusterError.
+        It may be that of a topic that was deleted just now: `next` tells. Raises ClusterError
+        (TopicMissingError).
         """
         with told(self._config, "asking for a topic's id"):
             return await self._started().topic_id(topic)

@@ -29,6 +29,7 @@ from mirrortest.consume.judging import TopicJudge
 from mirrortest.consume.logbook import Logbook
 from mirrortest.consume.rounds import Rounds
 from mirrortest.consume.state import Partition
+from mirrortest.kafka.fetched import End
 from mirrortest.wire.stream import ProducerId, StreamId
 
 from .judge import ALWAYS, INCARNATION, STEP_SECONDS, incarnation_of, offset_of
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from mirrortest.check.partition import PartitionChecker
     from mirrortest.consume.outage import Outage
     from mirrortest.consume.vouching import LedgerFollower
+    from mirrortest.kafka.reader import Reader
     from mirrortest.seqlog.rows import Row
     from mirrortest.seqlog.writer import SequenceLog
 
@@ -113,7 +115,7 @@ class _Session:
             holdings=plays,
             store=plays,
             ledger=cast("LedgerFollower", SimpleNamespace(ledger=self.ledger)),
-            reader=plays,
+            reader=cast("Reader", SimpleNamespace(ends=self.told_ends)),
             log=self.logbook,
             measures=plays,
             outage=cast("Outage", None),
@@ -142,8 +144,8 @@ class _Session:
     async def take_in(self) -> None:
         """Nor does anything arrive by itself."""
 
-    async def end_offsets(self, _: object) -> dict[tuple[str, int], int]:
-        return self.ends
+    async def told_ends(self, _: object) -> dict[tuple[str, int], End]:
+        return {at: End(end, end) for at, end in self.ends.items()}
 
     @property
     def clocks(self) -> Any:

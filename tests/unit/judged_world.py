@@ -23,11 +23,12 @@ from mirrortest.consume.outage import Outage
 from mirrortest.consume.rounds import Rounds
 from mirrortest.consume.state import Partition, StateStore
 from mirrortest.consume.vouching import LedgerFollower
+from mirrortest.kafka.fetched import End
 from mirrortest.wire.stream import StreamId
 from tests.unit.consuming import consume_options
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from mirrortest.check.judge import StreamVerdict
     from mirrortest.consume.holdings import Holdings
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from mirrortest.consume.outcome import ConsumeReport
     from mirrortest.consume.topics import Topics
     from mirrortest.errors import UnreachableError
+    from mirrortest.kafka.fetched import Place
     from mirrortest.kafka.follower import Tailed
     from mirrortest.kafka.reader import Reader
 
@@ -118,6 +120,8 @@ class World:
             moving=False,
             released=[],
         )
+        self.logs: dict[tuple[str, int], End] = {}
+        """What is told of ends beside their offsets."""
         self.taken_in = 0
         self.while_asked: Callable[[], object] = lambda: None
         """Called while the ends are asked for."""
@@ -125,11 +129,11 @@ class World:
     async def take_in(self) -> None:
         self.taken_in += 1
 
-    async def end_offsets(self, _: list[tuple[str, int]]) -> dict[tuple[str, int], int]:
+    async def told_ends(self, read: Mapping[tuple[str, int], Place]) -> dict[tuple[str, int], End]:
         self.while_asked()
         if isinstance(self.ends, Exception):
             raise self.ends
-        return self.ends
+        return {at: self.logs.get(at, End(end, end)) for at, end in self.ends.items()}
 
     def vouch(
         self,
@@ -179,7 +183,7 @@ class World:
             holdings=cast("Holdings", self.holdings),
             store=cast("StateStore", store),
             ledger=self.follower,
-            reader=cast("Reader", self),
+            reader=cast("Reader", SimpleNamespace(ends=self.told_ends)),
             log=cast("Logbook", self.log),
             measures=measures,
             outage=self.outage,

@@ -10,9 +10,12 @@ from mirrortest.consume.holdings import Holdings
 from mirrortest.consume.measuring import Measures
 from mirrortest.consume.outage import Outage
 from mirrortest.consume.topics import Topics
+from mirrortest.kafka.fetched import End, Place
 from tests.unit.consuming import consume_options
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from mirrortest.check.ledger import Ledger
     from mirrortest.check.ledger_record import LaneRecord
     from mirrortest.consume.assigned import AssignedPartition, Taken
@@ -21,13 +24,15 @@ if TYPE_CHECKING:
     from mirrortest.consume.state import Partition, StateStore
     from mirrortest.kafka.admin import Admin
     from mirrortest.kafka.client import TopicPartition
-    from mirrortest.kafka.fetched import FetchedBatches
+    from mirrortest.kafka.fetched import FetchedBatches, OutOfRange
     from mirrortest.kafka.reader import Reader
     from mirrortest.wire.stream import StreamId
 
 
 class Played:
     """Admin, reader, store and log in one; `hold` keeps syncs waiting, `broken` lets them fail."""
+
+    sees_topic_ids = True
 
     def __init__(self, counts: dict[str, int]) -> None:
         self.counts = counts
@@ -44,15 +49,19 @@ class Played:
         """How often partitions were counted."""
         self.pending_rows = 0
         self.lanes: dict[StreamId, LaneRecord] = {}
-        self.fetched: list[FetchedBatches] = []
+        self.fetched: list[FetchedBatches | OutOfRange] = []
+        self.topic_ids: dict[str, str] = {}
+        self.ended: dict[TopicPartition, End] = {}
+        self.placed: dict[TopicPartition, Place] = {}
+        self.paused: set[Any] = set()
         self.judged: list[Taken] = []
         self.doubted: set[str] = set()
 
-    async def next(self, _: float) -> list[FetchedBatches]:
+    async def next(self, _: float) -> list[FetchedBatches | OutOfRange]:
         fetched, self.fetched = self.fetched, []
         return fetched
 
-    async def arrived(self) -> list[FetchedBatches]:
+    async def arrived(self) -> list[FetchedBatches | OutOfRange]:
         return await self.next(0)
 
     def seen(self, _: AssignedPartition, taken: Taken) -> None:
@@ -68,14 +77,31 @@ class Played:
     async def end_offsets(self, wanted: list[TopicPartition]) -> dict[TopicPartition, int]:
         return dict.fromkeys(wanted, 99)
 
+    async def ends(self, read: dict[TopicPartition, Place]) -> dict[TopicPartition, End]:
+        return {at: self.ended.get(at, End(99, 99, self.topic_ids.get(at[0]))) for at in read}
+
+    async def topic_id(self, topic: str) -> str | None:
+        return self.topic_ids.get(topic)
+
+    def pause(self, partitions: Iterable[Any]) -> None:
+        self.paused |= set(partitions)
+
     async def beginning_offsets(self, wanted: list[TopicPartition]) -> dict[TopicPartition, int]:
         return dict.fromkeys(wanted, 0)
 
     async def assign(self, share: list[Partition]) -> None:
         self.assigned = sorted(share)
 
-    def seek(self, at: TopicPartition, offset: int) -> None:
+    def seek(
+        self,
+        at: TopicPartition,
+        offset: int,
+        *,
+        topic_id: str | None = None,
+        leader_epoch: int = -1,
+    ) -> None:
         self.sought.append((*at, offset))
+        self.placed[at] = Place(offset, leader_epoch, topic_id)
 
     async def claim(self, _: Partition) -> tuple[int, None]:
         return 1, None

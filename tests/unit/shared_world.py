@@ -24,6 +24,7 @@ from mirrortest.consume.state import Partition, StateStore
 from mirrortest.consume.takeover import Takeover
 from mirrortest.consume.topics import Topics
 from mirrortest.consume.vouching import LedgerFollower
+from mirrortest.kafka.fetched import End, Place
 from mirrortest.wire.stream import StreamId
 from tests.unit.consuming import consume_options
 from tests.unit.judged_world import never_asked
@@ -86,13 +87,10 @@ class Cluster(Played):
         self._destination = destination
         self.tails: dict[int, int] = {}
         self.looked_ns = 0
-        self.paused: set[Any] = set()
 
-    async def end_offsets(self, wanted: list[Any]) -> dict[Any, int]:
-        return {at: len(self._destination.records[at[1]]) for at in wanted}
-
-    def pause(self, partitions: Iterable[Any]) -> None:
-        self.paused |= set(partitions)
+    async def ends(self, read: dict[Any, Place]) -> dict[Any, End]:
+        ends = {at: len(self._destination.records[at[1]]) for at in read}
+        return {at: End(end, end) for at, end in ends.items()}
 
     def resume(self, partitions: Iterable[Any]) -> None:
         self.paused -= set(partitions)

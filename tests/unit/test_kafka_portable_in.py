@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from aiokafka import ConsumerRecord, TopicPartition, errors
 
 from mirrortest.errors import ClusterError
 from mirrortest.kafka import portable
-from mirrortest.kafka.reader import FetchedBatches
+from mirrortest.kafka.reader import End, FetchedBatches, Place
 from mirrortest.wire import kernels
 from mirrortest.wire.batch_header import LOG_APPEND_TIME
 from mirrortest.wire.record_batch import decode_records
@@ -48,6 +48,8 @@ class Consumer:
         self.resting: set[TopicPartition] = set()
         self.polled: int | None = None
         self.reached = True
+        self.fetched: tuple[int | None, int | None] = (None, None)
+        self.end = 0
 
     async def getmany(self, *, timeout_ms: int, max_records: int) -> Any:
         self.asked.append(max_records)
@@ -69,7 +71,13 @@ class Consumer:
     async def end_offsets(self, partitions: set[TopicPartition]) -> dict[TopicPartition, int]:
         if not self.reached:
             raise errors.KafkaTimeoutError
-        return dict.fromkeys(partitions, 0)
+        return dict.fromkeys(partitions, self.end)
+
+    def last_stable_offset(self, at: TopicPartition) -> int | None:
+        return self.fetched[0]
+
+    def highwater(self, at: TopicPartition) -> int | None:
+        return self.fetched[1]
 
     async def position(self, at: TopicPartition) -> int:
         return self.positions[at]
@@ -178,3 +186,25 @@ async def test_fetching_that_has_ended_is_found_out() -> None:
     await fetch()
     with pytest.raises(ClusterError, match="aiokafka has broken off"):
         await fetch()
+
+
+@pytest.mark.parametrize(
+    ("stable", "high", "end", "ends"),
+    [
+        (None, None, 5, End(5, 5)),
+        (5, 9, 5, End(9, 5)),
+        (5, 9, 8, End(9, 8)),
+        (9, 9, 5, End(5, 5)),  # a topic that was created again is shorter
+        (8, 9, 5, End(5, 5)),
+        (-1, 9, 5, End(5, 5)),  # who reads uncommitted is not told
+    ],
+)
+async def test_an_open_transaction_hides_the_end_of_a_log(
+    stable: int | None, high: int | None, end: int, ends: End
+) -> None:
+    """What was fetched last tells of it."""
+    consumer = Consumer()
+    consumer.fetched, consumer.end = (stable, high), end
+    inlet = portable.Inlet(cast("Any", consumer), 60)
+    assert await inlet.ends({cast("Any", AT): Place(0)}) == {AT: ends}
+    assert (await inlet.topic_id("t"), inlet.sees_topic_ids) == (None, False)

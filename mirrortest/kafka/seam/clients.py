@@ -8,8 +8,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, errors
 
 from mirrortest.kafka.client import ended
 from mirrortest.kafka.fetched import FetchedBatches
-from mirrortest.kafka.seam.identity import Identity
-from mirrortest.kafka.seam.incoming import Door, disconnect, fetch_failure
+from mirrortest.kafka.seam.incoming import Door, disconnect, fetch_failure, identity_of
 from mirrortest.kafka.seam.outgoing import (
     ReadyBatch,
     abandon,
@@ -75,7 +74,7 @@ class Inlet:
 
     def __init__(self, client: AIOKafkaConsumer, door: Door) -> None:
         self.client = client
-        self._identity = door.identity = Identity(client)
+        self._identity = door.identity = identity_of(client)
         self._largest = _BATCH_BYTES
         """Bytes, uncompressed, of the largest batches that came as one; forgotten by halves."""
 

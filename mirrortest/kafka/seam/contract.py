@@ -10,11 +10,16 @@ from typing import Any
 
 import aiokafka
 from aiokafka import client as _client
+from aiokafka import cluster as _cluster
 from aiokafka import conn as _conn
 from aiokafka.consumer import fetcher as _fetcher
 from aiokafka.producer import message_accumulator as _accumulator
 from aiokafka.producer import sender as _sender
 from aiokafka.producer import transaction_manager as _transactions
+from aiokafka.protocol import api as _api
+from aiokafka.protocol import fetch as _fetch
+from aiokafka.protocol import metadata as _metadata
+from aiokafka.protocol import offset as _offset
 
 from mirrortest.kafka.access import SERIES, refusal
 
@@ -37,6 +42,18 @@ _SIGNATURES: tuple[tuple[Any, str], ...] = (
     (_transactions.TransactionManager.fatal_error, "self exc"),
     (_client.AIOKafkaClient.send, "self node_id request group"),
     (_client.AIOKafkaClient._metadata_update, "self cluster_metadata topics"),
+    (_client.AIOKafkaClient.get_random_node, "self"),
+    (_cluster.ClusterMetadata.update_metadata, "self metadata"),
+    (_cluster.ClusterMetadata.brokers, "self"),
+    (
+        _fetch.FetchRequest.__init__,
+        "self max_wait_time min_bytes max_bytes isolation_level topics rack_id",
+    ),
+    (_metadata.MetadataRequest.__init__, "self topics allow_auto_topic_creation"),
+    (_offset.OffsetRequest.__init__, "self replica_id isolation_level topics"),
+    (_api.Request.prepare, "self versions"),
+    (_api.RequestStruct.build_request_header, "self correlation_id client_id"),
+    (_api.RequestStruct.parse_response_header, "self read_buffer"),
     (_conn.AIOKafkaProtocol.__init__, "self closed_fut args loop kw"),
     (_conn.AIOKafkaConnection.send, "self request expect_response"),
     (_conn.AIOKafkaConnection._read, "self_ref"),

@@ -6,6 +6,8 @@ records, where one of them is not so. These errors are told apart here; aiokafka
 that it knows.
 """
 
+# ruff: noqa: SLF001  # private members are this package's business, and no other's
+
 from __future__ import annotations
 
 import asyncio
@@ -34,7 +36,7 @@ from mirrortest.kafka.seam.requests import (
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from aiokafka import AIOKafkaConsumer
+    from aiokafka.client import AIOKafkaClient
 
     from mirrortest.kafka.seam.requests import FetchResponse
 
@@ -50,6 +52,8 @@ _OUT_OF_RANGE = int(errors.OffsetOutOfRangeError.errno)
 _NOT_LEADER = int(errors.NotLeaderForPartitionError.errno)
 _UNCOMMITTED, _COMMITTED = 0, 1
 
+_BESIDE = "beside"
+"""The group of connections of what is asked beside the fetches."""
 _MOST_ASKED = 5
 """So many brokers are asked at most who leads: of any two of them one is not cut off."""
 _ANSWER_SECONDS = 2.0
@@ -66,13 +70,14 @@ class _Agreed(NamedTuple):
 
 
 class Identity:
-    """One consumer's; it stands between the consumer and its client's requests."""
+    """One consumer's; it stands between the consumer and the requests of its AIOKafkaClient."""
 
-    def __init__(self, consumer: AIOKafkaConsumer) -> None:
-        self._client = consumer._client  # noqa: SLF001  # the seam's business
-        self._isolation = _COMMITTED if consumer._isolation_level == "read_committed" else 0  # noqa: SLF001
-        self._backoff = self._client._retry_backoff  # noqa: SLF001
-        self._patience = self._client._request_timeout_ms / 1000  # noqa: SLF001
+    def __init__(self, client: AIOKafkaClient, *, committed: bool = False) -> None:
+        self._client = client
+        self._committed = committed
+        """Whether nothing is read of open transactions."""
+        self._backoff = client._retry_backoff
+        self._patience = client._request_timeout_ms / 1000
         self._plain_send = self._client.send
         self._plain_update = self._client.cluster.update_metadata
         self._client.send = self._send
@@ -104,7 +109,10 @@ class Identity:
             node = self._client.get_random_node()
             if node is None:
                 raise errors.NoBrokersAvailable
-            self._learn(await self._client.send(node, MetadataRequest([topic])))
+            metadata = await self._ask(node, MetadataRequest([topic]))
+            self._learn(metadata)
+            if topic not in self._ids and metadata.API_VERSION >= METADATA:
+                raise errors.UnknownTopicOrPartitionError(topic)
         return self._ids.get(topic)
 
     def broken_off(self, offsets: Mapping[Any, int]) -> list[OutOfRange]:
@@ -116,6 +124,10 @@ class Identity:
                 known = OutOfRange(at.topic, at.partition, offset)
             found.append(known)
         return found
+
+    async def _ask(self, node: int, request: Any) -> Any:
+        """Ask a broker beside the fetches: on their connection an answer waits for theirs."""
+        return await self._plain_send(node, request, group=_BESIDE)
 
     # -- metadata ---------------------------------------------------------------------------------
 
@@ -157,7 +169,9 @@ class Identity:
         if len(nodes) > _MOST_ASKED:
             nodes = random.sample(nodes, _MOST_ASKED)
         request = MetadataRequest(sorted(topics))
-        asked = [asyncio.ensure_future(self._plain_send(node, request)) for node in nodes]
+        asked: list[asyncio.Future[Any]] = [
+            asyncio.ensure_future(self._ask(node, request)) for node in nodes
+        ]
         try:
             answers = await self._answers(asked)
         finally:
@@ -224,7 +238,7 @@ class Identity:
         if response.API_VERSION < FETCH:
             self.by_id = False
             return response
-        return await self._examined(request, response)
+        return await self._examined(node_id, request, response)
 
     def _positions(self, request: PlainFetchRequest) -> dict[str, list[Position]] | None:
         """A request's positions by topic id; None where a topic's id is not known."""
@@ -245,7 +259,9 @@ class Identity:
                 )
         return found
 
-    async def _examined(self, request: PlainFetchRequest, response: FetchResponse) -> Any:
+    async def _examined(
+        self, node_id: int, request: PlainFetchRequest, response: FetchResponse
+    ) -> Any:
         """The response by names, with errors that aiokafka knows."""
         asked = {
             (self.pins[KafkaPartition(topic, number)], number): (topic, offset)
@@ -262,7 +278,9 @@ class Identity:
                 at = KafkaPartition(topic, number)
                 if code or (topic_id, number) in response.diverging:
                     self._breaks.pop(at, None)
-                    code, waits = await self._told(at, offset, topic_id, code, response)  # noqa: PLW2901
+                    code, waits = await self._told(  # noqa: PLW2901
+                        node_id, at, offset, topic_id, code, response
+                    )
                     wait |= waits
                 named.setdefault(topic, []).append((number, code, *rest))
         if wait:
@@ -284,11 +302,20 @@ class Identity:
         return response
 
     async def _told(
-        self, at: Any, offset: int, topic_id: str, code: int, response: FetchResponse
+        self,
+        node_id: int,
+        at: Any,
+        offset: int,
+        topic_id: str,
+        code: int,
+        response: FetchResponse,
     ) -> tuple[int, bool]:
         """The error that aiokafka is told, and whether to wait before the next fetch."""
         end = response.diverging.get((topic_id, at.partition))
         if code == _NO_ERROR and end is not None:
+            _, leader = self._leaders.get((topic_id, at.partition), (-1, node_id))
+            if leader != node_id:
+                return _NOT_LEADER, True  # a follower may only lag behind: the leader decides
             self._breaks[at] = Diverged(at.topic, at.partition, offset, *end)
             return _OUT_OF_RANGE, False
         if code in _OTHER_TOPIC:
@@ -354,9 +381,9 @@ class Identity:
         for at, epoch in led:
             topics[at.topic].append((at.partition, epoch))
         high = await self._list_ends(node, _UNCOMMITTED, topics)
-        stable = await self._list_ends(node, _COMMITTED, topics) if self._isolation else high
+        stable = await self._list_ends(node, _COMMITTED, topics) if self._committed else high
         cut_back = await self._cut_back(node, led, read, topic_ids)
-        after = await self._plain_send(node, MetadataRequest(sorted(topics)))
+        after = await self._ask(node, MetadataRequest(sorted(topics)))
         ids = after.topic_ids if after.API_VERSION >= METADATA else {}
         if any(topic_ids[topic] != ids.get(topic) for topic in topics):
             raise errors.StaleMetadata(sorted(topics))
@@ -368,7 +395,7 @@ class Identity:
     async def _list_ends(
         self, node: int, isolation: int, topics: Mapping[str, list[tuple[int, int]]]
     ) -> dict[TopicPartition, int]:
-        response = await self._plain_send(node, EndsRequest(isolation, topics))
+        response = await self._ask(node, EndsRequest(isolation, topics))
         found = {}
         for topic, partitions in response.topics:
             for number, code, _, offset, *_ in partitions:
@@ -395,7 +422,7 @@ class Identity:
                 topics[at.topic].append((at.partition, epoch, place.leader_epoch))
         if not topics:
             return set()
-        response = await self._plain_send(node, LeaderEpochRequest(topics))
+        response = await self._ask(node, LeaderEpochRequest(topics))
         found = set()
         for topic, partitions in response.topics:
             for code, number, epoch, end in partitions:

@@ -11,6 +11,7 @@ from aiokafka.consumer import fetcher as _fetcher
 
 from mirrortest.kafka.fetched import Unreadable, batches, has_whole_batch
 from mirrortest.kafka.frames import Section
+from mirrortest.kafka.seam.identity import Identity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
     from aiokafka import AIOKafkaConsumer
 
     from mirrortest.kafka.fetched import Fetched, FetchedBatches
-    from mirrortest.kafka.seam.identity import Identity
 
 _READ_COMMITTED = 1
+_COMMITTED_LEVEL = "read_committed"
 _TORN_READS = 3
 
 _MemoryRecords = _fetcher.MemoryRecords
@@ -144,6 +145,11 @@ def fetch_failure(consumer: AIOKafkaConsumer) -> BaseException | None:
         return None
     failure: BaseException | None = task.exception()
     return failure or RuntimeError("fetching has ended")
+
+
+def identity_of(consumer: AIOKafkaConsumer) -> Identity:
+    """What stands between a consumer of ours and its client, from now on."""
+    return Identity(consumer._client, committed=consumer._isolation_level == _COMMITTED_LEVEL)
 
 
 async def disconnect(consumer: AIOKafkaConsumer) -> None:

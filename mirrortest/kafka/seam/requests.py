@@ -68,7 +68,7 @@ class Uuid:
     @classmethod
     def decode(cls, data: Any) -> str:
         """Empty where a broker has no id for the topic."""
-        raw = bytes(data.read(_UUID))
+        raw = bytes(_exactly(data, _UUID))
         return "" if raw == _NO_ID else base64.urlsafe_b64encode(raw).decode().rstrip("=")
 
     @classmethod

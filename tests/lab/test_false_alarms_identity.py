@@ -1,9 +1,11 @@
-"""Topics re-created and logs cut back behind a reader, on a cluster of three brokers."""
+"""Topics created again and logs cut back behind their readers, on a cluster of three brokers."""
 
 from __future__ import annotations
 
 import asyncio
+import signal
 import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,9 +21,11 @@ from mirrortest.lab.jvm import Jvm, lab_java
 from mirrortest.wire.batch import LaneEncoder
 from mirrortest.wire.message import Form
 from mirrortest.wire.stream import ProducerId
+from tests.lab.harness import Command, Scene, judged_alike, until, vouched, wrong
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
 
     from mirrortest.lab.cluster import Broker
 
@@ -41,6 +45,16 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     finally:
         for broker in made.brokers:
             broker.kill()
+
+
+@pytest.fixture(autouse=True)
+def _all_run(cluster: Cluster) -> Iterator[None]:
+    """Whatever a test left dead, the next one finds running."""
+    yield
+    for broker in cluster.brokers:
+        if not broker.alive:
+            broker.spawn()
+    cluster.wait_ready(timeout=240)
 
 
 @pytest.fixture
@@ -149,4 +163,115 @@ async def test_a_log_cut_back_behind_a_reader_is_told_by_the_leaders_epoch(
         assert end.agrees
         reader.seek(at, 6, topic_id=last.topic_id, leader_epoch=told.leader_epoch)
         assert (await read_to(reader, 12)).leader_epoch > last.leader_epoch
-        leader.start()
+
+
+@pytest.fixture
+def make_scene(
+    cluster: Cluster, tmp_path: Path, request: pytest.FixtureRequest
+) -> Iterator[Callable[[str], Scene]]:
+    """A run with one topic: the cluster is source and destination, so that no mirror has a part."""
+    scenes: list[Scene] = []
+
+    def make(name: str) -> Scene:
+        scene = Scene(
+            SimpleNamespace(source=cluster, destination=cluster),
+            tmp_path,
+            f"run-{name}",
+            (name,),
+            ledger=f"ledger-{name}",
+            state=f"state-{name}",
+            spark=lambda: request.getfixturevalue("spark"),
+            alias="",
+        )
+        scenes.append(scene)
+        return scene
+
+    yield make
+    for scene in scenes:
+        scene.close()
+
+
+LOAD = ("--throughput", "2000", "--message-size", "200")
+DUE = ("--deadline", "4s", "--expect-producers", "ann,amy,bob")
+
+
+def delivered(consumer: Command, count: int) -> None:
+    until(
+        lambda: f"{count:,} delivered of {count:,}" in consumer.stderr,
+        what=f"{count} are delivered",
+    )
+
+
+async def create(config: ClientConfig, topic: str) -> tuple[int, int]:
+    """Create a topic that may lose its end: on two brokers, leader and follower."""
+    async with Admin(config) as admin:
+        await admin.create_topic(topic, 1, replication_factor=2, configs=UNCLEAN)
+        [described] = await admin._client.describe_topics([topic])
+    [partition] = described["partitions"]
+    [follower] = set(partition["replicas"]) - {partition["leader"]}
+    return partition["leader"] - 1, follower - 1
+
+
+async def test_a_topic_created_again_behind_a_stopped_consumer(
+    cluster: Cluster, config: ClientConfig, make_scene: Callable[[str], Scene]
+) -> None:
+    """F1: it has grown beyond the position when the consumer goes on; nothing in it is lost."""
+    scene = make_scene("stopped.eu")
+    [topic] = scene.topics
+    await create(config, topic)
+    consumer = scene.consume("carl", *DUE)
+    sent = vouched(scene.produce("ann", *LOAD, "--num-records", "200").answer())
+    delivered(consumer, 200)
+    consumer.signal(signal.SIGSTOP)
+    cluster.probe.delete_topic(topic)
+    await create(config, topic)
+    for name in ("amy", "bob"):
+        sent |= vouched(scene.produce(name, *LOAD, "--num-records", "300").answer())
+    consumer.signal(signal.SIGCONT)
+    answer = consumer.answer(code=3)
+    assert wrong(answer) == {}
+    assert answer["counts"]["delivered"] == len(sent) == 800
+    [note] = [note for note in answer["notes"] if note.startswith(topic)]
+    assert note.startswith(f"{topic}-0 was deleted and made again after offset 200")
+    assert answer["inconclusive"] == [note]
+    judged_alike(scene.reconcile().answer(code=3), answer)
+
+
+async def test_an_unclean_election_cuts_a_log_back_behind_its_consumers(
+    cluster: Cluster, config: ClientConfig, make_scene: Callable[[str], Scene]
+) -> None:
+    """F2: what was written into the offsets that had been read is read; what was read stays seen.
+
+    So it is for who read all the time, and for who was killed and resumes at an offset that now
+    holds other records.
+    """
+    scene = make_scene("unclean.eu")
+    [topic] = scene.topics
+    leader, follower = (cluster.brokers[number] for number in await create(config, topic))
+
+    def consume(name: str, label: str = "") -> Command:
+        own = ("--state-topic", f"state-{name}", "--log-dir", str(scene.folder / name))
+        return scene.consume(name, *DUE, *own, label=label)
+
+    kept, killed = consume("kept"), consume("killed")
+    sent = vouched(scene.produce("ann", *LOAD, "--num-records", "200").answer())
+    follower.kill()
+    sent |= vouched(scene.produce("amy", *LOAD, "--num-records", "100").answer())
+    for consumer in (kept, killed):
+        delivered(consumer, 300)
+    killed.signal(signal.SIGTERM)
+    killed.answer(code=None)
+    leader.kill()
+    follower.start()
+    until(lambda: cluster.end_offsets(topic) == {0: 200}, what="the log is cut back")
+    sent |= vouched(scene.produce("bob", *LOAD, "--num-records", "400").answer())
+    for consumer in (kept, consume("killed", label="killed-again")):
+        answer = consumer.answer(code=3)
+        assert wrong(answer) == {}
+        assert answer["counts"]["delivered"] == len(sent) == 700
+        [note] = [note for note in answer["notes"] if note.startswith(topic)]
+        assert note.startswith(f"{topic}-0 was cut back after offset 300 was read")
+        assert answer["inconclusive"] == [note]
+        logs = scene.folder / consumer.name.removeprefix("consume-").removesuffix("-again")
+        offline = scene.reconcile(str(logs), "--output", str(logs / "result"))
+        judged_alike(offline.answer(code=3), answer)

@@ -1,0 +1,379 @@
+"""A topic re-created, or a log cut back, behind a consumer: what it judges, logs and saves."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import struct
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from mirrortest.check.partition import PartitionChecker
+from mirrortest.check.routing import ExpectPartition
+from mirrortest.consume import holdings as holdings_module
+from mirrortest.consume.assigned import AssignedPartition, place_of
+from mirrortest.consume.look import Look
+from mirrortest.consume.state import Partition
+from mirrortest.errors import UnreachableError
+from mirrortest.kafka.client import TopicPartition
+from mirrortest.kafka.fetched import Diverged, End, FetchedBatches, OutOfRange, Place, Recreated
+from mirrortest.reconcile.coverage import Observed, Span, cover
+from mirrortest.wire.batch import LaneEncoder
+from mirrortest.wire.message import Form
+from mirrortest.wire.stream import ProducerId, StreamId
+from tests.unit.judged_world import World
+from tests.unit.played_cluster import Played, holdings_of
+
+if TYPE_CHECKING:
+    from mirrortest.consume.holdings import Holdings
+
+AT, TP = Partition("a", 0), TopicPartition("a", 0)
+STREAM = StreamId("a", "r1", "p", 1, 0)
+
+
+def fetched(
+    seq: int, count: int, offset: int, *, epoch: int = 0, topic_id: str | None = "X"
+) -> FetchedBatches:
+    """Messages from `seq` on as they stand from `offset` on."""
+    encoder = LaneEncoder("a", ProducerId("p", "r1", 1), 0, 0, 1, Form.BODY, 200)
+    buffer = encoder.encode(seq, np.full(count, 1_000), 1_000).buffer
+    struct.pack_into(">q", buffer, 0, offset)
+    whole = memoryview(bytes(buffer))
+    return FetchedBatches("a", 0, offset, offset + count, 5, whole, count, epoch, topic_id)
+
+
+class Ordered(Played):
+    """Tells in which order things became durable, and what state there is."""
+
+    def __init__(self, topic_id: str | None = "X") -> None:
+        super().__init__({"a": 1})
+        if topic_id:
+            self.topic_ids = {"a": topic_id}
+        self.order: list[str] = []
+        self.states: list[dict[str, Any]] = []
+        self.state: dict[str, Any] | None = None
+        self.fenced_from: int | None = None
+
+    async def claim(self, _: Partition) -> tuple[int, Any]:
+        return 1, self.state
+
+    async def save(
+        self, at: Partition, generation: int, state: dict[str, Any], *, parting: bool = False
+    ) -> None:
+        await super().save(at, generation, state, parting=parting)
+        self.state = json.loads(json.dumps(state))
+        self.states.append(self.state)
+        self.order.append(f"state {state['identity']} {state.get('topic_id')}")
+
+    async def sync(self) -> None:
+        await super().sync()
+        self.order.append("log")
+
+    def left(self, held: AssignedPartition, found_ns: int | None = None) -> None:
+        self.order.append(f"left {held.identity}")
+
+    def seek(self, at: Any, offset: int, **about: Any) -> None:
+        super().seek(at, offset, **about)
+        self.order.append(f"seek {offset}")
+
+    def fenced(self, *_: Partition | int) -> bool:
+        return self.fenced_from is not None and len(self.states) >= self.fenced_from
+
+    def unread(
+        self, held: AssignedPartition, lo: int, hi: int, found_ns: int | None = None
+    ) -> None:
+        self.order.append(f"unread {held.identity} {lo} {hi}")
+
+
+async def reading(played: Ordered) -> tuple[Holdings, AssignedPartition]:
+    holdings, topics = holdings_of(played, ("a",))
+    await topics.discover()
+    await holdings.take_share()
+    played.order.clear()
+    return holdings, holdings.partitions[AT]
+
+
+async def read(played: Played, holdings: Holdings, *items: FetchedBatches | OutOfRange) -> None:
+    played.fetched = list(items)
+    await holdings.read(0.0)
+    await holdings.settle()
+
+
+def seen(held: AssignedPartition) -> list[tuple[int, int]]:
+    fragment = held.checker.fragments[STREAM]
+    return list(fragment.seen.intervals())
+
+
+@pytest.mark.parametrize("position", [5, 10])
+async def test_what_stands_in_a_topic_created_again_behind_a_stalled_consumer_is_read(
+    position: int,
+) -> None:
+    """F1, F12: wherever the new topic ends, it is read from its beginning, and nothing is lost."""
+    played = Ordered()
+    holdings, held = await reading(played)
+    await read(played, holdings, fetched(0, position, 0))
+    played.topic_ids = {"a": "Y"}
+    await read(played, holdings, Recreated("a", 0, position, "Y"))
+    assert played.placed[TP] == Place(0, -1, "Y")
+    await read(played, holdings, fetched(position, 10, 0, topic_id="Y"))
+    assert seen(held) == [(0, position + 10)]
+    assert (held.identity, held.topic_id, held.left_ids) == (1, "Y", ["X"])
+    [note] = held.notes
+    assert note == (
+        f"a-0 was deleted and made again after offset {position}: judged anew from its beginning"
+    )
+
+
+async def test_a_state_names_an_incarnation_before_anything_of_it_is_read() -> None:
+    """F3: whoever takes over after a kill counts as the killed one did."""
+    played = Ordered()
+    holdings, _ = await reading(played)
+    await read(played, holdings, fetched(0, 3, 0))
+    played.order.clear()
+    await read(played, holdings, Recreated("a", 0, 3, "Y"))
+    assert played.order == ["left 0", "log", "state 1 Y", "seek 0"]
+    # Killed here, whatever it had read; the topic is created once more.
+    played.topic_ids = {"a": "Z"}
+    successor, held = await reading(played)
+    assert (held.identity, held.topic_id) == (1, "Y")
+    assert played.placed[TP] == Place(0, -1, "Y")
+    await read(played, successor, Recreated("a", 0, 0, "Z"))
+    assert (held.identity, held.topic_id, held.left_ids) == (2, "Z", ["X", "Y"])
+
+
+async def test_the_first_incarnation_is_named_by_a_state_too() -> None:
+    """F3: a consumer that was killed before its first save read of that topic, and of no other."""
+    played = Ordered()
+    await reading(played)
+    assert [(state["identity"], state["topic_id"]) for state in played.states] == [(0, "X")]
+    played.topic_ids = {"a": "Y"}
+    holdings, held = await reading(played)
+    assert played.placed[TP].topic_id == "X"
+    await read(played, holdings, Recreated("a", 0, 0, "Y"))
+    assert held.identity == 1
+
+
+async def test_an_outage_amid_an_incarnations_beginning_is_sat_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Nothing is read meanwhile, and the incarnation is counted once."""
+    monkeypatch.setattr("mirrortest.consume.outage._RETRY_SECONDS", 0)
+    played = Ordered()
+    holdings, held = await reading(played)
+    played.away = UnreachableError("no broker answers")
+    task = asyncio.ensure_future(read(played, holdings, Recreated("a", 0, 0, "Y")))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert not task.done()
+    assert not [each for each in played.order if each.startswith("seek")]
+    played.away = None
+    await task
+    assert (held.identity, played.order.count("left 0"), played.order[-1]) == (1, 1, "seek 0")
+
+
+async def test_who_was_replaced_reads_nothing_of_the_next_incarnation() -> None:
+    """The new judge of the partition finds the same, and counts it the same."""
+    played = Ordered()
+    holdings, _ = await reading(played)
+    played.fenced_from = len(played.states) + 1
+    await read(played, holdings, Recreated("a", 0, 0, "Y"))
+    assert played.paused == {AT}
+    assert not [each for each in played.order if each.startswith("seek")]
+
+
+async def test_a_topic_that_was_left_does_not_come_back() -> None:
+    """A broker that is cut off may still tell of it."""
+    played = Ordered()
+    holdings, held = await reading(played)
+    await read(played, holdings, Recreated("a", 0, 0, "Y"))
+    await read(played, holdings, Recreated("a", 0, 0, "X"))
+    assert (held.identity, held.topic_id) == (1, "Y")
+
+
+async def test_a_log_that_was_cut_back_goes_on_where_it_agrees() -> None:
+    """F2: what others wrote into the offsets that were read is read, and what stands behind it.
+
+    Places go on: what was read and cut off stays seen, and stands before what comes now.
+    """
+    played = Ordered()
+    holdings, held = await reading(played)
+    await read(played, holdings, fetched(0, 10, 0, epoch=3))
+    assert held.place == Place(10, 3, "X")
+    await read(played, holdings, Diverged("a", 0, 10, 3, 6))
+    assert played.order == ["left 0", "log", "state 1 X", "seek 6"]
+    assert played.placed[TP] == Place(6, 3, "X")
+    assert (held.begins_at, held.read_from, held.left_ids) == (6, 0, [])
+    await read(played, holdings, fetched(10, 4, 6, epoch=4))
+    assert seen(held) == [(0, 14)]
+    assert not held.checker.fragments[STREAM].duplicated
+    assert not held.checker.fragments[STREAM].reordered
+    assert held.place == Place(10, 4, "X")
+    [note] = held.notes
+    assert "a-0 was cut back after offset 10 was read" in note
+
+
+async def test_a_log_agrees_no_further_than_the_epochs_that_were_read() -> None:
+    """The leader's log may hold more of an epoch than was read of it, written after the cut."""
+    played = Ordered()
+    holdings, held = await reading(played)
+    for seq, count, epoch in ((0, 4, 1), (4, 2, 3), (6, 4, 5)):
+        await read(played, holdings, fetched(seq, count, seq, epoch=epoch))
+    assert held.epochs == [(1, 0), (3, 4), (5, 6)]
+    assert [held.common_end(*end) for end in ((3, 8), (3, 5), (2, 9), (0, 7), (5, 9))] == [
+        6, 5, 4, 0, 9,
+    ]  # fmt: skip
+    await read(played, holdings, Diverged("a", 0, 10, 3, 8))
+    assert (held.epochs, held.checker.next_offset) == ([(1, 0), (3, 4)], 6)
+
+
+async def test_who_takes_over_at_a_cut_logs_what_lies_before_it() -> None:
+    """The row that says so may not have been durable when the state was."""
+    played = Ordered()
+    holdings, _ = await reading(played)
+    await read(played, holdings, fetched(0, 10, 0, epoch=3))
+    await read(played, holdings, Diverged("a", 0, 10, 3, 6))
+    _, held = await reading(played)
+    assert (held.checker.next_offset, held.read_from) == (6, 0)
+    assert played.placed[TP] == Place(6, 3, "X")
+
+
+async def test_a_shorter_log_of_the_same_topic_without_a_known_epoch_is_in_doubt() -> None:
+    """Nobody can tell up to where it is what was read: what stands there now counts as unread."""
+    played = Ordered()
+    holdings, held = await reading(played)
+    await read(played, holdings, fetched(0, 10, 0, epoch=-1))
+    played.ended = {TP: End(7, 7, "X")}
+    await read(played, holdings, OutOfRange("a", 0, 10))
+    assert (held.identity, held.checker.next_offset) == (1, 7)
+    assert "unread 1 0 7" in played.order
+    assert held.checker.unread_offsets
+
+
+async def test_retention_forgets_which_leader_wrote_what_is_gone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its epoch may have ended before the position: that is no cut."""
+    played = Ordered()
+    holdings, held = await reading(played)
+    await read(played, holdings, fetched(0, 3, 0, epoch=3))
+
+    async def begins(wanted: Any) -> Any:
+        return dict.fromkeys(wanted, 50)
+
+    monkeypatch.setattr(played, "beginning_offsets", begins)
+    played.ended = {TP: End(60, 60, "X")}
+    await read(played, holdings, OutOfRange("a", 0, 3))
+    assert (held.identity, held.place) == (0, Place(50, -1, "X"))
+
+
+async def test_a_state_of_the_version_before_is_resumed_by_its_last_record() -> None:
+    """It names no topic id: the last record proves that the topic is the same, or is not."""
+    played = Ordered(topic_id=None)
+    holdings, held = await reading(played)
+    await read(played, holdings, fetched(0, 3, 0, epoch=-1, topic_id=None))
+    state = held.to_state()
+    for key in ("topic_id", "left_ids", "begins_at", "epochs"):
+        del state[key]
+    played.topic_ids = {"a": "X"}
+    for again, identity in ((fetched(2, 3, 2), 0), (fetched(7, 6, 2), 1)):
+        played.state = json.loads(json.dumps(state))
+        holdings, held = await reading(played)
+        assert played.placed[TP] == Place(2, -1, "X")
+        assert held.to_state()["topic_id"] is None  # not before it is proven
+        await read(played, holdings, again)
+        assert (held.identity, held.topic_id, held.left_ids) == (identity, "X", [])
+        assert held.to_state()["topic_id"] == "X"
+
+
+async def test_without_topic_ids_an_idle_partition_is_looked_at_now_and_then(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """F12: the topic created again may end exactly where reading stands, so that nothing comes."""
+    played = Ordered(topic_id=None)
+    holdings, held = await reading(played)
+    await read(played, holdings, fetched(0, 3, 0, topic_id=None))
+    monkeypatch.setattr(holdings_module, "_IDLE_SECONDS", 0.0)
+    await holdings.look_again(set())
+    played.order.clear()
+    await holdings.look_again(set())
+    assert played.order == ["seek 2"]
+    await read(played, holdings, fetched(7, 1, 2, topic_id=None))
+    assert (held.identity, played.order[-1]) == (1, "seek 0")
+
+
+async def test_with_topic_ids_nothing_is_looked_at_again() -> None:
+    """Every fetch compares them, and to seek would forget which leader wrote the last batch."""
+    played = Ordered()
+    holdings, _ = await reading(played)
+    await holdings.look_again()
+    assert played.order == []
+
+
+def test_a_place_survives_its_state() -> None:
+    """Others compare with it what they find of the partition's end."""
+    held = AssignedPartition.fresh(
+        AT, 1, source="a", run="r1", policy=ExpectPartition.ANY, counts=[1]
+    )
+    held.checker.advance(9)
+    held.topic_id, held.epochs = "X", [(3, 0), (5, 4)]
+    assert place_of(json.loads(json.dumps(held.to_state()))) == held.place == Place(9, 5, "X")
+
+
+@pytest.mark.parametrize(
+    ("end", "doubt"),
+    [
+        (End(2, 2, "Y"), "A.t-0 was deleted and created again, and not read anew yet"),
+        (End(2, 2, "X", agrees=False), "A.t-0 was cut back, and not read anew yet"),
+    ],
+)
+async def test_the_end_of_a_log_that_was_not_read_completes_nothing(end: End, doubt: str) -> None:
+    """F2, F12: it ends exactly where reading stands, before the reader has noticed."""
+    world = World(0, 1).vouch((0, 3), end=3)
+    world.held.topic_id = "X"
+    rounds = world.rounds()
+    world.logs = {("A.t", 0): end}
+    assert not (await rounds.judge())[0]
+    report = await rounds.conclude()
+    assert report.verdict == "inconclusive"
+    assert doubt in report.inconclusive
+    assert world.log.tails == []
+
+
+async def test_what_stands_behind_an_open_transaction_is_not_lost() -> None:
+    """A reader of committed records comes no further than the last stable offset."""
+    world = World(0, 1, ends={("A.t", 0): 4}).vouch((0, 3), end=3)
+    world.logs = {("A.t", 0): End(4, 2)}
+    report = await world.report()
+    assert report.verdict == "inconclusive"
+    assert "an open transaction holds back what stands behind it: A.t-0" in report.inconclusive
+    assert report.counts["lost"] == 0
+
+
+def test_a_transaction_behind_which_nothing_stands_holds_nothing_back() -> None:
+    """Only where reading has come as far as it may is it the reason."""
+    checker = PartitionChecker("t", 0, next_offset=3)
+    found = {("A.t", 0): End(9, 5)}
+    look = Look.of(1, 0, ["A.t"], {("A.t", 0): Place(3)}, found)
+    assert look.held_back({"A.t": {0: checker}}) == []
+    checker.next_offset = 5
+    assert look.held_back({"A.t": {0: checker}}) == ["A.t-0"]
+    checker.next_offset = 9
+    assert look.held_back({"A.t": {0: checker}}) == []
+
+
+def test_offline_what_lies_before_a_cut_is_covered() -> None:
+    """F2: the rest of the log that was cut is in doubt, and nothing of the new one."""
+    observed = Observed(
+        read=[Span("a", 0, 0, 0, 10, 1), Span("a", 0, 1, 0, 14, 1)],
+        unread=[Span("a", 0, 0, 10, 1 << 62, 1)],
+        tails=[Span("a", 0, 1, 14, 14, 1)],
+        partitions={"a": 1},
+        started_ns={1: 0},
+    )
+    found = cover(observed)
+    assert [(blind.identity, blind.lo) for blind in found.blind] == [(0, 10)]
+    assert found.reasons == [
+        "a-0: the topic was deleted and made again after offset 10, or cut back before it"
+    ]

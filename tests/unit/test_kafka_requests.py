@@ -1,0 +1,175 @@
+"""Requests newer than aiokafka's, byte by byte as Kafka's protocol has them."""
+
+from __future__ import annotations
+
+import struct
+from io import BytesIO
+from typing import Any
+
+import pytest
+from aiokafka.protocol.fetch import FetchRequest as PlainFetch
+
+from mirrortest.kafka.frames import Cursor, Frame, Section
+from mirrortest.kafka.seam import requests
+
+RAW_ID = bytes(range(0xF0, 0x100))
+TOPIC_ID = "8PHy8_T19vf4-fr7_P3-_w"
+OLD = {1: (0, 11), 2: (0, 3), 3: (0, 5)}
+NEW = {1: (4, 17), 2: (1, 11), 3: (0, 13), 23: (2, 4)}
+
+
+def i16(value: int) -> bytes:
+    return value.to_bytes(2, "big", signed=True)
+
+
+def i32(value: int) -> bytes:
+    return value.to_bytes(4, "big", signed=True)
+
+
+def i64(value: int) -> bytes:
+    return value.to_bytes(8, "big", signed=True)
+
+
+def compact(text: str) -> bytes:
+    """A string behind its length and one, both short."""
+    return bytes([len(text) + 1]) + text.encode()
+
+
+def cursor(data: bytes) -> Cursor:
+    return Cursor(Frame(memoryview(data), 77))
+
+
+def test_a_topics_id_has_kafkas_spelling() -> None:
+    """URL-safe base64 without padding; zeros are no id."""
+    assert requests.Uuid.encode(TOPIC_ID) == RAW_ID
+    assert requests.Uuid.decode(BytesIO(RAW_ID)) == TOPIC_ID
+    assert requests.Uuid.decode(BytesIO(bytes(16))) == ""
+    assert requests.Uuid.encode("") == bytes(16)
+
+
+def fetch(rack: str = "") -> requests.FetchRequest:
+    plain = PlainFetch(500, 1, 1 << 20, 1, [("t", [(3, 42, 4096)])], rack_id=rack)
+    position = requests.Position(3, 7, 42, 6, 4096)
+    return requests.FetchRequest(plain, {TOPIC_ID: [position]})
+
+
+def test_a_fetch_names_its_topic_by_id_and_both_epochs() -> None:
+    """Version 13: which topic, which leader, and who wrote the batch before the offset."""
+    prepared = fetch("r1").prepare(NEW)
+    header = prepared.build_request_header(correlation_id=9, client_id="me").encode()
+    assert header == i16(1) + i16(13) + i32(9) + i16(2) + b"me" + b"\0"
+    assert prepared.encode() == b"".join(
+        [
+            i32(-1),  # a consumer
+            i32(500) + i32(1) + i32(1 << 20) + b"\1",  # read committed
+            i32(0) + i32(-1),  # no session
+            b"\2" + RAW_ID,  # one topic
+            b"\2" + i32(3),  # one partition
+            i32(7) + i64(42) + i32(6),  # current epoch, offset, last fetched epoch
+            i64(-1) + i32(4096) + b"\0",
+            b"\0",  # the topic's tags
+            b"\1",  # nothing forgotten
+            compact("r1") + b"\0",
+        ]
+    )
+
+
+def test_a_broker_that_knows_no_topic_ids_is_asked_by_name() -> None:
+    """As aiokafka would ask it."""
+    prepared = fetch().prepare(OLD)
+    assert prepared.API_VERSION == 11
+    assert prepared.topics == [("t", [(3, -1, 42, -1, 4096)])]
+
+
+def fetched(records: bytes, tags: bytes, aborted: bytes = b"\0") -> bytes:
+    return b"".join(
+        [
+            i32(0) + i16(0) + i32(0),
+            b"\2" + RAW_ID,
+            b"\2" + i32(3) + i16(0) + i64(50) + i64(48) + i64(2),
+            aborted,
+            i32(-1),
+            records,
+            tags,
+            b"\0" + b"\0",
+        ]
+    )
+
+
+def test_a_fetch_is_answered_in_the_shape_that_aiokafka_reads() -> None:
+    """Long records are no copy, aborted transactions are pairs."""
+    raw = bytes(5000)
+    data = fetched(b"\x89\x27" + raw, b"\0", b"\2" + i64(11) + i64(40) + b"\0")
+    made = requests.FetchResponse.decode(cursor(data))
+    [(topic_id, [partition])] = made.topics
+    assert topic_id == TOPIC_ID
+    assert partition[:-1] == (3, 0, 50, 48, 2, [(11, 40)], -1)
+    assert isinstance(partition[-1], Section)
+    assert len(partition[-1]) == 5000
+    assert made.diverging == {}
+
+
+def test_a_fetch_tells_where_its_log_may_be_what_was_read() -> None:
+    """Tag 0: up to which epoch and offset; other tags are passed over."""
+    end = i32(4) + i64(6) + b"\0"
+    leader = i32(2) + i32(5) + b"\0"
+    tags = b"\2" + b"\0" + bytes([len(end)]) + end + b"\1" + bytes([len(leader)]) + leader
+    made = requests.FetchResponse.decode(cursor(fetched(b"\1", tags)))
+    assert made.diverging == {(TOPIC_ID, 3): requests.EpochEnd(4, 6)}
+    assert made.topics[0][1][0][-1] == b""
+
+
+def test_an_answer_that_is_cut_off_is_no_answer() -> None:
+    """At any byte but the last, which nobody needs."""
+    whole = fetched(b"\1", b"\0")
+    for size in range(len(whole) - 1):
+        with pytest.raises((ValueError, struct.error)):
+            requests.FetchResponse.decode(cursor(whole[:size]))
+
+
+def test_metadata_is_asked_by_name_and_creates_nothing() -> None:
+    """Version 12; without topics it is asked of all."""
+    prepared = requests.MetadataRequest(["t"]).prepare(NEW)
+    assert prepared.encode() == b"\2" + bytes(16) + compact("t") + b"\0" + b"\0\0" + b"\0"
+    assert requests.MetadataRequest().prepare(NEW).encode() == b"\0" + b"\0\0" + b"\0"
+    old = requests.MetadataRequest(["t"]).prepare(OLD)
+    assert (old.API_VERSION, old.allow_auto_topic_creation) == (5, False)
+
+
+def test_metadata_tells_ids_and_epochs_beside_what_aiokafka_reads() -> None:
+    """In the shape of version 5."""
+    data = b"".join(
+        [
+            i32(0),
+            b"\2" + i32(1) + compact("host") + i32(9092) + b"\0" + b"\0",
+            compact("cluster") + i32(1),
+            b"\3",
+            i16(0) + compact("t") + RAW_ID + b"\0",
+            b"\2" + i16(0) + i32(0) + i32(1) + i32(7),
+            b"\3" + i32(1) + i32(2) + b"\2" + i32(1) + b"\1" + b"\0",
+            i32(-(1 << 31)) + b"\0",
+            i16(3) + compact("gone") + bytes(16) + b"\0" + b"\1" + i32(0) + b"\0",
+            b"\0",
+        ]
+    )
+    made = requests.MetadataResponse.decode(BytesIO(data))
+    assert made.brokers == [(1, "host", 9092, None)]
+    assert made.topics == [
+        (0, "t", False, [(0, 0, 1, [1, 2], [1], [])]),
+        (3, "gone", False, []),
+    ]
+    assert made.topic_ids == {"t": TOPIC_ID}
+    assert made.leaders == {("t", 0): (7, 1)}
+    described: Any = made.to_object()
+    assert described["topics"][0]["partitions"][0]["leader"] == 1
+
+
+def test_ends_are_asked_of_a_leader_by_its_epoch() -> None:
+    """ListOffsets version 4, OffsetForLeaderEpoch version 3; older brokers get no epoch."""
+    asked = requests.EndsRequest(1, {"t": [(3, 7)]})
+    assert asked.prepare(NEW).encode() == (
+        i32(-1) + b"\1" + i32(1) + i16(1) + b"t" + i32(1) + i32(3) + i32(7) + i64(-1)
+    )
+    assert asked.prepare(OLD).topics == [("t", [(3, -1)])]
+    epochs = requests.LeaderEpochRequest({"t": [(3, 7, 6)]}).prepare(NEW)
+    assert epochs.encode() == (i32(-1) + i32(1) + i16(1) + b"t" + i32(1) + i32(3) + i32(7) + i32(6))

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 READ_COMMITTED = "read_committed"
+_NEVER_NS = 1 << 62
+"""When what no follower has is born for readers, as long as no follower fetches."""
 _REMEMBERED = 12
 """Among so many of the newest batches a repeated one is looked for."""
 _next = attrgetter("next")
@@ -93,7 +95,7 @@ class Partition:
         base = self.end
         for delta, record in enumerate(records):
             record.offset = base + delta
-            record.born_ns = now_ns
+            record.born_ns = now_ns if self.frozen_at is None else _NEVER_NS
         batch = placed(raw, base, self.epoch, records, next_offset=base + len(records))
         if batch.transactional and not batch.control:
             self._open.setdefault(batch.producer, base)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 PATIENCE_SECONDS = 200.0
 """Virtual seconds in which everything has to end, long after the last fault."""
 _RESTART_SECONDS = 1.0
-_MOST_STARTS = 12
+_MOST_STARTS = 100
 
 
 @dataclass
@@ -97,6 +97,7 @@ class Stage:
         """application's name -> its session now"""
         self.complaints: list[str] = []
         """What a script found wrong."""
+        self.scripted = False
         self.over = False
         self._busy = 0
         self._all_over = self.world.loop.create_future()
@@ -115,6 +116,7 @@ class Stage:
     def run(self, direct: Callable[[Stage], Coroutine[Any, Any, None]] | None = None) -> Outcome:
         """Play it; `direct` is a script that does what no plan does."""
         world = self.world
+        self.scripted = direct is not None
         for topic in self.topics:
             world.source.create(topic, self.plan.partitions, compacted=self.plan.compacted)
         try:

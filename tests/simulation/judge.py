@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from mirrortest.errors import ClusterError, FencedError, MirrortestError, SequenceLogError
 
 from .batch import MessageId
-from .plan import RUN
+from .plan import LEDGER, RUN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -24,7 +24,7 @@ NEVER = ("corrupted", "altered_key", "altered_headers", "altered_timestamp", "mi
          "phantom", "unproven")  # fmt: skip
 """Findings that nothing in a simulated world gives cause for."""
 HARMLESS = frozenset(
-    {"mirror_killed", "answers_lost", "requests_lost", "slow_answers", "leaderless", "log_slow",
+    {"mirror_killed", "leaderless", "log_slow",
      "producer_paused", "consumer_paused", "foreign_records", "own_topics_compacted", "clock_set"}
 )  # fmt: skip
 """Faults after which a verdict must still be conclusive."""
@@ -46,6 +46,9 @@ class Judge:
         self.outcome: Outcome = stage.outcome
         self.plan = stage.plan
         self.problems: list[str] = []
+        self.injected = {strike.kind for strike in self.plan.strikes}
+        if stage.scripted:
+            self.injected.add("script")
         self.copies: dict[MessageId, list[Copy]] = defaultdict(list)
         for topic in stage.read_cluster.all_topics:
             if topic.name in stage.topics:
@@ -59,7 +62,7 @@ class Judge:
 
     def judge(self) -> list[str]:
         """All problems of the history."""
-        if self.outcome.hang:
+        if self.outcome.hang and not self._nothing_vouches():
             self.problems.append(f"hang: {self.outcome.hang}")
         for session in self.outcome.sessions:
             self._end(session)
@@ -68,10 +71,25 @@ class Judge:
             self._eventually(session)
         return self.problems
 
-    def _say(self, session: Session, what: str, ids: Iterable[MessageId] = ()) -> None:
+    def _nothing_vouches(self) -> bool:
+        """Whether consumers wait, rightly, for a ledger deleted after its writers had ended."""
+        deleted = [
+            topic.deleted_ns
+            for topic in self.outcome.world.source.all_topics
+            if topic.name == LEDGER and topic.deleted_ns is not None
+        ]
+        waiting = {s.application for s in self.outcome.sessions if s.ended_ns is None}
+        return waiting == {"consume"} and any(
+            (session.ended_ns or 0) <= at_ns
+            for at_ns in deleted
+            for session in self.outcome.sessions
+            if session.application == "produce" and session.name.startswith("p") and session.report
+        )
+
+    def _say(self, name: str, what: str, ids: Iterable[MessageId] = ()) -> None:
         some = sorted(ids)
         shown = ", ".join(f"{m.sender}/{m.topic}/{m.lane}#{m.seq}" for m in some[:6])
-        self.problems.append(f"{session.name}: {what} {f'({len(some)}) {shown}' if some else ''}")
+        self.problems.append(f"{name}: {what} {f'({len(some)}) {shown}' if some else ''}")
 
     # -- the truth --------------------------------------------------------------------------------
 
@@ -114,12 +132,20 @@ class Judge:
     def _always(self, session: Session) -> None:
         report, at_ns = session.report, session.ended_ns or 0
         found = _by_finding(report)
+        self._false_findings(session.name, found)
+        never = [m for m in found["delivered"] if not self._stood(m, at_ns)]
+        if never:
+            self._say(session.name, "delivered, and never stood", never)
+        if report.exit_code == 0:
+            missing = [m for m, _ in self.acked.items() if not self._stood(m, at_ns)]
+            if missing and not self.plan.compacted:
+                self._say(session.name, "passed, though acknowledged messages never stood", missing)
+
+    def _false_findings(self, session: str, found: dict[str, set[MessageId]]) -> None:
+        """Findings without cause, whoever tells them."""
         false = [m for m in found["lost"] | found["late"] if self._in_time(m)]
         if false:
             self._say(session, "claimed lost, and stood in time", false)
-        never = [m for m in found["delivered"] if not self._stood(m, at_ns)]
-        if never:
-            self._say(session, "delivered, and never stood", never)
         once = [m for m in found["duplicated"] if len(self.copies.get(m, ())) < 2]
         if once:
             self._say(session, "duplicated, and written once", once)
@@ -131,10 +157,6 @@ class Judge:
                 self._say(session, finding, found[finding])
         if found["compacted"] and not self.plan.compacted:
             self._say(session, "compacted, in a topic that is not", found["compacted"])
-        if report.exit_code == 0:
-            missing = [m for m, _ in self.acked.items() if not self._stood(m, at_ns)]
-            if missing and not self.plan.compacted:
-                self._say(session, "passed, though acknowledged messages never stood", missing)
 
     def _out_of_order(self, message: MessageId) -> bool:
         """Whether some copy of it stands behind a copy of a later one of its stream."""
@@ -152,29 +174,27 @@ class Judge:
         error = session.error or getattr(session.report, "error", None)
         if error is None:
             return
-        injected = {strike.kind for strike in self.plan.strikes}
         if not isinstance(error, MirrortestError):
-            self._say(session, f"crashed: {error!r}")
+            self._say(session.name, f"crashed: {error!r}")
         elif isinstance(error, SequenceLogError):
-            if "log_fails" not in injected:
-                self._say(session, f"its log failed by itself: {error}")
+            if "log_fails" not in self.injected:
+                self._say(session.name, f"its log failed by itself: {error}")
         elif isinstance(error, FencedError):
-            self._say(session, f"fenced: {error}")
-        elif isinstance(error, ClusterError) and not injected:
-            self._say(session, f"ended by an error without any fault: {error}")
+            self._say(session.name, f"fenced: {error}")
+        elif isinstance(error, ClusterError) and not self.injected:
+            self._say(session.name, f"ended by an error without any fault: {error}")
 
     def _eventually(self, session: Session) -> None:
         report = session.report
-        injected = {strike.kind for strike in self.plan.strikes}
-        if report.exit_code == 3 and injected <= HARMLESS:
-            self._say(session, f"inconclusive without cause: {list(report.inconclusive)}")
+        if report.exit_code == 3 and self.injected <= HARMLESS:
+            self._say(session.name, f"inconclusive without cause: {list(report.inconclusive)}")
         if report.exit_code == 99 and not _by_finding(report)["lost"]:
-            self._say(session, f"failed without a loss: {report.counts}")
-        if report.exit_code != 3 and not injected:
+            self._say(session.name, f"failed without a loss: {report.counts}")
+        if report.exit_code != 3 and not self.injected:
             found = _by_finding(report)
             missed = [m for m in self.acked if not self.copies.get(m) and m not in found["lost"]]
             if missed and not self.plan.compacted:
-                self._say(session, "truly lost, and not claimed", missed)
+                self._say(session.name, "truly lost, and not claimed", missed)
 
 
 def _by_finding(report: Any) -> dict[str, set[MessageId]]:

@@ -79,7 +79,7 @@ class Mirror:
         self.running = False
         lost = sum(at - self._committed.get(key, 0) for key, at in self._reached.items())
         if lost:
-            self._world.count("mirror killed took effect")
+            self._world.count("mirror_killed took effect")
         self._reached = dict(self._committed)
 
     def pause_for(self, seconds: float) -> None:
@@ -195,7 +195,7 @@ class Mirror:
                 place.finish(self._producer, commit=not aborting, now_ns=world.now_ns)
             if aborting:
                 self.abort_next = aborting = False
-                world.count("transaction aborted took effect")
+                world.count("transaction_aborted took effect")
         world.news("destination", target.name)
         return True
 

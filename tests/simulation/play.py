@@ -34,9 +34,14 @@ def tape_of(seed: str, number: int) -> bytes:
     return random.Random(f"{seed}/{number}").randbytes(LENGTH)
 
 
+def staged(tape: bytes, kinds: Collection[str]) -> Stage:
+    """The stage of one history, with faults of these kinds."""
+    return Stage(make_plan(Tape(tape), kinds), tape.rstrip(b"\0").hex())
+
+
 def play(tape: bytes, kinds: Collection[str]) -> tuple[Outcome, list[str]]:
     """Play one history with faults of these kinds; what came of it, and what is wrong with it."""
-    stage = Stage(make_plan(Tape(tape), kinds), tape.rstrip(b"\0").hex())
+    stage = staged(tape, kinds)
     outcome = stage.run()
     return outcome, Judge(stage).judge()
 

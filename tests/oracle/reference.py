@@ -40,6 +40,18 @@ Answer = dict[tuple["StreamId", str], set[int]]
 """(stream, finding or outcome) -> its numbers"""
 
 
+Lowest = tuple[tuple[int, int], dict[int, int]]
+"""How much the ledger vouched for (lanes, numbers), and where partitions ended at the lowest."""
+
+
+def _joined(one: Lowest, other: Lowest | None) -> Lowest:
+    """Of the ledger's later state; of the same, the lower ends."""
+    if other is None or other[0] != one[0]:
+        return one if other is None else max(one, other, key=lambda each: each[0])
+    both = {**other[1], **one[1]}
+    return one[0], {n: min(end, other[1].get(n, end)) for n, end in both.items()}
+
+
 class Held(NamedTuple):
     """What a checker of one partition should hold at its next offset."""
 
@@ -93,6 +105,8 @@ class _Consumer:
     decoded: set[int] = field(default_factory=set)
     """States of others whose claims were taken over."""
     hearing: tuple[dict[int, int], set[Id]] | None = None
+    lowest: Lowest | None = None
+    """The lowest ends that it knows of others, too."""
     closing: dict[int, int] | None = None
     """Where all ended when all was judged."""
     unvouched: dict[StreamId, int] = field(default_factory=dict)
@@ -123,8 +137,8 @@ class Reference:
         self._states: dict[int, _State] = {}
         self._newest: dict[int, int] = {}
         self._now = 0
-        self._shared: tuple[set[Id], dict[Id, int]] = (set(), {})
-        """What was last written for all: the claims, and how long what is awaited has been."""
+        self._shared: tuple[set[Id], dict[Id, int], Lowest | None] = (set(), {}, None)
+        """What was last written for all: claims, how long what is awaited has been, lowest ends."""
         self._ledgers: dict[int, tuple[dict[StreamId, Lane], bool]] = {}
         self._known: list[StreamId] = sorted(
             {m.stream for held in self.stood for m in held.values() if m.stream}
@@ -176,9 +190,9 @@ class Reference:
             if not event.zombie:
                 self._newest[event.partition] = event.number
             self._take_over(me)
-            if me.noted or me.claimed:
+            if me.noted or me.claimed or me.lowest:
                 ages = {an_id: self._now - at for an_id, at in me.noted.items()}
-                self._shared = (set(me.claimed), ages)
+                self._shared = (set(me.claimed), ages, me.lowest)
         elif isinstance(event, Drop):
             del me.holds[event.partition]
         elif isinstance(event, Die):
@@ -191,8 +205,10 @@ class Reference:
 
     def _take_over(self, me: _Consumer) -> None:
         """Claims are everybody's; how long what is awaited has been, only who is new asks."""
-        claimed, ages = self._shared
+        claimed, ages, lowest = self._shared
         me.claimed |= claimed
+        if lowest is not None:
+            me.lowest = _joined(lowest, me.lowest)
         if not me.begun:
             me.begun = True
             me.noted = {an_id: self._now - age for an_id, age in ages.items()}
@@ -287,12 +303,20 @@ class Reference:
         if not (whole and told and not waiting and not missing(every)):
             me.closing = None
         else:
-            before = me.closing or ends
-            taken_back = any(ends.get(at, -1) < end for at, end in before.items())
-            stands = before.keys() == ends.keys() and not taken_back
-            me.closing = before if stands and not read(ends) else ends
-            complete = read(me.closing)
-            ends = me.closing if complete else ends
+            before = ends if me.closing is None or read(ends) else me.closing
+            me.closing = {n: min(end, before.get(n, end)) for n, end in ends.items()}
+            # Of others' partitions the lowest end counts that anybody saw when as much was judged.
+            mark = (len(lanes), len(every))
+            me.lowest = _joined((mark, me.closing), me.lowest)
+            closing = me.closing
+            if me.lowest[0] == mark:
+                lowest = me.lowest[1]
+                closing = {
+                    n: end if n in me.holds else min(end, lowest.get(n, end))
+                    for n, end in closing.items()
+                }
+            complete = read(closing)
+            ends = closing if complete else ends
         if event.final:
             for at, state in view.items():
                 judged = offset_of(state.next_offset)

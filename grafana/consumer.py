@@ -39,11 +39,16 @@ def _reading() -> list[Panel]:
     return [
         lines(
             "Messages",
-            "Read and judged, of whatever kind, by consumer.",
+            "Read and judged, of whatever kind, by consumer. Backlog: those that were there before "
+            "it took their partition, and are not in the latencies.",
             "mps",
             Query(
                 scope.by("sum", "run, name", scope.rate(names.CONSUMER_MESSAGES)),
                 "{{name}} {{run}}",
+            ),
+            Query(
+                scope.by("sum", "run, name", scope.rate(names.CONSUMER_BACKLOG)),
+                "{{name}} {{run}}: backlog",
             ),
             span=8,
             runbook="MirrortestConsumerStalled",

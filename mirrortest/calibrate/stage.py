@@ -301,6 +301,7 @@ class _Played:
             expect_producers=tuple(each.name for each in matrix.senders),
             deadline=matrix.deadline,
             settle_time=_SETTLE_SECONDS,
+            include_backlog=True,
             log_dir=str(self._folder / LOGS),
         )
 

@@ -127,8 +127,8 @@ def _changes(column: NDArray[Any]) -> NDArray[np.bool_]:
     return np.asarray(column[1:] != column[:-1])
 
 
-def rows_of(messages: Messages) -> list[SeenRow]:
-    """Split messages into rows, in offset order."""
+def rows_of(messages: Messages, cut: int = 0) -> list[SeenRow]:
+    """Split messages into rows, in offset order; one ends before message number `cut`."""
     total = len(messages.offset)
     if not total:
         return []
@@ -147,6 +147,8 @@ def rows_of(messages: Messages) -> list[SeenRow]:
     key_lane = messages.key_lane
     if key_lane is not None:
         breaks |= _changes(key_lane)
+    if 0 < cut < total:
+        breaks[cut - 1] = True
     starts = np.concatenate(([0], np.flatnonzero(breaks) + 1))
     counts = np.diff(starts, append=total)
     keys = [-1] * len(starts) if key_lane is None else key_lane[starts].tolist()

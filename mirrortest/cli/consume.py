@@ -182,6 +182,14 @@ def consume(  # noqa: D103  # the help text is an option of its own, with exampl
     state_interval: Annotated[
         str, typer.Option(metavar="DURATION", help="Time between two saves of the state.")
     ] = "5s",
+    include_backlog: Annotated[
+        bool,
+        typer.Option(
+            "--include-backlog",
+            help="Measure latencies of messages, too, that were in a partition before this "
+            "consumer took it: how long it takes to catch up.",
+        ),
+    ] = False,
     log_dir: LogDir = "mirrortest-logs",
     log_spool: LogSpool = "mirrortest-spool",
     log_detail: LogDetail = Detail.INTERVALS,
@@ -262,6 +270,7 @@ def consume(  # noqa: D103  # the help text is an option of its own, with exampl
         settle_time=_seconds(settle_time, "--settle-time"),
         until_complete=until == "complete",
         state_interval=_seconds(state_interval, "--state-interval"),
+        include_backlog=include_backlog,
         log_dir=log_dir,
         log_spool=log_spool,
         log_detail=log_detail,

@@ -41,7 +41,8 @@ class Taken:
 
     `latency_intended` and `latency_sent` are ns, one entry per message of the run in offset order
     (`latency_sent` only where the message carries its actual send). Entry i of
-    `latency_intended` belongs to `rows[row_index[i]]`.
+    `latency_intended` belongs to `rows[row_index[i]]`. The first `backlog_rows` rows are of the
+    backlog, whose latencies are not among these: `backlog` messages of the run.
     """
 
     rows: list[SeenRow]
@@ -50,6 +51,8 @@ class Taken:
     row_index: NDArray[np.int64]
     messages: int
     value_bytes: int
+    backlog: int = 0
+    backlog_rows: int = 0
 
 
 class Decoded(NamedTuple):
@@ -106,6 +109,9 @@ class AssignedPartition:
     """(offset, CRC-32C of key and value) of the last judged record."""
     read_from: int | None = None
     """Where the offsets read but not logged as such begin."""
+    backlog_to: int = 0
+    """What lies below this offset was there when the partition was taken: that it is read late is
+    the reader's doing, so that its latencies are not measured."""
     resumed: bool = False
     """Whether the last judged record is still to be compared with what is there now."""
 
@@ -195,6 +201,7 @@ class AssignedPartition:
         self.checker.begin_anew(found_ns, offset)
         self.identity += 1
         self.last_record, self.resumed, self.read_from = None, False, None
+        self.backlog_to = 0
 
     def passed(self, batches: Iterable[FetchedBatches]) -> None:
         """Note which leaders wrote what was fetched."""
@@ -252,6 +259,7 @@ class AssignedPartition:
         """Judge what was decoded, by all partition counts known by now."""
         records, arrived_ns, messages, streams, index, findings, keys = decoded
         findings = findings | self._routing(messages, index)
+        waited = int(np.searchsorted(messages.offset, self.backlog_to))
         rows = rows_of(
             Messages(
                 streams,
@@ -263,7 +271,8 @@ class AssignedPartition:
                 findings,
                 arrived_ns,
                 keys,
-            )
+            ),
+            cut=waited,
         )
         for row in rows:
             self.checker.apply(row)
@@ -271,6 +280,8 @@ class AssignedPartition:
             last = len(records.offsets) - 1
             self.last_record = (int(records.offsets[last]), _fingerprint(records, last))
         ours = index >= 0
+        backlog = int(np.count_nonzero(ours[:waited]))
+        ours[:waited] = False
         sent = ours & (messages.sent_ns > 0)
         # Rows follow each other, and a row's offsets are dense.
         counts = [row.offset_hi - row.offset_lo for row in rows]
@@ -281,6 +292,8 @@ class AssignedPartition:
             row_index=np.repeat(np.arange(len(rows)), counts)[ours],
             messages=len(messages.offset),
             value_bytes=int(np.maximum(records.value_len, 0).sum()),
+            backlog=backlog,
+            backlog_rows=sum(row.offset_lo < self.backlog_to for row in rows) if waited else 0,
         )
 
     def _routing(self, messages: MessageArrays, index: NDArray[np.int32]) -> NDArray[np.uint32]:

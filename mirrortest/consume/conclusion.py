@@ -85,6 +85,7 @@ class Conclusion:
             log=self._logbook.where,
             partitions=[f"{at.topic}-{at.partition}" for at in sorted(self._holdings.partitions)],
             role=options.role,
+            backlog=measures.backlog,
         )
 
     def _notes(self) -> list[str]:

@@ -169,6 +169,7 @@ class Holdings:
 
     async def _on_assigned(self, partitions: list[tuple[str, int]]) -> None:
         self.moving = True
+        taken: list[AssignedPartition] = []
         for at in map(Partition._make, partitions):
             if at.partition >= self._topics.counts.get(at.topic, 0):
                 await self._outage.sat_out(self._topics.discover)
@@ -179,6 +180,8 @@ class Holdings:
                 continue
             held = self.partitions[at] = await self._outage.sat_out(self._claim, at)
             await self._outage.sat_out(self._seek, held)
+            taken.append(held)
+        await self._outage.sat_out(self._set_backlog, taken)
         self.moving, self.released = False, []
         self._measures.health.ready = True
 
@@ -237,6 +240,19 @@ class Holdings:
         self._reader.seek(
             at, start, topic_id=topic_id, leader_epoch=epoch if start == offset else -1
         )
+
+    async def _set_backlog(self, taken: Collection[AssignedPartition]) -> None:
+        """Measure no latencies of what is in these partitions already, unless that is asked for.
+
+        Nobody of us read them until now, so that it says nothing of the mirror how late it is read.
+        After an outage, however, partitions are still ours: what comes late then is late for all.
+        """
+        if self._options.include_backlog:
+            return
+        ends = await self._admin.end_offsets([TopicPartition(*held.at) for held in taken])
+        for held in taken:
+            held.backlog_to = ends[TopicPartition(*held.at)]
+            self._logbook.backlog(held)
 
     async def look_again(self, topics: Collection[str] | None = None) -> None:
         """Compare what was judged last with what stands there now: was the topic created again?

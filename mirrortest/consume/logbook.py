@@ -119,9 +119,11 @@ class Logbook:
                 topic=mine.source,
                 partition=mine.at.partition,
                 topic_identity=str(mine.identity),
-                latencies=None if row.stream is None else rows.Latencies(*latencies),
+                latencies=None
+                if row.stream is None or number < taken.backlog_rows
+                else rows.Latencies(*latencies),
             )
-            for row, latencies in zip(taken.rows, each, strict=True)
+            for number, (row, latencies) in enumerate(zip(taken.rows, each, strict=True))
         )
 
     def read(self, mine: AssignedPartition) -> None:
@@ -141,6 +143,15 @@ class Logbook:
                 ]
             )
         mine.read_from = end
+
+    def backlog(self, mine: AssignedPartition) -> None:
+        """Log which offsets were there when the partition was taken, if any."""
+        lo, hi = mine.checker.next_offset, mine.backlog_to
+        if lo < hi:
+            identity = str(mine.identity)
+            self._log.append(
+                [rows.backlog(mine.source, mine.at.partition, lo, hi, topic_identity=identity)]
+            )
 
     def unread(
         self, mine: AssignedPartition, lo: int, hi: int, found_ns: int | None = None

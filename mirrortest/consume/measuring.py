@@ -55,6 +55,8 @@ class Measures:
         """Likewise, of the run that is judged: others' traffic in its topics need never end."""
         self.latency: dict[str, tuple[Histogram, Histogram]] = {}
         """source topic -> latencies from the intended and from the actual send"""
+        self.backlog: Counter[str] = Counter()
+        """source topic -> messages that were there when their partition was taken: not measured"""
         self.health = Health(_PATIENCE)
 
     @contextlib.contextmanager
@@ -93,6 +95,8 @@ class Measures:
             if histogram.count:
                 least = self._metrics.gauge(names.CONSUMER_LEAST_LATENCY, topic=topic, since=since)
                 least.set(histogram.minimum / 1e9)
+        self.backlog[topic] += taken.backlog
+        self._metrics.counter(names.CONSUMER_BACKLOG, topic=topic).add(taken.backlog)
         self.messages += taken.messages
         self.value_bytes += taken.value_bytes
         self._metrics.counter(names.CONSUMER_MESSAGES, topic=topic).add(taken.messages)

@@ -64,7 +64,8 @@ class ConsumeOptions:
     the producers write: then everything said here of a destination is said of the source.
     `topics` are names in the destination; `topic_pattern` is a regular expression over them.
     Times are seconds. `group` and `shard` exclude each other. `log_spool` is a local folder for
-    what is not finished while `log_dir` is no local one.
+    what is not finished while `log_dir` is no local one. `include_backlog`: latencies are measured
+    of what was in a partition before it was taken, too.
 
     Raises:
         UsageError: options contradict each other.
@@ -91,6 +92,7 @@ class ConsumeOptions:
     settle_time: float = 5.0
     until_complete: bool = True
     state_interval: float = 5.0
+    include_backlog: bool = False
     log_dir: str = "mirrortest-logs"
     log_spool: str = "mirrortest-spool"
     log_detail: Detail = Detail.INTERVALS
@@ -129,6 +131,7 @@ class ConsumeOptions:
             "expected producers": ",".join(self.expect_producers),
             "isolation level": self.client.isolation_level.value,
             "client library": "public calls alone" if self.client.portable else "",
+            "latencies": "with the backlog" if self.include_backlog else "",
             "duration": "" if self.duration is None else f"{self.duration:g} s",
             "idle timeout": "" if self.idle_timeout is None else f"{self.idle_timeout:g} s",
         }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
@@ -74,7 +74,8 @@ class ConsumeReport:
     acknowledged and the source's brokers do not have it; `delivered` stands in the source.
     `counts` are numbers of messages by finding, with `delivered`, `acked` and `unknown`; `copies`
     those beyond the first of each; `inconclusive` are the reasons why nothing better can be said;
-    latencies are of what this consumer itself read, from the intended and from the actual send.
+    latencies are of what this consumer itself read, from the intended and from the actual send,
+    without the `backlog`: by topic, messages that were there when it took their partitions.
     """
 
     run: str
@@ -90,6 +91,7 @@ class ConsumeReport:
     log: str
     partitions: Sequence[str] = ()
     role: Role = Role.CONSUMER
+    backlog: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def exit_code(self) -> int:
@@ -137,6 +139,7 @@ class ConsumeReport:
                 }
                 for topic, (intended, sent) in self.latency.items()
             },
+            "backlog": {topic: count for topic, count in self.backlog.items() if count},
             "thresholds": [
                 {"expression": str(r.threshold), "value": r.value, "passed": r.passed}
                 for r in self.thresholds
@@ -174,6 +177,12 @@ class ConsumeReport:
                 "no mirror can copy them"
             )
         lines += [f"inconclusive: {reason}" for reason in self.inconclusive]
+        lines += [
+            f"{topic}: {count:,} messages were there before their partitions were read: "
+            "their latencies are not measured"
+            for topic, count in self.backlog.items()
+            if count
+        ]
         parts: list[RenderableType] = [counts]
         if latency.row_count:
             parts.append(latency)

@@ -147,6 +147,11 @@ CONSUMER_LEAST_LATENCY = _consumer(
     "The smallest latency seen. The clock here is ahead of the producers' by at most this; below "
     "zero, it is behind by at least as much.",
 )  # fmt: skip
+CONSUMER_BACKLOG = _consumer(
+    "backlog_messages_total", Kind.COUNTER, ("topic",),
+    "Messages that were in their partition already when this consumer took it: judged, and not in "
+    "the latencies, unless --include-backlog asks for it.",
+)  # fmt: skip
 CONSUMER_FINDINGS = _consumer(
     "findings", Kind.GAUGE, ("topic", "finding"),
     "Messages with a finding now, over the whole run as this consumer knows it: take the max over "

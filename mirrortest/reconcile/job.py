@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections import Counter
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -109,6 +110,7 @@ def reconcile(
             for topic, histogram in result.latency.items()
             if histogram.count and (topic != ALL_TOPICS or len(result.latency) > 2)
         },
+        backlog=_backlog(result),
         thresholds=[Threshold.of(each) for each in results],
         inconclusive=reasons,
         notes=result.notes,
@@ -202,6 +204,16 @@ def _judge(
     counts["negative_latency"] = result.latency[ALL_TOPICS].negative
     _explain(result)
     return result
+
+
+def _backlog(result: _Result) -> dict[str, int]:
+    """By topic, messages whose latencies no consumer measured."""
+    seen: Counter[str] = Counter()
+    for each in result.partitions:
+        seen[each.topic] += each.counts["seen"] + each.counts["surplus"]
+    measured = {topic: histogram.count for topic, histogram in result.latency.items()}
+    left = {topic: count - measured.get(topic, 0) for topic, count in sorted(seen.items())}
+    return {topic: count for topic, count in left.items() if count > 0}
 
 
 def _decided(comparison: Comparison, known: facts.Facts) -> list[str]:

@@ -42,7 +42,7 @@ class Cut(NamedTuple):
 
 
 def overlaps(ranges: Iterable[Range], started_ns: Mapping[int, int]) -> list[Zone]:
-    """The offsets that were read more than once; of latencies there, the last reading's count."""
+    """The offsets that were read more than once; of latencies there, the first reading's count."""
     zones: list[Zone] = []
     for (topic, partition, identity), mine in _by_place(ranges).items():
         events = sorted(
@@ -58,7 +58,7 @@ def overlaps(ranges: Iterable[Range], started_ns: Mapping[int, int]) -> list[Zon
                      mine[n].turn)
                     for n in open_now
                 )  # fmt: skip
-                silent = tuple((session, task, turn) for _, session, task, turn in reading[:-1])
+                silent = tuple((session, task, turn) for _, session, task, turn in reading[1:])
                 zones.append(Zone(topic, partition, identity, before, at, silent))
             if begins:
                 open_now.add(number)

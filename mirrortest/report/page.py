@@ -37,6 +37,7 @@ from mirrortest.report.words import (
     plain,
     rank,
     span,
+    without_latency,
 )
 
 if TYPE_CHECKING:
@@ -104,6 +105,7 @@ def page(result: Result) -> dict[str, Any]:
         "percentiles_told": _slowest(timeline) if latency and timeline else "",
         "heat_told": _span_told(timeline) if latency and timeline else "",
         "curve_told": _curve_told(timeline) if latency and timeline else "",
+        "without_latency": shorten(without_latency(summary), _MOST_LINES),
         "latency_columns": [*PERCENTILES, "mean", "messages", "below zero"],
         "latency_rows": latency_rows(summary, timeline),
         "slot_columns": slot_columns(timeline),

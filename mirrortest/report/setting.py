@@ -79,13 +79,17 @@ def setting(result: Result) -> Setting:
 
 
 def run_events(result: Result) -> list[Event]:
-    """When the producers began and ended: the run, seen from the mirror."""
+    """When the producers began and ended: the run, seen from the mirror; who read it since when."""
     own = [each.session for each in result.sessions if each.session.role is Role.PRODUCER]
     if not own:
         return []
     ends = [session.ended_ns for session in own if session.ended_ns is not None]
     began = [Event(time_ns=min(s.started_ns for s in own), what="began", part="producers")]
     ended = [Event(time_ns=max(ends), what="ended", part="producers")] if ends else []
+    readers = [each.session for each in result.sessions if each.session.role is Role.CONSUMER]
+    if readers:
+        first = min(session.started_ns for session in readers)
+        began.append(Event(time_ns=first, what="began", part="consumers"))
     return began + ended
 
 

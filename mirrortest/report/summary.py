@@ -150,7 +150,8 @@ class Summary(_Model):
     everywhere; `surplus` are copies beyond the first, and `corrupted` includes those whose id is
     unknown. `undelivered` shows the first of them; all are in the table of that name. `attribution`
     is of all that is missing. `minutes` are the worst of `minutes_total`, the worst first; all are
-    in the table `by_minute`.
+    in the table `by_minute`. `backlog` are, by topic, messages whose latencies were not measured:
+    they were there when a consumer took their partition.
     """
 
     version: Literal[1] = 1
@@ -162,6 +163,7 @@ class Summary(_Model):
     counts: dict[str, int]
     partitions: list[Partition] = Field(default_factory=list)
     latency_seconds: dict[str, Latency] = Field(default_factory=dict)
+    backlog: dict[str, int] = Field(default_factory=dict)
     thresholds: list[Threshold] = Field(default_factory=list)
     inconclusive: list[str] = Field(default_factory=list)
     notes: list[str] = Field(default_factory=list)

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from mirrortest.config.visible import visible
 from mirrortest.report.summary import MINUTE_COUNTS, Verdict, as_percentage, shorten
+from mirrortest.report.words import without_latency
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -35,6 +36,7 @@ def summary_view(summary: Summary) -> RenderableType:
         parts.append(_partitions(summary))
     if summary.latency_seconds:
         parts.append(_latency(summary))
+    parts += [Text(line) for line in shorten(without_latency(summary))]
     if summary.minutes:
         parts.append(_minutes(summary))
     if summary.undelivered:

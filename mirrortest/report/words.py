@@ -4,8 +4,12 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from enum import StrEnum
+from typing import TYPE_CHECKING
 
 from mirrortest.config.units import format_duration
+
+if TYPE_CHECKING:
+    from mirrortest.report.summary import Summary
 
 
 class Weight(StrEnum):
@@ -132,6 +136,15 @@ def share(part: int, whole: int) -> str:
     if part and percent < 0.001:
         return "< 0.001\N{NO-BREAK SPACE}%"
     return f"{percent:.3g}\N{NO-BREAK SPACE}%"
+
+
+def without_latency(summary: Summary) -> list[str]:
+    """Say, by topic, how many messages' latencies were not measured."""
+    return [
+        f"{topic}: {number(count)} were there before their partitions were read: "
+        "their latencies are not measured"
+        for topic, count in summary.backlog.items()
+    ]
 
 
 def number(count: int, word: str = "message") -> str:

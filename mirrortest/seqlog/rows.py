@@ -219,6 +219,13 @@ def read(
     return row._replace(findings=findings)
 
 
+def backlog(
+    topic: str, partition: int, offset_lo: int, offset_hi: int, *, topic_identity: str | None = None
+) -> Row:
+    """These offsets were there when the partition was taken: their latencies are not measured."""
+    return _of_offsets(Kind.BACKLOG, topic, partition, offset_lo, offset_hi, topic_identity)
+
+
 def unread(
     topic: str,
     partition: int,

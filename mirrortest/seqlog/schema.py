@@ -12,6 +12,7 @@ epoch, UTC. What does not apply to a row's kind is null.
 | seen | consumer | these messages stood at these offsets (`findings`: each by itself) |
 | read | consumer | these offsets were read, with records there or not (`findings` compacted: at \
 one of them, or before, there was none) |
+| backlog | consumer | these offsets were there when it took the partition: no latencies |
 | unread | consumer | these offsets were gone before they could be read; what was to be sent \
 after the minute of `intended_first` did not stand there |
 | tail | consumer | the partition ended at `offset_hi`, judged before `offset_lo` |
@@ -43,6 +44,7 @@ class Kind(StrEnum):
     END = "end"
     SEEN = "seen"
     READ = "read"
+    BACKLOG = "backlog"
     UNREAD = "unread"
     TAIL = "tail"
     VOUCHED = "vouched"
@@ -90,7 +92,8 @@ ROWS = pa.schema(
         pa.field("latency_count", pa.list_(pa.int64())),
     ]
 )
-"""`negative` and the sparse latency histogram are of the latency from the intended time.
+"""`negative` and the sparse latency histogram are of the latency from the intended time; null in
+`seen` rows of a backlog.
 
 On the producer's side `partition` and offsets are the source's and `arrived_*` is when the
 acknowledgement came; on the consumer's side they are the destination's. `topic` is the source

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -102,7 +103,9 @@ def merged(options: ConsumeOptions, reports: Sequence[ConsumeReport]) -> Consume
     """The first one's verdict, with the latencies of all that was read."""
     first = reports[0]
     latency: dict[str, tuple[Histogram, Histogram]] = {}
+    backlog: Counter[str] = Counter()
     for report in reports:
+        backlog.update(report.backlog)
         for topic, pair in report.latency.items():
             for into, histogram in zip(
                 latency.setdefault(topic, (Histogram(), Histogram())), pair, strict=True
@@ -124,6 +127,7 @@ def merged(options: ConsumeOptions, reports: Sequence[ConsumeReport]) -> Consume
         first,
         name=options.name,
         latency=latency,
+        backlog=backlog,
         thresholds=results,
         inconclusive=[*doubts, *undecided(results)],
         notes=list(dict.fromkeys(note for report in reports for note in report.notes)),

@@ -56,6 +56,8 @@ class Played:
         self.paused: set[Any] = set()
         self.judged: list[Taken] = []
         self.doubted: set[str] = set()
+        self.end = 0
+        """Of every partition."""
 
     async def next(self, _: float) -> list[FetchedBatches | OutOfRange]:
         fetched, self.fetched = self.fetched, []
@@ -75,7 +77,7 @@ class Played:
         return frozenset({"delete"})
 
     async def end_offsets(self, wanted: list[TopicPartition]) -> dict[TopicPartition, int]:
-        return dict.fromkeys(wanted, 99)
+        return dict.fromkeys(wanted, self.end)
 
     async def ends(self, read: dict[TopicPartition, Place]) -> dict[TopicPartition, End]:
         return {at: self.ended.get(at, End(99, 99, self.topic_ids.get(at[0]))) for at in read}
@@ -134,7 +136,7 @@ class Played:
     def read(self, held: AssignedPartition, found_ns: int | None = None) -> None:
         """Not looked at."""
 
-    found = left = read
+    found = left = backlog = read
 
 
 def holdings_of(

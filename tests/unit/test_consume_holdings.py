@@ -28,6 +28,7 @@ from mirrortest.wire.stream import ProducerId
 from tests.unit.played_cluster import Played, holdings_of, saving_of
 
 if TYPE_CHECKING:
+    from mirrortest.consume.assigned import Taken
     from mirrortest.consume.holdings import Holdings
     from mirrortest.consume.state import Partition
 
@@ -521,3 +522,69 @@ async def test_messages_in_transactions_that_are_read_uncommitted_are_in_doubt(
     assert len(held.to_state()["notes"]) == doubted
     assert played.doubted == ({"a"} if doubted else set())
     assert all("--exactly-once" in note for note in held.notes)
+
+
+async def _taken_from(played: Played, holdings: Holdings, seq: int, count: int) -> Taken:
+    """What is judged of messages that are read now."""
+    await _read(played, holdings, _fetched(seq, count, arrived_ns=9_000))
+    await holdings.settle()
+    return played.judged[-1]
+
+
+async def test_what_was_in_a_partition_when_it_was_taken_has_no_latency() -> None:
+    """F17: a consumer that starts late says nothing of the mirror by reading late what was there.
+
+    It is judged all the same, and counted apart; what comes then is measured.
+    """
+    played = Played({"a": 1})
+    played.end = 3
+    holdings, topics = holdings_of(played)
+    await topics.discover()
+    await holdings.take_share()
+    [held] = holdings.partitions.values()
+    taken = await _taken_from(played, holdings, 0, 5)
+    assert (taken.messages, taken.backlog, taken.backlog_rows) == (5, 3, 1)
+    assert [(row.seq_lo, row.seq_hi) for row in taken.rows] == [(0, 3), (3, 5)]
+    assert taken.latency_intended.tolist() == taken.latency_sent.tolist() == [8_000] * 2
+    assert taken.row_index.tolist() == [1, 1]
+    assert held.checker.next_offset == 5
+    assert holdings._measures.backlog == {"a": 3}
+    assert holdings._measures.latency["a"][0].count == 2
+
+
+async def test_each_time_a_partition_is_taken_what_is_in_it_has_no_latency() -> None:
+    """After a rebalance or a restart what waited for a reader waited for us, not for the mirror."""
+    played = Played({"a": 1})
+    holdings, topics = holdings_of(played)
+    await topics.discover()
+    await holdings.take_share()
+    assert (await _taken_from(played, holdings, 0, 2)).backlog == 0
+    await holdings._on_revoked([("a", 0)])
+    played.end = 4
+    await holdings._on_assigned([("a", 0)])
+    taken = await _taken_from(played, holdings, 0, 6)
+    assert (taken.backlog, len(taken.latency_intended)) == (4, 2)
+
+
+async def test_what_comes_late_by_an_outage_has_its_latency() -> None:
+    """The partition is ours all the while: nobody could have read it earlier."""
+    played = Played({"a": 1})
+    holdings, topics = holdings_of(played)
+    await topics.discover()
+    await holdings.take_share()
+    await _taken_from(played, holdings, 0, 2)
+    played.end = 4
+    await holdings.look_again()
+    taken = await _taken_from(played, holdings, 2, 2)
+    assert (taken.backlog, len(taken.latency_intended)) == (0, 2)
+
+
+async def test_a_backlog_is_measured_where_that_is_asked_for() -> None:
+    """`--include-backlog`: how long it takes to catch up."""
+    played = Played({"a": 1})
+    played.end = 3
+    holdings, topics = holdings_of(played, include_backlog=True)
+    await topics.discover()
+    await holdings.take_share()
+    taken = await _taken_from(played, holdings, 0, 5)
+    assert (taken.backlog, len(taken.latency_intended)) == (0, 5)

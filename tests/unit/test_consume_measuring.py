@@ -118,6 +118,7 @@ def test_the_least_latency_is_published_negative_ones_too() -> None:
             latency_sent=np.array([], np.int64),
             messages=len(values),
             value_bytes=1,
+            backlog=0,
         )
         measures.count("t", cast("Taken", taken))
     assert _published(measures)["mirrortest_consumer_least_latency_seconds", "t"] == -0.003

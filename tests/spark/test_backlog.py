@@ -1,0 +1,127 @@
+"""Messages that were there before a consumer took their partition: judged, without a latency.
+
+Partition, decoder and logbook are the consumer's own; what they log is reconciled.
+"""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+import pytest
+
+from mirrortest.check.routing import ExpectPartition
+from mirrortest.config.threshold import thresholds
+from mirrortest.consume.assigned import AssignedPartition
+from mirrortest.consume.logbook import Logbook
+from mirrortest.consume.state import Partition
+from mirrortest.reconcile.job import reconcile
+from mirrortest.reconcile.plan import plan
+from mirrortest.seqlog.batches import Detail
+from mirrortest.wire.batch import LaneEncoder
+from mirrortest.wire.message import Form
+from mirrortest.wire.record_batch import decode_records
+from mirrortest.wire.stream import ProducerId
+from tests.spark.spark_history import RUN, SECOND, START, History, stream
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pyspark.sql import SparkSession
+
+    from mirrortest.consume.options import ConsumeOptions
+    from mirrortest.consume.topics import Topics
+    from mirrortest.report.summary import Summary
+    from mirrortest.seqlog.rows import Row
+    from mirrortest.seqlog.writer import SequenceLog
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+ON_TIME, LATE = START + SECOND // 50, START + 40 * SECOND
+"""Arrivals after 20 ms and after 40 s."""
+
+
+class Reader:
+    """A consumer that takes partition 0 when `end` messages are in it, and logs what it reads."""
+
+    def __init__(self, log: list[Row], *, end: int) -> None:
+        topics = SimpleNamespace(counts={}, compacted=())
+        kept = cast("SequenceLog", SimpleNamespace(append=log.extend))
+        options = cast("ConsumeOptions", SimpleNamespace(run=RUN))
+        self.book = Logbook(kept, options, cast("Topics", topics))
+        self.held = AssignedPartition.fresh(
+            Partition("t", 0), 1, source="t", run=RUN, policy=ExpectPartition.SOURCE, counts=[1]
+        )
+        self.held.read_from, self.held.backlog_to = 0, end
+        self.book.backlog(self.held)
+
+    def read(self, *batches: tuple[int, int, int]) -> None:
+        """Batches of messages: (first, how many, when they arrive)."""
+        encoder = LaneEncoder("t", ProducerId("p", RUN, 1), 0, 0, 1, Form.BODY, 200)
+        for seq, count, arrived in batches:
+            buffer = encoder.encode(seq, np.full(count, START), START).buffer
+            buffer[:8] = seq.to_bytes(8, "big")
+            self.book.seen(self.held, self.held.take(decode_records(buffer), arrived))
+
+    def end(self) -> None:
+        """Say how far it read, and that the partition ends there."""
+        self.book.read(self.held)
+        self.book.found(self.held)
+        self.book.tail(self.held.reached, self.held.checker.next_offset)
+
+
+def judged(spark: SparkSession, history: History, logdir: Path) -> Summary:
+    """Write the logs, reconcile them under a bound on latencies."""
+    history.write(logdir)
+    return reconcile(spark, plan([str(logdir)], None), thresholds(["p(99)<2s"]))
+
+
+@pytest.mark.parametrize("detail", list(Detail))
+def test_a_consumer_that_starts_late_makes_no_mirror_slow(
+    spark: SparkSession, tmp_path: Path, detail: Detail
+) -> None:
+    """F17: of 100 messages 60 waited 40 s for a reader; the others took 20 ms, and so does p99."""
+    history = History(detail=detail)
+    history.sends(stream(), 100)
+    reader = Reader(history.consumers[0], end=60)
+    reader.read((0, 70, LATE), (70, 30, ON_TIME))
+    # What was read at once with the backlog, and came after it, is late by its reader, too.
+    reader.end()
+    summary = judged(spark, history, tmp_path)
+    assert summary.counts["delivered"] == 100
+    assert summary.latency_seconds["t"].count == 40
+    assert summary.backlog == {"t": 60}
+    assert sum(each.counts["delivered"] for each in summary.minutes) == 100
+
+
+def test_what_is_read_again_keeps_the_latency_of_the_first_reading(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    """A consumer dies before it saves: to its successor what it had read is a backlog."""
+    history = History()
+    history.sends(stream(), 100)
+    Reader(history.consumers[0], end=0).read((0, 80, ON_TIME))
+    history.consumers.append([])
+    second = Reader(history.consumers[1], end=90)
+    second.read((0, 90, LATE), (90, 10, ON_TIME))
+    second.end()
+    summary = judged(spark, history, tmp_path)
+    assert summary.verdict == "passed"
+    assert (summary.counts["delivered"], summary.counts["duplicated"]) == (100, 0)
+    assert summary.latency_seconds["t"].count == 90
+    assert summary.latency_seconds["t"].quantiles["p99"] < 1
+    assert summary.backlog == {"t": 10}
+
+
+def test_where_all_was_there_no_latency_passes(spark: SparkSession, tmp_path: Path) -> None:
+    """Nothing was measured: a bound on it decides nothing, and the run is inconclusive."""
+    history = History()
+    history.sends(stream(), 10)
+    reader = Reader(history.consumers[0], end=10)
+    reader.read((0, 10, LATE))
+    reader.end()
+    summary = judged(spark, history, tmp_path)
+    assert summary.verdict == "inconclusive"
+    assert summary.backlog == {"t": 10}
+    assert any("nothing measured" in reason for reason in summary.inconclusive)

@@ -126,6 +126,12 @@ class Fragment:
                 if row.findings & finding:
                     self.by_finding.setdefault(finding, IntervalSet()).add(lo, hi)
 
+    @property
+    def messages(self) -> int:
+        """How many messages were applied, copies included."""
+        distinct = self.seen.count if self.summary is None else self.summary["seen"]
+        return distinct + self.copies
+
     def pass_unread(self, last_minute: int) -> None:
         """Offsets are passed by unread; what stood there was to be sent in `last_minute` or before.
 

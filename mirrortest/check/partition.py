@@ -81,6 +81,12 @@ class PartitionChecker:
         return self.streamless[Finding.CORRUPTED]
 
     @property
+    def messages(self) -> int:
+        """How many messages of the run were judged, copies included."""
+        known = sum(fragment.messages for fragment in self.fragments.values())
+        return known + self.untracked["seen"]
+
+    @property
     def size(self) -> int:
         """What is held, in the unit of `max_intervals`."""
         return self._size

@@ -107,6 +107,8 @@ class AssignedPartition:
     """What befell the topic: whoever reports the partition's findings reports it, too."""
     last_record: tuple[int, int] | None = None
     """(offset, CRC-32C of key and value) of the last judged record."""
+    taken_over: int = 0
+    """Messages of the run that others had judged, as their state says that this goes on from."""
     read_from: int | None = None
     """Where the offsets read but not logged as such begin."""
     backlog_to: int = 0
@@ -148,6 +150,7 @@ class AssignedPartition:
             at=at,
             generation=generation,
             checker=checker,
+            taken_over=checker.messages,
             identity=state["identity"],
             topic_id=state.get("topic_id"),
             left_ids=list(state.get("left_ids", ())),

@@ -9,7 +9,8 @@ from mirrortest.check.verdict import Finding
 from mirrortest.config.client import IsolationLevel
 from mirrortest.config.threshold import Series, evaluate, undecided
 from mirrortest.consume.judging import all_told, gone_back, read_past
-from mirrortest.consume.outcome import ConsumeReport, counts_of
+from mirrortest.consume.outcome import Basis, ConsumeReport, counts_of
+from mirrortest.consume.state import Partition
 from mirrortest.seqlog.schema import Role
 
 if TYPE_CHECKING:
@@ -86,7 +87,19 @@ class Conclusion:
             partitions=[f"{at.topic}-{at.partition}" for at in sorted(self._holdings.partitions)],
             role=options.role,
             backlog=measures.backlog,
+            rests_on=self._rests_on(views),
         )
+
+    def _rests_on(self, views: Views) -> dict[str, Basis]:
+        """By partition: what was read of it here, and what a state of others says of it."""
+        mine = self._holdings.partitions
+        found: dict[str, Basis] = {}
+        for topic, view in sorted(views.items()):
+            for number, checker in sorted(view.items()):
+                held = mine.get(Partition(topic, number))
+                over = checker.messages if held is None else held.taken_over
+                found[f"{topic}-{number}"] = Basis(checker.messages - over, over)
+        return found
 
     def _notes(self) -> list[str]:
         """What a reader should know that decides nothing, and what the doubts told already."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Group
 from rich.markup import escape
@@ -66,6 +66,16 @@ class ConsumeProgress:
         return line
 
 
+class Basis(NamedTuple):
+    """What a verdict rests on: messages that this process read itself, copies included.
+
+    And those that states say were judged: of other consumers, or of earlier ones in its place.
+    """
+
+    read: int = 0
+    taken_over: int = 0
+
+
 @dataclass(frozen=True)
 class ConsumeReport:
     """The online verdict on the run as one consumer knows it: all partitions, by their states.
@@ -76,6 +86,7 @@ class ConsumeReport:
     those beyond the first of each; `inconclusive` are the reasons why nothing better can be said;
     latencies are of what this consumer itself read, from the intended and from the actual send,
     without the `backlog`: by topic, messages that were there when it took their partitions.
+    `rests_on` says of each partition, by its name, on what the verdict rests.
     """
 
     run: str
@@ -92,6 +103,7 @@ class ConsumeReport:
     partitions: Sequence[str] = ()
     role: Role = Role.CONSUMER
     backlog: Mapping[str, int] = field(default_factory=dict)
+    rests_on: Mapping[str, Basis] = field(default_factory=dict)
 
     @property
     def exit_code(self) -> int:
@@ -104,6 +116,12 @@ class ConsumeReport:
     def verdict(self) -> str:
         """The exit code in a word."""
         return {PASSED: "passed", INCONCLUSIVE: "inconclusive", FAILED: "failed"}[self.exit_code]
+
+    @property
+    def basis(self) -> Basis:
+        """What the whole verdict rests on."""
+        each = self.rests_on.values()
+        return Basis(sum(basis.read for basis in each), sum(basis.taken_over for basis in each))
 
     def to_json(self) -> dict[str, Any]:
         """The versioned summary."""
@@ -146,6 +164,10 @@ class ConsumeReport:
             ],
             "inconclusive": list(self.inconclusive),
             "notes": list(self.notes),
+            "rests_on": {
+                **self.basis._asdict(),
+                "partitions": {name: basis._asdict() for name, basis in self.rests_on.items()},
+            },
             "messages_read": self.messages,
             "partitions": list(self.partitions),
             "log": self.log,
@@ -183,6 +205,12 @@ class ConsumeReport:
             for topic, count in self.backlog.items()
             if count
         ]
+        if self.basis.taken_over:
+            lines.append(
+                f"the verdict rests on {self.basis.read:,} messages that were read here, and on "
+                f"{self.basis.taken_over:,} taken over from the states of other consumers, or of "
+                "earlier ones"
+            )
         parts: list[RenderableType] = [counts]
         if latency.row_count:
             parts.append(latency)

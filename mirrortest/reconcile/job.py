@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark import StorageLevel
 
+from mirrortest.check.intervals import IntervalSet
 from mirrortest.check.routing import ExpectPartition
 from mirrortest.config.threshold import evaluate, undecided
 from mirrortest.reconcile import compaction, facts, holes, minutes, settling, tables
@@ -29,6 +30,7 @@ from mirrortest.report.summary import (
     Minute,
     Online,
     Partition,
+    RestsOn,
     Summary,
     Threshold,
     Verdict,
@@ -64,6 +66,7 @@ class _Result:
     partitions: list[Partition]
     minutes: list[Minute]
     minutes_total: int
+    rests_on: RestsOn
 
 
 def reconcile(
@@ -118,6 +121,7 @@ def reconcile(
             partitions=result.comparison.partitions,
             disagreements=[str(each) for each in result.comparison.disagreements],
         ),
+        rests_on=result.rests_on,
         undelivered=result.missing.undelivered,
         undelivered_ranges=result.missing.ranges,
         attribution=result.missing.attribution,
@@ -200,6 +204,7 @@ def _judge(
             latency.result(),
             partitions,
             *audit.result(),
+            _rests_on(plan, known),
         )
     counts["negative_latency"] = result.latency[ALL_TOPICS].negative
     _explain(result)
@@ -214,6 +219,18 @@ def _backlog(result: _Result) -> dict[str, int]:
     measured = {topic: histogram.count for topic, histogram in result.latency.items()}
     left = {topic: count - measured.get(topic, 0) for topic, count in sorted(seen.items())}
     return {topic: count for topic, count in left.items() if count > 0}
+
+
+def _rests_on(plan: Plan, known: facts.Facts) -> RestsOn:
+    read: dict[tuple[str, int, int], IntervalSet] = {}
+    for span in known.observed.read:
+        at = (span.topic, span.partition, span.identity)
+        read.setdefault(at, IntervalSet()).add(span.lo, span.hi)
+    return RestsOn(
+        producers=len(plan.of(Role.PRODUCER)),
+        consumers=len(plan.of(Role.CONSUMER)),
+        offsets_read=sum(offsets.count for offsets in read.values()),
+    )
 
 
 def _decided(comparison: Comparison, known: facts.Facts) -> list[str]:

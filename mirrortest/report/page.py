@@ -36,6 +36,7 @@ from mirrortest.report.words import (
     number,
     plain,
     rank,
+    rests_on,
     span,
     without_latency,
 )
@@ -122,6 +123,7 @@ def page(result: Result) -> dict[str, Any]:
         "producer_columns": producers.columns,
         "producers_left_out": producers.left_out,
         "online": _online(summary),
+        "rests_on": rests_on(summary),
         "disagreements": shorten(
             [] if summary.online is None else summary.online.disagreements, _MOST_LINES
         ),

@@ -143,6 +143,14 @@ class Online(_Model):
     disagreements: list[str]
 
 
+class RestsOn(_Model):
+    """What a reconciliation rests on: sessions' logs, and how many offsets they say were read."""
+
+    producers: int
+    consumers: int
+    offsets_read: int
+
+
 class Summary(_Model):
     """The reconciliation of a run.
 
@@ -168,6 +176,7 @@ class Summary(_Model):
     inconclusive: list[str] = Field(default_factory=list)
     notes: list[str] = Field(default_factory=list)
     online: Online | None = None
+    rests_on: RestsOn | None = None
     undelivered: list[Missing] = Field(default_factory=list)
     undelivered_ranges: int = 0
     attribution: list[Attributed] = Field(default_factory=list)

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from mirrortest.config.visible import visible
 from mirrortest.report.summary import MINUTE_COUNTS, Verdict, as_percentage, shorten
-from mirrortest.report.words import without_latency
+from mirrortest.report.words import rests_on, without_latency
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -55,6 +55,8 @@ def summary_view(summary: Summary) -> RenderableType:
     parts += [Text(visible(note)) for note in shorten(summary.notes)]
     if summary.online is not None:
         parts.append(_online(summary))
+    if summary.rests_on is not None:
+        parts.append(Text(rests_on(summary)))
     if summary.tables:
         parts.append(Text(visible(f"tables: {summary.tables}")))
     return Group(*parts)

@@ -147,6 +147,15 @@ def without_latency(summary: Summary) -> list[str]:
     ]
 
 
+def rests_on(summary: Summary) -> str:
+    """Say on whose logs the result rests; empty where an older one does not tell."""
+    basis = summary.rests_on
+    if basis is None:
+        return ""
+    logs = f"{number(basis.producers, 'producer')} and {number(basis.consumers, 'consumer')}"
+    return f"rests on the logs of {logs}, which read {number(basis.offsets_read, 'offset')}"
+
+
 def number(count: int, word: str = "message") -> str:
     """A count with its word: ``1 message``, ``1,024 messages``."""
     return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from mirrortest.consume.options import ConsumeOptions
-    from mirrortest.consume.outcome import ConsumeProgress, ConsumeReport
+    from mirrortest.consume.outcome import Basis, ConsumeProgress, ConsumeReport
     from mirrortest.workers.crew import Worker
 
 _LOOK_SECONDS = 0.2
@@ -132,9 +132,19 @@ def merged(options: ConsumeOptions, reports: Sequence[ConsumeReport]) -> Consume
         inconclusive=[*doubts, *undecided(results)],
         notes=list(dict.fromkeys(note for report in reports for note in report.notes)),
         messages=sum(report.messages for report in reports),
+        rests_on=_rests_on(reports),
         log=common_place([report.log for report in reports]),
         partitions=sorted({place for report in reports for place in report.partitions}),
     )
+
+
+def _rests_on(reports: Sequence[ConsumeReport]) -> dict[str, Basis]:
+    """By partition, what its reader among the workers says: to the others it is a state's word."""
+    found: dict[str, Basis] = {}
+    for report in reports:
+        for name, basis in report.rests_on.items():
+            found[name] = max(basis, found.get(name, basis))
+    return dict(sorted(found.items()))
 
 
 class _View:

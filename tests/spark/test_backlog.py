@@ -111,6 +111,8 @@ def test_what_is_read_again_keeps_the_latency_of_the_first_reading(
     assert (summary.counts["delivered"], summary.counts["duplicated"]) == (100, 0)
     assert summary.latency_seconds["t"].count == 90
     assert summary.latency_seconds["t"].quantiles["p99"] < 1
+    assert summary.rests_on is not None
+    assert summary.rests_on.model_dump() == {"producers": 1, "consumers": 2, "offsets_read": 100}
     assert summary.backlog == {"t": 10}
 
 

@@ -5,12 +5,14 @@ Kafka is played by objects that tell offsets; judge, ledger, holdings and states
 
 from __future__ import annotations
 
+import io
 import json
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from rich.console import Console
 
 from mirrortest.check.deadline import Deadlines
 from mirrortest.check.intervals import IntervalSet
@@ -96,6 +98,39 @@ async def test_what_another_consumer_claimed_is_late_for_all() -> None:
     world.ends[other.at] = 0
     report = await world.report()
     assert (report.counts["late"], report.counts["lost"]) == (1, 0)
+
+
+async def test_a_verdict_says_what_was_read_here_and_what_states_say() -> None:
+    """P3: a state, of another consumer or forged, is taken at its word; that it is shows.
+
+    Where nothing at all was read here, the verdict rests on states alone.
+    """
+    world = World(0, 1).vouch((0, 5), end=5)
+    other = AssignedPartition.fresh(
+        Partition("A.t", 1), 1, source="t", run="r1", policy=ExpectPartition.ANY, counts=[2]
+    )
+    other.checker.apply(SeenRow(STREAM, 2, 5, 0, 3, 0, 1, 1, 1, 1, 2, 2))
+    other.checker.apply(SeenRow(STREAM, 2, 4, 3, 5, 0, 1, 1, 1, 1, 2, 2))
+    world.states = {other.at: (1, other.to_state())}
+    assert isinstance(world.ends, dict)
+    world.ends[other.at] = 5
+    report = await world.report()
+    assert report.to_json()["rests_on"] == {
+        "read": 2,
+        "taken_over": 5,
+        "partitions": {
+            "A.t-0": {"read": 2, "taken_over": 0},
+            "A.t-1": {"read": 0, "taken_over": 5},
+        },
+    }
+    about = {"source": "t", "run": "r1", "policy": ExpectPartition.ANY, "counts": [2]}
+    resumed = AssignedPartition.restored(world.held.at, 2, world.held.to_state(), **about)
+    world.holdings.partitions = {resumed.at: resumed}
+    report = await world.report()
+    assert report.basis == (0, 7)
+    out = io.StringIO()
+    Console(file=out, width=200).print(report.table())
+    assert "rests on 0 messages that were read here, and on 7 taken over" in out.getvalue()
 
 
 async def test_junk_in_the_ledger_is_noted_and_counted() -> None:

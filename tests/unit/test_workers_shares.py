@@ -15,7 +15,7 @@ from mirrortest.config.client import ClientConfig
 from mirrortest.config.run import TopicMapping
 from mirrortest.config.threshold import thresholds
 from mirrortest.consume.options import ConsumeOptions, Shard
-from mirrortest.consume.outcome import ConsumeReport
+from mirrortest.consume.outcome import Basis, ConsumeReport
 from mirrortest.errors import ClusterError, UsageError
 from mirrortest.produce.options import ProduceOptions
 from mirrortest.produce.recording import TopicNumbers
@@ -119,7 +119,12 @@ def test_producers_reports_become_one() -> None:
 
 
 def read(
-    name: str, latencies: list[int], partitions: list[str], *, conditions: list[Any]
+    name: str,
+    latencies: list[int],
+    partitions: list[str],
+    *,
+    conditions: list[Any],
+    rests_on: dict[str, Basis] | None = None,
 ) -> ConsumeReport:
     """A consumer's report on 10 acknowledged messages."""
     histogram = Histogram()
@@ -128,6 +133,7 @@ def read(
         run="r", name=name, counts={"acked": 10, "lost": 0}, copies=0, verdicts={},
         latency={"t": (histogram, Histogram())}, thresholds=conditions, inconclusive=["a doubt"],
         notes=[], messages=len(latencies), log=f"/logs/{name}", partitions=partitions,
+        backlog={"t": 5}, rests_on=rests_on or {},
     )  # fmt: skip
 
 
@@ -142,6 +148,20 @@ def test_consumers_reports_become_the_firsts_verdict_on_all_latencies() -> None:
     assert failed == ["max<1s"]
     assert whole.inconclusive[0] == "a doubt"
     assert whole.exit_code == 99
+
+
+def test_what_a_worker_read_is_read_by_the_command() -> None:
+    """To the other workers it is the word of a state; what was there before adds up."""
+    first = read(
+        "c.1", [], ["t-0"], conditions=[], rests_on={"t-0": Basis(7, 0), "t-1": Basis(0, 9)}
+    )
+    second = read(
+        "c.2", [], ["t-1"], conditions=[], rests_on={"t-0": Basis(0, 7), "t-1": Basis(5, 4)}
+    )
+    whole = consuming.merged(CONSUME, [first, second])
+    assert whole.rests_on == {"t-0": Basis(7, 0), "t-1": Basis(5, 4)}
+    assert whole.basis == Basis(12, 4)
+    assert whole.backlog == {"t": 10}
 
 
 def test_a_family_stands_once_with_all_workers_samples() -> None:

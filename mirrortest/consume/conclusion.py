@@ -116,6 +116,17 @@ class Conclusion:
                 f"{malformed:,} records of the ledger's topic {self._follower.where} are none of "
                 "the ledger's, or damaged: somebody else writes to it"
             )
+        notes += [
+            f"{topic}: the {self._place} does not say whether it compacts the topic (grant "
+            "DescribeConfigs on it): what a later message of its key could explain is not lost"
+            for topic in sorted(self._topics.policy_hidden)
+        ]
+        if not self._holdings.sees_topic_ids:
+            notes.append(
+                "topic ids cannot be seen, by --portable or by the brokers' version: that a topic "
+                "was deleted and created again, or a partition cut back, is seen after an outage "
+                "or a restart of the consumer, and where offsets go back"
+            )
         return notes
 
     @property
@@ -175,6 +186,14 @@ class Conclusion:
             behind = [n for n in sorted(there) if not read_past(views[topic], {n: there[n]})]
             if behind:
                 doubts.append(f"{topic}: not read to the end: partitions {behind}")
+        for topic in sorted(self._topics.policy_hidden):
+            source = self._topics.judges[topic].source
+            of_topic = [v for stream, v in verdicts.items() if stream.topic == source]
+            if missing_here := sum(verdict.inconclusive.count for verdict in of_topic):
+                doubts.append(
+                    f"{topic}: the {self._place} does not say whether it compacts the topic (grant "
+                    f"DescribeConfigs on it): that may be why {missing_here:,} messages are missing"
+                )
         for finding, why in (
             (Finding.IN_FLIGHT, "acknowledged, not seen, and not overdue"),
             (Finding.INCONCLUSIVE, "may have stood where nobody could read"),

@@ -92,6 +92,11 @@ class Holdings:
         self.released: list[AssignedPartition] = []
         """What the rebalance that is under way took from us: nobody else need have it yet."""
 
+    @property
+    def sees_topic_ids(self) -> bool:
+        """Whether the brokers say which incarnation of a topic is read."""
+        return self._reader.sees_topic_ids
+
     # -- taking -----------------------------------------------------------------------------------
 
     async def begin(self) -> None:

@@ -51,6 +51,8 @@ class TopicJudge:
     """Every partition count that the destination is known to have had: `Topics.in_force`."""
     compact: bool = False
     """Whether the destination compacts the topic: a later message of a key explains a gap."""
+    policy_hidden: bool = False
+    """Whether that cannot be seen: what compaction would explain, if it is, is not known."""
     claimed: dict[StreamId, IntervalSet] = field(default_factory=dict)
     """What was claimed lost, ever; what of it was seen later is `late`."""
     closing: Closing | None = None
@@ -140,8 +142,15 @@ class TopicJudge:
             homes=homes,
             explained_below=self._explained_below(stream, lane, index, homes),
         )
+        if verdict.compacted and not (self.compact or (lane and lane.compacted)):
+            verdict.inconclusive |= verdict.compacted
+            verdict.compacted = NOTHING
         self._known[stream] = rests_on, verdict
         return verdict
+
+    @property
+    def _may_compact(self) -> bool:
+        return self.compact or self.policy_hidden
 
     def awaits_ledger(self, standing: Standing, elapsed_ns: int) -> bool:
         """Whether streams were seen, for less than a deadline, of which the ledger does not know.
@@ -155,7 +164,7 @@ class TopicJudge:
 
     def _compacted(self, lane: LaneRecord | None) -> bool:
         """Whether compaction, of the destination or of the source, may explain a gap."""
-        return lane is not None and (self.compact or lane.compacted)
+        return lane is not None and (self._may_compact or lane.compacted)
 
     def _explained_below(
         self,

@@ -43,6 +43,7 @@ class Logbook:
         self._noted = 0
         """How many of those the session tells."""
         self._earlier: defaultdict[str, tuple[int, ...]] = defaultdict(tuple)
+        self._hidden = set(topics.policy_hidden)
         self._looked_ns: int | None = None
 
     @classmethod
@@ -59,7 +60,9 @@ class Logbook:
             started_ns=time.time_ns(),
             expiry_logged=True,
             clock_error_ns=known_clock_error_ns(),
-            topics=_topics(options, topics.counts, topics.compacted, set(), {}),
+            topics=_topics(
+                options, topics.counts, topics.compacted, set(), {}, topics.policy_hidden
+            ),
             expect_partition=options.expect_partition.value,
             deadline_ns=int(options.deadline * 1e9),
             clusters={
@@ -88,7 +91,11 @@ class Logbook:
 
     async def know(self, topics: Topics) -> None:
         """Note topics and partitions that have come since. Raises SequenceLogError."""
-        if topics.counts.items() <= self._counts.items() and topics.compacted <= self._compacted:
+        if (
+            topics.counts.items() <= self._counts.items()
+            and topics.compacted <= self._compacted
+            and topics.policy_hidden == self._hidden
+        ):
             return
         # What is gone was there: it is judged by the counts that it had.
         for topic, count in topics.counts.items():
@@ -97,11 +104,17 @@ class Logbook:
                 self._earlier[topic] += (before,)
         self._counts |= topics.counts
         self._compacted |= topics.compacted
+        self._hidden = set(topics.policy_hidden)
         await self._revise()
 
     async def _revise(self) -> None:
         known = _topics(
-            self._options, self._counts, self._compacted, self._uncommitted, self._earlier
+            self._options,
+            self._counts,
+            self._compacted,
+            self._uncommitted,
+            self._earlier,
+            self._hidden,
         )
         self._noted = len(self._uncommitted)
         await self._log.revise(lambda session: session.model_copy(update={"topics": known}))
@@ -276,6 +289,7 @@ def _topics(
     compacted: set[str],
     uncommitted: set[str],
     earlier: Mapping[str, tuple[int, ...]],
+    hidden: set[str],
 ) -> dict[str, Topic]:
     if options.role is Role.SOURCE:
         return {
@@ -293,6 +307,7 @@ def _topics(
             earlier_counts=earlier.get(topic, ()),
             compacted=topic in compacted,
             uncommitted=topic in uncommitted,
+            policy_hidden=topic in hidden,
         )
         for topic in {*options.topics, *partitions}
     }

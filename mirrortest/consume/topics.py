@@ -48,6 +48,8 @@ class Topics:
         self.judges: dict[str, TopicJudge] = {}
         self.compacted: set[str] = set()
         """Destination topics whose `cleanup.policy` was seen to compact them."""
+        self.policy_hidden: set[str] = set()
+        """Destination topics of which the cluster does not say whether it compacts them."""
         self._policy_asked: dict[str, float] = {}
         self._in_force: dict[str, list[int]] = {}
         self._counted_ns: dict[str, int] = {}
@@ -83,6 +85,7 @@ class Topics:
             if topic in self.counts:
                 await self._ask_policy(topic)
             judge.compact = topic in self.compacted
+            judge.policy_hidden = topic in self.policy_hidden
         for topic, count in self.counts.items():
             self.in_force(topic, (count,))
         back = self._gone & self.counts.keys()
@@ -109,6 +112,9 @@ class Topics:
             if asked is None:
                 _log.warning("cannot see whether the topic is compacted", why=str(error))
             policy = frozenset()
+            self.policy_hidden.add(topic)
+        else:
+            self.policy_hidden.discard(topic)
         self._policy_asked[topic] = now
         if "compact" in policy:
             self.compacted.add(topic)

@@ -20,10 +20,14 @@ from mirrortest.reconcile.judge import HELD, settle, view
 from mirrortest.seqlog.schema import Role
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from mirrortest.reconcile.plan import Plan
 
+HIDDEN = (
+    "{}: no consumer could see whether the topic is compacted (grant them DescribeConfigs on it): "
+    "what a later message of its key could explain is inconclusive, and not lost"
+)
 _STREAM, _HELD = ", ".join(STREAM), ", ".join(HELD)
 _EXPLAINED = int(Finding.LOST | Finding.IN_FLIGHT | Finding.INCONCLUSIVE)
 
@@ -64,6 +68,15 @@ _COMPACTED = f"""
 """  # noqa: S608  # all of it is ours
 
 
+def hidden_topics(plan: Plan) -> list[str]:
+    """The source topics of whose copies no consumer could see whether they are compacted."""
+    told: dict[str, set[bool]] = {}
+    for _, session in plan.of(Role.CONSUMER):
+        for source, topic in session.topics.items():
+            told.setdefault(source, set()).add(topic.policy_hidden and not topic.compacted)
+    return sorted(source for source, hidden in told.items() if hidden == {True})
+
+
 def compacted_topics(plan: Plan) -> dict[str, bool]:
     """The source topics that, or whose copies, were seen to be compacted; True: it was itself."""
     found: dict[str, bool] = {}
@@ -75,15 +88,19 @@ def compacted_topics(plan: Plan) -> dict[str, bool]:
     return found
 
 
-def explain(spark: Any, topics: Mapping[str, bool]) -> None:
+def explain(spark: Any, topics: Mapping[str, bool], hidden: Collection[str]) -> None:
     """Replace the view `judged`: what compaction of these topics explains is `COMPACTED`.
 
-    `topics` as `compacted_topics` has them.
+    `topics` as `compacted_topics` has them. What it would explain of the copies of the `hidden`,
+    were they compacted, is `INCONCLUSIVE`.
     """
-    if not topics:
+    rows = [(topic, at_source, int(Finding.COMPACTED)) for topic, at_source in topics.items()]
+    unsure = (topic for topic in hidden if topic not in topics)
+    rows += [(topic, False, int(Finding.INCONCLUSIVE)) for topic in unsure]
+    if not rows:
         return
-    rows = sorted(topics.items())
-    make_table(spark, "compacted_topics", "topic string, at_source boolean", rows)
+    schema = "topic string, at_source boolean, explained int"
+    make_table(spark, "compacted_topics", schema, sorted(rows))
     view(spark, "explaining", _EXPLAINING)
     settle(spark, "compacted_bounds", _COMPACTED)
     columns = ", ".join(name for name in spark.table("judged").columns if name != "findings")
@@ -93,8 +110,9 @@ def explain(spark: Any, topics: Mapping[str, bool]) -> None:
         f"""
         SELECT {columns}, if(
             is_acked AND NOT seen AND (superseded OR hi <= coalesce(seen_hi, 0)),
-            (findings & ~{_EXPLAINED}) | {int(Finding.COMPACTED)}, findings
+            (findings & ~{_EXPLAINED}) | explained, findings
         ) AS findings
         FROM judged LEFT JOIN compacted_bounds USING ({_STREAM})
+            LEFT JOIN compacted_topics USING (topic)
         """,  # noqa: S608  # all of it is ours
     )

@@ -178,7 +178,8 @@ def _judge(
         # While one statement is planned, another runs. Latencies are no matter of the judgement.
         latency = pool.submit(_latency, spark, place)
         judge(spark, any_partition=any_partition, blind=blind, overlapping=overlapping)
-        compaction.explain(spark, compacted)
+        hidden = compaction.hidden_topics(plan)
+        compaction.explain(spark, compacted, hidden)
         audit = pool.submit(_audit, spark, place, latency, lost=beside.lost)
         by_partition = pool.submit(_by_partition, spark, place, beside, held=any_partition)
         missing = pool.submit(tell, spark, plan, known, look_up, place, gone)
@@ -198,7 +199,12 @@ def _judge(
         result = _Result(
             counts,
             [*known.reasons, *coverage.reasons],
-            [*known.notes, *_decided(comparison, known), *missing.result().notes],
+            [
+                *known.notes,
+                *_decided(comparison, known),
+                *map(compaction.HIDDEN.format, hidden),
+                *missing.result().notes,
+            ],
             comparison,
             missing.result(),
             latency.result(),
@@ -274,7 +280,7 @@ def _by_run(spark: Any, place: Location, beside: Beside) -> dict[str, int | None
 def _joining(plan: Plan, known: facts.Facts, work: Reading, zones: Sequence[Zone]) -> Joining:
     return Joining(
         frozenset(known.known),
-        frozenset(compaction.compacted_topics(plan)),
+        frozenset([*compaction.compacted_topics(plan), *compaction.hidden_topics(plan)]),
         work.horizons,
         tuple(zones),
         work.placed,
@@ -285,7 +291,8 @@ def _settling(
     plan: Plan, known: facts.Facts, coverage: Coverage, policy: ExpectPartition | None
 ) -> Settling:
     """Where something may be plain: nothing but loss or a reader's gap makes a number missing."""
-    doubtful = {blind.topic for blind in coverage.blind} | {*compaction.compacted_topics(plan)}
+    doubtful = {blind.topic for blind in coverage.blind}
+    doubtful |= {*compaction.compacted_topics(plan), *compaction.hidden_topics(plan)}
     if known.consumer_damaged or policy is ExpectPartition.ANY:
         doubtful |= known.topics
     horizons = {topic: known.horizons.get(topic, 0) for topic in known.topics - doubtful}

@@ -126,7 +126,7 @@ def _by_partition(spark: Any) -> list[Disagreement]:
 
 def _lost(spark: Any, *, beside: bool) -> list[dict[str, Any]]:
     """By topic: what only one side says is lost, and what only the logs could decide."""
-    lost = int(Finding.LOST)
+    lost, explained = int(Finding.LOST), int(Finding.COMPACTED | Finding.INCONCLUSIVE)
     undecided = f"""(SELECT intervals.* FROM intervals JOIN last_words USING (topic, session)
         WHERE kind = 'found' AND partition IS NULL
             AND findings & {int(Finding.IN_FLIGHT | Finding.INCONCLUSIVE)} <> 0)"""  # noqa: S608
@@ -137,8 +137,8 @@ def _lost(spark: Any, *, beside: bool) -> list[dict[str, Any]]:
                 "judged",
                 {
                     "off": f"if(findings & {lost} <> 0, 1, 0)",
-                    # A claim that came too early: the message is explained.
-                    "seen": f"if(seen OR findings & {int(Finding.COMPACTED)} <> 0, 1, 0)",
+                    # A claim that came too early: the message is explained, or may be.
+                    "seen": f"if(seen OR findings & {explained} <> 0, 1, 0)",
                 },
                 "lo",
                 "hi",

@@ -51,8 +51,9 @@ class Topic(_Model):
     """A source topic as this session knew it; None is not known (yet).
 
     `earlier_counts` are partition counts that the destination had before. `compacted` tells whether
-    the topic that was read has been seen to be compacted; `uncommitted` whether messages of the run
-    were read whose transactions may have been aborted.
+    the topic that was read has been seen to be compacted, `policy_hidden` whether its cluster does
+    not say; `uncommitted` whether messages of the run were read whose transactions may have been
+    aborted.
     """
 
     destination: str | None = None
@@ -61,6 +62,7 @@ class Topic(_Model):
     earlier_counts: tuple[int, ...] = ()
     compacted: bool = False
     uncommitted: bool = False
+    policy_hidden: bool = False
 
 
 class FileNote(_Model):

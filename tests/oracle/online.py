@@ -94,7 +94,9 @@ class _Session:
     def __init__(self, truth: Truth, play: Online) -> None:
         self.truth = truth
         self.log = Log()
-        topics: Any = SimpleNamespace(counts={truth.topic: truth.partitions}, compacted=())
+        topics: Any = SimpleNamespace(
+            counts={truth.topic: truth.partitions}, compacted=(), policy_hidden=()
+        )
         options: Any = SimpleNamespace(run=RUN, expect_producers=())
         self.logbook = Logbook(cast("SequenceLog", self.log), options, topics)
         self.ledger = Ledger()

@@ -103,6 +103,8 @@ class History:
     """Those of the source."""
     policy: str = "source"
     compacted: tuple[str, ...] = ()
+    hidden: tuple[str, ...] = ()
+    """Topics of which no consumer could see whether they are compacted."""
     detail: Detail = Detail.INTERVALS
     producer_name: str = "p"
     expiry_logged: bool = False
@@ -152,6 +154,7 @@ class History:
                     destination=topic,
                     destination_partitions=count,
                     compacted=topic in self.compacted,
+                    policy_hidden=topic in self.hidden,
                 )
                 for topic, count in self.topics.items()
             },

@@ -46,7 +46,7 @@ class Reader:
     """A consumer that takes partition 0 when `end` messages are in it, and logs what it reads."""
 
     def __init__(self, log: list[Row], *, end: int) -> None:
-        topics = SimpleNamespace(counts={}, compacted=())
+        topics = SimpleNamespace(counts={}, compacted=(), policy_hidden=())
         kept = cast("SequenceLog", SimpleNamespace(append=log.extend))
         options = cast("ConsumeOptions", SimpleNamespace(run=RUN))
         self.book = Logbook(kept, options, cast("Topics", topics))

@@ -60,7 +60,7 @@ class Run:
 
     def _logbook(self) -> Logbook:
         log = SimpleNamespace(append=self.log.extend, where="nowhere", durable_rows=0)
-        topics = SimpleNamespace(counts={}, compacted=())
+        topics = SimpleNamespace(counts={}, compacted=(), policy_hidden=())
         return Logbook(cast("SequenceLog", log), self.world.options, cast("Topics", topics))
 
     def online(self, *, deadline: float = 60) -> ConsumeReport:

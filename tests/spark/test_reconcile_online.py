@@ -30,7 +30,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.slow]
 def logbook(written: list[Row]) -> Logbook:
     """A consumer's logbook that writes into this log."""
     log = SimpleNamespace(append=written.extend)
-    topics = SimpleNamespace(counts={}, compacted=())
+    topics = SimpleNamespace(counts={}, compacted=(), policy_hidden=())
     return Logbook(cast("SequenceLog", log), cast("ConsumeOptions", None), cast("Topics", topics))
 
 

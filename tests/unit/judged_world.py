@@ -119,9 +119,11 @@ class World:
             take_in=self.take_in,
             moving=False,
             released=[],
+            sees_topic_ids=True,
         )
         self.logs: dict[tuple[str, int], End] = {}
         """What is told of ends beside their offsets."""
+        self.policy_hidden: set[str] = set()
         self.taken_in = 0
         self.while_asked: Callable[[], object] = lambda: None
         """Called while the ends are asked for."""
@@ -168,10 +170,12 @@ class World:
             )
             for topic in self.options.topics
         }
+        for topic, judge in judges.items():
+            judge.policy_hidden = topic in self.policy_hidden
         counts: dict[str, int] = {}
         for topic, number in [("A.t", 0)] if isinstance(self.ends, Exception) else self.ends:
             counts[topic] = max(counts.get(topic, 0), number + 1)
-        topics = SimpleNamespace(judges=judges, counts=counts)
+        topics = SimpleNamespace(judges=judges, counts=counts, policy_hidden=self.policy_hidden)
         store = SimpleNamespace(
             serials=lambda: {at: serial for at, (serial, _) in self.states.items()},
             state=lambda at: self.states[at][1],

@@ -288,6 +288,19 @@ def test_a_gap_in_a_compacted_topic_is_compacted_and_a_missing_last_message_is_l
     assert (verdict.lost.count, verdict.delivered.count) == (1, 2)
 
 
+def test_what_compaction_could_explain_is_inconclusive_where_it_cannot_be_seen() -> None:
+    """Without DescribeConfigs: it is neither lost nor compacted; the last message is lost."""
+    judge, ledger, checkers = _judge(), _ledger([(0, 5)], end=5), {0: _checker(1, 3)}
+    checkers[0].holed = True
+    judge.policy_hidden = True
+    _note(judge, ledger, 0)
+    judge.hear(_standing(judge, ledger, checkers, 2 * DEADLINE), {0: 2})
+    assert _decide(judge, ledger, checkers) == {STREAM: IntervalSet([(4, 5)])}
+    (verdict,) = _standing(judge, ledger, checkers, closed=True).verdicts.values()
+    assert list(verdict.inconclusive.intervals()) == [(0, 1), (2, 3)]
+    assert (verdict.compacted.count, verdict.lost.count) == (0, 1)
+
+
 def test_a_gap_in_a_compacted_topic_whose_offsets_have_none_is_lost() -> None:
     """What compaction takes leaves a hole in the offsets."""
     judge, ledger, checkers = _judge(), _ledger([(0, 4)], end=4), {0: _checker(1, 3)}

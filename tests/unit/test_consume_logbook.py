@@ -35,7 +35,7 @@ async def test_topics_and_partitions_that_come_later_are_in_the_session(tmp_path
         topic_pattern="A[.].*",
         log_dir=str(tmp_path),
     )
-    topics = SimpleNamespace(counts={"A.t": 3}, compacted=set())
+    topics = SimpleNamespace(counts={"A.t": 3}, compacted=set(), policy_hidden=set())
     log = await Logbook.open(options, session="s", cluster="x", topics=cast("Topics", topics))
 
     def told() -> dict[str, tuple[int, bool]]:
@@ -71,7 +71,7 @@ async def test_what_was_read_uncommitted_is_in_the_session_before_the_rows(
     options = consume_options(
         mapping=TopicMapping.parse(source_alias="A"), topics=("A.t", "A.u"), log_dir=str(tmp_path)
     )
-    topics = SimpleNamespace(counts={"A.t": 3, "A.u": 3}, compacted=set())
+    topics = SimpleNamespace(counts={"A.t": 3, "A.u": 3}, compacted=set(), policy_hidden=set())
     async with await Logbook.open(
         options, session="s", cluster="x", topics=cast("Topics", topics)
     ) as log:
@@ -94,7 +94,7 @@ def test_an_end_says_how_far_was_judged_be_it_by_others() -> None:
     book = Logbook(
         cast("SequenceLog", log),
         cast("ConsumeOptions", None),
-        cast("Topics", SimpleNamespace(counts={}, compacted=set())),
+        cast("Topics", SimpleNamespace(counts={}, compacted=set(), policy_hidden=set())),
     )
     held = AssignedPartition.fresh(
         Partition("A.t", 3), 2, source="t", run="r1", policy=ExpectPartition.ANY, counts=[4]
@@ -117,7 +117,7 @@ def test_a_topic_made_again_is_told_apart_from_the_one_before() -> None:
     """
     written: list[Row] = []
     log = SimpleNamespace(append=written.extend)
-    topics = SimpleNamespace(counts={}, compacted=set())
+    topics = SimpleNamespace(counts={}, compacted=set(), policy_hidden=set())
     book = Logbook(cast("SequenceLog", log), cast("ConsumeOptions", None), cast("Topics", topics))
     held = AssignedPartition.fresh(
         Partition("A.t", 0), 1, source="t", run="r1", policy=ExpectPartition.ANY, counts=[1]
@@ -154,7 +154,7 @@ async def test_a_log_in_an_object_store_keeps_its_journals_in_the_spool(tmp_path
         log_dir="mock:///bucket/logs",
         log_spool=str(tmp_path / "spool"),
     )
-    topics = SimpleNamespace(counts={"t": 1}, compacted=set())
+    topics = SimpleNamespace(counts={"t": 1}, compacted=set(), policy_hidden=set())
     async with await Logbook.open(
         options, session="s", cluster="x", topics=cast("Topics", topics)
     ) as log:

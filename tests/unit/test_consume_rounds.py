@@ -133,6 +133,32 @@ async def test_a_verdict_says_what_was_read_here_and_what_states_say() -> None:
     assert "rests on 0 messages that were read here, and on 7 taken over" in out.getvalue()
 
 
+async def test_a_policy_that_cannot_be_seen_is_noted_and_makes_what_is_missing_inconclusive() -> (
+    None
+):
+    """Without DescribeConfigs a later message of the key may be why an earlier one is missing."""
+    world = World(0, 1).vouch((0, 2), end=2)
+    world.policy_hidden = {"A.t"}
+    report = await world.report()
+    assert report.verdict == "passed"
+    assert any("does not say whether it compacts" in note for note in report.notes)
+    world = World(0, 2).vouch((0, 3), end=3)
+    world.held.checker.holed = True
+    world.policy_hidden = {"A.t"}
+    report = await world.report()
+    assert (report.counts["inconclusive"], report.counts["lost"]) == (1, 0)
+    assert "that may be why 1 messages are missing" in _told(report)
+
+
+async def test_what_cannot_be_seen_without_topic_ids_is_noted() -> None:
+    """By public calls alone, or with old brokers, a topic made again may go unnoticed a while."""
+    world = World(0).vouch((0, 1), end=1)
+    world.holdings.sees_topic_ids = False
+    report = await world.report()
+    assert report.verdict == "passed"
+    assert any("topic ids cannot be seen" in note for note in report.notes)
+
+
 async def test_junk_in_the_ledger_is_noted_and_counted() -> None:
     """Somebody else writes to the topic: it decides nothing, and a user should know."""
     world = World(0).vouch((0, 1), end=1)

@@ -255,7 +255,7 @@ def really_consumed(detail: Detail) -> list[dict[str, Any]]:
     """A consumer's rows, made by the consumer's own code."""
     kept: list[Row] = []
     log = SimpleNamespace(append=kept.extend)
-    topics = SimpleNamespace(counts={}, compacted=set())
+    topics = SimpleNamespace(counts={}, compacted=set(), policy_hidden=set())
     book = Logbook(
         cast("SequenceLog", log),
         cast("ConsumeOptions", SimpleNamespace(run="r1")),

@@ -58,6 +58,7 @@ class Measures:
         self.backlog: Counter[str] = Counter()
         """source topic -> messages that were there when their partition was taken: not measured"""
         self.health = Health(_PATIENCE)
+        self._outage: Outage | None = None
 
     @contextlib.contextmanager
     def serving(self) -> Iterator[None]:
@@ -158,6 +159,7 @@ class Measures:
 
     def follow_outage(self, outage: Outage) -> None:
         """Publish whether the cluster that is read answers."""
+        self._outage = outage
         gauge = self._metrics.gauge(names.CONSUMER_UNREACHABLE)
         gauge.read_by(lambda: float(bool(outage.why)))
 
@@ -200,7 +202,7 @@ class Measures:
 
     def notes(self) -> list[str]:
         """What flags the latencies."""
-        found = list(self.clocks.notes)
+        found = [*self.clocks.notes, *(self._outage.notes if self._outage else ())]
         for topic, (intended, _) in self.latency.items():
             if intended.negative:
                 found.append(

@@ -44,9 +44,24 @@ class Outage:
         self.why = ""
         """What it was asked last, and how that failed; empty while it answers."""
         self._since = ""
+        self._times = 0
+        self._seconds = 0.0
+        """Of those outages that are over."""
 
     def __str__(self) -> str:
         return f"{self._place} unreachable since {self._since}" if self.why else ""
+
+    @property
+    def notes(self) -> list[str]:
+        """What a report should say of the outages that are over; nothing where there was none."""
+        if not self._times:
+            return []
+        often = "once" if self._times == 1 else f"{self._times} times"
+        note = (
+            f"the {self._place} was unreachable {often}, for {self._seconds:.1f} s in all: "
+            "latencies of what could not be read meanwhile include that time"
+        )
+        return [note]
 
     def begin(self, error: Exception) -> None:
         """It did not answer: whoever asked will ask again."""
@@ -64,9 +79,10 @@ class Outage:
         self._on_answer()
         if self._began is None:
             return
-        seconds = round(time.monotonic() - self._began, 1)
+        seconds = time.monotonic() - self._began
+        self._times, self._seconds = self._times + 1, self._seconds + seconds
         self._began, self.why = None, ""
-        _log.info(f"the {self._place} answers again", seconds=seconds)
+        _log.info(f"the {self._place} answers again", seconds=round(seconds, 1))
 
     async def sat_out(self, ask: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
         """Ask until there is an answer, however long that takes."""

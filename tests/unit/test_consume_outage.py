@@ -33,6 +33,14 @@ async def test_it_is_sat_out_and_told_once(monkeypatch: pytest.MonkeyPatch) -> N
         "the destination answers again",
     ]
     assert (str(away), away.why) == ("", "")
+    [note] = away.notes
+    assert note.startswith("the destination was unreachable once, for 0.0 s in all: latencies")
+    away.begin(UnreachableError("away"))
+    away.over()
+    away.over()
+    [note] = away.notes
+    assert "2 times" in note
+    assert Outage("destination").notes == []
 
 
 async def test_a_refusal_is_no_outage() -> None:

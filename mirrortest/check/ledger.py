@@ -8,7 +8,7 @@ no outcome is unknown for ever, and they send nothing more.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from mirrortest.check.ledger_record import (
@@ -24,7 +24,7 @@ from mirrortest.check.ledger_record import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection, Iterable, Mapping
 
     from mirrortest.wire.stream import StreamId
 
@@ -40,21 +40,69 @@ __all__ = [
 ]
 
 
+@dataclass
+class _Producer:
+    """What the ledger has of one producer of one run."""
+
+    claims: dict[int, dict[str, Claim]] = field(default_factory=dict)
+    """incarnation -> session -> claim, in the order they were applied"""
+    streams: dict[int, set[StreamId]] = field(default_factory=dict)
+    """incarnation -> its streams that a lane's record or a claim names"""
+    newest: int = 0
+    """The newest incarnation with a claim; 0: none has one."""
+    stale: range = range(0)
+    """Incarnations of whose streams the lanes are to be found anew: claims came or went."""
+
+    def touch(self, incarnation: int, end: int) -> None:
+        """Have the streams of the incarnations [incarnation, end) found anew."""
+        if self.stale:
+            incarnation, end = min(incarnation, self.stale.start), max(end, self.stale.stop)
+        self.stale = range(incarnation, end)
+
+    def changed(self) -> None:
+        """After a claim came or went: another newest incarnation closes or opens those between."""
+        before, self.newest = self.newest, max(self.claims, default=0)
+        if before != self.newest:
+            self.touch(min(before, self.newest), max(before, self.newest))
+
+
 class Ledger:
-    """The merged ledger, of all runs in its topic."""
+    """The merged ledger, of all runs in its topic.
+
+    A record costs what it holds, be it a lane's or a claim. What a claim does to the lanes of
+    other incarnations is found when they are asked for, once for all claims that came since.
+    """
 
     def __init__(self) -> None:
-        self.lanes: dict[StreamId, LaneRecord] = {}
-        """All known lanes, those of closed incarnations with their end and unknown numbers."""
         self.malformed = 0
         """Records that are none of the ledger's, or damaged."""
+        self._lanes: dict[StreamId, LaneRecord] = {}
+        self._of_run: dict[str, dict[StreamId, LaneRecord]] = {}
+        self._open: dict[str, set[StreamId]] = {}
+        """run -> its lanes without an end"""
+        self._partial: dict[str, set[StreamId]] = {}
+        """run -> those of them that have ended, but of which a part is missing"""
         self._records: dict[StreamId, LaneRecord] = {}
-        self._claims: dict[tuple[str, str], dict[int, dict[str, Claim]]] = {}
-        """(run, producer) -> incarnation -> session -> claim, in the order they were applied"""
-        self._streams: dict[tuple[str, str], set[StreamId]] = {}
-        """(run, producer) -> all its streams that a lane's record or a claim names"""
+        self._producers: dict[str, dict[str, _Producer]] = {}
+        """run -> name -> producer"""
+        self._stale: list[_Producer] = []
         self._marks: dict[StreamId, int] = {}
         """What a later claim knew to be reserved; true whether that claim won or not."""
+
+    @property
+    def lanes(self) -> Mapping[StreamId, LaneRecord]:
+        """All known lanes, those of closed incarnations with their end and unknown numbers."""
+        self._settle()
+        return self._lanes
+
+    def lanes_of(self, run: str) -> Mapping[StreamId, LaneRecord]:
+        """The lanes of one run."""
+        self._settle()
+        return self._of_run.get(run, {})
+
+    def partial(self, run: str) -> Collection[StreamId]:
+        """The lanes of a run that have ended, though not all of their parts are here."""
+        return self._partial.get(run, ())
 
     def apply(self, key: bytes, value: bytes | None) -> None:
         """Merge a record of the topic; what cannot be read is counted. Never raises."""
@@ -74,39 +122,41 @@ class Ledger:
         stream = record.stream
         known = self._records.get(stream)
         self._records[stream] = record if known is None else known.merge(record)
-        self._streams.setdefault((stream.run, stream.producer), set()).add(stream)
-        self._resolve(stream)
+        producer = self._producer(stream.run, stream.producer)
+        producer.streams.setdefault(stream.incarnation, set()).add(stream)
+        self._resolve(stream, producer)
 
     def add_claim(self, claim: Claim) -> None:
         """Take in a claim; one of the same session again adds lanes."""
-        whose = (claim.run, claim.producer)
-        sessions = self._claims.setdefault(whose, {}).setdefault(claim.incarnation, {})
+        producer = self._producer(claim.run, claim.producer)
+        sessions = producer.claims.setdefault(claim.incarnation, {})
         known = sessions.get(claim.session)
         sessions[claim.session] = claim if known is None else known.merge(claim)
-        streams = self._streams.setdefault(whose, set())
-        streams.update(claim.streams())
+        producer.streams.setdefault(claim.incarnation, set()).update(claim.streams())
         for stream, reserved in claim.closed_streams():
-            streams.add(stream)
+            producer.streams.setdefault(stream.incarnation, set()).add(stream)
             self._marks[stream] = max(self._marks.get(stream, 0), reserved)
-        self._resolve_all(whose)
+        producer.touch(claim.incarnation - 1, claim.incarnation + 1)
+        producer.changed()
+        self._stale.append(producer)
 
     def claims(self, run: str) -> list[Claim]:
         """The winning claims of a run, by producer and incarnation."""
         return [
             next(iter(sessions.values()))
-            for (of_run, _), incarnations in sorted(self._claims.items())
-            if of_run == run
-            for _, sessions in sorted(incarnations.items())
+            for _, producer in sorted(self._producers.get(run, {}).items())
+            for _, sessions in sorted(producer.claims.items())
         ]
 
     def winner(self, run: str, producer: str, incarnation: int) -> Claim | None:
         """The claim that was first under this number; None: it is free."""
-        sessions = self._claims.get((run, producer), {}).get(incarnation, {})
-        return next(iter(sessions.values()), None)
+        known = self._producers.get(run, {}).get(producer)
+        return next(iter(known.claims.get(incarnation, {}).values()), None) if known else None
 
     def latest(self, run: str, producer: str) -> Claim | None:
         """The winning claim of the producer's newest incarnation."""
-        return self.winner(run, producer, self._newest((run, producer)))
+        known = self._producers.get(run, {}).get(producer)
+        return self.winner(run, producer, known.newest) if known else None
 
     def closed_by_claims(self, run: str, producer: str) -> list[LaneRecord]:
         """The lanes of a producer without end marks of their own, as later claims closed them."""
@@ -119,54 +169,77 @@ class Ledger:
 
     def producers(self, run: str) -> set[str]:
         """The names that have claimed an incarnation within a run."""
-        return {producer for of_run, producer in self._claims if of_run == run}
+        return {name for name, known in self._producers.get(run, {}).items() if known.claims}
 
-    def complete(self, run: str, expect_producers: Iterable[str] = ()) -> bool:
+    def complete(
+        self,
+        run: str,
+        expect_producers: Iterable[str] = (),
+        *,
+        given_up: Collection[StreamId] = (),
+    ) -> bool:
         """Whether nothing more is to come: every lane has ended or is closed, nobody is missing.
 
-        A ledger that says nothing of the run is never complete.
+        A ledger that says nothing of the run is never complete. `given_up` are lanes that count
+        as ended whatever is missing of them.
         """
-        known = [stream for stream in self.lanes if stream.run == run]
-        if any(self.lanes[stream].end is None for stream in known):
+        lanes = self.lanes_of(run)
+        if any(stream not in given_up for stream in self._open.get(run, ())):
             return False
-        claims = self.claims(run)
-        if not claims or not self.producers(run).issuperset(expect_producers):
+        producers = self.producers(run)
+        if not producers or not producers.issuperset(expect_producers):
             return False
-        return all(stream in self.lanes for claim in claims for stream in claim.streams())
+        return all(stream in lanes for claim in self.claims(run) for stream in claim.streams())
 
-    def _newest(self, whose: tuple[str, str]) -> int:
-        return max(self._claims.get(whose, ()), default=0)
+    def _producer(self, run: str, name: str) -> _Producer:
+        return self._producers.setdefault(run, {}).setdefault(name, _Producer())
 
-    def _resolve_all(self, whose: tuple[str, str]) -> None:
-        for stream in self._streams.get(whose, ()):
-            self._resolve(stream)
+    def _settle(self) -> None:
+        """Bring the lanes up to date with the claims that came or went."""
+        stale, self._stale = self._stale, []
+        for producer in stale:
+            touched, producer.stale = producer.stale, range(0)
+            if touched:
+                for incarnation, streams in producer.streams.items():
+                    if incarnation in touched:
+                        for stream in streams:
+                            self._resolve(stream, producer)
 
-    def _resolve(self, stream: StreamId) -> None:
-        """Bring `lanes` up to date with all that is known of a stream."""
-        whose = (stream.run, stream.producer)
+    def _resolve(self, stream: StreamId, producer: _Producer) -> None:
+        """Bring a lane up to date with all that is known of its stream."""
         record = self._records.get(stream)
+        partial, lane = False, None
         if record is not None and not record.whole:
             # It has ended, and what it told is not all here: it may be wherever the rest is.
-            self.lanes[stream] = replace(record, end=None)
-        elif stream.incarnation < self._newest(whose):
-            self.lanes[stream] = (record or LaneRecord(stream)).closed(self._marks.get(stream, 0))
+            partial, lane = True, replace(record, end=None)
+        elif stream.incarnation < producer.newest:
+            lane = (record or LaneRecord(stream)).closed(self._marks.get(stream, 0))
         elif record is not None:
-            self.lanes[stream] = record if record.end is None else record.closed(0)
+            lane = record if record.end is None else record.closed(0)
+        of_run = self._of_run.setdefault(stream.run, {})
+        if lane is None:
+            self._lanes.pop(stream, None)
+            of_run.pop(stream, None)
         else:
-            self.lanes.pop(stream, None)
+            self._lanes[stream] = of_run[stream] = lane
+        for of_runs, there in (
+            (self._open, lane is not None and lane.end is None),
+            (self._partial, partial),
+        ):
+            streams = of_runs.setdefault(stream.run, set())
+            (streams.add if there else streams.discard)(stream)
 
     def _withdraw(self, key: bytes) -> None:
         """A tombstone withdraws a claim; of a lane, what was vouched for stays."""
-        found = parse_claim_key(key)
-        if found is None:
+        claim = parse_claim_key(key)
+        producer = claim and self._producers.get(claim.run, {}).get(claim.producer)
+        if not claim or not producer:
             return
-        run, producer, incarnation, session = found
-        incarnations = self._claims.get((run, producer), {})
-        sessions = incarnations.get(incarnation, {})
-        if sessions.pop(session, None) is None:
+        sessions = producer.claims.get(claim.incarnation, {})
+        if sessions.pop(claim.session, None) is None:
             return
         if not sessions:
-            del incarnations[incarnation]
-        if not incarnations:
-            del self._claims[run, producer]
-        self._resolve_all((run, producer))
+            del producer.claims[claim.incarnation]
+        producer.touch(claim.incarnation - 1, claim.incarnation + 1)
+        producer.changed()
+        self._stale.append(producer)

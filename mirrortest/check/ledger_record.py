@@ -11,14 +11,19 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from mirrortest.check import untrusted
 from mirrortest.check.intervals import IntervalSet
+from mirrortest.check.untrusted import RecordError
 from mirrortest.wire.stream import StreamId
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
 _VERSION = 1
-_INT64 = 1 << 63
+_LANE_KEY = 6
+"""How many values a lane's key has; a further part of its record has one more."""
+_MOST_LANES = 100_000
+"""Of one claim: a producer has one lane for each partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +93,15 @@ class LaneRecord:
             self.told,
             self.compacted,
         )
+
+
+class ClaimKey(NamedTuple):
+    """Which claim: what identifies its record."""
+
+    run: str
+    producer: str
+    incarnation: int
+    session: str
 
 
 class ClosedLane(NamedTuple):
@@ -176,90 +190,94 @@ def claim_value(claim: Claim) -> bytes:
 
 def parse(key: bytes, value: bytes) -> LaneRecord | Claim | None:
     """Read a record; None if it is none of the ledger's, damaged or of another version."""
-    # Missing fields, wrong types, damaged lists and nesting without end all mean the same.
     try:
-        parts, body = json.loads(key), json.loads(value)
-        if body["v"] != _VERSION:
+        parts, body = (
+            untrusted.listed(untrusted.document(key)),
+            untrusted.mapped(untrusted.document(value)),
+        )
+        if untrusted.number(untrusted.entry(body, "v")) != _VERSION or not parts:
             return None
         if parts[0] == "lane":
             return _lane(parts, body)
         return _claim(parts, body) if parts[0] == "claim" else None
-    except (ValueError, TypeError, KeyError, IndexError, AttributeError, RecursionError):
+    except RecordError:
         return None
 
 
-def parse_claim_key(key: bytes) -> tuple[str, str, int, str] | None:
-    """(run, producer, incarnation, session) of a claim's key; None if it is none."""
+def parse_claim_key(key: bytes) -> ClaimKey | None:
+    """Read a claim's key; None if it is none."""
     try:
-        kind, run, producer, incarnation, session = json.loads(key)
-        if kind != "claim":
-            return None
-        return _text(run), _text(producer), _number(incarnation, 1), _text(session)
-    except (ValueError, TypeError, RecursionError):
+        return _claim_key(untrusted.listed(untrusted.document(key), 5))
+    except RecordError:
         return None
 
 
 def _lane(parts: list[Any], body: dict[str, Any]) -> LaneRecord:
-    _, run, producer, incarnation, topic, lane, *part = parts
-    if len(part) > 1 or not all(_number(number, 1) for number in part):
-        raise ValueError("a lane's key ends with a part, or without one")
+    if len(parts) == _LANE_KEY + 1:
+        untrusted.number(parts[_LANE_KEY], 1)  # a further part of the record
+        parts = parts[:_LANE_KEY]
+    _, its_run, producer, its_incarnation, its_topic, its_lane = untrusted.listed(parts, _LANE_KEY)
     stream = StreamId(
-        _text(topic), _text(run), _text(producer), _number(incarnation, 1), _number(lane)
+        untrusted.topic(its_topic),
+        untrusted.run(its_run),
+        untrusted.name(producer),
+        untrusted.incarnation(its_incarnation),
+        untrusted.lane(its_lane),
     )
-    reserved = _number(body["reserved"])
+    reserved = untrusted.number(untrusted.entry(body, "reserved"))
+    end = (
+        None
+        if untrusted.entry(body, "end") is None
+        else untrusted.number(body["end"], 0, reserved + 1)
+    )
+    used = reserved if end is None else end
     acked, failed, unknown = (
-        IntervalSet.from_list(body[name]) for name in ("acked", "failed", "unknown")
+        untrusted.intervals(untrusted.entry(body, outcome), used)
+        for outcome in ("acked", "failed", "unknown")
     )
-    end = None if body["end"] is None else _number(body["end"])
-    for numbers in (acked, failed, unknown):
-        if numbers and not 0 <= numbers.min <= numbers.max < reserved:
-            raise ValueError("an outcome of a number that was not reserved")
-    if end is not None and end > reserved:
-        raise ValueError("an end beyond what was reserved")
-    told = _number(body.get("told", 0))
-    if told > reserved:
-        raise ValueError("more outcomes than numbers were reserved")
+    destination, source = (
+        untrusted.number(untrusted.entry(body, count), 0, untrusted.COUNTS_END)
+        for count in ("destination_partitions", "source_partitions")
+    )
+    told = untrusted.number(body.get("told", 0), 0, used + 1)
+    compacted = body.get("compacted") is True
     record = LaneRecord(
-        stream,
-        reserved,
-        acked,
-        failed,
-        unknown,
-        end,
-        _number(body["destination_partitions"]),
-        _number(body["source_partitions"]),
-        told,
-        body.get("compacted") is True,
+        stream, reserved, acked, failed, unknown, end, destination, source, told, compacted
     )
     return record.merge(record)
 
 
 def _claim(parts: list[Any], body: dict[str, Any]) -> Claim:
-    _, run, producer, incarnation, session = parts
-    return Claim(
-        _text(run),
-        _text(producer),
-        _number(incarnation, 1),
-        _text(session),
-        {topic: tuple(map(_number, lanes)) for topic, lanes in body["lanes"].items()},
-        tuple(
-            ClosedLane(_text(topic), _number(lane), _number(reserved))
-            for topic, lane, reserved in body["closes"]
-        ),
+    key = _claim_key(untrusted.listed(parts, 5))
+    lanes = {
+        untrusted.topic(its_topic): tuple(map(untrusted.lane, untrusted.listed(numbers)))
+        for its_topic, numbers in untrusted.mapped(untrusted.entry(body, "lanes")).items()
+    }
+    closes = tuple(
+        ClosedLane(untrusted.topic(its_topic), untrusted.lane(its_lane), untrusted.number(reserved))
+        for its_topic, its_lane, reserved in (
+            untrusted.listed(closed, 3)
+            for closed in untrusted.listed(untrusted.entry(body, "closes"))
+        )
+    )
+    if closes and key.incarnation == 1:
+        raise RecordError("the first incarnation closes none")
+    if max(sum(map(len, lanes.values())), len(closes)) > _MOST_LANES:
+        raise RecordError(f"more than {_MOST_LANES:,} lanes")
+    return Claim(*key, lanes, closes)
+
+
+def _claim_key(parts: list[Any]) -> ClaimKey:
+    kind, its_run, producer, its_incarnation, its_session = parts
+    if kind != "claim":
+        raise RecordError(f"{kind!r:.80} is not a claim")
+    return ClaimKey(
+        untrusted.run(its_run),
+        untrusted.name(producer),
+        untrusted.incarnation(its_incarnation),
+        untrusted.session(its_session),
     )
 
 
 def _encode(thing: object) -> bytes:
     return json.dumps(thing, separators=(",", ":")).encode()
-
-
-def _text(thing: object) -> str:
-    if not isinstance(thing, str) or not thing:
-        raise ValueError("a name is a text and not empty")
-    return thing
-
-
-def _number(thing: object, least: int = 0) -> int:
-    if type(thing) is not int or not least <= thing < _INT64:
-        raise ValueError("a number is a non-negative 64-bit integer")
-    return thing

@@ -7,11 +7,11 @@ own that happens to have a dot. The user gives the alias, or the ledger's copy s
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mirrortest.errors import UsageError
+from mirrortest.wire.stream import is_topic
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -22,12 +22,11 @@ _SIGNS = "abcdefghijkmnpqrstuvwxyz23456789"
 
 SEPARATORS = ".-_"
 """What mirrors put between alias and topic; no other sign that is no letter fits a name."""
-_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 
 
 def checked_topic(name: str, *, option: str) -> str:
     """Return a topic's name, or raise UsageError that names `option` and says what it may be."""
-    if _TOPIC.fullmatch(name) is None or name in {".", ".."}:
+    if not is_topic(name):
         raise UsageError(
             f"{option} {name!r}: a topic's name is 1 to 249 letters, digits, '.', '_' or '-'"
         )

@@ -151,7 +151,8 @@ class Conclusion:
                 + (f": the outcome of {total.unknown:,} is unknown" if total.unknown else "")
             )
         # Topics that only happen to match a pattern need not be the run's.
-        vouched = {s.topic for s in ledger.lanes if s.run == options.run}
+        lanes = ledger.lanes_of(options.run)
+        vouched = {stream.topic for stream in lanes}
         for topic in options.topics:
             source = self._topics.judges[topic].source
             if source not in vouched:
@@ -159,13 +160,19 @@ class Conclusion:
                     f"{topic}: the ledger says nothing of {source!r}: do the producers of this "
                     "run write to it, and is the alias right?"
                 )
-        if unknown := sum(stream not in ledger.lanes for stream in verdicts):
+        if unknown := sum(stream not in lanes for stream in verdicts):
             doubts.append(f"the ledger says nothing of {unknown:,} streams that were seen")
         missing = sorted(set(options.expect_producers) - ledger.producers(options.run))
         if missing:
             doubts.append(f"producers never heard of: {', '.join(missing)}")
-        elif not ledger.complete(options.run, options.expect_producers):
+        elif not self._follower.complete(options.run, options.expect_producers):
             doubts.append("not all producers have told their end")
+        if partial := sorted(ledger.partial(options.run)):
+            doubts.append(
+                f"the ledger lacks parts of {len(partial):,} lanes, or somebody else wrote one "
+                f"that contradicts them: {partial[0].topic}, producer {partial[0].producer}, "
+                f"lane {partial[0].lane}"
+            )
         doubts += look.doubts
         if held_back := look.held_back(views):
             doubts.append(

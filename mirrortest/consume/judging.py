@@ -192,8 +192,8 @@ class TopicJudge:
         """What the ledger vouches for of the topic."""
         return {
             stream: lane
-            for stream, lane in ledger.lanes.items()
-            if stream.topic == self.source and stream.run == self.run
+            for stream, lane in ledger.lanes_of(self.run).items()
+            if stream.topic == self.source
         }
 
 

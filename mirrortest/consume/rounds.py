@@ -135,7 +135,7 @@ class Rounds:
         views = await self._views(judges)
         async with asyncio.timeout(patience) if patience else contextlib.nullcontext():
             look = await self._look(views, now)
-        over = self._ledger.complete(self._options.run, self._options.expect_producers)
+        over = self._follower.complete(self._options.run, self._options.expect_producers)
         standings: Standings = {}
         for topic, judge in judges.items():
             checkers, ends = views[topic], look.ends[topic]

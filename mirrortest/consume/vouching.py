@@ -17,13 +17,16 @@ from mirrortest.errors import UnreachableError
 from mirrortest.kafka.follower import Follower
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Collection
 
     from mirrortest.kafka.follower import Tailed
+    from mirrortest.wire.stream import StreamId
 
 _log = structlog.get_logger()
 
 _POLL_SECONDS = 1.0
+_PARTS_NS = 600_000_000_000
+"""How long the missing parts of a lane that has ended are waited for."""
 
 
 class LedgerFollower:
@@ -49,6 +52,8 @@ class LedgerFollower:
         """Whether the topic has been found."""
         self.last_record_ns: int | None = None
         """Monotonic time of the last record; None before the first."""
+        self._partial: dict[StreamId, int] = {}
+        """Lanes that have ended with parts missing, and since when that is known."""
 
     async def follow(self) -> None:
         """Wait for the topic, then apply its records for ever.
@@ -77,6 +82,22 @@ class LedgerFollower:
         self.ledger.apply(key, value)
         self.last_record_ns = self._now_ns()
 
+    def complete(self, run: str, expect_producers: Collection[str] = ()) -> bool:
+        """Whether nothing more is to come of a run (`Ledger.complete`), or is waited for."""
+        return self.ledger.complete(run, expect_producers, given_up=self.given_up(run))
+
+    def given_up(self, run: str) -> Collection[StreamId]:
+        """The lanes of a run that ended long ago, though parts of them are missing to this day.
+
+        A part may be lost, or somebody else wrote one that tells of more. Nothing waits for it any
+        more; what the parts do not tell is not known, so the run is inconclusive.
+        """
+        now = self._now_ns()
+        self._partial = {
+            stream: self._partial.get(stream, now) for stream in self.ledger.partial(run)
+        }
+        return {stream for stream, since in self._partial.items() if now - since >= _PARTS_NS}
+
     def silence(self, run: str) -> str | None:
         """Why the ledger says nothing of a run, in words for the user; None if it does."""
         if not self.present:
@@ -85,7 +106,7 @@ class LedgerFollower:
                 "sent: let the mirror copy it, too, or read it where it is written by "
                 "--ledger-bootstrap-server"
             )
-        if not any(stream.run == run for stream in self.ledger.lanes):
+        if not self.ledger.lanes_of(run):
             return (
                 f"the ledger {self.where} says nothing of run {run!r}: is that the producers' "
                 "--run, and does the mirror copy the ledger's topic?"

@@ -13,6 +13,9 @@ from mirrortest.errors import UsageError
 
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 RUN_PATTERN = re.compile(r"[a-z0-9]{1,16}")
+MAX_INCARNATION = 999_999_999
+"""The greatest that an id carries."""
+_TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _ID = re.compile(
     rb"(?P<name>[^@;]{1,200})@(?P<run>[a-z0-9]{1,16})\.(?P<incarnation>[1-9][0-9]{0,8})"
 )
@@ -61,6 +64,11 @@ class StreamId(NamedTuple):
     producer: str
     incarnation: int
     lane: int
+
+
+def is_topic(name: str) -> bool:
+    """Whether Kafka takes this as a topic's name."""
+    return _TOPIC.fullmatch(name) is not None and name not in {".", ".."}
 
 
 def checked_name(name: str, *, option: str = "--id") -> str:

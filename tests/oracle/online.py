@@ -17,7 +17,7 @@ from mirrortest.check.deadline import Deadlines
 from mirrortest.check.fragment import CLOCK_TOLERANCE_NS
 from mirrortest.check.intervals import IntervalSet
 from mirrortest.check.judge import COUNTED
-from mirrortest.check.ledger import Claim, ClosedLane, LaneRecord, Ledger
+from mirrortest.check.ledger import Claim, ClosedLane, LaneRecord
 from mirrortest.check.ledger_record import claim_key
 from mirrortest.check.routing import misrouted
 from mirrortest.check.row import MINUTE_NS, Messages, rows_of, streams_of
@@ -29,6 +29,7 @@ from mirrortest.consume.judging import TopicJudge
 from mirrortest.consume.logbook import Logbook
 from mirrortest.consume.rounds import Rounds
 from mirrortest.consume.state import Partition
+from mirrortest.consume.vouching import LedgerFollower
 from mirrortest.kafka.fetched import End
 from mirrortest.wire.stream import ProducerId, StreamId
 
@@ -40,9 +41,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from mirrortest.check.judge import StreamVerdict
+    from mirrortest.check.ledger import Ledger
     from mirrortest.check.partition import PartitionChecker
     from mirrortest.consume.outage import Outage
-    from mirrortest.consume.vouching import LedgerFollower
+    from mirrortest.kafka.follower import Tailed
     from mirrortest.kafka.reader import Reader
     from mirrortest.seqlog.rows import Row
     from mirrortest.seqlog.writer import SequenceLog
@@ -99,7 +101,8 @@ class _Session:
         )
         options: Any = SimpleNamespace(run=RUN, expect_producers=())
         self.logbook = Logbook(cast("SequenceLog", self.log), options, topics)
-        self.ledger = Ledger()
+        follower = LedgerFollower(cast("Tailed", None), _there, where="", now_ns=lambda: play.now)
+        self.ledger = follower.ledger
         self.heard = 0
         self.partitions: dict[Partition, AssignedPartition] = {}
         self.ends: dict[tuple[str, int], int] = {}
@@ -116,7 +119,7 @@ class _Session:
             topics=topics,
             holdings=plays,
             store=plays,
-            ledger=cast("LedgerFollower", SimpleNamespace(ledger=self.ledger)),
+            ledger=follower,
             reader=cast("Reader", SimpleNamespace(ends=self.told_ends)),
             log=self.logbook,
             measures=plays,
@@ -393,6 +396,10 @@ def _clock(now: int) -> Iterator[None]:
         yield
     finally:
         there["time"] = real
+
+
+async def _there() -> bool:
+    return True
 
 
 def _now(coroutine: Any) -> Any:

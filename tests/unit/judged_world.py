@@ -107,8 +107,10 @@ class World:
             {("A.t", 0): len(seqs)} if ends is None else ends
         )
         self.follower = LedgerFollower(
-            cast("Tailed", None), never_asked, where="'ledger'", now_ns=lambda: 0
+            cast("Tailed", None), never_asked, where="'ledger'", now_ns=lambda: self.elapsed_ns
         )
+        self.elapsed_ns = 0
+        """The monotonic time of the ledger's follower."""
         self.follower.present = True
         self.log = Log()
         self.outage = Outage("destination")

@@ -20,6 +20,7 @@ from mirrortest.check.ledger import (
     lane_key,
     lane_value,
 )
+from mirrortest.check.untrusted import MOST_RECORD_BYTES
 from mirrortest.wire.stream import StreamId
 
 if TYPE_CHECKING:
@@ -212,10 +213,36 @@ VALUE = json.loads(lane_value(LaneRecord(STREAM, 5, of([1]))))
         (KEY, json.dumps(VALUE | {"end": 6}).encode()),
         (claim_key(claim()), b'{"v":1,"lanes":{"t":["x"]},"closes":[]}'),
         (claim_key(claim()), b'{"v":1,"lanes":[],"closes":[]}'),
+        (claim_key(claim()), b'{"v":1,"lanes":{"..":[0]},"closes":[]}'),
+        (claim_key(claim()), b'{"v":1,"lanes":{"t":[4294967296]},"closes":[]}'),
+        (claim_key(claim()), b'{"v":1,"lanes":{"t":[0]},"closes":[["t",0,9]]}'),
+        (claim_key(claim(producer="\ud800")), claim_value(claim())),
+        (claim_key(claim(producer="a\n")), claim_value(claim())),
+        (claim_key(claim(1_000_000_000)), claim_value(claim())),
+        (claim_key(claim(session="a\x1b[2J")), claim_value(claim())),
+        (claim_key(claim()), claim_value(claim(lanes={"t": tuple(range(100_001))}))),
+        (lane_key(STREAM._replace(producer="\ud800")), lane_value(LaneRecord(STREAM))),
+        (lane_key(STREAM._replace(run="R")), lane_value(LaneRecord(STREAM))),
+        (lane_key(STREAM._replace(topic="a b")), lane_value(LaneRecord(STREAM))),
+        (lane_key(STREAM._replace(incarnation=1 << 31)), lane_value(LaneRecord(STREAM))),
+        (lane_key(STREAM._replace(lane=1 << 32)), lane_value(LaneRecord(STREAM))),
+        (KEY, json.dumps(VALUE | {"reserved": 1 << 62}).encode()),
+        (KEY, json.dumps(VALUE | {"reserved": 5.0}).encode()),
+        (KEY, json.dumps(VALUE | {"end": 1, "acked": [0, 2]}).encode()),
+        (KEY, json.dumps(VALUE | {"source_partitions": 1 << 31}).encode()),
+        (KEY, json.dumps(VALUE | {"told": 6}).encode()),
+        (KEY, json.dumps(VALUE).replace("5", "Infinity").encode()),
+        (KEY, json.dumps(VALUE).replace("5", "1e999").encode()),
+        (b"[" * 2_000, b"{}"),
+        (KEY, lane_value(LaneRecord(STREAM)) + b" " * MOST_RECORD_BYTES),
     ],
 )
 def test_damaged_records_are_counted(key: bytes, value: bytes) -> None:
-    """What is no record of the ledger changes nothing but a count."""
+    """What is no record of the ledger changes nothing but a count.
+
+    P4: a producer's name with half of a surrogate pair, or an incarnation beyond 32 bits, ended
+    the run's consumers: their logs cannot hold either.
+    """
     ledger = Ledger()
     ledger.apply(key, value)
     assert (ledger.malformed, ledger.lanes, ledger.claims("r")) == (1, {}, [])
@@ -231,3 +258,90 @@ def test_no_bytes_raise(key: bytes, value: bytes | None) -> None:
 def test_records_survive_their_bytes(record: LaneRecord) -> None:
     """What a producer writes is what a reader gets."""
     assert written(Ledger(), record)._records == {STREAM: record}
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from(["claim", "withdraw", "lane", "ask"]),
+            st.integers(1, 4),
+            st.sampled_from(["x", "y"]),
+            st.integers(0, 9),
+        ),
+        max_size=30,
+    )
+)
+def test_lanes_do_not_depend_on_when_they_are_asked_for(
+    acts: list[tuple[str, int, str, int]],
+) -> None:
+    """P6: what claims close is found when it is asked for, and is what was found at once before."""
+    asked, last = Ledger(), Ledger()
+    for act, incarnation, session, number in acts:
+        closes = (ClosedLane("t", 0, number),) if incarnation > 1 else ()
+        made = claim(incarnation, session, closes=closes)
+        stream = STREAM._replace(incarnation=incarnation)
+        for ledger in (asked, last):
+            if act == "claim":
+                written(ledger, made)
+            elif act == "withdraw":
+                ledger.apply(claim_key(made), None)
+            elif act == "lane":
+                written(ledger, LaneRecord(stream, number, of(range(number)), end=number or None))
+        _ = asked.lanes
+    assert asked.lanes == last.lanes == _found_anew(last)
+    assert dict(asked.lanes_of("r")) == dict(asked.lanes)
+    assert asked.complete("r") == last.complete("r")
+
+
+def _found_anew(ledger: Ledger) -> dict[StreamId, LaneRecord]:
+    """The lanes by the rules alone: of everything that was applied, without what is kept."""
+    newest = max((won.incarnation for won in ledger.claims("r")), default=0)
+    found = {}
+    for stream in {*ledger._records, *ledger._marks, *_claimed_ever(ledger)}:
+        record = ledger._records.get(stream)
+        if stream.incarnation < newest:
+            found[stream] = (record or LaneRecord(stream)).closed(ledger._marks.get(stream, 0))
+        elif record is not None:
+            found[stream] = record if record.end is None else record.closed(0)
+    return found
+
+
+def _claimed_ever(ledger: Ledger) -> set[StreamId]:
+    producers = ledger._producers.get("r", {}).values()
+    return {s for known in producers for streams in known.streams.values() for s in streams}
+
+
+def test_a_claim_costs_what_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """P6: 2,000 small claims of one producer cost 23 s: each found all lanes of all others anew."""
+    found: list[StreamId] = []
+    resolve = Ledger._resolve
+
+    def counted(ledger: Ledger, stream: StreamId, *rest: Any) -> None:
+        found.append(stream)
+        resolve(ledger, stream, *rest)
+
+    monkeypatch.setattr(Ledger, "_resolve", counted)
+    ledger = Ledger()
+    for incarnation in range(1, 1001):
+        closes = (ClosedLane("t", 0, incarnation),) if incarnation > 1 else ()
+        written(ledger, claim(incarnation, f"s{incarnation}", closes=closes))
+    assert len(ledger.lanes) == 999
+    assert all(lane.end == lane.stream.incarnation + 1 for lane in ledger.lanes.values())
+    for _ in range(1000):
+        late = claim(2000, "late")
+        written(ledger, late)
+        ledger.apply(claim_key(late), None)
+    assert len(ledger.lanes) == 999
+    assert len(found) <= 3 * 1000
+
+
+def test_a_part_that_tells_of_more_than_there_is_can_be_given_up() -> None:
+    """P6: one forged part kept a run from ever being complete."""
+    ledger = written(Ledger(), claim(), LaneRecord(STREAM, 5, of(range(5)), end=5))
+    assert ledger.complete("r")
+    forged = LaneRecord(STREAM, 9, of([7]), end=9, told=9)
+    ledger.apply(lane_key(STREAM, 4), lane_value(forged))
+    assert not ledger.complete("r")
+    assert ledger.partial("r") == {STREAM}
+    assert ledger.complete("r", given_up=ledger.partial("r"))
+    assert ledger.lanes[STREAM].end is None

@@ -69,6 +69,19 @@ async def test_a_producer_that_the_ledger_does_not_know_yet_is_no_phantom() -> N
     assert "nothing of 1 streams" in _told(report)
 
 
+async def test_a_lane_with_missing_parts_ends_inconclusive() -> None:
+    """P6: one forged part that tells of more than there is held a run up for ever."""
+    world = World(0, 1).vouch((0, 2), end=2)
+    world.follower.ledger.merge(LaneRecord(STREAM, 9, end=9, told=9))
+    rounds = world.rounds()
+    assert not (await rounds.judge())[0]
+    world.elapsed_ns = 600 * 10**9
+    assert (await rounds.judge())[0]
+    report = await rounds.conclude()
+    assert report.verdict == "inconclusive"
+    assert "the ledger lacks parts of 1 lanes, or somebody else wrote one" in _told(report)
+
+
 async def test_a_topic_that_is_gone_at_the_end_is_told() -> None:
     """Without its ends nothing is lost, nothing passes, and no tail is made up for the log."""
     world = World(0, ends={}).vouch((0, 2), end=2)

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mirrortest.check.intervals import IntervalSet
-from mirrortest.check.ledger import LaneRecord, lane_key, lane_value
+from mirrortest.check.ledger import Claim, LaneRecord, lane_key, lane_value
 from mirrortest.consume import vouching
 from mirrortest.consume.vouching import LedgerFollower
 from mirrortest.errors import UnreachableError
@@ -69,3 +69,26 @@ async def test_a_ledger_that_cannot_be_reached_at_the_start_is_an_error() -> Non
     """A wrong --ledger-bootstrap-server is told at once."""
     with pytest.raises(UnreachableError):
         await _follower(AWAY).follow()
+
+
+async def test_missing_parts_of_a_lane_are_not_waited_for_for_ever() -> None:
+    """P6: a forged part, or one that was lost, kept a run from ever being complete."""
+    now = 0
+    follower = LedgerFollower(OneRecord(), _never, where="'ledger'", now_ns=lambda: now)
+    ledger = follower.ledger
+    ledger.add_claim(Claim("r1", "p", 1, "s", {"t": (0,)}))
+    ledger.merge(LaneRecord(STREAM, 9, IntervalSet([(0, 3)]), end=9, told=9))
+    assert not follower.complete("r1")
+    now = vouching._PARTS_NS
+    assert follower.complete("r1")
+    assert not follower.complete("r1", ["q"])
+    ledger.merge(LaneRecord(STREAM._replace(lane=1), 2))
+    assert not follower.complete("r1"), "of a lane that goes on nothing is given up"
+    ledger.merge(LaneRecord(STREAM._replace(lane=1), 2, IntervalSet([(0, 2)]), end=2))
+    ledger.merge(LaneRecord(STREAM, 9, IntervalSet([(3, 9)]), end=9, told=9))
+    assert follower.complete("r1")
+    assert not follower.given_up("r1")
+
+
+async def _never() -> bool:
+    raise AssertionError("the ledger is there")

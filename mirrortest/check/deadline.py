@@ -6,11 +6,14 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from mirrortest.check import untrusted
 from mirrortest.check.intervals import IntervalSet
-from mirrortest.wire.stream import StreamId
+from mirrortest.check.untrusted import RecordError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+    from mirrortest.wire.stream import StreamId
 
 _STEPS = 64
 """Numbers of one stream noted within a 64th of the deadline wait as one: memory stays bounded."""
@@ -79,13 +82,30 @@ class Deadlines:
                 pending = [[elapsed_ns - noted, ids.to_list()] for noted, ids in waiting.pending]
                 yield [list(stream), waiting.expired.to_list(), pending]
 
-    def restore(self, state: Iterable[Any], elapsed_ns: int) -> None:
-        """Take over what `to_state` wrote; the time between counts for nothing."""
-        for stream, expired, pending in state:
-            numbers = IntervalSet.from_list(expired)
-            waiting = _Waiting(numbers.copy(), numbers)
-            for age, deltas in pending:
-                numbers = IntervalSet.from_list(deltas)
-                waiting.known.update(numbers)
-                waiting.pending.append((elapsed_ns - age, numbers))
-            self._waiting[StreamId(*stream)] = waiting
+    def restore(
+        self, state: Iterable[object], elapsed_ns: int, *, of_topic: str, of_run: str
+    ) -> None:
+        """Take over what `to_state` wrote; the time between counts for nothing.
+
+        Raises:
+            RecordError: it is no such state, or of another topic or run; nothing is taken over.
+        """
+        restored = [self._read(entry, elapsed_ns, of_topic, of_run) for entry in state]
+        self._waiting.update(restored)
+
+    def _read(
+        self, entry: object, elapsed_ns: int, of_topic: str, of_run: str
+    ) -> tuple[StreamId, _Waiting]:
+        stream, expired, pending = untrusted.listed(entry, 3)
+        numbers = untrusted.intervals(expired)
+        waiting = _Waiting(numbers.copy(), numbers)
+        youngest = untrusted.NUMBERS_END
+        for age, deltas in (untrusted.listed(noted, 2) for noted in untrusted.listed(pending)):
+            # Noting times are rounded up, and ascend.
+            youngest = untrusted.number(age, -self._step, youngest)
+            numbers = untrusted.intervals(deltas)
+            if numbers & waiting.known:
+                raise RecordError("a number that was noted twice")
+            waiting.known.update(numbers)
+            waiting.pending.append((elapsed_ns - age, numbers))
+        return untrusted.stream(stream, of_topic=of_topic, of_run=of_run), waiting

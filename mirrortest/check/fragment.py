@@ -12,13 +12,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from mirrortest.check import untrusted
 from mirrortest.check.intervals import IntervalSet
 from mirrortest.check.row import MINUTE_NS
+from mirrortest.check.untrusted import RecordError
 from mirrortest.check.verdict import PER_MESSAGE, STREAM_FINDINGS, Finding
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from mirrortest.check.row import SeenRow
 
 CLOCK_TOLERANCE_NS = 300_000_000_000
@@ -28,6 +28,9 @@ ALWAYS = 1 << 62
 _UNPROVEN = int(Finding.UNPROVEN | Finding.CORRUPTED)
 _SETS = ("seen", "duplicated", "reordered")
 _TIMES = ("intended_first", "intended_last", "arrived_first", "arrived_last")
+_BY_LABEL = {finding.label: finding for finding in STREAM_FINDINGS}
+_COUNTED = {"seen", Finding.DUPLICATED.label, Finding.REORDERED.label, *_BY_LABEL}
+"""What a summary counts."""
 
 
 def last_minute(found_ns: int | None) -> int:
@@ -211,24 +214,44 @@ class Fragment:
         return state
 
     @classmethod
-    def from_state(cls, state: dict[str, Any]) -> Fragment:
-        """Read what `to_state` wrote; KeyError, TypeError or ValueError where it is not that."""
-        times: Sequence[int] = state["times"]
-        if len(times) != len(_TIMES):
-            raise ValueError("a fragment has four times")
+    def from_state(cls, state: object) -> Fragment:
+        """Read what `to_state` wrote.
+
+        Raises:
+            RecordError: this is no such state, or it contradicts itself.
+        """
+        fields = untrusted.mapped(state)
+        summary = fields.get("summary")
         made = cls(
-            copies=state.get("copies", 0),
-            last_place=state["at"],
-            summary=state.get("summary"),
+            copies=untrusted.number(fields.get("copies", 0)),
+            last_place=untrusted.number(untrusted.entry(fields, "at")),
+            summary=None if summary is None else untrusted.counts(summary, _COUNTED),
         )
+        times = untrusted.listed(untrusted.entry(fields, "times"), len(_TIMES))
         for name, value in zip(_TIMES, times, strict=True):
-            setattr(made, name, value)
+            setattr(made, name, untrusted.number(value, -untrusted.NUMBERS_END))
         for name in _SETS:
-            setattr(made, name, IntervalSet.from_list(state.get(name, [])))
-        if "unread" in state:
-            made.read_below, made.unread_minute, made.certain_from = state["unread"]
-        made.by_finding = {
-            Finding[label.upper()]: IntervalSet.from_list(ids)
-            for label, ids in state.get("findings", {}).items()
-        }
+            setattr(made, name, untrusted.intervals(fields.get(name, [])))
+        if "unread" in fields:
+            made._restore_unread(untrusted.listed(fields["unread"], 3))
+        for label, ids in untrusted.mapped(fields.get("findings", {})).items():
+            made.by_finding[untrusted.entry(_BY_LABEL, label)] = untrusted.intervals(ids)
+        made._check()
         return made
+
+    def _restore_unread(self, unread: list[Any]) -> None:
+        below, minute, certain = unread
+        self.read_below = None if below is None else untrusted.number(below)
+        self.unread_minute = untrusted.number(minute, -1, ALWAYS + 1)
+        self.certain_from = None if certain is None else untrusted.number(certain)
+
+    def _check(self) -> None:
+        """Raise RecordError where parts of a state contradict each other."""
+        of_seen = (self.duplicated, self.reordered, *self.by_finding.values())
+        if any(ids - self.seen for ids in of_seen):
+            raise RecordError("findings on messages that were not seen")
+        if self.summary is None:
+            if not self.seen or self.copies < self.duplicated.count:
+                raise RecordError("a stream that was not seen, or fewer copies than duplicates")
+        elif self.seen or "seen" not in self.summary:
+            raise RecordError("ids that were given up, and are there")

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+from mirrortest.check import untrusted
 from mirrortest.check.fragment import ALWAYS, Fragment, last_minute
 from mirrortest.check.intervals import IntervalSet
+from mirrortest.check.untrusted import RecordError
 from mirrortest.check.verdict import STREAM_FINDINGS, Finding
 from mirrortest.wire.stream import StreamId
 
@@ -22,6 +24,10 @@ MAX_INTERVALS = 1_000_000
 _MOST_KEYS = 1024
 """Lanes of a partition whose last key of no stream's is known; a partition has few lanes."""
 _VERSION = 1
+_STREAMLESS = {
+    finding.label: finding for finding in (Finding.FOREIGN, Finding.OTHER_RUN, Finding.CORRUPTED)
+}
+_UNTRACKED = {"seen", *(finding.label for finding in STREAM_FINDINGS)}
 
 
 class PartitionChecker:
@@ -180,7 +186,7 @@ class PartitionChecker:
         count = row.offset_hi - row.offset_lo
         if row.key_lane >= 0:
             self._note_key(row.key_lane, self.before + row.offset_hi - 1)
-        for finding in (Finding.OTHER_RUN, Finding.FOREIGN, Finding.CORRUPTED):
+        for finding in _STREAMLESS.values():
             if row.findings & finding:
                 self.streamless[finding] += count
                 return
@@ -252,42 +258,63 @@ class PartitionChecker:
         }
 
     @classmethod
-    def from_state(
-        cls, state: dict[str, Any], *, max_intervals: int = MAX_INTERVALS
-    ) -> PartitionChecker:
+    def from_state(cls, state: object, *, max_intervals: int = MAX_INTERVALS) -> PartitionChecker:
         """Go on where `to_state` left off.
 
         Raises:
-            ValueError: this is no state of this version.
+            RecordError: this is no state of this version, or it contradicts itself.
         """
-        if state.get("v") != _VERSION:
-            raise ValueError(f"a checker's state of version {state.get('v')!r}, not {_VERSION}")
-        try:
-            made = cls(
-                state["topic"],
-                state["partition"],
-                next_offset=state["next"],
-                max_intervals=max_intervals,
+        fields = untrusted.mapped(state)
+        if untrusted.entry(fields, "v") != _VERSION:
+            raise RecordError(f"a checker's state of version {fields['v']!r:.80}, not {_VERSION}")
+        made = cls(
+            untrusted.topic(untrusted.entry(fields, "topic")),
+            untrusted.number(untrusted.entry(fields, "partition"), 0, untrusted.COUNTS_END),
+            next_offset=untrusted.number(untrusted.entry(fields, "next")),
+            max_intervals=max_intervals,
+        )
+        made.before = untrusted.number(fields.get("before", 0))
+        places = made.before + made.next_offset
+        made.unread_offsets = untrusted.intervals(untrusted.entry(fields, "unread"), places)
+        for label, count in untrusted.mapped(untrusted.entry(fields, "streamless")).items():
+            made.streamless[untrusted.entry(_STREAMLESS, label)] = untrusted.number(count)
+        made.untracked.update(untrusted.counts(untrusted.entry(fields, "untracked"), _UNTRACKED))
+        made._restore_places(fields, places)
+        streams = untrusted.listed(untrusted.entry(fields, "streams"))
+        for run, producer, incarnation, lane, held in (untrusted.listed(s, 5) for s in streams):
+            stream = StreamId(
+                made.topic,
+                untrusted.run(run),
+                untrusted.name(producer),
+                untrusted.incarnation(incarnation),
+                untrusted.lane(lane),
             )
-            made.before = state.get("before", 0)
-            made.unread_offsets = IntervalSet.from_list(state["unread"])
-            made.unread_minute = state.get("unread_minute", ALWAYS if made.unread_offsets else -1)
-            made.streamless.update(
-                {Finding[label.upper()]: n for label, n in state["streamless"].items()}
-            )
-            made.untracked.update(state["untracked"])
-            # The version before told of no keys, and of no holes: there may be any.
-            last = made.before + made.next_offset - 1
-            made.keys.update(state.get("keys", ()))
-            made.keys_beyond = state.get("keys_beyond", last if made.streamless else -1)
-            made.holed = state.get("holed", True)
-            for run, producer, incarnation, lane, held in state["streams"]:
-                stream = StreamId(made.topic, run, producer, incarnation, lane)
-                made.fragments[stream] = fragment = Fragment.from_state(held)
-                if made.unread_offsets and fragment.read_below is None:
-                    # Of the version before, which did not note when they were found gone.
-                    fragment.read_below, fragment.unread_minute = 0, ALWAYS
-        except (KeyError, TypeError, AttributeError, ValueError) as error:
-            raise ValueError(f"a damaged checker's state: {error!r}") from error
+            fragment = made.fragments[stream] = Fragment.from_state(held)
+            if fragment.last_place >= places:
+                raise RecordError("a message beyond what was read")
+            if made.unread_offsets and fragment.read_below is None:
+                # Of the version before, which did not note when they were found gone.
+                fragment.read_below, fragment.unread_minute = 0, ALWAYS
         made._size = sum(held.size for held in made.fragments.values())
+        made._check(len(streams), places)
         return made
+
+    def _restore_places(self, fields: dict[str, Any], places: int) -> None:
+        """What the version before did not write: there may be any of it."""
+        unknown = ALWAYS if self.unread_offsets else -1
+        self.unread_minute = untrusted.number(fields.get("unread_minute", unknown), -1, ALWAYS + 1)
+        keys = untrusted.listed(fields.get("keys", []))
+        if len(keys) > _MOST_KEYS:
+            raise RecordError(f"{len(keys):,} keys")
+        for lane, place in (untrusted.listed(key, 2) for key in keys):
+            self.keys[untrusted.lane(lane)] = untrusted.number(place, 0, places)
+        beyond = fields.get("keys_beyond", places - 1 if self.streamless else -1)
+        self.keys_beyond = untrusted.number(beyond, -1, max(places, 0))
+        self.holed = untrusted.flag(fields.get("holed", True))
+
+    def _check(self, streams: int, places: int) -> None:
+        """Raise RecordError where a state holds a stream twice, or more messages than places."""
+        messages = sum(held.messages for held in self.fragments.values())
+        messages += self.streamless.total() + self.untracked["seen"] + self.unread_offsets.count
+        if len(self.fragments) != streams or messages > places:
+            raise RecordError("a stream that stands there twice, or more messages than were read")

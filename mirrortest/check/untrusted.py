@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
 from mirrortest.check.intervals import IntervalSet
 from mirrortest.wire.lanes import MAX_LANE
@@ -23,7 +23,7 @@ from mirrortest.wire.stream import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection, Mapping
 
 NUMBERS_END = 1 << 62
 """Above every seq, offset and time: sums of two still fit the 64 bits of a log's columns."""
@@ -35,6 +35,7 @@ _MOST_VALUES = 1 << 24
 """In one document: about 1 GB of Python's objects. A state at its memory bound has half as many."""
 _MOST_TEXT = 1000
 
+_Value = TypeVar("_Value")
 _SESSION = re.compile(r"[!-~]{1,100}")
 
 
@@ -92,18 +93,25 @@ def mapped(thing: object) -> dict[str, Any]:
     return thing
 
 
-def entry(of: dict[str, Any], key: str) -> Any:
-    """A value that an object must have."""
+def entry(of: Mapping[str, _Value], key: str) -> _Value:
+    """A value that an object must have, or a table of what may be."""
     try:
         return of[key]
     except KeyError:
-        raise RecordError(f"{key!r} is missing") from None
+        raise RecordError(f"{key!r:.80} is missing, or is nothing that can be") from None
 
 
 def number(thing: object, least: int = 0, end: int = NUMBERS_END) -> int:
     """An integer of [least, end); True and False are none."""
     if type(thing) is not int or not least <= thing < end:
         raise RecordError(f"{thing!r:.80} is not an integer of [{least}, {end})")
+    return thing
+
+
+def flag(thing: object) -> bool:
+    """True or False."""
+    if type(thing) is not bool:
+        raise RecordError(f"{thing!r:.80} is neither true nor false")
     return thing
 
 
@@ -155,6 +163,16 @@ def stream(thing: object, *, of_topic: str, of_run: str) -> StreamId:
         raise RecordError(f"a stream of topic {its_topic!r:.80} and run {its_run!r:.80}")
     producer, its_incarnation, its_lane = rest
     return StreamId(of_topic, of_run, name(producer), incarnation(its_incarnation), lane(its_lane))
+
+
+def counts(thing: object, labels: Collection[str]) -> dict[str, int]:
+    """How many there are, by label."""
+    found = mapped(thing)
+    for label, count in found.items():
+        if label not in labels:
+            raise RecordError(f"{label!r:.80} is nothing that is counted")
+        number(count)
+    return found
 
 
 def intervals(thing: object, end: int = NUMBERS_END) -> IntervalSet:

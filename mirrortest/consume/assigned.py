@@ -8,31 +8,35 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import crc32c
 import numpy as np
 
-from mirrortest.check.intervals import IntervalSet
+from mirrortest.check import untrusted
 from mirrortest.check.partition import PartitionChecker
 from mirrortest.check.routing import ExpectPartition, misrouted
 from mirrortest.check.row import Messages, SeenRow, rows_of, streams_of
+from mirrortest.check.untrusted import RecordError
 from mirrortest.check.verdict import Finding
 from mirrortest.kafka.fetched import Place
 from mirrortest.wire.batch import BatchDecoder
 from mirrortest.wire.lanes import parse_lane
-from mirrortest.wire.stream import StreamId
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from numpy.typing import NDArray
 
+    from mirrortest.check.intervals import IntervalSet
     from mirrortest.consume.state import Partition
     from mirrortest.kafka.fetched import FetchedBatches
     from mirrortest.wire.batch import MessageArrays
     from mirrortest.wire.record_batch import RecordArrays
+    from mirrortest.wire.stream import StreamId
 
 _STATE_VERSION = 1
 _MOST_EPOCHS = 128
 """Changes of the leader that are kept of what was read of one partition."""
 _MOST_LEFT = 128
 """Topics of one name that are known not to come back."""
+_MOST_COUNTS = 1000
+_MOST_NOTES = 1000
 
 
 @dataclass
@@ -74,6 +78,69 @@ class Reached(NamedTuple):
     partition: int
     identity: int
     next_offset: int
+
+
+@dataclass(frozen=True)
+class SavedState:
+    """What a partition's state holds, whose ever it is; the fields are `AssignedPartition`'s."""
+
+    checker: PartitionChecker
+    identity: int
+    counts: list[int]
+    claimed: dict[StreamId, IntervalSet]
+    notes: list[str]
+    last_record: tuple[int, int] | None
+    topic_id: str | None
+    left_ids: list[str]
+    begins_at: int
+    epochs: list[tuple[int, int]]
+
+    @property
+    def place(self) -> Place:
+        """How far it has been judged, as the cluster can check it."""
+        return _place(self.checker, self.epochs, self.topic_id)
+
+    @classmethod
+    def read(cls, state: dict[str, Any], at: Partition, *, run: str) -> SavedState:
+        """Read what `AssignedPartition.to_state` wrote of this partition.
+
+        Its checker may be of another source topic: one that another --source-alias names.
+
+        Raises:
+            RecordError: it is no such state, of another version, or it contradicts itself.
+        """
+        if untrusted.entry(state, "v") != _STATE_VERSION:
+            raise RecordError(f"a state of version {state['v']!r:.80}, not {_STATE_VERSION}")
+        checker = PartitionChecker.from_state(untrusted.entry(state, "checker"))
+        if checker.partition != at.partition:
+            raise RecordError(f"a state of partition {checker.partition}")
+        if any(stream.run != run for stream in checker.fragments):
+            raise RecordError("messages of another run")
+        counts = untrusted.listed(untrusted.entry(state, "counts"))
+        notes = untrusted.listed(state.get("notes", []))
+        if len(counts) > _MOST_COUNTS or len(notes) > _MOST_NOTES:
+            raise RecordError(f"{len(counts):,} partition counts and {len(notes):,} notes")
+        topic_id = state.get("topic_id")
+        left_ids = untrusted.listed(state.get("left_ids", []))
+        if len(left_ids) > _MOST_LEFT:
+            raise RecordError(f"{len(left_ids):,} topics of one name")
+        last = untrusted.entry(state, "last_record")
+        if last is not None:
+            offset, fingerprint = untrusted.listed(last, 2)
+            untrusted.number(fingerprint, 0, 1 << 32)
+            last = untrusted.number(offset, 0, checker.next_offset), fingerprint
+        return cls(
+            checker,
+            untrusted.number(untrusted.entry(state, "identity"), 0, untrusted.COUNTS_END),
+            [untrusted.number(count, 1, untrusted.COUNTS_END) for count in counts],
+            claims_of(state, checker.topic, run),
+            [untrusted.text(note) for note in notes],
+            last,
+            None if topic_id is None else untrusted.text(topic_id),
+            [untrusted.text(each) for each in left_ids],
+            untrusted.number(state.get("begins_at", 0)),
+            _epochs_of(state),
+        )
 
 
 @dataclass
@@ -129,8 +196,7 @@ class AssignedPartition:
     @property
     def place(self) -> Place:
         """How far it has been judged, as the cluster can check it."""
-        epoch = self.epochs[-1][0] if self.epochs else -1
-        return Place(self.checker.next_offset, epoch, self.topic_id)
+        return _place(self.checker, self.epochs, self.topic_id)
 
     @classmethod
     def fresh(cls, at: Partition, generation: int, **about: Any) -> AssignedPartition:
@@ -142,28 +208,48 @@ class AssignedPartition:
     def restored(
         cls, at: Partition, generation: int, state: dict[str, Any], **about: Any
     ) -> AssignedPartition:
-        """A partition as its last judge left it."""
-        last = state["last_record"]
-        checker = PartitionChecker.from_state(state["checker"])
-        begins_at = state.get("begins_at", 0)
+        """A partition as its last judge left it; the counts that it knew are added.
+
+        Raises:
+            RecordError: the state cannot be read; `unreadable` goes on without it.
+        """
+        saved = SavedState.read(state, at, run=about["run"])
+        about["counts"] += [count for count in saved.counts if count not in about["counts"]]
         return cls(
             at=at,
             generation=generation,
-            checker=checker,
-            taken_over=checker.messages,
-            identity=state["identity"],
-            topic_id=state.get("topic_id"),
-            left_ids=list(state.get("left_ids", ())),
-            begins_at=begins_at,
-            epochs=_epochs_of(state),
+            checker=saved.checker,
+            taken_over=saved.checker.messages,
+            identity=saved.identity,
+            topic_id=saved.topic_id,
+            left_ids=saved.left_ids,
+            begins_at=saved.begins_at,
+            epochs=saved.epochs,
             # What lies before the beginning may not be in the log yet.
-            read_from=0 if checker.next_offset == begins_at else None,
-            claimed=claims_of(state),
-            notes=list(state.get("notes", ())),
-            last_record=tuple(last) if last else None,
-            resumed=last is not None,
+            read_from=0 if saved.checker.next_offset == saved.begins_at else None,
+            claimed=saved.claimed,
+            notes=saved.notes,
+            last_record=saved.last_record,
+            resumed=saved.last_record is not None,
             **about,
         )
+
+    @classmethod
+    def unreadable(
+        cls, at: Partition, generation: int, why: str, **about: Any
+    ) -> AssignedPartition:
+        """A partition whose last state cannot be read: it is judged anew, from its beginning.
+
+        What was seen of an incarnation of the topic before this one is not known any more: what
+        stood there is in doubt, as what nobody read.
+        """
+        held = cls.fresh(at, generation, **about)
+        held.checker.begin_anew()
+        held.notes.append(
+            f"{at.topic}-{at.partition}: the state of its last consumer cannot be read ({why}): "
+            "judged anew from its beginning"
+        )
+        return held
 
     def to_state(self) -> dict[str, Any]:
         """The state as JSON's types; it shares nothing with this object."""
@@ -327,21 +413,31 @@ def _key_lanes(
     return lanes
 
 
-def claims_of(state: dict[str, Any]) -> dict[StreamId, IntervalSet]:
-    """The numbers that were claimed lost, as a partition's state tells them."""
+def claims_of(state: dict[str, Any], source: str, run: str) -> dict[StreamId, IntervalSet]:
+    """The numbers that were claimed lost, as a state tells them of a topic's streams.
+
+    Raises:
+        RecordError: they are of another topic or run, or no such numbers.
+    """
+    claimed = untrusted.listed(untrusted.entry(state, "claimed"))
     return {
-        StreamId(*stream): IntervalSet.from_list(numbers) for stream, numbers in state["claimed"]
+        untrusted.stream(stream, of_topic=source, of_run=run): untrusted.intervals(numbers)
+        for stream, numbers in (untrusted.listed(claim, 2) for claim in claimed)
     }
 
 
-def place_of(state: dict[str, Any]) -> Place:
-    """How far a partition has been judged, as its state tells."""
-    epochs = _epochs_of(state)
-    return Place(state["checker"]["next"], epochs[-1][0] if epochs else -1, state.get("topic_id"))
+def _place(checker: PartitionChecker, epochs: list[tuple[int, int]], topic_id: str | None) -> Place:
+    return Place(checker.next_offset, epochs[-1][0] if epochs else -1, topic_id)
 
 
 def _epochs_of(state: dict[str, Any]) -> list[tuple[int, int]]:
-    return [(int(epoch), int(offset)) for epoch, offset in state.get("epochs", ())]
+    epochs = untrusted.listed(state.get("epochs", []))
+    if len(epochs) > _MOST_EPOCHS:
+        raise RecordError(f"{len(epochs):,} leader epochs")
+    return [
+        (untrusted.number(epoch, 0, untrusted.COUNTS_END), untrusted.number(offset))
+        for epoch, offset in (untrusted.listed(each, 2) for each in epochs)
+    ]
 
 
 def _at(times: int | NDArray[np.int64], where: NDArray[np.bool_]) -> int | NDArray[np.int64]:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from mirrortest.check import untrusted
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -47,14 +49,18 @@ class Closing(NamedTuple):
         }
 
     @classmethod
-    def from_state(cls, state: Any) -> Closing:
-        """Read what `to_state` wrote; ValueError, KeyError or TypeError for anything else."""
-        lanes, acked = map(_number, state["mark"])
-        ends = {_number(partition): _number(end) for partition, end in state["ends"]}
-        return cls((lanes, acked), ends, _number(state["at_ns"]))
-
-
-def _number(value: Any) -> int:
-    if type(value) is not int or not 0 <= value < 1 << 63:
-        raise ValueError(f"{value!r:.80} is no count")
-    return value
+    def from_state(cls, state: object) -> Closing:
+        """Read what `to_state` wrote; RecordError where it is none."""
+        fields = untrusted.mapped(state)
+        lanes, acked = untrusted.listed(untrusted.entry(fields, "mark"), 2)
+        ends = (
+            untrusted.listed(end, 2) for end in untrusted.listed(untrusted.entry(fields, "ends"))
+        )
+        return cls(
+            (untrusted.number(lanes), untrusted.number(acked)),
+            {
+                untrusted.number(partition, 0, untrusted.COUNTS_END): untrusted.number(end)
+                for partition, end in ends
+            },
+            untrusted.number(untrusted.entry(fields, "at_ns")),
+        )

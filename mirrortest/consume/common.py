@@ -15,6 +15,7 @@ each save, and the deadlines, line by line, which only those read who begin.
 
 from __future__ import annotations
 
+import io
 import json
 import time
 import zlib
@@ -22,6 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from mirrortest.check import untrusted
+from mirrortest.check.untrusted import RecordError
 from mirrortest.consume.assigned import claims_of
 from mirrortest.consume.closing import Closing
 from mirrortest.host.time_slice import TimeSlice
@@ -34,6 +37,9 @@ if TYPE_CHECKING:
     from mirrortest.consume.topics import Topics
 
 _log = structlog.get_logger()
+
+MOST_UNPACKED_BYTES = 16 << 20
+"""Of each of a record's two parts, decompressed: nobody writes more, and nobody reads more."""
 
 
 class Common:
@@ -64,15 +70,16 @@ class Common:
                     continue
                 try:
                     self._merge(judge, raw, deadlines=first)
-                except (ValueError, KeyError, TypeError, zlib.error):
+                except RecordError as error:
                     _log.warning(
-                        "what the consumers know of a topic together cannot be read, and is "
-                        "written anew",
+                        "the shared state of a topic cannot be read; it is written again",
                         topic=topic,
+                        why=str(error),
                     )
 
     async def keep(self) -> None:
         """Write what is known now, by others too. Raises ClusterError."""
+        await self._store.renewed()
         self.take_over()
         for topic, judge in list(self._topics.judges.items()):
             before = b""
@@ -81,7 +88,7 @@ class Common:
                 # From here on nothing is waited for before all is written.
                 self.take_over()
                 before = claims = _packed_claims(judge)
-                if not deadlines and not judge.claimed and judge.closing is None:
+                if not claims or not (deadlines or judge.claimed or judge.closing):
                     break
                 # What is too much for a record: deadlines start anew then, and claims so scattered
                 # there are only where much was seen: partitions' states, cut to size, have them.
@@ -93,34 +100,55 @@ class Common:
                 self.take_over()
 
     async def _packed_deadlines(self, judge: TopicJudge) -> bytes:
-        """Empty where there are none."""
-        packer, parts = zlib.compressobj(1), []
+        """Empty where there are none, or more than anybody would read."""
+        packer, parts, size = zlib.compressobj(1), [], 0
         for entry in judge.deadlines.to_state(self._monotonic_ns()):
-            parts.append(packer.compress(_json(entry) + b"\n"))
+            line = _json(entry) + b"\n"
+            size += len(line)
+            if size > MOST_UNPACKED_BYTES:
+                return b""
+            parts.append(packer.compress(line))
             await self._slice.over()
         return b"".join([*parts, packer.flush()]) if parts else b""
 
     def _merge(self, judge: TopicJudge, raw: bytes, *, deadlines: bool) -> None:
-        reader = zlib.decompressobj()
-        state = json.loads(reader.decompress(raw))
-        judge.merge_claims(claims_of(state))
+        """Take over claims and deadlines, all of them or none, and then the shared look.
+
+        Raises:
+            RecordError: one of them cannot be read.
+        """
+        content, behind = untrusted.unpacked(raw, MOST_UNPACKED_BYTES)
+        state = untrusted.mapped(untrusted.document(content, MOST_UNPACKED_BYTES))
+        claims = claims_of(state, judge.source, judge.run)
+        # Under another deadline other numbers would be overdue.
+        if untrusted.number(untrusted.entry(state, "deadline")) != judge.deadlines.deadline_ns:
+            deadlines = False
+        if deadlines:
+            lines = untrusted.unpacked(behind, MOST_UNPACKED_BYTES)[0] if behind else b""
+            judge.deadlines.restore(
+                (
+                    *untrusted.listed(untrusted.entry(state, "deadlines")),
+                    *map(untrusted.document, io.BytesIO(lines)),
+                ),
+                self._monotonic_ns(),
+                of_topic=judge.source,
+                of_run=judge.run,
+            )
+        judge.merge_claims(claims)
         if (closing := state.get("closing")) is not None:
             judge.close(Closing.from_state(closing))
-        # Under another deadline other numbers would be overdue.
-        if deadlines and state["deadline"] == judge.deadlines.deadline_ns:
-            judge.deadlines.restore(state["deadlines"], self._monotonic_ns())
-            lines = zlib.decompress(reader.unused_data).splitlines() if reader.unused_data else ()
-            judge.deadlines.restore(map(json.loads, lines), self._monotonic_ns())
 
 
 def _packed_claims(judge: TopicJudge) -> bytes:
+    """Empty where they are more than anybody would read."""
     state = {
         "claimed": [[list(s), numbers.to_list()] for s, numbers in judge.claimed.items()],
         "deadline": judge.deadlines.deadline_ns,
         "deadlines": [],  # they were here once, and are read from here
         "closing": judge.closing and judge.closing.to_state(),
     }
-    return zlib.compress(_json(state), 1)
+    content = _json(state)
+    return zlib.compress(content, 1) if len(content) <= MOST_UNPACKED_BYTES else b""
 
 
 def _json(of: Any) -> bytes:

@@ -14,13 +14,14 @@ from mirrortest.consume.state import Partition
 from mirrortest.seqlog.schema import Role
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from mirrortest.check.judge import StreamVerdict
     from mirrortest.consume.holdings import Holdings
     from mirrortest.consume.logbook import Logbook
     from mirrortest.consume.look import Look, Views
     from mirrortest.consume.measuring import Measures
     from mirrortest.consume.options import ConsumeOptions
-    from mirrortest.consume.state import StateStore
     from mirrortest.consume.topics import Topics
     from mirrortest.consume.vouching import LedgerFollower
     from mirrortest.wire.stream import StreamId
@@ -35,7 +36,6 @@ class Conclusion:
         *,
         topics: Topics,
         holdings: Holdings,
-        store: StateStore,
         ledger: LedgerFollower,
         measures: Measures,
         log: Logbook,
@@ -43,7 +43,6 @@ class Conclusion:
         self._options = options
         self._topics = topics
         self._holdings = holdings
-        self._store = store
         self._follower = ledger
         self._measures = measures
         self._logbook = log
@@ -55,8 +54,15 @@ class Conclusion:
         verdicts: dict[StreamId, StreamVerdict],
         *,
         away: str,
+        notes: Sequence[str] = (),
     ) -> ConsumeReport:
-        """What is told; `away`: why the cluster could not be read to its end; empty if it was."""
+        """What is told.
+
+        `away`: why the cluster could not be read to its end; empty if it was. `notes`: what befell
+        the partitions of other consumers.
+        """
+        befell = [note for held in self._holdings.partitions.values() for note in held.notes]
+        befell = list(dict.fromkeys((*befell, *notes)))
         options, measures = self._options, self._measures
         checkers = [checker for view in views.values() for checker in view.values()]
         total = RunVerdict.of(verdicts.values(), checkers)
@@ -70,6 +76,8 @@ class Conclusion:
             latencies={Series.LATENCY: intended, Series.SENT_LATENCY: sent},
         )
         doubts = [silence] if silence else self._doubts(total, verdicts, views, look, away=away)
+        if not silence:
+            doubts += befell
         if away:
             doubts.insert(0, f"the {self._place} could not be read to its end: {away}")
         return ConsumeReport(
@@ -81,7 +89,7 @@ class Conclusion:
             latency=measures.latency,
             thresholds=results,
             inconclusive=[*doubts, *undecided(results)],
-            notes=self._notes(),
+            notes=self._notes(befell),
             messages=measures.messages,
             log=self._logbook.where,
             partitions=[f"{at.topic}-{at.partition}" for at in sorted(self._holdings.partitions)],
@@ -101,9 +109,9 @@ class Conclusion:
                 found[f"{topic}-{number}"] = Basis(checker.messages - over, over)
         return found
 
-    def _notes(self) -> list[str]:
+    def _notes(self, befell: list[str]) -> list[str]:
         """What a reader should know that decides nothing, and what the doubts told already."""
-        notes = [*self._options.notes, *self._told_of_partitions(), *self._measures.notes()]
+        notes = [*self._options.notes, *befell, *self._measures.notes()]
         client = self._options.client
         if client.portable and client.isolation_level is IsolationLevel.READ_UNCOMMITTED:
             notes.append(
@@ -209,13 +217,4 @@ class Conclusion:
                 doubts.append(f"{total.counts[finding]:,} messages {why}")
         if total.bounded or total.untracked:
             doubts.append("the checker passed its memory bound: ids were given up")
-        return [*doubts, *self._told_of_partitions()]
-
-    def _told_of_partitions(self) -> list[str]:
-        """What befell the partitions, ours and the others', as their states tell."""
-        mine = self._holdings.partitions
-        told = [note for held in mine.values() for note in held.notes]
-        for at in self._store.serials():
-            if at.topic in self._topics.judges and at not in mine:
-                told += (self._store.state(at) or {}).get("notes", ())
-        return list(dict.fromkeys(told))
+        return doubts

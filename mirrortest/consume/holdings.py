@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import structlog
 
+from mirrortest.check.untrusted import RecordError
 from mirrortest.config.client import IsolationLevel
 from mirrortest.consume.assigned import AssignedPartition
 from mirrortest.consume.gathering import Gathering
@@ -202,10 +203,22 @@ class Holdings:
             "source": options.mapping.source_of(at.topic),
             "run": options.run,
             "policy": options.expect_partition,
-            "counts": self._topics.in_force(at.topic, (state or {}).get("counts", ())),
+            "counts": self._topics.in_force(at.topic),
         }
         topic_id = await self._outage.sat_out(self._reader.topic_id, at.topic)
-        held = AssignedPartition.restored(at, generation, state, **about) if state else None
+        try:
+            held = (
+                AssignedPartition.restored(at, generation, state, **about)
+                if state is not None
+                else None
+            )
+        except RecordError as error:
+            held = AssignedPartition.unreadable(
+                at, generation, str(error), topic_id=topic_id, **about
+            )
+            _log.warning(held.notes[-1])
+            await self._store.save(at, generation, held.to_state())
+            return held
         if held is not None and held.checker.topic != held.source:
             _log.warning(
                 "partition is judged anew: it was judged as the copy of another topic",

@@ -9,10 +9,12 @@ from collections import Counter
 from operator import itemgetter
 from typing import TYPE_CHECKING, TypeAlias
 
+import structlog
+
 from mirrortest.check.judge import RunVerdict
-from mirrortest.check.partition import PartitionChecker
+from mirrortest.check.untrusted import RecordError
 from mirrortest.check.verdict import Finding
-from mirrortest.consume.assigned import Reached, claims_of, place_of
+from mirrortest.consume.assigned import Reached, SavedState
 from mirrortest.consume.closing import Closing
 from mirrortest.consume.conclusion import Conclusion
 from mirrortest.consume.judging import Standing, all_told, read_past
@@ -40,6 +42,8 @@ if TYPE_CHECKING:
     from mirrortest.consume.vouching import LedgerFollower
     from mirrortest.kafka.reader import Reader
     from mirrortest.wire.stream import StreamId
+
+_log = structlog.get_logger()
 
 Standings: TypeAlias = dict[str, Standing]
 """Destination topic -> how it stands in this round."""
@@ -85,9 +89,8 @@ class Rounds:
         """What is to be read up to: of our partitions by our own look, of others' by all looks."""
         self.unread: set[Partition] = set()
         """Others' partitions that were not yet read as far as they must be, as of this round."""
-        self._decoded: dict[Partition, tuple[int, PartitionChecker]] = {}
-        self._places: dict[Partition, Place] = {}
-        """How far others have judged, as their states tell."""
+        self._saved: dict[Partition, tuple[int, SavedState | None]] = {}
+        """Others' states, each with its serial; None where it cannot be read."""
         self._slice = TimeSlice()
         self._concluding = False
         """Whether nothing more is to be read: what came now would not be judged."""
@@ -95,7 +98,6 @@ class Rounds:
             options,
             topics=topics,
             holdings=holdings,
-            store=store,
             ledger=ledger,
             measures=measures,
             log=log,
@@ -234,7 +236,19 @@ class Rounds:
         for stream, verdict in verdicts.items():
             self._logbook.verdict(stream, verdict)
         self._logbook.vouched(self._ledger)
-        return self._conclusion.report(views, look, verdicts, away=self._away)
+        notes = [
+            note
+            for at, serial in self._store.serials().items()
+            if at.topic in self._topics.judges and at not in self._holdings.partitions
+            for note in self._notes_of(at, serial)
+        ]
+        return self._conclusion.report(views, look, verdicts, away=self._away, notes=notes)
+
+    def _notes_of(self, at: Partition, serial: int) -> list[str]:
+        """What befell another consumer's partition, as its state tells."""
+        if saved := self._saved_state(at, serial):
+            return saved.notes
+        return [f"{at.topic}-{at.partition}: the state of its consumer cannot be read"]
 
     async def _last_round(self, patience: float | None = None) -> tuple[bool, Views, Look]:
         """A round, and the look that it rests on: where all is judged, maybe an earlier one."""
@@ -265,13 +279,13 @@ class Rounds:
             at: Reached(
                 self._topics.judges[at.topic].source,
                 at.partition,
-                state["identity"],
+                saved.identity,
                 views[at.topic][at.partition].next_offset,
             )
-            for at in self._store.serials()
+            for at, serial in self._store.serials().items()
             if at.partition in views.get(at.topic, ())
             and at not in mine
-            and (state := self._store.state(at))
+            and (saved := self._saved_state(at, serial))
         }
         for at, reached in sorted((others | mine).items()):
             end = look.ends[at.topic].get(at.partition)
@@ -291,23 +305,42 @@ class Rounds:
             if at.topic not in views or at in mine:
                 continue
             await self._pause()
-            known = self._decoded.get(at)
-            if known is None or known[0] != serial:
-                state = self._store.state(at)
-                if state is None:
-                    continue
-                known = (serial, PartitionChecker.from_state(state["checker"]))
-                self._decoded[at] = known
-                self._places[at] = place_of(state)
-                # Whoever claims it: what comes after all is late for everybody.
-                self._topics.judges[at.topic].merge_claims(claims_of(state))
+            saved = self._saved_state(at, serial)
             # One of another name is of a consumer that was given another alias.
-            if known[1].topic == self._topics.judges[at.topic].source:
-                views[at.topic][at.partition] = known[1]
+            if saved and saved.checker.topic == self._topics.judges[at.topic].source:
+                views[at.topic][at.partition] = saved.checker
         for at, held in mine.items():
             if at.topic in views:
                 views[at.topic][at.partition] = held.checker
         return views
+
+    def _saved_state(self, at: Partition, serial: int) -> SavedState | None:
+        """What a partition's consumer saved, read once for each serial; None: it cannot be read."""
+        known = self._saved.get(at)
+        if known is None or known[0] != serial:
+            known = self._saved[at] = serial, self._read_state(at)
+        return known[1]
+
+    def _read_state(self, at: Partition) -> SavedState | None:
+        judge, state = self._topics.judges[at.topic], self._store.state(at)
+        try:
+            saved = SavedState.read(state or {}, at, run=judge.run)
+        except RecordError as error:
+            _log.warning(
+                "a consumer's state cannot be read: what it has judged is not known here",
+                partition=f"{at.topic}-{at.partition}",
+                why=str(error),
+            )
+            return None
+        if saved.checker.topic == judge.source:
+            # Whoever claims it: what comes after all is late for everybody.
+            judge.merge_claims(saved.claimed)
+        return saved
+
+    def _saved_place(self, at: Partition) -> Place:
+        """How far another consumer had judged, when its state was last read."""
+        _, saved = self._saved.get(at, (0, None))
+        return saved.place if saved else Place(0)
 
     async def _look(self, topics: Iterable[str], elapsed_ns: int) -> Look:
         """Look where every partition of these topics ends now."""
@@ -315,7 +348,7 @@ class Rounds:
         topics = set(topics)
         mine = self._holdings.partitions
         read = {
-            at: mine[at].place if at in mine else self._places.get(at, Place(0))
+            at: mine[at].place if at in mine else self._saved_place(at)
             for topic, count in self._topics.counts.items()
             if topic in topics
             for at in (Partition(topic, number) for number in range(count))

@@ -139,6 +139,9 @@ class _Session:
         """The newest, each time anew: nobody writes at the same time here."""
         return [self._play.shared[topic]] if topic in self._play.shared else []
 
+    async def renewed(self) -> None:
+        """The topic is never created again."""
+
     async def share(self, topic: str, raw: bytes) -> bool:
         self._play.shared[topic] = raw
         return True

@@ -58,6 +58,8 @@ class Played:
         self.doubted: set[str] = set()
         self.end = 0
         """Of every partition."""
+        self.state: dict[str, Any] | None = None
+        """What the consumer before has saved of any partition."""
 
     async def next(self, _: float) -> list[FetchedBatches | OutOfRange]:
         fetched, self.fetched = self.fetched, []
@@ -105,8 +107,8 @@ class Played:
         self.sought.append((*at, offset))
         self.placed[at] = Place(offset, leader_epoch, topic_id)
 
-    async def claim(self, _: Partition) -> tuple[int, None]:
-        return 1, None
+    async def claim(self, _: Partition) -> tuple[int, dict[str, Any] | None]:
+        return 1, self.state
 
     async def caught_up(self) -> None:
         """Nothing is followed."""

@@ -35,7 +35,7 @@ def test_expiry(deadline: int, notes: list[tuple[int, int, int]], restart: bool)
         if restart:
             state = json.loads(json.dumps(list(deadlines.to_state(now))))
             deadlines = Deadlines(deadline)
-            deadlines.restore(state, now)
+            deadlines.restore(state, now, of_topic=STREAM.topic, of_run=STREAM.run)
         expired = ids(deadlines.expired(STREAM, now))
         assert expired <= {n for n, at in noted.items() if at + deadline <= now}
     grace = deadline // 64 + 1

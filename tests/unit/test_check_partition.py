@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from mirrortest.check.partition import PartitionChecker
 from mirrortest.check.row import SeenRow
+from mirrortest.check.untrusted import RecordError
 from mirrortest.check.verdict import Finding
 from mirrortest.wire.stream import StreamId
 from tests.oracle.judge import ALWAYS, HORIZON, Fragment, Message, Passed
@@ -223,11 +224,11 @@ def test_another_topics_row_is_refused() -> None:
     [{"v": 2}, {"streams": [[1]]}, {"unread": [1]}, {"streamless": {"no": 1}}, {"next": None}],
 )
 def test_a_damaged_state_is_refused(damage: dict[str, Any | None]) -> None:
-    """A state of another version or shape raises ValueError, and nothing else."""
+    """P2: a state of another version or shape raises RecordError, and nothing else."""
     state = PartitionChecker("t", 0).to_state() | damage
     if damage == {"next": None}:
         del state["next"]
-    with pytest.raises(ValueError, match="state"):
+    with pytest.raises(RecordError):
         PartitionChecker.from_state(state)
 
 

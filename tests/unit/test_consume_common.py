@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import random
 import zlib
@@ -20,6 +21,7 @@ from mirrortest.check.routing import ExpectPartition
 from mirrortest.consume.closing import Closing
 from mirrortest.consume.common import Common
 from mirrortest.consume.judging import Standing, TopicJudge
+from mirrortest.errors import UnreachableError
 from mirrortest.wire.stream import StreamId
 from tests.unit.test_consume_state import SCOPE, MemoryTopic, following
 
@@ -311,3 +313,49 @@ async def test_a_shared_look_alone_is_written_and_a_damaged_one_harms_no_claim()
         consumer.common.take_over()
         assert consumer.judge.closing == Closing((1, 5), {0: 7}, 3)
         assert consumer.judge.claimed == {STREAM: IntervalSet([(0, 2)])}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"[" * 100_000,
+        b'{"claimed":[],"deadline":1e999,"deadlines":[]}',
+        b'{"claimed":[[["other","r1","p",1,0],[0,5]]],"deadline":60000000000,"deadlines":[]}',
+        b'{"claimed":[[["t","r1","p",1,0],[-5,9]]],"deadline":60000000000,"deadlines":[]}',
+        b'{"claimed":[],"deadline":60000000000,"deadlines":[[["t","r1","p",1,0],[],[[-2e9,[0,5]]]]]}',
+        b'{"claimed":[],"deadline":60000000000,"deadlines":[[["t","r1","p",1,0],[],[[-9999999999,[]]]]]}',
+        b" " * (17 << 20),
+    ],
+)
+async def test_a_record_that_cannot_be_read_is_taken_over_in_no_part(content: bytes) -> None:
+    """P2, P7: it is logged, and what is known here is written; nothing larger is unpacked."""
+    topic = MemoryTopic()
+    async with following(topic, "a") as store:
+        consumer = await Consumer(store).begin()
+        await store.share("A.t", zlib.compress(content))
+        with structlog.testing.capture_logs() as logged:
+            consumer.common.take_over()
+        assert "cannot be read" in logged[0]["event"]
+        assert (consumer.judge.claimed, list(consumer.judge.deadlines.to_state(0))) == ({}, [])
+        consumer.judge.merge_claims({STREAM: IntervalSet([(0, 5)])})
+        await consumer.common.keep()
+    async with following(topic, "b") as store:
+        assert (await Consumer(store).begin()).round(Ledger()) == {}
+
+
+async def test_claims_are_written_again_into_a_topic_created_again() -> None:
+    """F6's sibling: nothing had changed, so nobody wrote them."""
+    topic = MemoryTopic()
+    async with following(topic, "a") as store:
+        first = await Consumer(store).begin()
+        first.judge.merge_claims({STREAM: IntervalSet([(0, 5)])})
+        await first.common.keep()
+        topic.keep_first(0)
+        for _ in range(3):
+            with contextlib.suppress(UnreachableError):
+                await store.caught_up()
+        await first.common.keep()
+    async with following(topic, "b") as store:
+        second = await Consumer(store).begin()
+        second.common.take_over()
+        assert second.judge.claimed == {STREAM: IntervalSet([(0, 5)])}

@@ -6,6 +6,7 @@ Reader, admin and store are played; what is held here is the order of things.
 from __future__ import annotations
 
 import asyncio
+import json
 import struct
 import time
 from dataclasses import replace
@@ -13,18 +14,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+import structlog
 
 from mirrortest.check.routing import ExpectPartition
+from mirrortest.check.row import SeenRow
 from mirrortest.check.verdict import Finding
 from mirrortest.config.client import ClientConfig
 from mirrortest.consume import outage
+from mirrortest.consume.assigned import SavedState
 from mirrortest.errors import SequenceLogError, UnreachableError
 from mirrortest.host.time_slice import TimeSlice
 from mirrortest.kafka.fetched import FetchedBatches
 from mirrortest.wire.batch import LaneEncoder
 from mirrortest.wire.lanes import lane_key, partition_of
 from mirrortest.wire.message import Form
-from mirrortest.wire.stream import ProducerId
+from mirrortest.wire.stream import ProducerId, StreamId
 from tests.unit.played_cluster import Played, holdings_of, saving_of
 
 if TYPE_CHECKING:
@@ -588,3 +592,29 @@ async def test_a_backlog_is_measured_where_that_is_asked_for() -> None:
     await holdings.take_share()
     taken = await _taken_from(played, holdings, 0, 5)
     assert (taken.backlog, len(taken.latency_intended)) == (0, 5)
+
+
+@pytest.mark.parametrize("state", [{}, {"v": 2}, {"v": 1, "checker": {"next": 10**400}}])
+async def test_a_partition_whose_state_cannot_be_read_is_judged_anew(state: dict[str, Any]) -> None:
+    """P2: a damaged state, or one of another version, ended every consumer of the run.
+
+    What was seen of an earlier incarnation of the topic is not known any more, so that numbers
+    that are missing at the head of a stream are in doubt, and never lost.
+    """
+    played = Played({"a": 1})
+    played.state = state
+    holdings, topics = holdings_of(played, ("a",))
+    await topics.discover()
+    with structlog.testing.capture_logs() as logged:
+        await holdings.begin()
+    (held,) = holdings.partitions.values()
+    assert held.checker.next_offset == 0
+    assert "a-0: the state of its last consumer cannot be read" in held.notes[0]
+    assert [line["event"] for line in logged] == held.notes
+    assert held.checker.unsure
+    held.checker.apply(SeenRow(StreamId("a", "r1", "p", 1, 0), 5, 9, 0, 4, 0, 1, 1, 1, 1, 2, 2))
+    fragment = held.checker.fragment(StreamId("a", "r1", "p", 1, 0))
+    assert fragment is not None
+    assert fragment.doubtful_below > 9
+    again = SavedState.read(json.loads(json.dumps(held.to_state())), held.at, run="r1")
+    assert again.notes == held.notes

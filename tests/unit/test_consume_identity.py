@@ -13,7 +13,7 @@ import pytest
 from mirrortest.check.partition import PartitionChecker
 from mirrortest.check.routing import ExpectPartition
 from mirrortest.consume import holdings as holdings_module
-from mirrortest.consume.assigned import AssignedPartition, place_of
+from mirrortest.consume.assigned import AssignedPartition, SavedState
 from mirrortest.consume.look import Look
 from mirrortest.consume.state import Partition
 from mirrortest.errors import UnreachableError
@@ -318,7 +318,11 @@ def test_a_place_survives_its_state() -> None:
     )
     held.checker.advance(9)
     held.topic_id, held.epochs = "X", [(3, 0), (5, 4)]
-    assert place_of(json.loads(json.dumps(held.to_state()))) == held.place == Place(9, 5, "X")
+    assert (
+        SavedState.read(json.loads(json.dumps(held.to_state())), held.at, run=held.run).place
+        == held.place
+        == Place(9, 5, "X")
+    )
 
 
 @pytest.mark.parametrize(

@@ -376,3 +376,22 @@ async def test_a_topic_that_comes_amid_a_round_is_the_next_ones() -> None:
     world.ends[new] = 0
     world.while_asked = lambda: None
     assert set((await rounds._round())[1]) == {"A.t", "A.u"}
+
+
+async def test_another_consumers_state_that_cannot_be_read_ends_nobody() -> None:
+    """P2: a consumer of a newer version, as while all are replaced one by one, ended the others."""
+    world = World(0, 1, ends={("A.t", 0): 2, ("A.t", 1): 2}).vouch((0, 2), end=2)
+    other = Partition("A.t", 1)
+    world.states = {other: (1, {"v": 99})}
+    rounds = world.rounds()
+    assert not (await rounds.judge())[0]
+    report = await rounds.conclude()
+    assert report.verdict == "inconclusive"
+    assert "A.t-1: the state of its consumer cannot be read" in _told(report)
+    assert "A.t: not read to the end: partitions [1]" in _told(report)
+    fresh = AssignedPartition.fresh(
+        other, 1, source="t", run="r1", policy=ExpectPartition.ANY, counts=[2]
+    )
+    fresh.checker.advance(2)
+    world.states = {other: (2, fresh.to_state())}
+    assert (await rounds.judge())[0], "its next consumer is one that is understood"

@@ -15,8 +15,9 @@ BY_FILE := --dist loadfile --no-loadscope-reorder
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: demo test test-failed test-unit check bench profile bench-reconcile calibrate oracle simulate \
-  flips peers lock clean images kafka-image prometheus-image test-docker local-base check-chart \
-  kept-lab kept-spark e2e-kubernetes dashboards check-dashboards dashboard-linter e2e-prometheus
+  flips mutants peers lock clean images kafka-image prometheus-image test-docker local-base \
+  check-chart kept-lab kept-spark e2e-kubernetes dashboards check-dashboards dashboard-linter \
+  e2e-prometheus
 
 demo: $(READY)  ## the main job: two Kafka clusters, a mirror that is killed, the verdict
 	$(BIN)/mirrortest demo
@@ -43,6 +44,9 @@ flips: $(READY)  ## 20,000 single bits flipped in a run's logs: each is refused 
 
 simulate: $(READY)  ## 200,000 random histories of the real applications, in virtual time; ARGS="--replay TAPE"
 	$(BIN)/python -m tests.simulation $(ARGS)
+
+mutants: $(READY)  ## a million changed records of every kind that is read from a topic; ARGS="--count 40000"
+	$(BIN)/python -m tests.mutants $(ARGS)
 
 bench: $(PEERS)  ## CPU per message, beside the tools that people use; ARGS="--parts curves memory"
 	$(BIN)/python -m tests.bench $(ARGS)

@@ -314,7 +314,6 @@ class PartitionChecker:
 
     def _check(self, streams: int, places: int) -> None:
         """Raise RecordError where a state holds a stream twice, or more messages than places."""
-        messages = sum(held.messages for held in self.fragments.values())
-        messages += self.streamless.total() + self.untracked["seen"] + self.unread_offsets.count
-        if len(self.fragments) != streams or messages > places:
+        filled = self.messages + self.streamless.total() + self.unread_offsets.count
+        if len(self.fragments) != streams or filled > places:
             raise RecordError("a stream that stands there twice, or more messages than were read")

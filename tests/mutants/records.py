@@ -1,0 +1,198 @@
+"""Real records, as the classes behind the commands write them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import zlib
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+from mirrortest.check.deadline import Deadlines
+from mirrortest.check.intervals import IntervalSet
+from mirrortest.check.ledger_parts import LaneParts
+from mirrortest.check.ledger_record import Claim, ClosedLane, LaneRecord, claim_key, claim_value
+from mirrortest.check.partition import PartitionChecker
+from mirrortest.check.routing import ExpectPartition
+from mirrortest.check.row import SeenRow
+from mirrortest.check.verdict import Finding
+from mirrortest.consume.assigned import AssignedPartition
+from mirrortest.consume.closing import Closing
+from mirrortest.consume.common import Common
+from mirrortest.consume.judging import TopicJudge
+from mirrortest.consume.state import Partition, Scope, StateStore
+from mirrortest.wire.stream import StreamId
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+    from random import Random
+
+    from mirrortest.consume.topics import Topics
+
+RUN, SOURCE, TOPIC = "r1", "t", "A.t"
+SCOPE = Scope(RUN, "cluster", "consumer", "g")
+HURT, WHOLE = Partition(TOPIC, 0), Partition(TOPIC, 1)
+"""The partition whose records are changed, and another one."""
+Record = tuple[bytes, bytes | None]
+
+
+def streams(producers: str = "pq") -> list[StreamId]:
+    """Two lanes of two incarnations of each producer."""
+    return [
+        StreamId(SOURCE, RUN, producer, incarnation, lane)
+        for producer in producers
+        for incarnation in (1, 2)
+        for lane in (0, 7)
+    ]
+
+
+def _numbers(rng: Random, lo: int, hi: int) -> IntervalSet:
+    found = IntervalSet()
+    for _ in range(rng.randrange(4)):
+        begin = rng.randrange(lo, hi)
+        found.add(begin, min(hi, begin + rng.randrange(1, 20)))
+    return found
+
+
+def ledger(rng: Random, producer: str = "p") -> list[Record]:
+    """What one producer and its successor write: claims, lanes, a lane in parts."""
+    found: list[Record] = []
+    for incarnation in (1, 2):
+        closes = () if incarnation == 1 else (ClosedLane(SOURCE, 0, 90), ClosedLane(SOURCE, 7, 99))
+        claim = Claim(RUN, producer, incarnation, f"s{incarnation}", {SOURCE: (0, 7)}, closes)
+        found.append((claim_key(claim), claim_value(claim)))
+    for stream in streams(producer):
+        acked = _numbers(rng, 0, 80)
+        failed = _numbers(rng, 0, 80) - acked
+        end = rng.choice((None, 80))
+        unknown = (acked | failed).missing(0, 80) if end else IntervalSet()
+        record = LaneRecord(stream, 100, acked, failed, unknown, end, 3, 3)
+        found += LaneParts(rng.choice((2, 100))).records(record)
+    return found
+
+
+def checker(rng: Random, at: Partition) -> PartitionChecker:
+    """A partition in which everything that a state can hold has happened."""
+    made = PartitionChecker(SOURCE, at.partition, max_intervals=rng.choice((40, 10_000)))
+    findings = [0, 0, 0, Finding.CORRUPTED, Finding.ALTERED_KEY, Finding.MISROUTED]
+    for _ in range(rng.randrange(4, 20)):
+        lo, count = made.next_offset, rng.randrange(1, 9)
+        match rng.randrange(12):
+            case 0:
+                made.unread(lo, lo + count)
+            case 1 if made.next_offset:
+                made.begin_anew()
+            case 2:
+                made.apply(SeenRow(None, 0, 0, lo, lo + count, Finding.OTHER_RUN, *[0] * 6))
+            case _:
+                stream, seq = rng.choice(streams()), rng.randrange(60)
+                times = (1, 2, 1, 2, 3, 4)
+                row = SeenRow(
+                    stream, seq, seq + count, lo, lo + count, rng.choice(findings), *times
+                )
+                made.apply(row)
+    return made
+
+
+def assigned(rng: Random, at: Partition) -> AssignedPartition:
+    """A partition in a consumer's care."""
+    made = checker(rng, at)
+    last = (made.next_offset - 1, rng.getrandbits(32)) if made.next_offset else None
+    return AssignedPartition(
+        at=at,
+        generation=1,
+        checker=made,
+        identity=rng.randrange(3),
+        claimed={stream: _numbers(rng, 0, 60) for stream in streams()[: rng.randrange(3)]},
+        notes=["a topic was created again"] * rng.randrange(2),
+        last_record=last,
+        **about(),
+    )
+
+
+def about() -> dict[str, Any]:
+    """What a partition is restored with."""
+    return {"source": SOURCE, "run": RUN, "policy": ExpectPartition.ANY, "counts": [2]}
+
+
+def judge() -> TopicJudge:
+    """Of the topic, with nothing claimed yet."""
+    return TopicJudge(SOURCE, RUN, ExpectPartition.ANY, Deadlines(60_000_000_000))
+
+
+def claimed(rng: Random) -> TopicJudge:
+    """The same with claims and deadlines."""
+    made = judge()
+    for stream in streams():
+        made.merge_claims({stream: _numbers(rng, 0, 50)})
+        for second in range(3):
+            made.deadlines.note(stream, _numbers(rng, 0, 99), second * 30_000_000_000)
+    made.close(Closing((8, 400), {0: 70, 1: 90}, 5))
+    return made
+
+
+def judged_document(rng: Random) -> tuple[dict[str, Any], list[Any]]:
+    """What a shared record holds: the claims' part, and the deadlines' lines."""
+    raw: list[bytes] = []
+
+    async def share(_: str, record: bytes) -> bool:
+        raw.append(record)
+        return True
+
+    async def renewed() -> None:
+        """The topic is never created again."""
+
+    store: Any = SimpleNamespace(written=lambda _: [], share=share, renewed=renewed)
+    topics = cast("Topics", SimpleNamespace(judges={TOPIC: claimed(rng)}))
+    asyncio.run(Common(topics, store, lambda: 90_000_000_000).keep())
+    reader = zlib.decompressobj()
+    document = json.loads(reader.decompress(raw[-1]))
+    lines = zlib.decompress(reader.unused_data).splitlines() if reader.unused_data else []
+    return document, [json.loads(line) for line in lines]
+
+
+class Written:
+    """A topic that keeps what is written to it."""
+
+    topic = "states"
+
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self._grown = asyncio.Event()
+
+    async def create(self) -> bool:
+        """It is there."""
+        return False
+
+    async def write(self, key: bytes, value: bytes | None) -> int:
+        self.records.append((key, value))
+        self._grown.set()
+        self._grown = asyncio.Event()
+        return len(self.records) - 1
+
+    async def tail(self) -> AsyncIterator[tuple[int, bytes, bytes | None]]:
+        position = 0
+        while True:
+            grown = self._grown
+            for key, value in self.records[position:]:
+                yield position, key, value
+                position += 1
+            if position >= len(self.records):
+                await grown.wait()
+
+
+async def states(states: dict[Partition, dict[str, Any]]) -> list[Record]:
+    """What a consumer writes that takes these partitions, and saves these states of them."""
+    topic = Written()
+    store = StateStore(topic, SCOPE, "session")
+    following = asyncio.create_task(store.follow())
+    await store.caught_up()
+    for at, state in states.items():
+        generation, _ = await store.claim(at)
+        await store.save(at, generation, state)
+    await store.share(TOPIC, b"of all")
+    following.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await following
+    return topic.records

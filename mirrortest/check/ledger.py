@@ -3,7 +3,8 @@
 Lanes are merged by union, so that repeated, reordered or old records are harmless. A claim is a
 producer's incarnation; the first one applied under a number wins, and the loser tombstones its
 own. A claim closes every earlier incarnation of its producer: what those had reserved and given
-no outcome is unknown for ever, and they send nothing more.
+no outcome is unknown for ever, and they send nothing more. One that says that it failed closes its
+own as well.
 """
 
 from __future__ import annotations
@@ -50,6 +51,8 @@ class _Producer:
     """incarnation -> its streams that a lane's record or a claim names"""
     newest: int = 0
     """The newest incarnation with a claim; 0: none has one."""
+    over: int = 0
+    """Incarnations below it send nothing more."""
     stale: range = range(0)
     """Incarnations of whose streams the lanes are to be found anew: claims came or went."""
 
@@ -59,11 +62,17 @@ class _Producer:
             incarnation, end = min(incarnation, self.stale.start), max(end, self.stale.stop)
         self.stale = range(incarnation, end)
 
+    @property
+    def failed(self) -> bool:
+        """Whether its newest incarnation ended by an error."""
+        return any(claim.failed for claim in [*self.claims.get(self.newest, {}).values()][:1])
+
     def changed(self) -> None:
-        """After a claim came or went: another newest incarnation closes or opens those between."""
-        before, self.newest = self.newest, max(self.claims, default=0)
-        if before != self.newest:
-            self.touch(min(before, self.newest), max(before, self.newest))
+        """After a claim came or went: it closes or opens incarnations."""
+        self.newest = max(self.claims, default=0)
+        before, self.over = self.over, self.newest + self.failed
+        if before != self.over:
+            self.touch(min(before, self.over), max(before, self.over))
 
 
 class Ledger:
@@ -171,6 +180,10 @@ class Ledger:
         """The names that have claimed an incarnation within a run."""
         return {name for name, known in self._producers.get(run, {}).items() if known.claims}
 
+    def failed(self, run: str) -> list[str]:
+        """The producers that ended by an error and have not come back: more was to come."""
+        return sorted(name for name, known in self._producers.get(run, {}).items() if known.failed)
+
     def complete(
         self,
         run: str,
@@ -212,7 +225,7 @@ class Ledger:
         if record is not None and not record.whole:
             # It has ended, and what it told is not all here: it may be wherever the rest is.
             partial, lane = True, replace(record, end=None)
-        elif stream.incarnation < producer.newest:
+        elif stream.incarnation < producer.over:
             lane = (record or LaneRecord(stream)).closed(self._marks.get(stream, 0))
         elif record is not None:
             lane = record if record.end is None else record.closed(0)

@@ -124,6 +124,8 @@ class Claim:
     """Source topic -> its lanes."""
     closes: tuple[ClosedLane, ...] = ()
     """The lanes of the incarnation before."""
+    failed: bool = False
+    """Whether it ended by an error: it sends nothing more, though more was to come."""
 
     @property
     def topics(self) -> tuple[str, ...]:
@@ -148,7 +150,8 @@ class Claim:
             for topic in {*self.lanes, *other.lanes}
         }
         closes = tuple(sorted({*self.closes, *other.closes}))
-        return Claim(self.run, self.producer, self.incarnation, self.session, lanes, closes)
+        failed = self.failed or other.failed
+        return Claim(self.run, self.producer, self.incarnation, self.session, lanes, closes, failed)
 
 
 def lane_key(stream: StreamId, part: int = 0) -> bytes:
@@ -179,13 +182,12 @@ def claim_key(claim: Claim) -> bytes:
 
 def claim_value(claim: Claim) -> bytes:
     """The record value of a claim."""
-    return _encode(
-        {
-            "v": _VERSION,
-            "lanes": {topic: list(lanes) for topic, lanes in claim.lanes.items()},
-            "closes": [list(lane) for lane in claim.closes],
-        }
-    )
+    body = {
+        "v": _VERSION,
+        "lanes": {topic: list(lanes) for topic, lanes in claim.lanes.items()},
+        "closes": [list(lane) for lane in claim.closes],
+    }
+    return _encode(body | {"failed": True} if claim.failed else body)
 
 
 def parse(key: bytes, value: bytes) -> LaneRecord | Claim | None:
@@ -264,7 +266,7 @@ def _claim(parts: list[Any], body: dict[str, Any]) -> Claim:
         raise RecordError("the first incarnation closes none")
     if max(sum(map(len, lanes.values())), len(closes)) > _MOST_LANES:
         raise RecordError(f"more than {_MOST_LANES:,} lanes")
-    return Claim(*key, lanes, closes)
+    return Claim(*key, lanes, closes, body.get("failed") is True)
 
 
 def _claim_key(parts: list[Any]) -> ClaimKey:

@@ -175,6 +175,8 @@ class Conclusion:
             doubts.append(f"producers never heard of: {', '.join(missing)}")
         elif not self._follower.complete(options.run, options.expect_producers):
             doubts.append("not all producers have told their end")
+        if failed := ledger.failed(options.run):
+            doubts.append(f"producers ended by an error, before their time: {', '.join(failed)}")
         if partial := sorted(ledger.partial(options.run)):
             doubts.append(
                 f"the ledger lacks parts of {len(partial):,} lanes, or somebody else wrote one "

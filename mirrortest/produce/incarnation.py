@@ -73,6 +73,15 @@ async def publish_closed(view: LedgerView, claim: Claim) -> None:
     )
 
 
+async def mark_failed(view: LedgerView, claim: Claim) -> None:
+    """Have consumers know that nothing more comes, though more was to come.
+
+    They need not wait for ever, and do not take the run for complete.
+    """
+    failed = replace(claim, failed=True)
+    await view.write((claim_key(failed), claim_value(failed)))
+
+
 def closing(ledger: Ledger, claim: Claim) -> tuple[ClosedLane, ...]:
     """The lanes of the incarnation before the claimed one, with their reserved marks."""
     before = claim.incarnation - 1

@@ -23,7 +23,7 @@ from mirrortest.metrics.kernel_clock import known_clock_error_ns
 from mirrortest.metrics.server_process import serve_apart
 from mirrortest.produce.buffer_pool import BufferPools
 from mirrortest.produce.clock import Clock
-from mirrortest.produce.incarnation import claim_incarnation, publish_closed
+from mirrortest.produce.incarnation import claim_incarnation, mark_failed, publish_closed
 from mirrortest.produce.lane import MAX_IN_FLIGHT, Lane
 from mirrortest.produce.ledger_view import LedgerView
 from mirrortest.produce.life import Life, Rules, end_marks
@@ -62,6 +62,8 @@ _RETRY_SECONDS = 1.0
 _HOPELESS = 3
 """So many incarnations in a row that ended soon and without any acknowledgement end the run."""
 _SOON_NS = 10_000_000_000
+_ADMIT_SECONDS = 5.0
+"""How long the ledger may take to hear that the run is given up."""
 
 
 async def run(
@@ -233,6 +235,9 @@ class Producer:
             soon = self._clock.now() - born < _SOON_NS
             hopeless = hopeless + 1 if soon and not life.acked else 0
             if hopeless >= _HOPELESS:
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(_ADMIT_SECONDS):
+                        await mark_failed(view, life.books.claim)
                 raise ClusterError(
                     f"{life.died}; so ended {hopeless} incarnations in a row, and nothing was "
                     "acknowledged"

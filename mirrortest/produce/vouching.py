@@ -59,7 +59,8 @@ class BookKeeper:
     ) -> None:
         self._log = log
         self._view = view
-        self._claim = claim
+        self.claim = claim
+        """Whose books these are."""
         self._kept = kept
         self._parts = {each.lane.stream: LaneParts() for each in kept}
         self._clock = clock
@@ -72,8 +73,8 @@ class BookKeeper:
 
     @property
     def incarnation(self) -> int:
-        """Whose books these are."""
-        return self._claim.incarnation
+        """Its number."""
+        return self.claim.incarnation
 
     @property
     def tries(self) -> int:
@@ -109,7 +110,7 @@ class BookKeeper:
             self._published_ns = now
         marks = [(lane, lane.reservation.requested) for lane in asking]
         await self._write({*asking, *publishing}, asking)
-        self._view.check_fence(self._claim)
+        self._view.check_fence(self.claim)
         for lane, mark in marks:
             lane.reservation.grant(mark)
             lane.wake.set()

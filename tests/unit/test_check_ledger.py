@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -161,6 +162,23 @@ def test_the_first_claim_wins_and_the_loser_withdraws() -> None:
     ledger.apply(claim_key(first), None)
     assert ledger.winner("r", "a", 1) is None
     assert ledger.producers("r") == set()
+
+
+def test_a_claim_that_failed_closes_its_own_lanes() -> None:
+    """F4: at their marks, as a successor's would; the successor takes that back."""
+    ledger = Ledger()
+    claim = Claim("r", "a", 1, "s", {"t": (0, 1)})
+    acked = LaneRecord(STREAM, 5, of(range(3)))
+    failed = replace(claim, failed=True)
+    for first, second in ((claim, failed), (failed, claim)):
+        written(ledger, first, acked, second)
+        assert ledger.complete("r")
+        assert ledger.failed("r") == ["a"]
+        lane = ledger.lanes[STREAM]
+        assert (lane.end, lane.acked, lane.unknown) == (5, of(range(3)), of([3, 4]))
+    written(ledger, Claim("r", "a", 2, "t", {"t": (0,)}))
+    assert not ledger.complete("r")
+    assert not ledger.failed("r")
 
 
 def test_a_withdrawn_successor_closes_nothing() -> None:

@@ -13,6 +13,7 @@ from mirrortest.check.verdict import Outcome
 from mirrortest.config.client import ClientConfig
 from mirrortest.errors import ClusterError, UnreachableError
 from mirrortest.produce import producer
+from mirrortest.produce.incarnation import claim_incarnation
 from mirrortest.produce.ledger_view import CompactedLog, LedgerView
 from mirrortest.produce.options import ProduceOptions
 from mirrortest.produce.plan import TopicPlan
@@ -171,10 +172,13 @@ async def test_a_run_that_is_killed_between_two_incarnations_stays_open(
     assert not stage.consumer.ledger.complete("r")
 
 
-async def test_a_producer_that_gives_up_lets_no_consumer_pass(
+async def test_a_producer_that_gives_up_ends_consumers_and_lets_none_pass(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Incarnations that end at once, without an acknowledgement: a supervisor starts it again."""
+    """F4: more was to come, so its consumers end, and are inconclusive; all claims are closed.
+
+    Who starts it again takes that back.
+    """
     cluster = Cluster(0, 0, 0, 0)
     async with stage_of(cluster, monkeypatch) as stage:
         living = asyncio.create_task(stage.live())
@@ -183,4 +187,11 @@ async def test_a_producer_that_gives_up_lets_no_consumer_pass(
             await asyncio.sleep(0)
         with pytest.raises(ClusterError, match="3 incarnations in a row"):
             await living
-    assert not stage.consumer.ledger.complete("r")
+        ledger = stage.consumer.ledger
+        assert ledger.complete("r", ["p"])
+        assert ledger.failed("r") == ["p"]
+        await claim_incarnation(
+            stage.view, run="r", producer="p", session="again", lanes={"t": (1,)}
+        )
+        assert not ledger.complete("r")
+        assert not ledger.failed("r")

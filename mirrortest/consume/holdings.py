@@ -265,7 +265,7 @@ class Holdings:
         Nobody of us read them until now, so that it says nothing of the mirror how late it is read.
         After an outage, however, partitions are still ours: what comes late then is late for all.
         """
-        if self._options.include_backlog:
+        if self._options.include_backlog or not taken:
             return
         ends = await self._admin.end_offsets([TopicPartition(*held.at) for held in taken])
         for held in taken:

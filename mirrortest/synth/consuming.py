@@ -135,7 +135,9 @@ class Consuming:
         mine = np.flatnonzero(self._mine & (after > before))
         if len(mine):
             yield self._of_partitions(
-                Kind.READ, {"offset_lo": before[mine], "offset_hi": after[mine]}, mine
+                Kind.READ,
+                {"offset_lo": before[mine], "offset_hi": after[mine], "findings": 0},
+                mine,
             )
 
     def _of_partitions(

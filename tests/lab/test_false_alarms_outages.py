@@ -74,7 +74,7 @@ def test_brokers_restarted(lab: Lab, make_scene: Callable[..., Scene]) -> None:
     ended = others["once"].answer(code=3, seconds=60)
     assert ended["inconclusive"][0].startswith("the destination could not be read to its end")
     assert set(wrong(ended)) <= {"in_flight"}
-    assert any("state could not be saved" in note for note in ended["notes"])
+    assert any("state could not be saved" in reason for reason in ended["inconclusive"])
 
     broker.start()
     stood = scene.copied(topic)

@@ -21,6 +21,7 @@ from mirrortest.produce.options import ProduceOptions
 from mirrortest.produce.recording import Window
 from mirrortest.produce.telemetry import Telemetry
 from mirrortest.produce.tending import Tender
+from tests.unit.consuming import consume_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from mirrortest.consume.common import Common
     from mirrortest.consume.logbook import Logbook
     from mirrortest.consume.measuring import Measures
-    from mirrortest.consume.options import ConsumeOptions
     from mirrortest.consume.state import StateStore
     from mirrortest.consume.topics import Topics
     from mirrortest.kafka.admin import Admin
@@ -164,7 +164,7 @@ async def test_a_consumer_is_ready_while_it_has_its_share() -> None:
     answers = SimpleNamespace(sync=done, keep=done)
     measures = SimpleNamespace(health=health, saved=lambda: None)
     holdings = Holdings(
-        cast("ConsumeOptions", SimpleNamespace(group="g")),
+        consume_options(group="g"),
         admin=cast("Admin", answers),
         topics=cast("Topics", answers),
         store=cast("StateStore", answers),

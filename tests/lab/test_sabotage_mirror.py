@@ -168,8 +168,8 @@ def expected(rows: list[dict[str, Any]]) -> dict[str, set[tuple[Any, ...]]]:
     for row in rows:
         kind = Anomaly(row["kind"])
         effect = effect_of(kind, Form(row["form"]), row["part"] or "").message
-        if kind is Anomaly.DELAY and row["overtaken"]:
-            effect = Finding.REORDERED
+        if kind in {Anomaly.SWAP, Anomaly.HOLD, Anomaly.DELAY}:
+            effect = Finding.REORDERED if row["overtaken"] else Finding(0)
         message = tuple(row[name] for name in ("topic", "producer", "incarnation", "lane", "seq"))
         told[message] = told.get(message, Finding(0)) | effect
     return {

@@ -181,6 +181,9 @@ class AssignedPartition:
     backlog_to: int = 0
     """What lies below this offset was there when the partition was taken: that it is read late is
     the reader's doing, so that its latencies are not measured."""
+    watched_from: int = 0
+    """From this offset on the destination's partitions were counted while messages came: how many
+    a producer had planned for says only of those below where they may belong."""
     resumed: bool = False
     """Whether the last judged record is still to be compared with what is there now."""
 
@@ -290,7 +293,7 @@ class AssignedPartition:
         self.checker.begin_anew(found_ns, offset)
         self.identity += 1
         self.last_record, self.resumed, self.read_from = None, False, None
-        self.backlog_to = 0
+        self.backlog_to = self.watched_from = 0
 
     def passed(self, batches: Iterable[FetchedBatches]) -> None:
         """Note which leaders wrote what was fetched."""
@@ -386,11 +389,12 @@ class AssignedPartition:
         )
 
     def _routing(self, messages: MessageArrays, index: NDArray[np.int32]) -> NDArray[np.uint32]:
+        unwatched = messages.offset < self.watched_from
         wrong = misrouted(
             self.policy,
             lanes=messages.lane,
             source_partitions=messages.source_partition,
-            counted=messages.destination_partitions,
+            counted=np.where(unwatched, messages.destination_partitions, 0),
             partition=self.at.partition,
             counts=self.counts,
         )

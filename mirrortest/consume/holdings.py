@@ -265,12 +265,14 @@ class Holdings:
         Nobody of us read them until now, so that it says nothing of the mirror how late it is read.
         After an outage, however, partitions are still ours: what comes late then is late for all.
         """
-        if self._options.include_backlog or not taken:
+        if not taken:
             return
         ends = await self._admin.end_offsets([TopicPartition(*held.at) for held in taken])
         for held in taken:
-            held.backlog_to = ends[TopicPartition(*held.at)]
-            self._logbook.backlog(held)
+            held.watched_from = ends[TopicPartition(*held.at)]
+            if not self._options.include_backlog:
+                held.backlog_to = held.watched_from
+                self._logbook.backlog(held)
 
     async def look_again(self, topics: Collection[str] | None = None) -> None:
         """Compare what was judged last with what stands there now: was the topic created again?

@@ -57,6 +57,8 @@ class TopicJudge:
     """What was claimed lost, ever; what of it was seen later is `late`."""
     closing: Closing | None = None
     """Up to where all consumers together read before the run is over."""
+    _planned: set[int] = field(default_factory=set)
+    """The partition counts that producers planned for."""
     _hearing: _Hearing | None = None
     _unvouched: dict[StreamId, int] = field(default_factory=dict)
     """Streams seen that the ledger did not know, and when that was first found."""
@@ -66,10 +68,10 @@ class TopicJudge:
     def note(self, lane: LaneRecord, elapsed_ns: int) -> None:
         """Start the clock for what the ledger newly vouches for.
 
-        The destination had the partitions that its producer counted when it planned its lanes.
+        The destination may have had the partitions for which its producer planned its lanes.
         """
-        if lane.destination_partitions and lane.destination_partitions not in self.counts:
-            self.counts.append(lane.destination_partitions)
+        if lane.destination_partitions:
+            self._planned.add(lane.destination_partitions)
         self.deadlines.note(lane.stream, lane.acked, elapsed_ns)
 
     def merge_claims(self, claims: Mapping[StreamId, IntervalSet]) -> None:
@@ -125,6 +127,7 @@ class TopicJudge:
             claimed,
             closed,
             *self.counts,
+            *sorted(self._planned),
             [(number, held, held.mark) for number, held in fragments.items()],
         )
         known = self._known.get(stream)
@@ -186,7 +189,7 @@ class TopicJudge:
         if lane is None or not lane.source_partitions:
             return frozenset()
         source = partition_of(lane_key(lane.stream.lane), lane.source_partitions)
-        return homes_of(self.policy, lane.stream.lane, source, self.counts)
+        return homes_of(self.policy, lane.stream.lane, source, {*self.counts, *self._planned})
 
     def lanes(self, ledger: Ledger) -> dict[StreamId, LaneRecord]:
         """What the ledger vouches for of the topic."""

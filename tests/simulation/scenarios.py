@@ -6,6 +6,7 @@ A script is a coroutine of the world: it moves the mirror by hand, and the judge
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from mirrortest.errors import FencedError
@@ -238,7 +239,7 @@ SCENARIOS: dict[str, tuple[Plan, Callable[[Stage], Coroutine[Any, Any, None]]]] 
         Plan(messages=20, partitions=2, consumers=2),
         shard_that_goes_while_another_run_writes,
     ),
-    "F6": (_SMALL, states_created_again),
+    "F6": (replace(_SMALL, deadline=30.0), states_created_again),
     "F10": (_SMALL, out_of_order_and_deleted_unread),
     "F11": (_SMALL, old_ledger_record_that_compaction_keeps),
     "F12": (_SMALL, recreated_up_to_the_position),

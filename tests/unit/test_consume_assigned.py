@@ -71,6 +71,7 @@ def test_a_consumer_that_starts_after_the_growth_knows_the_count_of_before(numbe
     """F9: each message tells for how many partitions its producer had planned."""
     about = _about(policy=ExpectPartition.MURMUR2, counts=(5,))
     held = AssignedPartition.fresh(Partition("A.t", number), 1, **about)
+    held.watched_from = 4
     held.take(_records(0, 4, at=0), START)
     assert _misrouted(held) == 0
 

@@ -281,6 +281,7 @@ async def test_what_is_mirrored_since_partitions_were_added_is_judged_by_their_c
     played = Played({"a": 2})
     holdings, topics = holdings_of(played, expect_partition=ExpectPartition.MURMUR2)
     await topics.discover()
+    played.end = 2
     await holdings.take_share()
     lane = next(n for n in range(99) if partition_of(lane_key(n), 2) == 1
                 and partition_of(lane_key(n), 3) == 0)  # fmt: skip

@@ -218,7 +218,7 @@ def test_the_runs_counts_are_the_sums_of_its_parts(together: Result) -> None:
 
 
 CASES = {
-    "unread": ("inconclusive", "unread-0: offsets 40 to 49 were deleted before"),
+    "unread": ("inconclusive", "unread-0: offsets 40 to 49 were not read"),
     "gap": ("inconclusive", "gap-0: no log covers offsets 40 to 49"),
     "tail": ("in_flight", "tail-0: not read to its end: offsets 90 to 99 are missing"),
     "open": ("in_flight", "open-0: read up to offset 90, and no log says that it ends there"),

@@ -154,17 +154,17 @@ def _made_again_unnoticed() -> History:
 def test_a_topic_made_again_is_compared_by_id_as_any_other(together: Result) -> None:
     """Its offsets come twice; what is found goes on from the one topic to the other.
 
-    What comes again is duplicated, and reordered what comes only now, after later ones.
+    What comes again is duplicated, and reordered what comes only now, after later ones. What is
+    missing may have been in the topic before, unread: nobody says when that was found gone.
     """
     counts = {
         name: together.count(name, "remade")
         for name in ("seen", "duplicated", "reordered", "lost", "inconclusive")
     }
-    assert counts == {"seen": 25, "duplicated": 5, "reordered": 1, "lost": 5, "inconclusive": 0}
+    assert counts == {"seen": 25, "duplicated": 5, "reordered": 1, "lost": 0, "inconclusive": 5}
     assert together.disagreements("remade") == []
     assert together.disagreements("forgot") == [
         "forgot-0: duplicated: 0 messages were found online alone, 5 offline alone",
-        "forgot: lost: 0 messages were found online alone, 4 offline alone",
     ]
     again = [why for why in together.summary.inconclusive if "made again" in why]
     assert [why.split(":")[0] for why in again] == ["forgot-0", "remade-0"]

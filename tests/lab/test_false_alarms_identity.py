@@ -216,7 +216,7 @@ async def test_a_topic_created_again_behind_a_stopped_consumer(
     cluster: Cluster, config: ClientConfig, make_scene: Callable[[str], Scene]
 ) -> None:
     """F1: it has grown beyond the position when the consumer goes on; nothing in it is lost."""
-    scene = make_scene("stopped.eu")
+    scene = make_scene("stopped")
     [topic] = scene.topics
     await create(config, topic)
     consumer = scene.consume("carl", *DUE)
@@ -245,7 +245,7 @@ async def test_an_unclean_election_cuts_a_log_back_behind_its_consumers(
     So it is for who read all the time, and for who was killed and resumes at an offset that now
     holds other records.
     """
-    scene = make_scene("unclean.eu")
+    scene = make_scene("unclean")
     [topic] = scene.topics
     leader, follower = (cluster.brokers[number] for number in await create(config, topic))
 

@@ -176,7 +176,7 @@ def make_scene(
         scene = Scene(
             SimpleNamespace(source=cluster, destination=cluster),
             tmp_path,
-            f"run-{name}",
+            name,
             (name,),
             ledger=f"ledger-{name}",
             state=f"state-{name}",

@@ -24,7 +24,7 @@ from mirrortest.kafka.client import (
     start,
 )
 from mirrortest.kafka.reader import OutOfRange, Reader
-from mirrortest.wire.kernels import headers
+from mirrortest.wire import kernels
 from mirrortest.wire.record_batch import MalformedBatchError, decode_records
 
 if TYPE_CHECKING:
@@ -299,7 +299,7 @@ def _entries(batch: FetchedBatches) -> Iterator[Entry]:
 def _sound(batch: FetchedBatches) -> Iterator[RecordArrays]:
     """The records of each batch that can be read."""
     data = memoryview(batch.buffer or b"")
-    for begin, end, *_ in headers(data):
+    for begin, end, *_ in kernels.headers(data):
         try:
             yield decode_records(data[begin:end])
         except MalformedBatchError as error:

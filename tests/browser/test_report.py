@@ -147,12 +147,12 @@ def test_it_is_whole_on_every_screen(
         assert all(chart["points"]), name
         assert chart["shapes"] > 5, name
         assert chart["width"] == pytest.approx(chart["room"], abs=1), name
-    # Seven strips: what was acknowledged and six findings, each with the mirror's two events and
-    # the run's begin and end.
+    # Seven strips: what was acknowledged and six findings, each with the mirror's two events, the
+    # consumer's start and the run's begin and end.
     assert len(drawn["strips"]["points"]) == 7
     assert drawn["strips"]["points"][:3] == [180, 2, 1]
-    assert drawn["strips"]["marks"] == [4] * 7
-    assert drawn["percentiles"]["marks"] == [4]
+    assert drawn["strips"]["marks"] == [5] * 7
+    assert drawn["percentiles"]["marks"] == [5]
     sheet.page.close()
 
 

@@ -460,13 +460,15 @@ class Reference:
         begin = newest * INCARNATION
         tails = [hi for hi in tails if hi >= begin]
         reached = max([begin - 1, *read, *gone]) + 1
-        if not newest and reached == begin and max(tails, default=1) > begin:
+        never = not newest and reached == begin and max(tails, default=1) > begin
+        if never:
             unread.add(Finding.INCONCLUSIVE)
         elif not tails or reached < max(tails):
             unread.add(Finding.IN_FLIGHT)
         passed = []
-        for n in range(max([reached, *(n + 1 for n in seen)])):
-            # What stands behind all that was read is under way, not in doubt.
-            blind = n not in read and n < reached
+        # What stands behind all that was read is under way, not in doubt, but where no log says
+        # that anything was read; where no row shows anything there, it is no hole either.
+        for n in sorted({*range(reached), *(seen & self.stood[partition].keys())}):
+            blind = never or (n not in read and n < reached)
             passed.append(Passed(n, n + 1, blind, blind and n in seen, minutes.get(n, ALWAYS)))
         return passed

@@ -37,7 +37,7 @@ def job(count: int, policy: ExpectPartition, detail: Detail) -> Job:
 def test_random_histories_are_judged_as_by_their_definitions(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Eight hundred: the same answer online and offline by stream, finding and id.
+    """Two thousand: the same answer online and offline by stream, finding and id.
 
     Every disagreement between the two is one that the definitions explain, too. They are so many
     that statements are compiled; as when they are larger still tables are written by executors,
@@ -45,7 +45,7 @@ def test_random_histories_are_judged_as_by_their_definitions(
     """
     monkeypatch.setattr(result, "MOST_ROWS", 0)
     monkeypatch.setattr(settling, "_IN_ONE", 0)
-    told = differences(spark, tmp_path, [job(800, ExpectPartition.SOURCE, Detail.INTERVALS)])
+    told = differences(spark, tmp_path, [job(2000, ExpectPartition.SOURCE, Detail.INTERVALS)])
     assert not told, f"{len(told)} differ\n{next(iter(told.values()))}"
     assert spark.conf.get("spark.sql.codegen.wholeStage") == "true"
     parts = list(tmp_path.rglob("findings.parquet/part-*.parquet"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from types import SimpleNamespace
 from typing import Any
 
@@ -179,6 +180,30 @@ async def test_what_was_fetched_of_another_topic_is_dropped() -> None:
     played = await placed(Played(Broker()))
     played.while_asked = lambda: played.identity.place(AT, Place(10, -1, "Y"))
     assert await played.fetch(("X", 0, 0)) == []
+
+
+async def test_of_a_partition_that_two_brokers_were_asked_for_one_answer_is_passed_on() -> None:
+    """Its leader changed meanwhile; an error that is told twice ends aiokafka's fetching."""
+    played = await placed(Played(Broker(), Broker()))
+    answered, held_back = played.identity._plain_send, asyncio.Event()
+
+    async def send(node: int, request: Any, *, group: Any = None) -> Any:
+        response = await answered(node, request, group=group)
+        if node == 2:
+            await held_back.wait()
+        return response
+
+    played.identity._plain_send = send
+    played.fetched = SimpleNamespace(
+        API_VERSION=13, topics=[("X", [(0, OUT_OF_RANGE, 0)])], diverging={}
+    )
+    older = asyncio.ensure_future(
+        played.client.send(2, PlainFetch(1, 1, 1, 0, [("t", [(0, 10, 99)])]))
+    )
+    await asyncio.sleep(0)
+    assert await played.fetch(("X", 0, OUT_OF_RANGE)) == [("t", [(0, OUT_OF_RANGE, 0)])]
+    held_back.set()
+    assert (await older).topics == []
 
 
 async def test_brokers_without_ids_are_asked_by_name_and_that_is_told() -> None:

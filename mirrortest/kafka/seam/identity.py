@@ -93,6 +93,8 @@ class Identity:
         """(topic id, partition) -> the newest leader epoch that any broker told, and its leader"""
         self._breaks: dict[Any, OutOfRange] = {}
         """partition -> why its position does not exist, where it is more than out of range"""
+        self._asked: dict[Any, PlainFetchRequest] = {}
+        """partition -> the last request for it"""
 
     # -- what the reader says and asks ------------------------------------------------------------
 
@@ -249,7 +251,7 @@ class Identity:
                 topic_id = self.pins.get(at) or self._ids.get(topic)
                 if topic_id is None:
                     return None
-                self.pins[at] = topic_id
+                self.pins[at], self._asked[at] = topic_id, request
                 reached, last_epoch = self.epochs.get(at, (-1, -1))
                 leader_epoch, _ = self._leaders.get((topic_id, number), (-1, -1))
                 found.setdefault(topic_id, []).append(
@@ -262,7 +264,12 @@ class Identity:
     async def _examined(
         self, node_id: int, request: PlainFetchRequest, response: FetchResponse
     ) -> Any:
-        """The response by names, with errors that aiokafka knows."""
+        """The response by names, with errors that aiokafka knows.
+
+        While its leader changes a partition may be asked for at two brokers at once. Of such
+        answers the last request's alone is passed on: an error that is told twice would end
+        aiokafka's fetching.
+        """
         asked = {
             (self.pins[KafkaPartition(topic, number)], number): (topic, offset)
             for topic, partitions in request.topics
@@ -276,6 +283,8 @@ class Identity:
                     continue  # sought anew meanwhile, in another topic
                 topic, offset = asked[topic_id, number]
                 at = KafkaPartition(topic, number)
+                if self._asked[at] is not request:
+                    continue
                 if code or (topic_id, number) in response.diverging:
                     self._breaks.pop(at, None)
                     code, waits = await self._told(  # noqa: PLW2901
@@ -287,16 +296,13 @@ class Identity:
             # Else it would be asked again at once, over and over.
             await asyncio.sleep(self._backoff)
         # Whoever was sought in another topic while the answer was waited for gets none of it.
-        pinned = {(topic, n): topic_id for (topic_id, n), (topic, _) in asked.items()}
+        pinned = {KafkaPartition(topic, n): topic_id for (topic_id, n), (topic, _) in asked.items()}
+
+        def is_current(at: Any) -> bool:
+            return self.pins.get(at) == pinned[at] and self._asked[at] is request
+
         response.topics = [
-            (
-                topic,
-                [
-                    each
-                    for each in partitions
-                    if self.pins.get(KafkaPartition(topic, each[0])) == pinned[topic, each[0]]
-                ],
-            )
+            (topic, [each for each in partitions if is_current(KafkaPartition(topic, each[0]))])
             for topic, partitions in named.items()
         ]
         return response

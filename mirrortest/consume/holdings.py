@@ -87,6 +87,8 @@ class Holdings:
         self._uncommitted = options.client.isolation_level is IsolationLevel.READ_UNCOMMITTED
         self._stood: dict[Partition, int] = {}
         """Where each partition stood when idle ones were last looked for."""
+        self._first_ids: dict[str, str | None] = {}
+        """topic -> Kafka's id of it when partitions of it were first assigned"""
         self._idle_due = 0.0
         self.moving = False
         """Whether a rebalance is under way: what is ours will be told."""
@@ -176,6 +178,9 @@ class Holdings:
     async def _on_assigned(self, partitions: list[tuple[str, int]]) -> None:
         self.moving = True
         taken: list[AssignedPartition] = []
+        # Of all before the first is claimed: what is created again until the last one is, is told.
+        for topic in {topic for topic, _ in partitions} & self._topics.judges.keys():
+            await self._outage.sat_out(self._topic_ids, topic)
         for at in map(Partition._make, partitions):
             if at.partition >= self._topics.counts.get(at.topic, 0):
                 await self._outage.sat_out(self._topics.discover)
@@ -205,7 +210,7 @@ class Holdings:
             "policy": options.expect_partition,
             "counts": self._topics.in_force(at.topic),
         }
-        topic_id = await self._outage.sat_out(self._reader.topic_id, at.topic)
+        first_id, topic_id = await self._outage.sat_out(self._topic_ids, at.topic)
         try:
             held = (
                 AssignedPartition.restored(at, generation, state, **about)
@@ -227,8 +232,8 @@ class Holdings:
             )
             held = None
         if held is None or state is None:
-            held = AssignedPartition.fresh(at, generation, topic_id=topic_id, **about)
-            if topic_id is not None:
+            held = AssignedPartition.fresh(at, generation, topic_id=first_id, **about)
+            if first_id is not None:
                 await self._store.save(at, generation, held.to_state())
             return held
         self._topics.judges[at.topic].merge_claims(held.claimed)
@@ -357,7 +362,8 @@ class Holdings:
         if full:
             records = decode_batches([buffer for buffer, _ in full])
             if held.was_recreated(records):
-                await self._recreated(held, await self._outage.sat_out(self._topic_id, held))
+                topic_id = await self._outage.sat_out(self._reader.topic_id, held.at.topic)
+                await self._recreated(held, topic_id)
                 return
             decoded = held.decode(records, _arrivals([batch for _, batch in full]))
             if held.strays(decoded):
@@ -419,8 +425,10 @@ class Holdings:
             return
         await self._outage.sat_out(self._seek, held)
 
-    async def _topic_id(self, held: AssignedPartition) -> str | None:
-        return await self._reader.topic_id(held.at.topic)
+    async def _topic_ids(self, topic: str) -> tuple[str | None, str | None]:
+        """The topic's id as it was first assigned, and as it is now."""
+        now = await self._reader.topic_id(topic)
+        return self._first_ids.setdefault(topic, now), now
 
     async def _recreated(self, held: AssignedPartition, topic_id: str | None) -> None:
         known = topic_id is not None and held.topic_id not in {None, topic_id}

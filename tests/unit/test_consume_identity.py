@@ -155,6 +155,26 @@ async def test_the_first_incarnation_is_named_by_a_state_too() -> None:
     assert held.identity == 1
 
 
+async def test_a_topic_created_again_before_its_last_partition_is_claimed_is_told_there_too() -> (
+    None
+):
+    """What stood in the topic that was assigned nobody has read: it is in doubt, and not lost."""
+    played = Ordered()
+    played.counts = {"a": 2}
+
+    async def claimed(at: Partition) -> tuple[int, Any]:
+        if at.partition == 1:
+            played.topic_ids = {"a": "Y"}
+        return 1, None
+
+    object.__setattr__(played, "claim", claimed)
+    holdings, _ = await reading(played)
+    assert played.placed[TopicPartition("a", 1)].topic_id == "X"
+    await read(played, holdings, Recreated("a", 1, 0, "Y"))
+    held = holdings.partitions[Partition("a", 1)]
+    assert (held.identity, held.topic_id, held.left_ids) == (1, "Y", ["X"])
+
+
 async def test_an_outage_amid_an_incarnations_beginning_is_sat_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -239,14 +240,20 @@ class AssignedPartition:
 
     @classmethod
     def unreadable(
-        cls, at: Partition, generation: int, why: str, **about: Any
+        cls, at: Partition, generation: int, state: dict[str, Any], why: str, **about: Any
     ) -> AssignedPartition:
         """A partition whose last state cannot be read: it is judged anew, from its beginning.
 
         What was seen of an incarnation of the topic before this one is not known any more: what
-        stood there is in doubt, as what nobody read.
+        stood there is in doubt, as what nobody read. Which incarnation this is may be readable: its
+        records stand in logs under this number already.
         """
         held = cls.fresh(at, generation, **about)
+        with contextlib.suppress(RecordError):
+            identity = untrusted.entry(state, "identity")
+            held.identity = untrusted.number(identity, 0, untrusted.COUNTS_END)
+            if state.get("topic_id") is not None:
+                held.topic_id = untrusted.text(state["topic_id"])
         held.checker.begin_anew()
         held.notes.append(
             f"{at.topic}-{at.partition}: the state of its last consumer cannot be read ({why}): "

@@ -219,7 +219,7 @@ class Holdings:
             )
         except RecordError as error:
             held = AssignedPartition.unreadable(
-                at, generation, str(error), topic_id=topic_id, **about
+                at, generation, state or {}, str(error), topic_id=topic_id, **about
             )
             _log.warning(held.notes[-1])
             await self._store.save(at, generation, held.to_state())

@@ -114,7 +114,7 @@ def read_state(rng: Random) -> bool:
     try:
         held = AssignedPartition.restored(at, 2, found, **records.about())
     except RecordError as error:
-        held = AssignedPartition.unreadable(at, 2, str(error), **records.about())
+        held = AssignedPartition.unreadable(at, 2, found, str(error), **records.about())
         json.dumps(held.to_state()).encode()
         return False
     _go_on(held)

@@ -595,12 +595,24 @@ async def test_a_backlog_is_measured_where_that_is_asked_for() -> None:
     assert (taken.backlog, len(taken.latency_intended)) == (0, 5)
 
 
-@pytest.mark.parametrize("state", [{}, {"v": 2}, {"v": 1, "checker": {"next": 10**400}}])
-async def test_a_partition_whose_state_cannot_be_read_is_judged_anew(state: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    ("state", "incarnation"),
+    [
+        ({}, (0, None)),
+        ({"v": 2, "identity": 3, "topic_id": 4}, (3, None)),
+        ({"v": 2, "identity": 3, "topic_id": "X"}, (3, "X")),
+        ({"v": 1, "checker": {"next": 10**400}}, (0, None)),
+    ],
+)
+async def test_a_partition_whose_state_cannot_be_read_is_judged_anew(
+    state: dict[str, Any], incarnation: tuple[int, str | None]
+) -> None:
     """P2: a damaged state, or one of another version, ended every consumer of the run.
 
     What was seen of an earlier incarnation of the topic is not known any more, so that numbers
-    that are missing at the head of a stream are in doubt, and never lost.
+    that are missing at the head of a stream are in doubt, and never lost. Records that are in logs
+    already are logged again under the same incarnation, where its number can be read: another one
+    would make copies of them.
     """
     played = Played({"a": 1})
     played.state = state
@@ -610,6 +622,7 @@ async def test_a_partition_whose_state_cannot_be_read_is_judged_anew(state: dict
         await holdings.begin()
     (held,) = holdings.partitions.values()
     assert held.checker.next_offset == 0
+    assert (held.identity, held.topic_id) == incarnation
     assert "a-0: the state of its last consumer cannot be read" in held.notes[0]
     assert [line["event"] for line in logged] == held.notes
     assert held.checker.unsure

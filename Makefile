@@ -14,7 +14,7 @@ BY_FILE := --dist loadfile --no-loadscope-reorder
 # Many processes are started here: none of them is to compile its modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-failed test-unit check bench profile bench-reconcile calibrate oracle simulate \
+.PHONY: demo test test-failed test-unit check bench instructions profile bench-reconcile calibrate oracle simulate \
   flips mutants peers lock clean images kafka-image prometheus-image test-docker local-base \
   check-chart kept-lab kept-spark e2e-kubernetes dashboards check-dashboards dashboard-linter \
   e2e-prometheus
@@ -50,6 +50,9 @@ mutants: $(READY)  ## a million changed records of every kind that is read from 
 
 bench: $(PEERS)  ## CPU per message, beside the tools that people use; ARGS="--parts curves memory"
 	$(BIN)/python -m tests.bench $(ARGS)
+
+instructions: $(READY)  ## machine instructions per message, which no busy machine changes (valgrind)
+	$(BIN)/python -m tests.bench.instructions
 
 profile: $(PEERS)  ## where the time of producing and verifying goes; ARGS="--size 100"
 	$(BIN)/python -m tests.bench.profile $(ARGS)

@@ -1,0 +1,156 @@
+"""`make instructions`: machine instructions per message of what is done with fetched bytes.
+
+CPU time of the same work differs by half from one minute to the next on a busy or virtual machine;
+the number of instructions hardly does. They are counted by valgrind's cachegrind over runs of few
+and of many turns, the least of three each; the difference is what counts: start-up is in neither.
+To compare two versions, run this in a worktree of each.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import struct
+import subprocess
+import sys
+from typing import NamedTuple
+
+import crc32c
+import numpy as np
+
+from mirrortest.check.routing import ExpectPartition
+from mirrortest.consume.assigned import AssignedPartition
+from mirrortest.consume.state import Partition
+from mirrortest.consume.transactions import in_transactions
+from mirrortest.kafka.fetched import FetchedBatches, batches
+from mirrortest.seqlog import rows
+from mirrortest.timing.histogram import sparse_groups
+from mirrortest.wire.batch import LaneEncoder
+from mirrortest.wire.batch_header import CRC_AT, CRC_FROM
+from mirrortest.wire.message import Form
+from mirrortest.wire.record_batch import decode_batches
+from mirrortest.wire.stream import ProducerId
+
+_MESSAGES = 16_000
+_FEW, _MANY = 4, 44
+_RUNS = 3
+_SENT_NS, _ARRIVED_NS = 10**18, 2 * 10**18
+_COUNTED = re.compile(r"I +refs: +([\d,]+)")
+
+
+class Case(NamedTuple):
+    """What is fetched: messages of `size` bytes, so many in a batch, so many batches in a fetch."""
+
+    form: Form
+    size: int
+    messages: int
+    batches: int
+
+
+CASES = {
+    "100 B": Case(Form.BODY, 100, 1000, 8),
+    "1 kB": Case(Form.BODY, 1000, 500, 2),
+    "100 B headers": Case(Form.HEADERS, 100, 1000, 8),
+    "100 B, 20 in a batch": Case(Form.BODY, 100, 20, 50),
+}
+
+
+def fetches(case: Case) -> list[tuple[int, memoryview]]:
+    """The offset and the records of each fetch, of one partition with one producer's messages."""
+    encoder = LaneEncoder("t", ProducerId("p", "r1", 1), 0, 0, 1, case.form, case.size)
+    found, seq = [], 0
+    while seq < _MESSAGES:
+        first, whole = seq, bytearray()
+        for _ in range(case.batches):
+            intended = _SENT_NS + np.arange(seq, seq + case.messages, dtype=np.int64) * 1_000_000
+            batch = bytearray(encoder.encode(seq, intended, int(intended[-1])).buffer)
+            struct.pack_into(">q", batch, 0, seq)
+            struct.pack_into(">I", batch, CRC_AT, crc32c.crc32c(bytes(batch[CRC_FROM:])))
+            whole += batch
+            seq += case.messages
+        found.append((first, memoryview(bytes(whole))))
+    return found
+
+
+def judge(fetched: list[tuple[int, memoryview]]) -> None:
+    """From a response's bytes to judged rows for the log, as a consumer does it."""
+    held = AssignedPartition.fresh(
+        Partition("t", 0), 1, source="t", run="r1", policy=ExpectPartition.SOURCE, counts=[1]
+    )
+    for first, data in fetched:
+        found = [
+            each
+            for each in batches(
+                data,
+                topic="t",
+                partition=0,
+                fetch_offset=first,
+                arrived_ns=_ARRIVED_NS,
+                topic_id="X",
+            )
+            if isinstance(each, FetchedBatches)
+        ]
+        records = decode_batches([each.buffer for each in found if each.buffer is not None])
+        held.was_recreated(records)
+        decoded = held.decode(records, _ARRIVED_NS)
+        held.strays(decoded)
+        taken = held.judge(decoded)
+        in_transactions("t", taken.rows, found)
+        latencies = sparse_groups(taken.latency_intended, taken.row_index, len(taken.rows))
+        for row, each in zip(taken.rows, latencies, strict=True):
+            rows.seen(
+                row,
+                topic="t",
+                partition=0,
+                topic_identity="0",
+                latencies=rows.Latencies(*each),
+            )
+        held.passed(found)
+        held.checker.advance(found[-1].next_offset)
+    (fragment,) = held.checker.fragments.values()
+    if fragment.seen.count != held.checker.next_offset:
+        raise AssertionError("not all that was fetched was judged")
+
+
+def least(case: str, turns: int) -> int:
+    """The instructions of judging a case's fetches so many times, with those of the start."""
+    return min(counted(case, turns) for _ in range(_RUNS))
+
+
+def counted(case: str, turns: int) -> int:
+    """The instructions of a process of its own that judges a case's fetches so many times."""
+    done = subprocess.run(
+        [
+            *("valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"),
+            *(sys.executable, "-m", "tests.bench.instructions", case, str(turns)),
+        ],
+        env={"PYTHONHASHSEED": "0", "PATH": "/usr/bin:/bin"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    found = _COUNTED.search(done.stderr)
+    if found is None:
+        raise ValueError(f"valgrind tells no instructions: {done.stderr[-500:]}")
+    return int(found[1].replace(",", ""))
+
+
+def main() -> int:
+    """Print the instructions per message of each case, or be the process that is counted."""
+    if len(sys.argv) > 1:
+        case, turns = sys.argv[1:]
+        fetched = fetches(CASES[case])
+        for _ in range(int(turns)):
+            judge(fetched)
+        return 0
+    if shutil.which("valgrind") is None:
+        print("valgrind is not installed: apt-get install valgrind", file=sys.stderr)  # noqa: T201  # a command's output
+        return 2
+    for name in CASES:
+        each = (least(name, _MANY) - least(name, _FEW)) / ((_MANY - _FEW) * _MESSAGES)
+        print(f"{name}: {each:,.0f} instructions per message", flush=True)  # noqa: T201  # likewise
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

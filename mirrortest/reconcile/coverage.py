@@ -14,7 +14,7 @@ from mirrortest.check.verdict import Finding
 from mirrortest.seqlog.schema import ENDLESS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
 
 
 class Span(NamedTuple):
@@ -83,14 +83,19 @@ class Observed:
     started_ns: Mapping[int, int]
 
 
-def cover(seen: Observed) -> Coverage:
-    """Find the blind ranges of all partitions of all topics."""
+def cover(seen: Observed, topics: Collection[str]) -> Coverage:
+    """Find the blind ranges of all partitions of these topics.
+
+    Of others, which only match a consumer's pattern or its mistaken names, nothing is missing.
+    """
     coverage = Coverage()
     spans = [_by_partition(each) for each in (seen.read, seen.unread, seen.tails)]
     partitions: dict[str, set[int]] = {}
     for topic, partition in chain.from_iterable(spans):
         partitions.setdefault(topic, set()).add(partition)
     for topic, count in seen.partitions.items():
+        if topic not in topics:
+            continue
         known = partitions.get(topic, set())
         expected = set(range(count)) if count is not None else set()
         if count is None and not known:

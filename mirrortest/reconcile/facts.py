@@ -30,6 +30,8 @@ class Facts:
 
     observed: Observed
     topics: set[str]
+    sent_to: set[str]
+    """Topics that records of the run's producers name, in their logs or in the ledger."""
     known: set[tuple[str, int]]
     horizons: dict[str, int]
     consumer_damaged: bool
@@ -130,10 +132,9 @@ def gather(spark: Any, plan: Plan, intervals: Any) -> Facts:
             f"{unproven:,} log files have no digest, as an earlier version of mirrortest wrote "
             "them: bytes of theirs that have changed since may go unnoticed"
         )
-    topics = {
-        row["topic"] for row in overview if row["kind"] in {*_SENDING, "vouched", "tail", "read"}
-    }
-    topics |= {topic for _, session in plan.of(Role.PRODUCER) for topic in session.topics}
+    sent_to = {row["topic"] for row in overview if row["kind"] in {*_SENDING, "vouched"}}
+    sent_to |= {topic for _, session in plan.of(Role.PRODUCER) for topic in session.topics}
+    topics = sent_to | {row["topic"] for row in overview if row["kind"] in {"tail", "read"}}
     spans: dict[str, list[Any]] = {"read": [], "unread": [], "tail": [], RANGE: []}
     for row in overview:
         if row["kind"] in spans:
@@ -155,6 +156,7 @@ def gather(spark: Any, plan: Plan, intervals: Any) -> Facts:
     return Facts(
         observed,
         topics,
+        sent_to,
         known,
         _horizons(plan, spans["tail"]),
         any(plan.sessions[number].session.role is Role.CONSUMER for number in damaged),

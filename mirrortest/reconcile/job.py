@@ -148,7 +148,7 @@ def _judge(
     fit(spark, known.intervals)
     twice = overlaps(known.ranges, known.observed.started_ns)
     behind = beyond(known.ranges, known.cuts)
-    coverage = cover(known.observed)
+    coverage = cover(known.observed, known.sent_to or known.topics)
     zones = [*twice, *cuts_at(known.ranges, behind), *cuts_around(known.ranges, coverage.blind)]
     if zones:
         again = read_again(spark, work, intervals, zones, touched(known.ranges, zones))

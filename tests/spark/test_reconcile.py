@@ -55,6 +55,17 @@ def test_a_clean_run_passes(spark: SparkSession, tmp_path: Path) -> None:
     assert len(told.rows("by_minute")) == 2
 
 
+def test_a_consumer_of_a_mistaken_name_leaves_no_doubt(spark: SparkSession, tmp_path: Path) -> None:
+    """F16: its log tells where partitions of a topic ended to which no producer wrote."""
+    history = History()
+    history.sends(stream(), 100)
+    history.consumers[0].append(seen(stream(), 0, 100, 0))
+    history.reads(100)
+    history.consumers.append([rows.tail("A.t", 0, 100, topic_identity="0")])
+    summary = judged(spark, history, tmp_path).summary
+    assert (summary.verdict, summary.inconclusive) == ("passed", [])
+
+
 def test_latencies_are_the_copys_and_not_those_of_acknowledgements(
     spark: SparkSession, tmp_path: Path
 ) -> None:

@@ -32,12 +32,12 @@ def observed(
 
 def blind(seen: Observed) -> list[tuple[int, int, int, Finding]]:
     """(partition, lo, hi, finding) of the blind ranges."""
-    return [(b.partition, b.lo, b.hi, b.finding) for b in cover(seen).blind]
+    return [(b.partition, b.lo, b.hi, b.finding) for b in cover(seen, "t").blind]
 
 
 def test_read_from_start_to_tail_leaves_nothing_blind() -> None:
     """Overlapping and touching stretches of several sessions make one coverage."""
-    coverage = cover(observed([(0, 0, 10), (0, 5, 20), (0, 20, 30)], tails=[(0, 30, 30)]))
+    coverage = cover(observed([(0, 0, 10), (0, 5, 20), (0, 20, 30)], tails=[(0, 30, 30)]), "t")
     assert (coverage.blind, coverage.reasons) == ([], [])
 
 
@@ -78,7 +78,7 @@ def test_what_was_not_read_is_blind_and_named(
     seen: Observed, expected: tuple[int, int, int, Finding]
 ) -> None:
     """Holes, an unread end, no end, no reader at all: one range and one reason each."""
-    coverage = cover(seen)
+    coverage = cover(seen, "t")
     assert blind(seen) == [expected]
     assert len(coverage.reasons) == 1
 
@@ -91,7 +91,7 @@ def test_what_stands_before_all_that_any_log_covers_is_blind() -> None:
     """
     relieved = observed([(0, 5, 10)], tails=[(0, 10, 10)])
     assert blind(relieved) == [(0, 0, 5, Finding.INCONCLUSIVE)]
-    assert cover(relieved).reasons == []
+    assert cover(relieved, "t").reasons == []
     overtaken = observed([(0, 8, 10)], [(0, 5, 8)], [(0, 10, 10)])
     assert blind(overtaken) == [
         (0, 0, 5, Finding.INCONCLUSIVE),
@@ -101,7 +101,7 @@ def test_what_stands_before_all_that_any_log_covers_is_blind() -> None:
 
 def test_no_consumer_at_all_makes_everything_blind() -> None:
     """Without a partition count any one partition stands for all."""
-    coverage = cover(Observed([], [], [], {"t": None}, {}))
+    coverage = cover(Observed([], [], [], {"t": None}, {}), "t")
     assert [b.hi for b in coverage.blind] == [ENDLESS]
     assert coverage.reasons == ["t: no consumer's log covers it"]
 
@@ -152,7 +152,8 @@ def test_a_topic_made_again_must_be_read_to_its_end_as_well(
             [Span("t", 0, 0, 9, ENDLESS, 0)],
             [Span("t", 0, 0, 9, 9, 0), *(Span("t", 0, 1, end, end, 0) for end in tails)],
             {"t": 1}, {0: 0},
-        )
+        ),
+        "t",
     )  # fmt: skip
     found = [tuple(each)[2:6] for each in coverage.blind]
     rest = (0, 9, ENDLESS, Finding.INCONCLUSIVE)
@@ -173,7 +174,7 @@ def test_what_is_unread_tells_the_last_minute_from_which_messages_may_stand_ther
         Span("t", 0, 0, 15, 20, 1),
         Span("t", 0, 0, 30, ENDLESS, 1, 9),
     ]
-    found = cover(Observed(read, unread, [Span("t", 0, 1, 9, 9, 0)], {"t": 1}, {0: 0, 1: 0}))
+    found = cover(Observed(read, unread, [Span("t", 0, 1, 9, 9, 0)], {"t": 1}, {0: 0, 1: 0}), "t")
     assert sorted((b.lo, b.hi, b.minute) for b in found.blind) == [
         (5, 12, 8), (12, 15, ENDLESS), (15, 20, ENDLESS), (40, ENDLESS, 9),
     ]  # fmt: skip
@@ -188,7 +189,8 @@ def test_nothing_of_a_topic_that_is_gone_is_on_its_way() -> None:
             [Span("t", 0, 0, 0, 2, 0), Span("t", 0, 1, 2, 2, 1)],
             {"t": 1},
             {0: 0, 1: 0},
-        )
+        ),
+        "t",
     )
     assert [tuple(each)[2:6] for each in coverage.blind] == [(0, 1, ENDLESS, Finding.INCONCLUSIVE)]
     assert len(coverage.reasons) == 1
@@ -199,3 +201,8 @@ def test_who_had_read_more_of_a_topic_that_is_gone_knows_more_than_its_judge() -
     ranges = [Range("t", 0, 0, 0, 9, 0, 0, 0), Range("t", 1, 0, 0, 5, 0, 0, 0)]
     gone = [Span("t", number, 0, 5, ENDLESS, 1) for number in (0, 1)]
     assert known_beside(gone, ranges) == {("t", 0)}
+
+
+def test_nothing_is_missing_of_a_topic_that_no_producer_wrote_to() -> None:
+    """It only matches a pattern, or is what a mistaken alias makes of a topic's name."""
+    assert cover(observed(tails=[(0, 0, 9)]), {"other"}).reasons == []

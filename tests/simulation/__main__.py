@@ -10,18 +10,20 @@ import argparse
 import multiprocessing
 import os
 import sys
+import tempfile
 import time
 from collections import Counter
 from contextlib import ExitStack
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.console import Console
 
 from .faults import KINDS
-from .history import simulating, told
+from .history import simulating
 from .plan import FEATURES
-from .play import Played, play, shrink, tape_of
+from .play import Played, play, played, shrink, staged, tape_of
 from .scenarios import SCENARIOS, play_scenario
 
 if TYPE_CHECKING:
@@ -33,6 +35,8 @@ _OUT = Console(soft_wrap=True, markup=False, highlight=False)
 _PROGRESS = Console(soft_wrap=True, markup=False, highlight=False, stderr=True)
 _for_life = ExitStack()
 """What is simulated in a worker stays so."""
+_PER_JOB = 300
+"""Histories in one reconciliation: its start costs more than these."""
 _LARGE = 5_000
 """In so many histories every kind of fault must have taken effect."""
 
@@ -40,7 +44,7 @@ _LARGE = 5_000
 def main() -> int:
     """Run the command; 99 where a history is judged wrongly."""
     options = _options()
-    known = KINDS.keys() | FEATURES
+    known = KINDS | FEATURES
     kinds = frozenset(known if options.only is None else filter(None, options.only.split(",")))
     kinds -= set(options.without.split(","))
     if unknown := kinds - known:
@@ -52,7 +56,7 @@ def main() -> int:
         return _one(bytes.fromhex(options.replay), kinds)
     numbers = range(options.first, options.first + options.histories)
     _PROGRESS.print(f"{len(numbers):,} histories of seed {options.seed}")
-    return _many(options, numbers, kinds)
+    return (_offline if options.spark else _many)(options, numbers, kinds)
 
 
 def _options() -> argparse.Namespace:
@@ -61,6 +65,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--seed", default="1")
     parser.add_argument("--first", type=int, default=0, metavar="K", help="begin with this number")
     parser.add_argument("--processes", type=int, default=2, metavar="N")
+    parser.add_argument("--spark", action="store_true", help="reconcile the logs of histories")
     parser.add_argument("--replay", metavar="TAPE", help="one history by its tape, in hexadecimal")
     parser.add_argument("--scenario", metavar="NAME", help="a scripted history, or all")
     parser.add_argument("--only", metavar="FAULTS", help="only these kinds, with commas between")
@@ -71,25 +76,28 @@ def _options() -> argparse.Namespace:
 
 
 def _many(options: argparse.Namespace, numbers: range, kinds: frozenset[str]) -> int:
-    began, faults, failed = time.monotonic(), Counter[str](), 0
+    began, failed = time.monotonic(), 0
+    faults, happened, checked = Counter[str](), Counter[str](), Counter[str]()
     work = partial(_in_worker, options.seed, kinds)
     with multiprocessing.get_context("fork").Pool(options.processes, _begin) as pool:
-        for done, played in enumerate(pool.imap(work, numbers, chunksize=8), 1):
-            faults.update(played.faults)
-            if played.problems:
+        for done, one in enumerate(pool.imap(work, numbers, chunksize=8), 1):
+            faults.update(one.faults)
+            happened.update(one.happened)
+            checked.update(one.checked)
+            if one.problems:
                 failed += 1
-                _OUT.print(f"history {options.seed}/{played.number}: {played.kinds}")
-                _OUT.print("\n".join(problem[:300] for problem in played.problems))
+                _OUT.print(f"history {options.seed}/{one.number}: {one.kinds}")
+                _OUT.print("\n".join(problem[:300] for problem in one.problems))
                 if not options.keep_going:
                     pool.terminate()
                     with simulating():
-                        plainer = shrink(tape_of(options.seed, played.number), kinds)
+                        plainer = shrink(tape_of(options.seed, one.number), kinds)
                     return _one(plainer, kinds)
             if not done % 1_000:
                 passed = time.monotonic() - began
                 left = passed / done * (len(numbers) - done)
                 _PROGRESS.print(f"{done:,} of {len(numbers):,}, {passed:.0f} s, {left:.0f} s left")
-    _table(faults)
+    _table(faults, happened, checked)
     idle = [kind for kind in sorted(kinds - FEATURES) if not faults[f"{kind} took effect"]]
     if idle and len(numbers) >= _LARGE:
         _OUT.print(f"these faults never took effect: {', '.join(idle)}")
@@ -100,21 +108,57 @@ def _many(options: argparse.Namespace, numbers: range, kinds: frozenset[str]) ->
     return 99 if failed else 0
 
 
+def _offline(options: argparse.Namespace, numbers: range, kinds: frozenset[str]) -> int:
+    """Reconcile the logs of histories, hundreds in each job."""
+    # Only here is Spark needed.
+    from mirrortest.reconcile.session import spark_session  # noqa: PLC0415
+
+    from .offline import fits, offline_problems  # noqa: PLC0415
+
+    judged = failed = 0
+    with spark_session("local[2]", "1g") as spark:
+        for start in range(numbers.start, numbers.stop, _PER_JOB):
+            some = range(start, min(start + _PER_JOB, numbers.stop))
+            with simulating():
+                stages = {number: staged(tape_of(options.seed, number), kinds) for number in some}
+                stages = {number: stage for number, stage in stages.items() if fits(stage)}
+                for stage in stages.values():
+                    stage.run()
+            with tempfile.TemporaryDirectory() as folder:
+                told = offline_problems(spark, Path(folder), stages)
+            for number, problems in sorted(told.items()):
+                _OUT.print(f"history {options.seed}/{number}: {' | '.join(problems)[:600]}")
+            judged, failed = judged + len(stages), failed + len(told)
+            if told and not options.keep_going:
+                break
+            _PROGRESS.print(f"{some.stop - numbers.start:,} of {len(numbers):,}")
+    _OUT.print(f"{judged:,} histories reconciled, {failed:,} with problems")
+    return 99 if failed else 0
+
+
 def _begin() -> None:
     _for_life.enter_context(simulating())
 
 
 def _in_worker(seed: str, kinds: frozenset[str], number: int) -> Played:
-    outcome, problems = play(tape_of(seed, number), kinds)
-    struck = ", ".join(sorted({strike.kind for strike in outcome.plan.strikes}))
-    return Played(number, struck or "no fault", problems, outcome.world.faults)
+    return played(number, tape_of(seed, number), kinds)
 
 
-def _table(faults: Counter[str]) -> None:
-    """Print how often each fault was injected, and took effect."""
+def _table(faults: Counter[str], happened: Counter[str], checked: Counter[str]) -> None:
+    """Print how often each fault was injected and took effect, and how much was looked at."""
     effect = " took effect"
     for name in sorted({name.removesuffix(effect) for name in faults}):
         _OUT.print(f"{name:32} {faults[name]:9,}  took effect {faults[name + effect]:9,}")
+    for name in sorted(happened):
+        _OUT.print(f"{name:64} {happened[name]:9,}")
+    _OUT.print(
+        f"held always: {checked['sessions']:,} sessions, {checked['claims']:,} claims of loss and "
+        f"{checked['verdicts']:,} verdicts, of them {checked['passes']:,} passes"
+    )
+    _OUT.print(
+        f"held in the end: {checked['histories']:,} histories ended, with "
+        f"{checked['conclusive']:,} verdicts that had to be conclusive"
+    )
 
 
 def _one(tape: bytes, kinds: Collection[str]) -> int:
@@ -123,7 +167,7 @@ def _one(tape: bytes, kinds: Collection[str]) -> int:
     _show(outcome, problems)
     if not problems:
         return 0
-    only = f" --only {','.join(sorted(kinds))}" if set(kinds) != KINDS.keys() | FEATURES else ""
+    only = f" --only {','.join(sorted(kinds))}" if set(kinds) != KINDS | FEATURES else ""
     replay = tape.rstrip(b"\0").hex() or "00"
     _OUT.print(f"again: python -m tests.simulation --replay {replay}{only}")
     return 99
@@ -145,7 +189,7 @@ def _show(outcome: Outcome, problems: list[str]) -> None:
     _OUT.print(outcome.world.trace())
     _OUT.print(str(outcome.plan))
     for session in outcome.sessions:
-        _OUT.print(f"{session.name}: {session.error or told(session.report)}")
+        _OUT.print(f"{session.name}: {session}")
     _OUT.print("\n".join([*problems, f"digest {outcome.world.digest()}"]))
 
 

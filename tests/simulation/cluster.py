@@ -66,6 +66,8 @@ class Partition:
         self.epoch = 0
         self.frozen_at: int | None = None
         self.leaderless = False
+        self.missed = 0
+        """How often somebody asked for its leader while it had none."""
         self.stale: Stale | None = None
         self.history: list[Record] = []
         """Every record that was ever appended."""
@@ -384,6 +386,7 @@ class Cluster:
             raise errors.UnknownTopicOrPartitionError(name)
         found = topic.partitions[number]
         if found.leaderless:
+            found.missed += 1
             raise errors.LeaderNotAvailableError(name)
         return found
 

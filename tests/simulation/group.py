@@ -105,7 +105,7 @@ class Coordinator:
         gone = [m.name for m in self.members.values() if now - m.heard_ns > m.session_seconds * 1e9]
         for name in gone:
             self._world.note("member expired", name)
-            self._world.count("member expired")
+            self._world.happened["member expired"] += 1
             del self.members[name]
         if gone and self.members:
             self.rebalance()

@@ -19,6 +19,7 @@ from mirrortest.consume.outcome import ConsumeReport
 from mirrortest.errors import FencedError, MirrortestError
 from mirrortest.produce import producer
 from mirrortest.produce.options import PRODUCER_DEFAULTS, ProduceOptions
+from mirrortest.seqlog.batches import Detail
 from mirrortest.seqlog.schema import Role
 
 from . import faults, installed
@@ -53,6 +54,14 @@ class Session:
     report: Any = None
     error: BaseException | None = None
     killed: bool = False
+
+    def __str__(self) -> str:
+        """How it ended, in a line."""
+        if self.error is not None:
+            return repr(self.error)
+        if self.report is None:
+            return "killed" if self.killed else "still running"
+        return told(self.report)
 
 
 @dataclass
@@ -130,8 +139,9 @@ class Stage:
     async def _main(self, direct: Callable[[Stage], Coroutine[Any, Any, None]] | None) -> None:
         plan, world = self.plan, self.world
         world.task(self.mirror.run())
+        striking = faults.Faults(self)
         if direct is None:
-            faults.Faults(self).schedule()
+            striking.schedule()
             for number in range(plan.producers):
                 self.supervise("produce", f"p{number}", 0.2 * number)
             if plan.second_run:
@@ -144,6 +154,7 @@ class Stage:
         timer = world.later(PATIENCE_SECONDS, self._too_long)
         await self._all_over
         timer.cancel()
+        striking.end()
         self.over = True
 
     async def _directed(self, direct: Callable[[Stage], Coroutine[Any, Any, None]]) -> None:
@@ -212,6 +223,10 @@ class Stage:
             world.note("ended", name, told(session.report))
         return session
 
+    @property
+    def _detail(self) -> Detail:
+        return Detail.MESSAGES if self.plan.detailed else Detail.INTERVALS
+
     def options(self, application: str, name: str, **changes: Any) -> Any:
         """What the application is asked to do."""
         make = self.produce_options if application == "produce" else self.consume_options
@@ -238,6 +253,7 @@ class Stage:
             "message_size": 120,
             "ledger_topic": LEDGER,
             "drain_timeout": 10.0,
+            "log_detail": self._detail,
         }
         return ProduceOptions(**(asked | changes))
 
@@ -278,6 +294,7 @@ class Stage:
             "deadline": plan.deadline,
             "settle_time": 1.0,
             "state_interval": 1.0,
+            "log_detail": self._detail,
         }
         return ConsumeOptions(**(asked | changes))
 

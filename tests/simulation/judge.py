@@ -6,19 +6,20 @@ removal, so a message's copies are simply looked up.
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mirrortest.errors import ClusterError, FencedError, MirrortestError, SequenceLogError
 
 from .batch import MessageId
+from .fences import taken_from
 from .plan import LEDGER, RUN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from .batch import Record
-    from .history import Outcome, Session, Stage
+    from .history import Outcome, Stage
 
 NEVER = ("corrupted", "altered_key", "altered_headers", "altered_timestamp", "misrouted",
          "phantom", "unproven")  # fmt: skip
@@ -43,9 +44,11 @@ class Judge:
     """Holds the reports of a history against the truth; `problems` are what must not be."""
 
     def __init__(self, stage: Stage) -> None:
+        self.stage = stage
         self.outcome: Outcome = stage.outcome
         self.plan = stage.plan
         self.problems: list[str] = []
+        self.checked: Counter[str] = Counter()
         self.injected = {strike.kind for strike in self.plan.strikes}
         if stage.scripted:
             self.injected.add("script")
@@ -61,15 +64,25 @@ class Judge:
         """message -> when its acknowledgement was logged, by a producer that ended in order"""
 
     def judge(self) -> list[str]:
-        """All problems of the history."""
-        if self.outcome.hang and not self._nothing_vouches():
-            self.problems.append(f"hang: {self.outcome.hang}")
-        for session in self.outcome.sessions:
-            self._end(session)
-        for session in self.outcome.consumers:
-            self._always(session)
-            self._eventually(session)
+        """All problems of the history: what must not be at any time, and what must be in the end.
+
+        `checked` counts what was looked at.
+        """
+        always = [*self._crashes(), *self._claims(), *self._verdicts()]
+        self.problems += [f"always: {problem}" for problem in always]
+        self.problems += [f"in the end: {problem}" for problem in self._eventually()]
         return self.problems
+
+    def offline(self, found: dict[str, set[MessageId]]) -> list[str]:
+        """What is wrong with the findings of a reconciliation of all that was logged."""
+        problems = [f"always: {problem}" for problem in self._false_findings("offline", found)]
+        if self.injected <= HARMLESS and not self.plan.compacted and not self.outcome.hang:
+            missed = [m for m in self.acked if not self.copies.get(m) and m not in found["lost"]]
+            if missed:
+                problems.append(
+                    f"in the end: {_problem('offline', 'truly lost, and not claimed', missed)}"
+                )
+        return problems
 
     def _nothing_vouches(self) -> bool:
         """Whether consumers wait, rightly, for a ledger deleted after its writers had ended."""
@@ -85,11 +98,6 @@ class Judge:
             for session in self.outcome.sessions
             if session.application == "produce" and session.name.startswith("p") and session.report
         )
-
-    def _say(self, name: str, what: str, ids: Iterable[MessageId] = ()) -> None:
-        some = sorted(ids)
-        shown = ", ".join(f"{m.sender}/{m.topic}/{m.lane}#{m.seq}" for m in some[:6])
-        self.problems.append(f"{name}: {what} {f'({len(some)}) {shown}' if some else ''}")
 
     # -- the truth --------------------------------------------------------------------------------
 
@@ -129,34 +137,67 @@ class Judge:
 
     # -- what must hold always --------------------------------------------------------------------
 
-    def _always(self, session: Session) -> None:
-        report, at_ns = session.report, session.ended_ns or 0
-        found = _by_finding(report)
-        self._false_findings(session.name, found)
-        never = [m for m in found["delivered"] if not self._stood(m, at_ns)]
-        if never:
-            self._say(session.name, "delivered, and never stood", never)
-        if report.exit_code == 0:
-            missing = [m for m, _ in self.acked.items() if not self._stood(m, at_ns)]
-            if missing and not self.plan.compacted:
-                self._say(session.name, "passed, though acknowledged messages never stood", missing)
+    def _crashes(self) -> Iterator[str]:
+        """No process ends by an error that nothing gave cause for, whenever that is."""
+        for session in self.outcome.sessions:
+            error = session.error or getattr(session.report, "error", None)
+            self.checked["sessions"] += 1
+            if error is None:
+                continue
+            if not isinstance(error, MirrortestError):
+                yield f"{session.name}: crashed: {error!r}"
+            elif isinstance(error, SequenceLogError) and "log_fails" not in self.injected:
+                yield f"{session.name}: its log failed by itself: {error}"
+            elif isinstance(error, FencedError) and not taken_from(session, self.stage):
+                yield f"{session.name}: fenced, and nobody had taken what it held: {error}"
 
-    def _false_findings(self, session: str, found: dict[str, set[MessageId]]) -> None:
+    def _claims(self) -> Iterator[str]:
+        """No loss is claimed of what stood in time, whatever becomes of the consumer afterwards."""
+        for log in self.outcome.world.logs:
+            claimed = [
+                MessageId(row.topic, _sender(row), row.lane or 0, seq)
+                for _, row in log.stamped
+                if row.kind == "claimed"
+                for seq in range(row.seq_lo or 0, row.seq_hi or 0)
+            ]
+            self.checked["claims"] += len(claimed)
+            if false := list(filter(self._in_time, claimed)):
+                yield _problem(log.session.name, "claimed lost at a time, and stood in time", false)
+
+    def _verdicts(self) -> Iterator[str]:
+        for session in self.outcome.consumers:
+            report, at_ns = session.report, session.ended_ns or 0
+            found = _by_finding(report)
+            self.checked["verdicts"] += 1
+            yield from self._false_findings(session.name, found)
+            if never := [m for m in found["delivered"] if not self._stood(m, at_ns)]:
+                yield _problem(session.name, "delivered, and never stood", never)
+            if report.exit_code == 99 and not found["lost"]:
+                yield f"{session.name}: failed without a loss: {report.counts}"
+            if report.exit_code == 0 and not self.plan.compacted:
+                self.checked["passes"] += 1
+                if missing := [m for m in self.acked if not self._stood(m, at_ns)]:
+                    what = "passed, though acknowledged messages never stood"
+                    yield _problem(session.name, what, missing)
+
+    def _false_findings(self, name: str, found: dict[str, set[MessageId]]) -> Iterator[str]:
         """Findings without cause, whoever tells them."""
-        false = [m for m in found["lost"] | found["late"] if self._in_time(m)]
-        if false:
-            self._say(session, "claimed lost, and stood in time", false)
-        once = [m for m in found["duplicated"] if len(self.copies.get(m, ())) < 2]
-        if once:
-            self._say(session, "duplicated, and written once", once)
-        in_order = [m for m in found["reordered"] if not self._out_of_order(m)]
-        if in_order:
-            self._say(session, "reordered, and written in order", in_order)
+        causes: dict[str, tuple[str, Callable[[MessageId], bool]]] = {
+            "lost": ("claimed lost, and stood in time", lambda m: not self._in_time(m)),
+            "late": ("told late, and stood in time", lambda m: not self._in_time(m)),
+            "duplicated": (
+                "duplicated, and written once",
+                lambda m: len(self.copies.get(m, ())) > 1,
+            ),
+            "reordered": ("reordered, and written in order", self._out_of_order),
+            "compacted": ("compacted, in a topic that is not", lambda _: self.plan.compacted),
+        }
+        for finding, (what, has_cause) in causes.items():
+            if false := [message for message in found[finding] if not has_cause(message)]:
+                yield _problem(name, what, false)
         for finding in NEVER:
             if found[finding]:
-                self._say(session, finding, found[finding])
-        if found["compacted"] and not self.plan.compacted:
-            self._say(session, "compacted, in a topic that is not", found["compacted"])
+                yield _problem(name, finding, found[finding])
 
     def _out_of_order(self, message: MessageId) -> bool:
         """Whether some copy of it stands behind a copy of a later one of its stream."""
@@ -170,31 +211,32 @@ class Judge:
 
     # -- what must hold in the end ----------------------------------------------------------------
 
-    def _end(self, session: Session) -> None:
-        error = session.error or getattr(session.report, "error", None)
-        if error is None:
+    def _eventually(self) -> Iterator[str]:
+        """Everything ends, and with a verdict that is as good as the faults allow."""
+        self.checked["histories"] += 1
+        if self.outcome.hang and not self._nothing_vouches():
+            yield f"hang: {self.outcome.hang}"
+        for session in self.outcome.sessions:
+            error = session.error or getattr(session.report, "error", None)
+            if isinstance(error, ClusterError) and not self.injected:
+                yield f"{session.name}: ended by an error without any fault: {error}"
+        if not self.injected <= HARMLESS:
             return
-        if not isinstance(error, MirrortestError):
-            self._say(session.name, f"crashed: {error!r}")
-        elif isinstance(error, SequenceLogError):
-            if "log_fails" not in self.injected:
-                self._say(session.name, f"its log failed by itself: {error}")
-        elif isinstance(error, FencedError):
-            self._say(session.name, f"fenced: {error}")
-        elif isinstance(error, ClusterError) and not self.injected:
-            self._say(session.name, f"ended by an error without any fault: {error}")
+        for session in self.outcome.consumers:
+            self.checked["conclusive"] += 1
+            report = session.report
+            if report.exit_code == 3:
+                yield f"{session.name}: inconclusive without cause: {list(report.inconclusive)}"
+            lost = _by_finding(report)["lost"]
+            missed = [m for m in self.acked if not self.copies.get(m) and m not in lost]
+            if missed and not self.plan.compacted and report.exit_code != 3:
+                yield _problem(session.name, "truly lost, and not claimed", missed)
 
-    def _eventually(self, session: Session) -> None:
-        report = session.report
-        if report.exit_code == 3 and self.injected <= HARMLESS:
-            self._say(session.name, f"inconclusive without cause: {list(report.inconclusive)}")
-        if report.exit_code == 99 and not _by_finding(report)["lost"]:
-            self._say(session.name, f"failed without a loss: {report.counts}")
-        if report.exit_code != 3 and not self.injected:
-            found = _by_finding(report)
-            missed = [m for m in self.acked if not self.copies.get(m) and m not in found["lost"]]
-            if missed and not self.plan.compacted:
-                self._say(session.name, "truly lost, and not claimed", missed)
+
+def _problem(name: str, what: str, ids: Iterable[MessageId]) -> str:
+    some = sorted(ids)
+    shown = ", ".join(f"{m.sender}/{m.topic}/{m.lane}#{m.seq}" for m in some[:6])
+    return f"{name}: {what} ({len(some)}) {shown}"
 
 
 def _by_finding(report: Any) -> dict[str, set[MessageId]]:

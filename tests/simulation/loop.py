@@ -14,7 +14,7 @@ import io
 import itertools
 import math
 import sys
-from contextvars import Context, ContextVar
+from contextvars import Context, ContextVar, copy_context
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ _MOST_STEPS = 50_000
 """So many callbacks without any time passing are an endless loop."""
 _TURN_NS = 20_000
 """What a turn of the loop takes."""
-_MOST_CANCELLED = 30
 _STUBBORN = 20
 """How often a coroutine may await something new while it is being closed."""
 
@@ -44,26 +43,36 @@ class HangError(AssertionError):
     """Nothing is ready and nothing ever will be, or the history takes too long."""
 
 
-class _Future(asyncio.Future):  # type: ignore[type-arg]
-    """A future whose hash does not depend on where it is in memory: sets keep their order."""
+class _Numbered:
+    """Its hash does not depend on where it is in memory: sets keep their order."""
 
-    def __init__(self, *, loop: asyncio.AbstractEventLoop) -> None:
-        super().__init__(loop=loop)
-        self._number = next(_numbers)
+    _number = 0
 
     def __hash__(self) -> int:
+        self._number = self._number or next(_numbers)
         return self._number
 
 
-class _Task(asyncio.Task):  # type: ignore[type-arg]
-    """Likewise a task."""
+class _Future(_Numbered, asyncio.Future):  # type: ignore[type-arg]
+    pass
 
-    def __init__(self, coroutine: Any, *, loop: asyncio.AbstractEventLoop, **more: Any) -> None:
-        self._number = next(_numbers)
-        super().__init__(coroutine, loop=loop, **more)
 
-    def __hash__(self) -> int:
-        return self._number
+class _Task(_Numbered, asyncio.Task):  # type: ignore[type-arg]
+    pass
+
+
+class _Handle(asyncio.Handle):
+    """A handle that costs little: a history makes thousands."""
+
+    __slots__ = ()
+
+    def __init__(self, callback: Any, args: Any, loop: Any, context: Context | None) -> None:
+        self._context: Context = copy_context() if context is None else context
+        self._loop = loop
+        self._callback = callback
+        self._args = args
+        self._cancelled = False
+        self._repr = None
 
 
 class Process:
@@ -109,6 +118,11 @@ class Process:
             self._held.clear()
             self.on_kill()
 
+    @property
+    def waits(self) -> bool:
+        """Whether something of it became ready while it was paused."""
+        return bool(self._held)
+
     def hold(self, handle: asyncio.Handle) -> None:
         """Keep a callback until the process goes on."""
         if self.alive:
@@ -120,8 +134,6 @@ class SimulationLoop(asyncio.BaseEventLoop):
 
     # What `asyncio.BaseEventLoop` keeps, and its type stubs do not tell.
     _ready: deque[Any]
-    _scheduled: list[Any]
-    _timer_cancelled_count: int
     _stopping: bool
 
     def __init__(self) -> None:
@@ -130,6 +142,8 @@ class SimulationLoop(asyncio.BaseEventLoop):
         self._now_ns = START_NS
         self._steps = 0
         self._closing = False
+        self._timers: list[tuple[float, int, asyncio.Handle]] = []
+        """A heap of (time in s, number, handle), some of them cancelled."""
         self.failure: BaseException | None = None
         """What went wrong in the simulated world itself."""
         self._everything: list[asyncio.Task[Any]] = []
@@ -186,9 +200,24 @@ class SimulationLoop(asyncio.BaseEventLoop):
         self, callback: Any, *args: Any, context: Context | None = None
     ) -> Any:
         """See `asyncio.loop`; nothing is scheduled any more once the history is over."""
-        if self._closing:
-            return asyncio.Handle(callback, args, self, context)
-        return super().call_soon(callback, *args, context=context)
+        handle = _Handle(callback, args, self, context)
+        if not self._closing:
+            self._ready.append(handle)
+        return handle
+
+    def call_later(  # type: ignore[override]  # of any arguments
+        self, delay: float, callback: Any, *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        """See `asyncio.loop`."""
+        return self.call_at(self._now_ns / 1e9 + delay, callback, *args, context=context)
+
+    def call_at(  # type: ignore[override]  # of any arguments
+        self, when: float, callback: Any, *args: Any, context: Context | None = None
+    ) -> asyncio.Handle:
+        """See `asyncio.loop`."""
+        handle = _Handle(callback, args, self, context)
+        heapq.heappush(self._timers, (when, next(_numbers), handle))
+        return handle
 
     def _write_to_self(self) -> None:
         """Nobody sleeps."""
@@ -202,28 +231,19 @@ class SimulationLoop(asyncio.BaseEventLoop):
     def _run_once(self) -> None:
         if self.failure is not None:
             raise self.failure
-        if self._timer_cancelled_count > _MOST_CANCELLED:
-            for handle in self._scheduled:
-                handle._scheduled = not handle._cancelled
-            self._scheduled = [h for h in self._scheduled if not h._cancelled]
-            heapq.heapify(self._scheduled)
-            self._timer_cancelled_count = 0
-        scheduled, ready = self._scheduled, self._ready
-        while scheduled and scheduled[0]._cancelled:
-            heapq.heappop(scheduled)._scheduled = False
-            self._timer_cancelled_count -= 1
+        timers, ready = self._timers, self._ready
+        while timers and timers[0][2]._cancelled:
+            heapq.heappop(timers)
         if not ready and not self._stopping:
-            if not scheduled:
+            if not timers:
                 raise HangError(f"nothing will ever happen again\n{self.stacks()}")
-            self._now_ns = max(self._now_ns, math.ceil(scheduled[0]._when * 1e9))
+            self._now_ns = max(self._now_ns, math.ceil(timers[0][0] * 1e9))
             self._steps = 0
         # Work takes its time, or a wait for less than a float can tell would never end.
         self._now_ns += _TURN_NS
         until = (self._now_ns + 1) / 1e9
-        while scheduled and scheduled[0]._when < until:
-            handle = heapq.heappop(scheduled)
-            handle._scheduled = False
-            ready.append(handle)
+        while timers and timers[0][0] < until:
+            ready.append(heapq.heappop(timers)[2])
         self._steps += 1
         if self._steps > _MOST_STEPS:
             raise HangError(f"an endless loop\n{self.stacks()}")
@@ -231,11 +251,17 @@ class SimulationLoop(asyncio.BaseEventLoop):
             handle = ready.popleft()
             if handle._cancelled:
                 continue
-            process = handle._context.get(PROCESS)
-            if process is None or process.running:
-                handle._run()
-            else:
+            context = handle._context
+            process = context.get(PROCESS)
+            if process is not None and not process.running:
                 process.hold(handle)
+                continue
+            try:
+                context.run(handle._callback, *handle._args)
+            except Exception:
+                # A process's loop goes on, as asyncio does; the world must not fail unseen.
+                if process is None:
+                    raise
 
     def stacks(self) -> str:
         """Where every task of a living process waits."""
@@ -250,12 +276,16 @@ class SimulationLoop(asyncio.BaseEventLoop):
     def put_away(self) -> None:
         """End what still runs, without any effect: the history is over."""
         self._closing = True
-        tasks, self._everything = self._everything, []
         before, sys.unraisablehook = sys.unraisablehook, lambda _: None
+        # Cleanups begin tasks, which will never run: of this loop, or they would make a real one.
+        asyncio._set_running_loop(self)
         try:
-            self._close_all(tasks)
-            tasks.clear()
+            while self._everything:
+                tasks, self._everything = self._everything, []
+                self._close_all(tasks)
+                tasks.clear()
         finally:
+            asyncio._set_running_loop(None)
             sys.unraisablehook = before
         self.close()
 

@@ -74,13 +74,12 @@ class Mirror:
             if self.running:
                 self._turn()
 
-    def kill(self) -> None:
-        """It forgets all that it has not committed."""
+    def kill(self) -> bool:
+        """It forgets all that it has not committed; whether that is anything."""
         self.running = False
         lost = sum(at - self._committed.get(key, 0) for key, at in self._reached.items())
-        if lost:
-            self._world.count("mirror_killed took effect")
         self._reached = dict(self._committed)
+        return bool(lost)
 
     def pause_for(self, seconds: float) -> None:
         """It stands still for so long."""
@@ -170,6 +169,7 @@ class Mirror:
             number = partition_of(kept[0].key, len(target.partitions))
         place = target.partitions[number]
         if place.leaderless:
+            place.missed += 1
             return False
         transactional = self.habits.transactional and kept[0].message is not None
         if len(kept) == len(batch.records) and not transactional and batch.producer < 0:
@@ -228,7 +228,7 @@ class Mirror:
         every = self.habits.drop_every
         if every and not self._copied % every:
             self.dropped.add(message)
-            self._world.count("message dropped took effect")
+            self._world.happened["message dropped"] += 1
             return False
         return True
 

@@ -41,7 +41,10 @@ class Net:
         seconds = 0.0005 + 0.002 * random.random()
         if random.random() < 0.03:
             seconds += 0.1 * random.random()
-        return seconds + self.slow * random.random()
+        if self.slow:
+            self._world.happened["answer slowed"] += 1
+            seconds += self.slow * random.random()
+        return seconds
 
     async def ask(
         self, cluster: Cluster, what: str, serve: Callable[[], T], *, seconds: float
@@ -69,11 +72,15 @@ class Net:
     ) -> None:
         world, random = self._world, self._world.random
         name = "" if process is None else process.name
+        if cluster.down:
+            world.happened[f"request refused by {cluster.name}"] += 1
+        if name in cluster.unreachable_for:
+            world.happened[f"request of {name} refused"] += 1
         if cluster.down or name in cluster.unreachable_for or (name, what) in self.refused:
             world.later(_REFUSED_SECONDS, _fail, answer, errors.KafkaConnectionError("refused"))
             return
         if self.lose_requests and random.random() < self.lose_requests:
-            world.count("request lost")
+            world.happened["request lost"] += 1
             world.later(seconds, _fail, answer, errors.RequestTimedOutError())
             return
         try:
@@ -83,7 +90,7 @@ class Net:
             return
         if self.lose_answers and random.random() < self.lose_answers:
             world.note("answer lost", name, what)
-            world.count("answer lost")
+            world.happened["answer lost"] += 1
             world.later(seconds, _fail, answer, errors.RequestTimedOutError())
             return
         world.later(self.latency(), _succeed, answer, result)

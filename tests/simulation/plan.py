@@ -57,6 +57,8 @@ class Plan:
     idempotent: bool = True
     second_run: bool = False
     skewed: bool = False
+    detailed: bool = False
+    """Whether logs have a row for each message."""
     strikes: tuple[Strike, ...] = ()
 
 
@@ -103,6 +105,7 @@ def make_plan(tape: Tape, kinds: Collection[str]) -> Plan:
         consumer_starts=starts,
         idempotent=not (more & 16 and more & 32),
         skewed=bool(more & 64),
+        detailed=bool(more & 8 and more & 32 and ways & 4),
         second_run=bool(more & 128 and more & 1) and "second_run" in kinds,
         strikes=tuple(sorted(strikes, key=lambda strike: strike.at)),
     )

@@ -27,6 +27,8 @@ class Played(NamedTuple):
     kinds: str
     problems: list[str]
     faults: Counter[str]
+    happened: Counter[str]
+    checked: Counter[str]
 
 
 def tape_of(seed: str, number: int) -> bytes:
@@ -46,6 +48,18 @@ def play(tape: bytes, kinds: Collection[str]) -> tuple[Outcome, list[str]]:
     return outcome, Judge(stage).judge()
 
 
+def played(number: int, tape: bytes, kinds: Collection[str]) -> Played:
+    """The same, as it is told of one among many."""
+    stage = staged(tape, kinds)
+    world = stage.run().world
+    judge = Judge(stage)
+    problems = judge.judge()
+    struck = ", ".join(sorted({strike.kind for strike in stage.plan.strikes}))
+    return Played(
+        number, struck or "no fault", problems, world.faults, world.happened, judge.checked
+    )
+
+
 def shrink(tape: bytes, kinds: Collection[str]) -> bytes:
     """A plainer tape that has a problem of the same kind, as far as it is quickly found."""
     _, problems = play(tape, kinds)
@@ -61,5 +75,5 @@ def shrink(tape: bytes, kinds: Collection[str]) -> bytes:
 
 
 def _kind(problem: str) -> str:
-    _, _, what = problem.partition(": ")
+    *_, what = problem.split(": ", 2)
     return what.partition("(")[0][:_SAME]

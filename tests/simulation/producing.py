@@ -204,7 +204,7 @@ class SimulatedProducer:
         partition = cluster.partition(*at, world.now_ns)
         before = partition.repeated(self.producer, sequence)
         if before is not None:
-            world.count("repeated batch known")
+            world.happened["repeated batch known"] += 1
             return before
         found = decode_records(raw)
         records = [

@@ -7,6 +7,8 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self
 
 from mirrortest.errors import SequenceLogError
+from mirrortest.seqlog.batches import Detail, batch_of, explode
+from mirrortest.seqlog.rows import Row
 
 from .loop import PROCESS
 from .virtual_time import VIRTUAL_TIME
@@ -14,8 +16,9 @@ from .virtual_time import VIRTUAL_TIME
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from mirrortest.seqlog.batches import Detail
-    from mirrortest.seqlog.rows import Row
+    import pyarrow as pa
+
+    from mirrortest.seqlog.batches import Columns
     from mirrortest.seqlog.session import Session
 
     from .loop import Process
@@ -69,14 +72,19 @@ class SimulatedLog:
 
     def append(self, rows: Iterable[Row]) -> None:
         """See `SequenceLog`."""
-        self._check()
         added = list(rows)
+        if self.detail is Detail.MESSAGES and added:
+            added = _rows_of(explode(batch_of(added)))
+        self._append(added)
+
+    def append_arrays(self, columns: Columns) -> None:
+        """See `SequenceLog`."""
+        self._append(_rows_of(columns.batch()))
+
+    def _append(self, added: list[Row]) -> None:
+        self._check()
         self.rows += added
         self.stamped += ((self._world.now_ns, row) for row in added)
-
-    def append_arrays(self, columns: Any) -> None:
-        """Only detail `messages` needs it."""
-        raise NotImplementedError
 
     async def sync(self) -> None:
         """See `SequenceLog`; it goes on where the caller is cancelled."""
@@ -114,6 +122,8 @@ class SimulatedLog:
             raise SequenceLogError(f"{self.where}: the log is closed")
 
     def _seconds(self) -> float:
+        if self._world.log_slow:
+            self._world.happened["log write slowed"] += 1
         return 0.001 + self._world.log_slow * self._world.random.random()
 
     def _write(self, upto: int, done: asyncio.Future[None]) -> None:
@@ -123,7 +133,7 @@ class SimulatedLog:
         if left is not None:
             self._world.log_fails[self.process.name] = left - 1
             if left <= 0 and self._broken is None:
-                self._world.count("log write failed")
+                self._world.happened[f"log write of {self.process.name} failed"] += 1
                 self._broken = SequenceLogError(f"{self.where}: no space left")
         if self._broken is None:
             self.durable_rows = max(self.durable_rows, upto)
@@ -132,6 +142,10 @@ class SimulatedLog:
         elif not done.done():
             done.set_exception(self._broken)
             done.exception()
+
+
+def _rows_of(batch: pa.RecordBatch) -> list[Row]:
+    return [Row(**row) for row in batch.to_pylist()]
 
 
 class Nowhere:

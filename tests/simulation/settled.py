@@ -16,6 +16,4 @@ OPEN = frozenset(
     }
 )
 """Faults under which a wrong verdict is known, and not repaired yet."""
-SETTLED = (KINDS.keys() | FEATURES) - OPEN
-OPEN_SCENARIOS = frozenset({"F6"})
-"""Likewise of the scripted histories."""
+SETTLED = (KINDS | FEATURES) - OPEN

@@ -32,6 +32,8 @@ class World:
         self.logs: list[SimulatedLog] = []
         self.faults: Counter[str] = Counter()
         """What was injected, and `... took effect` beside it."""
+        self.happened: Counter[str] = Counter()
+        """What faults and chance brought about."""
         self.events: list[tuple[int, str, tuple[Any, ...]]] = []
         self.log_fails: dict[str, int] = {}
         """process -> how many more syncs of its logs succeed before one fails"""
@@ -63,7 +65,7 @@ class World:
         self.processes.append(process)
         return process
 
-    def later(self, seconds: float, call: Callable[..., Any], *args: Any) -> asyncio.TimerHandle:
+    def later(self, seconds: float, call: Callable[..., Any], *args: Any) -> asyncio.Handle:
         """Have something happen in the world, whatever becomes of the process that asks for it."""
         return self.loop.call_later(seconds, call, *args, context=self.context)
 

@@ -1,0 +1,91 @@
+"""The same histories through the reconciliation: many in one job, each with topics of its own.
+
+What it finds is held against the judge of the online verdicts. A killed process's log holds what
+was durable when it died.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+
+from mirrortest.reconcile.job import reconcile
+from mirrortest.reconcile.plan import plan
+from mirrortest.seqlog.session import SESSION_FILE, Session
+from mirrortest.seqlog.writer import SequenceLog
+
+from .batch import MessageId
+from .judge import Judge
+from .plan import RUN
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mirrortest.seqlog.rows import Row
+
+    from .history import Stage
+    from .sequence_log import SimulatedLog
+
+_AS_IT_WAS = ("started_ns", "ended_ns", "looked_ns", "clean")
+
+
+def fits(stage: Stage) -> bool:
+    """Whether a history can be reconciled with others: all have one role and one policy."""
+    return not (stage.plan.source_role or stage.plan.rehash)
+
+
+def offline_problems(spark: Any, place: Path, stages: Mapping[int, Stage]) -> dict[int, list[str]]:
+    """Reconcile the logs of histories; what is wrong with the findings, by the histories' keys."""
+    for number, stage in stages.items():
+        for index, log in enumerate(stage.world.logs):
+            if log.session.run == RUN:
+                asyncio.run(_write(place, number, index, log))
+    reconcile(spark, plan([str(place)], RUN), ())
+    found: dict[int, dict[str, set[MessageId]]] = {n: defaultdict(set) for n in stages}
+    for row in pq.read_table(place / f"run={RUN}" / "result" / "findings.parquet").to_pylist():
+        number, message = _message(row)
+        for seq in range(row["seq_lo"], row["seq_hi"]):
+            found[number][row["finding"]].add(message._replace(seq=seq))
+    told = {number: Judge(stage).offline(found[number]) for number, stage in stages.items()}
+    return {number: problems for number, problems in told.items() if problems}
+
+
+async def _write(place: Path, number: int, index: int, log: SimulatedLog) -> None:
+    """Write one session's log, under names of its history's own."""
+    was = log.session
+    session = was.model_copy(
+        update={
+            "name": f"h{number}-{was.name}",
+            "session": f"{was.session}-{index}",
+            "topics": {
+                f"h{number}-{topic}": about.model_copy(
+                    update={"destination": about.destination and f"h{number}-{about.destination}"}
+                )
+                for topic, about in was.topics.items()
+            },
+        }
+    )
+    written = await SequenceLog.open(place, session)
+    written.append(_renamed(number, row) for row in log.durable)
+    await written.close()
+    file = Path(written.where) / SESSION_FILE
+    closed = Session.decode(file.read_bytes(), str(file))
+    as_it_was = {name: getattr(was, name) for name in _AS_IT_WAS}
+    file.write_bytes(closed.model_copy(update=as_it_was).encode())
+
+
+def _renamed(number: int, row: Row) -> Row:
+    producer = None if row.producer is None else f"h{number}-{row.producer}"
+    return row._replace(topic=f"h{number}-{row.topic}", producer=producer)
+
+
+def _message(row: dict[str, Any]) -> tuple[int, MessageId]:
+    """The key of a finding's history, and its first message."""
+    number, _, topic = row["topic"].removeprefix("h").partition("-")
+    producer = row["producer"].partition("-")[2]
+    sender = f"{producer}@{RUN}.{row['incarnation']}"
+    return int(number), MessageId(topic, sender, row["lane"], row["seq_lo"])

@@ -185,7 +185,11 @@ def test_what_is_no_finding_has_its_test() -> None:
     document = DOCUMENT.with_name("false-alarms.md").read_text()
     named = set(re.findall(r"`(test_[a-z_]+)` \|$", document, re.MULTILINE))
     unit = Path(__file__).parent
-    files = [*unit.with_name("lab").glob("test_false_alarms_*.py"), *unit.glob("test_*.py")]
+    files = [
+        *unit.with_name("lab").glob("test_false_alarms_*.py"),
+        *unit.glob("test_*.py"),
+        *unit.with_name("spark").glob("test_*.py"),
+    ]
     there = "\n".join(file.read_text() for file in files)
     assert len(named) > 9
     assert named <= set(re.findall(r"^(?:async )?def (test_\w+)\(", there, re.MULTILINE))

@@ -258,6 +258,10 @@ class Standing:
         verdict = self.verdicts.get(stream)
         return IntervalSet() if verdict is None else verdict.in_flight
 
+    def messages(self, stream: StreamId) -> int:
+        """How many messages of a stream were seen, copies included."""
+        return sum(held.messages for held in self._index.fragments(stream).values())
+
     def judge_again(self, streams: Iterable[StreamId]) -> None:
         """After claims of these."""
         for stream in streams:

@@ -22,6 +22,7 @@ from mirrortest.consume.look import Look
 from mirrortest.consume.outage import PASSING
 from mirrortest.consume.outcome import ConsumeProgress, ConsumeReport
 from mirrortest.consume.state import Partition
+from mirrortest.consume.unrecorded import UnrecordedProducers
 from mirrortest.host.time_slice import TimeSlice
 from mirrortest.kafka.fetched import Place
 
@@ -94,6 +95,7 @@ class Rounds:
         self._slice = TimeSlice()
         self._concluding = False
         """Whether nothing more is to be read: what came now would not be judged."""
+        self._unrecorded = UnrecordedProducers(options, ledger)
         self._conclusion = Conclusion(
             options,
             topics=topics,
@@ -137,7 +139,8 @@ class Rounds:
         views = await self._views(judges)
         async with asyncio.timeout(patience) if patience else contextlib.nullcontext():
             look = await self._look(views, now)
-        over = self._follower.complete(self._options.run, self._options.expect_producers)
+        ended = self._follower.complete(self._options.run, self._options.expect_producers)
+        over = ended
         standings: Standings = {}
         for topic, judge in judges.items():
             checkers, ends = views[topic], look.ends[topic]
@@ -156,6 +159,8 @@ class Rounds:
                 self._keep_claims(topic)
                 self._holdings.save_soon()
             over = not judge.awaits_ledger(standing, now) and over and all_there and standing.judged
+        if not ended:
+            self._unrecorded.check(standings.values(), now)
         complete = self._close(views, look, standings, over=over)
         self.unread = self._unread(views, self._closing or look)
         return complete, views, look, standings

@@ -1,0 +1,128 @@
+"""A wait for ledger records that may never arrive is logged, once."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING
+
+import pytest
+import structlog
+
+from mirrortest.check.intervals import IntervalSet
+from mirrortest.check.ledger import Claim, LaneRecord
+from mirrortest.check.row import SeenRow
+from mirrortest.consume import rounds as consume_rounds
+from tests.unit.judged_world import STREAM, World
+
+if TYPE_CHECKING:
+    from mirrortest.consume.rounds import Rounds
+    from mirrortest.wire.stream import StreamId
+
+ANN = STREAM._replace(producer="ann")
+BOB = STREAM._replace(producer="bob")
+
+
+class Waiting:
+    """A consumer's rounds at times of its own, and what they log."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, world: World) -> None:
+        self.world = world
+        self.rounds: Rounds = world.rounds()
+        self.now = 1000.0
+        clock = SimpleNamespace(
+            monotonic=lambda: self.now, monotonic_ns=lambda: int(self.now * 1e9)
+        )
+        monkeypatch.setattr(consume_rounds, "time", clock)
+
+    async def round(self, seconds: float) -> list[dict[str, object]]:
+        """A round so much later; what it logs."""
+        self.now += seconds
+        with structlog.testing.capture_logs() as logged:
+            await self.rounds.judge()
+        return [dict(line) for line in logged]
+
+
+def read(world: World, stream: StreamId, count: int) -> None:
+    """So many messages of a stream arrive."""
+    at = world.held.checker.next_offset
+    row = SeenRow(stream, 0, count, at, at + count, 0, 1, 1, 1, 1, 2, 2)
+    world.held.checker.apply(row)
+    assert isinstance(world.ends, dict)
+    world.ends["A.t", 0] = at + count
+
+
+def record(world: World, stream: StreamId, acked: int, end: int | None = None) -> None:
+    """The ledger's record of a stream arrives."""
+    ledger = world.follower.ledger
+    ledger.add_claim(Claim("r1", stream.producer, 1, "s", {"t": (0,)}))
+    ledger.merge(LaneRecord(stream, acked, IntervalSet([(0, acked)]), end=end))
+
+
+async def test_a_ledger_that_was_deleted_unread_is_logged_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """After half a minute: how many messages, of which producers, which topic, what ends it."""
+    world = World()
+    read(world, ANN, 3)
+    read(world, BOB, 4)
+    waiting = Waiting(monkeypatch, world)
+    assert await waiting.round(0) == await waiting.round(29) == []
+    (line,) = await waiting.round(1)
+    assert (line["messages"], line["producers"], line["ledger"]) == (7, "ann, bob", "'ledger'")
+    assert line["log_level"] == "warning"
+    for part in ("no record", "may have been deleted", "may not be mirrored", "--idle-timeout"):
+        assert part in str(line["event"])
+    read(world, ANN._replace(lane=1), 3)
+    assert await waiting.round(60) == await waiting.round(60) == []
+
+
+async def test_the_wait_begins_anew_while_records_of_the_run_arrive(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A ledger's copy that lags is not missing. Where all is recorded, nothing is awaited."""
+    world = World()
+    read(world, ANN, 3)
+    read(world, BOB, 4)
+    waiting = Waiting(monkeypatch, world)
+    assert await waiting.round(0) == await waiting.round(29) == []
+    record(world, ANN, 2)
+    assert await waiting.round(29) == []
+    record(world, ANN, 3)
+    assert await waiting.round(29) == await waiting.round(29) == []
+    (line,) = await waiting.round(1)
+    assert (line["messages"], line["producers"]) == (4, "bob")
+    world = World()
+    read(world, ANN, 3)
+    waiting = Waiting(monkeypatch, world)
+    assert await waiting.round(0) == []
+    record(world, ANN, 3)
+    assert await waiting.round(29) == []
+    read(world, BOB, 4)
+    assert await waiting.round(29) == await waiting.round(29) == []
+
+
+@pytest.mark.parametrize("case", ["no message", "another run's", "run is complete"])
+async def test_where_no_record_is_awaited_nothing_is_logged(
+    monkeypatch: pytest.MonkeyPatch, case: str
+) -> None:
+    """A consumer that started first, one that reads other runs, one that ends by itself."""
+    world = World()
+    if case == "another run's":
+        read(world, ANN._replace(run="r0"), 3)
+    elif case == "run is complete":
+        read(world, ANN, 3)
+        read(world, BOB, 4)
+        record(world, ANN, 3, end=3)
+    waiting = Waiting(monkeypatch, world)
+    assert await waiting.round(0) == await waiting.round(40) == await waiting.round(40) == []
+
+
+async def test_of_many_producers_some_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The line stays one that can be read."""
+    world = World()
+    for number in range(8):
+        read(world, STREAM._replace(producer=f"p{number}"), 1)
+    waiting = Waiting(monkeypatch, world)
+    await waiting.round(0)
+    (line,) = await waiting.round(30)
+    assert line["producers"] == "p0, p1, p2, p3, p4 and 3 more"

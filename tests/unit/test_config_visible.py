@@ -16,13 +16,18 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from mirrortest.check.verdict import Outcome
 from mirrortest.cli import console
 from mirrortest.cli.live import LiveLines
 from mirrortest.config.visible import visible, visible_json, visible_lines
+from mirrortest.consume.outcome import ConsumeReport
+from mirrortest.produce.recording import TopicNumbers
+from mirrortest.produce.report import ProduceReport
 from mirrortest.report.html import environment_of_templates
 from mirrortest.report.junit import junit
 from mirrortest.report.summary import Summary
 from mirrortest.report.table import summary_view
+from mirrortest.timing.histogram import Histogram
 
 HOSTILE = (
     "p\n2026-01-01T00:00:00Z [error] forged\r\x1b[2J\x1b]0;t\x07\x9b31m\u202egnp\u2066\u2028\x00"
@@ -95,6 +100,7 @@ def test_a_coloured_console_keeps_its_own_colours(colours: bool) -> None:
 
 _LOGS = f"""
 import logging, structlog
+from mirrortest.check.verdict import Outcome
 from mirrortest.cli import console
 hostile = {HOSTILE!r}
 console.configure_logging()
@@ -143,6 +149,36 @@ def test_a_summary_has_no_forged_line(capsys: pytest.CaptureFixture[str]) -> Non
     assert harmless(capsys.readouterr().out)
     assert harmless(told.encode())
     assert Summary.model_validate_json(told.encode()) == told
+
+
+def test_a_consumers_verdict_has_no_forged_line(capsys: pytest.CaptureFixture[str]) -> None:
+    """P5: topics, reasons and notes in the table that ends a run."""
+    latency = Histogram()
+    latency.add([1_000_000])
+    report = ConsumeReport(
+        run="r1", name="c", counts={"acked": 1}, copies=0, verdicts={}, thresholds=(),
+        latency={HOSTILE: (latency, latency)}, inconclusive=[HOSTILE], notes=[HOSTILE],
+        messages=1, log="logs", backlog={HOSTILE: 1},
+    )  # fmt: skip
+    console._Console(file=sys.stdout, width=300).print(report.table())
+    told = capsys.readouterr().out
+    assert harmless(told)
+    assert told.count(SHOWN) == 5
+
+
+def test_a_producers_lines_are_one_line_each() -> None:
+    """P5: a broker's reason, a topic, a note."""
+    numbers = TopicNumbers(0, 1, 100)
+    numbers.steady.outcomes[Outcome.ACKED] = 1
+    numbers.steady.span(1, 10)
+    numbers.steady.from_intended.histogram.add([1000])
+    report = ProduceReport(
+        run="r1", name="p", session="s", log="logs", numbers={HOSTILE: numbers}, lanes=[],
+        reasons={HOSTILE: 1}, behind_ns={HOSTILE: 10**9}, warmup_records=0, notes=[HOSTILE],
+    )  # fmt: skip
+    lines = report.lines()
+    assert len(lines) == 5
+    assert all(len(line.splitlines()) == 1 and harmless(line) for line in lines)
 
 
 def test_reports_show_what_strangers_wrote() -> None:

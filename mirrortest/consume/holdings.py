@@ -87,8 +87,6 @@ class Holdings:
         self._uncommitted = options.client.isolation_level is IsolationLevel.READ_UNCOMMITTED
         self._stood: dict[Partition, int] = {}
         """Where each partition stood when idle ones were last looked for."""
-        self._first_ids: dict[str, str | None] = {}
-        """topic -> Kafka's id of it when partitions of it were first assigned"""
         self._idle_due = 0.0
         self.moving = False
         """Whether a rebalance is under way: what is ours will be told."""
@@ -426,9 +424,10 @@ class Holdings:
         await self._outage.sat_out(self._seek, held)
 
     async def _topic_ids(self, topic: str) -> tuple[str | None, str | None]:
-        """The topic's id as it was first assigned, and as it is now."""
-        now = await self._reader.topic_id(topic)
-        return self._first_ids.setdefault(topic, now), now
+        """The topic's id as this consumer first saw it, and as it is now."""
+        judge, now = self._topics.judges[topic], await self._reader.topic_id(topic)
+        judge.first_id = judge.first_id or now
+        return judge.first_id, now
 
     async def _recreated(self, held: AssignedPartition, topic_id: str | None) -> None:
         known = topic_id is not None and held.topic_id not in {None, topic_id}

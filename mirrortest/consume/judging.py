@@ -55,6 +55,8 @@ class TopicJudge:
     """Whether that cannot be seen: what compaction would explain, if it is, is not known."""
     claimed: dict[StreamId, IntervalSet] = field(default_factory=dict)
     """What was claimed lost, ever; what of it was seen later is `late`."""
+    first_id: str | None = None
+    """Kafka's id of the topic that this consumer first saw under this name."""
     closing: Closing | None = None
     """Up to where all consumers together read before the run is over."""
     _planned: set[int] = field(default_factory=set)

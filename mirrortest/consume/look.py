@@ -36,6 +36,8 @@ class Look(NamedTuple):
     stable: Ends | None = None
     """Up to where each partition's transactions have all ended, where that is not its end."""
     doubts: tuple[str, ...] = ()
+    replaced: frozenset[At] = frozenset()
+    """The partitions of these logs."""
 
     @classmethod
     def of(
@@ -49,20 +51,22 @@ class Look(NamedTuple):
         """What was found of these topics; `read` is how far each partition has been judged."""
         ends: Ends = {topic: {} for topic in topics}
         stable: Ends = {}
-        doubts = []
+        doubts, replaced = [], set()
         for (topic, number), end in found.items():
             known = read.get((topic, number), Place(0)).topic_id
             if known and end.topic_id and known != end.topic_id:
+                replaced.add((topic, number))
                 doubts.append(
                     f"{topic}-{number} was deleted and created again, and not read anew yet"
                 )
             elif not end.agrees:
+                replaced.add((topic, number))
                 doubts.append(f"{topic}-{number} was cut back, and not read anew yet")
             else:
                 ends[topic][number] = end.offset
                 if end.stable_offset < end.offset:
                     stable.setdefault(topic, {})[number] = end.stable_offset
-        return cls(ends, at_ns, elapsed_ns, stable, tuple(doubts))
+        return cls(ends, at_ns, elapsed_ns, stable, tuple(doubts), frozenset(replaced))
 
     def held_back(self, views: Views) -> list[str]:
         """The partitions that were read as far as an open transaction lets anybody read."""

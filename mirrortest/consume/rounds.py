@@ -17,7 +17,7 @@ from mirrortest.check.verdict import Finding
 from mirrortest.consume.assigned import Reached, SavedState
 from mirrortest.consume.closing import Closing
 from mirrortest.consume.conclusion import Conclusion
-from mirrortest.consume.judging import Standing, all_told, read_past
+from mirrortest.consume.judging import Standing, all_told, gone_back, read_past
 from mirrortest.consume.look import Look
 from mirrortest.consume.outage import PASSING
 from mirrortest.consume.outcome import ConsumeProgress, ConsumeReport
@@ -162,7 +162,7 @@ class Rounds:
         if not ended:
             self._unrecorded.check(standings.values(), now)
         complete = self._close(views, look, standings, over=over)
-        self.unread = self._unread(views, self._closing or look)
+        self.unread = self._unread(views, self._closing or look) | self._replaced(views, look)
         return complete, views, look, standings
 
     async def _pause(self) -> None:
@@ -217,6 +217,16 @@ class Rounds:
             if Partition(topic, number) not in self._holdings.partitions
             and not read_past(views[topic], {number: end})
         }
+
+    def _replaced(self, views: Views, look: Look) -> set[Partition]:
+        """Others' partitions whose log is not the one that was read: somebody must read it anew."""
+        shorter = {
+            (topic, number)
+            for topic, ends in look.ends.items()
+            for number in gone_back(views[topic], ends)
+        }
+        replaced = {Partition(*at) for at in shorter | look.replaced}
+        return replaced - self._holdings.partitions.keys()
 
     async def conclude(self) -> ConsumeReport:
         """The verdict of a last round; what it rests on goes into the log.
@@ -360,6 +370,9 @@ class Rounds:
         }
         places = {(at.topic, at.partition): place for at, place in read.items()}
         found = await self._reader.ends(places) if places else {}
+        for (topic, _), end in found.items():
+            judge = self._topics.judges[topic]
+            judge.first_id = judge.first_id or end.topic_id
         return Look.of(at_ns, elapsed_ns, topics, places, found)
 
     def _keep_claims(self, topic: str) -> None:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from .loop import Process
     from .world import World
 
+_ID = "id-"
 ASKING_MAKES_TOPICS = False
 """See `kafka.access`."""
 
@@ -175,6 +176,12 @@ class SimulatedConsumer(_Client):
     def _known(self) -> list[str]:
         return [n for n in self.cluster.topics if self.cluster.known(n, self.world.now_ns)]
 
+    def learn(self, topic_id: str | None) -> None:
+        """Note that this process knows of a topic."""
+        if topic_id is not None:
+            topic = self.cluster.all_topics[int(topic_id.removeprefix(_ID)) - 1]
+            topic.told.setdefault(self.process, self.world.now_ns)
+
     # -- fetching ---------------------------------------------------------------------------------
 
     def gather(self, wanted: dict[Any, Place]) -> dict[Any, Slice | OutOfRange]:
@@ -245,6 +252,7 @@ class SimulatedInlet:
             return None if known is None else id_of(known)
 
         found: str | None = await client.ask("topic id", serve)
+        client.learn(found)
         return found
 
     async def ends(self, read: Mapping[Any, Place]) -> dict[Any, End]:
@@ -252,6 +260,8 @@ class SimulatedInlet:
         client = self.client
         found: dict[Any, End] = await client.ask("ends", lambda: client.tell_ends(read))
         client.world.note("ends", client.process.name, *sorted(found.items()))
+        for end in found.values():
+            client.learn(end.topic_id)
         return found
 
     async def fetch(
@@ -299,6 +309,7 @@ class SimulatedInlet:
             if client.positions.get(at) != begin or at in client.paused:
                 continue
             if isinstance(part, OutOfRange):
+                client.learn(part.topic_id if isinstance(part, Recreated) else None)
                 client.world.note(type(part).__name__, client.process.name, *at, begin)
                 outside.append([part])
                 continue
@@ -337,7 +348,7 @@ class SimulatedInlet:
 
 def id_of(topic: Topic) -> str:
     """A topic's id as clients are told it."""
-    return f"id-{topic.id}"
+    return f"{_ID}{topic.id}"
 
 
 def _wake(future: asyncio.Future[None]) -> None:

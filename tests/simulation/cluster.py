@@ -17,8 +17,10 @@ from .batch import NO_PRODUCER, Batch, MessageId, Record, marker, placed, thinne
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from .loop import Process
+
 READ_COMMITTED = "read_committed"
-_NEVER_NS = 1 << 62
+NEVER_NS = 1 << 62
 """When what no follower has is born for readers, as long as no follower fetches."""
 _REMEMBERED = 12
 """Among so many of the newest batches a repeated one is looked for."""
@@ -97,7 +99,7 @@ class Partition:
         base = self.end
         for delta, record in enumerate(records):
             record.offset = base + delta
-            record.born_ns = now_ns if self.frozen_at is None else _NEVER_NS
+            record.born_ns = now_ns if self.frozen_at is None else NEVER_NS
         batch = placed(raw, base, self.epoch, records, next_offset=base + len(records))
         if batch.transactional and not batch.control:
             self._open.setdefault(batch.producer, base)
@@ -311,6 +313,8 @@ class Topic:
     """Brokers that are asked before answer that they know no such topic."""
     deleted_ns: int | None = None
     created_ns: int = 0
+    told: dict[Process, int] = field(default_factory=dict)
+    """When each process was first told its id, in virtual ns."""
 
 
 @dataclass

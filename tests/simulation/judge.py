@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from mirrortest.errors import ClusterError, FencedError, MirrortestError, SequenceLogError
 
 from .batch import MessageId
-from .fences import taken_from
+from .cluster import NEVER_NS
+from .own_records import saved_states, taken_from
 from .plan import LEDGER, RUN
 
 if TYPE_CHECKING:
@@ -60,6 +61,7 @@ class Judge:
                         if record.message is not None:
                             copy = Copy(record, partition.number, (topic.id, index))
                             self.copies[record.message].append(copy)
+        self._saved = saved_states(stage)
         self.acked = dict(self._acknowledged())
         """message -> when its acknowledgement was logged, by a producer that ended in order"""
 
@@ -123,17 +125,32 @@ class Judge:
         """Whether a copy stood before the deadline, where a consumer could or should have seen it.
 
         What an unclean election took away before anybody read it is lost indeed; and what was
-        deleted before any consumer began is nobody's to know.
+        deleted before any consumer began, or with a topic before it was known to them, is nobody's
+        to know.
         """
         acked_ns = self.acked.get(message)
         if acked_ns is None:
             return False
         began = min(s.started_ns for s in self.outcome.sessions if s.application == "consume")
         for copy in self._stood(message, acked_ns + int(self.plan.deadline * 1e9) - _SLACK_NS):
-            gone = copy.record.removed_ns
-            if gone is None or (gone > began and copy.record.removed_by != "truncation"):
+            gone, by = copy.record.removed_ns, copy.record.removed_by
+            if gone is None:
+                return True
+            known_ns = self._known_ns(copy) if by == "deletion" else began
+            if known_ns < gone and by != "truncation":
                 return True
         return False
+
+    def _known_ns(self, copy: Copy) -> int:
+        """When consumers knew of the topic that held a copy: all that ended in order, or a state.
+
+        What others knew went with them.
+        """
+        topic = self.stage.read_cluster.all_topics[copy.place[0] - 1]
+        told = [topic.told.get(session.process, NEVER_NS) for session in self.outcome.consumers]
+        saved = self._saved.get((topic.name, copy.partition), ())
+        since = min(topic.told.values(), default=NEVER_NS)
+        return min([max(told, default=NEVER_NS), *(ns for ns in saved if ns > since)])
 
     # -- what must hold always --------------------------------------------------------------------
 

@@ -253,6 +253,33 @@ async def recreated_up_to_the_position(stage: Stage) -> None:
     consumer.process.resume()
 
 
+async def recreated_behind_a_shard_that_has_ended(stage: Stage) -> None:
+    """One of two fixed shards has ended when the topic is created again: the other reads both."""
+    script = Script(stage)
+    stage.supervise("produce", "p0")
+    stage.supervise("consume", "c0")
+    stage.supervise("consume", "c1", settle_time=8.0)
+    await script.until(lambda: "c0" in stage.current)
+    await script.until(lambda: stage.current["c0"].ended_ns is not None)
+    stage.mirror.running = False
+    script.recreate()
+
+
+async def recreated_before_its_partitions_are_assigned(stage: Stage) -> None:
+    """The group's member has seen where the topic ends, and joins for its partitions later."""
+    script = Script(stage)
+    stage.mirror.running = False
+    stage.world.destination.delete(_TOPIC, stage.world.now_ns)
+    await script.produced()
+    await script.consuming()
+    stage.world.net.refused.add(("c0", "metadata"))
+    stage.world.destination.create(_TOPIC, stage.plan.partitions, now_ns=stage.world.now_ns)
+    script.write(range(10))
+    await script.until(lambda: stage.world.destination.topics[_TOPIC].told)
+    script.recreate()
+    stage.world.net.refused.clear()
+
+
 class Scenario(NamedTuple):
     """A plan and a script that show a fault, where that depends on it under this seed."""
 
@@ -275,6 +302,12 @@ SCENARIOS = {
     "F10": Scenario(_SMALL, out_of_order_and_deleted_unread),
     "F11": Scenario(_SMALL, old_ledger_record_that_compaction_keeps),
     "F12": Scenario(_SMALL, recreated_up_to_the_position),
+    "ended-shard": Scenario(
+        replace(_SMALL, partitions=2, consumers=2), recreated_behind_a_shard_that_has_ended
+    ),
+    "before-assignment": Scenario(
+        replace(_SMALL, group=True), recreated_before_its_partitions_are_assigned
+    ),
 }
 """By the fault that each shows. F3 is wrong offline only: `offline_problems` finds it."""
 

@@ -68,6 +68,7 @@ class Partition:
         self.epoch = 0
         self.frozen_at: int | None = None
         self.leaderless = False
+        self.deleted = False
         self.missed = 0
         """How often somebody asked for its leader while it had none."""
         self.stale: Stale | None = None
@@ -288,6 +289,7 @@ class Partition:
 
     def drop_all(self, now_ns: int) -> list[Record]:
         """The topic is deleted."""
+        self.deleted = True
         removed = self._remove(lambda _: True, "deletion", now_ns)
         self.log = []
         return removed

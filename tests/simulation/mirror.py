@@ -101,7 +101,7 @@ class Mirror:
         world = self._world
         for gone in records:
             origin = self._origins.get(gone.message)
-            if origin is None or place.leaderless:
+            if origin is None or place.leaderless or place.deleted:
                 continue
             raw = encoded([origin])
             place.append(raw, [Record(0, gone.key, gone.message)], world.now_ns)

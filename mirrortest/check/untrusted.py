@@ -37,6 +37,7 @@ _MOST_TEXT = 1000
 
 _Value = TypeVar("_Value")
 _SESSION = re.compile(r"[!-~]{1,100}")
+_TOPIC_ID = re.compile(r"[A-Za-z0-9_-]{22}")
 
 
 class RecordError(ValueError):
@@ -123,6 +124,13 @@ def text(thing: object) -> str:
         thing.encode()
     except UnicodeEncodeError as error:
         raise RecordError("a text with half of a surrogate pair") from error
+    return thing
+
+
+def topic_id(thing: object) -> str:
+    """Kafka's id of a topic, in Kafka's spelling."""
+    if type(thing) is not str or not _TOPIC_ID.fullmatch(thing):
+        raise RecordError(f"{thing!r:.80} is no topic's id")
     return thing
 
 

@@ -137,8 +137,8 @@ class SavedState:
             claims_of(state, checker.topic, run),
             [untrusted.text(note) for note in notes],
             last,
-            None if topic_id is None else untrusted.text(topic_id),
-            [untrusted.text(each) for each in left_ids],
+            None if topic_id is None else untrusted.topic_id(topic_id),
+            [untrusted.topic_id(each) for each in left_ids],
             untrusted.number(state.get("begins_at", 0)),
             _epochs_of(state),
         )
@@ -253,7 +253,7 @@ class AssignedPartition:
             identity = untrusted.entry(state, "identity")
             held.identity = untrusted.number(identity, 0, untrusted.COUNTS_END)
             if state.get("topic_id") is not None:
-                held.topic_id = untrusted.text(state["topic_id"])
+                held.topic_id = untrusted.topic_id(state["topic_id"])
         held.checker.begin_anew()
         held.notes.append(
             f"{at.topic}-{at.partition}: the state of its last consumer cannot be read ({why}): "

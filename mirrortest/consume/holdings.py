@@ -258,6 +258,8 @@ class Holdings:
             held.read_from = held.checker.next_offset
         offset, epoch, topic_id = held.place
         start = max(held.start_offset, begin)
+        if start > held.start_offset:
+            held.resumed = False  # the last judged record is gone: nothing is to be compared
         self._reader.seek(
             at, start, topic_id=topic_id, leader_epoch=epoch if start == offset else -1
         )
@@ -355,6 +357,7 @@ class Holdings:
         """Judge what was fetched of a partition, all at once: mirrors write small."""
         if batches[0].unread is not None:
             self._pass_over(held, batches[0], batches[0].unread)
+            held.passed(batches[:1])
             return
         full = [(batch.buffer, batch) for batch in batches if batch.buffer is not None]
         if full:
@@ -445,22 +448,23 @@ class Holdings:
             f"{held.checker.next_offset} was read (an unclean leader election): judged anew from "
             f"offset {max(offset, unread)}"
         )
-        await self._next_incarnation(held, note, held.topic_id, offset)
-        if offset < unread:
-            found_ns = self._measures.clocks.latest_ns()
-            self._logbook.unread(held, offset, unread, found_ns)
-            held.checker.unread(offset, unread, found_ns)
-            await self._outage.sat_out(self._seek, held)
+        await self._next_incarnation(held, note, held.topic_id, offset, unread=unread)
 
     async def _next_incarnation(
-        self, held: AssignedPartition, note: str, topic_id: str | None, offset: int = 0
+        self,
+        held: AssignedPartition,
+        note: str,
+        topic_id: str | None,
+        offset: int = 0,
+        *,
+        unread: int = 0,
     ) -> None:
         """Go on with a log's next incarnation, from an offset, once a durable state names it."""
         _log.warning(note)
         held.notes.append(note)
         self._gathering.drop(held.at)
         found_ns = self._measures.clocks.latest_ns()
-        await self._saves.begin(held, found_ns, topic_id, offset)
+        await self._saves.begin(held, found_ns, topic_id, offset, unread=unread)
         if self._store.fenced(held.at, held.generation):
             # Its new judge finds the same out by itself, and under the same number.
             self._reader.pause([held.at])

@@ -9,7 +9,7 @@ from mirrortest.consume.judging import read_past
 from mirrortest.kafka.fetched import Place
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from mirrortest.kafka.fetched import End
 
@@ -47,8 +47,12 @@ class Look(NamedTuple):
         topics: Iterable[str],
         read: Places,
         found: Mapping[At, End],
+        unproven: Collection[At] = (),
     ) -> Look:
-        """What was found of these topics; `read` is how far each partition has been judged."""
+        """What was found of these topics; `read` is how far each partition has been judged.
+
+        Of the `unproven` it is not known yet whether what is there now is what was judged.
+        """
         ends: Ends = {topic: {} for topic in topics}
         stable: Ends = {}
         doubts, replaced = [], set()
@@ -62,6 +66,8 @@ class Look(NamedTuple):
             elif not end.agrees:
                 replaced.add((topic, number))
                 doubts.append(f"{topic}-{number} was cut back, and not read anew yet")
+            elif (topic, number) in unproven:
+                doubts.append(f"{topic}-{number}: what was judged last is not compared yet")
             else:
                 ends[topic][number] = end.offset
                 if end.stable_offset < end.offset:

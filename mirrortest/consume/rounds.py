@@ -373,7 +373,8 @@ class Rounds:
         for (topic, _), end in found.items():
             judge = self._topics.judges[topic]
             judge.first_id = judge.first_id or end.topic_id
-        return Look.of(at_ns, elapsed_ns, topics, places, found)
+        unproven = {at for at, held in mine.items() if held.resumed}
+        return Look.of(at_ns, elapsed_ns, topics, places, found, unproven)
 
     def _keep_claims(self, topic: str) -> None:
         """Put a topic's claims into a partition of ours, whose state carries them on."""

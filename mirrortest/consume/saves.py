@@ -149,19 +149,29 @@ class Saves:
         await self._save(partitions, parting=True)
 
     async def begin(
-        self, held: AssignedPartition, found_ns: int, topic_id: str | None, offset: int
+        self,
+        held: AssignedPartition,
+        found_ns: int,
+        topic_id: str | None,
+        offset: int,
+        *,
+        unread: int = 0,
     ) -> None:
         """Leave a partition's incarnation, and go on with the next once a durable state names it.
 
-        `found_ns` is the wall clock's time, as for `PartitionChecker.unread`.
+        `found_ns` is the wall clock's time, as for `PartitionChecker.unread`. What lies below
+        `unread` is not read again: the state says so, and no successor does it either.
 
         An outage is sat out. Raises SequenceLogError, and ClusterError where the cluster refuses.
         """
         async with self._one_save:
             self._logbook.left(held, found_ns)
             held.start_over(found_ns, topic_id, offset)
-            await self._outage.sat_out(self._name, held)
             held.read_from = 0
+            if offset < unread:
+                self._logbook.unread(held, offset, unread, found_ns)
+                held.checker.unread(offset, unread, found_ns)
+            await self._outage.sat_out(self._name, held)
 
     async def _name(self, held: AssignedPartition) -> None:
         await self._logbook.sync()

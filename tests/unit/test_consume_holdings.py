@@ -600,7 +600,8 @@ async def test_a_backlog_is_measured_where_that_is_asked_for() -> None:
     [
         ({}, (0, None)),
         ({"v": 2, "identity": 3, "topic_id": 4}, (3, None)),
-        ({"v": 2, "identity": 3, "topic_id": "X"}, (3, "X")),
+        ({"v": 2, "identity": 3, "topic_id": "no id"}, (3, None)),
+        ({"v": 2, "identity": 3, "topic_id": "X" * 22}, (3, "X" * 22)),
         ({"v": 1, "checker": {"next": 10**400}}, (0, None)),
     ],
 )

@@ -5,13 +5,16 @@ from __future__ import annotations
 import asyncio
 import json
 import struct
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
+from mirrortest.check.intervals import IntervalSet
 from mirrortest.check.partition import PartitionChecker
 from mirrortest.check.routing import ExpectPartition
+from mirrortest.check.untrusted import RecordError
 from mirrortest.consume import holdings as holdings_module
 from mirrortest.consume.assigned import AssignedPartition, SavedState
 from mirrortest.consume.look import Look
@@ -23,18 +26,21 @@ from mirrortest.reconcile.coverage import Observed, Span, cover
 from mirrortest.wire.batch import LaneEncoder
 from mirrortest.wire.message import Form
 from mirrortest.wire.stream import ProducerId, StreamId
+from tests.unit.judged_world import STREAM as JUDGED
 from tests.unit.judged_world import World
 from tests.unit.played_cluster import Played, holdings_of
 
 if TYPE_CHECKING:
     from mirrortest.consume.holdings import Holdings
 
+X, Y, Z = (letter * 22 for letter in "XYZ")
+"""Topic ids."""
 AT, TP = Partition("a", 0), TopicPartition("a", 0)
 STREAM = StreamId("a", "r1", "p", 1, 0)
 
 
 def fetched(
-    seq: int, count: int, offset: int, *, epoch: int = 0, topic_id: str | None = "X"
+    seq: int, count: int, offset: int, *, epoch: int = 0, topic_id: str | None = X
 ) -> FetchedBatches:
     """Messages from `seq` on as they stand from `offset` on."""
     encoder = LaneEncoder("a", ProducerId("p", "r1", 1), 0, 0, 1, Form.BODY, 200)
@@ -47,7 +53,7 @@ def fetched(
 class Ordered(Played):
     """Tells in which order things became durable, and what state there is."""
 
-    def __init__(self, topic_id: str | None = "X") -> None:
+    def __init__(self, topic_id: str | None = X) -> None:
         super().__init__({"a": 1})
         if topic_id:
             self.topic_ids = {"a": topic_id}
@@ -114,12 +120,12 @@ async def test_what_stands_in_a_topic_created_again_behind_a_stalled_consumer_is
     played = Ordered()
     holdings, held = await reading(played)
     await read(played, holdings, fetched(0, position, 0))
-    played.topic_ids = {"a": "Y"}
-    await read(played, holdings, Recreated("a", 0, position, "Y"))
-    assert played.placed[TP] == Place(0, -1, "Y")
-    await read(played, holdings, fetched(position, 10, 0, topic_id="Y"))
+    played.topic_ids = {"a": Y}
+    await read(played, holdings, Recreated("a", 0, position, Y))
+    assert played.placed[TP] == Place(0, -1, Y)
+    await read(played, holdings, fetched(position, 10, 0, topic_id=Y))
     assert seen(held) == [(0, position + 10)]
-    assert (held.identity, held.topic_id, held.left_ids) == (1, "Y", ["X"])
+    assert (held.identity, held.topic_id, held.left_ids) == (1, Y, [X])
     [note] = held.notes
     assert note == (
         f"a-0 was deleted and made again after offset {position}: judged anew from its beginning"
@@ -132,26 +138,26 @@ async def test_a_state_names_an_incarnation_before_anything_of_it_is_read() -> N
     holdings, _ = await reading(played)
     await read(played, holdings, fetched(0, 3, 0))
     played.order.clear()
-    await read(played, holdings, Recreated("a", 0, 3, "Y"))
-    assert played.order == ["left 0", "log", "state 1 Y", "seek 0"]
+    await read(played, holdings, Recreated("a", 0, 3, Y))
+    assert played.order == ["left 0", "log", f"state 1 {Y}", "seek 0"]
     # Killed here, whatever it had read; the topic is created once more.
-    played.topic_ids = {"a": "Z"}
+    played.topic_ids = {"a": Z}
     successor, held = await reading(played)
-    assert (held.identity, held.topic_id) == (1, "Y")
-    assert played.placed[TP] == Place(0, -1, "Y")
-    await read(played, successor, Recreated("a", 0, 0, "Z"))
-    assert (held.identity, held.topic_id, held.left_ids) == (2, "Z", ["X", "Y"])
+    assert (held.identity, held.topic_id) == (1, Y)
+    assert played.placed[TP] == Place(0, -1, Y)
+    await read(played, successor, Recreated("a", 0, 0, Z))
+    assert (held.identity, held.topic_id, held.left_ids) == (2, Z, [X, Y])
 
 
 async def test_the_first_incarnation_is_named_by_a_state_too() -> None:
     """F3: a consumer that was killed before its first save read of that topic, and of no other."""
     played = Ordered()
     await reading(played)
-    assert [(state["identity"], state["topic_id"]) for state in played.states] == [(0, "X")]
-    played.topic_ids = {"a": "Y"}
+    assert [(state["identity"], state["topic_id"]) for state in played.states] == [(0, X)]
+    played.topic_ids = {"a": Y}
     holdings, held = await reading(played)
-    assert played.placed[TP].topic_id == "X"
-    await read(played, holdings, Recreated("a", 0, 0, "Y"))
+    assert played.placed[TP].topic_id == X
+    await read(played, holdings, Recreated("a", 0, 0, Y))
     assert held.identity == 1
 
 
@@ -164,15 +170,34 @@ async def test_a_topic_created_again_before_its_last_partition_is_claimed_is_tol
 
     async def claimed(at: Partition) -> tuple[int, Any]:
         if at.partition == 1:
-            played.topic_ids = {"a": "Y"}
+            played.topic_ids = {"a": Y}
         return 1, None
 
     object.__setattr__(played, "claim", claimed)
     holdings, _ = await reading(played)
-    assert played.placed[TopicPartition("a", 1)].topic_id == "X"
-    await read(played, holdings, Recreated("a", 1, 0, "Y"))
+    assert played.placed[TopicPartition("a", 1)].topic_id == X
+    await read(played, holdings, Recreated("a", 1, 0, Y))
     held = holdings.partitions[Partition("a", 1)]
-    assert (held.identity, held.topic_id, held.left_ids) == (1, "Y", ["X"])
+    assert (held.identity, held.topic_id, held.left_ids) == (1, Y, [X])
+
+
+@pytest.mark.parametrize("damage", [{"topic_id": "x"}, {"left_ids": ["\xe9" * 22]}])
+async def test_what_is_no_topics_id_is_not_asked_for(damage: dict[str, Any]) -> None:
+    """P2: a fetch with an id that cannot be encoded ended the consumer, at each later start too."""
+    played = Ordered()
+    _, held = await reading(played)
+    with pytest.raises(RecordError, match="is no topic's id"):
+        SavedState.read(held.to_state() | damage, AT, run="r1")
+
+
+async def test_what_a_new_leader_wrote_and_nobody_can_read_is_of_its_epoch() -> None:
+    """Else the broker is asked where the epoch before ended, and says: before what was read."""
+    played = Ordered()
+    holdings, held = await reading(played)
+    await read(played, holdings, fetched(0, 3, 0, epoch=3))
+    unreadable = replace(fetched(3, 1, 3, epoch=4), buffer=None, unread="it does not decompress")
+    await read(played, holdings, unreadable)
+    assert held.place == Place(4, 4, X)
 
 
 async def test_an_outage_amid_an_incarnations_beginning_is_sat_out(
@@ -183,7 +208,7 @@ async def test_an_outage_amid_an_incarnations_beginning_is_sat_out(
     played = Ordered()
     holdings, held = await reading(played)
     played.away = UnreachableError("no broker answers")
-    task = asyncio.ensure_future(read(played, holdings, Recreated("a", 0, 0, "Y")))
+    task = asyncio.ensure_future(read(played, holdings, Recreated("a", 0, 0, Y)))
     for _ in range(20):
         await asyncio.sleep(0)
     assert not task.done()
@@ -198,7 +223,7 @@ async def test_who_was_replaced_reads_nothing_of_the_next_incarnation() -> None:
     played = Ordered()
     holdings, _ = await reading(played)
     played.fenced_from = len(played.states) + 1
-    await read(played, holdings, Recreated("a", 0, 0, "Y"))
+    await read(played, holdings, Recreated("a", 0, 0, Y))
     assert played.paused == {AT}
     assert not [each for each in played.order if each.startswith("seek")]
 
@@ -207,9 +232,9 @@ async def test_a_topic_that_was_left_does_not_come_back() -> None:
     """A broker that is cut off may still tell of it."""
     played = Ordered()
     holdings, held = await reading(played)
-    await read(played, holdings, Recreated("a", 0, 0, "Y"))
-    await read(played, holdings, Recreated("a", 0, 0, "X"))
-    assert (held.identity, held.topic_id) == (1, "Y")
+    await read(played, holdings, Recreated("a", 0, 0, Y))
+    await read(played, holdings, Recreated("a", 0, 0, X))
+    assert (held.identity, held.topic_id) == (1, Y)
 
 
 async def test_a_log_that_was_cut_back_goes_on_where_it_agrees() -> None:
@@ -220,16 +245,16 @@ async def test_a_log_that_was_cut_back_goes_on_where_it_agrees() -> None:
     played = Ordered()
     holdings, held = await reading(played)
     await read(played, holdings, fetched(0, 10, 0, epoch=3))
-    assert held.place == Place(10, 3, "X")
+    assert held.place == Place(10, 3, X)
     await read(played, holdings, Diverged("a", 0, 10, 3, 6))
-    assert played.order == ["left 0", "log", "state 1 X", "seek 6"]
-    assert played.placed[TP] == Place(6, 3, "X")
+    assert played.order == ["left 0", "log", f"state 1 {X}", "seek 6"]
+    assert played.placed[TP] == Place(6, 3, X)
     assert (held.begins_at, held.read_from, held.left_ids) == (6, 0, [])
     await read(played, holdings, fetched(10, 4, 6, epoch=4))
     assert seen(held) == [(0, 14)]
     assert not held.checker.fragments[STREAM].duplicated
     assert not held.checker.fragments[STREAM].reordered
-    assert held.place == Place(10, 4, "X")
+    assert held.place == Place(10, 4, X)
     [note] = held.notes
     assert "a-0 was cut back after offset 10 was read" in note
 
@@ -256,7 +281,7 @@ async def test_who_takes_over_at_a_cut_logs_what_lies_before_it() -> None:
     await read(played, holdings, Diverged("a", 0, 10, 3, 6))
     _, held = await reading(played)
     assert (held.checker.next_offset, held.read_from) == (6, 0)
-    assert played.placed[TP] == Place(6, 3, "X")
+    assert played.placed[TP] == Place(6, 3, X)
 
 
 async def test_a_shorter_log_of_the_same_topic_without_a_known_epoch_is_in_doubt() -> None:
@@ -264,11 +289,15 @@ async def test_a_shorter_log_of_the_same_topic_without_a_known_epoch_is_in_doubt
     played = Ordered()
     holdings, held = await reading(played)
     await read(played, holdings, fetched(0, 10, 0, epoch=-1))
-    played.ended = {TP: End(7, 7, "X")}
+    played.ended = {TP: End(7, 7, X)}
     await read(played, holdings, OutOfRange("a", 0, 10))
     assert (held.identity, held.checker.next_offset) == (1, 7)
-    assert "unread 1 0 7" in played.order
+    assert played.order.index("unread 1 0 7") < played.order.index(f"state 1 {X}")
     assert held.checker.unread_offsets
+    # Killed here: its successor does not read again either what counts as unread.
+    _, successor = await reading(played)
+    assert successor.place == held.place == Place(7, -1, X)
+    assert successor.checker.unread_offsets
 
 
 async def test_retention_forgets_which_leader_wrote_what_is_gone(
@@ -283,9 +312,9 @@ async def test_retention_forgets_which_leader_wrote_what_is_gone(
         return dict.fromkeys(wanted, 50)
 
     monkeypatch.setattr(played, "beginning_offsets", begins)
-    played.ended = {TP: End(60, 60, "X")}
+    played.ended = {TP: End(60, 60, X)}
     await read(played, holdings, OutOfRange("a", 0, 3))
-    assert (held.identity, held.place) == (0, Place(50, -1, "X"))
+    assert (held.identity, held.place) == (0, Place(50, -1, X))
 
 
 async def test_a_state_of_the_version_before_is_resumed_by_its_last_record() -> None:
@@ -296,15 +325,15 @@ async def test_a_state_of_the_version_before_is_resumed_by_its_last_record() -> 
     state = held.to_state()
     for key in ("topic_id", "left_ids", "begins_at", "epochs"):
         del state[key]
-    played.topic_ids = {"a": "X"}
+    played.topic_ids = {"a": X}
     for again, identity in ((fetched(2, 3, 2), 0), (fetched(7, 6, 2), 1)):
         played.state = json.loads(json.dumps(state))
         holdings, held = await reading(played)
-        assert played.placed[TP] == Place(2, -1, "X")
+        assert played.placed[TP] == Place(2, -1, X)
         assert held.to_state()["topic_id"] is None  # not before it is proven
         await read(played, holdings, again)
-        assert (held.identity, held.topic_id, held.left_ids) == (identity, "X", [])
-        assert held.to_state()["topic_id"] == "X"
+        assert (held.identity, held.topic_id, held.left_ids) == (identity, X, [])
+        assert held.to_state()["topic_id"] == X
 
 
 async def test_without_topic_ids_an_idle_partition_is_looked_at_now_and_then(
@@ -331,31 +360,46 @@ async def test_with_topic_ids_nothing_is_looked_at_again() -> None:
     assert played.order == []
 
 
+async def test_before_the_last_record_was_compared_nothing_is_claimed_or_complete() -> None:
+    """F1: a topic that was created again may end where the one before ended, with other numbers."""
+    world = World(0, 1, 2, 3, 4, ends={("A.t", 0): 5})
+    world.vouch((0, 10), end=10)
+    world.held.resumed, world.held.last_record = True, (4, 1234)
+    rounds = world.rounds()
+    judge = rounds._topics.judges["A.t"]
+    judge.deadlines.restore([[list(JUDGED), [0, 10], []]], 0, of_topic="t", of_run="r1")
+    complete, _ = await rounds.judge()
+    assert (complete, judge.claimed) == (False, {})
+    world.held.resumed = False
+    complete, _ = await rounds.judge()
+    assert judge.claimed == {JUDGED: IntervalSet([(5, 10)])}
+
+
 def test_a_place_survives_its_state() -> None:
     """Others compare with it what they find of the partition's end."""
     held = AssignedPartition.fresh(
         AT, 1, source="a", run="r1", policy=ExpectPartition.ANY, counts=[1]
     )
     held.checker.advance(9)
-    held.topic_id, held.epochs = "X", [(3, 0), (5, 4)]
+    held.topic_id, held.epochs = X, [(3, 0), (5, 4)]
     assert (
         SavedState.read(json.loads(json.dumps(held.to_state())), held.at, run=held.run).place
         == held.place
-        == Place(9, 5, "X")
+        == Place(9, 5, X)
     )
 
 
 @pytest.mark.parametrize(
     ("end", "doubt"),
     [
-        (End(2, 2, "Y"), "A.t-0 was deleted and created again, and not read anew yet"),
-        (End(2, 2, "X", agrees=False), "A.t-0 was cut back, and not read anew yet"),
+        (End(2, 2, Y), "A.t-0 was deleted and created again, and not read anew yet"),
+        (End(2, 2, X, agrees=False), "A.t-0 was cut back, and not read anew yet"),
     ],
 )
 async def test_the_end_of_a_log_that_was_not_read_completes_nothing(end: End, doubt: str) -> None:
     """F2, F12: it ends exactly where reading stands, before the reader has noticed."""
     world = World(0, 1).vouch((0, 3), end=3)
-    world.held.topic_id = "X"
+    world.held.topic_id = X
     rounds = world.rounds()
     world.logs = {("A.t", 0): end}
     assert not (await rounds.judge())[0]

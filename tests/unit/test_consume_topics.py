@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
@@ -14,6 +15,7 @@ from mirrortest.consume.topics import Topics
 from mirrortest.errors import ClusterError, UsageError
 from mirrortest.wire.stream import StreamId
 from tests.unit.consuming import consume_options
+from tests.unit.played_cluster import Played, holdings_of
 
 if TYPE_CHECKING:
     from mirrortest.check.ledger import Ledger
@@ -164,3 +166,18 @@ async def test_a_topic_that_was_gone_and_is_back_is_told_once() -> None:
         await topics.discover()
         told.append(topics.returned())
     assert told == [set(), set(), set(), {"A.clicks"}, set()]
+
+
+async def test_a_clock_that_was_set_back_keeps_no_partition_from_being_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """F9: else what was mirrored into new partitions would be misrouted for up to an hour."""
+    played = Played({"a": 4})
+    _, topics = holdings_of(played, ("a",))
+    await topics.discover()
+    now = time.time_ns()
+    await topics.recount("a", now - 1)
+    played.counts["a"] = 6
+    monkeypatch.setattr(time, "time_ns", lambda: now - 3_600_000_000_000)
+    await topics.recount("a", time.time_ns() - 1)
+    assert topics.in_force("a") == [4, 6]

@@ -156,14 +156,13 @@ def doubtful_below(fragments: Mapping[int, Fragment], *, homes: Collection[int] 
     """The bound below which every missing number may stand where nobody read; 0: none may.
 
     A partition's unread offsets put a stream in doubt if the stream was seen in it or belongs
-    into it; a stream seen nowhere, with no known home, may be anywhere.
+    into it; a stream with no known home may be anywhere.
     """
-    nowhere = not homes and all(held.last_place < 0 for held in fragments.values())
     return max(
         (
             ALWAYS if held.inconclusive else held.doubtful_below
             for number, held in fragments.items()
-            if held.inconclusive or nowhere or number in homes or held.last_place >= 0
+            if held.inconclusive or not homes or number in homes or held.last_place >= 0
         ),
         default=0,
     )

@@ -135,7 +135,7 @@ _CERTAIN = f"""
 """  # noqa: S608
 # What is missing may stand in any partition that was not read to its end, or not at all. Where
 # offsets were passed by unread it may stand only if its stream was seen there, or belongs there; a
-# stream that was seen nowhere, and that belongs nobody knows where, may be anywhere.
+# stream that belongs nobody knows where may be anywhere.
 _DOUBTS = f"""
     WITH streams AS (
         SELECT {_using(STREAM)} FROM intervals
@@ -149,8 +149,7 @@ _DOUBTS = f"""
     LEFT JOIN (SELECT *, 1 AS belongs FROM homes) USING (topic, lane, partition)
     LEFT JOIN (SELECT DISTINCT topic, lane, 1 AS homed FROM homes) USING (topic, lane)
     LEFT JOIN (SELECT DISTINCT {_using(HELD)}, 1 AS here FROM copies) USING ({_using(HELD)})
-    LEFT JOIN (SELECT DISTINCT {_using(STREAM)}, 1 AS seen FROM copies) USING ({_using(STREAM)})
-    WHERE here = 1 OR belongs = 1 OR (homed IS NULL AND seen IS NULL) OR never
+    WHERE here = 1 OR belongs = 1 OR homed IS NULL OR never
     UNION ALL
     SELECT {_using(STREAM)}, finding, 0L, {ENDLESS}L
     FROM streams JOIN blind USING (topic) WHERE finding = {int(Finding.IN_FLIGHT)}

@@ -219,13 +219,12 @@ def judge(
 def doubted(fragments: Mapping[int, Fragment], homes: Collection[int]) -> set[int]:
     """The numbers that may stand where nobody read: where the stream was seen, or belongs.
 
-    A stream that was seen nowhere, and that belongs nobody knows where, may be anywhere.
+    A stream that belongs nobody knows where may be anywhere.
     """
-    anywhere = not homes and not any(held.seqs for held in fragments.values())
     return {
         seq
         for partition, held in fragments.items()
-        if held.seqs or partition in homes or anywhere
+        if held.seqs or partition in homes or not homes
         for seq in held.doubtful
     }
 

@@ -72,9 +72,8 @@ WITH firsts AS (
 ), missing_doubts AS (
     SELECT doubts.* FROM doubts
     LEFT JOIN places USING (topic, producer, incarnation, lane, partition)
-    LEFT JOIN most USING (topic, producer, incarnation, lane)
     WHERE places.messages IS NOT NULL OR array_contains(homes, partition)
-        OR (coalesce(size(homes), 0) = 0 AND most.at IS NULL)
+        OR coalesce(size(homes), 0) = 0
 ), disorder AS (
     SELECT DISTINCT topic, producer, incarnation, lane, seq FROM late_firsts f
     WHERE after_a_later AND NOT (

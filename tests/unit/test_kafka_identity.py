@@ -252,6 +252,13 @@ async def test_a_leader_that_was_replaced_meanwhile_tells_no_end() -> None:
     assert asked == 3  # in vain, and before and after the ends
 
 
+async def test_while_brokers_are_upgraded_one_by_one_ends_are_told() -> None:
+    """One of them has no topic ids yet, so that none counts; the leader has."""
+    played = Played(*(Broker(epoch=-1, leader=2) for _ in range(3)))
+    played.brokers[1].version = 5
+    assert await played.identity.ends({AT: Place(10)}) == {AT: End(10, 10, None)}
+
+
 async def test_no_end_is_told_where_most_brokers_are_silent() -> None:
     """Whoever reaches one of three may have reached the one that is cut off."""
     played = Played(Broker(), Broker(), Broker())

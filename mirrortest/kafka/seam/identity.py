@@ -391,7 +391,7 @@ class Identity:
         cut_back = await self._cut_back(node, led, read, topic_ids)
         after = await self._ask(node, MetadataRequest(sorted(topics)))
         ids = after.topic_ids if after.API_VERSION >= METADATA else {}
-        if any(topic_ids[topic] != ids.get(topic) for topic in topics):
+        if any(topic_ids[topic] not in {None, ids.get(topic)} for topic in topics):
             raise errors.StaleMetadata(sorted(topics))
         return {
             at: End(high[at], min(stable[at], high[at]), topic_ids[at.topic], at not in cut_back)

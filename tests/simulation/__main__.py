@@ -23,7 +23,7 @@ from rich.console import Console
 from .faults import KINDS
 from .history import simulating
 from .plan import FEATURES
-from .play import Played, play, played, shrink, staged, tape_of
+from .play import Played, play, played, shrink, tape_of
 from .scenarios import SCENARIOS, play_scenario
 
 if TYPE_CHECKING:
@@ -113,17 +113,14 @@ def _offline(options: argparse.Namespace, numbers: range, kinds: frozenset[str])
     # Only here is Spark needed.
     from mirrortest.reconcile.session import spark_session  # noqa: PLC0415
 
-    from .offline import fits, offline_problems  # noqa: PLC0415
+    from .offline import offline_problems, play_together  # noqa: PLC0415
 
     judged = failed = 0
     with spark_session("local[2]", "1g") as spark:
         for start in range(numbers.start, numbers.stop, _PER_JOB):
             some = range(start, min(start + _PER_JOB, numbers.stop))
-            with simulating():
-                stages = {number: staged(tape_of(options.seed, number), kinds) for number in some}
-                stages = {number: stage for number, stage in stages.items() if fits(stage)}
-                for stage in stages.values():
-                    stage.run()
+            tapes = {number: tape_of(options.seed, number) for number in some}
+            stages = play_together(tapes, kinds)
             with tempfile.TemporaryDirectory() as folder:
                 told = offline_problems(spark, Path(folder), stages)
             for number, problems in sorted(told.items()):

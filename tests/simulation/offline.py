@@ -13,17 +13,20 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 
+from mirrortest.reconcile import plan as logs
 from mirrortest.reconcile.job import reconcile
-from mirrortest.reconcile.plan import plan
 from mirrortest.seqlog.session import SESSION_FILE, Session
 from mirrortest.seqlog.writer import SequenceLog
+from tests.oracle.tape import Tape
 
 from .batch import MessageId
+from .history import simulating
 from .judge import Judge
-from .plan import RUN
+from .plan import RUN, make_plan
+from .play import staged
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Collection, Mapping
 
     from mirrortest.seqlog.rows import Row
 
@@ -33,9 +36,16 @@ if TYPE_CHECKING:
 _AS_IT_WAS = ("started_ns", "ended_ns", "looked_ns", "clean")
 
 
-def fits(stage: Stage) -> bool:
-    """Whether a history can be reconciled with others: all have one role and one policy."""
-    return not (stage.plan.source_role or stage.plan.rehash)
+def play_together(tapes: Mapping[int, bytes], kinds: Collection[str]) -> dict[int, Stage]:
+    """Play those histories that fit into one reconciliation: of one role and one policy."""
+    played = {}
+    with simulating():
+        for number, tape in tapes.items():
+            plan = make_plan(Tape(tape), kinds)
+            if not (plan.source_role or plan.rehash):
+                stage = played[number] = staged(tape, kinds)
+                stage.run()
+    return played
 
 
 def offline_problems(spark: Any, place: Path, stages: Mapping[int, Stage]) -> dict[int, list[str]]:
@@ -44,7 +54,7 @@ def offline_problems(spark: Any, place: Path, stages: Mapping[int, Stage]) -> di
         for index, log in enumerate(stage.world.logs):
             if log.session.run == RUN:
                 asyncio.run(_write(place, number, index, log))
-    reconcile(spark, plan([str(place)], RUN), ())
+    reconcile(spark, logs.plan([str(place)], RUN), ())
     found: dict[int, dict[str, set[MessageId]]] = {n: defaultdict(set) for n in stages}
     for row in pq.read_table(place / f"run={RUN}" / "result" / "findings.parquet").to_pylist():
         number, message = _message(row)

@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     from .loop import Process
     from .world import World
 
-_ID = "id-"
 ASKING_MAKES_TOPICS = False
 """See `kafka.access`."""
 
@@ -179,7 +178,7 @@ class SimulatedConsumer(_Client):
     def learn(self, topic_id: str | None) -> None:
         """Note that this process knows of a topic."""
         if topic_id is not None:
-            topic = self.cluster.all_topics[int(topic_id.removeprefix(_ID)) - 1]
+            topic = self.cluster.all_topics[int(topic_id) - 1]
             topic.told.setdefault(self.process, self.world.now_ns)
 
     # -- fetching ---------------------------------------------------------------------------------
@@ -347,8 +346,8 @@ class SimulatedInlet:
 
 
 def id_of(topic: Topic) -> str:
-    """A topic's id as clients are told it."""
-    return f"{_ID}{topic.id}"
+    """A topic's id as clients are told it, which has 22 signs."""
+    return f"{topic.id:022}"
 
 
 def _wake(future: asyncio.Future[None]) -> None:

@@ -13,8 +13,9 @@ make it safe:
   more are read as they were. Before a consumer saves a state it writes its claim again; where
   another has claimed the partition in the new topic, that one has it.
 - **Slots.** A state larger than one record is cut into chunks. They are written into the slot
-  that the last commit does not name, then a commit record names slot, chunk count and digest: a
-  writer that dies half-way leaves the state before it whole, also after compaction.
+  that the last commit in the topic does not name, then a commit record names slot, chunk count
+  and digest: a writer that dies half-way leaves the state before it whole, also after compaction.
+  After a save that was not confirmed it is read back which commit is the last.
 - **Topics as a whole** have a record each, which is no partition's: `common` says what for.
 - **Scope.** Keys carry run, cluster, role and reader, so that a source observer's state mirrored
   along, another group's or another run's is never taken for ours.
@@ -87,6 +88,8 @@ class _Held:
     """(generation, slot, chunk) -> bytes"""
     committed: tuple[int, int] = (0, 0)
     """(generation, version) of the newest whole state in the topic"""
+    newest: tuple[int, int, int] = (0, 0, 0)
+    """(generation, version, slot) of the newest commit in the topic, read or acknowledged"""
     raw: bytes | None = None
     """The newest whole state as it was written: nobody may ever ask for it."""
     serial: int = 0
@@ -134,6 +137,9 @@ class StateStore:
         self._claiming: set[tuple[Partition, int]] = set()
         """What we claim again right now: by that record others are fenced, or we."""
         self._versions: dict[tuple[Partition, int], int] = {}
+        """Each try to save has one of its own."""
+        self._unconfirmed: set[tuple[Partition, int]] = set()
+        """Whose last try may be in the topic or not."""
         self._shared: dict[str, bytes] = {}
         """topic -> what the newest record says of the topic as a whole"""
         self._standing: set[str] = set()
@@ -229,7 +235,10 @@ class StateStore:
             return
         raw = zlib.compress(content, 1)
         for _ in range(_TRIES):
-            await self.renewed()
+            if (partition, generation) in self._unconfirmed:
+                await self.caught_up()
+            else:
+                await self.renewed()
             if not await self._claimed_still(partition, generation):
                 return
             if await self._write_state(partition, generation, raw, parting=parting):
@@ -252,7 +261,8 @@ class StateStore:
     ) -> bool:
         """Whether all of it is in one topic."""
         version = self._versions.get((partition, generation), 0) + 1
-        slot = version % 2
+        before, _, named = self._of(partition).newest
+        slot = 1 - named
         chunks = [raw[at : at + CHUNK_BYTES] for at in range(0, len(raw), CHUNK_BYTES)]
         records = [
             (self._key("chunk", partition, generation, slot, number), chunk)
@@ -268,6 +278,8 @@ class StateStore:
         if parting:
             commit["parting"] = True
         records.append((self._key("commit", partition, generation), json.dumps(commit).encode()))
+        self._versions[partition, generation] = version
+        self._unconfirmed.add((partition, generation))
         epoch = self._follower.epoch
         for key, value in records:
             place = self._place
@@ -276,8 +288,10 @@ class StateStore:
                 await self._follower.passed(offset, place)
             if epoch != self._follower.epoch:
                 return False
-        self._versions[partition, generation] = version
-        if version == 1:
+        self._unconfirmed.discard((partition, generation))
+        held = self._of(partition)
+        held.newest = max(held.newest, (generation, version, slot))
+        if before < generation:
             await self._forget_before(partition, generation)
         return True
 
@@ -449,6 +463,7 @@ class StateStore:
         if None in found or hashlib.sha256(raw).hexdigest() != commit.get("sha256"):
             raise RecordError("a commit of a state that is not there")
         self._serials += 1
+        held.newest = max(held.newest, (generation, version, slot))
         held.raw, held.committed, held.serial = raw, (generation, version), self._serials
         held.parted = generation if commit.get("parting") is True else 0
 

@@ -164,6 +164,85 @@ async def test_a_writer_that_dies_between_chunks_leaves_the_state_before_it_whol
         assert (found and found["n"]) == expected
 
 
+class _KilledError(BaseException):
+    """The writer's process is no more."""
+
+
+class _FaultyTopic(MemoryTopic):
+    """From a write on each stands in the topic and is not acknowledged; or kills its writer."""
+
+    unacknowledged = killing = -1
+    """How many writes go well before; -1: all do."""
+
+    async def write(self, key: bytes, value: bytes | None) -> int:
+        if self.killing == 0:
+            raise _KilledError
+        self.killing -= 1
+        offset = await super().write(key, value)
+        if self.unacknowledged == 0:
+            self.unacknowledged = -1
+            raise UnreachableError("not acknowledged")
+        self.unacknowledged -= 1
+        return offset
+
+
+def _of_chunks(number: int) -> dict[str, Any]:
+    """A state of two chunks."""
+    rng = random.Random(number)
+    return {"n": number, "noise": [rng.randrange(10**16) for _ in range(CHUNK_BYTES // 6)]}
+
+
+@pytest.mark.parametrize("killing", range(5))
+@pytest.mark.parametrize("unacknowledged", range(3))
+async def test_a_save_tried_again_leaves_the_state_whole_whose_acknowledgement_was_lost(
+    unacknowledged: int, killing: int
+) -> None:
+    """It wrote into the slot of a commit that stood in the topic: killed amid that, all was lost.
+
+    Any of the first try's writes goes unacknowledged; any of the second try's kills the consumer.
+    """
+    topic = _FaultyTopic()
+    async with following(topic, "a") as store:
+        generation, _ = await store.claim(P0)
+        for number in (1, 2):
+            await store.save(P0, generation, _of_chunks(number))
+        topic.unacknowledged = unacknowledged
+        with pytest.raises(UnreachableError):
+            await store.save(P0, generation, _of_chunks(3))
+        topic.killing = killing
+        saved = 4
+        try:
+            await store.save(P0, generation, _of_chunks(4))
+        except _KilledError:
+            saved = 3 if unacknowledged == 2 else 2
+    for left in (topic, topic.compacted()):
+        found = await _load(MemoryTopic(left.records))
+        assert (found and found["n"]) == saved
+
+
+@pytest.mark.parametrize("killing", range(5))
+async def test_a_save_into_a_topic_that_was_cut_leaves_the_state_before_it_whole(
+    killing: int,
+) -> None:
+    """An unclean election takes the newest commit: the slot of the one before it is not written."""
+    topic = _FaultyTopic()
+    async with following(topic, "a") as store:
+        generation, _ = await store.claim(P0)
+        for number in (1, 2, 3):
+            await store.save(P0, generation, _of_chunks(number))
+        topic.keep_first(len(topic.records) - 1)
+        await _sat_out(store.caught_up)
+        topic.killing = killing
+        saved = 4
+        try:
+            await store.save(P0, generation, _of_chunks(4))
+        except _KilledError:
+            saved = 2
+    for left in (topic, topic.compacted()):
+        found = await _load(MemoryTopic(left.records))
+        assert (found and found["n"]) == saved
+
+
 async def test_other_scopes_are_never_taken_for_ours() -> None:
     """Another run, cluster, role or group has its own states; so does a mirrored-along observer."""
     topic = MemoryTopic()

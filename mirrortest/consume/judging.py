@@ -117,17 +117,22 @@ class TopicJudge:
         return news
 
     def verdict(
-        self, stream: StreamId, lane: LaneRecord | None, index: FragmentIndex, *, closed: bool
+        self,
+        stream: StreamId,
+        lane: LaneRecord | None,
+        index: FragmentIndex,
+        *,
+        ledger_complete: bool,
     ) -> StreamVerdict:
         """The verdict on a stream as of now.
 
-        `closed`: all producers have ended and what they sent has been judged.
+        `ledger_complete`: a lane of its producer that the ledger does not know cannot exist.
         """
         fragments, claimed = index.fragments(stream), self.claimed.get(stream)
         rests_on = (
             lane,
             claimed,
-            closed,
+            ledger_complete,
             *self.counts,
             *sorted(self._planned),
             [(number, held, held.mark) for number, held in fragments.items()],
@@ -142,7 +147,7 @@ class TopicJudge:
             fragments,
             lane,
             claimed=claimed,
-            ledger_complete=closed,
+            ledger_complete=ledger_complete,
             policy=self.policy,
             homes=homes,
             explained_below=self._explained_below(stream, lane, index, homes),
@@ -227,7 +232,10 @@ class Standing:
         self._lanes = judge.lanes(ledger)
         self._checkers = checkers
         self._elapsed_ns = elapsed_ns
-        self._closed = closed
+        claims = ledger.claims(judge.run) if closed else ()
+        # A ledger's copy may have forgotten producers that have ended: of those nothing is proven.
+        self._closed = {(claim.producer, claim.incarnation) for claim in claims}
+        """Those of which all is told and judged."""
         self._index = FragmentIndex()
 
     def steps(self) -> Iterator[None]:
@@ -282,7 +290,10 @@ class Standing:
 
     def _judge_stream(self, stream: StreamId) -> None:
         self.verdicts[stream] = self._judge.verdict(
-            stream, self._lanes.get(stream), self._index, closed=self._closed
+            stream,
+            self._lanes.get(stream),
+            self._index,
+            ledger_complete=(stream.producer, stream.incarnation) in self._closed,
         )
 
 

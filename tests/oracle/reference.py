@@ -24,7 +24,7 @@ from .judge import (
     streamless,
 )
 from .script import DEADLINE, Die, Drop, Read, Renew, Round, Save, Take, Unread
-from .truth import Told, lanes_of
+from .truth import Told, claims_of, lanes_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
@@ -329,6 +329,8 @@ class Reference:
         """The verdict on every stream as of a round."""
         me = self.consumer(event.consumer)
         lanes, _ = self._lanes(event)
+        claims = claims_of(self.truth.ledger[: event.ledger])
+        claimed = {(claim.producer, claim.incarnation) for claim in claims}
         view = self.view(event)
         fragments, homes, partitions = self._fragments(view), self._homes(event), self._seen(view)
         answer = {
@@ -338,7 +340,7 @@ class Reference:
                 fragments[stream],
                 lanes.get(stream),
                 claimed={seq for of, seq in me.claimed if of == stream},
-                nobody_else=closed,
+                nobody_else=closed and stream[2:4] in claimed,
                 homes=homes.get(stream, ()),
                 any_partition=self.truth.policy is ExpectPartition.ANY,
                 explained=self._explained(

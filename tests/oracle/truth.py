@@ -16,7 +16,7 @@ from mirrortest.wire.stream import StreamId
 from .judge import HORIZON, INCARNATION, Lane, Message, belongs, by_key
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from .tape import Tape
 
@@ -223,8 +223,7 @@ def _ledger_of(tape: Tape, sent: Sent) -> list[Told]:
 def lanes_of(records: Iterable[Told | Claimed]) -> tuple[dict[StreamId, Lane], bool]:
     """What a ledger of these records says of each stream, and whether nothing is to come."""
     records = list(records)
-    withdrawn = {r[:4] for r in records if isinstance(r, Claimed) and r.withdrawn}
-    claims = [r for r in records if isinstance(r, Claimed) and r[:4] not in withdrawn]
+    claims = claims_of(records)
     newest: dict[str, int] = {}
     for claim in claims:
         newest[claim.producer] = max(claim.incarnation, newest.get(claim.producer, 0))
@@ -255,6 +254,12 @@ def lanes_of(records: Iterable[Told | Claimed]) -> tuple[dict[StreamId, Lane], b
     mine = {_stream(claim, lane) for claim in claims for lane in claim.lanes}
     whole = all(s in lanes and lanes[s].end is not None for s in mine | set(lanes))
     return lanes, bool(claims) and whole
+
+
+def claims_of(records: Collection[Told | Claimed]) -> list[Claimed]:
+    """The claims that nobody has withdrawn."""
+    withdrawn = {r[:4] for r in records if isinstance(r, Claimed) and r.withdrawn}
+    return [r for r in records if isinstance(r, Claimed) and r[:4] not in withdrawn]
 
 
 def _lane_told(outcomes: Mapping[int, Outcome], end: int | None) -> Lane:

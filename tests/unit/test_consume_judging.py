@@ -11,7 +11,7 @@ from mirrortest.check import judge as check_judge
 from mirrortest.check.deadline import Deadlines
 from mirrortest.check.fragment import ALWAYS
 from mirrortest.check.intervals import IntervalSet
-from mirrortest.check.ledger import LaneRecord, Ledger, lane_value
+from mirrortest.check.ledger import Claim, LaneRecord, Ledger, lane_value
 from mirrortest.check.ledger import lane_key as ledger_lane_key
 from mirrortest.check.partition import PartitionChecker
 from mirrortest.check.routing import ExpectPartition, homes_of
@@ -272,12 +272,29 @@ def test_an_end_before_what_was_read_proves_nothing() -> None:
 
 
 def test_a_stream_unknown_to_the_ledger_is_waited_for_one_deadline() -> None:
-    """Then its messages may be called phantoms; if the ledger knows it meanwhile, they are none."""
+    """Then the run may end without it; if the ledger knows it meanwhile, its messages count."""
     judge, checkers = _judge(), {0: _checker(0)}
     assert judge.awaits_ledger(_standing(judge, Ledger(), checkers), 5)
     assert judge.awaits_ledger(_standing(judge, Ledger(), checkers), 4 + DEADLINE)
     assert not judge.awaits_ledger(_standing(judge, Ledger(), checkers), 5 + DEADLINE)
     assert not judge.awaits_ledger(_standing(judge, _ledger([(0, 1)]), checkers), 6)
+
+
+def test_only_of_an_incarnation_that_the_ledger_knows_an_unknown_stream_is_a_phantom() -> None:
+    """A ledger's copy may forget who ended long ago, and tell only of who goes on.
+
+    What a producer claimed is in its claim: beside that a stream of its own was never sent.
+    """
+    ledger = _ledger([(0, 3)], end=3)
+    ledger.add_claim(Claim("r1", "p", 1, "s", {"t": (0,)}))
+    forgotten = [STREAM._replace(producer="ended"), STREAM._replace(incarnation=2)]
+    beside = STREAM._replace(lane=1)
+    checker = _checker(0, 1, 2)
+    for at, stream in enumerate((*forgotten, beside), start=3):
+        checker.apply(SeenRow(stream, 0, 1, at, at + 1, 0, 1, 1, 1, 1, 2, 2))
+    assert ledger.complete("r1")
+    verdicts = _standing(_judge(), ledger, {0: checker}, closed=True).verdicts
+    assert {stream for stream, found in verdicts.items() if found.phantom} == {beside}
 
 
 def test_a_gap_in_a_compacted_topic_is_compacted_and_a_missing_last_message_is_lost() -> None:
@@ -383,6 +400,7 @@ def test_a_stream_of_which_nothing_changed_is_not_judged_again(
 
     monkeypatch.setattr("mirrortest.consume.judging.judge", counted)
     judge, ledger, checker = _judge(), _ledger([(0, 5)]), _checker(0, 2)
+    ledger.add_claim(Claim("r1", "p", 1, "s", {"t": (0,)}))
     changes: list[Callable[[], object]] = [
         lambda: None,
         lambda: checker.apply(SeenRow(STREAM, 3, 4, 2, 3, 0, 1, 1, 1, 1, 2, 2)),

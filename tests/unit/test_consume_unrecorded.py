@@ -42,6 +42,22 @@ class Waiting:
         return [dict(line) for line in logged]
 
 
+async def test_a_run_of_whose_producers_one_is_forgotten_ends_inconclusive(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """All of its records have expired in the ledger's copy: it has sent no phantoms."""
+    waiting = Waiting(monkeypatch, World())
+    record(waiting.world, BOB, 2, end=2)
+    read(waiting.world, BOB, 2)
+    read(waiting.world, ANN, 3)
+    await waiting.round(0)
+    await waiting.round(61)
+    assert (await waiting.rounds.judge())[0]
+    report = await waiting.rounds.conclude()
+    assert (report.verdict, report.counts["phantom"]) == ("inconclusive", 0)
+    assert "the ledger says nothing of 1 streams that were seen" in report.inconclusive
+
+
 def read(world: World, stream: StreamId, count: int) -> None:
     """So many messages of a stream arrive."""
     at = world.held.checker.next_offset

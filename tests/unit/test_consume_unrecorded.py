@@ -74,13 +74,19 @@ def record(world: World, stream: StreamId, acked: int, end: int | None = None) -
     ledger.merge(LaneRecord(stream, acked, IntervalSet([(0, acked)]), end=end))
 
 
+def both_read() -> World:
+    """Messages of both producers were read, and the ledger has no record of either."""
+    world = World()
+    read(world, ANN, 3)
+    read(world, BOB, 4)
+    return world
+
+
 async def test_a_ledger_that_was_deleted_unread_is_logged_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """After half a minute: how many messages, of which producers, which topic, what ends it."""
-    world = World()
-    read(world, ANN, 3)
-    read(world, BOB, 4)
+    world = both_read()
     waiting = Waiting(monkeypatch, world)
     assert await waiting.round(0) == await waiting.round(29) == []
     (line,) = await waiting.round(1)
@@ -96,9 +102,7 @@ async def test_the_wait_begins_anew_while_records_of_the_run_arrive(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A ledger's copy that lags is not missing. Where all is recorded, nothing is awaited."""
-    world = World()
-    read(world, ANN, 3)
-    read(world, BOB, 4)
+    world = both_read()
     waiting = Waiting(monkeypatch, world)
     assert await waiting.round(0) == await waiting.round(29) == []
     record(world, ANN, 2)

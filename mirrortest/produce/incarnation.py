@@ -32,12 +32,14 @@ async def claim_incarnation(
     producer: str,
     session: str,
     lanes: Mapping[str, tuple[int, ...]],
+    above: int = 0,
 ) -> Claim:
     """Claim the next free incarnation for these lanes (topic -> lanes).
 
+    It is greater than `above`, too, which the ledger need not know: its topic may be another one.
     The view must be read up to the ledger's end, and be followed.
     """
-    incarnation = 0
+    incarnation = above
     while True:
         # In a topic that was created again claims of before could be missing.
         await view.restore()

@@ -37,6 +37,7 @@ from mirrortest.produce.tending import Tender
 from mirrortest.produce.vouching import BookKeeper, Kept
 from mirrortest.produce.waiting import before_stop, cancelled
 from mirrortest.seqlog.batches import Detail
+from mirrortest.seqlog.files import last_incarnation
 from mirrortest.seqlog.location import Location
 from mirrortest.seqlog.schema import Role
 from mirrortest.seqlog.session import Session, Topic, new_session_id
@@ -249,12 +250,16 @@ class Producer:
         self, log: SequenceLog, view: LedgerView, sender: Sender, session: str
     ) -> Life:
         """Claim an incarnation and have its first numbers reserved."""
+        options = self._options
         claim = await claim_incarnation(
             view,
-            run=self._options.run,
-            producer=self._options.name,
+            run=options.run,
+            producer=options.name,
             session=session,
             lanes={plan.topic: plan.lanes for plan in self._plans},
+            above=await asyncio.to_thread(
+                last_incarnation, options.log_dir, options.run, options.name
+            ),
         )
         _log.info("incarnation claimed", producer=claim.producer, incarnation=claim.incarnation)
         await log.revise(_with_incarnation(claim.incarnation))

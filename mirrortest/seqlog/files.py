@@ -8,7 +8,9 @@ to read it, so that a Spark executor can do it.
 from __future__ import annotations
 
 import re
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -21,13 +23,12 @@ from mirrortest.seqlog.digest import digest as digest_of
 from mirrortest.seqlog.journal import read_frames
 from mirrortest.seqlog.location import Location
 from mirrortest.seqlog.parquet import open_parquet, read_groups
-from mirrortest.seqlog.schema import ROWS
+from mirrortest.seqlog.schema import ROWS, Role
 from mirrortest.seqlog.seal import JOURNAL, PARQUET, file_name, first_line
 from mirrortest.seqlog.session import SESSION_FILE, Session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
     from mirrortest.seqlog.parquet import Marked
 
@@ -147,6 +148,23 @@ def read_session(directory: Location) -> Session:
     except (pa.ArrowException, OSError) as error:
         raise SequenceLogError(f"{place.shown}: cannot be read: {first_line(error)}") from error
     return Session.decode(raw, place.shown)
+
+
+def last_incarnation(where: Location | Path | str, run: str, producer: str) -> int:
+    """The greatest that a producer's logs below a local LOGDIR tell, as far as they can be read.
+
+    0: none does, or it is no local one.
+    """
+    root = Location.parse(where)
+    top = Path(root.path, f"run={run}", f"role={Role.PRODUCER.value}")
+    last = 0
+    for directory in top.iterdir() if root.local and top.is_dir() else ():
+        if directory.name.startswith(f"{producer}-"):
+            with suppress(SequenceLogError):
+                session = read_session(Location.parse(directory))
+                if (session.run, session.name) == (run, producer):
+                    last = max(last, session.incarnation or 0)
+    return last
 
 
 def _session_files(

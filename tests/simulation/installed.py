@@ -15,10 +15,11 @@ from mirrortest.host import allocator, interpreter
 from mirrortest.kafka import access
 from mirrortest.kafka.sender import _Pending
 from mirrortest.produce.lane import Flight, Lane
+from mirrortest.seqlog.files import last_incarnation
 from mirrortest.seqlog.location import Location
 from mirrortest.seqlog.writer import SequenceLog
 
-from . import clients
+from . import clients, sequence_log
 from .loop import PROCESS
 from .sequence_log import Nowhere, SimulatedLog
 from .substitution import substituted
@@ -67,6 +68,7 @@ def _replaced() -> AbstractContextManager[None]:
             (aiokafka.AIOKafkaConsumer, clients.SimulatedConsumer),
             (aiokafka.admin.AIOKafkaAdminClient, clients.SimulatedAdminClient),
             (SequenceLog, SimulatedLog),
+            (last_incarnation, sequence_log.last_incarnation),
             (Location, Nowhere),
             # A thousand histories are no process's life: its habits would keep all garbage.
             (interpreter.favour_the_loop, _nothing),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self
 from mirrortest.errors import SequenceLogError
 from mirrortest.seqlog.batches import Detail, batch_of, explode
 from mirrortest.seqlog.rows import Row
+from mirrortest.seqlog.schema import Role
 
 from .loop import PROCESS
 from .virtual_time import VIRTUAL_TIME
@@ -146,6 +147,15 @@ class SimulatedLog:
 
 def _rows_of(batch: pa.RecordBatch) -> list[Row]:
     return [Row(**row) for row in batch.to_pylist()]
+
+
+def last_incarnation(_: Any, run: str, producer: str) -> int:
+    """In place of `seqlog.files.last_incarnation`: what all logs of the world tell."""
+    process = PROCESS.get()
+    assert process is not None
+    sessions = [log.session for log in process.world.logs if log.session.role is Role.PRODUCER]
+    ours = [each for each in sessions if (each.run, each.name) == (run, producer)]
+    return max((each.incarnation or 0 for each in ours), default=0)
 
 
 class Nowhere:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
@@ -18,6 +19,8 @@ from mirrortest.produce.ledger_view import CompactedLog, LedgerView
 from mirrortest.produce.options import ProduceOptions
 from mirrortest.produce.plan import TopicPlan
 from mirrortest.produce.producer import Producer
+from mirrortest.seqlog.schema import Role
+from mirrortest.seqlog.session import SESSION_FILE, Session
 from tests.unit.producing import MemoryLog, MemorySender, MemoryTopic, until
 
 if TYPE_CHECKING:
@@ -77,7 +80,7 @@ class Consumer:
 
 
 class Stage:
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, log_dir: Path) -> None:
         self.cluster = cluster
         self.topic = MemoryTopic()
         self.consumer = Consumer()
@@ -92,6 +95,7 @@ class Stage:
             topics=("t",),
             num_records=1000,
             drain_timeout=5,
+            log_dir=str(log_dir),
         )
         self.producer = Producer(options, lambda _: None, 5.0)
         self.producer._plans = [TopicPlan("t", 2, 2)]
@@ -109,10 +113,12 @@ class Stage:
 
 
 @contextlib.asynccontextmanager
-async def stage_of(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Stage]:
+async def stage_of(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, log_dir: Path = Path("nowhere")
+) -> AsyncIterator[Stage]:
     monkeypatch.setattr(producer, "Sender", cluster.sender)
     monkeypatch.setattr(producer, "_RETRY_SECONDS", 0)
-    stage = Stage(cluster)
+    stage = Stage(cluster, log_dir)
     following = asyncio.create_task(stage.view.follow())
     try:
         yield stage
@@ -195,3 +201,36 @@ async def test_a_producer_that_gives_up_ends_consumers_and_lets_none_pass(
         )
         assert not ledger.complete("r")
         assert not ledger.failed("r")
+
+
+async def test_an_incarnation_is_above_those_that_the_logs_tell_though_the_ledger_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ledger was deleted while no producer ran: a number used twice hid a loss of all of it.
+
+    Logs that cannot be read, of others or of other runs, count for nothing.
+    """
+    told = [("r", "p", 6, "a"), ("r", "p", 2, "b"), ("r", "p", None, "c"), ("r", "q", 9, "d")]
+    for run, name, incarnation, number in [*told, ("r", "p-q", 9, "e"), ("other", "p", 9, "f")]:
+        session = Session(
+            run=run,
+            role=Role.PRODUCER,
+            name=name,
+            session=number,
+            incarnation=incarnation,
+            started_ns=1,
+        )
+        directory = tmp_path.joinpath(*session.folders)
+        directory.mkdir(parents=True)
+        directory.joinpath(SESSION_FILE).write_bytes(session.encode())
+    torn = tmp_path / "run=r" / "role=producer" / "p-torn"
+    torn.mkdir()
+    (torn / SESSION_FILE).write_bytes(b"{")
+    (torn.parent / "p-nothing").mkdir()
+    (torn.parent / "p-file").touch()
+    async with stage_of(Cluster(), monkeypatch, tmp_path) as stage:
+        await stage.live()
+        (claim,) = stage.consumer.ledger.claims("r")
+        assert claim.incarnation == 7
+        assert stage.consumer.ledger.complete("r")
+        assert stage.consumer.acked == 1000

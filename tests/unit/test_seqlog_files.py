@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from pyarrow import fs
 
 from mirrortest.errors import SequenceLogError, UsageError
 from mirrortest.seqlog import rows
@@ -16,6 +17,7 @@ from mirrortest.seqlog.files import (
     LogFile,
     find_sessions,
     joined,
+    last_incarnation,
     read_all,
     read_file,
     read_session,
@@ -233,6 +235,15 @@ def test_a_parquet_file_of_an_older_version(tmp_path: Path) -> None:
     pq.write_table(table.drop_columns(["negative", "lane"]), directory / "000001.parquet")
     (found,) = find_sessions(tmp_path)
     assert read_all(found, []).equals(table.cast(ROWS))
+
+
+def test_incarnations_are_told_by_local_logs_alone(tmp_path: Path) -> None:
+    """A start waits for no object store; a place that is not there tells of none."""
+    session = Session.decode((make_session(tmp_path) / "session.json").read_bytes(), "here")
+    make_session(tmp_path, role="producer", incarnation=7)
+    elsewhere = Location(fs.SubTreeFileSystem(str(tmp_path), fs.LocalFileSystem()), "", "far")
+    for where, last in ((tmp_path, 7), (tmp_path / "none", 0), (elsewhere, 0)):
+        assert last_incarnation(where, session.run, session.name) == last
 
 
 def test_log_files_without_a_session(tmp_path: Path) -> None:

@@ -72,12 +72,17 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """By file; but all of tests/spark in one process: a session's first statements are the dear."""
+    """By file; but all of tests/spark in one process: a session's first statements are the dear.
+
+    Simulated histories have nothing in common: each part of them is taken by itself.
+    """
     from xdist.scheduler import LoadFileScheduling  # noqa: PLC0415  # a plugin
 
     class ByFile(LoadFileScheduling):  # type: ignore[misc]  # it has no types
         def _split_scope(self, nodeid: str) -> str:
             file: str = super()._split_scope(nodeid)
+            if file.startswith("tests/simulation/"):
+                return nodeid
             return "tests/spark" if file.startswith("tests/spark/") else file
 
     return ByFile(config, log) if config.getvalue("dist") == "loadfile" else None

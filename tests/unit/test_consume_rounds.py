@@ -26,6 +26,7 @@ from mirrortest.consume.judging import TopicJudge
 from mirrortest.consume.state import Partition
 from mirrortest.errors import UnreachableError
 from mirrortest.host.time_slice import TimeSlice
+from mirrortest.kafka.fetched import End
 from tests.unit.judged_world import MINUTE, STREAM, World
 from tests.unit.turns import taking_turns
 
@@ -33,6 +34,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mirrortest.consume.outcome import ConsumeReport
+
+
+OLD, NEW = "A" * 22, "B" * 22
+"""Topic ids."""
 
 
 def _told(report: ConsumeReport) -> str:
@@ -161,6 +166,30 @@ async def test_a_policy_that_cannot_be_seen_is_noted_and_makes_what_is_missing_i
     report = await world.report()
     assert (report.counts["inconclusive"], report.counts["lost"]) == (1, 0)
     assert "that may be why 1 messages are missing" in _told(report)
+
+
+@pytest.mark.parametrize(
+    ("end", "unread"),
+    [
+        (End(3, 3, NEW), True),
+        (End(3, 3, OLD, agrees=False), True),
+        (End(2, 2), True),  # without topic ids
+        (End(3, 3, OLD), False),
+    ],
+)
+async def test_a_partition_whose_log_was_replaced_after_its_consumer_had_ended_is_unread(
+    end: End, *, unread: bool
+) -> None:
+    """Another consumer takes it over and reads it anew: else nobody would, and all would wait."""
+    world = World(0, ends={("A.t", 0): 1, ("A.t", 1): end.offset})
+    checker = PartitionChecker("t", 1)
+    checker.advance(3)
+    other = replace(world.held, at=Partition("A.t", 1), checker=checker, topic_id=OLD)
+    world.states = {other.at: (1, other.to_state())}
+    world.logs = {("A.t", 1): end}
+    rounds = world.vouch((0, 1), end=1).rounds()
+    await rounds.judge()
+    assert rounds.unread == ({other.at} if unread else set())
 
 
 async def test_what_cannot_be_seen_without_topic_ids_is_noted() -> None:

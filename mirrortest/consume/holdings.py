@@ -239,8 +239,8 @@ class Holdings:
         await self._store.save(at, generation, state)
         if held.topic_id is None:
             held.topic_id = topic_id  # the last record proves it
-        elif topic_id is not None:
-            held.resumed = False  # each fetch proves it
+        elif self.sees_topic_ids:
+            held.resumed = False  # each fetch proves it, of a topic that is gone for now, too
         return held
 
     async def _seek(self, held: AssignedPartition) -> None:

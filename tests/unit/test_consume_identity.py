@@ -336,6 +336,20 @@ async def test_a_state_of_the_version_before_is_resumed_by_its_last_record() -> 
         assert held.to_state()["topic_id"] == X
 
 
+async def test_a_partition_that_is_claimed_while_its_topic_is_gone_stays_bound_to_that_topic() -> (
+    None
+):
+    """Else its state forgets the id, and of a topic that ends at its last record nothing comes."""
+    played = Ordered()
+    holdings, held = await reading(played)
+    await read(played, holdings, fetched(0, 3, 0))
+    played.state = json.loads(json.dumps(held.to_state()))
+    played.topic_ids = {}
+    _, held = await reading(played)
+    assert played.placed[TP] == Place(3, 0, X)
+    assert held.to_state()["topic_id"] == X
+
+
 async def test_without_topic_ids_an_idle_partition_is_looked_at_now_and_then(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -161,7 +161,7 @@ async def test_a_consumer_is_ready_while_it_has_its_share() -> None:
         pass
 
     health = Health(10)
-    answers = SimpleNamespace(sync=done, keep=done)
+    answers = SimpleNamespace(sync=done, keep=done, judges={})
     measures = SimpleNamespace(health=health, saved=lambda: None)
     holdings = Holdings(
         consume_options(group="g"),

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from mirrortest.lab.cluster import Broker
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
@@ -126,12 +125,17 @@ async def test_a_topic_recreated_behind_a_reader_is_told_by_its_id(
             assert last.topic_id == told.topic_id
 
 
-def leader_and_follower(cluster: Cluster, found: list[dict[str, Any]]) -> tuple[Broker, Broker]:
-    """The brokers of a partition of two replicas."""
-    [partition] = found[0]["partitions"]
-    leader = partition["leader"]
+async def leader_and_follower(admin: Admin, topic: str) -> tuple[int, int]:
+    """Places among the brokers, for the only partition; not each knows a new topic at once."""
+    async with asyncio.timeout(60):
+        while not (  # noqa: ASYNC110  # a cluster tells of no event
+            found := (await admin._client.describe_topics([topic]))[0]["partitions"]
+        ):
+            await asyncio.sleep(0.1)
+    [partition] = found
+    leader: int = partition["leader"]
     [follower] = set(partition["replicas"]) - {leader}
-    return cluster.brokers[leader - 1], cluster.brokers[follower - 1]
+    return leader - 1, follower - 1
 
 
 async def test_a_log_cut_back_behind_a_reader_is_told_by_the_leaders_epoch(
@@ -141,9 +145,8 @@ async def test_a_log_cut_back_behind_a_reader_is_told_by_the_leaders_epoch(
     topic, at = "cut-back", ("cut-back", 0)
     async with Admin(config) as admin, Reader(config) as reader:
         await admin.create_topic(topic, 1, replication_factor=2, configs=UNCLEAN)
-        leader, follower = leader_and_follower(
-            cluster, await admin._client.describe_topics([topic])
-        )
+        places = await leader_and_follower(admin, topic)
+        leader, follower = (cluster.brokers[place] for place in places)
         await send(config, topic, 6)
         follower.kill()
         await send(config, topic, 2, 2)
@@ -206,10 +209,7 @@ async def create(config: ClientConfig, topic: str) -> tuple[int, int]:
     """Create a topic that may lose its end: on two brokers, leader and follower."""
     async with Admin(config) as admin:
         await admin.create_topic(topic, 1, replication_factor=2, configs=UNCLEAN)
-        [described] = await admin._client.describe_topics([topic])
-    [partition] = described["partitions"]
-    [follower] = set(partition["replicas"]) - {partition["leader"]}
-    return partition["leader"] - 1, follower - 1
+        return await leader_and_follower(admin, topic)
 
 
 async def test_a_topic_created_again_behind_a_stopped_consumer(

@@ -45,8 +45,8 @@ _LISTS = [field.name for field in ROWS if pa.types.is_list(field.type)]
 _TEXTS = [field.name for field in ROWS if pa.types.is_string(field.type)]
 # Where each row has a number of its own, steps between them are the same again and again.
 _TIMES = [f"{what}_{end}" for what in ("intended", "sent", "arrived") for end in ("first", "last")]
-_MESSAGES = (Kind.SENT.value, Kind.SEEN.value)
-"""Kinds of rows that have times."""
+_WITH_TIMES = (Kind.SENT.value, Kind.SEEN.value, Kind.UNREAD.value)
+"""Kinds of rows whose times matter, and whose lack of one does."""
 _STEPS = ("seq_lo", "seq_hi", "offset_lo", "offset_hi", *_TIMES)
 _DELTAS = dict.fromkeys(_STEPS, "DELTA_BINARY_PACKED")
 # Else a few values stand in many rows.
@@ -63,9 +63,9 @@ class _Note(BaseModel):
     one_long: dict[str, list[int]] = Field(default_factory=dict)
     """For columns of `_ENDS`, the numbers of the groups in which each is one past its beginning,
     or null as that is, in all rows."""
-    timed: dict[str, list[int]] = Field(default_factory=dict)
+    dated: dict[str, list[int]] = Field(default_factory=dict)
     """For columns of times, the numbers of the groups in which rows lack it, but none of those
-    that were sent or seen."""
+    `_WITH_TIMES`. (What earlier versions called `timed` did not ask what is unread.)"""
     totals: list[list[Total] | None] = Field(default_factory=list)
     """The sums of each group's latencies; None where they make no sense, or are not much less."""
     bounds: list[int] = Field(default_factory=list)
@@ -87,8 +87,8 @@ class Marked:
 
     Columns of one value are marked so (`is_single`). Of the columns `instead`, each is there for
     the nulls of those before it alone, and comes as null where these have none. Of the times
-    `alike`, only what a rising function makes of them matters, and only in rows that were sent or
-    seen: where that is one value, so is the column. `totals`: where the sums of latencies are noted
+    `alike`, only what a rising function makes of them matters, and only in rows `_WITH_TIMES`:
+    where that is one value, so is the column. `totals`: where the sums of latencies are noted
     (`noted_totals`), their columns come as null.
     """
 
@@ -120,8 +120,8 @@ def write_parquet(
                 if pc.add(group[beginning], 1).equals(group[end]):
                     note.one_long.setdefault(end, []).append(number)
             for name in _TIMES:
-                if _timed(group["kind"], group[name]):
-                    note.timed.setdefault(name, []).append(number)
+                if _dated(group["kind"], group[name]):
+                    note.dated.setdefault(name, []).append(number)
             note.totals.append(_sums(group))
             note.bounds.append(sink.tell())
             del group  # before the next one is put together
@@ -160,12 +160,12 @@ def _together(held: list[pa.RecordBatch]) -> pa.RecordBatch:
     return batch
 
 
-def _timed(kind: pa.Array, times: pa.Array) -> bool:
-    """Whether a time is lacking, and no message lacks it."""
+def _dated(kind: pa.Array, times: pa.Array) -> bool:
+    """Whether a time is lacking, and no row that should have it lacks it."""
     if not 0 < times.null_count < len(times):
         return False
     lacking = set(kind.filter(pc.is_null(times)).unique().to_pylist())
-    return lacking.isdisjoint(_MESSAGES)
+    return lacking.isdisjoint(_WITH_TIMES)
 
 
 def _sums(batch: pa.RecordBatch) -> list[Total] | None:
@@ -238,7 +238,7 @@ class _Footer:
         for name in (each for each in marked.instead if each in columns):
             if not needed:
                 found[name] = self._repeated(name, None, rows)
-            needed &= not self._has_all(group, name, messages=name in marked.alike)
+            needed &= not self._has_all(group, name, dated=name in marked.alike)
         for name in columns:
             if name not in found:
                 values = self._single(group, name, rows)
@@ -261,12 +261,12 @@ class _Footer:
         noted = self.note.totals[group] if group < len(self.note.totals) else None
         return None if noted is None else _TOTAL_LIST.dump_json(noted)
 
-    def _has_all(self, group: int, name: str, *, messages: bool) -> bool:
-        """Whether a column has no nulls; `messages`: those of other rows do not matter."""
+    def _has_all(self, group: int, name: str, *, dated: bool) -> bool:
+        """Whether a column has no nulls; `dated`: of rows `_WITH_TIMES`, others do not matter."""
         told = self._statistics(group, name)
         if told is not None and told.has_null_count and not told.null_count:
             return True
-        return messages and group in self.note.timed.get(name, ())
+        return dated and group in self.note.dated.get(name, ())
 
     def _alike(
         self, group: int, name: str, rising: Callable[[int], int], rows: int
@@ -276,7 +276,7 @@ class _Footer:
         if told is None or not told.has_min_max or not self._has_our_type(name):
             return None
         made = rising(told.max)
-        if rising(told.min) != made or not self._has_all(group, name, messages=True):
+        if rising(told.min) != made or not self._has_all(group, name, dated=True):
             return None
         # The last group's is as good as this one's own, where it is alike, and there already.
         last = self.taken.get(name)

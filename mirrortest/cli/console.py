@@ -27,7 +27,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.segment import Segment
 
-from mirrortest.cli.start import end_at_once
+from mirrortest.cli.interrupt import end_at_once
 from mirrortest.config.visible import visible, visible_lines
 from mirrortest.errors import ClusterError, InterruptedRunError, MirrortestError
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import structlog
 
-from mirrortest.cli.start import end_at_once
+from mirrortest.cli.interrupt import end_at_once
 from mirrortest.errors import MirrortestError
 from mirrortest.reconcile import session as reconcile_session
 

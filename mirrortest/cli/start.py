@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
 import os
 import signal
-import sys
-from typing import TYPE_CHECKING, NoReturn
 
-if TYPE_CHECKING:
-    from types import FrameType
+from mirrortest.cli.interrupt import end_at_once
 
 _INIT = 1
 """A container's first process: the kernel keeps from it every signal that it has no handler for."""
 _GLIBC = "CS_GNU_LIBC_VERSION"
-
-
-def end_at_once(number: int, _frame: FrameType | None = None) -> NoReturn:
-    """End as a shell expects of a program that a signal ended; what was printed is kept."""
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):  # it may be amid a write
-            stream.flush()
-    # Not by an exception: it might come up anywhere, in an import or at the interpreter's end.
-    os._exit(128 + number)
 
 
 def run() -> None:

@@ -11,18 +11,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import aiokafka
 
-from mirrortest.errors import ClusterError
+from mirrortest.kafka.series import refusal
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Mapping
 
     from mirrortest.config.client import ClientConfig
-    from mirrortest.kafka.client import TopicPartition
     from mirrortest.kafka.fetched import End, Fetched, Place
-
-SERIES = "0.14"
-"""The series of aiokafka that `seam` is made for."""
+    from mirrortest.kafka.topic_partition import TopicPartition
 
 
 class Encoded(Protocol):
@@ -163,12 +160,3 @@ def access(config: ClientConfig) -> Access:
         raise refusal(f"it is {aiokafka.__version__}, and {error}") from error
     seam.install()
     return seam
-
-
-def refusal(what: str) -> ClusterError:
-    """The error for an aiokafka whose insides are not those that are known."""
-    return ClusterError(
-        f"this aiokafka cannot be used: {what}; install 'aiokafka=={SERIES}.*', as mirrortest is "
-        "tested with, or say --portable: then produce, consume and reconcile go by its public "
-        "calls, which costs more"
-    )

@@ -14,14 +14,9 @@ from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from mirrortest.errors import ClusterError, PartitionCountError, TopicMissingError, UsageError
 from mirrortest.kafka.access import access
-from mirrortest.kafka.client import (
-    TopicPartition,
-    cluster_error,
-    connection,
-    ended,
-    start,
-    told,
-)
+from mirrortest.kafka.client import cluster_error, connection, start, told
+from mirrortest.kafka.stopping import ended
+from mirrortest.kafka.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping

@@ -7,7 +7,7 @@ import contextlib
 import os
 import ssl
 import tempfile
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from aiokafka import errors
 
@@ -43,13 +43,6 @@ _UNREACHED = (
     errors.StaleMetadata,
     OSError,  # TimeoutError is one
 )
-
-
-class TopicPartition(NamedTuple):
-    """A partition of a topic; a plain `(topic, number)` tuple serves as well."""
-
-    topic: str
-    partition: int
 
 
 def connection(config: ClientConfig) -> dict[str, Any]:
@@ -149,19 +142,6 @@ async def start(
     except BaseException:
         await stop()
         raise
-
-
-async def ended(stop: Callable[[], Awaitable[None]], seconds: float) -> bool:
-    """Stop one of aiokafka's clients; whether it did so in order and in time. Raises nothing.
-
-    Without a broker its `stop` may hang, or raise the cancellation of a task of its own.
-    """
-    stopping = asyncio.ensure_future(stop())
-    try:
-        await asyncio.wait({stopping}, timeout=seconds)
-    finally:
-        stopping.cancel()
-    return stopping.done() and not stopping.cancelled() and stopping.exception() is None
 
 
 async def bootstrap_failure(config: ClientConfig, error: BaseException) -> ClusterError:

@@ -26,8 +26,8 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, errors
 from aiokafka import TopicPartition as KafkaPartition
 
 from mirrortest.errors import ClusterError
-from mirrortest.kafka.client import TopicPartition
 from mirrortest.kafka.fetched import End, FetchedBatches, OutOfRange
+from mirrortest.kafka.topic_partition import TopicPartition
 from mirrortest.wire.record_batch import decode_records, parse_headers
 from mirrortest.wire.record_write import write_records
 

@@ -24,15 +24,7 @@ from mirrortest.errors import ClusterError, TopicMissingError, UsageError
 from mirrortest.host.allocator import give_back, keep_large_buffers
 from mirrortest.kafka.access import access
 from mirrortest.kafka.admin import topic_pattern
-from mirrortest.kafka.client import (
-    TopicPartition,
-    addresses,
-    cluster_error,
-    connection,
-    reason,
-    start,
-    told,
-)
+from mirrortest.kafka.client import addresses, cluster_error, connection, reason, start, told
 from mirrortest.kafka.fetched import (
     Diverged,
     End,
@@ -43,6 +35,7 @@ from mirrortest.kafka.fetched import (
     Unreadable,
 )
 from mirrortest.kafka.rebalance import Rebalances
+from mirrortest.kafka.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

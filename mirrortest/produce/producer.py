@@ -15,10 +15,10 @@ import structlog
 from mirrortest.errors import ClusterError, MirrortestError, SequenceLogError, UnreachableError
 from mirrortest.host.interpreter import favour_the_loop
 from mirrortest.kafka.admin import Admin
-from mirrortest.kafka.client import TopicPartition
 from mirrortest.kafka.codec import compressor
 from mirrortest.kafka.compacted import CompactedTopic
 from mirrortest.kafka.sender import Sender
+from mirrortest.kafka.topic_partition import TopicPartition
 from mirrortest.metrics.kernel_clock import known_clock_error_ns
 from mirrortest.metrics.server_process import serve_apart
 from mirrortest.produce.buffer_pool import BufferPools

@@ -1,7 +1,7 @@
-"""What Java keeps of Spark's classes from one start to the next: it starts in half the time.
+"""`python -m mirrortest.reconcile.archive` makes the archive of `kept_classes`.
 
-`python -m mirrortest.reconcile.archive` makes it, once for each Java and each Spark, by reconciling
-a small run of its own; from then on every start finds it. What no longer fits Java leaves alone.
+Once for each Java and each Spark, by reconciling a small run of its own; from then on every start
+finds it.
 """
 
 from __future__ import annotations
@@ -14,8 +14,11 @@ from typing import TYPE_CHECKING
 
 from mirrortest.check.verdict import Finding, Outcome
 from mirrortest.host import class_archive
-from mirrortest.reconcile.jvm import spark_home, spark_java
+from mirrortest.reconcile.job import reconcile
+from mirrortest.reconcile.jvm import spark_java
+from mirrortest.reconcile.kept_classes import place
 from mirrortest.reconcile.plan import plan
+from mirrortest.reconcile.session import spark_session
 from mirrortest.seqlog import rows
 from mirrortest.seqlog.location import Location
 from mirrortest.seqlog.schema import Role
@@ -24,44 +27,14 @@ from mirrortest.seqlog.writer import SequenceLog
 from mirrortest.wire.stream import StreamId
 
 if TYPE_CHECKING:
-    from mirrortest.host.java import Java
     from mirrortest.seqlog.rows import Row
 
-WHOLE_SINCE = 25
-"""From this Java on an archive holds classes ready to run, and what was learnt of them."""
-ARCHIVE_SECONDS = 300.0
-"""What Java may take to write it."""
 _RUN = "archive"
 _START = 28_000_000 * 60_000_000_000
 
 
-def place(java: Java) -> Path:
-    """Where the archive of a Java and of the installed Spark lies, or would lie."""
-    home = spark_home()
-    jars = sorted(jar.name for jar in (home / "jars").glob("*.jar"))
-    return class_archive.place(java, "spark", [str(home), *jars])
-
-
-def reading(java: Java) -> list[str]:
-    """Java's options for a start with the archive; none where there is no archive."""
-    archive = place(java)
-    if java.major >= WHOLE_SINCE:
-        return [f"-XX:AOTCache={archive}", "-Xlog:aot*=off"] if archive.is_file() else []
-    return class_archive.reading(archive)
-
-
-def writing(java: Java, archive: Path) -> list[str]:
-    """Java's options for a start that writes an archive when it ends."""
-    if java.major >= WHOLE_SINCE:
-        return [f"-XX:AOTCacheOutput={archive}", "-Xlog:aot*=off"]
-    return [f"-XX:ArchiveClassesAtExit={archive}", "-Xlog:cds*=off"]
-
-
 def make() -> Path:
     """Make the archive, unless it is there; takes a minute. Raises MirrortestError."""
-    from mirrortest.reconcile.job import reconcile  # noqa: PLC0415  # PySpark is an extra
-    from mirrortest.reconcile.session import spark_session  # noqa: PLC0415  # it reads archives
-
     java = spark_java()
     final = place(java)
     if final.is_file():

@@ -10,8 +10,8 @@ import sys
 import tempfile
 from typing import TYPE_CHECKING, Any
 
-from mirrortest.reconcile.archive import ARCHIVE_SECONDS, reading, writing
 from mirrortest.reconcile.jvm import END_SECONDS, spark_java, spark_jvm
+from mirrortest.reconcile.kept_classes import ARCHIVE_SECONDS, reading, writing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,9 +77,9 @@ def spark_session(
     """A `SparkSession`: under `spark-submit` the one it gives, else one of our own.
 
     `master` is Spark's (`local[*]` by default); `driver_memory` is the heap of the driver, which
-    under a local master is all there is. `archive` is where Java is to leave what `archive.reading`
-    finds at later starts. `plain`: with Spark's and Java's own defaults. Raises MirrortestError
-    where it cannot start.
+    under a local master is all there is. `archive` is where Java is to leave what
+    `kept_classes.reading` finds at later starts. `plain`: with Spark's and Java's own defaults.
+    Raises MirrortestError where it cannot start.
     """
     if "PYSPARK_GATEWAY_PORT" in os.environ:
         from pyspark.sql import SparkSession  # noqa: PLC0415  # optional, and slow to import

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from mirrortest.consume.logbook import Logbook
     from mirrortest.consume.state import Partition, StateStore
     from mirrortest.kafka.admin import Admin
-    from mirrortest.kafka.client import TopicPartition
     from mirrortest.kafka.fetched import FetchedBatches, OutOfRange
     from mirrortest.kafka.reader import Reader
+    from mirrortest.kafka.topic_partition import TopicPartition
     from mirrortest.wire.stream import StreamId
 
 

@@ -15,9 +15,9 @@ import typer
 from typer.testing import CliRunner
 
 from mirrortest.cli import console, main
+from mirrortest.cli.interrupt import end_at_once
 from mirrortest.cli.options import can_be_filled, can_be_written
 from mirrortest.cli.spark import spark_session
-from mirrortest.cli.start import end_at_once
 from mirrortest.config.keys import JAVA_INT, JAVA_LONG, whole
 from mirrortest.config.run import checked_topic, checked_topics
 from mirrortest.config.units import checked_heap, parse_duration

@@ -20,8 +20,8 @@ from mirrortest.consume.assigned import AssignedPartition, SavedState
 from mirrortest.consume.look import Look
 from mirrortest.consume.state import Partition
 from mirrortest.errors import UnreachableError
-from mirrortest.kafka.client import TopicPartition
 from mirrortest.kafka.fetched import Diverged, End, FetchedBatches, OutOfRange, Place, Recreated
+from mirrortest.kafka.topic_partition import TopicPartition
 from mirrortest.reconcile.coverage import Observed, Span, cover
 from mirrortest.wire.batch import LaneEncoder
 from mirrortest.wire.message import Form

@@ -12,14 +12,8 @@ from aiokafka.conn import AIOKafkaConnection
 
 from mirrortest.config.client import ClientConfig
 from mirrortest.errors import ClusterError, TopicMissingError, UnreachableError, UsageError
-from mirrortest.kafka.client import (
-    bootstrap_failure,
-    cluster_error,
-    connection,
-    ended,
-    reason,
-    told,
-)
+from mirrortest.kafka.client import bootstrap_failure, cluster_error, connection, reason, told
+from mirrortest.kafka.stopping import ended
 
 if TYPE_CHECKING:
     from collections.abc import Callable

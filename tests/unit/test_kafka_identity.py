@@ -12,7 +12,6 @@ from aiokafka import errors
 from aiokafka.client import AIOKafkaClient
 from aiokafka.protocol.fetch import FetchRequest as PlainFetch
 
-from mirrortest.kafka.client import TopicPartition
 from mirrortest.kafka.fetched import Diverged, End, OutOfRange, Place, Recreated
 from mirrortest.kafka.seam.identity import Identity
 from mirrortest.kafka.seam.requests import (
@@ -22,6 +21,7 @@ from mirrortest.kafka.seam.requests import (
     LeaderEpochRequest,
     MetadataRequest,
 )
+from mirrortest.kafka.topic_partition import TopicPartition
 
 AT = TopicPartition("t", 0)
 THERE = KafkaPartition("t", 0)

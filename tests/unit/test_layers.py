@@ -4,10 +4,15 @@ from __future__ import annotations
 
 import ast
 import functools
+import graphlib
 import re
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import mirrortest
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator
 
 ROOT = Path(mirrortest.__file__).parent
 
@@ -67,6 +72,36 @@ def _modules() -> list[tuple[str, Path]]:
 def test_every_room_has_its_layer() -> None:
     """A new room is put into a layer on purpose."""
     assert {room for room, _ in _modules()} <= set(LEVEL)
+
+
+def test_no_modules_import_each_other() -> None:
+    """In no circle, however long, imports within functions included; types apart."""
+    files: dict[str, Path] = {}
+    for path in ROOT.rglob("*.py"):
+        dotted = ".".join(path.relative_to(ROOT.parent).with_suffix("").parts)
+        files[dotted.removesuffix(".__init__")] = path
+    graph = {name: set(_runs(path, files)) - {name} for name, path in files.items()}
+    graphlib.TopologicalSorter(graph).prepare()
+
+
+def _runs(path: Path, files: Collection[str]) -> Iterator[str]:
+    """Which of these modules one imports when it runs."""
+    tree = ast.parse(path.read_text())
+    for_types = {
+        id(node)
+        for block in ast.walk(tree)
+        if isinstance(block, ast.If) and ast.unparse(block.test) == "TYPE_CHECKING"
+        for node in ast.walk(block)
+    }
+    for node in ast.walk(tree):
+        if id(node) in for_types:
+            continue
+        if isinstance(node, ast.Import):
+            yield from {alias.name for alias in node.names} & {*files}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            for alias in node.names:
+                named = f"{node.module}.{alias.name}"
+                yield from {named if named in files else node.module} & {*files}
 
 
 def test_arrows_point_down_only() -> None:

@@ -27,7 +27,7 @@ from mirrortest.wire.stream import ProducerId, StreamId
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from mirrortest.kafka.client import TopicPartition
+    from mirrortest.kafka.topic_partition import TopicPartition
     from mirrortest.reconcile.plan import Plan
 
 RUN = "r1"

@@ -26,7 +26,6 @@ from aiokafka.admin import client as _admin
 from aiokafka.consumer import fetcher as _fetcher
 from aiokafka.errors import RequestTimedOutError
 
-from mirrortest.kafka.access import SERIES
 from mirrortest.kafka.seam.clients import Inlet, Outlet, inlet, outlet
 from mirrortest.kafka.seam.connection import Connection, frame_protocol
 from mirrortest.kafka.seam.contract import check_series
@@ -46,6 +45,7 @@ from mirrortest.kafka.seam.outgoing import (
     mend,
 )
 from mirrortest.kafka.seam.requests import MetadataRequest
+from mirrortest.kafka.series import SERIES
 
 __all__ = [
     "ASKING_MAKES_TOPICS",

@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, errors
 
-from mirrortest.kafka.client import ended
 from mirrortest.kafka.fetched import FetchedBatches
 from mirrortest.kafka.seam.incoming import Door, disconnect, fetch_failure, identity_of
 from mirrortest.kafka.seam.outgoing import (
@@ -15,14 +14,15 @@ from mirrortest.kafka.seam.outgoing import (
     delivery_failure,
     mend,
 )
+from mirrortest.kafka.stopping import ended
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Mapping
 
     from mirrortest.kafka.access import Encoded
-    from mirrortest.kafka.client import TopicPartition
     from mirrortest.kafka.fetched import End, Fetched, Place
+    from mirrortest.kafka.topic_partition import TopicPartition
 
 _BATCH_BYTES = 1 << 20
 """What comes as one is taken to have, before any was seen."""

@@ -21,7 +21,7 @@ from aiokafka.protocol import fetch as _fetch
 from aiokafka.protocol import metadata as _metadata
 from aiokafka.protocol import offset as _offset
 
-from mirrortest.kafka.access import SERIES, refusal
+from mirrortest.kafka.series import SERIES, refusal
 
 _SIGNATURES: tuple[tuple[Any, str], ...] = (
     (

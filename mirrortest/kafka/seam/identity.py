@@ -21,7 +21,6 @@ from aiokafka import errors
 from aiokafka.client import ConnectionGroup
 from aiokafka.protocol.fetch import FetchRequest as PlainFetchRequest
 
-from mirrortest.kafka.client import TopicPartition
 from mirrortest.kafka.fetched import Diverged, End, OutOfRange, Place, Recreated
 from mirrortest.kafka.seam.requests import (
     FETCH,
@@ -32,6 +31,7 @@ from mirrortest.kafka.seam.requests import (
     MetadataRequest,
     Position,
 )
+from mirrortest.kafka.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -1,0 +1,12 @@
+"""A partition, as all of this room names it."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class TopicPartition(NamedTuple):
+    """A partition of a topic; a plain `(topic, number)` tuple serves as well."""
+
+    topic: str
+    partition: int

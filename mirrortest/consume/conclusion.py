@@ -183,13 +183,13 @@ class Conclusion:
                 f"that contradicts them: {partial[0].topic}, producer {partial[0].producer}, "
                 f"lane {partial[0].lane}"
             )
-        doubts += look.doubts
+        doubts += look.doubts.values()
         if held_back := look.held_back(views):
             doubts.append(
                 f"an open transaction holds back what stands behind it: {', '.join(held_back)}"
             )
         for topic, there in look.ends.items() if not away else ():
-            if any(each.startswith(f"{topic}-") for each in look.doubts):
+            if any(at[0] == topic for at in look.doubts):
                 continue
             if not there:
                 doubts.append(f"{topic} does not exist in the {self._place}")

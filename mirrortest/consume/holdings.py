@@ -14,6 +14,7 @@ from mirrortest.config.client import IsolationLevel
 from mirrortest.consume.assigned import AssignedPartition
 from mirrortest.consume.gathering import Gathering
 from mirrortest.consume.naming import Naming
+from mirrortest.consume.next_incarnation import after_break, before_position, recreated
 from mirrortest.consume.outage import PASSING
 from mirrortest.consume.saves import Saves
 from mirrortest.consume.state import Partition
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from mirrortest.consume.common import Common
     from mirrortest.consume.logbook import Logbook
     from mirrortest.consume.measuring import Measures
+    from mirrortest.consume.next_incarnation import NextIncarnation
     from mirrortest.consume.options import ConsumeOptions
     from mirrortest.consume.outage import Outage
     from mirrortest.consume.state import StateStore
@@ -364,7 +366,7 @@ class Holdings:
             records = decode_batches([buffer for buffer, _ in full])
             if held.was_recreated(records):
                 topic_id = await self._outage.sat_out(self._reader.topic_id, held.at.topic)
-                await self._recreated(held, topic_id)
+                await self._go_on(held, recreated(held, topic_id))
                 return
             decoded = held.decode(records, _arrivals([batch for _, batch in full]))
             if held.strays(decoded):
@@ -400,71 +402,30 @@ class Holdings:
         await self.settle()
         if held.identity != identity:
             return  # it was found out meanwhile
-        if isinstance(why, Recreated):
-            # A broker that is cut off may still know a topic that was deleted.
-            if why.topic_id not in held.left_ids:
-                await self._recreated(held, why.topic_id)
-        elif isinstance(why, Diverged):
-            await self._cut_back(held, held.common_end(why.leader_epoch, why.end_offset))
+        if isinstance(why, (Recreated, Diverged)):
+            following = after_break(held, why)
         else:
-            await self._out_of_range(held)
-
-    async def _out_of_range(self, held: AssignedPartition) -> None:
-        """Retention overtook us, or the topic was created anew and is shorter than we had read."""
-        at = TopicPartition(*held.at)
-        end = (await self._reader.ends({at: held.place}))[at]
-        shorter = end.stable_offset < held.checker.next_offset
-        if None in {end.topic_id, held.topic_id}:
-            if shorter:
-                await self._recreated(held, end.topic_id)
-                return
-        elif end.topic_id != held.topic_id:
-            return  # the next fetch tells
-        elif shorter:
-            # Nobody knows who wrote what was read last, and so up to where it is still there.
-            await self._cut_back(held, 0, unread=end.stable_offset)
-            return
-        await self._outage.sat_out(self._seek, held)
+            at = TopicPartition(*held.at)
+            end = (await self._reader.ends({at: held.place}))[at]
+            if None not in {end.topic_id, held.topic_id} and end.topic_id != held.topic_id:
+                return  # the next fetch tells
+            following = before_position(held, end)
+            if following is None:
+                await self._outage.sat_out(self._seek, held)
+        if following is not None:
+            await self._go_on(held, following)
 
     async def _topic_ids(self, topic: str) -> tuple[str | None, str | None]:
         """The topic's id as this consumer first saw it, and as it is now."""
-        judge, now = self._topics.judges[topic], await self._reader.topic_id(topic)
-        judge.first_id = judge.first_id or now
-        return judge.first_id, now
+        now = await self._reader.topic_id(topic)
+        return self._topics.judges[topic].meet(now), now
 
-    async def _recreated(self, held: AssignedPartition, topic_id: str | None) -> None:
-        known = topic_id is not None and held.topic_id not in {None, topic_id}
-        doubt = "" if known else ", or cut back before it"
-        note = (
-            f"{held.at.topic}-{held.at.partition} was deleted and made again after offset "
-            f"{held.checker.next_offset}{doubt}: judged anew from its beginning"
-        )
-        await self._next_incarnation(held, note, topic_id)
-
-    async def _cut_back(self, held: AssignedPartition, offset: int, *, unread: int = 0) -> None:
-        """Go on in a log that was cut back to an offset; from there on some may stay unread."""
-        note = (
-            f"{held.at.topic}-{held.at.partition} was cut back after offset "
-            f"{held.checker.next_offset} was read (an unclean leader election): judged anew from "
-            f"offset {max(offset, unread)}"
-        )
-        await self._next_incarnation(held, note, held.topic_id, offset, unread=unread)
-
-    async def _next_incarnation(
-        self,
-        held: AssignedPartition,
-        note: str,
-        topic_id: str | None,
-        offset: int = 0,
-        *,
-        unread: int = 0,
-    ) -> None:
-        """Go on with a log's next incarnation, from an offset, once a durable state names it."""
-        _log.warning(note)
-        held.notes.append(note)
+    async def _go_on(self, held: AssignedPartition, following: NextIncarnation) -> None:
+        """Go on with a log's next incarnation, once a durable state names it."""
+        _log.warning(following.note)
+        held.notes.append(following.note)
         self._gathering.drop(held.at)
-        found_ns = self._measures.clocks.latest_ns()
-        await self._saves.begin(held, found_ns, topic_id, offset, unread=unread)
+        await self._saves.begin(held, self._measures.clocks.latest_ns(), following)
         if self._store.fenced(held.at, held.generation):
             # Its new judge finds the same out by itself, and under the same number.
             self._reader.pause([held.at])

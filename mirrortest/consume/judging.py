@@ -81,6 +81,11 @@ class TopicJudge:
         for stream, numbers in claims.items():
             self.claimed[stream] = self.claimed.get(stream, IntervalSet()) | numbers
 
+    def meet(self, topic_id: str | None) -> str | None:
+        """Kafka's id of the topic that was seen first under this name; it may be this one."""
+        self.first_id = self.first_id or topic_id
+        return self.first_id
+
     def close(self, closing: Closing) -> None:
         """Take in where the topic ended when all was judged, be it that another saw it."""
         self.closing = closing.joined(self.closing)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from mirrortest.check.partition import PartitionChecker
@@ -27,7 +28,7 @@ class Look(NamedTuple):
     """Where the destination ended; `at_ns`: when that was asked for, in ns since the epoch.
 
     `elapsed_ns` is a time of the monotonic clock just before: what was overdue then had its chance.
-    The ends of a log that is not the one that was read are left out, and told in `doubts`.
+    An end that may be of another log than the one that was read is left out, and in `doubts`.
     """
 
     ends: Ends
@@ -35,9 +36,8 @@ class Look(NamedTuple):
     elapsed_ns: int = 0
     stable: Ends | None = None
     """Up to where each partition's transactions have all ended, where that is not its end."""
-    doubts: tuple[str, ...] = ()
-    replaced: frozenset[At] = frozenset()
-    """The partitions of these logs."""
+    doubts: Mapping[At, str] = MappingProxyType({})
+    """Of each partition whose end is left out, why."""
 
     @classmethod
     def of(
@@ -55,24 +55,23 @@ class Look(NamedTuple):
         """
         ends: Ends = {topic: {} for topic in topics}
         stable: Ends = {}
-        doubts, replaced = [], set()
-        for (topic, number), end in found.items():
-            known = read.get((topic, number), Place(0)).topic_id
+        doubts: dict[At, str] = {}
+        for at, end in found.items():
+            topic, number = at
+            known = read.get(at, Place(0)).topic_id
             if known and end.topic_id and known != end.topic_id:
-                replaced.add((topic, number))
-                doubts.append(
+                doubts[at] = (
                     f"{topic}-{number} was deleted and created again, and not read anew yet"
                 )
             elif not end.agrees:
-                replaced.add((topic, number))
-                doubts.append(f"{topic}-{number} was cut back, and not read anew yet")
-            elif (topic, number) in unproven:
-                doubts.append(f"{topic}-{number}: what was judged last is not compared yet")
+                doubts[at] = f"{topic}-{number} was cut back, and not read anew yet"
+            elif at in unproven:
+                doubts[at] = f"{topic}-{number}: what was judged last is not compared yet"
             else:
                 ends[topic][number] = end.offset
                 if end.stable_offset < end.offset:
                     stable.setdefault(topic, {})[number] = end.stable_offset
-        return cls(ends, at_ns, elapsed_ns, stable, tuple(doubts), frozenset(replaced))
+        return cls(ends, at_ns, elapsed_ns, stable, doubts)
 
     def held_back(self, views: Views) -> list[str]:
         """The partitions that were read as far as an open transaction lets anybody read."""

@@ -225,7 +225,7 @@ class Rounds:
             for topic, ends in look.ends.items()
             for number in gone_back(views[topic], ends)
         }
-        replaced = {Partition(*at) for at in shorter | look.replaced}
+        replaced = {Partition(*at) for at in shorter | look.doubts.keys()}
         return replaced - self._holdings.partitions.keys()
 
     async def conclude(self) -> ConsumeReport:
@@ -371,8 +371,7 @@ class Rounds:
         places = {(at.topic, at.partition): place for at, place in read.items()}
         found = await self._reader.ends(places) if places else {}
         for (topic, _), end in found.items():
-            judge = self._topics.judges[topic]
-            judge.first_id = judge.first_id or end.topic_id
+            self._topics.judges[topic].meet(end.topic_id)
         unproven = {at for at, held in mine.items() if held.resumed}
         return Look.of(at_ns, elapsed_ns, topics, places, found, unproven)
 

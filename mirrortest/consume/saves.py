@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from mirrortest.consume.common import Common
     from mirrortest.consume.logbook import Logbook
     from mirrortest.consume.measuring import Measures
+    from mirrortest.consume.next_incarnation import NextIncarnation
     from mirrortest.consume.options import ConsumeOptions
     from mirrortest.consume.outage import Outage
     from mirrortest.consume.state import StateStore
@@ -149,21 +150,16 @@ class Saves:
         await self._save(partitions, parting=True)
 
     async def begin(
-        self,
-        held: AssignedPartition,
-        found_ns: int,
-        topic_id: str | None,
-        offset: int,
-        *,
-        unread: int = 0,
+        self, held: AssignedPartition, found_ns: int, following: NextIncarnation
     ) -> None:
         """Leave a partition's incarnation, and go on with the next once a durable state names it.
 
-        `found_ns` is the wall clock's time, as for `PartitionChecker.unread`. What lies below
-        `unread` is not read again: the state says so, and no successor does it either.
+        `found_ns` is the wall clock's time, as for `PartitionChecker.unread`. What is not read of
+        the next is in that state, too: no successor reads it either.
 
         An outage is sat out. Raises SequenceLogError, and ClusterError where the cluster refuses.
         """
+        _, topic_id, offset, unread = following
         async with self._one_save:
             self._logbook.left(held, found_ns)
             held.start_over(found_ns, topic_id, offset)

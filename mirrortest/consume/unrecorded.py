@@ -56,8 +56,8 @@ class UnrecordedProducers:
         more = len(names) - _MOST_NAMES
         _log.warning(
             "messages were read of producers of which the ledger has no record: its topic may have "
-            "been deleted, or may not be mirrored. The run does not complete without these "
-            "records; --idle-timeout ends the wait, with an inconclusive verdict",
+            "been deleted, or may not be mirrored. Without these records the run cannot pass, and "
+            "may wait for ever; --idle-timeout ends the wait, with an inconclusive verdict",
             messages=messages.total(),
             producers=", ".join(names[:_MOST_NAMES]) + (f" and {more} more" if more > 0 else ""),
             ledger=self._follower.where,

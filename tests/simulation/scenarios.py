@@ -17,7 +17,7 @@ from .judge import Judge
 from .plan import LEDGER, RUN, STATES, Plan
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Iterable
+    from collections.abc import Callable, Collection, Coroutine, Iterable
 
     from .cluster import Partition
     from .history import Session
@@ -51,6 +51,15 @@ class Script:
         self.stage.supervise("produce", name)
         await self.until(lambda: name in self.stage.current)
         await self.until(lambda: self.stage.current[name].ended_ns is not None)
+
+    async def consumed(self, seqs: Collection[int]) -> Session:
+        """All is sent, nothing is mirrored, and a consumer has read these that the script wrote."""
+        self.stage.mirror.running = False
+        await self.produced()
+        consumer = await self.consuming()
+        self.write(seqs)
+        await self.read(len(seqs))
+        return consumer
 
     async def consuming(self, name: str = "c0") -> Session:
         """Start a consumer, and wait until it has looked at the topic."""
@@ -104,11 +113,7 @@ _SMALL = Plan(messages=15, rate=100.0, direct_ledger=True)
 async def recreated_behind_a_stalled_consumer(stage: Stage) -> None:
     """F1: the new topic is longer than what was read of the old one when the consumer goes on."""
     script = Script(stage)
-    stage.mirror.running = False
-    await script.produced()
-    consumer = await script.consuming()
-    script.write(range(5))
-    await script.read(5)
+    consumer = await script.consumed(range(5))
     consumer.process.pause()
     script.recreate()
     script.write(range(5, 15))
@@ -119,11 +124,7 @@ async def recreated_behind_a_stalled_consumer(stage: Stage) -> None:
 async def unclean_election_behind_the_position(stage: Stage) -> None:
     """F2: a consumer goes on behind the point where the new log parts from what it read."""
     script = Script(stage)
-    stage.mirror.running = False
-    await script.produced()
-    await script.consuming()
-    script.write(range(10))
-    await script.read(10)
+    await script.consumed(range(10))
     script.copy.elect_unclean(6, script.world.now_ns)
     script.write((10, 11, 12, 13))
     script.write_others(1)
@@ -133,11 +134,7 @@ async def unclean_election_behind_the_position(stage: Stage) -> None:
 async def recreated_twice_and_killed_before_its_state(stage: Stage) -> None:
     """F3: logs of a killed session and of its successor count a topic's incarnations alike."""
     script = Script(stage)
-    stage.mirror.running = False
-    await script.produced()
-    consumer = await script.consuming()
-    script.write(range(10))
-    await script.read(10)
+    consumer = await script.consumed(range(10))
     await asyncio.sleep(3)
     # Its log is written, and its states are not: it sends nothing else to the destination.
     stage.world.net.refused.add(("c0", "produce"))
@@ -211,11 +208,7 @@ async def states_created_again(stage: Stage) -> None:
 async def out_of_order_and_deleted_unread(stage: Stage) -> None:
     """F10: a number that was out of order stood where nobody read."""
     script = Script(stage)
-    stage.mirror.running = False
-    await script.produced()
-    consumer = await script.consuming()
-    script.write((1, 2))
-    await script.read(2)
+    consumer = await script.consumed((1, 2))
     consumer.process.pause()
     await asyncio.sleep(0.2)
     script.write((0,))
@@ -241,11 +234,7 @@ async def old_ledger_record_that_compaction_keeps(stage: Stage) -> None:
 async def recreated_up_to_the_position(stage: Stage) -> None:
     """F12: the new topic ends exactly where the old one was read to."""
     script = Script(stage)
-    stage.mirror.running = False
-    await script.produced()
-    consumer = await script.consuming()
-    script.write(range(5))
-    await script.read(5)
+    consumer = await script.consumed(range(5))
     consumer.process.pause()
     script.recreate()
     script.write(range(5, 10))

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mirrortest.check import untrusted
-from mirrortest.check.intervals import IntervalSet
 from mirrortest.check.untrusted import RecordError
+from mirrortest.model.intervals import IntervalSet
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mirrortest.check import untrusted
-from mirrortest.check.intervals import IntervalSet
 from mirrortest.check.row import MINUTE_NS
 from mirrortest.check.untrusted import RecordError
 from mirrortest.check.verdict import PER_MESSAGE, STREAM_FINDINGS, Finding
+from mirrortest.model.intervals import IntervalSet
 
 if TYPE_CHECKING:
     from mirrortest.check.row import SeenRow

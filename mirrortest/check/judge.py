@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mirrortest.check.fragment import ALWAYS
-from mirrortest.check.intervals import NOTHING, IntervalSet
 from mirrortest.check.routing import ExpectPartition
 from mirrortest.check.verdict import Finding
+from mirrortest.model.intervals import NOTHING, IntervalSet
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping

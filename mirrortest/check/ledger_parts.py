@@ -21,8 +21,8 @@ from mirrortest.check.ledger_record import lane_key, lane_value
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mirrortest.check.intervals import IntervalSet
     from mirrortest.check.ledger_record import LaneRecord
+    from mirrortest.model.intervals import IntervalSet
 
 PART_INTERVALS = 10_000
 """Of these a record takes less than 300 kB: brokers take 1 MB of a batch by default."""

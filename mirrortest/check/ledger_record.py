@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mirrortest.check import untrusted
-from mirrortest.check.intervals import IntervalSet
 from mirrortest.check.untrusted import RecordError
+from mirrortest.model.intervals import IntervalSet
 from mirrortest.wire.stream import StreamId
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from mirrortest.check import untrusted
 from mirrortest.check.fragment import ALWAYS, Fragment, last_minute
-from mirrortest.check.intervals import IntervalSet
 from mirrortest.check.untrusted import RecordError
 from mirrortest.check.verdict import STREAM_FINDINGS, Finding
+from mirrortest.model.intervals import IntervalSet
 from mirrortest.wire.stream import StreamId
 
 if TYPE_CHECKING:

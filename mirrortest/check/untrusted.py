@@ -12,7 +12,7 @@ import re
 import zlib
 from typing import TYPE_CHECKING, Any, NoReturn, TypeVar
 
-from mirrortest.check.intervals import IntervalSet
+from mirrortest.model.intervals import IntervalSet
 from mirrortest.wire.lanes import MAX_LANE
 from mirrortest.wire.stream import (
     MAX_INCARNATION,

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from mirrortest.check.intervals import IntervalSet
     from mirrortest.consume.state import Partition
     from mirrortest.kafka.fetched import FetchedBatches
+    from mirrortest.model.intervals import IntervalSet
     from mirrortest.wire.batch import MessageArrays
     from mirrortest.wire.record_batch import RecordArrays
     from mirrortest.wire.stream import StreamId

@@ -12,9 +12,9 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, TypeAlias
 
 from mirrortest.check.fragment_index import FragmentIndex
-from mirrortest.check.intervals import NOTHING, IntervalSet
 from mirrortest.check.judge import StreamVerdict, judge
 from mirrortest.check.routing import ExpectPartition, homes_of
+from mirrortest.model.intervals import NOTHING, IntervalSet
 from mirrortest.wire.lanes import lane_key, partition_of
 
 if TYPE_CHECKING:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from mirrortest.check.fragment import CLOCK_TOLERANCE_NS
-from mirrortest.check.intervals import IntervalSet
 from mirrortest.check.verdict import UNSEEN, Finding, Outcome
 from mirrortest.metrics.kernel_clock import known_clock_error_ns
+from mirrortest.model.intervals import IntervalSet
 from mirrortest.seqlog import rows
 from mirrortest.seqlog.schema import ENDLESS, Role
 from mirrortest.seqlog.session import Session, Topic

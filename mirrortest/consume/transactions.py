@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mirrortest.check.intervals import IntervalSet
+from mirrortest.model.intervals import IntervalSet
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

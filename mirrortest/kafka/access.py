@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from mirrortest.config.client import ClientConfig
     from mirrortest.kafka.fetched import End, Fetched, Place
-    from mirrortest.kafka.topic_partition import TopicPartition
+    from mirrortest.model.topic_partition import TopicPartition
 
 
 class Encoded(Protocol):

@@ -16,7 +16,7 @@ from mirrortest.errors import ClusterError, PartitionCountError, TopicMissingErr
 from mirrortest.kafka.access import access
 from mirrortest.kafka.client import cluster_error, connection, start, told
 from mirrortest.kafka.stopping import ended
-from mirrortest.kafka.topic_partition import TopicPartition
+from mirrortest.model.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping

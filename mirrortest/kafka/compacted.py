@@ -18,7 +18,7 @@ from mirrortest.kafka.access import access
 from mirrortest.kafka.admin import Admin
 from mirrortest.kafka.client import addresses, cluster_error, connection, start
 from mirrortest.kafka.reader import OutOfRange, Reader
-from mirrortest.kafka.topic_partition import TopicPartition
+from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.wire import kernels
 from mirrortest.wire.record_batch import MalformedBatchError, decode_records
 

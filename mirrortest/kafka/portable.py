@@ -27,7 +27,7 @@ from aiokafka import TopicPartition as KafkaPartition
 
 from mirrortest.errors import ClusterError
 from mirrortest.kafka.fetched import End, FetchedBatches, OutOfRange
-from mirrortest.kafka.topic_partition import TopicPartition
+from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.wire.record_batch import decode_records, parse_headers
 from mirrortest.wire.record_write import write_records
 

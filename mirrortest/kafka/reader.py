@@ -35,7 +35,7 @@ from mirrortest.kafka.fetched import (
     Unreadable,
 )
 from mirrortest.kafka.rebalance import Rebalances
-from mirrortest.kafka.topic_partition import TopicPartition
+from mirrortest.model.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

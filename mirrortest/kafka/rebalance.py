@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from aiokafka import ConsumerRebalanceListener
 
-from mirrortest.kafka.topic_partition import TopicPartition
+from mirrortest.model.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable

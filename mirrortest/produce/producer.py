@@ -18,9 +18,9 @@ from mirrortest.kafka.admin import Admin
 from mirrortest.kafka.codec import compressor
 from mirrortest.kafka.compacted import CompactedTopic
 from mirrortest.kafka.sender import Sender
-from mirrortest.kafka.topic_partition import TopicPartition
 from mirrortest.metrics.kernel_clock import known_clock_error_ns
 from mirrortest.metrics.server_process import serve_apart
+from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.produce.buffer_pool import BufferPools
 from mirrortest.produce.clock import Clock
 from mirrortest.produce.incarnation import claim_incarnation, mark_failed, publish_closed

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark import StorageLevel
 
-from mirrortest.check.intervals import IntervalSet
 from mirrortest.check.routing import ExpectPartition
 from mirrortest.config.threshold import evaluate, undecided
+from mirrortest.model.intervals import IntervalSet
 from mirrortest.reconcile import compaction, facts, holes, minutes, settling, tables
 from mirrortest.reconcile.coverage import cover
 from mirrortest.reconcile.judge import hold, judge, settle

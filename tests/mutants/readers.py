@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import structlog
 
-from mirrortest.check.intervals import IntervalSet
 from mirrortest.check.judge import RunVerdict, judge
 from mirrortest.check.ledger import Ledger
 from mirrortest.check.ledger_record import LaneRecord, lane_key, lane_value, parse
@@ -27,6 +26,7 @@ from mirrortest.check.untrusted import RecordError
 from mirrortest.consume.assigned import AssignedPartition
 from mirrortest.consume.common import Common
 from mirrortest.consume.state import Partition, StateStore
+from mirrortest.model.intervals import IntervalSet
 
 from . import records
 from .mutate import garbled, mutated

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 from mirrortest.check.deadline import Deadlines
-from mirrortest.check.intervals import IntervalSet
 from mirrortest.check.ledger_parts import LaneParts
 from mirrortest.check.ledger_record import Claim, ClosedLane, LaneRecord, claim_key, claim_value
 from mirrortest.check.partition import PartitionChecker
@@ -22,6 +21,7 @@ from mirrortest.consume.closing import Closing
 from mirrortest.consume.common import Common
 from mirrortest.consume.judging import TopicJudge
 from mirrortest.consume.state import Partition, Scope, StateStore
+from mirrortest.model.intervals import IntervalSet
 from mirrortest.wire.stream import StreamId
 
 if TYPE_CHECKING:

@@ -15,7 +15,6 @@ import numpy as np
 
 from mirrortest.check.deadline import Deadlines
 from mirrortest.check.fragment import CLOCK_TOLERANCE_NS
-from mirrortest.check.intervals import IntervalSet
 from mirrortest.check.judge import COUNTED
 from mirrortest.check.ledger import Claim, ClosedLane, LaneRecord
 from mirrortest.check.ledger_record import claim_key
@@ -31,6 +30,7 @@ from mirrortest.consume.rounds import Rounds
 from mirrortest.consume.state import Partition
 from mirrortest.consume.vouching import LedgerFollower
 from mirrortest.kafka.fetched import End
+from mirrortest.model.intervals import IntervalSet
 from mirrortest.wire.stream import ProducerId, StreamId
 
 from .judge import ALWAYS, INCARNATION, STEP_SECONDS, incarnation_of, offset_of

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from mirrortest.check.intervals import IntervalSet
 from mirrortest.check.verdict import Finding, Outcome
 from mirrortest.config.threshold import thresholds
+from mirrortest.model.intervals import IntervalSet
 from mirrortest.reconcile.attribution import Attribution
 from mirrortest.reconcile.job import reconcile
 from mirrortest.reconcile.lookup import LookedUp, LookUp, never_read

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from mirrortest.check.fragment import Fragment
-from mirrortest.check.intervals import IntervalSet
 from mirrortest.check.judge import StreamVerdict
 from mirrortest.check.verdict import Finding
 from mirrortest.consume.logbook import Logbook
+from mirrortest.model.intervals import IntervalSet
 from mirrortest.seqlog import rows
 from mirrortest.seqlog.rows import Row
 from mirrortest.seqlog.schema import ENDLESS

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from mirrortest.check.anomaly import Anomaly
-from mirrortest.check.intervals import IntervalSet
 from mirrortest.check.judge import COUNTED, StreamVerdict, judge
 from mirrortest.check.ledger_record import LaneRecord
 from mirrortest.check.routing import ExpectPartition
 from mirrortest.check.verdict import NO_STREAM, Finding
 from mirrortest.consume.assigned import AssignedPartition
 from mirrortest.consume.state import Partition
+from mirrortest.model.intervals import IntervalSet
 from mirrortest.wire.lanes import lane_numbers
 from mirrortest.wire.message import Form, Message, Record, encode
 from mirrortest.wire.record_batch import RecordArrays, decode_records

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from mirrortest.check.deadline import Deadlines
-from mirrortest.check.intervals import IntervalSet
 from mirrortest.check.ledger import Claim, LaneRecord, Ledger
 from mirrortest.check.partition import PartitionChecker
 from mirrortest.check.routing import ExpectPartition
@@ -24,6 +23,7 @@ from mirrortest.consume.rounds import Rounds
 from mirrortest.consume.state import Partition, StateStore
 from mirrortest.consume.vouching import LedgerFollower
 from mirrortest.kafka.fetched import End
+from mirrortest.model.intervals import IntervalSet
 from mirrortest.wire.stream import StreamId
 from tests.unit.consuming import consume_options
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from mirrortest.kafka.admin import Admin
     from mirrortest.kafka.fetched import FetchedBatches, OutOfRange
     from mirrortest.kafka.reader import Reader
-    from mirrortest.kafka.topic_partition import TopicPartition
+    from mirrortest.model.topic_partition import TopicPartition
     from mirrortest.wire.stream import StreamId
 
 

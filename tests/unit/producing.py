@@ -7,11 +7,11 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
-from mirrortest.check.intervals import IntervalSet
 from mirrortest.check.ledger import Ledger
 from mirrortest.check.verdict import Outcome
 from mirrortest.errors import TopicMissingError, TopicReplacedError
 from mirrortest.kafka.sender import SenderDeadError, Sent
+from mirrortest.model.intervals import IntervalSet
 from mirrortest.produce.buffer_pool import BufferPool
 from mirrortest.produce.incarnation import claim_incarnation
 from mirrortest.produce.lane import Lane

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from mirrortest.check.intervals import IntervalSet
 from mirrortest.check.ledger import Claim, LaneRecord
 from mirrortest.check.row import SeenRow
 from mirrortest.check.verdict import Finding
@@ -25,6 +24,7 @@ from mirrortest.consume.takeover import Takeover
 from mirrortest.consume.topics import Topics
 from mirrortest.consume.vouching import LedgerFollower
 from mirrortest.kafka.fetched import End, Place
+from mirrortest.model.intervals import IntervalSet
 from mirrortest.wire.stream import StreamId
 from tests.unit.consuming import consume_options
 from tests.unit.judged_world import never_asked

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrortest.check.deadline import Deadlines
-from mirrortest.check.intervals import IntervalSet
+from mirrortest.model.intervals import IntervalSet
 from mirrortest.wire.stream import StreamId
 
 STREAM = StreamId("t", "r", "a", 1, 0)

@@ -11,13 +11,13 @@ from hypothesis import strategies as st
 
 from mirrortest.check.fragment import ALWAYS
 from mirrortest.check.fragment_index import FragmentIndex
-from mirrortest.check.intervals import IntervalSet
 from mirrortest.check.judge import COUNTED, RunVerdict, doubtful_below, judge
 from mirrortest.check.ledger_record import LaneRecord
 from mirrortest.check.partition import PartitionChecker
 from mirrortest.check.routing import ExpectPartition
 from mirrortest.check.row import SeenRow
 from mirrortest.check.verdict import Finding
+from mirrortest.model.intervals import IntervalSet
 from mirrortest.wire.stream import StreamId
 from tests.oracle import judge as oracle
 from tests.oracle.online import ids

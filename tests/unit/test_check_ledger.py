@@ -10,7 +10,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrortest.check.intervals import IntervalSet
 from mirrortest.check.ledger import (
     Claim,
     ClosedLane,
@@ -22,6 +21,7 @@ from mirrortest.check.ledger import (
     lane_value,
 )
 from mirrortest.check.untrusted import MOST_RECORD_BYTES
+from mirrortest.model.intervals import IntervalSet
 from mirrortest.wire.stream import StreamId
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from tests.oracle.judge import ALWAYS, HORIZON, Fragment, Message, Passed
 from tests.oracle.online import START, STEP, found_ns
 
 if TYPE_CHECKING:
-    from mirrortest.check.intervals import IntervalSet
+    from mirrortest.model.intervals import IntervalSet
 
 STREAMS = [StreamId("t", "r", "a", 1, 0), StreamId("t", "r", "b", 1, 0)]
 STEPS = st.lists(

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from mirrortest.check.intervals import IntervalSet
 from mirrortest.check.partition import PartitionChecker
 from mirrortest.check.routing import ExpectPartition
 from mirrortest.check.untrusted import RecordError
@@ -21,7 +20,8 @@ from mirrortest.consume.look import Look
 from mirrortest.consume.state import Partition
 from mirrortest.errors import UnreachableError
 from mirrortest.kafka.fetched import Diverged, End, FetchedBatches, OutOfRange, Place, Recreated
-from mirrortest.kafka.topic_partition import TopicPartition
+from mirrortest.model.intervals import IntervalSet
+from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.reconcile.coverage import Observed, Span, cover
 from mirrortest.wire.batch import LaneEncoder
 from mirrortest.wire.message import Form

@@ -10,7 +10,6 @@ import pytest
 from mirrortest.check import judge as check_judge
 from mirrortest.check.deadline import Deadlines
 from mirrortest.check.fragment import ALWAYS
-from mirrortest.check.intervals import IntervalSet
 from mirrortest.check.ledger import Claim, LaneRecord, Ledger, lane_value
 from mirrortest.check.ledger import lane_key as ledger_lane_key
 from mirrortest.check.partition import PartitionChecker
@@ -18,6 +17,7 @@ from mirrortest.check.routing import ExpectPartition, homes_of
 from mirrortest.check.row import MINUTE_NS, SeenRow
 from mirrortest.check.verdict import Finding
 from mirrortest.consume.judging import Standing, TopicJudge, all_told, gone_back, read_past
+from mirrortest.model.intervals import IntervalSet
 from mirrortest.wire.lanes import lane_key, lane_numbers, partition_of
 from mirrortest.wire.stream import StreamId
 

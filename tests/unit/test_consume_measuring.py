@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from mirrortest.check.intervals import IntervalSet
 from mirrortest.check.judge import StreamVerdict
 from mirrortest.check.row import SeenRow
 from mirrortest.check.verdict import Finding
@@ -17,6 +16,7 @@ from mirrortest.consume.measuring import Measures
 from mirrortest.consume.outage import Outage
 from mirrortest.errors import UnreachableError
 from mirrortest.metrics.kernel_clock import clock_error_bound
+from mirrortest.model.intervals import IntervalSet
 from mirrortest.wire.stream import StreamId
 from tests.unit.consuming import consume_options
 

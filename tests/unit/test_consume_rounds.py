@@ -15,7 +15,6 @@ import pytest
 from rich.console import Console
 
 from mirrortest.check.deadline import Deadlines
-from mirrortest.check.intervals import IntervalSet
 from mirrortest.check.ledger import LaneRecord
 from mirrortest.check.partition import PartitionChecker
 from mirrortest.check.routing import ExpectPartition
@@ -27,6 +26,7 @@ from mirrortest.consume.state import Partition
 from mirrortest.errors import UnreachableError
 from mirrortest.host.time_slice import TimeSlice
 from mirrortest.kafka.fetched import End
+from mirrortest.model.intervals import IntervalSet
 from tests.unit.judged_world import MINUTE, STREAM, World
 from tests.unit.turns import taking_turns
 

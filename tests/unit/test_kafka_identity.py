@@ -21,7 +21,7 @@ from mirrortest.kafka.seam.requests import (
     LeaderEpochRequest,
     MetadataRequest,
 )
-from mirrortest.kafka.topic_partition import TopicPartition
+from mirrortest.model.topic_partition import TopicPartition
 
 AT = TopicPartition("t", 0)
 THERE = KafkaPartition("t", 0)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from mirrortest.check.intervals import IntervalSet
 from mirrortest.check.ledger import Ledger
 from mirrortest.check.ledger_record import (
     Claim,
@@ -20,6 +19,7 @@ from mirrortest.check.ledger_record import (
 )
 from mirrortest.errors import ClusterError, FencedError
 from mirrortest.kafka import follower
+from mirrortest.model.intervals import IntervalSet
 from mirrortest.produce import ledger_view
 from mirrortest.produce.clock import Clock
 from mirrortest.produce.incarnation import publish_closed

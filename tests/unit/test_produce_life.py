@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 import pytest
 
-from mirrortest.check.intervals import IntervalSet
 from mirrortest.check.ledger_parts import LaneParts
 from mirrortest.check.ledger_record import LaneRecord, lane_key, lane_value, parse
 from mirrortest.check.verdict import Outcome
 from mirrortest.errors import FencedError, SequenceLogError
 from mirrortest.kafka.sender import Sent
+from mirrortest.model.intervals import IntervalSet
 from mirrortest.produce import vouching
 from mirrortest.produce.clock import Clock
 from mirrortest.produce.incarnation import claim_incarnation

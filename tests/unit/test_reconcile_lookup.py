@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrortest.check.intervals import IntervalSet
 from mirrortest.config.client import ClientConfig
 from mirrortest.errors import UsageError
 from mirrortest.kafka.reader import FetchedBatches, OutOfRange
+from mirrortest.model.intervals import IntervalSet
 from mirrortest.reconcile import lookup
 from mirrortest.reconcile.coverage import Observed, Span
 from mirrortest.reconcile.lookup import LookedUp, LookUp, Range, never_read
@@ -27,7 +27,7 @@ from mirrortest.wire.stream import ProducerId, StreamId
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from mirrortest.kafka.topic_partition import TopicPartition
+    from mirrortest.model.topic_partition import TopicPartition
     from mirrortest.reconcile.plan import Plan
 
 RUN = "r1"

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from aiokafka import errors
 
-from mirrortest.check.intervals import IntervalSet
 from mirrortest.errors import FencedError
+from mirrortest.model.intervals import IntervalSet
 from tests.simulation.faults import KINDS
 from tests.simulation.history import Stage, simulating
 from tests.simulation.judge import Judge

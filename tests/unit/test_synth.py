@@ -16,7 +16,6 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from mirrortest.check.intervals import IntervalSet
 from mirrortest.check.judge import StreamVerdict
 from mirrortest.check.ledger import LaneRecord, Ledger
 from mirrortest.check.routing import ExpectPartition
@@ -26,6 +25,7 @@ from mirrortest.consume.assigned import AssignedPartition
 from mirrortest.consume.logbook import Logbook
 from mirrortest.consume.state import Partition
 from mirrortest.errors import UsageError
+from mirrortest.model.intervals import IntervalSet
 from mirrortest.produce.clock import Clock
 from mirrortest.produce.lane import Flight, Lane
 from mirrortest.produce.recording import LaneRecorder, TopicNumbers, Window

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from mirrortest.kafka.access import Encoded
     from mirrortest.kafka.fetched import End, Fetched, Place
-    from mirrortest.kafka.topic_partition import TopicPartition
+    from mirrortest.model.topic_partition import TopicPartition
 
 _BATCH_BYTES = 1 << 20
 """What comes as one is taken to have, before any was seen."""

@@ -31,7 +31,7 @@ from mirrortest.kafka.seam.requests import (
     MetadataRequest,
     Position,
 )
-from mirrortest.kafka.topic_partition import TopicPartition
+from mirrortest.model.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrortest.check.intervals import IntervalSet
+from mirrortest.model.intervals import IntervalSet
 
 NUMBERS = st.integers(0, 40)
 SETS = st.frozensets(NUMBERS, max_size=30)

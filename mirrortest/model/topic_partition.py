@@ -1,4 +1,4 @@
-"""A partition, as all of this room names it."""
+"""A partition, as every room names it."""
 
 from __future__ import annotations
 

@@ -25,6 +25,8 @@ from mirrortest.errors import MirrortestError
 from mirrortest.reconcile.intervals import DAMAGE, INTERVALS
 from mirrortest.reconcile.plan import Plan, plan
 from mirrortest.reconcile.source import File, Reading, reading
+from mirrortest.selftest.synthesis import synthesize
+from mirrortest.selftest.synthetic_options import SynthOptions, spread
 from mirrortest.seqlog.batches import Detail
 from mirrortest.seqlog.files import find_sessions, read_file
 from mirrortest.seqlog.journal import JournalWriter
@@ -32,8 +34,6 @@ from mirrortest.seqlog.schema import Role
 from mirrortest.seqlog.seal import JOURNAL, file_name
 from mirrortest.seqlog.session import SESSION_FILE
 from mirrortest.seqlog.shelf import Shelf
-from mirrortest.synth.options import SynthOptions, spread
-from mirrortest.synth.write import synthesize
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,10 +10,6 @@ from typing import Annotated
 
 import typer
 
-from mirrortest.calibrate.judgement import judge
-from mirrortest.calibrate.matrix import Matrix
-from mirrortest.calibrate.stage import LOGS, perform, raised
-from mirrortest.calibrate.view import calibration_view
 from mirrortest.cli import console
 from mirrortest.cli.live import LiveLines
 from mirrortest.cli.options import can_be_filled
@@ -21,6 +17,10 @@ from mirrortest.cli.spark import spark_session
 from mirrortest.config.run import run_id
 from mirrortest.config.units import parse_duration
 from mirrortest.reconcile.plan import plan
+from mirrortest.selftest.judgement import judge
+from mirrortest.selftest.matrix import Matrix
+from mirrortest.selftest.stage import LOGS, perform, raised
+from mirrortest.selftest.view import calibration_view
 from mirrortest.wire.message import Form
 
 EXAMPLES = """

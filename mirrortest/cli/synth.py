@@ -16,9 +16,9 @@ from mirrortest.cli import console
 from mirrortest.cli.options import LogDetail, can_be_filled
 from mirrortest.config.run import checked_topics
 from mirrortest.errors import MirrortestError, UsageError
+from mirrortest.selftest.synthesis import synthesize
+from mirrortest.selftest.synthetic_options import KINDS, RUN_LENGTH, SynthOptions, spread
 from mirrortest.seqlog.batches import Detail
-from mirrortest.synth.options import KINDS, RUN_LENGTH, SynthOptions, spread
-from mirrortest.synth.write import synthesize
 from mirrortest.wire.digits import SEQ_LIMIT
 
 EXAMPLES = """

@@ -24,9 +24,9 @@ import psutil
 import pyarrow.parquet as pq
 from rich.console import Console
 
+from mirrortest.selftest.synthesis import synthesize
+from mirrortest.selftest.synthetic_options import SynthOptions, spread
 from mirrortest.seqlog.batches import Detail
-from mirrortest.synth.options import SynthOptions, spread
-from mirrortest.synth.write import synthesize
 from tests.bench_reconcile.judgement import THREADS, answer, difference, our_answer
 from tests.bench_reconcile.measure import Cost, run
 from tests.bench_reconcile.report import Case, table

@@ -12,9 +12,9 @@ from mirrortest.config.threshold import thresholds
 from mirrortest.reconcile import facts, holes, job, missing, result
 from mirrortest.reconcile.job import reconcile
 from mirrortest.reconcile.plan import plan
+from mirrortest.selftest.synthesis import synthesize
+from mirrortest.selftest.synthetic_options import KINDS, SynthOptions, spread
 from mirrortest.seqlog.location import Location
-from mirrortest.synth.options import KINDS, SynthOptions, spread
-from mirrortest.synth.write import synthesize
 from tests.spark.spark_history import History, seen, stream
 
 if TYPE_CHECKING:

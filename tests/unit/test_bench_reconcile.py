@@ -11,9 +11,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from mirrortest.check.verdict import Finding
+from mirrortest.selftest.synthesis import synthesize
+from mirrortest.selftest.synthetic_options import KINDS, SynthOptions, spread
 from mirrortest.seqlog.batches import Detail
-from mirrortest.synth.options import KINDS, SynthOptions, spread
-from mirrortest.synth.write import synthesize
 from tests.bench_reconcile.judgement import COLUMNS, answer, difference, our_answer
 from tests.bench_reconcile.measure import Cost, run
 from tests.bench_reconcile.report import Case, table

@@ -21,8 +21,8 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"model"}),
     frozenset({"wire", "check", "timing", "config"}),
     frozenset({"kafka", "seqlog", "metrics", "host"}),
-    frozenset({"produce", "consume", "reconcile", "lab", "report", "sabotage", "synth"}),
-    frozenset({"demo", "calibrate", "workers"}),
+    frozenset({"produce", "consume", "reconcile", "lab", "report", "sabotage"}),
+    frozenset({"demo", "selftest", "workers"}),
     frozenset({"cli", "__main__"}),
 )
 APPLICATIONS = next(rooms for rooms in LAYERS if "produce" in rooms)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mirrortest.calibrate.sent import NONE, STREAM
 from mirrortest.check.anomaly import NOTHING, OVERTAKEN, Anomaly, Effect, effect_of
 from mirrortest.errors import MirrortestError
+from mirrortest.selftest.sent import NONE, STREAM
 from mirrortest.wire.message import Form
 from mirrortest.wire.stream import StreamId
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from mirrortest.calibrate.sent import Numbers
     from mirrortest.config.run import TopicMapping
+    from mirrortest.selftest.sent import Numbers
 
 SURPLUS = frozenset({Anomaly.DUPLICATE, Anomaly.DUPLICATE_LATER, Anomaly.REPLAY})
 """Kinds whose record is a further copy of the message."""

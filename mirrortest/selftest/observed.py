@@ -10,10 +10,10 @@ import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from mirrortest.calibrate.sent import SHIFT, STREAM, spans
 from mirrortest.check.judge import COUNTED
 from mirrortest.check.verdict import Finding
 from mirrortest.report.summary import Summary
+from mirrortest.selftest.sent import SHIFT, STREAM, spans
 from mirrortest.seqlog.files import find_sessions, read_file
 from mirrortest.seqlog.schema import Kind, Role
 from mirrortest.wire.stream import StreamId
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from mirrortest.calibrate.expected import Keys
-    from mirrortest.calibrate.sent import Numbers, Place
+    from mirrortest.selftest.expected import Keys
+    from mirrortest.selftest.sent import Numbers, Place
     from mirrortest.seqlog.damage import Damage
 
 STREAMLESS = (Finding.FOREIGN, Finding.OTHER_RUN, Finding.CORRUPTED)

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from mirrortest.calibrate.expected import Expected, expect
-from mirrortest.calibrate.observed import Observed, by_place, online
-from mirrortest.calibrate.score import Score, score
-from mirrortest.calibrate.sent import NONE, SHIFT, Numbers, Sent
-from mirrortest.calibrate.truth import Done
 from mirrortest.check.anomaly import Anomaly, effect_of
 from mirrortest.check.verdict import Finding
+from mirrortest.selftest.expected import Expected, expect
+from mirrortest.selftest.observed import Observed, by_place, online
+from mirrortest.selftest.saboteur_acts import Done
+from mirrortest.selftest.score import Score, score
+from mirrortest.selftest.sent import NONE, SHIFT, Numbers, Sent
 from mirrortest.wire.message import Form
 from mirrortest.wire.stream import StreamId
 

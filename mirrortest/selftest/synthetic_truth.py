@@ -8,16 +8,16 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mirrortest.synth.columns import producer_name
-from mirrortest.synth.disturb import Mirror
+from mirrortest.selftest.synthetic_columns import producer_name
+from mirrortest.selftest.synthetic_mirror import Mirror
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
     from threading import Event
 
-    from mirrortest.synth.disturb import Anomalies
-    from mirrortest.synth.timeline import Timeline
+    from mirrortest.selftest.synthetic_mirror import Anomalies
+    from mirrortest.selftest.synthetic_run import Timeline
 
 TRUTH = "truth.parquet"
 """The file's name in the run's directory."""

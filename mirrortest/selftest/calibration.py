@@ -10,7 +10,7 @@ from mirrortest import __version__
 from mirrortest.report.summary import Verdict  # noqa: TC001  # pydantic reads it
 
 if TYPE_CHECKING:
-    from mirrortest.calibrate.score import Tally
+    from mirrortest.selftest.score import Tally
 
 
 class _Model(BaseModel):

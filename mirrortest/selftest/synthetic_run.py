@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from mirrortest.check.verdict import Finding
-from mirrortest.synth.options import HOT_ROWS
+from mirrortest.selftest.synthetic_options import HOT_ROWS
 from mirrortest.wire.lanes import lane_numbers
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from mirrortest.synth.options import SynthOptions
+    from mirrortest.selftest.synthetic_options import SynthOptions
 
     Longs = NDArray[np.int64]
 

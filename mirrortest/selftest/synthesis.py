@@ -13,17 +13,17 @@ import numpy as np
 
 from mirrortest.check.routing import ExpectPartition
 from mirrortest.errors import SequenceLogError, UsageError
+from mirrortest.selftest.synthetic_columns import consumer_name, producer_name
+from mirrortest.selftest.synthetic_consumer import Consuming
+from mirrortest.selftest.synthetic_producer import Producing
+from mirrortest.selftest.synthetic_run import BEGAN, SECOND, Timeline
+from mirrortest.selftest.synthetic_truth import TRUTH, write_truth
 from mirrortest.seqlog.journal import frame, sync_directory
 from mirrortest.seqlog.schema import Role
 from mirrortest.seqlog.seal import PARQUET, file_name, first_line, write_synced
 from mirrortest.seqlog.session import Session, Topic, session_id
 from mirrortest.seqlog.shelf import Shelf
 from mirrortest.seqlog.writer import ROTATE_BYTES, ROTATE_ROWS
-from mirrortest.synth.columns import consumer_name, producer_name
-from mirrortest.synth.consuming import Consuming
-from mirrortest.synth.producing import Producing
-from mirrortest.synth.timeline import BEGAN, SECOND, Timeline
-from mirrortest.synth.truth import TRUTH, write_truth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from mirrortest.synth.options import SynthOptions
+    from mirrortest.selftest.synthetic_options import SynthOptions
 
 DEADLINE = 60 * SECOND
 _SETTLED = 10 * SECOND

@@ -13,18 +13,18 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from mirrortest.calibrate.expected import expect
-from mirrortest.calibrate.truth import read_done
 from mirrortest.check.anomaly import Anomaly
 from mirrortest.config.run import TopicMapping
 from mirrortest.sabotage.course import Course, Step
 from mirrortest.sabotage.fate import Note, Target
 from mirrortest.sabotage.selection import Selection
 from mirrortest.sabotage.spec import Act, Spec, Window
+from mirrortest.selftest.expected import expect
+from mirrortest.selftest.saboteur_acts import read_done
 from mirrortest.wire.message import HEADER_NAMES, Form, Record
 from tests.unit.anomalies import ANN, BOB, COUNT, PARTITIONS, TOPICS, Copy, World, copies
 from tests.unit.sabotage_source import stretch_of, written
-from tests.unit.test_calibrate_expected import as_found, told
+from tests.unit.test_selftest_expected import as_found, told
 
 PLACES = list(product(TOPICS, range(PARTITIONS)))
 COUNTS = dict.fromkeys(TOPICS, PARTITIONS)

@@ -13,18 +13,18 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mirrortest.calibrate import stage as staging
-from mirrortest.calibrate.judgement import judge
-from mirrortest.calibrate.matrix import Matrix
-from mirrortest.calibrate.sent import Numbers, Sent
-from mirrortest.calibrate.stage import Progress, Stage, _Played
-from mirrortest.calibrate.truth import read_done
 from mirrortest.check.row import SeenRow
 from mirrortest.check.verdict import Finding, Outcome
 from mirrortest.config.run import TopicMapping
 from mirrortest.errors import ClusterError, LabError, MirrortestError
 from mirrortest.report.summary import Partition, Summary, Verdict
 from mirrortest.sabotage.truth import TRUTH
+from mirrortest.selftest import stage as staging
+from mirrortest.selftest.judgement import judge
+from mirrortest.selftest.matrix import Matrix
+from mirrortest.selftest.saboteur_acts import read_done
+from mirrortest.selftest.sent import Numbers, Sent
+from mirrortest.selftest.stage import Progress, Stage, _Played
 from mirrortest.seqlog import rows
 from mirrortest.seqlog.schema import Role
 from mirrortest.seqlog.session import Session
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from mirrortest.calibrate.figures import Calibration
     from mirrortest.lab.lab import Lab
+    from mirrortest.selftest.calibration import Calibration
     from mirrortest.seqlog.rows import Row
 
 RUN = "r7"

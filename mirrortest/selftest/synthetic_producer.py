@@ -8,9 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from mirrortest.check.verdict import Outcome
-from mirrortest.seqlog.batches import Columns, Detail
-from mirrortest.seqlog.schema import Kind
-from mirrortest.synth.columns import (
+from mirrortest.selftest.synthetic_columns import (
     MILLISECOND,
     by_minute,
     exploded,
@@ -18,14 +16,16 @@ from mirrortest.synth.columns import (
     producer_name,
     topics,
 )
-from mirrortest.synth.timeline import SECOND
+from mirrortest.selftest.synthetic_run import SECOND
+from mirrortest.seqlog.batches import Columns, Detail
+from mirrortest.seqlog.schema import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
-    from mirrortest.synth.timeline import Chunk, Timeline
+    from mirrortest.selftest.synthetic_run import Chunk, Timeline
 
     Longs = NDArray[np.int64]
 

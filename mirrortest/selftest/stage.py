@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from mirrortest.calibrate.matrix import MESSAGE_SIZE
 from mirrortest.check.verdict import Finding, Outcome
 from mirrortest.config.client import ClientConfig
 from mirrortest.config.run import TopicMapping
@@ -30,15 +29,16 @@ from mirrortest.lab.saboteur import SaboteurSettings
 from mirrortest.produce import producer
 from mirrortest.produce.options import PRODUCER_DEFAULTS, ProduceOptions
 from mirrortest.sabotage.truth import read_summary
+from mirrortest.selftest.matrix import MESSAGE_SIZE
 from mirrortest.wire.message import Form  # noqa: TC001  # pydantic reads it
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from pathlib import Path
 
-    from mirrortest.calibrate.matrix import Matrix, Sender
     from mirrortest.consume.outcome import ConsumeProgress, ConsumeReport
     from mirrortest.produce.report import ProduceProgress, ProduceReport
+    from mirrortest.selftest.matrix import Matrix, Sender
 
 STAGE_FILE = "stage.json"
 TRUTH, LOGS, ONLINE = "truth", "logs", "online"

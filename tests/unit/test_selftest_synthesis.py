@@ -29,13 +29,13 @@ from mirrortest.model.intervals import IntervalSet
 from mirrortest.produce.clock import Clock
 from mirrortest.produce.lane import Flight, Lane
 from mirrortest.produce.recording import LaneRecorder, TopicNumbers, Window
+from mirrortest.selftest.synthesis import synthesize
+from mirrortest.selftest.synthetic_options import KINDS, SynthOptions, spread
+from mirrortest.selftest.synthetic_run import Timeline
 from mirrortest.seqlog import rows
 from mirrortest.seqlog.batches import Detail, batch_of, explode
 from mirrortest.seqlog.files import find_sessions, read_file
 from mirrortest.seqlog.schema import Kind, Role
-from mirrortest.synth.options import KINDS, SynthOptions, spread
-from mirrortest.synth.timeline import Timeline
-from mirrortest.synth.write import synthesize
 from mirrortest.wire.batch import LaneEncoder
 from mirrortest.wire.message import Form
 from mirrortest.wire.record_batch import decode_records

@@ -6,25 +6,25 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from mirrortest.calibrate.expected import expect
-from mirrortest.calibrate.figures import Calibration, Figures, KindFigures
-from mirrortest.calibrate.observed import offline, online, records_without_id
-from mirrortest.calibrate.score import Score, Tally, score
-from mirrortest.calibrate.sent import Numbers, Sent
-from mirrortest.calibrate.stage import LOGS, ONLINE, TRUTH, Stage
-from mirrortest.calibrate.truth import read_done
 from mirrortest.check.anomaly import EFFECTS, Anomaly
 from mirrortest.check.verdict import Finding
 from mirrortest.config.run import TopicMapping
 from mirrortest.report.summary import Summary, Verdict
 from mirrortest.sabotage.truth import read_truth
+from mirrortest.selftest.calibration import Calibration, Figures, KindFigures
+from mirrortest.selftest.expected import expect
+from mirrortest.selftest.observed import offline, online, records_without_id
+from mirrortest.selftest.saboteur_acts import read_done
+from mirrortest.selftest.score import Score, Tally, score
+from mirrortest.selftest.sent import Numbers, Sent
+from mirrortest.selftest.stage import LOGS, ONLINE, TRUTH, Stage
 from mirrortest.wire.message import Form
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mirrortest.calibrate.score import Line
-    from mirrortest.calibrate.truth import Done
+    from mirrortest.selftest.saboteur_acts import Done
+    from mirrortest.selftest.score import Line
 
 CALIBRATION_FILE = "calibration.json"
 _DISAGREE = "online and offline disagree"

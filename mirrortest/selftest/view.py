@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-    from mirrortest.calibrate.figures import Calibration, Figures, KindFigures
+    from mirrortest.selftest.calibration import Calibration, Figures, KindFigures
 
 _COLOURS = {Verdict.PASSED: "green", Verdict.INCONCLUSIVE: "yellow", Verdict.FAILED: "red"}
 

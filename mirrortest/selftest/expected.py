@@ -13,18 +13,18 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mirrortest.calibrate.sent import NONE, SHIFT
-from mirrortest.calibrate.truth import MOVES, SURPLUS
 from mirrortest.check.anomaly import together
 from mirrortest.check.verdict import PER_MESSAGE, Finding
+from mirrortest.selftest.saboteur_acts import MOVES, SURPLUS
+from mirrortest.selftest.sent import NONE, SHIFT
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from mirrortest.calibrate.sent import Numbers, Place, Sent
-    from mirrortest.calibrate.truth import Done
+    from mirrortest.selftest.saboteur_acts import Done
+    from mirrortest.selftest.sent import Numbers, Place, Sent
 
 Keys = dict[Finding, "NDArray[np.int64]"]
 """By finding the keys of messages, or of records, sorted, each once."""

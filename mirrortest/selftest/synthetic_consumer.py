@@ -7,10 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mirrortest.check.verdict import Finding, Outcome
-from mirrortest.seqlog import rows
-from mirrortest.seqlog.batches import Columns, Detail
-from mirrortest.seqlog.schema import Kind
-from mirrortest.synth.columns import (
+from mirrortest.selftest.synthetic_columns import (
     MILLISECOND,
     by_minute,
     exploded,
@@ -18,8 +15,11 @@ from mirrortest.synth.columns import (
     producers,
     topics,
 )
-from mirrortest.synth.disturb import Anomalies, Copies, Mirror
-from mirrortest.synth.timeline import SECOND
+from mirrortest.selftest.synthetic_mirror import Anomalies, Copies, Mirror
+from mirrortest.selftest.synthetic_run import SECOND
+from mirrortest.seqlog import rows
+from mirrortest.seqlog.batches import Columns, Detail
+from mirrortest.seqlog.schema import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from numpy.typing import NDArray
 
-    from mirrortest.synth.timeline import Timeline
+    from mirrortest.selftest.synthetic_run import Timeline
 
     Longs = NDArray[np.int64]
 

@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 
 from mirrortest.check.row import MINUTE_NS
+from mirrortest.selftest.synthetic_run import SECOND
 from mirrortest.seqlog.batches import explode
-from mirrortest.synth.timeline import SECOND
 from mirrortest.timing.histogram import buckets_of
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from mirrortest.synth.timeline import Timeline
+    from mirrortest.selftest.synthetic_run import Timeline
 
     Longs = NDArray[np.int64]
 

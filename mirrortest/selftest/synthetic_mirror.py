@@ -13,12 +13,12 @@ import numpy as np
 
 from mirrortest.check.verdict import PER_MESSAGE, Finding
 from mirrortest.errors import UsageError
-from mirrortest.synth.options import KINDS
+from mirrortest.selftest.synthetic_options import KINDS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from mirrortest.synth.timeline import Chunk, Timeline
+    from mirrortest.selftest.synthetic_run import Chunk, Timeline
 
     Longs = NDArray[np.int64]
 

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from mirrortest.calibrate.observed import STREAMLESS, by_place
-from mirrortest.calibrate.sent import NONE, SHIFT
 from mirrortest.check.anomaly import EFFECTS, Anomaly
 from mirrortest.check.verdict import Finding
+from mirrortest.selftest.observed import STREAMLESS, by_place
+from mirrortest.selftest.sent import NONE, SHIFT
 from mirrortest.wire.message import Form
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
-    from mirrortest.calibrate.expected import Expected, Keys
-    from mirrortest.calibrate.observed import Observed
-    from mirrortest.calibrate.sent import Numbers
-    from mirrortest.calibrate.truth import Done
+    from mirrortest.selftest.expected import Expected, Keys
+    from mirrortest.selftest.observed import Observed
+    from mirrortest.selftest.saboteur_acts import Done
+    from mirrortest.selftest.sent import Numbers
 
 Line = tuple[Anomaly | None, Form]
 """What is scored by itself. None: findings that no kind of anomaly explains."""

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mirrortest.calibrate.expected import Expected, expect
-from mirrortest.calibrate.sent import NONE, Numbers, Sent, spans
-from mirrortest.calibrate.truth import Done
 from mirrortest.check.anomaly import OVERTAKEN, Anomaly, effect_of, together
 from mirrortest.check.verdict import Finding
+from mirrortest.selftest.expected import Expected, expect
+from mirrortest.selftest.saboteur_acts import Done
+from mirrortest.selftest.sent import NONE, Numbers, Sent, spans
 from mirrortest.wire.message import Form
 from tests.unit.anomalies import ANN, BOB, COUNT, PARTITIONS, TO_ONE_RECORD, TOPICS, Copy, Id, World
 

@@ -1,0 +1,1 @@
+"""Tests of mirrortest itself: synthetic logs with known findings (`synth`), and `calibrate`."""

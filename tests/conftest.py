@@ -32,7 +32,7 @@ LONGEST = (
     "prometheus/test_prometheus_run.py",
     "lab/test_calibrate.py",
     "lab/test_scenarios_mirror.py",
-    "lab/test_sabotage_mirror.py",
+    "lab/test_faulty_mirror.py",
     "simulation/test_histories.py",
     "spark/",
     "lab/test_scenarios_attribution.py",

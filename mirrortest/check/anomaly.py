@@ -1,7 +1,7 @@
 """What a mirror can do wrong to a message, and what is found of it: one table for all.
 
-The saboteur commits these wrongs, `mirrortest calibrate` expects what the table says, and the unit
-tests hold the decoder and the checkers to it. docs/findings.md is made of it.
+The faulty mirror commits these wrongs, `mirrortest calibrate` expects what the table says, and the
+unit tests hold the decoder and the checkers to it. docs/findings.md is made of it.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ _ABOUT = """\
 Each kind of wrong causes exactly this set of findings, online and offline, and no other. It holds
 for messages that carry their proof (all that are large enough for it: 66 bytes and the id in body
 form, any in header form), under `--expect-partition source`, once the destination is read to its
-end and the deadline is past. `mirrortest calibrate` measures it against a saboteur.
+end and the deadline is past. `mirrortest calibrate` measures it against a faulty mirror.
 
 "Told of the message" counts under the message's exact id. "Told of the record" is of a record in
 the destination that names no id any more: it counts by partition, and its offset stands in the

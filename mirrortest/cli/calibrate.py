@@ -1,4 +1,4 @@
-"""`mirrortest calibrate`: how well our own findings hold, measured against a saboteur."""
+"""`mirrortest calibrate`: how well our own findings hold, measured against a faulty mirror."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def calibrate(
     consumers: Annotated[int, typer.Option(help="How many share the destination.")] = 3,
     form: Annotated[Forms, typer.Option(help="In which form messages are sent.")] = Forms.BOTH,
     throughput: Annotated[
-        float, typer.Option(help="Messages/s; the saboteur must keep up.")
+        float, typer.Option(help="Messages/s; the faulty mirror must keep up.")
     ] = 10_000.0,
     deadline: Annotated[
         str,
@@ -80,7 +80,7 @@ def calibrate(
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
 ) -> None:
-    """Measure what mirrortest finds against what a saboteur did."""
+    """Measure what mirrortest finds against what a faulty mirror did."""
     if again is None:
         console.require("lab", "spark")
         matrix = Matrix(
@@ -124,7 +124,7 @@ def _run(matrix: Matrix, folder: Path) -> None:
             reconcile(spark, logs, (), None)
 
 
-calibrate.__doc__ = f"""Measure what mirrortest finds against what a saboteur did.
+calibrate.__doc__ = f"""Measure what mirrortest finds against what a faulty mirror did.
 
 Starts two Kafka clusters with a mirror between them that does wrong on purpose and on record, in
 every way that docs/findings.md knows; produces, consumes and reconciles; and prints for each kind

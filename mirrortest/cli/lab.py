@@ -25,17 +25,17 @@ from mirrortest.cli.options import given
 from mirrortest.config.run import checked_topic
 from mirrortest.config.units import checked_heap
 from mirrortest.errors import LabError, UsageError
+from mirrortest.faults.spec import read_spec
 from mirrortest.lab import control, docker_engine
 from mirrortest.lab.docker_engine import KAFKA_IMAGE
 from mirrortest.lab.docker_lab import DockerLab
+from mirrortest.lab.faulty_mirror import FaultyMirrorSettings
 from mirrortest.lab.lab import Lab
 from mirrortest.lab.mirror import MirrorSettings
 from mirrortest.lab.ports import ADDRESS
 from mirrortest.lab.process import PartState
-from mirrortest.lab.saboteur import SaboteurSettings
 from mirrortest.lab.telemetry import part_metrics
 from mirrortest.metrics.endpoint import serve_metrics
-from mirrortest.sabotage.spec import read_spec
 
 lab_app = typer.Typer(
     no_args_is_help=True,
@@ -91,7 +91,7 @@ def up(
     spec: Annotated[
         Path | None,
         typer.Option(
-            help="What the saboteur does wrong: see `mirrortest sabotage --help`.",
+            help="What the faulty mirror does wrong: see `mirrortest sabotage --help`.",
             show_default="nothing",
         ),
     ] = None,
@@ -99,7 +99,7 @@ def up(
         Path | None,
         typer.Option(
             file_okay=False,
-            help="Where the saboteur writes down what it did.",
+            help="Where the faulty mirror writes down what it did.",
             show_default="truth, in the lab's directory",
         ),
     ] = None,
@@ -189,11 +189,11 @@ def up(
     if detach:
         _up_detached(path)
         return
-    settings: MirrorSettings | SaboteurSettings
+    settings: MirrorSettings | FaultyMirrorSettings
     if mirror is MirrorKind.SABOTEUR:
         if spec is not None:
             read_spec(spec)  # a mistake is told before anything is started
-        settings = SaboteurSettings(spec=spec, truth=truth, topics=topics, exclude=exclude)
+        settings = FaultyMirrorSettings(spec=spec, truth=truth, topics=topics, exclude=exclude)
     else:
         settings = MirrorSettings(
             topics=topics,
@@ -338,10 +338,10 @@ def create_topic(
 
 
 def _check_mirror(
-    mirror: MirrorKind, of_saboteur: Mapping[str, object], of_mirrormaker: Mapping[str, object]
+    mirror: MirrorKind, of_faulty_mirror: Mapping[str, object], of_mirrormaker: Mapping[str, object]
 ) -> None:
     """Refuse options that the mirror would not heed; those of the other one must be unset."""
-    foreign = of_mirrormaker if mirror is MirrorKind.SABOTEUR else of_saboteur
+    foreign = of_mirrormaker if mirror is MirrorKind.SABOTEUR else of_faulty_mirror
     for option, value in foreign.items():
         if value:
             other = next(each for each in MirrorKind if each is not mirror)

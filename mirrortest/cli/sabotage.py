@@ -17,9 +17,9 @@ from mirrortest.config.client import ClientConfig
 from mirrortest.config.run import TopicMapping, checked_topic
 from mirrortest.config.units import parse_duration
 from mirrortest.errors import UsageError
-from mirrortest.sabotage.mirror import run as run_saboteur
-from mirrortest.sabotage.options import CLIENT_DEFAULTS, TOPICS_EXCLUDED, SabotageOptions
-from mirrortest.sabotage.spec import DEFAULTS, Spec, read_spec
+from mirrortest.faults.mirror import run as run_faulty_mirror
+from mirrortest.faults.options import CLIENT_DEFAULTS, TOPICS_EXCLUDED, FaultyMirrorOptions
+from mirrortest.faults.spec import DEFAULTS, Spec, read_spec
 
 EXAMPLES = """
   A faithful mirror of all topics, from A to B, until Ctrl-C:
@@ -147,7 +147,7 @@ def sabotage(  # noqa: D103  # the help text is an option of its own, with examp
             "source and destination are one cluster: without --source-alias topics would be "
             "copied onto themselves"
         )
-    options = SabotageOptions(
+    options = FaultyMirrorOptions(
         source=clients[0],
         destination=clients[1],
         mapping=mapping,
@@ -162,7 +162,7 @@ def sabotage(  # noqa: D103  # the help text is an option of its own, with examp
     )
     with LiveLines(console.err) as live:
         result = console.run_application(
-            lambda stop: run_saboteur(options, stop=stop, on_progress=live.show)
+            lambda stop: run_faulty_mirror(options, stop=stop, on_progress=live.show)
         )
     console.show(result.to_json(), result.table(), as_json=as_json, report=report)
 

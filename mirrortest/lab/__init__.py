@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from mirrortest.lab.cluster import Broker, Cluster
 from mirrortest.lab.docker_lab import DockerLab
+from mirrortest.lab.faulty_mirror import FaultyMirror, FaultyMirrorSettings
 from mirrortest.lab.lab import Lab
 from mirrortest.lab.mirror import Mirror
 from mirrortest.lab.process import Part, PartState
-from mirrortest.lab.saboteur import Saboteur, SaboteurSettings
 
 __all__ = [
     "Broker",
     "Cluster",
     "DockerLab",
+    "FaultyMirror",
+    "FaultyMirrorSettings",
     "Lab",
     "Mirror",
     "Part",
     "PartState",
-    "Saboteur",
-    "SaboteurSettings",
 ]

@@ -16,11 +16,11 @@ from mirrortest.host.java import Java
 from mirrortest.lab.cluster import START_TIMEOUT, Broker, Cluster
 from mirrortest.lab.docker_engine import KAFKA_IMAGE, Engine, host_name
 from mirrortest.lab.docker_part import Contained
+from mirrortest.lab.faulty_mirror import FaultyMirror, FaultyMirrorSettings
 from mirrortest.lab.jvm import Jvm
 from mirrortest.lab.lab import Lab
 from mirrortest.lab.mirror import Mirror
 from mirrortest.lab.properties import write_properties
-from mirrortest.lab.saboteur import Saboteur, SaboteurSettings
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -200,9 +200,9 @@ class DockerLab(Lab):
             kept=self._keep,
         )
 
-    def _make_mirror(self, jvm: Jvm) -> Mirror | Saboteur:
+    def _make_mirror(self, jvm: Jvm) -> Mirror | FaultyMirror:
         settings = self._mirror_settings
-        if isinstance(settings, SaboteurSettings) or not isinstance(jvm, ImageJvm):
+        if isinstance(settings, FaultyMirrorSettings) or not isinstance(jvm, ImageJvm):
             return super()._make_mirror(jvm)
         return ContainedMirror(
             jvm,

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any, Self
 from mirrortest.errors import LabError, UsageError
 from mirrortest.lab import jars, jmx
 from mirrortest.lab.cluster import Cluster
+from mirrortest.lab.faulty_mirror import FaultyMirror, FaultyMirrorSettings
 from mirrortest.lab.jvm import Jvm, lab_java
 from mirrortest.lab.leftovers import temporary_directory
 from mirrortest.lab.mirror import NAME as MIRROR
 from mirrortest.lab.mirror import Mirror, MirrorSettings
 from mirrortest.lab.ports import ADDRESS, free_ports
-from mirrortest.lab.saboteur import Saboteur, SaboteurSettings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -49,8 +49,8 @@ class Lab:
         brokers: of each cluster.
         source_alias: the mirror's name of the source, and the prefix of mirrored topics.
         destination_alias: the mirror's name of the destination.
-        mirror: its settings: `MirrorSettings` for MirrorMaker 2, `SaboteurSettings` for a mirror
-            that does wrong on purpose; None: MirrorMaker 2 mirrors every topic.
+        mirror: its settings: `MirrorSettings` for MirrorMaker 2, `FaultyMirrorSettings` for one
+            that injects faults; None: MirrorMaker 2 mirrors every topic.
         start_mirror: False leaves it for `lab.mirror.start()`.
         broker_properties: further properties of every broker.
         heap: of each Java process.
@@ -69,7 +69,7 @@ class Lab:
         brokers: int = 1,
         source_alias: str = "A",
         destination_alias: str = "B",
-        mirror: MirrorSettings | SaboteurSettings | None = None,
+        mirror: MirrorSettings | FaultyMirrorSettings | None = None,
         start_mirror: bool = True,
         broker_properties: Mapping[str, str] | None = None,
         heap: str = "512m",
@@ -81,7 +81,7 @@ class Lab:
         self._chosen = directory
         self._brokers = brokers
         self._aliases = (source_alias, destination_alias)
-        self._mirror_settings: MirrorSettings | SaboteurSettings = mirror or MirrorSettings()
+        self._mirror_settings: MirrorSettings | FaultyMirrorSettings = mirror or MirrorSettings()
         self._start_mirror = start_mirror
         self._broker_properties = dict(broker_properties or {})
         self._heap = heap
@@ -94,7 +94,7 @@ class Lab:
         self.directory: Path
         self.source: Cluster
         self.destination: Cluster
-        self.mirror: Mirror | Saboteur
+        self.mirror: Mirror | FaultyMirror
 
     @property
     def parts(self) -> dict[str, Part]:
@@ -239,10 +239,10 @@ class Lab:
         facts = {c.alias: {"cluster_id": c.cluster_id, "ports": c.ports} for c in clusters}
         shape.write_text(json.dumps({"v": _FORM, **facts}, indent=1))
 
-    def _make_mirror(self, jvm: Jvm) -> Mirror | Saboteur:
+    def _make_mirror(self, jvm: Jvm) -> Mirror | FaultyMirror:
         settings = self._mirror_settings
-        if isinstance(settings, SaboteurSettings):
-            return Saboteur(
+        if isinstance(settings, FaultyMirrorSettings):
+            return FaultyMirror(
                 self.directory,
                 source=self.source,
                 destination=self.destination,

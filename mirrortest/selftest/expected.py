@@ -15,7 +15,7 @@ import numpy as np
 
 from mirrortest.check.anomaly import together
 from mirrortest.check.verdict import PER_MESSAGE, Finding
-from mirrortest.selftest.saboteur_acts import MOVES, SURPLUS
+from mirrortest.selftest.injected_faults import MOVES, SURPLUS
 from mirrortest.selftest.sent import NONE, SHIFT
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from mirrortest.selftest.saboteur_acts import Done
+    from mirrortest.selftest.injected_faults import Done
     from mirrortest.selftest.sent import Numbers, Place, Sent
 
 Keys = dict[Finding, "NDArray[np.int64]"]

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 from mirrortest.check.anomaly import EFFECTS, Anomaly
 from mirrortest.check.verdict import Finding
 from mirrortest.config.run import TopicMapping
+from mirrortest.faults.ground_truth import read_truth
 from mirrortest.report.summary import Summary, Verdict
-from mirrortest.sabotage.truth import read_truth
 from mirrortest.selftest.calibration import Calibration, Figures, KindFigures
 from mirrortest.selftest.expected import expect
+from mirrortest.selftest.injected_faults import read_done
 from mirrortest.selftest.observed import offline, online, records_without_id
-from mirrortest.selftest.saboteur_acts import read_done
 from mirrortest.selftest.score import Score, Tally, score
 from mirrortest.selftest.sent import Numbers, Sent
 from mirrortest.selftest.stage import LOGS, ONLINE, TRUTH, Stage
@@ -23,7 +23,7 @@ from mirrortest.wire.message import Form
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mirrortest.selftest.saboteur_acts import Done
+    from mirrortest.selftest.injected_faults import Done
     from mirrortest.selftest.score import Line
 
 CALIBRATION_FILE = "calibration.json"

@@ -1,4 +1,4 @@
-"""The matrix: who sends how much where, and what the saboteur is to do to it, from one seed.
+"""The matrix: who sends how much where, and what the faulty mirror is to do to it, from one seed.
 
 Most messages go to two topics, where every kind falls at random on single messages and short runs,
 at rates in steps of ten down to one in a million. What takes whole lanes, producers, partitions or
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from mirrortest.check.anomaly import Anomaly
 from mirrortest.errors import UsageError
-from mirrortest.sabotage.spec import Act, Spec, Window
+from mirrortest.faults.spec import Act, Spec, Window
 from mirrortest.wire.descriptor import SIZE as PROOF_SIZE
 from mirrortest.wire.message import FIXED_HEADER, HEADER_NAMES, Form
 from mirrortest.wire.stream import ProducerId
@@ -54,7 +54,7 @@ _RUN_LENGTH, _REPLAY_LENGTH = 10, 50
 _FEWEST = 20
 """Messages that each kind is to fall on, about."""
 _RELEASE_AFTER = 5.0
-"""Seconds of silence after which the saboteur holds nothing back: more than a machine's hiccup."""
+"""Seconds of silence after which the faulty mirror writes what it held back."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,8 +106,8 @@ class Matrix:
             raise UsageError("--throughput must be a number above zero")
         if self.deadline < 2 * _RELEASE_AFTER:
             raise UsageError(
-                f"--deadline must be at least {2 * _RELEASE_AFTER:g}s: what the saboteur holds "
-                "back must not be called lost meanwhile"
+                f"--deadline must be at least {2 * _RELEASE_AFTER:g}s: what the faulty mirror "
+                "holds back must not be called lost meanwhile"
             )
 
     @property
@@ -147,12 +147,12 @@ class Matrix:
 
     @property
     def spec(self) -> Spec:
-        """What the saboteur is to do."""
+        """What the faulty mirror is to do."""
         acts = (*self._rated(), *self._whole())
         return Spec(seed=self.seed, release_after=_RELEASE_AFTER, acts=acts)
 
     def specification(self) -> str:
-        """The same as the saboteur's file, TOML."""
+        """The same as the faulty mirror's file, TOML."""
         spec = self.spec.to_json()
         lines = [f"{name} = {json.dumps(value)}" for name, value in spec.items() if name != "acts"]
         for act in spec["acts"]:

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
     from mirrortest.selftest.expected import Expected, Keys
+    from mirrortest.selftest.injected_faults import Done
     from mirrortest.selftest.observed import Observed
-    from mirrortest.selftest.saboteur_acts import Done
     from mirrortest.selftest.sent import Numbers
 
 Line = tuple[Anomaly | None, Form]

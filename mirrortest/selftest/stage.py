@@ -1,10 +1,10 @@
-"""The stage: producers, the saboteur and consumers on a lab, and what they leave in a folder.
+"""The stage: producers, the faulty mirror and consumers on a lab, and what they leave in a folder.
 
 ::
 
     FOLDER/stage.json          what was measured, and what went wrong with the measurement
-    FOLDER/spec.toml           what the saboteur was to do
-    FOLDER/truth/              the saboteur's truth
+    FOLDER/spec.toml           what the faulty mirror was to do
+    FOLDER/truth/              the faulty mirror's truth
     FOLDER/logs/run=RUN/       the sequence logs, and the reconciliation's result
     FOLDER/online/NAME.json    each consumer's report
 """
@@ -24,11 +24,11 @@ from mirrortest.config.run import TopicMapping
 from mirrortest.consume import consumer
 from mirrortest.consume.options import CONSUMER_DEFAULTS, ConsumeOptions
 from mirrortest.errors import LabError, MirrortestError
+from mirrortest.faults.ground_truth import read_summary
+from mirrortest.lab.faulty_mirror import FaultyMirrorSettings
 from mirrortest.lab.lab import Lab
-from mirrortest.lab.saboteur import SaboteurSettings
 from mirrortest.produce import producer
 from mirrortest.produce.options import PRODUCER_DEFAULTS, ProduceOptions
-from mirrortest.sabotage.truth import read_summary
 from mirrortest.selftest.matrix import MESSAGE_SIZE
 from mirrortest.wire.message import Form  # noqa: TC001  # pydantic reads it
 
@@ -111,7 +111,7 @@ class Progress:
 
 
 def raised(matrix: Matrix, folder: Path, tell: Callable[[str], None]) -> Lab:
-    """A lab whose mirror is the saboteur, not up yet: use it as a context manager.
+    """A lab whose mirror is the faulty mirror, not up yet: use it as a context manager.
 
     Raises:
         MirrortestError: the folder cannot be written.
@@ -122,7 +122,7 @@ def raised(matrix: Matrix, folder: Path, tell: Callable[[str], None]) -> Lab:
         file.write_text(matrix.specification())
     except OSError as error:
         raise MirrortestError(f"--directory {folder}: {error.strerror}") from None
-    return Lab(mirror=SaboteurSettings(spec=file, truth=folder / TRUTH), tell=tell)
+    return Lab(mirror=FaultyMirrorSettings(spec=file, truth=folder / TRUTH), tell=tell)
 
 
 async def perform(
@@ -132,7 +132,7 @@ async def perform(
     stop: asyncio.Event,
     tell: Callable[[Progress], None],
 ) -> Stage:
-    """Play the matrix on a lab whose mirror is the saboteur, up to the online verdicts.
+    """Play the matrix on a lab whose mirror is the faulty mirror, up to the online verdicts.
 
     Whatever fails on the way is told in the stage's `reasons`.
     """
@@ -160,7 +160,7 @@ class _Played:
             await asyncio.to_thread(lab.source.create_topic, topic, partitions)
         for topic in matrix.topics:
             await asyncio.to_thread(lab.mirror.wait_topic, topic)
-        self._show("mirroring with a saboteur")
+        self._show("mirroring with a faulty mirror")
         watching = asyncio.create_task(self._watch(stop))
         readers = [self._kept(f"consumer {name}", self._consume(name)) for name in matrix.readers]
         senders = [
@@ -173,7 +173,7 @@ class _Played:
         for report in reports:
             if report is not None:
                 self._note_report(report)
-        self._show("ending the saboteur")
+        self._show("ending the faulty mirror")
         await asyncio.to_thread(lab.mirror.terminate)
         self._note_truth()
         ends = {
@@ -204,12 +204,14 @@ class _Played:
         self._tell(self._progress)
 
     async def _watch(self, stop: asyncio.Event) -> None:
-        """End early where the saboteur died, or the user has had enough."""
+        """End early where the faulty mirror died, or the user has had enough."""
         while not stop.is_set():
             try:
                 self._lab.mirror.check()
             except LabError as error:
-                self._reasons.append(f"the saboteur died, what it did is not fully told: {error}")
+                self._reasons.append(
+                    f"the faulty mirror died, what it did is not fully told: {error}"
+                )
                 break
             await asyncio.sleep(_POLL_SECONDS)
         else:
@@ -308,13 +310,15 @@ class _Played:
     # -- the truth ------------------------------------------------------------------------------
 
     def _note_truth(self) -> None:
-        """What the saboteur's own summary says against it."""
+        """What the faulty mirror's own summary says against it."""
         try:
             truth = read_summary(self._folder / TRUTH)
         except MirrortestError as error:
             self._reasons.append(str(error))
             return
         if not truth.clean:
-            self._reasons.append("the saboteur did not end in order: its truth may not be whole")
+            self._reasons.append(
+                "the faulty mirror did not end in order: its truth may not be whole"
+            )
         if truth.skipped:
-            self._reasons.append("the saboteur found records gone before it could read them")
+            self._reasons.append("the faulty mirror found records gone before it could read them")

@@ -20,8 +20,8 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from mirrortest.lab import Lab
+from mirrortest.lab.faulty_mirror import FaultyMirrorSettings
 from mirrortest.lab.mirror import MirrorSettings
-from mirrortest.lab.saboteur import SaboteurSettings
 from tests.bench import curves, report
 from tests.bench.cases import LEDGER, Bench, Result
 from tests.bench.contenders import PEERS, PORTABLE
@@ -83,7 +83,7 @@ def _measure(folder: Path, options: argparse.Namespace, into: _Measured) -> None
                     into.points.append(point)
                     err.print(f"  {point.curve} {point.x:,g}")
     if "curves" in options.parts:
-        with Lab(mirror=SaboteurSettings(), start_mirror=False, jvm_options=_JVM) as lab:
+        with Lab(mirror=FaultyMirrorSettings(), start_mirror=False, jvm_options=_JVM) as lab:
             into.points += curves.anomalies(lab, folder, options.share)
     if "mirror" in options.parts:
         for via, codec in (("after MirrorMaker 2", "none"), ("the same with zstd", "zstd")):

@@ -137,7 +137,7 @@ def counts_of(size: int, share: float = 1.0) -> tuple[int, int]:
 
 
 def anomalies(lab: Lab, folder: Path, share: float = 1.0) -> Iterator[Point]:
-    """Verifying behind the lab's saboteur, which duplicates so many of the messages."""
+    """Verifying behind the lab's faulty mirror, which duplicates so many of the messages."""
     place = Place.of(lab, folder)
     counts = counts_of(1000, share)
     for at, rate in enumerate(ANOMALIES):

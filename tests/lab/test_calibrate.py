@@ -26,8 +26,8 @@ pytestmark = [pytest.mark.lab, pytest.mark.slow, pytest.mark.timeout(600)]
 MESSAGES = 40_000
 
 
-def sabotages(command: Command) -> list[psutil.Process]:
-    """The saboteur that a calibration runs."""
+def faulty_mirrors(command: Command) -> list[psutil.Process]:
+    """The faulty mirror that a calibration runs."""
     found = []
     for child in psutil.Process(command.process.pid).children(recursive=True):
         with contextlib.suppress(psutil.NoSuchProcess):  # others come and go
@@ -57,8 +57,8 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Command, Co
     )
     with whole, killed:
         until(progress(killed), seconds=180, what="the consumers read")
-        (saboteur,) = sabotages(killed)
-        saboteur.kill()
+        (faulty_mirror,) = faulty_mirrors(killed)
+        faulty_mirror.kill()
         yield whole, killed
 
 
@@ -162,9 +162,9 @@ def test_without_one_consumers_word_nothing_is_passed(copied: Path) -> None:
 
 
 def test_a_killed_mirror_is_inconclusive(both: tuple[Command, Command]) -> None:
-    """SIGKILL of the saboteur amid the run: neither passed nor failed, and it says why."""
+    """SIGKILL of the faulty mirror amid the run: neither passed nor failed, and it says why."""
     _, command = both
     answer = command.answer(code=3, seconds=240)
     assert answer["verdict"] == "inconclusive"
     assert answer["messages"] < MESSAGES
-    assert any("the saboteur died" in reason for reason in answer["inconclusive"])
+    assert any("the faulty mirror died" in reason for reason in answer["inconclusive"])

@@ -149,14 +149,14 @@ class Stage:
 
 @pytest.fixture(scope="module")
 def seen(prometheus_binary: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Seen]:
-    """Two runs: one on the saboteur with faults, one clean on MirrorMaker 2."""
+    """Two runs: one on the faulty mirror with faults, one clean on MirrorMaker 2."""
     folder = tmp_path_factory.mktemp("prometheus")
     folder.joinpath("spec.toml").write_text(SPEC)
     roles = ("lab", "producer", "consumer", "source")
     ports = dict(zip(roles, free_ports(len(roles)), strict=True))
     with ExitStack() as stack:
-        saboteur = ("--mirror", "saboteur", "--spec", str(folder / "spec.toml"))
-        hurt = Stage(folder, HURT, ports, stack, saboteur)
+        faulty_mirror = ("--mirror", "saboteur", "--spec", str(folder / "spec.toml"))
+        hurt = Stage(folder, HURT, ports, stack, faulty_mirror)
         clean = Stage(folder, CLEAN, ports, stack)
         server = Prometheus(
             prometheus_binary,

@@ -1,7 +1,7 @@
 """A small mirror's world: what it copies, the wrongs that it may do, and what is found of them.
 
 The wrongs are done here by hand, to records of `message.encode`, so that the table of findings does
-not rest on the saboteur's hands alone; what is found is what the real decoder and checkers say.
+not rest on the faulty mirror alone; what is found is what the real decoder and checkers say.
 """
 
 from __future__ import annotations

@@ -15,9 +15,9 @@ import pytest
 
 from mirrortest.check.anomaly import EFFECTS, Anomaly, Effect, effect_of, markdown, together
 from mirrortest.check.verdict import Finding
-from mirrortest.sabotage.chance import Draw, Place
-from mirrortest.sabotage.content import CONTENT, change
-from mirrortest.sabotage.spec import Act
+from mirrortest.faults.record_changes import CONTENT, change
+from mirrortest.faults.seeded_random import Draw, Place
+from mirrortest.faults.spec import Act
 from mirrortest.wire.message import Form
 from tests.unit.anomalies import CUTS, TO_ONE_RECORD, TOPICS, Id, World
 
@@ -73,8 +73,8 @@ PARAMETERS: dict[tuple[Anomaly, str], dict[str, Any]] = {
     [effect for effect in EFFECTS if effect.kind in CONTENT],
     ids=lambda e: f"{e.kind}-{e.form}-{e.part}",
 )
-def test_the_saboteurs_acts_cause_the_same(effect: Effect) -> None:
-    """What the saboteur does to a record by the same name causes what the table says.
+def test_the_faulty_mirrors_acts_cause_the_same(effect: Effect) -> None:
+    """What the faulty mirror does to a record by the same name causes what the table says.
 
     Whatever byte it draws, and it calls the part by the table's name.
     """

@@ -21,7 +21,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"model"}),
     frozenset({"wire", "check", "timing", "config"}),
     frozenset({"kafka", "seqlog", "metrics", "host"}),
-    frozenset({"produce", "consume", "reconcile", "lab", "report", "sabotage"}),
+    frozenset({"produce", "consume", "reconcile", "lab", "report", "faults"}),
     frozenset({"demo", "selftest", "workers"}),
     frozenset({"cli", "__main__"}),
 )

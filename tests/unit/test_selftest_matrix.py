@@ -1,4 +1,4 @@
-"""The matrix: what is sent and what the saboteur is to do, from one seed."""
+"""The matrix: what is sent and what the faulty mirror is to do, from one seed."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from mirrortest.check.anomaly import EFFECTS, Anomaly
 from mirrortest.errors import UsageError
-from mirrortest.sabotage.spec import Spec
+from mirrortest.faults.spec import Spec
 from mirrortest.selftest.matrix import MAIN, MESSAGE_SIZE, RAREST, Matrix
 from mirrortest.wire.message import HEADER_NAMES, Form
 

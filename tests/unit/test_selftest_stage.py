@@ -17,12 +17,12 @@ from mirrortest.check.row import SeenRow
 from mirrortest.check.verdict import Finding, Outcome
 from mirrortest.config.run import TopicMapping
 from mirrortest.errors import ClusterError, LabError, MirrortestError
+from mirrortest.faults.ground_truth import TRUTH
 from mirrortest.report.summary import Partition, Summary, Verdict
-from mirrortest.sabotage.truth import TRUTH
 from mirrortest.selftest import stage as staging
+from mirrortest.selftest.injected_faults import read_done
 from mirrortest.selftest.judgement import judge
 from mirrortest.selftest.matrix import Matrix
-from mirrortest.selftest.saboteur_acts import read_done
 from mirrortest.selftest.sent import Numbers, Sent
 from mirrortest.selftest.stage import Progress, Stage, _Played
 from mirrortest.seqlog import rows
@@ -87,7 +87,7 @@ async def test_sends_in_any_order(tmp_path: Path) -> None:
 
 
 def row(kind: str, seq: int, **changes: str) -> dict[str, Any]:
-    """A row of a saboteur's truth."""
+    """A row of a faulty mirror's truth."""
     told = {
         "act": 0,
         "kind": kind,
@@ -186,12 +186,12 @@ async def test_a_perfect_run_that_leaves_kinds_out(tmp_path: Path) -> None:
 
 async def test_reasons_stand_before_failures(tmp_path: Path) -> None:
     """Where a part died, what was not found proves nothing."""
-    folder = await left(tmp_path, reasons=["the saboteur died"])
+    folder = await left(tmp_path, reasons=["the faulty mirror died"])
     (folder / "online" / "carl.json").write_text(json.dumps({"streams": [], "counts": {}}))
     figures = judge(folder)
     assert wrong(figures) == {("rekey", "online"): (1, 0), ("change-seq", "online"): (1, 0)}
     assert figures.exit_code == 3
-    assert figures.inconclusive[0] == "the saboteur died"
+    assert figures.inconclusive[0] == "the faulty mirror died"
 
 
 async def test_a_failure_is_proven(tmp_path: Path) -> None:
@@ -257,14 +257,16 @@ def played(tmp_path: Path) -> _Played:
     return staging._Played(cast("Lab", lab), matrix, tmp_path, lambda _: None)
 
 
-async def test_a_dead_saboteur_ends_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_dead_faulty_mirror_ends_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Everybody is told to end, and the reason is kept."""
     monkeypatch.setattr(staging, "_POLL_SECONDS", 0)
     play = played(tmp_path)
     cast("Mirror", play._lab.mirror).dead = True
     await play._watch(asyncio.Event())
     assert play._enough.is_set()
-    assert play._reasons == ["the saboteur died, what it did is not fully told: mirror died"]
+    assert play._reasons == ["the faulty mirror died, what it did is not fully told: mirror died"]
 
 
 async def test_a_consumer_that_dies_ends_all(
@@ -284,17 +286,17 @@ async def test_a_consumer_that_dies_ends_all(
 
 
 async def test_a_truth_that_is_not_clean_is_told(tmp_path: Path) -> None:
-    """No truth, and one of a saboteur that did not end in order."""
+    """No truth, and one of a faulty mirror that did not end in order."""
     play = played(tmp_path)
     play._note_truth()
-    assert "no saboteur's truth" in play._reasons[0]
+    assert "no faulty mirror's truth" in play._reasons[0]
     (tmp_path / "truth").mkdir()
     (tmp_path / "truth" / "truth.json").write_text(json.dumps({"spec": {}, "skipped": [{}]}))
     play._reasons.clear()
     play._note_truth()
     assert [reason.split(":")[0] for reason in play._reasons] == [
-        "the saboteur did not end in order",
-        "the saboteur found records gone before it could read them",
+        "the faulty mirror did not end in order",
+        "the faulty mirror found records gone before it could read them",
     ]
 
 

@@ -1,4 +1,4 @@
-"""The truth: what the saboteur did, to be held against what was found.
+"""The truth: what the faulty mirror did, to be held against what was found.
 
 A directory with Parquet files of the columns below and `truth.json`, which names the files that
 count, the specification, and what was read and written. A file that it does not name is of a
@@ -16,7 +16,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mirrortest import __version__
 from mirrortest.errors import MirrortestError
-from mirrortest.sabotage.spec import Spec
+from mirrortest.faults.spec import Spec
 
 TRUTH_FILE = "truth.json"
 
@@ -111,7 +111,7 @@ def read_summary(path: Path | str) -> Truth:
     try:
         return Truth.model_validate_json(file.read_bytes())
     except OSError as error:
-        raise MirrortestError(f"{file}: no saboteur's truth: {error.strerror}") from None
+        raise MirrortestError(f"{file}: no faulty mirror's truth: {error.strerror}") from None
     except ValidationError as error:
         raise MirrortestError(f"{file}: no truth of this version of mirrortest: {error}") from None
 

@@ -1,4 +1,4 @@
-"""What a saboteur is asked to do."""
+"""What a faulty mirror is asked to do."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from mirrortest.config.client import ClientConfig
     from mirrortest.config.run import TopicMapping
-    from mirrortest.sabotage.spec import Spec
+    from mirrortest.faults.spec import Spec
 
 CLIENT_DEFAULTS = {
     "client.id": "mirrortest-sabotage",
@@ -27,7 +27,7 @@ TOPICS_EXCLUDED = r"mm2.*\.internal,.*\.replica,__.*"
 
 
 @dataclass(frozen=True, kw_only=True)
-class SabotageOptions:
+class FaultyMirrorOptions:
     """A validated request.
 
     `topics` and `exclude` are regular expressions of whole names in the source, separated by

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from mirrortest.check.anomaly import Anomaly
-from mirrortest.sabotage.chance import Place, hashes
+from mirrortest.faults.seeded_random import Place, hashes
 from mirrortest.wire.digits import SEQ_LIMIT
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from mirrortest.sabotage.spec import Act, MessageId, Spec
+    from mirrortest.faults.spec import Act, MessageId, Spec
     from mirrortest.wire.batch_decoder import MessageArrays
     from mirrortest.wire.stream import ProducerId
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import structlog
 
 from mirrortest.errors import ClusterError, UsageError
-from mirrortest.sabotage.selection import Selection
+from mirrortest.faults.selection import Selection
 
 if TYPE_CHECKING:
+    from mirrortest.faults.options import FaultyMirrorOptions
     from mirrortest.kafka.admin import Admin
-    from mirrortest.sabotage.options import SabotageOptions
 
 _log = structlog.get_logger()
 
@@ -30,7 +30,7 @@ _KEPT_CONFIGS = (
 """What a copy takes over of the source topic's configuration."""
 
 
-class Topics:
+class MirroredTopics:
     """The mirrored topics.
 
     Attributes:
@@ -38,7 +38,7 @@ class Topics:
         faithful: those that are left alone: the ledger, and what is compacted.
     """
 
-    def __init__(self, options: SabotageOptions, source: Admin, destination: Admin) -> None:
+    def __init__(self, options: FaultyMirrorOptions, source: Admin, destination: Admin) -> None:
         self._options = options
         self._source = source
         self._destination = destination

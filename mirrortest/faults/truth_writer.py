@@ -15,21 +15,28 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mirrortest.errors import MirrortestError, UsageError
-from mirrortest.sabotage.truth import TRUTH, TRUTH_FILE, Partition, Truth, read_summary, rows_of
+from mirrortest.faults.ground_truth import (
+    TRUTH,
+    TRUTH_FILE,
+    Partition,
+    Truth,
+    read_summary,
+    rows_of,
+)
 from mirrortest.seqlog.journal import sync_directory
 from mirrortest.seqlog.seal import replace
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mirrortest.sabotage.fate import Note
-    from mirrortest.sabotage.spec import Spec
+    from mirrortest.faults.alteration import Note
+    from mirrortest.faults.spec import Spec
 
 _MOST_FILES = 32
 
 
-class Account:
-    """A saboteur's truth while it is being made; all methods block.
+class TruthWriter:
+    """A faulty mirror's truth while it is being made; all methods block.
 
     Attributes:
         truth: the summary as it will be saved: positions and counts are written into it.

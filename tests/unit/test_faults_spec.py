@@ -13,9 +13,9 @@ import pytest
 from mirrortest.check.anomaly import Anomaly
 from mirrortest.cli import sabotage as command
 from mirrortest.errors import UsageError
-from mirrortest.sabotage.fate import ORDER
-from mirrortest.sabotage.spec import DEFAULTS, NEEDS, WHOLE, Act, Spec, read_spec
-from mirrortest.sabotage.truth import TRUTH
+from mirrortest.faults.alteration import ORDER
+from mirrortest.faults.ground_truth import TRUTH
+from mirrortest.faults.spec import DEFAULTS, NEEDS, WHOLE, Act, Spec, read_spec
 from mirrortest.wire.digits import SEQ_LIMIT
 from mirrortest.wire.stream import ProducerId
 
@@ -141,7 +141,7 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
 
 def test_the_page_for_users_says_what_the_code_says() -> None:
     """Its example is read, its table names every kind and parameter, its order is the order."""
-    page = (Path(__file__).parents[2] / "docs" / "saboteur.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "faulty-mirror.md").read_text()
     example = page.split("```toml\n")[1].split("```")[0]
     assert [act.kind for act in Spec.parse(example).acts] == [
         "drop",

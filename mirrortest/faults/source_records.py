@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from mirrortest.sabotage.fate import Fate, Subject, Target
-from mirrortest.sabotage.records import RawRecord, form_at, raw_record
+from mirrortest.faults.alteration import AlteredMessage, Subject, Target
+from mirrortest.faults.records import RawRecord, form_at, raw_record
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterator
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Stretch:
+class SourceRecords:
     """Consecutive records of one source partition."""
 
     topic: str
@@ -40,7 +40,7 @@ class Stretch:
         """The first row at this offset or behind it."""
         return int(np.searchsorted(self.records.offsets, offset))
 
-    def first(self, rows: int) -> Stretch:
+    def first(self, rows: int) -> SourceRecords:
         """The first so many rows, at least one."""
         cut = slice(0, rows)
         arrays = {
@@ -87,7 +87,7 @@ class Stretch:
 
 
 class _Run(NamedTuple):
-    stretch: Stretch
+    stretch: SourceRecords
     lo: int
     hi: int
 
@@ -100,20 +100,20 @@ class History:
 
     def __init__(self, length: int) -> None:
         self._length = length
-        self._kept: deque[_Run | Fate] = deque()
+        self._kept: deque[_Run | AlteredMessage] = deque()
 
     @property
     def length(self) -> int:
         """How far back it goes, in source offsets."""
         return self._length
 
-    def add_rows(self, stretch: Stretch, lo: int, hi: int) -> None:
+    def add_rows(self, stretch: SourceRecords, lo: int, hi: int) -> None:
         """Remember rows that were copied as they stand."""
         if self._length and lo < hi:
             self._kept.append(_Run(stretch, lo, hi))
             self._forget(stretch.offset(hi - 1))
 
-    def add(self, fate: Fate) -> None:
+    def add(self, fate: AlteredMessage) -> None:
         """Remember what was made of one record, if it was written and names its id."""
         if self._length and fate.raw is not None and not fate.gone:
             self._kept.append(fate)
@@ -124,7 +124,7 @@ class History:
     ) -> Iterator[tuple[Subject, RawRecord, Target]]:
         """What was written of source offsets (upto - count, upto], but for those in `besides`."""
         for kept in self._kept:
-            if isinstance(kept, Fate):
+            if isinstance(kept, AlteredMessage):
                 at = kept.subject.offset
                 if upto - count < at <= upto and at not in besides and kept.raw is not None:
                     yield kept.subject, kept.raw, kept.target
@@ -140,7 +140,7 @@ class History:
             first = self._kept[0]
             last = (
                 first.subject.offset
-                if isinstance(first, Fate)
+                if isinstance(first, AlteredMessage)
                 else first.stretch.offset(first.hi - 1)
             )
             if last > newest - self._length:

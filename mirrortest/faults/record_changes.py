@@ -17,8 +17,8 @@ from mirrortest.wire.message import ID, PROOF, SEQ, TIME, Form, Record
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mirrortest.sabotage.chance import Draw
-    from mirrortest.sabotage.spec import Act
+    from mirrortest.faults.seeded_random import Draw
+    from mirrortest.faults.spec import Act
 
 _LETTERS = b"abcdefghijklmnopqrstuvwxyz0123456789"
 _DIGITS = b"0123456789"

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mirrortest.sabotage.selection import Selection
-from mirrortest.sabotage.spec import Spec
+from mirrortest.faults.selection import Selection
+from mirrortest.faults.spec import Spec
 from mirrortest.wire.message import Form, Record, encode
-from tests.unit.sabotage_source import ANN, BOB, TOPIC, lane, message, stretch_of
+from tests.unit.faults_source import ANN, BOB, TOPIC, lane, message, stretch_of
 
 
 def chosen(

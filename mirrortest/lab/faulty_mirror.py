@@ -1,4 +1,4 @@
-"""The saboteur as a part of the lab: `mirrortest sabotage` between its clusters."""
+"""The faulty mirror as a part of the lab: `mirrortest sabotage` between its clusters."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _READY = "the mirror is ready"
 
 
 @dataclass(frozen=True)
-class SaboteurSettings:
-    """How the saboteur is to mirror.
+class FaultyMirrorSettings:
+    """How the faulty mirror is to mirror.
 
     Attributes:
         spec: what it does wrong, a TOML file; None: it is a faithful mirror.
         truth: the directory where it writes down what it did, and goes on from; None: `truth` in
             the lab's own.
         topics: the regular expressions of the topics to mirror, separated by commas.
-        exclude: those to leave out; None: the saboteur's own default.
+        exclude: those to leave out; None: the faulty mirror's own default.
         ledger_topic: what is copied as it is, unless an act names it.
     """
 
@@ -36,7 +36,7 @@ class SaboteurSettings:
     ledger_topic: str = "mirrortest.ledger"
 
 
-class Saboteur(AnyMirror[SaboteurSettings]):
+class FaultyMirror(AnyMirror[FaultyMirrorSettings]):
     """A mirror that does wrong on purpose and on record, in a process of its own."""
 
     def __init__(
@@ -45,7 +45,7 @@ class Saboteur(AnyMirror[SaboteurSettings]):
         *,
         source: Cluster,
         destination: Cluster,
-        settings: SaboteurSettings | None = None,
+        settings: FaultyMirrorSettings | None = None,
     ) -> None:
         self._directory = directory
         super().__init__(
@@ -53,7 +53,7 @@ class Saboteur(AnyMirror[SaboteurSettings]):
             directory,
             source=source,
             destination=destination,
-            settings=settings or SaboteurSettings(),
+            settings=settings or FaultyMirrorSettings(),
         )
 
     @property

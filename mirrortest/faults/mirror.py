@@ -1,4 +1,4 @@
-"""The saboteur at work: from the source through the courses to the destination.
+"""The faulty mirror at work: from the source through the courses to the destination.
 
 One life after another: where a cluster goes away, a life ends, and the next one goes on from the
 truth as it was last saved.
@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 import structlog
 
 from mirrortest.errors import ClusterError, MirrortestError
-from mirrortest.sabotage.life import Life
-from mirrortest.sabotage.report import SabotageReport
+from mirrortest.faults.replicator import Replicator
+from mirrortest.faults.report import FaultyMirrorReport
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mirrortest.sabotage.options import SabotageOptions
+    from mirrortest.faults.options import FaultyMirrorOptions
 
 _log = structlog.get_logger()
 
@@ -28,11 +28,11 @@ _PAUSE_SECONDS = 1.0
 
 
 async def run(
-    options: SabotageOptions,
+    options: FaultyMirrorOptions,
     *,
     stop: asyncio.Event,
     on_progress: Callable[[object], None] = lambda _: None,
-) -> SabotageReport:
+) -> FaultyMirrorReport:
     """Mirror until `stop` is set, or nothing has come for the idle timeout.
 
     Raises:
@@ -44,7 +44,7 @@ async def run(
     worked = False
     told = ""
     while True:
-        life = Life(options, on_progress)
+        life = Replicator(options, on_progress)
         try:
             await life.run(stop)
             break
@@ -62,4 +62,4 @@ async def run(
                 "stopped while a cluster was away: the truth is as it was last saved; start again "
                 "to complete it"
             )
-    return SabotageReport.of(options, time.monotonic_ns() - started_ns)
+    return FaultyMirrorReport.of(options, time.monotonic_ns() - started_ns)

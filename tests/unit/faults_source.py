@@ -1,4 +1,4 @@
-"""What the saboteur's tests share: source records in both forms, and a course over them."""
+"""What the faulty mirror's tests share: source records in both forms, and a course over them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from mirrortest.sabotage.course import Course, Sending
-from mirrortest.sabotage.fate import Note, Target
-from mirrortest.sabotage.records import encode_batch
-from mirrortest.sabotage.selection import Selection
-from mirrortest.sabotage.spec import Spec
-from mirrortest.sabotage.stretch import Stretch
+from mirrortest.faults.alteration import Note, Target
+from mirrortest.faults.injector import PartitionInjector, Sending
+from mirrortest.faults.records import encode_batch
+from mirrortest.faults.selection import Selection
+from mirrortest.faults.source_records import SourceRecords
+from mirrortest.faults.spec import Spec
 from mirrortest.wire.batch_decoder import BatchDecoder
 from mirrortest.wire.message import Form, Message, Record, decode, encode
 from mirrortest.wire.record_batch import decode_records
@@ -44,14 +44,14 @@ def message(
 
 def stretch_of(
     records: list[Record], *, first: int = 0, partition: int = 1, topic: str = TOPIC
-) -> Stretch:
+) -> SourceRecords:
     """Records as one fetched batch that begins at a source offset."""
     builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 1 << 30)
     for offset, r in enumerate(records):
         assert builder.append(offset, r.timestamp_ms, r.key, r.value, list(r.headers))
     arrays = decode_records(bytes(builder.build()))
     arrays.offsets[:] += np.int64(first)
-    return Stretch(topic, partition, arrays, BatchDecoder(topic).decode(arrays))
+    return SourceRecords(topic, partition, arrays, BatchDecoder(topic).decode(arrays))
 
 
 class Written(NamedTuple):
@@ -84,10 +84,10 @@ def written(sendings: list[Sending]) -> list[Written]:
 
 def course(
     spec_text: str, *, topic: str = TOPIC, partition: int = 1, faithful: bool = False
-) -> Course:
+) -> PartitionInjector:
     spec = Spec.parse(spec_text)
     chosen = Selection(spec, topic, partition, faithful=faithful)
-    return Course(spec, chosen, Target(topic, partition), PARTITIONS)
+    return PartitionInjector(spec, chosen, Target(topic, partition), PARTITIONS)
 
 
 def through(

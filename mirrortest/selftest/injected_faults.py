@@ -1,4 +1,4 @@
-"""The saboteur's truth as rows of the table of findings."""
+"""The faulty mirror's truth as rows of the table of findings."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _HELD_BACK = frozenset({Anomaly.SWAP, Anomaly.HOLD})
 
 
 class Done(NamedTuple):
-    """One thing that the saboteur did.
+    """One thing that the faulty mirror did.
 
     Attributes:
         effect: what it must cause.
@@ -59,7 +59,7 @@ def read_done(
         try:
             effect = effect_of(kind, Form(row["form"]), part)
         except ValueError as error:
-            raise MirrortestError(f"the saboteur's truth has no finding: {error}") from None
+            raise MirrortestError(f"the faulty mirror's truth has no finding: {error}") from None
         if kind in _HELD_BACK and not row["overtaken"]:
             # Behind other streams' messages alone: it is not in its place, and in order.
             effect = effect._replace(message=NOTHING)

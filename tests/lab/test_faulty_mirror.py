@@ -1,4 +1,4 @@
-"""The saboteur on the real lab: faithful where nothing is ordered, exact where something is.
+"""The faulty mirror on the real lab: faithful where nothing is ordered, exact where something is.
 
 It mirrors beside the session's MirrorMaker 2, under an alias of its own.
 """
@@ -18,9 +18,9 @@ import pytest
 from mirrortest.check.anomaly import Anomaly, effect_of
 from mirrortest.check.verdict import Finding
 from mirrortest.config.client import ClientConfig
+from mirrortest.faults.ground_truth import read_summary, read_truth
 from mirrortest.kafka.admin import Admin
-from mirrortest.lab import Lab, Saboteur, SaboteurSettings
-from mirrortest.sabotage.truth import read_summary, read_truth
+from mirrortest.lab import FaultyMirror, FaultyMirrorSettings, Lab
 from mirrortest.wire.message import Form
 from tests.lab.harness import ids, records, until, vouched, write, wrong
 
@@ -62,11 +62,11 @@ def read(cluster: Any, topic: str) -> list[Copied]:
 
 
 @pytest.fixture
-def make_saboteur(lab: Lab, tmp_path: Path) -> Iterator[Callable[..., Saboteur]]:
-    """Makes a scene's saboteur, running: it copies the scene's topics and ledger to `ALIAS.`."""
-    made: list[Saboteur] = []
+def make_faulty_mirror(lab: Lab, tmp_path: Path) -> Iterator[Callable[..., FaultyMirror]]:
+    """Starts a scene's faulty mirror: it copies the scene's topics and ledger to `ALIAS.`."""
+    made: list[FaultyMirror] = []
 
-    def make(scene: Scene, spec: str = "", *topics: str) -> Saboteur:
+    def make(scene: Scene, spec: str = "", *topics: str) -> FaultyMirror:
         source = copy.copy(lab.source)
         source.alias = scene.alias
         folder = tmp_path / uuid.uuid4().hex[:8]
@@ -74,22 +74,22 @@ def make_saboteur(lab: Lab, tmp_path: Path) -> Iterator[Callable[..., Saboteur]]
         file = folder / "spec.toml"
         file.write_text(spec)
         names = [name.replace(".", "[.]") for name in (*scene.topics, *topics, scene.ledger)]
-        saboteur = Saboteur(
+        faulty_mirror = FaultyMirror(
             folder,
             source=source,
             destination=lab.destination,
-            settings=SaboteurSettings(
+            settings=FaultyMirrorSettings(
                 spec=file if spec else None, topics=",".join(names), ledger_topic=scene.ledger
             ),
         )
-        made.append(saboteur)
-        saboteur.start()
-        saboteur.wait_ready()
-        return saboteur
+        made.append(faulty_mirror)
+        faulty_mirror.start()
+        faulty_mirror.wait_ready()
+        return faulty_mirror
 
     yield make
-    for saboteur in made:
-        saboteur.kill()
+    for faulty_mirror in made:
+        faulty_mirror.kill()
 
 
 @pytest.fixture
@@ -108,7 +108,7 @@ def cleanup_policy(cluster: Any, topic: str) -> frozenset[str]:
 
 
 def test_without_acts_it_is_a_faithful_mirror(
-    lab: Lab, scene_beside: Callable[..., Scene], make_saboteur: Callable[..., Saboteur]
+    lab: Lab, scene_beside: Callable[..., Scene], make_faulty_mirror: Callable[..., FaultyMirror]
 ) -> None:
     """Byte for byte, partition by partition, topics that grow and the ledger too; judged clean."""
     scene = scene_beside("orders.eu", "odd")
@@ -124,7 +124,7 @@ def test_without_acts_it_is_a_faithful_mirror(
         {"partition": 1, "key": b"big", "value": b"x" * 700_000},
     ]
     write(servers, odd, strange)
-    saboteur = make_saboteur(scene)
+    faulty_mirror = make_faulty_mirror(scene)
     load = ("--num-records", str(RECORDS), "--throughput", "1500", "--message-size", "300")
     producers = [scene.produce("ann", *load), scene.produce("bob", *load, "--form", "headers")]
     judge = scene.consume("carl", "--expect-producers", "ann,bob", "--exactly-once")
@@ -141,16 +141,16 @@ def test_without_acts_it_is_a_faithful_mirror(
             lambda topic=topic: scene.copied(topic) == scene.written(topic),
             what=f"the copy of {topic}",
         )
-    saboteur.terminate()
+    faulty_mirror.terminate()
     for topic in topics:
         copied = read(lab.destination, f"S.{topic}")
         assert len(copied) == scene.written(topic)
         assert copied == read(lab.source, topic)
     assert lab.destination.partitions(f"S.{odd}") == 4
     assert cleanup_policy(lab.destination, f"S.{scene.ledger}") == {"compact"}
-    summary = read_summary(saboteur.truth)
+    summary = read_summary(faulty_mirror.truth)
     assert summary.clean
-    assert read_truth(saboteur.truth).num_rows == 0
+    assert read_truth(faulty_mirror.truth).num_rows == 0
     for topic in topics:
         count = sum(found.read for found in summary.read[topic].values())
         assert count == sum(summary.written[f"S.{topic}"].values()) == scene.written(topic)
@@ -187,7 +187,7 @@ def expected(rows: list[dict[str, Any]]) -> dict[str, set[tuple[Any, ...]]]:
 
 
 def test_acts_land_as_told(
-    lab: Lab, scene_beside: Callable[..., Scene], make_saboteur: Callable[..., Saboteur]
+    lab: Lab, scene_beside: Callable[..., Scene], make_faulty_mirror: Callable[..., FaultyMirror]
 ) -> None:
     """Of each kind some; the consumer finds exactly the ids that the truth names.
 
@@ -229,15 +229,15 @@ topic = "{other}"
 to_topic = "{merged}"
 partition = 1
 """
-    saboteur = make_saboteur(scene, spec)
+    faulty_mirror = make_faulty_mirror(scene, spec)
     load = ("--num-records", str(RECORDS), "--throughput", "2000", "--message-size", "150")
     producers = [scene.produce("ann", *load), scene.produce("bob", *load, "--form", "headers")]
     judge = scene.consume("carl", "--deadline", "15s", "--expect-producers", "ann,bob")
     for producer in producers:
         producer.answer()
     answer = judge.answer(code=99)
-    saboteur.terminate()
-    rows = read_truth(saboteur.truth).to_pylist()
+    faulty_mirror.terminate()
+    rows = read_truth(faulty_mirror.truth).to_pylist()
     assert {row["kind"] for row in rows} == set(Anomaly) - {"strip-header", "rename-header"}
     assert {row["form"] for row in rows} == set(Form)
     wanted = expected(rows)
@@ -264,7 +264,10 @@ partition = 1
 
 @pytest.mark.parametrize("form", Form)
 def test_headers_are_stripped_and_renamed(
-    lab: Lab, scene_beside: Callable[..., Scene], make_saboteur: Callable[..., Saboteur], form: Form
+    lab: Lab,
+    scene_beside: Callable[..., Scene],
+    make_faulty_mirror: Callable[..., FaultyMirror],
+    form: Form,
 ) -> None:
     """In header form the message is foreign and lost; in body form nothing happens."""
     scene = scene_beside("orders")
@@ -273,20 +276,20 @@ def test_headers_are_stripped_and_renamed(
         f'[[acts]]\nkind = "{kind}"\nwindow = {{ seq = [{lo}, {lo + 5}] }}\n'
         for kind, lo in (("strip-header", 3), ("rename-header", 20))
     )
-    saboteur = make_saboteur(scene, spec)
+    faulty_mirror = make_faulty_mirror(scene, spec)
     scene.produce("ann", "--num-records", "200", "--form", form).answer()
     until(lambda: scene.copied(scene.topics[0]) == 200, what="all is copied")
     judge = scene.consume("carl", "--deadline", "5s")
     answer = judge.answer(code=99 if form is Form.HEADERS else 0)
-    saboteur.terminate()
-    told = expected(read_truth(saboteur.truth).to_pylist())["lost"]
+    faulty_mirror.terminate()
+    told = expected(read_truth(faulty_mirror.truth).to_pylist())["lost"]
     assert len(told) == (20 if form is Form.HEADERS else 0)
     assert ids(answer, "lost") == told
     assert answer["counts"]["foreign"] == len(told)
 
 
 def test_neither_an_end_nor_a_kill_loses_or_doubles(
-    lab: Lab, scene_beside: Callable[..., Scene], make_saboteur: Callable[..., Saboteur]
+    lab: Lab, scene_beside: Callable[..., Scene], make_faulty_mirror: Callable[..., FaultyMirror]
 ) -> None:
     """Ended in order, killed, frozen, in mid-run: each message is there as often as is told."""
     scene = scene_beside("orders")
@@ -296,26 +299,32 @@ def test_neither_an_end_nor_a_kill_loses_or_doubles(
         f'[[acts]]\nkind = "{kind}"\nrate = 0.01\n'
         for kind in ("drop", "hold", "duplicate-later", "reroute", "replay", "change-payload")
     )
-    saboteur = make_saboteur(scene, spec)
+    faulty_mirror = make_faulty_mirror(scene, spec)
     producer = scene.produce("ann", "--throughput", "2000", "--message-size", "120")
     judge = scene.consume("carl", "--deadline", "20s")
-    hurt = [saboteur.kill, saboteur.terminate, saboteur.kill, saboteur.stop, saboteur.kill]
+    hurt = [
+        faulty_mirror.kill,
+        faulty_mirror.terminate,
+        faulty_mirror.kill,
+        faulty_mirror.stop,
+        faulty_mirror.kill,
+    ]
     for fault in hurt:
         stood = scene.copied(topic)
         until(lambda: scene.copied(topic) > stood + 2000, what="it copies")  # noqa: B023
         fault()
-        if fault == saboteur.stop:
+        if fault == faulty_mirror.stop:
             there = scene.written(topic)
             until(lambda: scene.written(topic) > there + 500, what="ann goes on")  # noqa: B023
-            saboteur.cont()
+            faulty_mirror.cont()
             continue
-        saboteur.start()
-        saboteur.wait_ready()
+        faulty_mirror.start()
+        faulty_mirror.wait_ready()
     producer.signal(signal.SIGTERM)
     sent = vouched(producer.answer())
     answer = judge.answer(code=99)
-    saboteur.terminate()
-    rows = read_truth(saboteur.truth).to_pylist()
+    faulty_mirror.terminate()
+    rows = read_truth(faulty_mirror.truth).to_pylist()
     wanted = expected(rows)
     for label in ("lost", "duplicated", "reordered", "misrouted", "corrupted"):
         assert wanted[label]

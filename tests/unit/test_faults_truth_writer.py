@@ -10,10 +10,9 @@ from aiokafka.record.default_records import DefaultRecordBatch
 
 from mirrortest.check.anomaly import Anomaly
 from mirrortest.errors import MirrortestError, UsageError
-from mirrortest.sabotage.account import Account
-from mirrortest.sabotage.fate import Note, Subject
-from mirrortest.sabotage.found import Found
-from mirrortest.sabotage.records import (
+from mirrortest.faults.alteration import Note, Subject
+from mirrortest.faults.ground_truth import TRUTH, Waiting, read_summary, read_truth
+from mirrortest.faults.records import (
     RawRecord,
     Rows,
     encode_batch,
@@ -21,11 +20,12 @@ from mirrortest.sabotage.records import (
     raw_record,
     record_at,
 )
-from mirrortest.sabotage.spec import Spec
-from mirrortest.sabotage.truth import TRUTH, Waiting, read_summary, read_truth
+from mirrortest.faults.spec import Spec
+from mirrortest.faults.truth_writer import TruthWriter
+from mirrortest.faults.unrecorded_writes import UnrecordedWrites
 from mirrortest.wire.message import Form, Record, encode
 from mirrortest.wire.record_batch import decode_records
-from tests.unit.sabotage_source import ANN, TOPIC, lane, message, stretch_of
+from tests.unit.faults_source import ANN, TOPIC, lane, message, stretch_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,7 +41,7 @@ def note(subject: Subject = KNOWN, **changes: Any) -> Note:
 
 def test_rows_and_summary(tmp_path: Path) -> None:
     """What was noted is read back, nulls where something is not known or not there."""
-    account = Account(tmp_path / "truth", SPEC)
+    account = TruthWriter(tmp_path / "truth", SPEC)
     account.note(note(), None, None, None)
     account.note(note(UNREADABLE, part="id", overtaken=4, detail="x"), "A.orders", 2, 99)
     account.read(TOPIC, 1).next = 72
@@ -73,7 +73,7 @@ def test_rows_and_summary(tmp_path: Path) -> None:
 
 def test_what_was_not_saved_was_not_done(tmp_path: Path) -> None:
     """After a kill the truth is as of the last save: rows, positions and what was kept back."""
-    account = Account(tmp_path, SPEC)
+    account = TruthWriter(tmp_path, SPEC)
     account.note(note(), None, None, None)
     waiting = Waiting(offset=3, act=0, due=9, left_ns=5, overtaken=1, copy_of=True)
     account.read(TOPIC, 1).waiting = [waiting]
@@ -83,18 +83,18 @@ def test_what_was_not_saved_was_not_done(tmp_path: Path) -> None:
     pq.write_table(TRUTH.empty_table(), tmp_path / "acts-000007.parquet")  # of a save cut off
     (tmp_path / "truth.json.draft").write_text("{")
 
-    again = Account(tmp_path, SPEC)
+    again = TruthWriter(tmp_path, SPEC)
     assert again.resumed_unclean
     assert (again.read(TOPIC, 1).next, again.read(TOPIC, 1).waiting) == (0, [waiting])
     assert read_truth(tmp_path).num_rows == 1
     assert not (tmp_path / "acts-000007.parquet").exists()
     again.save(clean=True)
-    assert not Account(tmp_path, SPEC).resumed_unclean
+    assert not TruthWriter(tmp_path, SPEC).resumed_unclean
 
 
 def test_many_saves_make_few_files(tmp_path: Path) -> None:
     """Files are merged now and then, and into one at the end."""
-    account = Account(tmp_path, SPEC)
+    account = TruthWriter(tmp_path, SPEC)
     for number in range(40):
         account.note(note(detail=str(number)), None, None, None)
         account.save()
@@ -107,17 +107,17 @@ def test_many_saves_make_few_files(tmp_path: Path) -> None:
 
 def test_one_directory_one_specification(tmp_path: Path) -> None:
     """Another specification needs another directory; a directory that is none is told."""
-    Account(tmp_path / "a", SPEC)
-    corrected = Account(tmp_path / "a", Spec(seed=9))  # nothing was done by the first one
+    TruthWriter(tmp_path / "a", SPEC)
+    corrected = TruthWriter(tmp_path / "a", Spec(seed=9))  # nothing was done by the first one
     assert read_summary(tmp_path / "a").specification() == Spec(seed=9)
     corrected.read(TOPIC, 0).read = 1
     corrected.save()
     with pytest.raises(UsageError, match="tells of another specification"):
-        Account(tmp_path / "a", Spec())
+        TruthWriter(tmp_path / "a", Spec())
     (tmp_path / "b").touch()
     with pytest.raises(UsageError, match="--truth"):
-        Account(tmp_path / "b", SPEC)
-    with pytest.raises(MirrortestError, match="no saboteur's truth"):
+        TruthWriter(tmp_path / "b", SPEC)
+    with pytest.raises(MirrortestError, match="no faulty mirror's truth"):
         read_truth(tmp_path / "c")
     (tmp_path / "a" / "truth.json").write_text("{}")
     with pytest.raises(MirrortestError, match="no truth of this version"):
@@ -167,7 +167,7 @@ def test_large_stretches_are_cut() -> None:
 def test_what_stands_there_already_is_found() -> None:
     """Each record once, by its content and time; the others are to be written."""
     arrays = stretch_of(lane(6, Form.BODY)).records
-    found = Found()
+    found = UnrecordedWrites()
     at, elsewhere = ("A.orders", 1), ("A.orders", 2)
     for row, offset in ((1, 70), (2, 71), (4, 75), (4, 80)):
         found.add(at, raw_record(arrays, row), offset)

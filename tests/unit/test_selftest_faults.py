@@ -1,8 +1,8 @@
-"""The saboteur's truth, calibrate's rules and the real checkers, without Kafka: they agree.
+"""The faulty mirror's truth, calibrate's rules and the real checkers, without Kafka: they agree.
 
-Two topics go through the saboteur's courses under random specifications at rates far beyond those
-of a calibration, so that acts fall upon acts; what the truth makes calibrate expect is what the
-decoder and the checkers find.
+Two topics go through the faulty mirror's injectors under random specifications at rates far beyond
+those of a calibration, so that acts fall upon acts; what the truth makes calibrate expect is what
+the decoder and the checkers find.
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from hypothesis import strategies as st
 
 from mirrortest.check.anomaly import Anomaly
 from mirrortest.config.run import TopicMapping
-from mirrortest.sabotage.course import Course, Step
-from mirrortest.sabotage.fate import Note, Target
-from mirrortest.sabotage.selection import Selection
-from mirrortest.sabotage.spec import Act, Spec, Window
+from mirrortest.faults.alteration import Note, Target
+from mirrortest.faults.injector import PartitionInjector, Step
+from mirrortest.faults.selection import Selection
+from mirrortest.faults.spec import Act, Spec, Window
 from mirrortest.selftest.expected import expect
-from mirrortest.selftest.saboteur_acts import read_done
+from mirrortest.selftest.injected_faults import read_done
 from mirrortest.wire.message import HEADER_NAMES, Form, Record
 from tests.unit.anomalies import ANN, BOB, COUNT, PARTITIONS, TOPICS, Copy, World, copies
-from tests.unit.sabotage_source import stretch_of, written
+from tests.unit.faults_source import stretch_of, written
 from tests.unit.test_selftest_expected import as_found, told
 
 PLACES = list(product(TOPICS, range(PARTITIONS)))
@@ -94,7 +94,7 @@ def source(topic: str, partition: int) -> list[Record]:
     return [body.record if body.id.producer == ANN else headers.record for body, headers in pairs]
 
 
-def sabotaged(spec: Spec, cuts: list[int]) -> tuple[World, list[dict[str, Any]]]:
+def faulted(spec: Spec, cuts: list[int]) -> tuple[World, list[dict[str, Any]]]:
     """What the destination holds, and the truth's rows."""
     world = World(Form.BODY)
     world.made = {place: [] for place in PLACES}
@@ -108,7 +108,8 @@ def sabotaged(spec: Spec, cuts: list[int]) -> tuple[World, list[dict[str, Any]]]
             here.append(Copy(None, record))
 
     courses = {
-        place: Course(spec, Selection(spec, *place), Target(*place), COUNTS) for place in PLACES
+        place: PartitionInjector(spec, Selection(spec, *place), Target(*place), COUNTS)
+        for place in PLACES
     }
     for number, (lo, hi) in enumerate(pairwise([0, *cuts, COUNT * 2])):
         for (topic, partition), course in courses.items():
@@ -166,7 +167,7 @@ def test_truth_rules_and_checkers_agree(seed: int, chosen: list[Act], cuts: list
 
     In the example the last messages of a stream are swapped, and only another stream's come behind.
     """
-    world, rows = sabotaged(Spec(seed=seed, acts=tuple(chosen)), cuts)
+    world, rows = faulted(Spec(seed=seed, acts=tuple(chosen)), cuts)
     sent, _, _, numbers = told(World(Form.BODY))
     written_here = {place: len(here) for place, here in world.made.items()}
     done = read_done(rows, numbers, MAPPING, ANN.run)
@@ -178,7 +179,7 @@ def test_truth_rules_and_checkers_agree(seed: int, chosen: list[Act], cuts: list
 def test_the_examples_are_worth_it() -> None:
     """All kinds at once leave traces of nearly all of them, and many messages with several."""
     chosen = [Act(kind=kind, rate=0.1) for kind in PLAIN]
-    world, rows = sabotaged(Spec(seed=5, acts=tuple(chosen)), [])
+    world, rows = faulted(Spec(seed=5, acts=tuple(chosen)), [])
     assert {each["kind"] for each in rows} == {kind.value for kind in PLAIN}
     assert len(rows) > 150
     assert BOB.name in {each["producer"] for each in rows}

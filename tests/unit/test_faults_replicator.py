@@ -1,4 +1,4 @@
-"""One life of the saboteur, without clusters: when it is over."""
+"""One life of the faulty mirror, without clusters: when it is over."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from mirrortest.sabotage.life import Life
+from mirrortest.faults.replicator import Replicator
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -32,7 +32,7 @@ class Reader:
         return dict.fromkeys(partitions, 3)
 
 
-class Quiet(Life):
+class Quiet(Replicator):
     """Does nothing with what comes."""
 
     def __init__(self, idle_timeout: float) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mirrortest.wire.message import Form, encode
-from tests.unit.sabotage_source import (
+from tests.unit.faults_source import (
     ANN,
     BOB,
     OTHER,
@@ -23,8 +23,8 @@ from tests.unit.sabotage_source import (
 )
 
 if TYPE_CHECKING:
-    from mirrortest.sabotage.course import Pending, Sending
-    from mirrortest.sabotage.fate import Note
+    from mirrortest.faults.alteration import Note
+    from mirrortest.faults.injector import Pending, Sending
 
 KINDS = (
     *("drop", "drop-run", "duplicate", "duplicate-later", "swap", "hold", "change-id"),

@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING
 
 from mirrortest.check.verdict import Outcome
 from mirrortest.errors import ClusterError, MirrortestError
+from mirrortest.faults.records import RawRecord, Rows, encode_batch
 from mirrortest.kafka.codec import compressor
-from mirrortest.sabotage.records import RawRecord, Rows, encode_batch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mirrortest.config.client import ClientConfig
+    from mirrortest.faults.alteration import Note
+    from mirrortest.faults.truth_writer import TruthWriter
     from mirrortest.kafka.sender import Sender, Sent
-    from mirrortest.sabotage.account import Account
-    from mirrortest.sabotage.fate import Note
     from mirrortest.wire.batch import EncodedBatch
 
     Content = Rows | RawRecord
@@ -42,7 +42,7 @@ class Writers:
     What breaks one of them is raised by whatever is called next.
     """
 
-    def __init__(self, sender: Sender, config: ClientConfig, account: Account) -> None:
+    def __init__(self, sender: Sender, config: ClientConfig, account: TruthWriter) -> None:
         self._sender = sender
         self._account = account
         self._codec = compressor(str(config.compression_type))

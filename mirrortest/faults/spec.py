@@ -1,4 +1,4 @@
-"""What the saboteur is to do wrong: a seed and a list of acts, read from a TOML file.
+"""What the faulty mirror is to do wrong: a seed and a list of acts, read from a TOML file.
 
 An act falls on the messages that pass its filters (`topic`: a regular expression of the whole
 source name, `partition` of the source, `producer`, `run`, `incarnation`, `lane`), lie in its
@@ -287,7 +287,7 @@ class Act(_Model):
 
 
 class Spec(_Model):
-    """All that the saboteur does; without acts it is a faithful mirror.
+    """All that the faulty mirror does; without acts it is a faithful mirror.
 
     `lane_messages` is how many messages each lane will have, which shares and counts go by. Where
     a partition is silent for `release_after` seconds, what is held back there is let go.

@@ -1,8 +1,8 @@
 """What a mirror that was killed had written and not yet told: found again by its content.
 
-The saboteur does the same to the same messages each time, so the next one makes the same records
-from where the truth ends. Those that the destination holds already are not written again, and get
-their row with the offset at which they stand.
+The faulty mirror does the same to the same messages each time, so the next one makes the same
+records from where the truth ends. Those that are already in the destination are not written again,
+and get their row with the offset at which they were found.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from mirrortest.faults.records import RawRecord, Rows, raw_record
 from mirrortest.kafka.reader import OutOfRange, Reader
-from mirrortest.sabotage.records import RawRecord, Rows, raw_record
 from mirrortest.wire.record_batch import decode_records
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ _SETTLE_SECONDS = 1.0
 _POLL_SECONDS = 0.5
 
 
-class Found:
+class UnrecordedWrites:
     """Records of the destination that nobody has told of, by their content."""
 
     def __init__(self) -> None:
@@ -87,9 +87,11 @@ class Found:
         return offset
 
 
-async def find_untold(config: ClientConfig, admin: Admin, told: Mapping[At, int]) -> Found:
+async def find_unrecorded_writes(
+    config: ClientConfig, admin: Admin, told: Mapping[At, int]
+) -> UnrecordedWrites:
     """Read the destination from where the truth ends (`told`: partition to offset)."""
-    found = Found()
+    found = UnrecordedWrites()
     before = await admin.end_offsets(told)
     while True:  # a request of the killed one may still be on its way
         await asyncio.sleep(_SETTLE_SECONDS)

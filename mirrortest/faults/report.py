@@ -1,4 +1,4 @@
-"""What a saboteur says at its end."""
+"""What a faulty mirror says at its end."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 from rich.table import Table
 
-from mirrortest.sabotage.truth import read_summary, rows_of
+from mirrortest.faults.ground_truth import read_summary, rows_of
 
 if TYPE_CHECKING:
-    from mirrortest.sabotage.options import SabotageOptions
+    from mirrortest.faults.options import FaultyMirrorOptions
 
 VERSION = 1
 
 
 @dataclass(frozen=True)
-class SabotageReport:
+class FaultyMirrorReport:
     """Totals of a whole truth, over all its lives; `acts` are the truth's rows by kind."""
 
     truth: str
@@ -26,7 +26,7 @@ class SabotageReport:
     seconds: float
 
     @classmethod
-    def of(cls, options: SabotageOptions, elapsed_ns: int) -> SabotageReport:
+    def of(cls, options: FaultyMirrorOptions, elapsed_ns: int) -> FaultyMirrorReport:
         """Sum a finished truth up; `elapsed_ns` is how long this process mirrored."""
         summary = read_summary(options.truth)
         kinds = rows_of(options.truth, summary)["kind"].value_counts().to_pylist()

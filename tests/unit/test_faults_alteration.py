@@ -8,11 +8,11 @@ import pytest
 
 from mirrortest.check.anomaly import Anomaly, effect_of
 from mirrortest.check.verdict import Finding
-from mirrortest.sabotage.content import CONTENT
-from mirrortest.sabotage.fate import ORDER, Note
-from mirrortest.sabotage.spec import Spec
+from mirrortest.faults.alteration import ORDER, Note
+from mirrortest.faults.record_changes import CONTENT
+from mirrortest.faults.spec import Spec
 from mirrortest.wire.message import Form, Record, decode, encode
-from tests.unit.sabotage_source import ANN, BOB, OTHER, TOPIC, Written, lane, message, through
+from tests.unit.faults_source import ANN, BOB, OTHER, TOPIC, Written, lane, message, through
 
 FORMS = pytest.mark.parametrize("form", Form)
 COUNT, VICTIM = 40, 17

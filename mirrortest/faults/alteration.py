@@ -21,17 +21,17 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from mirrortest.check.anomaly import Anomaly
-from mirrortest.sabotage.chance import Draw
-from mirrortest.sabotage.content import CONTENT, change
-from mirrortest.sabotage.records import put_together
-from mirrortest.sabotage.selection import place_of
+from mirrortest.faults.record_changes import CONTENT, change
+from mirrortest.faults.records import put_together
+from mirrortest.faults.seeded_random import Draw
+from mirrortest.faults.selection import place_of
 from mirrortest.wire.message import decode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from mirrortest.sabotage.records import RawRecord
-    from mirrortest.sabotage.spec import Act, Spec
+    from mirrortest.faults.records import RawRecord
+    from mirrortest.faults.spec import Act, Spec
     from mirrortest.wire.message import Form, Record
     from mirrortest.wire.stream import ProducerId
 
@@ -95,7 +95,7 @@ class Target(NamedTuple):
 
 
 @dataclass(slots=True)
-class Fate:
+class AlteredMessage:
     """What becomes of a message.
 
     `raw` is what is written, None where it is dropped; `gone` says that what is written names no
@@ -118,20 +118,20 @@ def in_order(spec: Spec, indices: Sequence[int]) -> list[tuple[int, Act]]:
     return sorted(acts, key=lambda each: (_RANK[each[1].kind], each[0]))
 
 
-def fate_of(
+def alter_message(
     spec: Spec,
     indices: Sequence[int],
     subject: Subject,
     raw: RawRecord,
     record: Record | None,
     partitions: Mapping[str, int],
-) -> Fate:
+) -> AlteredMessage:
     """Do to one message what acts 1 to 4 do, and name those that are left.
 
     `record` is the same as `raw`, taken apart, or None where that cannot be done; `partitions` are
     the counts of the source's topics.
     """
-    fate = Fate(subject, raw, Target(subject.topic, subject.partition))
+    fate = AlteredMessage(subject, raw, Target(subject.topic, subject.partition))
     place = place_of(subject.topic, subject.partition, subject.id, subject.lane)
     number = subject.offset if subject.id is None else subject.seq
     current = record
@@ -161,7 +161,9 @@ def fate_of(
     return fate
 
 
-def _merge_topics(fate: Fate, index: int, act: Act, partitions: Mapping[str, int]) -> None:
+def _merge_topics(
+    fate: AlteredMessage, index: int, act: Act, partitions: Mapping[str, int]
+) -> None:
     other = act.parameter("to_topic")
     count = partitions.get(other)
     if count is None or other == fate.subject.topic:
@@ -173,7 +175,7 @@ def _merge_topics(fate: Fate, index: int, act: Act, partitions: Mapping[str, int
     fate.notes.append(Note(index, act.kind, fate.subject, f"to the copy of {other}"))
 
 
-def _change(fate: Fate, index: int, act: Act, record: Record, draw: Draw) -> Record:
+def _change(fate: AlteredMessage, index: int, act: Act, record: Record, draw: Draw) -> Record:
     done = change(act, record, draw)
     if done is None:
         return record
@@ -188,7 +190,7 @@ def _change(fate: Fate, index: int, act: Act, record: Record, draw: Draw) -> Rec
     return done.record
 
 
-def _move(fate: Fate, index: int, act: Act, count: int, draw: Draw) -> None:
+def _move(fate: AlteredMessage, index: int, act: Act, count: int, draw: Draw) -> None:
     here = fate.subject.partition
     wanted = act.parameter("to_partition")
     if wanted is None:

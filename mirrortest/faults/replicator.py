@@ -1,4 +1,4 @@
-"""One life of the saboteur, from the truth on disk to its end or to a cluster's."""
+"""One life of the faulty mirror, from the truth on disk to its end or to a cluster's."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from mirrortest.faults.alteration import Target
+from mirrortest.faults.ground_truth import Waiting
+from mirrortest.faults.injector import PartitionInjector, Pending
+from mirrortest.faults.mirrored_topics import MirroredTopics
+from mirrortest.faults.source_records import SourceRecords
+from mirrortest.faults.truth_writer import TruthWriter
+from mirrortest.faults.unrecorded_writes import UnrecordedWrites, find_unrecorded_writes
+from mirrortest.faults.writers import Writers
 from mirrortest.kafka.admin import Admin
 from mirrortest.kafka.reader import OutOfRange, Reader
 from mirrortest.kafka.sender import Sender
-from mirrortest.sabotage.account import Account
-from mirrortest.sabotage.course import Course, Pending
-from mirrortest.sabotage.fate import Target
-from mirrortest.sabotage.found import Found, find_untold
-from mirrortest.sabotage.stretch import Stretch
-from mirrortest.sabotage.topics import Topics
-from mirrortest.sabotage.truth import Waiting
-from mirrortest.sabotage.writers import Writers
 from mirrortest.wire.batch_decoder import BatchDecoder
 from mirrortest.wire.record_batch import decode_batches
 
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Iterable, Iterator
 
+    from mirrortest.faults.injector import Step
+    from mirrortest.faults.options import FaultyMirrorOptions
     from mirrortest.kafka.fetched import FetchedBatches
-    from mirrortest.sabotage.course import Step
-    from mirrortest.sabotage.options import SabotageOptions
 
     At = tuple[str, int]
 
@@ -41,21 +41,21 @@ READY = "the mirror is ready"
 """What the log says once it reads: the lab waits for it."""
 
 
-class Life:
+class Replicator:
     """Connections, courses and writers from one start to the next end.
 
     Attributes:
         worked: whether it got as far as mirroring.
     """
 
-    def __init__(self, options: SabotageOptions, on_progress: Callable[[object], None]) -> None:
+    def __init__(self, options: FaultyMirrorOptions, on_progress: Callable[[object], None]) -> None:
         self.worked = False
         self._options = options
         self._on_progress = on_progress
-        self._account = Account(options.truth, options.spec)
-        self._courses: dict[At, Course] = {}
+        self._account = TruthWriter(options.truth, options.spec)
+        self._courses: dict[At, PartitionInjector] = {}
         self._decoders: dict[str, BatchDecoder] = {}
-        self._found = Found()
+        self._found = UnrecordedWrites()
         self._sought: dict[At, int] = {}
         """Where each source partition ended when `_found` was made."""
         self._changed = False
@@ -63,7 +63,7 @@ class Life:
         self._destination: Admin
         self._reader: Reader
         self._writers: Writers
-        self._topics: Topics
+        self._topics: MirroredTopics
 
     async def run(self, stop: asyncio.Event) -> None:
         """Mirror until `stop` is set or the idle timeout is over, then end in order.
@@ -85,7 +85,7 @@ class Life:
             sender = await stack.enter_async_context(Sender(options.destination))
             self._writers = Writers(sender, options.destination, self._account)
             stack.push_async_callback(self._writers.stop)
-            self._topics = Topics(options, self._source, self._destination)
+            self._topics = MirroredTopics(options, self._source, self._destination)
             await self._look()
             if self._account.resumed_unclean:
                 await self._look_back(told)
@@ -188,7 +188,7 @@ class Life:
                 if left:
                     _log.warning("others write to the copies, too", records=left)
 
-    def _stretch(self, at: At, batches: list[FetchedBatches], offset: int) -> Stretch | None:
+    def _stretch(self, at: At, batches: list[FetchedBatches], offset: int) -> SourceRecords | None:
         """The batches' records from an offset on; None where there is none."""
         buffers = [batch.buffer for batch in batches if batch.buffer is not None]
         if not buffers:
@@ -197,7 +197,7 @@ class Life:
         if not len(records):
             return None
         decoder = self._decoders.setdefault(at[0], BatchDecoder(at[0]))
-        return Stretch(*at, records, decoder.decode(records))
+        return SourceRecords(*at, records, decoder.decode(records))
 
     async def _put(self, step: Step) -> None:
         """Queue what comes out, but for what the destination holds already."""
@@ -228,7 +228,7 @@ class Life:
         for at in added:
             topic, number = at
             selection = self._topics.selection(topic, number)
-            self._courses[at] = Course(
+            self._courses[at] = PartitionInjector(
                 self._options.spec, selection, Target(*at), self._topics.partitions
             )
             if number not in known.get(topic, {}):
@@ -291,7 +291,9 @@ class Life:
         """Find what the former life wrote and did not tell."""
         counts = await self._destination.partition_counts(topic for topic, _ in told)
         there = {at: end for at, end in told.items() if at[1] < counts.get(at[0], 0)}
-        self._found = await find_untold(self._options.destination, self._destination, there)
+        self._found = await find_unrecorded_writes(
+            self._options.destination, self._destination, there
+        )
         self._sought = dict(await self._reader.end_offsets(self._courses))
 
     async def _out_of_range(self, at: At, offset: int) -> None:

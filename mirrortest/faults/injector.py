@@ -1,4 +1,4 @@
-"""The way of one source partition's records through the saboteur: pure, fed with stretches.
+"""The way of one source partition's records through the faulty mirror: pure, fed with stretches.
 
 What no act falls on passes as rows, untouched and in bulk. Of the acts upon order and number:
 
@@ -20,20 +20,20 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from mirrortest.check.anomaly import Anomaly
-from mirrortest.sabotage.content import CONTENT
-from mirrortest.sabotage.fate import DEFERRALS, Fate, Note, Target, fate_of
-from mirrortest.sabotage.records import RawRecord, Rows, put_together, raw_record, record_at
-from mirrortest.sabotage.stretch import History
+from mirrortest.faults.alteration import DEFERRALS, AlteredMessage, Note, Target, alter_message
+from mirrortest.faults.record_changes import CONTENT
+from mirrortest.faults.records import RawRecord, Rows, put_together, raw_record, record_at
+from mirrortest.faults.source_records import History
 from mirrortest.wire.message import Message, encode
 from mirrortest.wire.stream import ProducerId
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from mirrortest.sabotage.fate import Subject
-    from mirrortest.sabotage.selection import Selection
-    from mirrortest.sabotage.spec import Act, Spec
-    from mirrortest.sabotage.stretch import Stretch
+    from mirrortest.faults.alteration import Subject
+    from mirrortest.faults.selection import Selection
+    from mirrortest.faults.source_records import SourceRecords
+    from mirrortest.faults.spec import Act, Spec
 
 _NS = 1_000_000_000
 _NEVER = 1 << 62
@@ -73,7 +73,7 @@ class Pending(NamedTuple):
 class _Kept:
     """A message, or a later copy of one, that waits."""
 
-    fate: Fate
+    fate: AlteredMessage
     act: int
     kind: Anomaly
     due: int
@@ -86,7 +86,7 @@ class _Kept:
         return offset >= self.due and (self.copy or self.overtaken > 0)
 
 
-class Course:
+class PartitionInjector:
     """One source partition's way; `partitions` are the counts of the source's topics.
 
     All times are monotonic nanoseconds of the caller's clock.
@@ -133,7 +133,7 @@ class Course:
 
     # -- what goes in ---------------------------------------------------------------------------
 
-    def feed(self, stretch: Stretch, now_ns: int) -> Step:
+    def feed(self, stretch: SourceRecords, now_ns: int) -> Step:
         """Take the next records."""
         self._fed_ns = now_ns
         chosen = self._selection.chosen(stretch.messages)
@@ -164,7 +164,7 @@ class Course:
             self._let_go(self._kept[0], now_ns)
         return self._taken()
 
-    def recall(self, stretch: Stretch, pending: Iterable[Pending], now_ns: int) -> None:
+    def recall(self, stretch: SourceRecords, pending: Iterable[Pending], now_ns: int) -> None:
         """See records again that were fed before a restart; nothing comes out.
 
         Those in `pending` are kept back again, the others may be replayed.
@@ -195,7 +195,7 @@ class Course:
 
     # -- what no act falls on -------------------------------------------------------------------
 
-    def _pass(self, stretch: Stretch, lo: int, hi: int, now_ns: int) -> None:
+    def _pass(self, stretch: SourceRecords, lo: int, hi: int, now_ns: int) -> None:
         while lo < hi:
             stop = min((self._boundary(kept, stretch, lo, hi) for kept in self._kept), default=hi)
             self._out.sendings.append(Sending(self._home, Rows(stretch.records, lo, stop)))
@@ -208,7 +208,7 @@ class Course:
             self._let_due_go(now_ns)
             lo = stop
 
-    def _boundary(self, kept: _Kept, stretch: Stretch, lo: int, hi: int) -> int:
+    def _boundary(self, kept: _Kept, stretch: SourceRecords, lo: int, hi: int) -> int:
         """The row in (lo, hi] before which this is to be let go; `hi` if it is not."""
         if kept.due == _NEVER:
             return hi
@@ -222,10 +222,10 @@ class Course:
 
     # -- what acts fall on ----------------------------------------------------------------------
 
-    def _fate(self, stretch: Stretch, row: int, acts: list[int]) -> Fate:
+    def _fate(self, stretch: SourceRecords, row: int, acts: list[int]) -> AlteredMessage:
         kinds = {self._spec.acts[index].kind for index in acts}
         record = record_at(stretch.records, row) if kinds & CONTENT.keys() else None
-        return fate_of(
+        return alter_message(
             self._spec,
             acts,
             stretch.subject(row),
@@ -234,7 +234,7 @@ class Course:
             self._partitions,
         )
 
-    def _touch(self, stretch: Stretch, row: int, acts: list[int], now_ns: int) -> None:
+    def _touch(self, stretch: SourceRecords, row: int, acts: list[int], now_ns: int) -> None:
         fate = self._fate(stretch, row, acts)
         self._reached = fate.subject.offset
         if fate.raw is None:
@@ -252,7 +252,7 @@ class Course:
             elif act.kind is Anomaly.REPLAY:
                 self._replay(fate.subject, index, act)
 
-    def _kept_back(self, fate: Fate, now_ns: int) -> _Kept | None:
+    def _kept_back(self, fate: AlteredMessage, now_ns: int) -> _Kept | None:
         deferrals = [(i, act) for i, act in fate.left if act.kind in DEFERRALS]
         if not deferrals or fate.moved or fate.subject.id is None:
             return None
@@ -265,7 +265,7 @@ class Course:
             due = offset + (act.parameter("distance") if act.kind is Anomaly.HOLD else 0)
         return _Kept(fate, index, act.kind, due, due_ns, now_ns, copy=False)
 
-    def _write(self, fate: Fate, now_ns: int, further: tuple[Note, ...] = ()) -> None:
+    def _write(self, fate: AlteredMessage, now_ns: int, further: tuple[Note, ...] = ()) -> None:
         """Write a message itself, and its copies."""
         subject = fate.subject
         if fate.raw is None:
@@ -288,7 +288,7 @@ class Course:
                 self._kept.append(_Kept(fate, index, act.kind, due, _NEVER, now_ns, copy=True))
 
     def _put_in_other_run(
-        self, stretch: Stretch, row: int, fate: Fate, index: int, act: Act
+        self, stretch: SourceRecords, row: int, fate: AlteredMessage, index: int, act: Act
     ) -> None:
         subject, messages = fate.subject, stretch.messages
         sent_ns = int(messages.sent_ns[row])

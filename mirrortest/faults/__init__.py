@@ -1,0 +1,1 @@
+"""A mirror that injects the faults of a specification, and records each of them."""

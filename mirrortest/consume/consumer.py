@@ -17,7 +17,7 @@ from mirrortest.consume.common import Common
 from mirrortest.consume.holdings import Holdings
 from mirrortest.consume.logbook import Logbook
 from mirrortest.consume.measuring import Measures
-from mirrortest.consume.outage import PASSING, Outage
+from mirrortest.consume.outage import Outage
 from mirrortest.consume.rounds import Rounds
 from mirrortest.consume.state import Scope, StateStore
 from mirrortest.consume.takeover import Takeover
@@ -26,6 +26,7 @@ from mirrortest.consume.vouching import LedgerFollower
 from mirrortest.host.interpreter import favour_the_loop
 from mirrortest.kafka.admin import Admin
 from mirrortest.kafka.compacted import CompactedTopic
+from mirrortest.kafka.error_table import TRANSIENT_ERRORS
 from mirrortest.kafka.reader import Reader
 from mirrortest.metrics.server_process import serve_apart
 from mirrortest.seqlog.schema import Role
@@ -173,7 +174,7 @@ async def _consume(
             holdings.save_beside()
             outage.over()
             next_round = began + _pause(time.monotonic() - began)
-        except PASSING as error:
+        except TRANSIENT_ERRORS as error:
             outage.begin(error)
             next_round = time.monotonic() + _ROUND_SECONDS
             now, before, complete = time.monotonic(), False, False

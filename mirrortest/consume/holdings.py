@@ -15,11 +15,11 @@ from mirrortest.consume.assigned import AssignedPartition
 from mirrortest.consume.gathering import Gathering
 from mirrortest.consume.naming import Naming
 from mirrortest.consume.next_incarnation import after_break, before_position, recreated
-from mirrortest.consume.outage import PASSING
 from mirrortest.consume.saves import Saves
 from mirrortest.consume.state import Partition
 from mirrortest.consume.transactions import in_transactions
 from mirrortest.errors import FencedError
+from mirrortest.kafka.error_table import TRANSIENT_ERRORS
 from mirrortest.kafka.reader import Diverged, OutOfRange, Reader, Recreated, TopicPartition
 from mirrortest.wire.record_batch import decode_batches
 
@@ -462,7 +462,7 @@ class Holdings:
         self.released += released  # a rebalance may begin anew before it is over
         try:
             await self._saves.part(released)
-        except PASSING as error:
+        except TRANSIENT_ERRORS as error:
             _log.warning("a state could not be handed over: it is read again", why=str(error))
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
 import structlog
 
-from mirrortest.errors import TopicMissingError, UnreachableError
+from mirrortest.kafka.error_table import TRANSIENT_ERRORS
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -19,8 +19,6 @@ P = ParamSpec("P")
 
 _log = structlog.get_logger()
 
-PASSING = (UnreachableError, TopicMissingError)
-"""What may be over in a while. Whatever else a cluster answers will be answered again."""
 _RETRY_SECONDS = 1.0
 
 
@@ -89,7 +87,7 @@ class Outage:
         while True:
             try:
                 answer = await ask(*args, **kwargs)
-            except PASSING as error:
+            except TRANSIENT_ERRORS as error:
                 self.begin(error)
             else:
                 self.over()

@@ -19,11 +19,11 @@ from mirrortest.consume.closing import Closing
 from mirrortest.consume.conclusion import Conclusion
 from mirrortest.consume.judging import Standing, all_told, gone_back, read_past
 from mirrortest.consume.look import Look
-from mirrortest.consume.outage import PASSING
 from mirrortest.consume.outcome import ConsumeProgress, ConsumeReport
 from mirrortest.consume.state import Partition
 from mirrortest.consume.unrecorded import UnrecordedProducers
 from mirrortest.host.time_slice import TimeSlice
+from mirrortest.kafka.error_table import TRANSIENT_ERRORS
 from mirrortest.kafka.fetched import Place
 
 if TYPE_CHECKING:
@@ -238,7 +238,7 @@ class Rounds:
         self._concluding, complete = True, False
         try:
             complete, views, look = await self._last_round(_LAST_WORD_SECONDS)
-        except (*PASSING, TimeoutError) as error:
+        except (*TRANSIENT_ERRORS, TimeoutError) as error:
             self._outage.begin(error)
             self._away = self._outage.why
             views = await self._views(self._topics.judges)

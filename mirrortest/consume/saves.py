@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from mirrortest.consume.outage import PASSING
 from mirrortest.host.time_slice import TimeSlice
+from mirrortest.kafka.error_table import TRANSIENT_ERRORS
 
 if TYPE_CHECKING:
     from mirrortest.consume.assigned import AssignedPartition
@@ -81,7 +81,7 @@ class Saves:
             try:
                 saving.result()
                 self._save_fails = False
-            except PASSING as error:
+            except TRANSIENT_ERRORS as error:
                 if not self._save_fails:
                     _log.warning("the state cannot be saved, trying again", why=str(error))
                 self._save_fails = True
@@ -105,7 +105,7 @@ class Saves:
                 while True:
                     try:
                         await self._save(partitions, parting=True, away=away)
-                    except PASSING as error:
+                    except TRANSIENT_ERRORS as error:
                         why = str(error)
                         await asyncio.sleep(_RETRY_SECONDS)
                     else:

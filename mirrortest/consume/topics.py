@@ -10,8 +10,8 @@ import structlog
 
 from mirrortest.check.deadline import Deadlines
 from mirrortest.consume.judging import TopicJudge
-from mirrortest.consume.outage import PASSING
 from mirrortest.errors import ClusterError, UsageError
+from mirrortest.kafka.error_table import TRANSIENT_ERRORS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -105,7 +105,7 @@ class Topics:
             return
         try:
             policy = await self._admin.cleanup_policy(topic)
-        except PASSING:
+        except TRANSIENT_ERRORS:
             raise
         except ClusterError as error:
             # Describing a topic's configuration is a permission of its own.

@@ -12,9 +12,16 @@ from aiokafka import TopicPartition as KafkaPartition
 from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, RecordsToDelete
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
-from mirrortest.errors import ClusterError, PartitionCountError, TopicMissingError, UsageError
+from mirrortest.errors import TopicMissingError, UsageError
 from mirrortest.kafka.access import access
-from mirrortest.kafka.client import cluster_error, connection, start, told
+from mirrortest.kafka.client import (
+    cluster_error,
+    cluster_errors,
+    connection,
+    request_error,
+    start,
+)
+from mirrortest.kafka.error_table import Code
 from mirrortest.kafka.stopping import ended
 from mirrortest.model.topic_partition import TopicPartition
 
@@ -184,12 +191,7 @@ class Admin:
         """Raise a topic's partition count to `total` and wait until the new ones can be used."""
         doing = f"adding partitions to {topic}"
         request = {topic: NewPartitions(total)}
-        try:
-            await self._asked(doing, lambda: _controlled(self._client.create_partitions(request)))
-        except ClusterError as error:
-            if isinstance(error.__cause__, errors.InvalidPartitionsError):
-                raise PartitionCountError(str(error)) from error
-            raise
+        await self._asked(doing, lambda: _controlled(self._client.create_partitions(request)))
 
         async def grown() -> None:
             # The metadata may be older than the answer.
@@ -272,9 +274,9 @@ class Admin:
             try:
                 return await ask()
             except (errors.KafkaError, OSError) as error:
-                again = getattr(error, "retriable", True)
-                missing = isinstance(error, errors.UnknownTopicOrPartitionError)
-                if missing or not again or time.monotonic() >= deadline:
+                met = request_error(error)
+                missing = met.code == Code.UNKNOWN_TOPIC_OR_PARTITION
+                if missing or not met.row.retriable or time.monotonic() >= deadline:
                     raise cluster_error(self._config, doing, error) from error
             await asyncio.sleep(self._config.retry_backoff_ms / 1000)
 
@@ -335,6 +337,6 @@ class Admin:
             consumer = AIOKafkaConsumer(**connection(self._config), enable_auto_commit=False)
             await start(self._config, consumer, consumer.stop)
             self._consumer = consumer
-        with told(self._config, "asking for offsets"):
+        with cluster_errors(self._config, "asking for offsets"):
             offsets = await getattr(self._consumer, method)(wanted)
         return {TopicPartition(*at): int(offset) for at, offset in offsets.items()}

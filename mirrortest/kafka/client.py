@@ -11,38 +11,29 @@ from typing import TYPE_CHECKING, Any
 
 from aiokafka import errors
 
-from mirrortest.errors import (
-    ClusterError,
-    MirrortestError,
-    TopicMissingError,
-    UnreachableError,
-    UsageError,
-)
+from mirrortest.errors import ClusterError, UnreachableError, UsageError
+from mirrortest.kafka import error_table
 from mirrortest.kafka.access import access
+from mirrortest.kafka.error_table import ACCESS_REFUSED, Code, RequestError, addresses
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
     from mirrortest.config.client import ClientConfig
 
-_ENTRY_REFUSED = (
-    errors.AuthenticationFailedError,
-    errors.AuthenticationMethodNotSupported,
-    errors.IllegalSaslStateError,
-    errors.SaslAuthenticationFailed,
-    errors.UnsupportedSaslMechanismError,
-)
+_OF_THE_CLIENT = {
+    errors.AuthenticationFailedError: Code.ACCESS_REFUSED,
+    errors.AuthenticationMethodNotSupported: Code.ACCESS_REFUSED,
+    errors.CommitFailedError: Code.COMMIT_FAILED,
+    errors.IllegalStateError: Code.ILLEGAL_STATE,
+    errors.KafkaError: Code.BROKE_OFF,
+    errors.KafkaTimeoutError: Code.GAVE_UP_WAITING,
+    errors.NoOffsetForPartitionError: Code.NO_OFFSET,
+    errors.ProducerFenced: Code.INVALID_PRODUCER_EPOCH,
+}
+"""aiokafka's errors that have no broker's code, and do not only ask for another try."""
 _KNOCK_SECONDS = 2.0
 """How long a bootstrap server may take to accept a connection, once nothing else worked."""
-_UNREACHED = (
-    errors.KafkaConnectionError,
-    errors.KafkaTimeoutError,
-    errors.NoBrokersAvailable,
-    errors.NodeNotReadyError,
-    errors.RequestTimedOutError,
-    errors.StaleMetadata,
-    OSError,  # TimeoutError is one
-)
 
 
 def connection(config: ClientConfig) -> dict[str, Any]:
@@ -112,11 +103,6 @@ def _key_file(config: ClientConfig) -> Iterator[str | None]:
         os.unlink(path)  # noqa: PTH108  # the counterpart of mkstemp
 
 
-def addresses(config: ClientConfig) -> str:
-    """How a cluster is named in errors."""
-    return ",".join(config.bootstrap_servers)
-
-
 async def start(
     config: ClientConfig,
     client: Any,
@@ -149,19 +135,20 @@ async def bootstrap_failure(config: ClientConfig, error: BaseException) -> Clust
     cause = error
     try:
         await access(config).try_connection(connection(config))
-    except _ENTRY_REFUSED as refusal:
-        why = reason(refusal)
-        if isinstance(refusal, errors.UnsupportedSaslMechanismError):
+    except (errors.KafkaError, OSError) as again:
+        cause = again
+    code = request_error(cause).code
+    if code in ACCESS_REFUSED:
+        why = reason(cause)
+        if code == Code.UNSUPPORTED_SASL_MECHANISM:
             why = f"it does not offer sasl.mechanism={config.sasl_mechanism}"
-        elif isinstance(refusal, errors.IllegalSaslStateError):
+        elif code == Code.ILLEGAL_SASL_STATE:
             without = config.security_protocol.removeprefix("SASL_")
             why = (
                 f"this listener takes no SASL: is it security.protocol={without}, "
                 f"and not {config.security_protocol}?"
             )
         return ClusterError(f"Kafka at {addresses(config)} refuses us: {why}")
-    except (errors.KafkaError, OSError) as again:
-        cause = again
     origin = _deepest(cause)
     of_tls = isinstance(origin, ssl.SSLError)
     told = f"no Kafka broker answers at {addresses(config)}: {reason(origin if of_tls else cause)}"
@@ -193,23 +180,26 @@ async def _connects(config: ClientConfig) -> bool:
     return False
 
 
-def cluster_error(config: ClientConfig, doing: str, error: BaseException) -> MirrortestError:
+def request_error(error: BaseException) -> RequestError:
+    """The table's error for one of aiokafka's or of the system."""
+    if isinstance(error, OSError):
+        code: int = Code.NO_ANSWER if isinstance(error, TimeoutError) else Code.NOT_CONNECTED
+    elif isinstance(error, errors.BrokerResponseError):
+        code = error.errno
+    elif type(error) in _OF_THE_CLIENT:
+        code = _OF_THE_CLIENT[type(error)]
+    else:
+        code = Code.NOT_CONNECTED if getattr(error, "retriable", False) else Code.UNKNOWN
+    return RequestError(code, reason(error))
+
+
+def cluster_error(config: ClientConfig, doing: str, error: BaseException) -> ClusterError:
     """Our error for one of aiokafka's, met while `doing` something."""
-    if isinstance(error, MirrortestError):
-        return error
-    where = f"Kafka at {addresses(config)}"
-    if isinstance(error, errors.UnknownTopicOrPartitionError):
-        return TopicMissingError(f"{where}: {doing}: the topic or partition does not exist")
-    # What may pass by itself is an outage: a leader that is being elected, a broker that starts.
-    # A plain KafkaError is raised where no known broker answers.
-    passing = getattr(error, "retriable", False) or type(error) is errors.KafkaError
-    if isinstance(error, _UNREACHED) or passing:
-        return UnreachableError(f"{where} does not answer: {doing}: {reason(error)}")
-    return ClusterError(f"{where} refuses: {doing}: {reason(error)}")
+    return error_table.cluster_error(config, doing, request_error(error))
 
 
 @contextlib.contextmanager
-def told(config: ClientConfig, doing: str) -> Iterator[None]:
+def cluster_errors(config: ClientConfig, doing: str) -> Iterator[None]:
     """Turn what aiokafka raises inside into our errors, with the cluster's address."""
     try:
         yield
@@ -221,9 +211,6 @@ def reason(error: BaseException | None) -> str:
     """An error's text on one line; its kind where it has none."""
     if isinstance(error, errors.BrokerResponseError):
         # aiokafka's connections put themselves into their errors.
-        told = [text for text in map(str, error.args) if not text.startswith("<")]
-        return " ".join([str(error.message), *told]).strip()
-    if isinstance(error, (ConnectionError, FileNotFoundError, PermissionError)) and error.errno:
-        return os.strerror(error.errno).lower()
-    silence = "no answer in time" if isinstance(error, TimeoutError) else type(error).__name__
-    return " ".join(str(error).split()) or silence
+        texts = [text for text in map(str, error.args) if not text.startswith("<")]
+        return " ".join([str(error.message), *texts]).strip()
+    return error_table.reason(error)

@@ -16,7 +16,8 @@ from mirrortest.errors import (
 )
 from mirrortest.kafka.access import access
 from mirrortest.kafka.admin import Admin
-from mirrortest.kafka.client import addresses, cluster_error, connection, start
+from mirrortest.kafka.client import cluster_error, connection, start
+from mirrortest.kafka.error_table import addresses
 from mirrortest.kafka.reader import OutOfRange, Reader
 from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.wire import kernels

@@ -24,7 +24,15 @@ from mirrortest.errors import ClusterError, TopicMissingError, UsageError
 from mirrortest.host.allocator import give_back, keep_large_buffers
 from mirrortest.kafka.access import access
 from mirrortest.kafka.admin import topic_pattern
-from mirrortest.kafka.client import addresses, cluster_error, connection, reason, start, told
+from mirrortest.kafka.client import (
+    cluster_error,
+    cluster_errors,
+    connection,
+    reason,
+    request_error,
+    start,
+)
+from mirrortest.kafka.error_table import GROUP_MOVED_ON, addresses
 from mirrortest.kafka.fetched import (
     Diverged,
     End,
@@ -316,7 +324,7 @@ class Reader:
                 "committed nothing"
             ) from error
         except (errors.KafkaError, OSError) as error:
-            if getattr(error, "retriable", False):
+            if request_error(error).row.retriable:
                 _log.warning(
                     "fetching is tried again", cluster=addresses(self._config), why=reason(error)
                 )
@@ -388,7 +396,7 @@ class Reader:
         It may be that of a topic that was deleted just now: `next` tells. Raises ClusterError
         (TopicMissingError).
         """
-        with told(self._config, "asking for a topic's id"):
+        with cluster_errors(self._config, "asking for a topic's id"):
             return await self._started().topic_id(topic)
 
     async def ends(self, read: Mapping[tuple[str, int], Place]) -> dict[tuple[str, int], End]:
@@ -399,7 +407,7 @@ class Reader:
         """
         if not read:
             return {}
-        with told(self._config, "asking for offsets"):
+        with cluster_errors(self._config, "asking for offsets"):
             found = await self._started().ends({TopicPartition(*at): read[at] for at in read})
         return {(at.topic, at.partition): end for at, end in found.items()}
 
@@ -408,22 +416,16 @@ class Reader:
         positions = {KafkaPartition(*at): offset for at, offset in offsets.items()}
         try:
             await self._consumer.commit(positions)
-        except (
-            errors.CommitFailedError,
-            errors.IllegalStateError,
-            errors.IllegalGenerationError,
-            errors.RebalanceInProgressError,
-            errors.UnknownMemberIdError,
-        ) as error:
-            _log.info("commit left out: the group has moved on", why=reason(error))
-            return False
         except (errors.KafkaError, OSError) as error:
+            if request_error(error).code in GROUP_MOVED_ON:
+                _log.info("commit left out: the group has moved on", why=reason(error))
+                return False
             raise cluster_error(self._config, "committing offsets", error) from error
         return True
 
     async def committed(self, partition: tuple[str, int]) -> int | None:
         """The group's committed offset of a partition."""
-        with told(self._config, "asking for committed offsets"):
+        with cluster_errors(self._config, "asking for committed offsets"):
             offset = await self._consumer.committed(KafkaPartition(*partition))
         return None if offset is None else int(offset)
 

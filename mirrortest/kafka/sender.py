@@ -33,12 +33,13 @@ from mirrortest.errors import ClusterError, UsageError
 from mirrortest.host.allocator import keep_large_buffers
 from mirrortest.kafka.access import access
 from mirrortest.kafka.client import (
-    addresses,
     bootstrap_failure,
     cluster_error,
     connection,
     reason,
+    request_error,
 )
+from mirrortest.kafka.error_table import addresses
 
 if TYPE_CHECKING:
     from mirrortest.config.client import ClientConfig
@@ -47,25 +48,6 @@ if TYPE_CHECKING:
 _log = structlog.get_logger()
 
 _STOP_SECONDS = 2.0
-
-REFUSED_BEFORE_WRITING = (
-    errors.ClusterAuthorizationFailedError,
-    errors.CorruptRecordException,
-    errors.InvalidProducerEpoch,
-    errors.InvalidRequiredAcksError,
-    errors.InvalidTimestampError,
-    errors.InvalidTopicError,
-    errors.MessageSizeTooLargeError,
-    errors.NotEnoughReplicasError,
-    errors.OutOfOrderSequenceNumber,
-    errors.PolicyViolationError,
-    errors.ProducerFenced,
-    errors.RecordListTooLargeError,
-    errors.TopicAuthorizationFailedError,
-    errors.UnknownProducerId,
-    errors.UnsupportedForMessageFormatError,
-)
-"""A broker answers with these before it appends, and with none of them after."""
 
 
 class SenderDeadError(ClusterError):
@@ -264,7 +246,7 @@ class Sender:
             return
         why = f"{pending.where}: {reason(error)}"
         tries = pending.batch.handed_over
-        refused = tries == 1 and isinstance(error, REFUSED_BEFORE_WRITING)
+        refused = tries == 1 and error is not None and request_error(error).row.unwritten
         pending.settle(Outcome.FAILED if refused or not tries else Outcome.UNKNOWN, why)
         if self._config.enable_idempotence:
             self._end(f"sending to {addresses(self._config)} broke off: {why}")

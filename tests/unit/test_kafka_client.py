@@ -12,7 +12,14 @@ from aiokafka.conn import AIOKafkaConnection
 
 from mirrortest.config.client import ClientConfig
 from mirrortest.errors import ClusterError, TopicMissingError, UnreachableError, UsageError
-from mirrortest.kafka.client import bootstrap_failure, cluster_error, connection, reason, told
+from mirrortest.kafka.client import (
+    bootstrap_failure,
+    cluster_errors,
+    connection,
+    reason,
+    request_error,
+)
+from mirrortest.kafka.error_table import Code
 from mirrortest.kafka.stopping import ended
 
 if TYPE_CHECKING:
@@ -105,11 +112,35 @@ def test_errors_name_the_cluster_and_what_was_done(
     error: Exception, ours: type[Exception], text: str
 ) -> None:
     """One line for the user, with the address."""
-    with pytest.raises(ours, match=text) as caught, told(config(), "x"):
+    with pytest.raises(ours, match=text) as caught, cluster_errors(config(), "x"):
         raise error
     assert str(caught.value).startswith("Kafka at a:1,b:2")
     assert "\n" not in str(caught.value)
-    assert cluster_error(config(), "x", caught.value) is caught.value
+
+
+def test_the_table_retries_what_aiokafka_calls_retriable() -> None:
+    """For every error of aiokafka's, also those that no row names."""
+    classes: set[Any] = {each for each in vars(errors).values() if isinstance(each, type)}
+    named = {each for each in classes if issubclass(each, errors.KafkaError)}
+    for kind in named - {errors.BrokerResponseError}:
+        assert request_error(kind()).row.retriable == kind.retriable, kind
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (errors.ProducerFenced(), Code.INVALID_PRODUCER_EPOCH),
+        (errors.KafkaConnectionError("away"), Code.NOT_CONNECTED),
+        (errors.StaleMetadata(), Code.NOT_CONNECTED),
+        (errors.UnknownMemberIdError(), Code.UNKNOWN_MEMBER_ID),
+        (ConnectionResetError(104, "reset"), Code.NOT_CONNECTED),
+        (TimeoutError(), Code.NO_ANSWER),
+        (errors.UnsupportedCodecError("zip"), Code.UNKNOWN),
+    ],
+)
+def test_every_error_has_a_code(error: Exception, code: Code) -> None:
+    """A broker's own where it has one."""
+    assert request_error(error).code == code
 
 
 class _FakeAccess:

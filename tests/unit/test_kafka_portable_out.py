@@ -18,7 +18,8 @@ from mirrortest.config.client import ClientConfig
 from mirrortest.errors import ClusterError, UnreachableError
 from mirrortest.kafka import compacted, portable
 from mirrortest.kafka.compacted import CompactedTopic
-from mirrortest.kafka.sender import REFUSED_BEFORE_WRITING, Sender, SenderDeadError
+from mirrortest.kafka.error_table import ERRORS
+from mirrortest.kafka.sender import Sender, SenderDeadError
 from mirrortest.wire.batch import LaneEncoder
 from mirrortest.wire.message import Form
 from mirrortest.wire.stream import ProducerId
@@ -26,6 +27,8 @@ from tests.unit.record_content import content
 
 if TYPE_CHECKING:
     from mirrortest.wire.batch import EncodedBatch
+
+REFUSED_BEFORE_WRITING = [errors.for_code(code) for code, row in ERRORS.items() if row.unwritten]
 
 CONFIG = ClientConfig(bootstrap_servers=("broker:9092",), portable=True)
 

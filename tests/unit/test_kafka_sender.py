@@ -14,7 +14,10 @@ from mirrortest.check.verdict import Outcome
 from mirrortest.config.client import ClientConfig
 from mirrortest.errors import UsageError
 from mirrortest.kafka import seam
-from mirrortest.kafka.sender import REFUSED_BEFORE_WRITING, Sender, SenderDeadError
+from mirrortest.kafka.error_table import ERRORS
+from mirrortest.kafka.sender import Sender, SenderDeadError
+
+REFUSED_BEFORE_WRITING = [errors.for_code(code) for code, row in ERRORS.items() if row.unwritten]
 
 CONFIG = ClientConfig(bootstrap_servers=("broker:9092",), delivery_timeout_ms=60_000)
 

@@ -1,0 +1,213 @@
+"""Every error of Kafka's in one table: what it is to the user, and what may be done about it.
+
+`RequestError` is all that a port raises beside the errors of `mirrortest.errors`. It has a code: a
+broker's own (0 and above, and -1), or one of ours below that, for what happens in the client.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from enum import IntEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+from mirrortest.errors import (
+    ClusterError,
+    PartitionCountError,
+    TopicMissingError,
+    UnreachableError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mirrortest.config.client import ClientConfig
+    from mirrortest.model.topic_partition import TopicPartition
+
+TRANSIENT_ERRORS = (UnreachableError, TopicMissingError)
+"""Errors that may end by themselves. Any other answer of a cluster stays the same."""
+
+
+class Code(IntEnum):
+    """The codes that the table or a caller names; brokers have more."""
+
+    NO_PARTITION = -10
+    """The client knows the topic, and no such partition of it."""
+    NO_OFFSET = -9
+    """A partition was neither sought, nor has its group committed an offset."""
+    ILLEGAL_STATE = -8
+    COMMIT_FAILED = -7
+    ACCESS_REFUSED = -6
+    """A broker closed the connection while the client authenticated."""
+    BROKE_OFF = -5
+    """The client gave up as a whole: it found no broker that answers."""
+    GAVE_UP_WAITING = -4
+    """The client repeated a request until its time was over."""
+    NO_ANSWER = -3
+    NOT_CONNECTED = -2
+    UNKNOWN = -1
+    NONE = 0
+    OFFSET_OUT_OF_RANGE = 1
+    CORRUPT_MESSAGE = 2
+    UNKNOWN_TOPIC_OR_PARTITION = 3
+    LEADER_NOT_AVAILABLE = 5
+    NOT_LEADER_OR_FOLLOWER = 6
+    REQUEST_TIMED_OUT = 7
+    MESSAGE_TOO_LARGE = 10
+    COORDINATOR_LOAD_IN_PROGRESS = 14
+    COORDINATOR_NOT_AVAILABLE = 15
+    NOT_COORDINATOR = 16
+    INVALID_TOPIC = 17
+    RECORD_LIST_TOO_LARGE = 18
+    NOT_ENOUGH_REPLICAS = 19
+    NOT_ENOUGH_REPLICAS_AFTER_APPEND = 20
+    INVALID_REQUIRED_ACKS = 21
+    ILLEGAL_GENERATION = 22
+    UNKNOWN_MEMBER_ID = 25
+    REBALANCE_IN_PROGRESS = 27
+    TOPIC_AUTHORIZATION_FAILED = 29
+    CLUSTER_AUTHORIZATION_FAILED = 31
+    INVALID_TIMESTAMP = 32
+    UNSUPPORTED_SASL_MECHANISM = 33
+    ILLEGAL_SASL_STATE = 34
+    TOPIC_ALREADY_EXISTS = 36
+    INVALID_PARTITIONS = 37
+    NOT_CONTROLLER = 41
+    UNSUPPORTED_FOR_MESSAGE_FORMAT = 43
+    POLICY_VIOLATION = 44
+    OUT_OF_ORDER_SEQUENCE_NUMBER = 45
+    INVALID_PRODUCER_EPOCH = 47
+    KAFKA_STORAGE_ERROR = 56
+    SASL_AUTHENTICATION_FAILED = 58
+    UNKNOWN_PRODUCER_ID = 59
+    FENCED_LEADER_EPOCH = 74
+    UNKNOWN_LEADER_EPOCH = 75
+    OFFSET_NOT_AVAILABLE = 78
+    UNKNOWN_TOPIC_ID = 100
+    INCONSISTENT_TOPIC_ID = 103
+
+
+class Row(NamedTuple):
+    """What an error means."""
+
+    error: type[ClusterError] = ClusterError
+    """What is raised to the user."""
+    retriable: bool = False
+    """Whether the same request may succeed later."""
+    unwritten: bool = False
+    """Whether a broker answers with it only before it appends a batch, and never after."""
+
+
+_LEADER_CHANGES = Row(UnreachableError, retriable=True)
+_REFUSED_BATCH = Row(unwritten=True)
+
+ERRORS: dict[int, Row] = {
+    Code.NO_PARTITION: Row(TopicMissingError),
+    Code.BROKE_OFF: Row(UnreachableError),
+    Code.GAVE_UP_WAITING: Row(UnreachableError),
+    Code.NO_ANSWER: Row(UnreachableError, retriable=True),
+    Code.NOT_CONNECTED: Row(UnreachableError, retriable=True),
+    Code.CORRUPT_MESSAGE: _REFUSED_BATCH,
+    Code.UNKNOWN_TOPIC_OR_PARTITION: Row(TopicMissingError, retriable=True),
+    Code.LEADER_NOT_AVAILABLE: _LEADER_CHANGES,
+    Code.NOT_LEADER_OR_FOLLOWER: _LEADER_CHANGES,
+    Code.REQUEST_TIMED_OUT: Row(UnreachableError, retriable=True),
+    Code.MESSAGE_TOO_LARGE: _REFUSED_BATCH,
+    Code.COORDINATOR_LOAD_IN_PROGRESS: _LEADER_CHANGES,
+    Code.COORDINATOR_NOT_AVAILABLE: _LEADER_CHANGES,
+    Code.NOT_COORDINATOR: _LEADER_CHANGES,
+    Code.INVALID_TOPIC: _REFUSED_BATCH,
+    Code.RECORD_LIST_TOO_LARGE: _REFUSED_BATCH,
+    Code.NOT_ENOUGH_REPLICAS: Row(UnreachableError, retriable=True, unwritten=True),
+    Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND: Row(UnreachableError, retriable=True),
+    Code.INVALID_REQUIRED_ACKS: _REFUSED_BATCH,
+    Code.TOPIC_AUTHORIZATION_FAILED: _REFUSED_BATCH,
+    Code.CLUSTER_AUTHORIZATION_FAILED: _REFUSED_BATCH,
+    Code.INVALID_TIMESTAMP: _REFUSED_BATCH,
+    Code.INVALID_PARTITIONS: Row(PartitionCountError),
+    Code.NOT_CONTROLLER: _LEADER_CHANGES,
+    Code.UNSUPPORTED_FOR_MESSAGE_FORMAT: _REFUSED_BATCH,
+    Code.POLICY_VIOLATION: _REFUSED_BATCH,
+    Code.OUT_OF_ORDER_SEQUENCE_NUMBER: _REFUSED_BATCH,
+    Code.INVALID_PRODUCER_EPOCH: _REFUSED_BATCH,
+    Code.KAFKA_STORAGE_ERROR: Row(UnreachableError, retriable=True),
+    Code.UNKNOWN_PRODUCER_ID: _REFUSED_BATCH,
+    Code.FENCED_LEADER_EPOCH: _LEADER_CHANGES,
+    Code.UNKNOWN_LEADER_EPOCH: _LEADER_CHANGES,
+    Code.OFFSET_NOT_AVAILABLE: _LEADER_CHANGES,
+}
+_ANY_OTHER = Row()
+
+ACCESS_REFUSED = frozenset(
+    {
+        Code.ACCESS_REFUSED,
+        Code.UNSUPPORTED_SASL_MECHANISM,
+        Code.ILLEGAL_SASL_STATE,
+        Code.SASL_AUTHENTICATION_FAILED,
+    }
+)
+"""Errors of a client that was not let in."""
+GROUP_MOVED_ON = frozenset(
+    {
+        Code.COMMIT_FAILED,
+        Code.ILLEGAL_STATE,
+        Code.ILLEGAL_GENERATION,
+        Code.REBALANCE_IN_PROGRESS,
+        Code.UNKNOWN_MEMBER_ID,
+    }
+)
+"""Errors of a commit that comes after the group has begun a new generation."""
+
+
+class RequestError(Exception):
+    """A request to Kafka failed; the text says why, on one line.
+
+    Attributes:
+        code: a `Code`, or another one of a broker's.
+        partition: what it is about, where one partition is the reason.
+    """
+
+    def __init__(self, code: int, text: str = "", partition: TopicPartition | None = None) -> None:
+        super().__init__(text or getattr(code, "name", f"error {code}"))
+        self.code = code
+        self.partition = partition
+
+    @property
+    def row(self) -> Row:
+        """The error's row in the table."""
+        return ERRORS.get(self.code, _ANY_OTHER)
+
+
+def addresses(config: ClientConfig) -> str:
+    """How a cluster is named in errors."""
+    return ",".join(config.bootstrap_servers)
+
+
+def cluster_error(config: ClientConfig, doing: str, error: RequestError | OSError) -> ClusterError:
+    """The user's error for one that a request met while `doing` something."""
+    if not isinstance(error, RequestError):
+        code = Code.NO_ANSWER if isinstance(error, TimeoutError) else Code.NOT_CONNECTED
+        error = RequestError(code, reason(error))
+    where, kind = f"Kafka at {addresses(config)}", error.row.error
+    if kind is TopicMissingError:
+        return kind(f"{where}: {doing}: the topic or partition does not exist")
+    if kind is UnreachableError:
+        return kind(f"{where} does not answer: {doing}: {error}")
+    return kind(f"{where} refuses: {doing}: {error}")
+
+
+@contextlib.contextmanager
+def cluster_errors(config: ClientConfig, doing: str) -> Iterator[None]:
+    """Turn what a port raises inside into the user's errors, with the cluster's address."""
+    try:
+        yield
+    except (RequestError, OSError) as error:
+        raise cluster_error(config, doing, error) from error
+
+
+def reason(error: BaseException | None) -> str:
+    """An error's text on one line; its kind where it has none."""
+    if isinstance(error, (ConnectionError, FileNotFoundError, PermissionError)) and error.errno:
+        return os.strerror(error.errno).lower()
+    silence = "no answer in time" if isinstance(error, TimeoutError) else type(error).__name__
+    return " ".join(str(error).split()) or silence

@@ -1,0 +1,241 @@
+"""The JSON summaries of the commands: each with as little as there may be, and with all fields."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from mirrortest.calibrate.figures import Calibration, Figures, KindFigures
+from mirrortest.check.intervals import IntervalSet
+from mirrortest.check.judge import RunVerdict, StreamVerdict
+from mirrortest.check.ledger_record import LaneRecord
+from mirrortest.check.verdict import Finding, Outcome
+from mirrortest.cli import salvage
+from mirrortest.config.threshold import evaluate, thresholds
+from mirrortest.consume.outcome import Basis, ConsumeReport, counts_of
+from mirrortest.errors import ClusterError, MirrortestError
+from mirrortest.produce.recording import TopicNumbers
+from mirrortest.produce.report import ProduceReport
+from mirrortest.report import summary
+from mirrortest.report.summary import Latency, Summary, Verdict
+from mirrortest.sabotage.report import SabotageReport
+from mirrortest.sabotage.truth import Partition, Truth, Waiting
+from mirrortest.seqlog.schema import Role
+from mirrortest.seqlog.session import FileNote, Session
+from mirrortest.synth.write import Written
+from mirrortest.timing.histogram import Histogram
+from mirrortest.wire.stream import StreamId
+from mirrortest.workers.together import Together
+
+START = 1_700_000_000_000_000_000
+SECOND = 10**9
+STREAM = StreamId("orders", "run7", "pa", 3, 11)
+FIGURES = Figures(found=3, missed=1, false=0, recall=0.75, precision=1.0)
+
+
+def document() -> dict[str, Any]:
+    """Everything, as JSON's types."""
+    return {
+        "produce": {
+            "nothing sent": _produced(Outcome.ACKED, count=0).to_json(),
+            "all fields": Together(_produced(Outcome.ACKED), [{"a worker": "says"}]).to_json(),
+            "exit codes": {
+                **{f"{o.name.lower()}": _ended(_produced(o)) for o in Outcome},
+                "nothing sent": _ended(_produced(Outcome.ACKED, count=0)),
+                "error": _ended(_produced(Outcome.ACKED, error=ClusterError("away"))),
+            },
+        },
+        "consume": {
+            "nothing read": _consumed(full=False).to_json(),
+            "all fields": Together(_consumed(full=True), [{"a worker": "says"}]).to_json(),
+            "counts": list(counts_of(RunVerdict(), vouched=True)),
+            "counts without a ledger": list(counts_of(RunVerdict(), vouched=False)),
+            "exit codes": {
+                "passed": _ended(_consumed(full=False, doubts=())),
+                "inconclusive": _ended(_consumed(full=False)),
+                "failed": _ended(_consumed(full=True, doubts=())),
+                "failed and inconclusive": _ended(_consumed(full=True)),
+            },
+        },
+        "reconcile": {
+            "nothing found": _of_no_version(
+                Summary(run="run7", verdict=Verdict.PASSED, exit_code=0, counts={})
+            ),
+            "all fields": _of_no_version(_reconciled()),
+            "exit codes": {
+                "passed": Verdict.of(failed=False, inconclusive=False).exit_code,
+                "inconclusive": Verdict.of(failed=False, inconclusive=True).exit_code,
+                "failed": Verdict.of(failed=True, inconclusive=False).exit_code,
+                "failed and inconclusive": Verdict.of(failed=True, inconclusive=True).exit_code,
+            },
+        },
+        "calibrate": _of_no_version(_calibrated()),
+        "sabotage": SabotageReport(
+            "/truth", {"orders": 5}, {"A.orders": 4}, {"drop": 1}, 1.25
+        ).to_json(),
+        "sabotage, truth.json": _of_no_version(_truth()),
+        "salvage": salvage._summary(_session()),
+        "synth": dataclasses.asdict(Written("run7", 10, findings={"lost": 1})),
+    }
+
+
+def _ended(report: ProduceReport | ConsumeReport) -> str:
+    return f"{report.exit_code}, {report.verdict}"
+
+
+def _of_no_version(model: Any) -> dict[str, Any]:
+    """A document without the program's version, which each release changes."""
+    content: dict[str, Any] = json.loads(model.model_dump_json())
+    return content | {"mirrortest": "its version"}
+
+
+def _histogram() -> Histogram:
+    histogram = Histogram()
+    histogram.add([-5, 10**6, 10**7, 10**8, 10**9])
+    return histogram
+
+
+def _produced(
+    outcome: Outcome, *, count: int = 4, error: MirrortestError | None = None
+) -> ProduceReport:
+    """A producer's report; with a warm-up of one message where any was sent."""
+    numbers = TopicNumbers(1, 1, 100)
+    lanes = []
+    if count:
+        for tally in (numbers.warm, numbers.steady):
+            tally.outcomes[outcome] = count
+            tally.value_bytes = 100 * count
+            tally.span(START, START + 2 * SECOND)
+            for gathered in (tally.from_intended, tally.from_sent, tally.schedule_lag):
+                gathered.histogram.merge(_histogram())
+        lane = LaneRecord(
+            STREAM, 40, IntervalSet([(0, 9)]), IntervalSet([(9, 10)]), IntervalSet([(10, 11)]),
+            11, 8, 4,
+        )  # fmt: skip
+        lanes = [(lane, 2)]
+    return ProduceReport(
+        run="run7",
+        name="pa",
+        session="20231114T221320Z-1f2e3d4c",
+        log="/logs",
+        numbers={"orders": numbers},
+        lanes=lanes,
+        reasons={"it timed out": 1} if count else {},
+        behind_ns={"orders": 1_500_000_000},
+        warmup_records=1 if count else 0,
+        notes=["a note"] if count else [],
+        error=error,
+    )
+
+
+def _consumed(*, full: bool, doubts: tuple[str, ...] = ("a doubt",)) -> ConsumeReport:
+    """A consumer's report; `full`: with a loss, which fails it, and each finding in its stream."""
+    counts = {"acked": 20, "lost": 1, "delivered": 19} if full else {"acked": 0}
+    conditions = thresholds(["lost==0", "p(99)<2s"] if full else [])
+    results = evaluate(conditions, counts, total=20, latencies={"latency": _histogram()})
+    each = IntervalSet([(3, 5), (7, 8)])
+    named: dict[str, Any] = {
+        f.label: each for f in Finding if f not in {Finding.FOREIGN, Finding.OTHER_RUN}
+    }
+    verdict = StreamVerdict(STREAM, acked=each, unknown=each, delivered=each, copies=2, **named)
+    return ConsumeReport(
+        run="run7",
+        name="ca",
+        counts=counts,
+        copies=2 if full else 0,
+        verdicts={STREAM: verdict} if full else {},
+        latency={"orders": (_histogram(), _histogram())} if full else {},
+        thresholds=results if full else (),
+        inconclusive=doubts,
+        notes=["a note"] if full else [],
+        messages=19 if full else 0,
+        log="/logs",
+        partitions=["A.orders-5"] if full else (),
+        role=Role.CONSUMER if full else Role.SOURCE,
+        backlog={"orders": 3, "others": 0} if full else {},
+        rests_on={"A.orders-5": Basis(19, 4)} if full else {},
+    )
+
+
+def _reconciled() -> Summary:
+    missing = summary.Missing(
+        topic="orders", producer="pa", incarnation=3, lane=11, verdict="lost",
+        attribution="in the source", seq_lo=3, seq_hi=4,
+    )  # fmt: skip
+    return Summary(
+        run="run7",
+        verdict=Verdict.FAILED,
+        exit_code=99,
+        counts={"acked": 20, "lost": 1},
+        partitions=[summary.Partition(topic="orders", partition=5, counts={"seen": 19})],
+        latency_seconds={"orders": Latency.of(_histogram()), "empty": Latency.of(Histogram())},
+        backlog={"orders": 3},
+        thresholds=[summary.Threshold(expression="lost==0", value=1.0, passed=False)],
+        inconclusive=["a doubt"],
+        notes=["a note"],
+        online=summary.Online(partitions=1, disagreements=["a difference"]),
+        rests_on=summary.RestsOn(producers=1, consumers=1, offsets_read=25),
+        undelivered=[missing],
+        undelivered_ranges=1,
+        attribution=[
+            summary.Attributed(verdict="lost", attribution="in the source", messages=1),
+        ],
+        minutes=[
+            summary.Minute(
+                topic="orders",
+                minute=datetime(2023, 11, 14, 22, 13, tzinfo=UTC),
+                counts=dict.fromkeys(summary.MINUTE_COUNTS, 1),
+                latency_seconds=dict.fromkeys(summary.MINUTE_LATENCIES, 0.5),
+            ),
+            summary.Minute(topic="orders", minute=None, counts={}),
+        ],
+        minutes_total=2,
+        tables="/result",
+    )
+
+
+def _calibrated() -> Calibration:
+    return Calibration(
+        run="run7",
+        verdict=Verdict.FAILED,
+        exit_code=99,
+        messages=100,
+        seeded=4,
+        seed=7,
+        rates=[0.01],
+        forms=["body", "headers"],
+        consumers=2,
+        kinds=[
+            KindFigures(kind="drop", form="body", seeded=4, online=FIGURES, offline=FIGURES),
+        ],
+        differences=["a difference"],
+        examples=["an example"],
+        directory="/calibration",
+        inconclusive=["a doubt"],
+    )
+
+
+def _truth() -> Truth:
+    waiting = Waiting(offset=7, act=0, due=9, left_ns=5, overtaken=1, copy_of=False)
+    return Truth(
+        spec={"acts": []},
+        clean=True,
+        files=["000001.parquet"],
+        read={"orders": {5: Partition(read=8, next=8, waiting=[waiting])}},
+        written={"A.orders": {5: 7}},
+        ends={"A.orders": {5: 7}},
+        skipped=[{"topic": "orders"}],
+    )
+
+
+def _session() -> Session:
+    return Session(
+        run="run7",
+        role=Role.PRODUCER,
+        name="pa",
+        session="s",
+        started_ns=START,
+        files=(FileNote(name="000001.parquet", rows=7),),
+    )

@@ -1,0 +1,187 @@
+"""The records of the ledger's and of the states' topic: keys and values, one of each kind."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+import zlib
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+from mirrortest.check.deadline import Deadlines
+from mirrortest.check.intervals import IntervalSet
+from mirrortest.check.ledger_parts import CLOSED, LaneParts
+from mirrortest.check.ledger_record import (
+    Claim,
+    ClosedLane,
+    LaneRecord,
+    claim_key,
+    claim_value,
+    lane_key,
+    lane_value,
+)
+from mirrortest.check.routing import ExpectPartition
+from mirrortest.check.row import SeenRow
+from mirrortest.check.verdict import Finding
+from mirrortest.consume.assigned import AssignedPartition, SavedState
+from mirrortest.consume.closing import Closing
+from mirrortest.consume.common import Common
+from mirrortest.consume.judging import TopicJudge
+from mirrortest.consume.state import Partition, Scope
+from mirrortest.wire.stream import StreamId
+from tests.unit.test_consume_state import MemoryTopic, following
+
+if TYPE_CHECKING:
+    from mirrortest.consume.topics import Topics
+
+STREAM = StreamId("orders", "run7", "pa", 3, 11)
+START = 1_700_000_000_123_456_789
+SCOPE = Scope("run7", "cluster", "consumer", "group")
+AT = Partition("A.orders", 5)
+SECOND = 10**9
+
+
+def document() -> dict[str, Any]:
+    """Everything, as JSON's types."""
+    return {"ledger": _ledger(), "states": asyncio.run(_states())}
+
+
+def _ledger() -> dict[str, Any]:
+    lane = LaneRecord(
+        STREAM,
+        reserved=40,
+        acked=IntervalSet([(0, 9), (10, 20)]),
+        failed=IntervalSet([(9, 10)]),
+        unknown=IntervalSet([(20, 21)]),
+        destination_partitions=8,
+        source_partitions=4,
+    )
+    ended = LaneRecord(**{**_fields(lane), "end": 21, "compacted": True})
+    claim = Claim("run7", "pa", 3, "20231114T221320Z-1f2e3d4c", {"orders": (0, 11)})
+    closing = Claim(
+        "run7", "pa", 3, "s", {"a": (1,), "b": ()}, (ClosedLane("orders", 11, 40),), failed=True
+    )
+    return {
+        "a lane": [_text(lane_key(STREAM)), _text(lane_value(lane))],
+        "a lane of which nothing is known": [
+            _text(lane_key(STREAM)),
+            _text(lane_value(LaneRecord(STREAM))),
+        ],
+        "a lane that has ended": _records(LaneParts().records(ended)),
+        "a lane in parts": _records(LaneParts(2).records(lane)),
+        "a lane in parts that has ended": _records(LaneParts(2).records(ended)),
+        "a lane that a successor has closed": _records(
+            LaneParts(last_word=CLOSED).records(lane.closed(45))
+        ),
+        "a registration": [_text(claim_key(claim)), _text(claim_value(claim))],
+        "a registration that closes lanes and has failed": [
+            _text(claim_key(closing)),
+            _text(claim_value(closing)),
+        ],
+    }
+
+
+def _fields(record: LaneRecord) -> dict[str, Any]:
+    return {name: getattr(record, name) for name in record.__dataclass_fields__}
+
+
+def _records(records: list[tuple[bytes, bytes]]) -> list[list[str]]:
+    return [[_text(key), _text(value)] for key, value in records]
+
+
+async def _states() -> list[list[str | None]]:
+    """All that a consumer writes that saves twice, and its successor that ends."""
+    topic = MemoryTopic()
+    async with following(topic, "20231114T221320Z-00000001", SCOPE) as first:
+        generation, _ = await first.claim(AT)
+        await first.save(AT, generation, _assigned().to_state())
+        await first.save(AT, generation, {"v": 1})
+        await Common(_topics(), first, lambda: 1000 * SECOND).keep()
+    async with following(topic, "20231114T221320Z-00000002", SCOPE) as second:
+        await second.caught_up()
+        generation, _ = await second.claim(AT)
+        await second.save(AT, generation, {"v": 2}, parting=True)
+    return _readable([(key, value) for _, key, value in topic.records])
+
+
+def _assigned() -> AssignedPartition:
+    """A partition in which everything was found that its state has a field for."""
+    held = AssignedPartition.fresh(
+        AT,
+        1,
+        source="orders",
+        run="run7",
+        policy=ExpectPartition.MURMUR2,
+        counts=[4, 8],
+        identity=2,
+        topic_id="AAAAAAAAAAAAAAAAAAAAAQ",
+        left_ids=["AAAAAAAAAAAAAAAAAAAAAg"],
+        begins_at=3,
+        epochs=[(1, 3), (4, 20)],
+        claimed={STREAM: IntervalSet([(30, 31)])},
+        notes=["a note"],
+        last_record=(24, 0xDEADBEEF),
+    )
+    checker = held.checker
+    times = (START, START + 5, START + 1, START + 6, START + 2, START + 7)
+    checker.apply(SeenRow(STREAM, 0, 5, 3, 8, 0, *times))
+    checker.apply(SeenRow(STREAM, 8, 10, 8, 10, int(Finding.ALTERED_KEY), *times))
+    checker.apply(SeenRow(STREAM, 3, 6, 10, 13, 0, *times))  # twice, and after later ones
+    checker.apply(SeenRow(STREAM._replace(lane=4), 7, 8, 13, 14, int(Finding.MISROUTED), *times))
+    checker.apply(SeenRow(None, 0, 0, 14, 16, int(Finding.FOREIGN), *times))
+    checker.apply(SeenRow(None, 0, 0, 16, 17, int(Finding.CORRUPTED), *times, 11))
+    checker.apply(SeenRow(STREAM._replace(lane=5), 0, 1, 17, 18, 0, *times))
+    checker.fragments[STREAM._replace(lane=5)].collapse()  # as where memory ends
+    checker.untracked["seen"] = 1
+    checker.unread(18, 20, START)
+    checker.apply(SeenRow(STREAM, 20, 25, 20, 25, 0, *times))
+    state = json.loads(json.dumps(held.to_state()))
+    assert SavedState.read(state, AT, run="run7").checker.to_state() == checker.to_state()
+    return held
+
+
+def _topics() -> Topics:
+    """One topic of which the consumers share claims, a deadline and a closing snapshot."""
+    judge = TopicJudge("orders", "run7", ExpectPartition.ANY, Deadlines(60 * SECOND))
+    judge.merge_claims({STREAM: IntervalSet([(30, 31), (35, 37)])})
+    judge.deadlines.note(STREAM, IntervalSet([(30, 31)]), 900 * SECOND)
+    judge.deadlines.note(STREAM, IntervalSet([(31, 40)]), 990 * SECOND)
+    judge.close(Closing((2, 40), {5: 25, 0: 7}, START))
+    return cast("Topics", SimpleNamespace(judges={"A.orders": judge}))
+
+
+def _readable(records: list[tuple[bytes, bytes | None]]) -> list[list[str | None]]:
+    """Keys and values as text; what is compressed by its content: zlib's bytes are its own."""
+    shown: list[list[str | None]] = []
+    chunks: dict[str, bytes] = {}
+    for key, value in records:
+        kind, *_ = json.loads(key)
+        if value is None:
+            text = None
+        elif kind in {"chunk", "topic"}:
+            text = " | ".join(f"zlib {content}" for content in _unpacked(value))
+        else:
+            text = _text(value)
+        if kind == "chunk" and value is not None:
+            chunks[hashlib.sha256(value).hexdigest()] = value
+        elif kind == "commit" and text is not None:
+            digest = json.loads(text)["sha256"]
+            assert digest in chunks
+            text = text.replace(digest, "of the chunk")
+        shown.append([_text(key), text])
+    return shown
+
+
+def _unpacked(data: bytes) -> list[str]:
+    """What several compressed streams hold that stand one behind the other."""
+    contents = []
+    while data:
+        stream = zlib.decompressobj()
+        contents.append(_text(stream.decompress(data)))
+        data = stream.unused_data
+    return contents
+
+
+def _text(data: bytes) -> str:
+    return data.decode()

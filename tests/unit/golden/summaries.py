@@ -7,8 +7,6 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from mirrortest.calibrate.figures import Calibration, Figures, KindFigures
-from mirrortest.check.intervals import IntervalSet
 from mirrortest.check.judge import RunVerdict, StreamVerdict
 from mirrortest.check.ledger_record import LaneRecord
 from mirrortest.check.verdict import Finding, Outcome
@@ -16,15 +14,17 @@ from mirrortest.cli import salvage
 from mirrortest.config.threshold import evaluate, thresholds
 from mirrortest.consume.outcome import Basis, ConsumeReport, counts_of
 from mirrortest.errors import ClusterError, MirrortestError
+from mirrortest.faults.ground_truth import Partition, Truth, Waiting
+from mirrortest.faults.report import FaultyMirrorReport
+from mirrortest.model.intervals import IntervalSet
 from mirrortest.produce.recording import TopicNumbers
 from mirrortest.produce.report import ProduceReport
 from mirrortest.report import summary
 from mirrortest.report.summary import Latency, Summary, Verdict
-from mirrortest.sabotage.report import SabotageReport
-from mirrortest.sabotage.truth import Partition, Truth, Waiting
+from mirrortest.selftest.calibration import Calibration, Figures, KindFigures
+from mirrortest.selftest.synthesis import Written
 from mirrortest.seqlog.schema import Role
 from mirrortest.seqlog.session import FileNote, Session
-from mirrortest.synth.write import Written
 from mirrortest.timing.histogram import Histogram
 from mirrortest.wire.stream import StreamId
 from mirrortest.workers.together import Together
@@ -72,7 +72,7 @@ def document() -> dict[str, Any]:
             },
         },
         "calibrate": _of_no_version(_calibrated()),
-        "sabotage": SabotageReport(
+        "sabotage": FaultyMirrorReport(
             "/truth", {"orders": 5}, {"A.orders": 4}, {"drop": 1}, 1.25
         ).to_json(),
         "sabotage, truth.json": _of_no_version(_truth()),

@@ -10,7 +10,6 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 from mirrortest.check.deadline import Deadlines
-from mirrortest.check.intervals import IntervalSet
 from mirrortest.check.ledger_parts import CLOSED, LaneParts
 from mirrortest.check.ledger_record import (
     Claim,
@@ -29,6 +28,7 @@ from mirrortest.consume.closing import Closing
 from mirrortest.consume.common import Common
 from mirrortest.consume.judging import TopicJudge
 from mirrortest.consume.state import Partition, Scope
+from mirrortest.model.intervals import IntervalSet
 from mirrortest.wire.stream import StreamId
 from tests.unit.test_consume_state import MemoryTopic, following
 

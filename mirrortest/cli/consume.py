@@ -9,7 +9,6 @@ from typing import Annotated
 
 import typer
 
-from mirrortest.check.routing import ExpectPartition
 from mirrortest.cli import console
 from mirrortest.cli.live import LiveLines
 from mirrortest.cli.options import (
@@ -43,6 +42,7 @@ from mirrortest.consume.outcome import ConsumeReport
 from mirrortest.errors import UsageError
 from mirrortest.seqlog.batches import Detail
 from mirrortest.seqlog.schema import Role
+from mirrortest.verify.routing import ExpectPartition
 from mirrortest.wire.stream import checked_name, checked_run
 from mirrortest.workers.consuming import run as run_workers
 from mirrortest.workers.together import Together

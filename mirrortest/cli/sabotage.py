@@ -9,7 +9,6 @@ from typing import Annotated
 import typer
 from rich.markup import escape
 
-from mirrortest.check.anomaly import Anomaly
 from mirrortest.cli import console
 from mirrortest.cli.live import LiveLines
 from mirrortest.cli.options import report_place
@@ -20,6 +19,7 @@ from mirrortest.errors import UsageError
 from mirrortest.faults.mirror import run as run_faulty_mirror
 from mirrortest.faults.options import CLIENT_DEFAULTS, TOPICS_EXCLUDED, FaultyMirrorOptions
 from mirrortest.faults.spec import DEFAULTS, Spec, read_spec
+from mirrortest.verify.anomaly import Anomaly
 
 EXAMPLES = """
   A faithful mirror of all topics, from A to B, until Ctrl-C:

@@ -22,9 +22,9 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
-from mirrortest.check.verdict import Finding
 from mirrortest.config.units import format_duration, parse_duration
 from mirrortest.errors import UsageError
+from mirrortest.model.findings import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import crc32c
 import numpy as np
 
-from mirrortest.check import untrusted
-from mirrortest.check.partition import PartitionChecker
-from mirrortest.check.routing import ExpectPartition, misrouted
-from mirrortest.check.row import Messages, SeenRow, rows_of, streams_of
-from mirrortest.check.untrusted import RecordError
-from mirrortest.check.verdict import Finding
 from mirrortest.kafka.fetched import Place
+from mirrortest.model.findings import Finding
+from mirrortest.verify import untrusted
+from mirrortest.verify.partition import PartitionChecker
+from mirrortest.verify.routing import ExpectPartition, misrouted
+from mirrortest.verify.row import Messages, SeenRow, rows_of, streams_of
+from mirrortest.verify.untrusted import RecordError
 from mirrortest.wire.batch import BatchDecoder
 from mirrortest.wire.lanes import parse_lane
 

@@ -16,7 +16,7 @@ from mirrortest.timing.skew import STEP_BOUND_NS, ClockWatch
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from mirrortest.check.row import SeenRow
+    from mirrortest.verify.row import SeenRow
     from mirrortest.wire.stream import StreamId
 
 _log = structlog.get_logger()

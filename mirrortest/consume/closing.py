@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from mirrortest.check import untrusted
+from mirrortest.verify import untrusted
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

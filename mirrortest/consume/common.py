@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from mirrortest.check import untrusted
-from mirrortest.check.untrusted import RecordError
 from mirrortest.consume.assigned import claims_of
 from mirrortest.consume.closing import Closing
 from mirrortest.host.time_slice import TimeSlice
+from mirrortest.verify import untrusted
+from mirrortest.verify.untrusted import RecordError
 
 if TYPE_CHECKING:
     from collections.abc import Callable

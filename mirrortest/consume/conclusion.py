@@ -4,19 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mirrortest.check.judge import RunVerdict
-from mirrortest.check.verdict import Finding
 from mirrortest.config.client import IsolationLevel
 from mirrortest.config.threshold import Series, evaluate, undecided
 from mirrortest.consume.judging import all_told, gone_back, read_past
 from mirrortest.consume.outcome import Basis, ConsumeReport, counts_of
 from mirrortest.consume.state import Partition
+from mirrortest.model.findings import Finding
 from mirrortest.seqlog.schema import Role
+from mirrortest.verify.judge import RunVerdict
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mirrortest.check.judge import StreamVerdict
     from mirrortest.consume.holdings import Holdings
     from mirrortest.consume.logbook import Logbook
     from mirrortest.consume.look import Look, Views
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from mirrortest.consume.options import ConsumeOptions
     from mirrortest.consume.topics import Topics
     from mirrortest.consume.vouching import LedgerFollower
+    from mirrortest.verify.judge import StreamVerdict
     from mirrortest.wire.stream import StreamId
 
 

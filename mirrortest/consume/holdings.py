@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import structlog
 
-from mirrortest.check.untrusted import RecordError
 from mirrortest.config.client import IsolationLevel
 from mirrortest.consume.assigned import AssignedPartition
 from mirrortest.consume.gathering import Gathering
@@ -21,6 +20,7 @@ from mirrortest.consume.transactions import in_transactions
 from mirrortest.errors import FencedError
 from mirrortest.kafka.error_table import TRANSIENT_ERRORS
 from mirrortest.kafka.reader import Diverged, OutOfRange, Reader, Recreated, TopicPartition
+from mirrortest.verify.untrusted import RecordError
 from mirrortest.wire.record_batch import decode_batches
 
 if TYPE_CHECKING:

@@ -11,20 +11,20 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import TYPE_CHECKING, TypeAlias
 
-from mirrortest.check.fragment_index import FragmentIndex
-from mirrortest.check.judge import StreamVerdict, judge
-from mirrortest.check.routing import ExpectPartition, homes_of
 from mirrortest.model.intervals import NOTHING, IntervalSet
+from mirrortest.verify.fragment_index import FragmentIndex
+from mirrortest.verify.judge import StreamVerdict, judge
+from mirrortest.verify.routing import ExpectPartition, homes_of
 from mirrortest.wire.lanes import lane_key, partition_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping
 
-    from mirrortest.check.deadline import Deadlines
-    from mirrortest.check.ledger import Ledger
-    from mirrortest.check.ledger_record import LaneRecord
-    from mirrortest.check.partition import PartitionChecker
     from mirrortest.consume.closing import Closing, Mark
+    from mirrortest.verify.deadline import Deadlines
+    from mirrortest.verify.ledger import Ledger
+    from mirrortest.verify.ledger_record import LaneRecord
+    from mirrortest.verify.partition import PartitionChecker
     from mirrortest.wire.stream import StreamId
 
 Checkers: TypeAlias = "Mapping[int, PartitionChecker]"

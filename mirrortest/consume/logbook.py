@@ -7,25 +7,25 @@ from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
-from mirrortest.check.fragment import CLOCK_TOLERANCE_NS
-from mirrortest.check.verdict import UNSEEN, Finding, Outcome
 from mirrortest.metrics.kernel_clock import known_clock_error_ns
+from mirrortest.model.findings import UNSEEN, Finding, Outcome
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.seqlog import rows
 from mirrortest.seqlog.schema import ENDLESS, Role
 from mirrortest.seqlog.session import Session, Topic
 from mirrortest.seqlog.writer import SequenceLog
 from mirrortest.timing.histogram import sparse_groups
+from mirrortest.verify.fragment import CLOCK_TOLERANCE_NS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
 
-    from mirrortest.check.judge import StreamVerdict
-    from mirrortest.check.ledger import Ledger
     from mirrortest.consume.assigned import AssignedPartition, Reached, Taken
     from mirrortest.consume.options import ConsumeOptions
     from mirrortest.consume.topics import Topics
+    from mirrortest.verify.judge import StreamVerdict
+    from mirrortest.verify.ledger import Ledger
     from mirrortest.wire.stream import StreamId
 
 _ALL = IntervalSet([(0, ENDLESS)])

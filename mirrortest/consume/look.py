@@ -5,9 +5,9 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from mirrortest.check.partition import PartitionChecker
 from mirrortest.consume.judging import read_past
 from mirrortest.kafka.fetched import Place
+from mirrortest.verify.partition import PartitionChecker
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping

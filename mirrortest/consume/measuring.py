@@ -7,24 +7,24 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from mirrortest.check.verdict import WRONG, Finding, Outcome
 from mirrortest.consume.clocks import Clocks
 from mirrortest.consume.outcome import counts_of
 from mirrortest.metrics import names
 from mirrortest.metrics.collector import Metrics
 from mirrortest.metrics.health import Health
 from mirrortest.metrics.server_process import serve_apart
+from mirrortest.model.findings import WRONG, Finding, Outcome
 from mirrortest.timing.histogram import Histogram
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from mirrortest.check.judge import RunVerdict
     from mirrortest.consume.assigned import Taken
     from mirrortest.consume.options import ConsumeOptions
     from mirrortest.consume.outage import Outage
     from mirrortest.consume.state import Partition
     from mirrortest.metrics.endpoint import Serve
+    from mirrortest.verify.judge import RunVerdict
 
 
 _PATIENCE = 90.0

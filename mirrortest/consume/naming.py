@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mirrortest.check.verdict import Finding
 from mirrortest.config.run import names_behind
 from mirrortest.errors import UsageError
+from mirrortest.model.findings import Finding
 from mirrortest.wire.batch_decoder import record_at
 from mirrortest.wire.message import decode
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mirrortest.check.row import SeenRow
     from mirrortest.config.run import TopicMapping
+    from mirrortest.verify.row import SeenRow
     from mirrortest.wire.record_batch import RecordArrays
 
 _SAMPLES = 32

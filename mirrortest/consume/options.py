@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mirrortest.check.routing import ExpectPartition
 from mirrortest.errors import UsageError
 from mirrortest.seqlog.batches import Detail
 from mirrortest.seqlog.schema import Role
+from mirrortest.verify.routing import ExpectPartition
 
 if TYPE_CHECKING:
     from mirrortest.config.client import ClientConfig

@@ -10,19 +10,19 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from mirrortest.check.judge import COUNTED
-from mirrortest.check.verdict import Finding
 from mirrortest.config.visible import visible
+from mirrortest.model.findings import Finding
 from mirrortest.seqlog.schema import Role
+from mirrortest.verify.judge import COUNTED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from rich.console import RenderableType
 
-    from mirrortest.check.judge import RunVerdict, StreamVerdict
     from mirrortest.config.threshold import ThresholdResult
     from mirrortest.timing.histogram import Histogram
+    from mirrortest.verify.judge import RunVerdict, StreamVerdict
     from mirrortest.wire.stream import StreamId
 
 PASSED, INCONCLUSIVE, FAILED = 0, 3, 99

@@ -11,9 +11,6 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import structlog
 
-from mirrortest.check.judge import RunVerdict
-from mirrortest.check.untrusted import RecordError
-from mirrortest.check.verdict import Finding
 from mirrortest.consume.assigned import Reached, SavedState
 from mirrortest.consume.closing import Closing
 from mirrortest.consume.conclusion import Conclusion
@@ -25,11 +22,13 @@ from mirrortest.consume.unrecorded import UnrecordedProducers
 from mirrortest.host.time_slice import TimeSlice
 from mirrortest.kafka.error_table import TRANSIENT_ERRORS
 from mirrortest.kafka.fetched import Place
+from mirrortest.model.findings import Finding
+from mirrortest.verify.judge import RunVerdict
+from mirrortest.verify.untrusted import RecordError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from mirrortest.check.judge import StreamVerdict
     from mirrortest.consume.assigned import AssignedPartition
     from mirrortest.consume.common import Common
     from mirrortest.consume.holdings import Holdings
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from mirrortest.consume.topics import Topics
     from mirrortest.consume.vouching import LedgerFollower
     from mirrortest.kafka.reader import Reader
+    from mirrortest.verify.judge import StreamVerdict
     from mirrortest.wire.stream import StreamId
 
 _log = structlog.get_logger()

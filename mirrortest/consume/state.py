@@ -31,10 +31,10 @@ from typing import Any, NamedTuple, Protocol
 
 import structlog
 
-from mirrortest.check import untrusted
-from mirrortest.check.untrusted import RecordError
 from mirrortest.errors import ClusterError, TopicMissingError, UnreachableError
 from mirrortest.kafka.follower import Follower, Place, Tailed
+from mirrortest.verify import untrusted
+from mirrortest.verify.untrusted import RecordError
 
 _log = structlog.get_logger()
 

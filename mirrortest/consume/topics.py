@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from mirrortest.check.deadline import Deadlines
 from mirrortest.consume.judging import TopicJudge
 from mirrortest.errors import ClusterError, UsageError
 from mirrortest.kafka.error_table import TRANSIENT_ERRORS
+from mirrortest.verify.deadline import Deadlines
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from mirrortest.check.ledger import Ledger
     from mirrortest.consume.options import ConsumeOptions
     from mirrortest.kafka.admin import Admin
+    from mirrortest.verify.ledger import Ledger
 
 _log = structlog.get_logger()
 

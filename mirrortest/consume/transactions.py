@@ -14,8 +14,8 @@ from mirrortest.model.intervals import IntervalSet
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from mirrortest.check.row import SeenRow
     from mirrortest.kafka.fetched import FetchedBatches
+    from mirrortest.verify.row import SeenRow
 
 
 def in_transactions(

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from mirrortest.check.ledger import Ledger
 from mirrortest.errors import UnreachableError
 from mirrortest.kafka.follower import Follower
+from mirrortest.verify.ledger import Ledger
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Collection

@@ -20,11 +20,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from mirrortest.check.anomaly import Anomaly
 from mirrortest.faults.record_changes import CONTENT, change
 from mirrortest.faults.records import put_together
 from mirrortest.faults.seeded_random import Draw
 from mirrortest.faults.selection import place_of
+from mirrortest.verify.anomaly import Anomaly
 from mirrortest.wire.message import decode
 
 if TYPE_CHECKING:

@@ -19,11 +19,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
-from mirrortest.check.anomaly import Anomaly
 from mirrortest.faults.alteration import DEFERRALS, AlteredMessage, Note, Target, alter_message
 from mirrortest.faults.record_changes import CONTENT
 from mirrortest.faults.records import RawRecord, Rows, put_together, raw_record, record_at
 from mirrortest.faults.source_records import History
+from mirrortest.verify.anomaly import Anomaly
 from mirrortest.wire.message import Message, encode
 from mirrortest.wire.stream import ProducerId
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from mirrortest.check.anomaly import AT_PROOF, FILL, IN_ID, IN_NUMBERS, IN_PROOF, Anomaly
+from mirrortest.verify.anomaly import AT_PROOF, FILL, IN_ID, IN_NUMBERS, IN_PROOF, Anomaly
 from mirrortest.wire import descriptor as descriptors
 from mirrortest.wire.digits import TIME_DIGITS
 from mirrortest.wire.lanes import lane_key, parse_lane

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from mirrortest.check.anomaly import Anomaly
 from mirrortest.faults.seeded_random import Place, hashes
+from mirrortest.verify.anomaly import Anomaly
 from mirrortest.wire.digits import SEQ_LIMIT
 
 if TYPE_CHECKING:

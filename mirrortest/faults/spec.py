@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from mirrortest.check.anomaly import Anomaly
 from mirrortest.errors import UsageError
+from mirrortest.verify.anomaly import Anomaly
 from mirrortest.wire.digits import SEQ_LIMIT
 from mirrortest.wire.stream import NAME_PATTERN, RUN_PATTERN, ProducerId
 

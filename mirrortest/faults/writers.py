@@ -9,10 +9,10 @@ import asyncio
 from collections import deque
 from typing import TYPE_CHECKING
 
-from mirrortest.check.verdict import Outcome
 from mirrortest.errors import ClusterError, MirrortestError
 from mirrortest.faults.records import RawRecord, Rows, encode_batch
 from mirrortest.kafka.codec import compressor
+from mirrortest.model.findings import Outcome
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -28,7 +28,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 import structlog
 from aiokafka import errors
 
-from mirrortest.check.verdict import Outcome
 from mirrortest.errors import ClusterError, UsageError
 from mirrortest.host.allocator import keep_large_buffers
 from mirrortest.kafka.access import access
@@ -40,6 +39,7 @@ from mirrortest.kafka.client import (
     request_error,
 )
 from mirrortest.kafka.error_table import addresses
+from mirrortest.model.findings import Outcome
 
 if TYPE_CHECKING:
     from mirrortest.config.client import ClientConfig

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from mirrortest.check.ledger_parts import CLOSED, LaneParts
-from mirrortest.check.ledger_record import Claim, ClosedLane, claim_key, claim_value
+from mirrortest.verify.ledger_parts import CLOSED, LaneParts
+from mirrortest.verify.ledger_record import Claim, ClosedLane, claim_key, claim_value
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from mirrortest.check.ledger import Ledger
     from mirrortest.produce.ledger_view import LedgerView
+    from mirrortest.verify.ledger import Ledger
 
 _log = structlog.get_logger()
 

@@ -6,9 +6,9 @@ import asyncio
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from mirrortest.check.ledger_record import LaneRecord
-from mirrortest.check.verdict import Outcome
+from mirrortest.model.findings import Outcome
 from mirrortest.model.intervals import IntervalSet
+from mirrortest.verify.ledger_record import LaneRecord
 
 if TYPE_CHECKING:
     import numpy as np

@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Protocol
 
 import structlog
 
-from mirrortest.check.ledger import Ledger
-from mirrortest.check.ledger_record import parse_claim_key
 from mirrortest.errors import ClusterError, FencedError, TopicMissingError, UnreachableError
 from mirrortest.kafka.follower import Follower, Place, Tailed
+from mirrortest.verify.ledger import Ledger
+from mirrortest.verify.ledger_record import parse_claim_key
 
 if TYPE_CHECKING:
-    from mirrortest.check.ledger_record import Claim
+    from mirrortest.verify.ledger_record import Claim
 
     Record = tuple[bytes, bytes | None]
 

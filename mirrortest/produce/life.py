@@ -13,9 +13,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
-from mirrortest.check.verdict import Outcome
 from mirrortest.errors import ClusterError, SequenceLogError
 from mirrortest.kafka.sender import SenderDeadError
+from mirrortest.model.findings import Outcome
 from mirrortest.produce.lane import MAX_IN_FLIGHT, Flight
 from mirrortest.produce.pace import last_tick
 from mirrortest.produce.waiting import before_stop, cancelled

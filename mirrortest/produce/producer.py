@@ -49,11 +49,11 @@ from mirrortest.wire.stream import ProducerId, StreamId
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mirrortest.check.ledger_record import Claim
     from mirrortest.config.client import ClientConfig
     from mirrortest.metrics.endpoint import Serve
     from mirrortest.produce.options import ProduceOptions
     from mirrortest.produce.report import ProduceProgress
+    from mirrortest.verify.ledger_record import Claim
     from mirrortest.wire.batch import EncodedBatch
 
 _log = structlog.get_logger()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from mirrortest.check.verdict import Outcome
+from mirrortest.model.findings import Outcome
 from mirrortest.produce.statistics import Gathered, Tally
 from mirrortest.seqlog import rows
 from mirrortest.seqlog.batches import Columns, exact

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mirrortest.check.verdict import Outcome
 from mirrortest.config.visible import visible
+from mirrortest.model.findings import Outcome
 from mirrortest.produce.statistics import MIB, QUANTILES, SECOND, Tally, merged
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from mirrortest.check.ledger_record import LaneRecord
     from mirrortest.errors import MirrortestError
     from mirrortest.produce.recording import TopicNumbers
+    from mirrortest.verify.ledger_record import LaneRecord
 
 PASSED, ERROR, INCONCLUSIVE = 0, 1, 3
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from mirrortest.check.verdict import Outcome
+from mirrortest.model.findings import Outcome
 from mirrortest.produce.report import ProduceProgress
 
 if TYPE_CHECKING:

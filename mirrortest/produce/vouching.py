@@ -11,18 +11,18 @@ import contextlib
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from mirrortest.check.ledger_parts import LaneParts
 from mirrortest.seqlog import rows
+from mirrortest.verify.ledger_parts import LaneParts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from mirrortest.check.ledger_record import Claim
     from mirrortest.produce.clock import Clock
     from mirrortest.produce.lane import Lane
     from mirrortest.produce.ledger_view import LedgerView
     from mirrortest.produce.recording import LaneRecorder
     from mirrortest.seqlog.rows import Row
+    from mirrortest.verify.ledger_record import Claim
 
 ROUND_SECONDS = 0.5
 PUBLISH_NS = 1_000_000_000

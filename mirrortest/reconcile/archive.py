@@ -12,8 +12,8 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from mirrortest.check.verdict import Finding, Outcome
 from mirrortest.host import class_archive
+from mirrortest.model.findings import Finding, Outcome
 from mirrortest.reconcile.job import reconcile
 from mirrortest.reconcile.jvm import spark_java
 from mirrortest.reconcile.kept_classes import place

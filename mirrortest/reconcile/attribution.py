@@ -10,7 +10,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from mirrortest.check.verdict import Finding, Outcome
+from mirrortest.model.findings import Finding, Outcome
 from mirrortest.reconcile.compact import Zone
 from mirrortest.reconcile.facts import make_table
 from mirrortest.reconcile.intervals import DAMAGE, STREAM

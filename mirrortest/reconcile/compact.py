@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mirrortest.check.verdict import Outcome
+from mirrortest.model.findings import Outcome
 from mirrortest.reconcile.chain import Chains, Turns, chain, codes, cut, firsts, ranges
 from mirrortest.reconcile.holes import NO_PACKING, Claims, Packed, Packing, holed
 from mirrortest.reconcile.intervals import ACKED, LATENCY, RANGE, interval_batch, merged

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mirrortest.check.verdict import Finding
+from mirrortest.model.findings import Finding
 from mirrortest.reconcile.facts import make_table
 from mirrortest.reconcile.intervals import STREAM
 from mirrortest.reconcile.judge import HELD, settle, view

@@ -5,14 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from mirrortest.check.routing import ExpectPartition, homes_of
-from mirrortest.check.verdict import Finding
+from mirrortest.model.findings import Finding
 from mirrortest.reconcile.bundle import BUNDLE, TOLD
 from mirrortest.reconcile.coverage import Blind, Coverage, Observed, Span
 from mirrortest.reconcile.intervals import ACKED, DAMAGE, LATENCY, RANGE
 from mirrortest.reconcile.overlap import Cut, Range, known_beside, online_cuts
 from mirrortest.reconcile.tables import rows
 from mirrortest.seqlog.schema import ENDLESS, Role
+from mirrortest.verify.routing import ExpectPartition, homes_of
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

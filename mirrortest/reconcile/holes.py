@@ -15,7 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mirrortest.check.verdict import Finding
+from mirrortest.model.findings import Finding
 from mirrortest.reconcile.chain import Chains, codes
 from mirrortest.reconcile.stretch import NONE, Names, column, integers
 from mirrortest.seqlog.schema import Kind

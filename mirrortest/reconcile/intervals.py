@@ -8,8 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mirrortest.check.row import MINUTE_NS
 from mirrortest.seqlog.schema import Kind
+from mirrortest.verify.row import MINUTE_NS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark import StorageLevel
 
-from mirrortest.check.routing import ExpectPartition
 from mirrortest.config.threshold import evaluate, undecided
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.reconcile import compaction, facts, holes, minutes, settling, tables
@@ -37,6 +36,7 @@ from mirrortest.report.summary import (
 )
 from mirrortest.seqlog.schema import Role
 from mirrortest.timing.histogram import Histogram
+from mirrortest.verify.routing import ExpectPartition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mirrortest.check.verdict import STREAM_FINDINGS, Finding, Outcome
+from mirrortest.model.findings import STREAM_FINDINGS, Finding, Outcome
 from mirrortest.reconcile.intervals import STREAM
 from mirrortest.reconcile.sweep import Spans, islands, sweep
 from mirrortest.seqlog.schema import ENDLESS

@@ -9,13 +9,13 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from mirrortest.check.row import Messages, SeenRow, rows_of, streams_of
 from mirrortest.errors import UsageError
 from mirrortest.kafka.admin import Admin
 from mirrortest.kafka.reader import FetchedBatches, OutOfRange, Reader, TopicPartition
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.reconcile.plan import MOST_OFFSETS
 from mirrortest.seqlog.schema import ENDLESS, Role
+from mirrortest.verify.row import Messages, SeenRow, rows_of, streams_of
 from mirrortest.wire.batch import BatchDecoder
 from mirrortest.wire.record_batch import decode_records
 

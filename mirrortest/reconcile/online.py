@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mirrortest.check.verdict import Finding
+from mirrortest.model.findings import Finding
 from mirrortest.reconcile.intervals import STREAM
 from mirrortest.reconcile.judge import HELD, IN_PARTITION, held_before_cuts, view
 from mirrortest.reconcile.sweep import Spans, sweep

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mirrortest.check.verdict import Finding, Outcome
+from mirrortest.model.findings import Finding, Outcome
 from mirrortest.reconcile.chain import codes, firsts
 from mirrortest.reconcile.holes import BUCKET_BITS, Packed
 from mirrortest.reconcile.intervals import INTERVALS, STREAM

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyspark import StorageLevel
 
-from mirrortest.check.verdict import Finding
+from mirrortest.model.findings import Finding
 from mirrortest.reconcile.holes import BUCKET_BITS
 from mirrortest.reconcile.intervals import INTERVALS, SPARK_SCHEMA, STREAM
 from mirrortest.reconcile.judge import HELD, settle, view

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mirrortest.check.verdict import Outcome
+from mirrortest.model.findings import Outcome
 from mirrortest.reconcile.intervals import ACKED, STREAM
 from mirrortest.reconcile.judge import view
 from mirrortest.reconcile.stretch import NONE

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from mirrortest.check.verdict import Finding
+from mirrortest.model.findings import Finding
 from mirrortest.reconcile.intervals import STREAM
 from mirrortest.reconcile.judge import HELD, IN_PARTITION, JUDGED
 from mirrortest.reconcile.sweep import islands

@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mirrortest.check.verdict import Outcome
+from mirrortest.model.findings import Outcome
 from mirrortest.reconcile.bundle import BUNDLE, OF_STREAM, TOLD, of_stream, opened
 from mirrortest.reconcile.chain import chain, codes, firsts, mark_zones
 from mirrortest.reconcile.compact import apart

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mirrortest.check.verdict import Outcome
+from mirrortest.model.findings import Outcome
 from mirrortest.report.latencies import Latencies
 from mirrortest.report.timeline import MINUTE_NS, SECOND_NS, Slots, Timeline, topic_numbers
 from mirrortest.seqlog.files import read_file

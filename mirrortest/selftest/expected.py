@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mirrortest.check.anomaly import together
-from mirrortest.check.verdict import PER_MESSAGE, Finding
+from mirrortest.model.findings import PER_MESSAGE, Finding
 from mirrortest.selftest.injected_faults import MOVES, SURPLUS
 from mirrortest.selftest.sent import NONE, SHIFT
+from mirrortest.verify.anomaly import together
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

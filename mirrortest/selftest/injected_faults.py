@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mirrortest.check.anomaly import NOTHING, OVERTAKEN, Anomaly, Effect, effect_of
 from mirrortest.errors import MirrortestError
 from mirrortest.selftest.sent import NONE, STREAM
+from mirrortest.verify.anomaly import NOTHING, OVERTAKEN, Anomaly, Effect, effect_of
 from mirrortest.wire.message import Form
 from mirrortest.wire.stream import StreamId
 

@@ -6,10 +6,9 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from mirrortest.check.anomaly import EFFECTS, Anomaly
-from mirrortest.check.verdict import Finding
 from mirrortest.config.run import TopicMapping
 from mirrortest.faults.ground_truth import read_truth
+from mirrortest.model.findings import Finding
 from mirrortest.report.summary import Summary, Verdict
 from mirrortest.selftest.calibration import Calibration, Figures, KindFigures
 from mirrortest.selftest.expected import expect
@@ -18,6 +17,7 @@ from mirrortest.selftest.observed import offline, online, records_without_id
 from mirrortest.selftest.score import Score, Tally, score
 from mirrortest.selftest.sent import Numbers, Sent
 from mirrortest.selftest.stage import LOGS, ONLINE, TRUTH, Stage
+from mirrortest.verify.anomaly import EFFECTS, Anomaly
 from mirrortest.wire.message import Form
 
 if TYPE_CHECKING:

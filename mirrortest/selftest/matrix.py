@@ -12,9 +12,9 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mirrortest.check.anomaly import Anomaly
 from mirrortest.errors import UsageError
 from mirrortest.faults.spec import Act, Spec, Window
+from mirrortest.verify.anomaly import Anomaly
 from mirrortest.wire.descriptor import SIZE as PROOF_SIZE
 from mirrortest.wire.message import FIXED_HEADER, HEADER_NAMES, Form
 from mirrortest.wire.stream import ProducerId

@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from mirrortest.check.judge import COUNTED
-from mirrortest.check.verdict import Finding
+from mirrortest.model.findings import Finding
 from mirrortest.report.summary import Summary
 from mirrortest.selftest.sent import SHIFT, STREAM, spans
 from mirrortest.seqlog.files import find_sessions, read_file
 from mirrortest.seqlog.schema import Kind, Role
+from mirrortest.verify.judge import COUNTED
 from mirrortest.wire.stream import StreamId
 
 if TYPE_CHECKING:

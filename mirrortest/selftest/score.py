@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Self
 
 import numpy as np
 
-from mirrortest.check.anomaly import EFFECTS, Anomaly
-from mirrortest.check.verdict import Finding
+from mirrortest.model.findings import Finding
 from mirrortest.selftest.observed import STREAMLESS, by_place
 from mirrortest.selftest.sent import NONE, SHIFT
+from mirrortest.verify.anomaly import EFFECTS, Anomaly
 from mirrortest.wire.message import Form
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 import pyarrow.compute as pc
 
-from mirrortest.check.verdict import Outcome
+from mirrortest.model.findings import Outcome
 from mirrortest.seqlog.files import find_sessions, read_file
 from mirrortest.seqlog.schema import Kind, Role
 from mirrortest.wire.stream import StreamId

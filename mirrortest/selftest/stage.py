@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from mirrortest.check.verdict import Finding, Outcome
 from mirrortest.config.client import ClientConfig
 from mirrortest.config.run import TopicMapping
 from mirrortest.consume import consumer
@@ -27,6 +26,7 @@ from mirrortest.errors import LabError, MirrortestError
 from mirrortest.faults.ground_truth import read_summary
 from mirrortest.lab.faulty_mirror import FaultyMirrorSettings
 from mirrortest.lab.lab import Lab
+from mirrortest.model.findings import Finding, Outcome
 from mirrortest.produce import producer
 from mirrortest.produce.options import PRODUCER_DEFAULTS, ProduceOptions
 from mirrortest.selftest.matrix import MESSAGE_SIZE

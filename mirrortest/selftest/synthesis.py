@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mirrortest.check.routing import ExpectPartition
 from mirrortest.errors import SequenceLogError, UsageError
 from mirrortest.selftest.synthetic_columns import consumer_name, producer_name
 from mirrortest.selftest.synthetic_consumer import Consuming
@@ -24,6 +23,7 @@ from mirrortest.seqlog.seal import PARQUET, file_name, first_line, write_synced
 from mirrortest.seqlog.session import Session, Topic, session_id
 from mirrortest.seqlog.shelf import Shelf
 from mirrortest.seqlog.writer import ROTATE_BYTES, ROTATE_ROWS
+from mirrortest.verify.routing import ExpectPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from mirrortest.check.row import MINUTE_NS
 from mirrortest.selftest.synthetic_run import SECOND
 from mirrortest.seqlog.batches import explode
 from mirrortest.timing.histogram import buckets_of
+from mirrortest.verify.row import MINUTE_NS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

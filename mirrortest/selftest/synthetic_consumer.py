@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mirrortest.check.verdict import Finding, Outcome
+from mirrortest.model.findings import Finding, Outcome
 from mirrortest.selftest.synthetic_columns import (
     MILLISECOND,
     by_minute,

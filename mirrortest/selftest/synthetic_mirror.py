@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from mirrortest.check.verdict import PER_MESSAGE, Finding
 from mirrortest.errors import UsageError
+from mirrortest.model.findings import PER_MESSAGE, Finding
 from mirrortest.selftest.synthetic_options import KINDS
 
 if TYPE_CHECKING:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from mirrortest.check.verdict import Finding
 from mirrortest.errors import UsageError
+from mirrortest.model.findings import Finding
 from mirrortest.seqlog.batches import Detail
 from mirrortest.wire.stream import checked_run
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
-from mirrortest.check.verdict import Outcome
+from mirrortest.model.findings import Outcome
 from mirrortest.selftest.synthetic_columns import (
     MILLISECOND,
     by_minute,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mirrortest.check.verdict import Finding
+from mirrortest.model.findings import Finding
 from mirrortest.selftest.synthetic_options import HOT_ROWS
 from mirrortest.wire.lanes import lane_numbers
 

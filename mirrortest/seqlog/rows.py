@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from mirrortest.check.verdict import Finding
+from mirrortest.model.findings import Finding
 from mirrortest.seqlog.schema import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mirrortest.check.verdict import Outcome
+    from mirrortest.model.findings import Outcome
     from mirrortest.wire.stream import StreamId
 
 Times = tuple[int, int]

@@ -9,8 +9,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mirrortest.check.row import MINUTE_NS
 from mirrortest.timing.histogram import BUCKETS
+from mirrortest.verify.row import MINUTE_NS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

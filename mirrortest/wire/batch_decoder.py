@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mirrortest.check.verdict import Finding
+from mirrortest.model.findings import Finding
 from mirrortest.wire import message_columns
 from mirrortest.wire.descriptor import identity_hash
 from mirrortest.wire.layout import layout_of

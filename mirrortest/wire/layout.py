@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from mirrortest.check.verdict import Finding
+from mirrortest.model.findings import Finding
 from mirrortest.wire import descriptor as descriptors
 from mirrortest.wire.digits import SEQ_DIGITS, TIME_DIGITS
 from mirrortest.wire.message import FIXED_HEADER, HEADER_NAMES, ID, PROOF, SEQ, TIME

@@ -23,7 +23,7 @@ import re
 from enum import StrEnum
 from typing import NamedTuple
 
-from mirrortest.check.verdict import Finding
+from mirrortest.model.findings import Finding
 from mirrortest.wire import descriptor as descriptors
 from mirrortest.wire.descriptor import Descriptor
 from mirrortest.wire.digits import SEQ_DIGITS, SEQ_LIMIT, TIME_DIGITS, TIME_LIMIT

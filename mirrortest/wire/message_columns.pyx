@@ -13,7 +13,7 @@ import numpy as np
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
-from mirrortest.check.verdict import Finding
+from mirrortest.model.findings import Finding
 from mirrortest.wire import descriptor, digits, lanes, payload
 from mirrortest.wire.message import NS_PER_MS
 

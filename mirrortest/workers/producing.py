@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from mirrortest.check.verdict import Outcome
 from mirrortest.errors import MirrortestError
+from mirrortest.model.findings import Outcome
 from mirrortest.produce.producer import run as produce
 from mirrortest.produce.recording import TopicNumbers
 from mirrortest.produce.report import ProduceProgress, ProduceReport

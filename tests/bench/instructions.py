@@ -18,13 +18,13 @@ from typing import NamedTuple
 import crc32c
 import numpy as np
 
-from mirrortest.check.routing import ExpectPartition
 from mirrortest.consume.assigned import AssignedPartition
 from mirrortest.consume.state import Partition
 from mirrortest.consume.transactions import in_transactions
 from mirrortest.kafka.fetched import FetchedBatches, batches
 from mirrortest.seqlog import rows
 from mirrortest.timing.histogram import sparse_groups
+from mirrortest.verify.routing import ExpectPartition
 from mirrortest.wire.batch import LaneEncoder
 from mirrortest.wire.batch_header import CRC_AT, CRC_FROM
 from mirrortest.wire.message import Form

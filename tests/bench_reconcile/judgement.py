@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from mirrortest.check.verdict import Finding
+from mirrortest.model.findings import Finding
 
 if TYPE_CHECKING:
     from pathlib import Path

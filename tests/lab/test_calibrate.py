@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mirrortest.check.anomaly import EFFECTS
 from mirrortest.cli.calibrate import calibrate
+from mirrortest.verify.anomaly import EFFECTS
 from tests.lab.harness import Command, run_here, until
 
 if TYPE_CHECKING:

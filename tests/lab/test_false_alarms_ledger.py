@@ -13,7 +13,7 @@ import pytest
 from aiokafka.admin import AIOKafkaAdminClient
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
-from mirrortest.check.ledger import Ledger
+from mirrortest.verify.ledger import Ledger
 from tests.lab.harness import records, until, vouched, wrong
 
 if TYPE_CHECKING:

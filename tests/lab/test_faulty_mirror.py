@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from mirrortest.check.anomaly import Anomaly, effect_of
-from mirrortest.check.verdict import Finding
 from mirrortest.config.client import ClientConfig
 from mirrortest.faults.ground_truth import read_summary, read_truth
 from mirrortest.kafka.admin import Admin
 from mirrortest.lab import FaultyMirror, FaultyMirrorSettings, Lab
+from mirrortest.model.findings import Finding
+from mirrortest.verify.anomaly import Anomaly, effect_of
 from mirrortest.wire.message import Form
 from tests.lab.harness import ids, records, until, vouched, write, wrong
 

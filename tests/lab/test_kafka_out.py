@@ -12,7 +12,6 @@ import psutil
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from mirrortest.check.verdict import Outcome
 from mirrortest.config.client import ClientConfig, Compression
 from mirrortest.errors import (
     ClusterError,
@@ -26,6 +25,7 @@ from mirrortest.kafka.admin import Admin
 from mirrortest.kafka.codec import compressor
 from mirrortest.kafka.compacted import CompactedTopic
 from mirrortest.kafka.sender import Sender, SenderDeadError
+from mirrortest.model.findings import Outcome
 from mirrortest.wire.batch import EncodedBatch, LaneEncoder
 from mirrortest.wire.message import Form
 from mirrortest.wire.stream import ProducerId

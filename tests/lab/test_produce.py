@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mirrortest.check.ledger import Ledger
-from mirrortest.check.verdict import Outcome
 from mirrortest.config.client import ClientConfig
 from mirrortest.kafka.compacted import CompactedTopic
 from mirrortest.kafka.reader import OutOfRange, Reader, TopicPartition
+from mirrortest.model.findings import Outcome
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.seqlog.files import find_sessions, read_all
+from mirrortest.verify.ledger import Ledger
 from mirrortest.wire.batch import BatchDecoder
 from mirrortest.wire.record_batch import decode_records
 from mirrortest.wire.stream import StreamId

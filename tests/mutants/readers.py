@@ -18,15 +18,15 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import structlog
 
-from mirrortest.check.judge import RunVerdict, judge
-from mirrortest.check.ledger import Ledger
-from mirrortest.check.ledger_record import LaneRecord, lane_key, lane_value, parse
-from mirrortest.check.row import SeenRow
-from mirrortest.check.untrusted import RecordError
 from mirrortest.consume.assigned import AssignedPartition
 from mirrortest.consume.common import Common
 from mirrortest.consume.state import Partition, StateStore
 from mirrortest.model.intervals import IntervalSet
+from mirrortest.verify.judge import RunVerdict, judge
+from mirrortest.verify.ledger import Ledger
+from mirrortest.verify.ledger_record import LaneRecord, lane_key, lane_value, parse
+from mirrortest.verify.row import SeenRow
+from mirrortest.verify.untrusted import RecordError
 
 from . import records
 from .mutate import garbled, mutated
@@ -35,8 +35,8 @@ from .records import HURT, RUN, SCOPE, TOPIC, WHOLE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mirrortest.check.judge import StreamVerdict
     from mirrortest.consume.topics import Topics
+    from mirrortest.verify.judge import StreamVerdict
     from mirrortest.wire.stream import StreamId
 
     from .records import Record

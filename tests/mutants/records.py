@@ -9,19 +9,19 @@ import zlib
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
-from mirrortest.check.deadline import Deadlines
-from mirrortest.check.ledger_parts import LaneParts
-from mirrortest.check.ledger_record import Claim, ClosedLane, LaneRecord, claim_key, claim_value
-from mirrortest.check.partition import PartitionChecker
-from mirrortest.check.routing import ExpectPartition
-from mirrortest.check.row import SeenRow
-from mirrortest.check.verdict import Finding
 from mirrortest.consume.assigned import AssignedPartition
 from mirrortest.consume.closing import Closing
 from mirrortest.consume.common import Common
 from mirrortest.consume.judging import TopicJudge
 from mirrortest.consume.state import Partition, Scope, StateStore
+from mirrortest.model.findings import Finding
 from mirrortest.model.intervals import IntervalSet
+from mirrortest.verify.deadline import Deadlines
+from mirrortest.verify.ledger_parts import LaneParts
+from mirrortest.verify.ledger_record import Claim, ClosedLane, LaneRecord, claim_key, claim_value
+from mirrortest.verify.partition import PartitionChecker
+from mirrortest.verify.routing import ExpectPartition
+from mirrortest.verify.row import SeenRow
 from mirrortest.wire.stream import StreamId
 
 if TYPE_CHECKING:

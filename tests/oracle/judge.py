@@ -9,8 +9,8 @@ import functools
 from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
-from mirrortest.check.routing import ExpectPartition
-from mirrortest.check.verdict import Finding
+from mirrortest.model.findings import Finding
+from mirrortest.verify.routing import ExpectPartition
 from mirrortest.wire.lanes import lane_key, partition_of
 
 if TYPE_CHECKING:

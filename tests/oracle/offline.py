@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow.parquet as pq
 
-from mirrortest.check.verdict import Finding, Outcome
+from mirrortest.model.findings import Finding, Outcome
 from mirrortest.reconcile.job import reconcile
 from mirrortest.reconcile.judge import JUDGED
 from mirrortest.reconcile.online import Disagreement
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from mirrortest.check.routing import ExpectPartition
     from mirrortest.report.summary import Summary
     from mirrortest.seqlog.rows import Row
+    from mirrortest.verify.routing import ExpectPartition
 
     from .online import Online
     from .reference import Answer, Reference

@@ -13,14 +13,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from mirrortest.check.deadline import Deadlines
-from mirrortest.check.fragment import CLOCK_TOLERANCE_NS
-from mirrortest.check.judge import COUNTED
-from mirrortest.check.ledger import Claim, ClosedLane, LaneRecord
-from mirrortest.check.ledger_record import claim_key
-from mirrortest.check.routing import misrouted
-from mirrortest.check.row import MINUTE_NS, Messages, rows_of, streams_of
-from mirrortest.check.verdict import Finding, Outcome
 from mirrortest.consume import rounds as consume_rounds
 from mirrortest.consume.assigned import AssignedPartition, Taken
 from mirrortest.consume.common import Common
@@ -30,7 +22,15 @@ from mirrortest.consume.rounds import Rounds
 from mirrortest.consume.state import Partition
 from mirrortest.consume.vouching import LedgerFollower
 from mirrortest.kafka.fetched import End
+from mirrortest.model.findings import Finding, Outcome
 from mirrortest.model.intervals import IntervalSet
+from mirrortest.verify.deadline import Deadlines
+from mirrortest.verify.fragment import CLOCK_TOLERANCE_NS
+from mirrortest.verify.judge import COUNTED
+from mirrortest.verify.ledger import Claim, ClosedLane, LaneRecord
+from mirrortest.verify.ledger_record import claim_key
+from mirrortest.verify.routing import misrouted
+from mirrortest.verify.row import MINUTE_NS, Messages, rows_of, streams_of
 from mirrortest.wire.stream import ProducerId, StreamId
 
 from .judge import ALWAYS, INCARNATION, STEP_SECONDS, incarnation_of, offset_of
@@ -40,14 +40,14 @@ from .truth import RUN, Told
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from mirrortest.check.judge import StreamVerdict
-    from mirrortest.check.ledger import Ledger
-    from mirrortest.check.partition import PartitionChecker
     from mirrortest.consume.outage import Outage
     from mirrortest.kafka.follower import Tailed
     from mirrortest.kafka.reader import Reader
     from mirrortest.seqlog.rows import Row
     from mirrortest.seqlog.writer import SequenceLog
+    from mirrortest.verify.judge import StreamVerdict
+    from mirrortest.verify.ledger import Ledger
+    from mirrortest.verify.partition import PartitionChecker
 
     from .judge import Message
     from .reference import Answer

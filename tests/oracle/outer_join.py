@@ -8,8 +8,8 @@ from __future__ import annotations
 import itertools
 from typing import TYPE_CHECKING, Any
 
-from mirrortest.check.routing import ExpectPartition
-from mirrortest.check.verdict import STREAM_FINDINGS, Finding
+from mirrortest.model.findings import STREAM_FINDINGS, Finding
+from mirrortest.verify.routing import ExpectPartition
 from mirrortest.wire.stream import StreamId
 
 from .judge import minute_of

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from mirrortest.check.fragment import Fragment
-from mirrortest.check.partition import PartitionChecker
+from mirrortest.verify.fragment import Fragment
+from mirrortest.verify.partition import PartitionChecker
 
 from .judge import HORIZON
 from .online import Online, ids

@@ -9,8 +9,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from mirrortest.check.routing import ExpectPartition
-from mirrortest.check.verdict import Finding, Outcome
+from mirrortest.model.findings import Finding, Outcome
+from mirrortest.verify.routing import ExpectPartition
 from mirrortest.wire.stream import StreamId
 
 from .judge import HORIZON, INCARNATION, Lane, Message, belongs, by_key

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from mirrortest.check.routing import ExpectPartition
 from mirrortest.config.client import ClientConfig
 from mirrortest.config.run import TopicMapping
 from mirrortest.config.threshold import thresholds
@@ -21,6 +20,7 @@ from mirrortest.produce import producer
 from mirrortest.produce.options import PRODUCER_DEFAULTS, ProduceOptions
 from mirrortest.seqlog.batches import Detail
 from mirrortest.seqlog.schema import Role
+from mirrortest.verify.routing import ExpectPartition
 
 from . import faults, installed
 from .loop import HangError

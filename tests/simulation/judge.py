@@ -1,6 +1,6 @@
 """What each verdict may say, computed from all that the simulated world knows; by brute force.
 
-It shares nothing with `mirrortest.check`. The world recorded every record from its birth to its
+It shares nothing with `mirrortest.verify`. The world recorded every record from its birth to its
 removal, so a message's copies are simply looked up.
 """
 

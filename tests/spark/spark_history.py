@@ -6,13 +6,13 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from mirrortest.check.row import SeenRow
-from mirrortest.check.verdict import Finding, Outcome
+from mirrortest.model.findings import Finding, Outcome
 from mirrortest.seqlog import rows
 from mirrortest.seqlog.batches import Detail
 from mirrortest.seqlog.schema import Role
 from mirrortest.seqlog.session import Session, Topic, new_session_id
 from mirrortest.seqlog.writer import SequenceLog
+from mirrortest.verify.row import SeenRow
 from mirrortest.wire.stream import StreamId
 
 if TYPE_CHECKING:

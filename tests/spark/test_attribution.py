@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from mirrortest.check.verdict import Finding, Outcome
 from mirrortest.config.threshold import thresholds
+from mirrortest.model.findings import Finding, Outcome
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.reconcile.attribution import Attribution
 from mirrortest.reconcile.job import reconcile

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from mirrortest.check.verdict import Finding
+from mirrortest.model.findings import Finding
 from mirrortest.reconcile.attribution import Attribution
 from mirrortest.seqlog import rows
 from mirrortest.timing.histogram import Histogram

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 import pytest
 
-from mirrortest.check.routing import ExpectPartition
 from mirrortest.config.threshold import thresholds
 from mirrortest.consume.assigned import AssignedPartition
 from mirrortest.consume.logbook import Logbook
@@ -19,6 +18,7 @@ from mirrortest.consume.state import Partition
 from mirrortest.reconcile.job import reconcile
 from mirrortest.reconcile.plan import plan
 from mirrortest.seqlog.batches import Detail
+from mirrortest.verify.routing import ExpectPartition
 from mirrortest.wire.batch import LaneEncoder
 from mirrortest.wire.message import Form
 from mirrortest.wire.record_batch import decode_records

@@ -8,10 +8,10 @@ from collections import defaultdict
 
 import pytest
 
-from mirrortest.check.fragment_index import FragmentIndex
-from mirrortest.check.partition import PartitionChecker
-from mirrortest.check.row import SeenRow
 from mirrortest.seqlog import rows
+from mirrortest.verify.fragment_index import FragmentIndex
+from mirrortest.verify.partition import PartitionChecker
+from mirrortest.verify.row import SeenRow
 from mirrortest.wire.stream import StreamId
 from tests.spark.scenes import Result, scene
 from tests.spark.spark_history import RUN, History, intended, lost, sent

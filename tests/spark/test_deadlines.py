@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from mirrortest.check.deadline import Deadlines
 from mirrortest.config.threshold import thresholds
 from mirrortest.consume.assigned import AssignedPartition
 from mirrortest.consume.logbook import Logbook
@@ -20,6 +19,7 @@ from mirrortest.consume.state import Partition
 from mirrortest.reconcile.job import reconcile
 from mirrortest.reconcile.plan import plan
 from mirrortest.seqlog import rows
+from mirrortest.verify.deadline import Deadlines
 from tests.spark.spark_history import SECOND, History, seen, sent, stream
 from tests.unit.judged_world import World
 

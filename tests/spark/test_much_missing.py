@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow.parquet as pq
 import pytest
 
-from mirrortest.check.verdict import Finding
 from mirrortest.config.threshold import thresholds
+from mirrortest.model.findings import Finding
 from mirrortest.reconcile import facts, holes, job, missing, result
 from mirrortest.reconcile.job import reconcile
 from mirrortest.reconcile.plan import plan

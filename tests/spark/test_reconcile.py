@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mirrortest.check.verdict import Finding, Outcome
 from mirrortest.config.threshold import thresholds
+from mirrortest.model.findings import Finding, Outcome
 from mirrortest.reconcile.job import reconcile
 from mirrortest.reconcile.plan import plan
 from mirrortest.seqlog import rows

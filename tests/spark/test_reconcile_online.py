@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from mirrortest.check.fragment import Fragment
-from mirrortest.check.judge import StreamVerdict
-from mirrortest.check.verdict import Finding
 from mirrortest.consume.logbook import Logbook
+from mirrortest.model.findings import Finding
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.seqlog import rows
 from mirrortest.seqlog.rows import Row
 from mirrortest.seqlog.schema import ENDLESS
+from mirrortest.verify.fragment import Fragment
+from mirrortest.verify.judge import StreamVerdict
 from tests.spark.scenes import Result, scene
 from tests.spark.spark_history import History, found, intended, seen, stream
 

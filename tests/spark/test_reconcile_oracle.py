@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet as pq
 import pytest
 
-from mirrortest.check.routing import ExpectPartition
 from mirrortest.reconcile import holes, result, settling
 from mirrortest.seqlog.batches import Detail
+from mirrortest.verify.routing import ExpectPartition
 from tests.oracle.offline import Job, differences
 from tests.oracle.tape import LENGTH
 

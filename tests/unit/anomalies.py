@@ -12,21 +12,21 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from mirrortest.check.anomaly import Anomaly
-from mirrortest.check.judge import COUNTED, StreamVerdict, judge
-from mirrortest.check.ledger_record import LaneRecord
-from mirrortest.check.routing import ExpectPartition
-from mirrortest.check.verdict import NO_STREAM, Finding
 from mirrortest.consume.assigned import AssignedPartition
 from mirrortest.consume.state import Partition
+from mirrortest.model.findings import NO_STREAM, Finding
 from mirrortest.model.intervals import IntervalSet
+from mirrortest.verify.anomaly import Anomaly
+from mirrortest.verify.judge import COUNTED, StreamVerdict, judge
+from mirrortest.verify.ledger_record import LaneRecord
+from mirrortest.verify.routing import ExpectPartition
 from mirrortest.wire.lanes import lane_numbers
 from mirrortest.wire.message import Form, Message, Record, encode
 from mirrortest.wire.record_batch import RecordArrays, decode_records
 from mirrortest.wire.stream import ProducerId, StreamId
 
 if TYPE_CHECKING:
-    from mirrortest.check.partition import PartitionChecker
+    from mirrortest.verify.partition import PartitionChecker
 
 TOPICS = ("orders", "clicks.eu")
 PARTITIONS = 2

@@ -7,11 +7,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from mirrortest.check.deadline import Deadlines
-from mirrortest.check.ledger import Claim, LaneRecord, Ledger
-from mirrortest.check.partition import PartitionChecker
-from mirrortest.check.routing import ExpectPartition
-from mirrortest.check.row import SeenRow
 from mirrortest.config.run import TopicMapping
 from mirrortest.config.threshold import thresholds
 from mirrortest.consume.assigned import AssignedPartition, Reached, Taken
@@ -24,13 +19,17 @@ from mirrortest.consume.state import Partition, StateStore
 from mirrortest.consume.vouching import LedgerFollower
 from mirrortest.kafka.fetched import End
 from mirrortest.model.intervals import IntervalSet
+from mirrortest.verify.deadline import Deadlines
+from mirrortest.verify.ledger import Claim, LaneRecord, Ledger
+from mirrortest.verify.partition import PartitionChecker
+from mirrortest.verify.routing import ExpectPartition
+from mirrortest.verify.row import SeenRow
 from mirrortest.wire.stream import StreamId
 from tests.unit.consuming import consume_options
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from mirrortest.check.judge import StreamVerdict
     from mirrortest.consume.holdings import Holdings
     from mirrortest.consume.logbook import Logbook
     from mirrortest.consume.outcome import ConsumeReport
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from mirrortest.kafka.fetched import Place
     from mirrortest.kafka.follower import Tailed
     from mirrortest.kafka.reader import Reader
+    from mirrortest.verify.judge import StreamVerdict
 
 MINUTE = 60 * 10**9
 STREAM = StreamId("t", "r1", "p", 1, 0)

@@ -16,8 +16,6 @@ from tests.unit.consuming import consume_options
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from mirrortest.check.ledger import Ledger
-    from mirrortest.check.ledger_record import LaneRecord
     from mirrortest.consume.assigned import AssignedPartition, Taken
     from mirrortest.consume.common import Common
     from mirrortest.consume.logbook import Logbook
@@ -26,6 +24,8 @@ if TYPE_CHECKING:
     from mirrortest.kafka.fetched import FetchedBatches, OutOfRange
     from mirrortest.kafka.reader import Reader
     from mirrortest.model.topic_partition import TopicPartition
+    from mirrortest.verify.ledger import Ledger
+    from mirrortest.verify.ledger_record import LaneRecord
     from mirrortest.wire.stream import StreamId
 
 

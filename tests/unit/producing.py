@@ -7,10 +7,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
-from mirrortest.check.ledger import Ledger
-from mirrortest.check.verdict import Outcome
 from mirrortest.errors import TopicMissingError, TopicReplacedError
 from mirrortest.kafka.sender import SenderDeadError, Sent
+from mirrortest.model.findings import Outcome
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.produce.buffer_pool import BufferPool
 from mirrortest.produce.incarnation import claim_incarnation
@@ -20,6 +19,7 @@ from mirrortest.produce.pace import Pace, pace_of
 from mirrortest.produce.recording import LaneRecorder, TopicNumbers, Window
 from mirrortest.produce.reservation import Reservation
 from mirrortest.produce.vouching import BookKeeper, Kept, Log
+from mirrortest.verify.ledger import Ledger
 from mirrortest.wire.batch import EncodedBatch, LaneEncoder
 from mirrortest.wire.message import Form
 from mirrortest.wire.stream import ProducerId, StreamId
@@ -27,12 +27,12 @@ from mirrortest.wire.stream import ProducerId, StreamId
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Callable, Iterable
 
-    from mirrortest.check.ledger_record import Claim
     from mirrortest.produce.clock import Clock
     from mirrortest.produce.ledger_view import LedgerView
     from mirrortest.seqlog.batches import Columns
     from mirrortest.seqlog.rows import Row
     from mirrortest.seqlog.schema import Kind
+    from mirrortest.verify.ledger_record import Claim
 
 LANES = {"t": (1, 4)}
 

@@ -8,9 +8,6 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, Any, Self, cast
 
-from mirrortest.check.ledger import Claim, LaneRecord
-from mirrortest.check.row import SeenRow
-from mirrortest.check.verdict import Finding
 from mirrortest.config.run import TopicMapping
 from mirrortest.consume.common import Common
 from mirrortest.consume.consumer import _conclusion
@@ -24,7 +21,10 @@ from mirrortest.consume.takeover import Takeover
 from mirrortest.consume.topics import Topics
 from mirrortest.consume.vouching import LedgerFollower
 from mirrortest.kafka.fetched import End, Place
+from mirrortest.model.findings import Finding
 from mirrortest.model.intervals import IntervalSet
+from mirrortest.verify.ledger import Claim, LaneRecord
+from mirrortest.verify.row import SeenRow
 from mirrortest.wire.stream import StreamId
 from tests.unit.consuming import consume_options
 from tests.unit.judged_world import never_asked

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mirrortest.check.anomaly import EFFECTS, Anomaly, Effect, effect_of, markdown, together
-from mirrortest.check.verdict import Finding
 from mirrortest.faults.record_changes import CONTENT, change
 from mirrortest.faults.seeded_random import Draw, Place
 from mirrortest.faults.spec import Act
+from mirrortest.model.findings import Finding
+from mirrortest.verify.anomaly import EFFECTS, Anomaly, Effect, effect_of, markdown, together
 from mirrortest.wire.message import Form
 from tests.unit.anomalies import CUTS, TO_ONE_RECORD, TOPICS, Id, World
 

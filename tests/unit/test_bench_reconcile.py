@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mirrortest.check.verdict import Finding
+from mirrortest.model.findings import Finding
 from mirrortest.selftest.synthesis import synthesize
 from mirrortest.selftest.synthetic_options import KINDS, SynthOptions, spread
 from mirrortest.seqlog.batches import Detail

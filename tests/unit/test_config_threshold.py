@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrortest.check.verdict import Finding
 from mirrortest.config.threshold import (
     COUNTS,
     Threshold,
@@ -19,6 +18,7 @@ from mirrortest.config.threshold import (
     undecided,
 )
 from mirrortest.errors import UsageError
+from mirrortest.model.findings import Finding
 from mirrortest.timing.histogram import Histogram
 
 OPERATORS = {

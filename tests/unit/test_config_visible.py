@@ -16,11 +16,11 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from mirrortest.check.verdict import Outcome
 from mirrortest.cli import console
 from mirrortest.cli.live import LiveLines
 from mirrortest.config.visible import visible, visible_json, visible_lines
 from mirrortest.consume.outcome import ConsumeReport
+from mirrortest.model.findings import Outcome
 from mirrortest.produce.recording import TopicNumbers
 from mirrortest.produce.report import ProduceReport
 from mirrortest.report.html import environment_of_templates
@@ -100,7 +100,7 @@ def test_a_coloured_console_keeps_its_own_colours(colours: bool) -> None:
 
 _LOGS = f"""
 import logging, structlog
-from mirrortest.check.verdict import Outcome
+from mirrortest.model.findings import Outcome
 from mirrortest.cli import console
 hostile = {HOSTILE!r}
 console.configure_logging()

@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from mirrortest.check.fragment import ALWAYS
-from mirrortest.check.routing import ExpectPartition
-from mirrortest.check.verdict import Finding
 from mirrortest.consume.assigned import AssignedPartition
 from mirrortest.consume.state import Partition
+from mirrortest.model.findings import Finding
+from mirrortest.verify.fragment import ALWAYS
+from mirrortest.verify.routing import ExpectPartition
 from mirrortest.wire.batch import LaneEncoder
 from mirrortest.wire.lanes import lane_key, partition_of
 from mirrortest.wire.message import Form

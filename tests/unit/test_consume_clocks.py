@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mirrortest.check.row import SeenRow
 from mirrortest.consume.clocks import Clocks
+from mirrortest.verify.row import SeenRow
 from mirrortest.wire.stream import StreamId
 
 HOUR = 3600 * 10**9

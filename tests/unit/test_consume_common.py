@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, cast
 import pytest
 import structlog
 
-from mirrortest.check.deadline import Deadlines
-from mirrortest.check.ledger import LaneRecord, Ledger
-from mirrortest.check.routing import ExpectPartition
 from mirrortest.consume.closing import Closing
 from mirrortest.consume.common import Common
 from mirrortest.consume.judging import Standing, TopicJudge
 from mirrortest.errors import UnreachableError
 from mirrortest.model.intervals import IntervalSet
+from mirrortest.verify.deadline import Deadlines
+from mirrortest.verify.ledger import LaneRecord, Ledger
+from mirrortest.verify.routing import ExpectPartition
 from mirrortest.wire.stream import StreamId
 from tests.unit.test_consume_state import SCOPE, MemoryTopic, following
 

@@ -16,15 +16,15 @@ import numpy as np
 import pytest
 import structlog
 
-from mirrortest.check.routing import ExpectPartition
-from mirrortest.check.row import SeenRow
-from mirrortest.check.verdict import Finding
 from mirrortest.config.client import ClientConfig
 from mirrortest.consume import outage
 from mirrortest.consume.assigned import SavedState
 from mirrortest.errors import SequenceLogError, UnreachableError
 from mirrortest.host.time_slice import TimeSlice
 from mirrortest.kafka.fetched import FetchedBatches
+from mirrortest.model.findings import Finding
+from mirrortest.verify.routing import ExpectPartition
+from mirrortest.verify.row import SeenRow
 from mirrortest.wire.batch import LaneEncoder
 from mirrortest.wire.lanes import lane_key, partition_of
 from mirrortest.wire.message import Form

@@ -11,9 +11,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from mirrortest.check.partition import PartitionChecker
-from mirrortest.check.routing import ExpectPartition
-from mirrortest.check.untrusted import RecordError
 from mirrortest.consume import holdings as holdings_module
 from mirrortest.consume.assigned import AssignedPartition, SavedState
 from mirrortest.consume.look import Look
@@ -23,6 +20,9 @@ from mirrortest.kafka.fetched import Diverged, End, FetchedBatches, OutOfRange, 
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.reconcile.coverage import Observed, Span, cover
+from mirrortest.verify.partition import PartitionChecker
+from mirrortest.verify.routing import ExpectPartition
+from mirrortest.verify.untrusted import RecordError
 from mirrortest.wire.batch import LaneEncoder
 from mirrortest.wire.message import Form
 from mirrortest.wire.stream import ProducerId, StreamId

@@ -7,24 +7,24 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mirrortest.check import judge as check_judge
-from mirrortest.check.deadline import Deadlines
-from mirrortest.check.fragment import ALWAYS
-from mirrortest.check.ledger import Claim, LaneRecord, Ledger, lane_value
-from mirrortest.check.ledger import lane_key as ledger_lane_key
-from mirrortest.check.partition import PartitionChecker
-from mirrortest.check.routing import ExpectPartition, homes_of
-from mirrortest.check.row import MINUTE_NS, SeenRow
-from mirrortest.check.verdict import Finding
 from mirrortest.consume.judging import Standing, TopicJudge, all_told, gone_back, read_past
+from mirrortest.model.findings import Finding
 from mirrortest.model.intervals import IntervalSet
+from mirrortest.verify import judge as check_judge
+from mirrortest.verify.deadline import Deadlines
+from mirrortest.verify.fragment import ALWAYS
+from mirrortest.verify.ledger import Claim, LaneRecord, Ledger, lane_value
+from mirrortest.verify.ledger import lane_key as ledger_lane_key
+from mirrortest.verify.partition import PartitionChecker
+from mirrortest.verify.routing import ExpectPartition, homes_of
+from mirrortest.verify.row import MINUTE_NS, SeenRow
 from mirrortest.wire.lanes import lane_key, lane_numbers, partition_of
 from mirrortest.wire.stream import StreamId
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mirrortest.check.judge import StreamVerdict
+    from mirrortest.verify.judge import StreamVerdict
 
 STREAM = StreamId("t", "r1", "p", 1, 0)
 DEADLINE = 1000

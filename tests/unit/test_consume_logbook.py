@@ -7,15 +7,15 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, cast
 
-from mirrortest.check.routing import ExpectPartition
-from mirrortest.check.row import MINUTE_NS, SeenRow
-from mirrortest.check.verdict import Finding
 from mirrortest.config.run import TopicMapping
 from mirrortest.consume.assigned import AssignedPartition
 from mirrortest.consume.logbook import Logbook
 from mirrortest.consume.state import Partition
+from mirrortest.model.findings import Finding
 from mirrortest.seqlog.schema import ENDLESS
 from mirrortest.seqlog.session import Session
+from mirrortest.verify.routing import ExpectPartition
+from mirrortest.verify.row import MINUTE_NS, SeenRow
 from mirrortest.wire.stream import StreamId
 from tests.unit.consuming import consume_options
 

@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
-from mirrortest.check.judge import StreamVerdict
-from mirrortest.check.row import SeenRow
-from mirrortest.check.verdict import Finding
 from mirrortest.consume.assigned import Taken
 from mirrortest.consume.clocks import Clocks
 from mirrortest.consume.measuring import Measures
 from mirrortest.consume.outage import Outage
 from mirrortest.errors import UnreachableError
 from mirrortest.metrics.kernel_clock import clock_error_bound
+from mirrortest.model.findings import Finding
 from mirrortest.model.intervals import IntervalSet
+from mirrortest.verify.judge import StreamVerdict
+from mirrortest.verify.row import SeenRow
 from mirrortest.wire.stream import StreamId
 from tests.unit.consuming import consume_options
 

@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.console import Console
 
-from mirrortest.check.deadline import Deadlines
-from mirrortest.check.ledger import LaneRecord
-from mirrortest.check.partition import PartitionChecker
-from mirrortest.check.routing import ExpectPartition
-from mirrortest.check.row import SeenRow
-from mirrortest.check.verdict import Finding
 from mirrortest.consume.assigned import AssignedPartition
 from mirrortest.consume.judging import TopicJudge
 from mirrortest.consume.state import Partition
 from mirrortest.errors import UnreachableError
 from mirrortest.host.time_slice import TimeSlice
 from mirrortest.kafka.fetched import End
+from mirrortest.model.findings import Finding
 from mirrortest.model.intervals import IntervalSet
+from mirrortest.verify.deadline import Deadlines
+from mirrortest.verify.ledger import LaneRecord
+from mirrortest.verify.partition import PartitionChecker
+from mirrortest.verify.routing import ExpectPartition
+from mirrortest.verify.row import SeenRow
 from tests.unit.judged_world import MINUTE, STREAM, World
 from tests.unit.turns import taking_turns
 

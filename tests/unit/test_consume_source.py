@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 from rich.console import Console
 
-from mirrortest.check.routing import ExpectPartition
 from mirrortest.config.run import TopicMapping
 from mirrortest.consume.logbook import Logbook
 from mirrortest.consume.outcome import ConsumeProgress, ConsumeReport
@@ -20,13 +19,14 @@ from mirrortest.consume.topics import Topics
 from mirrortest.errors import UsageError
 from mirrortest.seqlog.files import find_sessions
 from mirrortest.seqlog.schema import Role
+from mirrortest.verify.routing import ExpectPartition
 from tests.unit.consuming import consume_options
 from tests.unit.test_consume_state import P0, SCOPE, MemoryTopic, following
 
 if TYPE_CHECKING:
-    from mirrortest.check.ledger import Ledger
     from mirrortest.consume.options import ConsumeOptions
     from mirrortest.kafka.admin import Admin
+    from mirrortest.verify.ledger import Ledger
 
 
 def _options(**changed: Any) -> ConsumeOptions:

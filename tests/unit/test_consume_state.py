@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import pytest
 
-from mirrortest.check.untrusted import RecordError, document
 from mirrortest.consume import state as state_module
 from mirrortest.consume.state import CHUNK_BYTES, Partition, Scope, StateStore
 from mirrortest.errors import (
@@ -24,6 +23,7 @@ from mirrortest.errors import (
     UnreachableError,
 )
 from mirrortest.kafka import follower
+from mirrortest.verify.untrusted import RecordError, document
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Awaitable, Callable, Iterable

@@ -18,8 +18,8 @@ from tests.unit.consuming import consume_options
 from tests.unit.played_cluster import Played, holdings_of
 
 if TYPE_CHECKING:
-    from mirrortest.check.ledger import Ledger
     from mirrortest.kafka.admin import Admin
+    from mirrortest.verify.ledger import Ledger
 
 
 class Cluster:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import pytest
 import structlog
 
-from mirrortest.check.ledger import Claim, LaneRecord
-from mirrortest.check.row import SeenRow
 from mirrortest.consume import rounds as consume_rounds
 from mirrortest.model.intervals import IntervalSet
+from mirrortest.verify.ledger import Claim, LaneRecord
+from mirrortest.verify.row import SeenRow
 from tests.unit.judged_world import STREAM, World
 
 if TYPE_CHECKING:

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mirrortest.check.ledger import Claim, LaneRecord, lane_key, lane_value
 from mirrortest.consume import vouching
 from mirrortest.consume.vouching import LedgerFollower
 from mirrortest.errors import UnreachableError
 from mirrortest.model.intervals import IntervalSet
+from mirrortest.verify.ledger import Claim, LaneRecord, lane_key, lane_value
 from mirrortest.wire.stream import StreamId
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ import typer
 from typer.main import get_command
 
 import mirrortest
-from mirrortest.check.verdict import Finding
 from mirrortest.cli import main
+from mirrortest.model.findings import Finding
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,11 +6,11 @@ from typing import Any
 
 import pytest
 
-from mirrortest.check.anomaly import Anomaly, effect_of
-from mirrortest.check.verdict import Finding
 from mirrortest.faults.alteration import ORDER, Note
 from mirrortest.faults.record_changes import CONTENT
 from mirrortest.faults.spec import Spec
+from mirrortest.model.findings import Finding
+from mirrortest.verify.anomaly import Anomaly, effect_of
 from mirrortest.wire.message import Form, Record, decode, encode
 from tests.unit.faults_source import ANN, BOB, OTHER, TOPIC, Written, lane, message, through
 

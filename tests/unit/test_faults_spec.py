@@ -10,12 +10,12 @@ from typing import Any
 
 import pytest
 
-from mirrortest.check.anomaly import Anomaly
 from mirrortest.cli import sabotage as command
 from mirrortest.errors import UsageError
 from mirrortest.faults.alteration import ORDER
 from mirrortest.faults.ground_truth import TRUTH
 from mirrortest.faults.spec import DEFAULTS, NEEDS, WHOLE, Act, Spec, read_spec
+from mirrortest.verify.anomaly import Anomaly
 from mirrortest.wire.digits import SEQ_LIMIT
 from mirrortest.wire.stream import ProducerId
 

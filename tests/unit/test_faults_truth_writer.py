@@ -8,7 +8,6 @@ import pyarrow.parquet as pq
 import pytest
 from aiokafka.record.default_records import DefaultRecordBatch
 
-from mirrortest.check.anomaly import Anomaly
 from mirrortest.errors import MirrortestError, UsageError
 from mirrortest.faults.alteration import Note, Subject
 from mirrortest.faults.ground_truth import TRUTH, Waiting, read_summary, read_truth
@@ -23,6 +22,7 @@ from mirrortest.faults.records import (
 from mirrortest.faults.spec import Spec
 from mirrortest.faults.truth_writer import TruthWriter
 from mirrortest.faults.unrecorded_writes import UnrecordedWrites
+from mirrortest.verify.anomaly import Anomaly
 from mirrortest.wire.message import Form, Record, encode
 from mirrortest.wire.record_batch import decode_records
 from tests.unit.faults_source import ANN, TOPIC, lane, message, stretch_of

@@ -7,11 +7,11 @@ import struct
 import numpy as np
 import pytest
 
-from mirrortest.check.routing import ExpectPartition
 from mirrortest.consume.assigned import AssignedPartition
 from mirrortest.consume.state import Partition
 from mirrortest.kafka.fetched import FetchedBatches, batches
 from mirrortest.produce.plan import TopicPlan
+from mirrortest.verify.routing import ExpectPartition
 from mirrortest.wire.batch import LaneEncoder
 from mirrortest.wire.lanes import lane_numbers
 from mirrortest.wire.message import Form

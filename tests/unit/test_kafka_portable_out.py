@@ -13,13 +13,13 @@ from aiokafka import errors
 from aiokafka.record.memory_records import MemoryRecords
 from aiokafka.structs import RecordMetadata
 
-from mirrortest.check.verdict import Outcome
 from mirrortest.config.client import ClientConfig
 from mirrortest.errors import ClusterError, UnreachableError
 from mirrortest.kafka import compacted, portable
 from mirrortest.kafka.compacted import CompactedTopic
 from mirrortest.kafka.error_table import ERRORS
 from mirrortest.kafka.sender import Sender, SenderDeadError
+from mirrortest.model.findings import Outcome
 from mirrortest.wire.batch import LaneEncoder
 from mirrortest.wire.message import Form
 from mirrortest.wire.stream import ProducerId

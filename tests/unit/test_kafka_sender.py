@@ -10,12 +10,12 @@ import pytest
 from aiokafka import errors
 from aiokafka.structs import RecordMetadata
 
-from mirrortest.check.verdict import Outcome
 from mirrortest.config.client import ClientConfig
 from mirrortest.errors import UsageError
 from mirrortest.kafka import seam
 from mirrortest.kafka.error_table import ERRORS
 from mirrortest.kafka.sender import Sender, SenderDeadError
+from mirrortest.model.findings import Outcome
 
 REFUSED_BEFORE_WRITING = [errors.for_code(code) for code, row in ERRORS.items() if row.unwritten]
 

@@ -19,7 +19,7 @@ ROOT = Path(mirrortest.__file__).parent
 LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"errors", ""}),
     frozenset({"model"}),
-    frozenset({"wire", "check", "timing", "config"}),
+    frozenset({"wire", "verify", "timing", "config"}),
     frozenset({"kafka", "seqlog", "metrics", "host"}),
     frozenset({"produce", "consume", "reconcile", "lab", "report", "faults"}),
     frozenset({"demo", "selftest", "workers"}),
@@ -129,7 +129,7 @@ def test_the_applications_do_not_know_each_other() -> None:
 
 
 def test_the_core_reads_no_clock_and_does_no_io() -> None:
-    """Model, wire, check, timing and config import nothing that reaches outside."""
+    """Model, wire, verify, timing and config import nothing that reaches outside."""
     reaching = [
         f"{path.relative_to(ROOT)} imports {name}"
         for room, path in _modules()

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mirrortest.check import judge as check_judge
-from mirrortest.check.judge import COUNTED, StreamVerdict
-from mirrortest.check.ledger_record import LaneRecord
-from mirrortest.check.partition import PartitionChecker
-from mirrortest.check.routing import ExpectPartition
-from mirrortest.check.row import rows_of
-from mirrortest.check.verdict import Finding
+from mirrortest.model.findings import Finding
+from mirrortest.verify import judge as check_judge
+from mirrortest.verify.judge import COUNTED, StreamVerdict
+from mirrortest.verify.ledger_record import LaneRecord
+from mirrortest.verify.partition import PartitionChecker
+from mirrortest.verify.routing import ExpectPartition
+from mirrortest.verify.row import rows_of
 from tests.oracle.judge import Fragment as Expected
 from tests.oracle.judge import Lane, Passed, doubted, judge
 from tests.oracle.online import arrays, ids, intervals

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from mirrortest.check.ledger import Ledger
-from mirrortest.check.verdict import Outcome
 from mirrortest.config.client import ClientConfig
 from mirrortest.errors import ClusterError, UnreachableError
+from mirrortest.model.findings import Outcome
 from mirrortest.produce import producer
 from mirrortest.produce.incarnation import claim_incarnation
 from mirrortest.produce.ledger_view import CompactedLog, LedgerView
@@ -21,6 +20,7 @@ from mirrortest.produce.plan import TopicPlan
 from mirrortest.produce.producer import Producer
 from mirrortest.seqlog.schema import Role
 from mirrortest.seqlog.session import SESSION_FILE, Session
+from mirrortest.verify.ledger import Ledger
 from tests.unit.producing import MemoryLog, MemorySender, MemoryTopic, until
 
 if TYPE_CHECKING:

@@ -8,15 +8,6 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from mirrortest.check.ledger import Ledger
-from mirrortest.check.ledger_record import (
-    Claim,
-    LaneRecord,
-    claim_key,
-    claim_value,
-    lane_key,
-    lane_value,
-)
 from mirrortest.errors import ClusterError, FencedError
 from mirrortest.kafka import follower
 from mirrortest.model.intervals import IntervalSet
@@ -24,6 +15,15 @@ from mirrortest.produce import ledger_view
 from mirrortest.produce.clock import Clock
 from mirrortest.produce.incarnation import publish_closed
 from mirrortest.produce.ledger_view import REFRESH_NS, CompactedLog, LedgerView
+from mirrortest.verify.ledger import Ledger
+from mirrortest.verify.ledger_record import (
+    Claim,
+    LaneRecord,
+    claim_key,
+    claim_value,
+    lane_key,
+    lane_value,
+)
 from mirrortest.wire.stream import StreamId
 from tests.unit.producing import LANES, MemoryLog, MemorySender, MemoryTopic, World, until
 

@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 import pytest
 
-from mirrortest.check.ledger_parts import LaneParts
-from mirrortest.check.ledger_record import LaneRecord, lane_key, lane_value, parse
-from mirrortest.check.verdict import Outcome
 from mirrortest.errors import FencedError, SequenceLogError
 from mirrortest.kafka.sender import Sent
+from mirrortest.model.findings import Outcome
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.produce import vouching
 from mirrortest.produce.clock import Clock
@@ -22,6 +20,8 @@ from mirrortest.produce.incarnation import claim_incarnation
 from mirrortest.produce.lane import Flight
 from mirrortest.produce.ledger_view import CompactedLog, LedgerView
 from mirrortest.seqlog.schema import Kind
+from mirrortest.verify.ledger_parts import LaneParts
+from mirrortest.verify.ledger_record import LaneRecord, lane_key, lane_value, parse
 from tests.unit.producing import LANES, MemoryLog, MemorySender, MemoryTopic, World, until
 
 if TYPE_CHECKING:

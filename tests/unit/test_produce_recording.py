@@ -13,8 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrortest.check.verdict import Outcome
 from mirrortest.errors import SequenceLogError
+from mirrortest.model.findings import Outcome
 from mirrortest.produce.clock import Clock
 from mirrortest.produce.lane import Flight, Lane
 from mirrortest.produce.recording import LaneRecorder, TopicNumbers, Window

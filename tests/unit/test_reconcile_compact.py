@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrortest.check.row import SeenRow
-from mirrortest.check.verdict import Finding, Outcome
+from mirrortest.model.findings import Finding, Outcome
 from mirrortest.reconcile.compact import Compactor, Zone, columns_of
 from mirrortest.reconcile.intervals import INTERVALS
 from mirrortest.reconcile.stretch import ENDED, alike
 from mirrortest.seqlog import parquet, rows
 from mirrortest.seqlog.batches import batch_of, explode
 from mirrortest.seqlog.schema import ENDLESS, Role
+from mirrortest.verify.row import SeenRow
 from mirrortest.wire.stream import StreamId
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mirrortest.check.verdict import Finding
+from mirrortest.model.findings import Finding
 from mirrortest.reconcile.coverage import Observed, Span, cover
 from mirrortest.reconcile.overlap import Cut, Range, known_beside, online_cuts
 from mirrortest.seqlog.schema import ENDLESS

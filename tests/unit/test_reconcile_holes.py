@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mirrortest.check.row import SeenRow
-from mirrortest.check.verdict import Finding, Outcome
+from mirrortest.model.findings import Finding, Outcome
 from mirrortest.reconcile import holes, plain
 from mirrortest.reconcile.compact import Compactor
 from mirrortest.reconcile.holes import NO_PACKING, Packing
@@ -22,6 +21,7 @@ from mirrortest.reconcile.plain import GONE, PLAIN, Settling
 from mirrortest.reconcile.spans import Spans
 from mirrortest.seqlog import rows
 from mirrortest.seqlog.batches import batch_of
+from mirrortest.verify.row import SeenRow
 from mirrortest.wire.stream import StreamId
 
 if TYPE_CHECKING:

@@ -10,8 +10,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mirrortest.check.row import SeenRow
-from mirrortest.check.verdict import Finding, Outcome
+from mirrortest.model.findings import Finding, Outcome
 from mirrortest.reconcile.bundle import BUNDLE, TOLD, bundled
 from mirrortest.reconcile.compact import Compactor, Zone
 from mirrortest.reconcile.holes import Packing
@@ -19,6 +18,7 @@ from mirrortest.reconcile.intervals import INTERVALS
 from mirrortest.reconcile.whole import JOINED, WHOLE, Joining, opening
 from mirrortest.seqlog import rows
 from mirrortest.seqlog.batches import batch_of
+from mirrortest.verify.row import SeenRow
 from mirrortest.wire.stream import StreamId
 
 if TYPE_CHECKING:

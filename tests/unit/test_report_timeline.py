@@ -10,8 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mirrortest.check.row import SeenRow
-from mirrortest.check.verdict import Finding, Outcome
+from mirrortest.model.findings import Finding, Outcome
 from mirrortest.report.closeup import from_logs
 from mirrortest.report.page import best_timeline
 from mirrortest.report.result import Result, read_result
@@ -28,6 +27,7 @@ from mirrortest.seqlog.location import Location
 from mirrortest.seqlog.schema import Role
 from mirrortest.seqlog.session import Session, Topic, new_session_id
 from mirrortest.seqlog.writer import SequenceLog
+from mirrortest.verify.row import SeenRow
 from mirrortest.wire.stream import StreamId
 from tests.made_result import RUN, SCHEMAS, START, Made
 

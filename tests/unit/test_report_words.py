@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mirrortest.check.verdict import Finding
 from mirrortest.config.threshold import COUNTS
+from mirrortest.model.findings import Finding
 from mirrortest.report.words import FINDINGS, meaning_of, moment, plain, share, span, weight_of
 
 

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mirrortest.check.anomaly import OVERTAKEN, Anomaly, effect_of, together
-from mirrortest.check.verdict import Finding
+from mirrortest.model.findings import Finding
 from mirrortest.selftest.expected import Expected, expect
 from mirrortest.selftest.injected_faults import Done
 from mirrortest.selftest.sent import NONE, Numbers, Sent, spans
+from mirrortest.verify.anomaly import OVERTAKEN, Anomaly, effect_of, together
 from mirrortest.wire.message import Form
 from tests.unit.anomalies import ANN, BOB, COUNT, PARTITIONS, TO_ONE_RECORD, TOPICS, Copy, Id, World
 

@@ -13,7 +13,6 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from mirrortest.check.anomaly import Anomaly
 from mirrortest.config.run import TopicMapping
 from mirrortest.faults.alteration import Note, Target
 from mirrortest.faults.injector import PartitionInjector, Step
@@ -21,6 +20,7 @@ from mirrortest.faults.selection import Selection
 from mirrortest.faults.spec import Act, Spec, Window
 from mirrortest.selftest.expected import expect
 from mirrortest.selftest.injected_faults import read_done
+from mirrortest.verify.anomaly import Anomaly
 from mirrortest.wire.message import HEADER_NAMES, Form, Record
 from tests.unit.anomalies import ANN, BOB, COUNT, PARTITIONS, TOPICS, Copy, World, copies
 from tests.unit.faults_source import stretch_of, written

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from mirrortest.check.anomaly import EFFECTS, Anomaly
 from mirrortest.errors import UsageError
 from mirrortest.faults.spec import Spec
 from mirrortest.selftest.matrix import MAIN, MESSAGE_SIZE, RAREST, Matrix
+from mirrortest.verify.anomaly import EFFECTS, Anomaly
 from mirrortest.wire.message import HEADER_NAMES, Form
 
 BOTH = tuple(Form)

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from mirrortest.check.anomaly import Anomaly, effect_of
-from mirrortest.check.verdict import Finding
+from mirrortest.model.findings import Finding
 from mirrortest.selftest.expected import Expected, expect
 from mirrortest.selftest.injected_faults import Done
 from mirrortest.selftest.observed import Observed, by_place, online
 from mirrortest.selftest.score import Score, score
 from mirrortest.selftest.sent import NONE, SHIFT, Numbers, Sent
+from mirrortest.verify.anomaly import Anomaly, effect_of
 from mirrortest.wire.message import Form
 from mirrortest.wire.stream import StreamId
 

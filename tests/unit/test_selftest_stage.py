@@ -13,11 +13,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from mirrortest.check.row import SeenRow
-from mirrortest.check.verdict import Finding, Outcome
 from mirrortest.config.run import TopicMapping
 from mirrortest.errors import ClusterError, LabError, MirrortestError
 from mirrortest.faults.ground_truth import TRUTH
+from mirrortest.model.findings import Finding, Outcome
 from mirrortest.report.summary import Partition, Summary, Verdict
 from mirrortest.selftest import stage as staging
 from mirrortest.selftest.injected_faults import read_done
@@ -29,6 +28,7 @@ from mirrortest.seqlog import rows
 from mirrortest.seqlog.schema import Role
 from mirrortest.seqlog.session import Session
 from mirrortest.seqlog.writer import SequenceLog
+from mirrortest.verify.row import SeenRow
 from mirrortest.wire.message import Form
 from mirrortest.wire.stream import StreamId
 

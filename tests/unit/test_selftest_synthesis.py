@@ -16,15 +16,12 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from mirrortest.check.judge import StreamVerdict
-from mirrortest.check.ledger import LaneRecord, Ledger
-from mirrortest.check.routing import ExpectPartition
-from mirrortest.check.verdict import Finding, Outcome
 from mirrortest.cli.synth import _whole, synth
 from mirrortest.consume.assigned import AssignedPartition
 from mirrortest.consume.logbook import Logbook
 from mirrortest.consume.state import Partition
 from mirrortest.errors import UsageError
+from mirrortest.model.findings import Finding, Outcome
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.produce.clock import Clock
 from mirrortest.produce.lane import Flight, Lane
@@ -36,6 +33,9 @@ from mirrortest.seqlog import rows
 from mirrortest.seqlog.batches import Detail, batch_of, explode
 from mirrortest.seqlog.files import find_sessions, read_file
 from mirrortest.seqlog.schema import Kind, Role
+from mirrortest.verify.judge import StreamVerdict
+from mirrortest.verify.ledger import LaneRecord, Ledger
+from mirrortest.verify.routing import ExpectPartition
 from mirrortest.wire.batch import LaneEncoder
 from mirrortest.wire.message import Form
 from mirrortest.wire.record_batch import decode_records

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrortest.check.verdict import Outcome
+from mirrortest.model.findings import Outcome
 from mirrortest.seqlog import rows
 from mirrortest.seqlog.batches import Columns, batch_of, conform, exact, explode
 from mirrortest.seqlog.schema import ROWS, Kind

@@ -22,7 +22,7 @@ import asyncio, sys
 from mirrortest.seqlog import rows
 from mirrortest.seqlog.session import Session
 from mirrortest.seqlog.writer import SequenceLog
-from mirrortest.check.verdict import Outcome
+from mirrortest.model.findings import Outcome
 from mirrortest.wire.stream import StreamId
 
 async def main(directory, detail, rotate_rows):

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mirrortest.check.row import SeenRow
-from mirrortest.check.verdict import Finding, Outcome
+from mirrortest.model.findings import Finding, Outcome
 from mirrortest.seqlog import rows
 from mirrortest.seqlog.schema import ROWS
+from mirrortest.verify.row import SeenRow
 from mirrortest.wire.stream import StreamId
 
 if TYPE_CHECKING:

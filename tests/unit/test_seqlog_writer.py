@@ -12,8 +12,8 @@ import pyarrow as pa
 import pytest
 from pyarrow import fs
 
-from mirrortest.check.verdict import Outcome
 from mirrortest.errors import SequenceLogError, UsageError
+from mirrortest.model.findings import Outcome
 from mirrortest.seqlog import journal, rows, shelf, writer
 from mirrortest.seqlog import seal as sealing
 from mirrortest.seqlog.batches import Detail, exact

@@ -12,7 +12,7 @@ from aiokafka.record.memory_records import MemoryRecords
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mirrortest.check.verdict import Finding
+from mirrortest.model.findings import Finding
 from mirrortest.wire.batch import BatchDecoder, LaneEncoder
 from mirrortest.wire.message import Form, Message, Record, decode, encode
 from mirrortest.wire.record_batch import (

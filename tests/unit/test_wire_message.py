@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrortest.check.verdict import Finding
+from mirrortest.model.findings import Finding
 from mirrortest.wire.lanes import MAX_LANE, lane_key
 from mirrortest.wire.message import Form, Message, Record, decode, encode
 from mirrortest.wire.stream import ProducerId

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client.core import GaugeMetricFamily
 
-from mirrortest.check.verdict import Outcome
 from mirrortest.config.client import ClientConfig
 from mirrortest.config.run import TopicMapping
 from mirrortest.config.threshold import thresholds
 from mirrortest.consume.options import ConsumeOptions, Shard
 from mirrortest.consume.outcome import Basis, ConsumeReport
 from mirrortest.errors import ClusterError, UsageError
+from mirrortest.model.findings import Outcome
 from mirrortest.produce.options import ProduceOptions
 from mirrortest.produce.recording import TopicNumbers
 from mirrortest.produce.report import ProduceReport

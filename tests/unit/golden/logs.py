@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mirrortest.check.verdict import Finding, Outcome
 from mirrortest.faults.ground_truth import TRUTH
+from mirrortest.model.findings import Finding, Outcome
 from mirrortest.seqlog.batches import Detail, batch_of
 from mirrortest.seqlog.damage import Damage, DamageKind
 from mirrortest.seqlog.events import EVENTS_FILE, Event

@@ -7,15 +7,13 @@ import json
 from datetime import UTC, datetime
 from typing import Any
 
-from mirrortest.check.judge import RunVerdict, StreamVerdict
-from mirrortest.check.ledger_record import LaneRecord
-from mirrortest.check.verdict import Finding, Outcome
 from mirrortest.cli import salvage
 from mirrortest.config.threshold import evaluate, thresholds
 from mirrortest.consume.outcome import Basis, ConsumeReport, counts_of
 from mirrortest.errors import ClusterError, MirrortestError
 from mirrortest.faults.ground_truth import Partition, Truth, Waiting
 from mirrortest.faults.report import FaultyMirrorReport
+from mirrortest.model.findings import Finding, Outcome
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.produce.recording import TopicNumbers
 from mirrortest.produce.report import ProduceReport
@@ -26,6 +24,8 @@ from mirrortest.selftest.synthesis import Written
 from mirrortest.seqlog.schema import Role
 from mirrortest.seqlog.session import FileNote, Session
 from mirrortest.timing.histogram import Histogram
+from mirrortest.verify.judge import RunVerdict, StreamVerdict
+from mirrortest.verify.ledger_record import LaneRecord
 from mirrortest.wire.stream import StreamId
 from mirrortest.workers.together import Together
 

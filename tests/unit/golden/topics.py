@@ -9,9 +9,16 @@ import zlib
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
-from mirrortest.check.deadline import Deadlines
-from mirrortest.check.ledger_parts import CLOSED, LaneParts
-from mirrortest.check.ledger_record import (
+from mirrortest.consume.assigned import AssignedPartition, SavedState
+from mirrortest.consume.closing import Closing
+from mirrortest.consume.common import Common
+from mirrortest.consume.judging import TopicJudge
+from mirrortest.consume.state import Partition, Scope
+from mirrortest.model.findings import Finding
+from mirrortest.model.intervals import IntervalSet
+from mirrortest.verify.deadline import Deadlines
+from mirrortest.verify.ledger_parts import CLOSED, LaneParts
+from mirrortest.verify.ledger_record import (
     Claim,
     ClosedLane,
     LaneRecord,
@@ -20,15 +27,8 @@ from mirrortest.check.ledger_record import (
     lane_key,
     lane_value,
 )
-from mirrortest.check.routing import ExpectPartition
-from mirrortest.check.row import SeenRow
-from mirrortest.check.verdict import Finding
-from mirrortest.consume.assigned import AssignedPartition, SavedState
-from mirrortest.consume.closing import Closing
-from mirrortest.consume.common import Common
-from mirrortest.consume.judging import TopicJudge
-from mirrortest.consume.state import Partition, Scope
-from mirrortest.model.intervals import IntervalSet
+from mirrortest.verify.routing import ExpectPartition
+from mirrortest.verify.row import SeenRow
 from mirrortest.wire.stream import StreamId
 from tests.unit.test_consume_state import MemoryTopic, following
 

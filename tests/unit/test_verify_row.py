@@ -10,8 +10,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrortest.check.row import MINUTE_NS, Messages, rows_of, streams_of
-from mirrortest.check.verdict import Finding
+from mirrortest.model.findings import Finding
+from mirrortest.verify.row import MINUTE_NS, Messages, rows_of, streams_of
 from mirrortest.wire.stream import ProducerId, StreamId
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from mirrortest.check.ledger_record import (
+from mirrortest.verify.ledger_record import (
     Claim,
     ClosedLane,
     LaneRecord,

@@ -7,8 +7,8 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrortest.check.deadline import Deadlines
 from mirrortest.model.intervals import IntervalSet
+from mirrortest.verify.deadline import Deadlines
 from mirrortest.wire.stream import StreamId
 
 STREAM = StreamId("t", "r", "a", 1, 0)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import TYPE_CHECKING
 
-from mirrortest.check.fragment import ALWAYS
+from mirrortest.verify.fragment import ALWAYS
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
 
-    from mirrortest.check.fragment import Fragment
-    from mirrortest.check.partition import PartitionChecker
+    from mirrortest.verify.fragment import Fragment
+    from mirrortest.verify.partition import PartitionChecker
     from mirrortest.wire.stream import StreamId
 
 

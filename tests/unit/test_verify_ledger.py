@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrortest.check.ledger import (
+from mirrortest.model.intervals import IntervalSet
+from mirrortest.verify.ledger import (
     Claim,
     ClosedLane,
     LaneRecord,
@@ -20,8 +21,7 @@ from mirrortest.check.ledger import (
     lane_key,
     lane_value,
 )
-from mirrortest.check.untrusted import MOST_RECORD_BYTES
-from mirrortest.model.intervals import IntervalSet
+from mirrortest.verify.untrusted import MOST_RECORD_BYTES
 from mirrortest.wire.stream import StreamId
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrortest.check.routing import ExpectPartition, expected_partition, misrouted
+from mirrortest.verify.routing import ExpectPartition, expected_partition, misrouted
 from mirrortest.wire.lanes import lane_numbers
 
 

@@ -6,9 +6,9 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from mirrortest.check import untrusted
-from mirrortest.check.untrusted import RecordError
 from mirrortest.model.intervals import IntervalSet
+from mirrortest.verify import untrusted
+from mirrortest.verify.untrusted import RecordError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

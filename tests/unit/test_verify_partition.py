@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrortest.check.partition import PartitionChecker
-from mirrortest.check.row import SeenRow
-from mirrortest.check.untrusted import RecordError
-from mirrortest.check.verdict import Finding
+from mirrortest.model.findings import Finding
+from mirrortest.verify.partition import PartitionChecker
+from mirrortest.verify.row import SeenRow
+from mirrortest.verify.untrusted import RecordError
 from mirrortest.wire.stream import StreamId
 from tests.oracle.judge import ALWAYS, HORIZON, Fragment, Message, Passed
 from tests.oracle.online import START, STEP, found_ns

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrortest.check.fragment import ALWAYS
-from mirrortest.check.fragment_index import FragmentIndex
-from mirrortest.check.judge import COUNTED, RunVerdict, doubtful_below, judge
-from mirrortest.check.ledger_record import LaneRecord
-from mirrortest.check.partition import PartitionChecker
-from mirrortest.check.routing import ExpectPartition
-from mirrortest.check.row import SeenRow
-from mirrortest.check.verdict import Finding
+from mirrortest.model.findings import Finding
 from mirrortest.model.intervals import IntervalSet
+from mirrortest.verify.fragment import ALWAYS
+from mirrortest.verify.fragment_index import FragmentIndex
+from mirrortest.verify.judge import COUNTED, RunVerdict, doubtful_below, judge
+from mirrortest.verify.ledger_record import LaneRecord
+from mirrortest.verify.partition import PartitionChecker
+from mirrortest.verify.routing import ExpectPartition
+from mirrortest.verify.row import SeenRow
 from mirrortest.wire.stream import StreamId
 from tests.oracle import judge as oracle
 from tests.oracle.online import ids

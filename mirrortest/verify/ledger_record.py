@@ -11,9 +11,9 @@ import json
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mirrortest.check import untrusted
-from mirrortest.check.untrusted import RecordError
 from mirrortest.model.intervals import IntervalSet
+from mirrortest.verify import untrusted
+from mirrortest.verify.untrusted import RecordError
 from mirrortest.wire.stream import StreamId
 
 if TYPE_CHECKING:

@@ -8,10 +8,10 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrortest.check.fragment_index import FragmentIndex
-from mirrortest.check.partition import PartitionChecker
-from mirrortest.check.row import SeenRow
-from mirrortest.check.verdict import Finding
+from mirrortest.model.findings import Finding
+from mirrortest.verify.fragment_index import FragmentIndex
+from mirrortest.verify.partition import PartitionChecker
+from mirrortest.verify.row import SeenRow
 from mirrortest.wire.stream import StreamId
 from tests.oracle import judge as oracle
 

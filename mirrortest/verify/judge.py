@@ -6,17 +6,17 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from mirrortest.check.fragment import ALWAYS
-from mirrortest.check.routing import ExpectPartition
-from mirrortest.check.verdict import Finding
+from mirrortest.model.findings import Finding
 from mirrortest.model.intervals import NOTHING, IntervalSet
+from mirrortest.verify.fragment import ALWAYS
+from mirrortest.verify.routing import ExpectPartition
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
-    from mirrortest.check.fragment import Fragment
-    from mirrortest.check.ledger_record import LaneRecord
-    from mirrortest.check.partition import PartitionChecker
+    from mirrortest.verify.fragment import Fragment
+    from mirrortest.verify.ledger_record import LaneRecord
+    from mirrortest.verify.partition import PartitionChecker
     from mirrortest.wire.stream import StreamId
 
 COUNTED: tuple[Finding, ...] = tuple(

@@ -16,13 +16,13 @@ from dataclasses import replace
 from heapq import nsmallest
 from typing import TYPE_CHECKING
 
-from mirrortest.check.ledger_record import lane_key, lane_value
+from mirrortest.verify.ledger_record import lane_key, lane_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mirrortest.check.ledger_record import LaneRecord
     from mirrortest.model.intervals import IntervalSet
+    from mirrortest.verify.ledger_record import LaneRecord
 
 PART_INTERVALS = 10_000
 """Of these a record takes less than 300 kB: brokers take 1 MB of a batch by default."""

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrortest.check.ledger import LaneRecord, Ledger
-from mirrortest.check.ledger_parts import LaneParts
 from mirrortest.model.intervals import IntervalSet
+from mirrortest.verify.ledger import LaneRecord, Ledger
+from mirrortest.verify.ledger_parts import LaneParts
 from mirrortest.wire.stream import StreamId
 
 if TYPE_CHECKING:

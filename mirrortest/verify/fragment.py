@@ -12,14 +12,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from mirrortest.check import untrusted
-from mirrortest.check.row import MINUTE_NS
-from mirrortest.check.untrusted import RecordError
-from mirrortest.check.verdict import PER_MESSAGE, STREAM_FINDINGS, Finding
+from mirrortest.model.findings import PER_MESSAGE, STREAM_FINDINGS, Finding
 from mirrortest.model.intervals import IntervalSet
+from mirrortest.verify import untrusted
+from mirrortest.verify.row import MINUTE_NS
+from mirrortest.verify.untrusted import RecordError
 
 if TYPE_CHECKING:
-    from mirrortest.check.row import SeenRow
+    from mirrortest.verify.row import SeenRow
 
 CLOCK_TOLERANCE_NS = 300_000_000_000
 """So far at most the clocks of producers and consumers are apart: Kerberos assumes the same."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from mirrortest.check.verdict import NO_STREAM, PER_MESSAGE, Finding
+from mirrortest.model.findings import NO_STREAM, PER_MESSAGE, Finding
 from mirrortest.wire.stream import StreamId
 
 if TYPE_CHECKING:

@@ -9,15 +9,15 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from mirrortest.check import untrusted
-from mirrortest.check.fragment import ALWAYS, Fragment, last_minute
-from mirrortest.check.untrusted import RecordError
-from mirrortest.check.verdict import STREAM_FINDINGS, Finding
+from mirrortest.model.findings import STREAM_FINDINGS, Finding
 from mirrortest.model.intervals import IntervalSet
+from mirrortest.verify import untrusted
+from mirrortest.verify.fragment import ALWAYS, Fragment, last_minute
+from mirrortest.verify.untrusted import RecordError
 from mirrortest.wire.stream import StreamId
 
 if TYPE_CHECKING:
-    from mirrortest.check.row import SeenRow
+    from mirrortest.verify.row import SeenRow
 
 MAX_INTERVALS = 1_000_000
 """About 100 MB of intervals a partition."""

@@ -31,6 +31,7 @@ from mirrortest.config.run import TopicMapping, checked_topic, checked_topics
 from mirrortest.config.threshold import thresholds as read_thresholds
 from mirrortest.config.units import parse_duration
 from mirrortest.consume.alias import with_alias
+from mirrortest.consume.consume_report import ConsumeReport
 from mirrortest.consume.consumer import run as run_consumer
 from mirrortest.consume.options import (
     CONSUMER_DEFAULTS,
@@ -38,7 +39,6 @@ from mirrortest.consume.options import (
     ConsumeOptions,
     Shard,
 )
-from mirrortest.consume.outcome import ConsumeReport
 from mirrortest.errors import UsageError
 from mirrortest.seqlog.batches import Detail
 from mirrortest.seqlog.schema import Role

@@ -33,8 +33,8 @@ from mirrortest.config.run import checked_topic, checked_topics, run_id
 from mirrortest.config.units import parse_duration, parse_size
 from mirrortest.errors import UsageError
 from mirrortest.produce.options import PRODUCER_DEFAULTS, NewTopics, ProduceOptions
+from mirrortest.produce.produce_report import ProduceProgress, ProduceReport
 from mirrortest.produce.producer import run as run_producer
-from mirrortest.produce.report import ProduceProgress, ProduceReport
 from mirrortest.seqlog.batches import Detail
 from mirrortest.wire.message import Form
 from mirrortest.wire.stream import checked_name, checked_run

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from mirrortest.config.run import TopicMapping, prefixes_of
-from mirrortest.consume.topics import INTERNAL
+from mirrortest.consume.judged_topics import INTERNAL
 from mirrortest.errors import UsageError
 from mirrortest.kafka.admin import Admin
 

@@ -15,22 +15,22 @@ from mirrortest.verify import untrusted
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-Mark: TypeAlias = tuple[int, int]
+LedgerSize: TypeAlias = tuple[int, int]
 """How much the ledger vouches for of a topic: lanes, and acknowledged numbers. It only grows."""
 
 
-class Closing(NamedTuple):
+class ClosingSnapshot(NamedTuple):
     """Where a topic's partitions ended when all that the ledger vouched for was judged.
 
     `mark` is how much that was; `ends` are by partition; `at_ns` is when they were asked for, ns
     since the epoch, by the clock of the consumer that asked first.
     """
 
-    mark: Mark
+    mark: LedgerSize
     ends: Mapping[int, int]
     at_ns: int
 
-    def joined(self, other: Closing | None) -> Closing:
+    def joined(self, other: ClosingSnapshot | None) -> ClosingSnapshot:
         """What counts of two, in whichever order: the ledger's later state, then the lower ends."""
         if other is None or other.mark < self.mark:
             return self
@@ -38,7 +38,7 @@ class Closing(NamedTuple):
             return other
         both = {**other.ends, **self.ends}
         ends = {number: min(end, other.ends.get(number, end)) for number, end in both.items()}
-        return Closing(self.mark, ends, min(self.at_ns, other.at_ns))
+        return ClosingSnapshot(self.mark, ends, min(self.at_ns, other.at_ns))
 
     def to_state(self) -> dict[str, Any]:
         """As JSON's types."""
@@ -49,7 +49,7 @@ class Closing(NamedTuple):
         }
 
     @classmethod
-    def from_state(cls, state: object) -> Closing:
+    def from_state(cls, state: object) -> ClosingSnapshot:
         """Read what `to_state` wrote; RecordError where it is none."""
         fields = untrusted.mapped(state)
         lanes, acked = untrusted.listed(untrusted.entry(fields, "mark"), 2)

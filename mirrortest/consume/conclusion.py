@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from mirrortest.config.client import IsolationLevel
 from mirrortest.config.threshold import Series, evaluate, undecided
-from mirrortest.consume.judging import all_told, gone_back, read_past
-from mirrortest.consume.outcome import Basis, ConsumeReport, counts_of
-from mirrortest.consume.state import Partition
+from mirrortest.consume.consume_report import Basis, ConsumeReport, counts_of
+from mirrortest.consume.state_store import Partition
+from mirrortest.consume.topic_judge import all_ends_known, ended_earlier, read_past
 from mirrortest.model.findings import Finding
 from mirrortest.seqlog.schema import Role
 from mirrortest.verify.judge import RunVerdict
@@ -16,13 +16,13 @@ from mirrortest.verify.judge import RunVerdict
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mirrortest.consume.holdings import Holdings
-    from mirrortest.consume.logbook import Logbook
-    from mirrortest.consume.look import Look, Views
-    from mirrortest.consume.measuring import Measures
+    from mirrortest.consume.assignment import Assignment
+    from mirrortest.consume.consumer_log import ConsumerLog
+    from mirrortest.consume.consumer_metrics import ConsumerMetrics
+    from mirrortest.consume.end_offsets import EndOffsetSnapshot, Views
+    from mirrortest.consume.judged_topics import JudgedTopics
+    from mirrortest.consume.ledger_follower import LedgerFollower
     from mirrortest.consume.options import ConsumeOptions
-    from mirrortest.consume.topics import Topics
-    from mirrortest.consume.vouching import LedgerFollower
     from mirrortest.verify.judge import StreamVerdict
     from mirrortest.wire.stream import StreamId
 
@@ -34,23 +34,23 @@ class Conclusion:
         self,
         options: ConsumeOptions,
         *,
-        topics: Topics,
-        holdings: Holdings,
+        topics: JudgedTopics,
+        assignment: Assignment,
         ledger: LedgerFollower,
-        measures: Measures,
-        log: Logbook,
+        measures: ConsumerMetrics,
+        log: ConsumerLog,
     ) -> None:
         self._options = options
         self._topics = topics
-        self._holdings = holdings
+        self._assignment = assignment
         self._follower = ledger
         self._measures = measures
-        self._logbook = log
+        self._log_rows = log
 
     def report(
         self,
         views: Views,
-        look: Look,
+        look: EndOffsetSnapshot,
         verdicts: dict[StreamId, StreamVerdict],
         *,
         away: str,
@@ -61,7 +61,7 @@ class Conclusion:
         `away`: why the cluster could not be read to its end; empty if it was. `notes`: what befell
         the partitions of other consumers.
         """
-        befell = [note for held in self._holdings.partitions.values() for note in held.notes]
+        befell = [note for held in self._assignment.partitions.values() for note in held.notes]
         befell = list(dict.fromkeys((*befell, *notes)))
         options, measures = self._options, self._measures
         checkers = [checker for view in views.values() for checker in view.values()]
@@ -91,8 +91,8 @@ class Conclusion:
             inconclusive=[*doubts, *undecided(results)],
             notes=self._notes(befell),
             messages=measures.messages,
-            log=self._logbook.where,
-            partitions=[f"{at.topic}-{at.partition}" for at in sorted(self._holdings.partitions)],
+            log=self._log_rows.where,
+            partitions=[f"{at.topic}-{at.partition}" for at in sorted(self._assignment.partitions)],
             role=options.role,
             backlog=measures.backlog,
             rests_on=self._rests_on(views),
@@ -100,7 +100,7 @@ class Conclusion:
 
     def _rests_on(self, views: Views) -> dict[str, Basis]:
         """By partition: what was read of it here, and what a state of others says of it."""
-        mine = self._holdings.partitions
+        mine = self._assignment.partitions
         found: dict[str, Basis] = {}
         for topic, view in sorted(views.items()):
             for number, checker in sorted(view.items()):
@@ -129,7 +129,7 @@ class Conclusion:
             "DescribeConfigs on it): what a later message of its key could explain is not lost"
             for topic in sorted(self._topics.policy_hidden)
         ]
-        if not self._holdings.sees_topic_ids:
+        if not self._assignment.sees_topic_ids:
             notes.append(
                 "topic ids cannot be seen, by --portable or by the brokers' version: that a topic "
                 "was deleted and created again, or a partition cut back, is seen after an outage "
@@ -146,7 +146,7 @@ class Conclusion:
         total: RunVerdict,
         verdicts: dict[StreamId, StreamVerdict],
         views: Views,
-        look: Look,
+        look: EndOffsetSnapshot,
         *,
         away: str,
     ) -> list[str]:
@@ -184,21 +184,21 @@ class Conclusion:
                 f"lane {partial[0].lane}"
             )
         doubts += look.doubts.values()
-        if held_back := look.held_back(views):
+        if blocked := look.blocked_by_transactions(views):
             doubts.append(
-                f"an open transaction holds back what stands behind it: {', '.join(held_back)}"
+                f"an open transaction holds back what stands behind it: {', '.join(blocked)}"
             )
         for topic, there in look.ends.items() if not away else ():
             if any(at[0] == topic for at in look.doubts):
                 continue
             if not there:
                 doubts.append(f"{topic} does not exist in the {self._place}")
-            elif back := gone_back(views[topic], there):
+            elif back := ended_earlier(views[topic], there):
                 doubts.append(
                     f"{topic} ends before what was read of it, so that it was made again: "
                     f"partitions {back}"
                 )
-            elif not all_told(views[topic], there):
+            elif not all_ends_known(views[topic], there):
                 doubts.append(f"{topic} has fewer partitions than it had")
             behind = [n for n in sorted(there) if not read_past(views[topic], {n: there[n]})]
             if behind:

@@ -13,16 +13,16 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from mirrortest.consume.common import Common
-from mirrortest.consume.holdings import Holdings
-from mirrortest.consume.logbook import Logbook
-from mirrortest.consume.measuring import Measures
+from mirrortest.consume.assignment import Assignment
+from mirrortest.consume.consumer_log import ConsumerLog
+from mirrortest.consume.consumer_metrics import ConsumerMetrics
+from mirrortest.consume.judged_topics import JudgedTopics
+from mirrortest.consume.judging_rounds import JudgingRounds
+from mirrortest.consume.ledger_follower import LedgerFollower
 from mirrortest.consume.outage import Outage
-from mirrortest.consume.rounds import Rounds
-from mirrortest.consume.state import Scope, StateStore
+from mirrortest.consume.shared_state import SharedState
+from mirrortest.consume.state_store import Scope, StateStore
 from mirrortest.consume.takeover import Takeover
-from mirrortest.consume.topics import Topics
-from mirrortest.consume.vouching import LedgerFollower
 from mirrortest.host.interpreter import favour_the_loop
 from mirrortest.kafka.admin import Admin
 from mirrortest.kafka.compacted import CompactedTopic
@@ -35,8 +35,8 @@ from mirrortest.seqlog.session import new_session_id
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
+    from mirrortest.consume.consume_report import ConsumeProgress, ConsumeReport
     from mirrortest.consume.options import ConsumeOptions
-    from mirrortest.consume.outcome import ConsumeProgress, ConsumeReport
     from mirrortest.metrics.endpoint import Serve
 
 _ROUND_SECONDS = 1.0
@@ -65,7 +65,7 @@ async def run(
     """
     favour_the_loop()
     session = new_session_id(time.time_ns())
-    measures = Measures(options, serve)
+    measures = ConsumerMetrics(options, serve)
     place = "source" if options.role is Role.SOURCE else "destination"
     outage = Outage(place, on_answer=measures.health.beat)
     measures.follow_outage(outage)
@@ -75,7 +75,7 @@ async def run(
         cluster = await admin.cluster_id()
         follower, topic = _ledger(options)
         stack.push_async_callback(topic.close)
-        topics = Topics(options, admin, follower.ledger)
+        topics = JudgedTopics(options, admin, follower.ledger)
         await topics.discover()
         states = await stack.enter_async_context(
             CompactedTopic(options.client, options.state_topic)
@@ -83,11 +83,11 @@ async def run(
         await states.create()
         scope = Scope(options.run, cluster, options.role.value, options.reader_name)
         store = StateStore(states, scope, session)
-        log = await Logbook.open(options, session=session, cluster=cluster, topics=topics)
+        log = await ConsumerLog.open(options, session=session, cluster=cluster, topics=topics)
         stack.push_async_exit(log)
         reader = await stack.enter_async_context(Reader(options.client, group=options.group))
-        common = Common(topics, store)
-        holdings = Holdings(
+        common = SharedState(topics, store)
+        assignment = Assignment(
             options,
             admin=admin,
             topics=topics,
@@ -98,11 +98,11 @@ async def run(
             outage=outage,
             common=common,
         )
-        stack.push_async_callback(holdings.close)
-        rounds = Rounds(
+        stack.push_async_callback(assignment.close)
+        rounds = JudgingRounds(
             options,
             topics=topics,
-            holdings=holdings,
+            assignment=assignment,
             store=store,
             ledger=follower,
             reader=reader,
@@ -114,10 +114,10 @@ async def run(
 
         async def work() -> ConsumeReport:
             enough = asyncio.Event()
-            takeover = Takeover(options, holdings=holdings, store=store)
+            takeover = Takeover(options, assignment=assignment, store=store)
             reading = _consume(
                 options,
-                holdings,
+                assignment,
                 rounds,
                 takeover,
                 topics,
@@ -127,20 +127,20 @@ async def run(
                 enough,
                 on_progress,
             )
-            await _ended(reading, stop, enough, options.duration)
-            return await _conclusion(rounds, holdings)
+            await _until_end(reading, stop, enough, options.duration)
+            return await _conclusion(rounds, assignment)
 
-        return await _beside(work, store.follow, follower.follow)
+        return await _with_background(work, store.follow, follower.follow)
 
 
 async def _consume(
     options: ConsumeOptions,
-    holdings: Holdings,
-    rounds: Rounds,
+    assignment: Assignment,
+    rounds: JudgingRounds,
     takeover: Takeover,
-    topics: Topics,
-    log: Logbook,
-    measures: Measures,
+    topics: JudgedTopics,
+    log: ConsumerLog,
+    measures: ConsumerMetrics,
     outage: Outage,
     enough: asyncio.Event,
     on_progress: Callable[[ConsumeProgress], None],
@@ -150,28 +150,28 @@ async def _consume(
     measures.last_message = measures.last_of_run = started
     complete, complete_since = False, started
     progress: ConsumeProgress | None = None
-    await holdings.begin()
+    await assignment.begin()
     measures.health.started = True
     while not enough.is_set():
         measures.health.beat()
         try:
             if outage.why:
                 await topics.discover()
-                await holdings.look_again()
-            await holdings.read(_POLL_SECONDS)
+                await assignment.recheck()
+            await assignment.read(_POLL_SECONDS)
             now = time.monotonic()
             if now < next_round:
                 continue
             began = now
-            holdings.drop_fenced()
-            await holdings.settle()
+            assignment.drop_fenced()
+            await assignment.settle()
             await topics.discover()
-            await log.know(topics)
-            await holdings.take_share()
-            await holdings.look_again(topics.returned())
+            await log.update_topics(topics)
+            await assignment.take_share()
+            await assignment.recheck(topics.returned())
             before, (complete, progress) = complete, await rounds.judge()
             await takeover.look(rounds.unread)
-            holdings.save_beside()
+            assignment.save_if_due()
             outage.over()
             next_round = began + _pause(time.monotonic() - began)
         except TRANSIENT_ERRORS as error:
@@ -191,18 +191,18 @@ async def _consume(
             break
         if options.idle_timeout is not None and quiet >= options.idle_timeout:
             break
-    holdings.drop_fenced()
-    await holdings.settle()
+    assignment.drop_fenced()
+    await assignment.settle()
 
 
-async def _conclusion(rounds: Rounds, holdings: Holdings) -> ConsumeReport:
+async def _conclusion(rounds: JudgingRounds, assignment: Assignment) -> ConsumeReport:
     """The last round's report, and the last save.
 
     A run whose last state is not saved does not pass: others' verdicts rest on that state.
     """
-    holdings.drop_fenced()
+    assignment.drop_fenced()
     report = await rounds.conclude()
-    unsaved = await holdings.hand_over()
+    unsaved = await assignment.hand_over()
     if unsaved is None:
         return report
     return replace(report, inconclusive=[*report.inconclusive, unsaved])
@@ -213,7 +213,7 @@ def _pause(took: float) -> float:
     return min(max(_ROUND_SECONDS, took / _ROUND_SHARE), _MOST_SECONDS)
 
 
-async def _ended(
+async def _until_end(
     reading: Awaitable[None], stop: asyncio.Event, enough: asyncio.Event, seconds: float | None
 ) -> None:
     """Let the reading end by itself; after a signal or so many seconds it is told that it should.
@@ -232,7 +232,7 @@ async def _ended(
         await _cancelled({task, stopped})
 
 
-async def _beside(
+async def _with_background(
     work: Callable[[], Awaitable[ConsumeReport]],
     *others: Callable[[], Awaitable[None]],
 ) -> ConsumeReport:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from mirrortest.kafka.fetched import Diverged, Recreated
 
 if TYPE_CHECKING:
-    from mirrortest.consume.assigned import AssignedPartition
+    from mirrortest.consume.assigned_partition import AssignedPartition
     from mirrortest.kafka.fetched import End, OutOfRange
 
 

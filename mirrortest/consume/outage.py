@@ -82,7 +82,9 @@ class Outage:
         self._began, self.why = None, ""
         _log.info(f"the {self._place} answers again", seconds=round(seconds, 1))
 
-    async def sat_out(self, ask: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+    async def until_answered(
+        self, ask: Callable[P, Awaitable[T]], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
         """Ask until there is an answer, however long that takes."""
         while True:
             try:

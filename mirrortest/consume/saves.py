@@ -18,14 +18,14 @@ from mirrortest.host.time_slice import TimeSlice
 from mirrortest.kafka.error_table import TRANSIENT_ERRORS
 
 if TYPE_CHECKING:
-    from mirrortest.consume.assigned import AssignedPartition
-    from mirrortest.consume.common import Common
-    from mirrortest.consume.logbook import Logbook
-    from mirrortest.consume.measuring import Measures
+    from mirrortest.consume.assigned_partition import AssignedPartition
+    from mirrortest.consume.consumer_log import ConsumerLog
+    from mirrortest.consume.consumer_metrics import ConsumerMetrics
     from mirrortest.consume.next_incarnation import NextIncarnation
     from mirrortest.consume.options import ConsumeOptions
     from mirrortest.consume.outage import Outage
-    from mirrortest.consume.state import StateStore
+    from mirrortest.consume.shared_state import SharedState
+    from mirrortest.consume.state_store import StateStore
     from mirrortest.kafka.reader import Reader
 
 _log = structlog.get_logger()
@@ -44,18 +44,18 @@ class Saves:
         *,
         store: StateStore,
         reader: Reader,
-        log: Logbook,
-        measures: Measures,
+        log: ConsumerLog,
+        measures: ConsumerMetrics,
         outage: Outage,
-        common: Common,
+        common: SharedState,
     ) -> None:
         self._options = options
         self._store = store
         self._reader = reader
-        self._logbook = log
+        self._log_rows = log
         self._measures = measures
         self._outage = outage
-        self._common = common
+        self._shared_state = common
         self._one_save = asyncio.Lock()
         self._slice = TimeSlice()
         self._saving: asyncio.Task[None] | None = None
@@ -128,8 +128,8 @@ class Saves:
         """
         for held in partitions:
             if not self._store.fenced(held.at, held.generation):
-                self._logbook.read(held)
-                self._logbook.found(held)
+                self._log_rows.read(held)
+                self._log_rows.found(held)
 
     async def close(self) -> None:
         """End a save that still runs: what ends the work early is told, and nothing beside it."""
@@ -161,16 +161,16 @@ class Saves:
         """
         _, topic_id, offset, unread = following
         async with self._one_save:
-            self._logbook.left(held, found_ns)
+            self._log_rows.left(held, found_ns)
             held.start_over(found_ns, topic_id, offset)
             held.read_from = 0
             if offset < unread:
-                self._logbook.unread(held, offset, unread, found_ns)
+                self._log_rows.unread(held, offset, unread, found_ns)
                 held.checker.unread(offset, unread, found_ns)
-            await self._outage.sat_out(self._name, held)
+            await self._outage.until_answered(self._name, held)
 
     async def _name(self, held: AssignedPartition) -> None:
-        await self._logbook.sync()
+        await self._log_rows.sync()
         if not self._store.fenced(held.at, held.generation):
             await self._store.save(held.at, held.generation, held.to_state())
             await self._store.caught_up()
@@ -183,16 +183,16 @@ class Saves:
         if away:
             # A save that hangs there is not waited for.
             for held in partitions:
-                self._logbook.read(held)
-            await self._logbook.sync()
+                self._log_rows.read(held)
+            await self._log_rows.sync()
             return
         # From the first state that is told: no older one may be written after a newer one.
         async with self._one_save:
             states = await self._told(partitions)
-            await self._logbook.sync()
+            await self._log_rows.sync()
             for held, state, _ in states:
                 await self._store.save(held.at, held.generation, state, parting=parting)
-            await self._common.keep()
+            await self._shared_state.keep()
         self._measures.saved()
         if self._options.group is not None and states and not parting:
             # For lag tools alone: we resume from our own state.
@@ -206,7 +206,7 @@ class Saves:
         for held in partitions:
             if self._store.fenced(held.at, held.generation):
                 continue
-            self._logbook.read(held)
+            self._log_rows.read(held)
             states.append((held, held.to_state(), held.checker.next_offset))
             await self._slice.over()
         return states

@@ -2,7 +2,7 @@
 
 A group rebalances; fixed shares do not. Without the partitions of a consumer that has ended, or
 was killed, the others could neither claim a loss nor end. So one of them takes over what is unread.
-Generations (`consume.state`) keep that safe: the owner may restart at any time and claim its share
+Generations (`state_store`) keep that safe: the owner may restart at any time and claim its share
 again, and an owner that was only paused finds itself fenced.
 """
 
@@ -16,9 +16,9 @@ import structlog
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection
 
-    from mirrortest.consume.holdings import Holdings
+    from mirrortest.consume.assignment import Assignment
     from mirrortest.consume.options import ConsumeOptions
-    from mirrortest.consume.state import Partition, StateStore
+    from mirrortest.consume.state_store import Partition, StateStore
 
 _log = structlog.get_logger()
 
@@ -39,12 +39,12 @@ class Takeover:
         self,
         options: ConsumeOptions,
         *,
-        holdings: Holdings,
+        assignment: Assignment,
         store: StateStore,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._options = options
-        self._holdings = holdings
+        self._assignment = assignment
         self._store = store
         self._monotonic = monotonic
         self._last = monotonic()
@@ -62,7 +62,7 @@ class Takeover:
             return
         before, self._silent = self._silent, {}
         for at in unread:
-            sign = self._store.sign_of_life(at)
+            sign = self._store.owner_activity(at)
             last, seconds = before.get(at, (None, 0.0))
             self._silent[at] = (sign, seconds + passed if sign == last else 0.0)
         due = [at for at, (_, seconds) in self._silent.items() if seconds >= self._patience(at)]
@@ -72,7 +72,7 @@ class Takeover:
         await self._store.caught_up()
         for at in due:
             sign, seconds = self._silent[at]
-            if self._store.sign_of_life(at) == sign and await self._holdings.take_over(at):
+            if self._store.owner_activity(at) == sign and await self._assignment.take_over(at):
                 _log.warning(
                     "partition of another --shard taken over: its consumer has ended, or has saved "
                     "no state for long",

@@ -10,9 +10,9 @@ import structlog
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from mirrortest.consume.judging import Standing
+    from mirrortest.consume.ledger_follower import LedgerFollower
     from mirrortest.consume.options import ConsumeOptions
-    from mirrortest.consume.vouching import LedgerFollower
+    from mirrortest.consume.topic_judge import TopicRound
 
 _log = structlog.get_logger()
 
@@ -35,16 +35,16 @@ class UnrecordedProducers:
         self._since_ns = 0
         self._logged = False
 
-    def check(self, standings: Collection[Standing], now_ns: int) -> None:
+    def check(self, topic_rounds: Collection[TopicRound], now_ns: int) -> None:
         """Look at a round of a run that is not complete; `now_ns` is monotonic."""
         run = self._options.run
         recorded = self._follower.ledger.producers(run)
         messages: Counter[str] = Counter()
-        for standing in standings:
-            for stream in standing.unvouched:
+        for topic_round in topic_rounds:
+            for stream in topic_round.unrecorded:
                 if stream.producer not in recorded:
-                    messages[stream.producer] += standing.messages(stream)
-        content = recorded, [standing.mark for standing in standings]
+                    messages[stream.producer] += topic_round.messages(stream)
+        content = recorded, [topic_round.mark for topic_round in topic_rounds]
         if not messages or content != self._content:
             self._content, self._since_ns = content if messages else None, now_ns
         elif now_ns - self._since_ns >= _PATIENCE_NS and not self._logged:

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from mirrortest.consume.outcome import ConsumeReport
-    from mirrortest.produce.report import ProduceReport
+    from mirrortest.consume.consume_report import ConsumeReport
+    from mirrortest.produce.produce_report import ProduceReport
 
 TOPICS = ("orders", "clicks.eu")
 PARTITIONS = 4

@@ -16,7 +16,7 @@ from mirrortest.produce.lane import MAX_IN_FLIGHT
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mirrortest.produce.plan import TopicPlan
+    from mirrortest.produce.topic_plan import TopicPlan
 
 TURN_BYTES = 64 << 10
 """What a lane's batch may hold even where that is more than the lane's own share of the memory."""

@@ -1,97 +1,385 @@
-"""Claiming an incarnation: write a claim into the ledger, read back, the first one wins.
+"""One incarnation at work: a task for each lane, one for the books, and an orderly end.
 
-A claim closes the incarnation before it at that one's reserved marks. That one may still be
-alive: it reads the ledger back after each reservation, before it uses the numbers, and ends when
-it finds the claim. So its marks are final as soon as the claim has an offset; if they moved while
-the claim was on its way, the claim is written once more with the right ones.
+A lane's task makes one batch at a time of what is due, as far as numbers are reserved, while fewer
+than `MAX_IN_FLIGHT` of its batches are underway and its partition's memory has room. So a slow
+cluster shows as lag against the schedule, never as a growing queue.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING
+import asyncio
+import contextlib
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Protocol
 
-import structlog
-
-from mirrortest.verify.ledger_parts import CLOSED, LaneParts
-from mirrortest.verify.ledger_record import Claim, ClosedLane, claim_key, claim_value
+from mirrortest.errors import ClusterError, SequenceLogError
+from mirrortest.kafka.sender import SenderDeadError
+from mirrortest.model.findings import Outcome
+from mirrortest.produce.lane import MAX_IN_FLIGHT, Flight
+from mirrortest.produce.pace import last_tick
+from mirrortest.produce.waiting import before_stop, cancelled
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections import Counter
+    from collections.abc import Callable, Sequence
+    from typing import Any
 
-    from mirrortest.produce.ledger_view import LedgerView
-    from mirrortest.verify.ledger import Ledger
+    from mirrortest.kafka.sender import Sent
+    from mirrortest.produce.clock import Clock
+    from mirrortest.produce.lane import Lane
+    from mirrortest.produce.ledger_writer import LedgerWriter, RecordedLane
+    from mirrortest.wire.batch import EncodedBatch
 
-_log = structlog.get_logger()
+_MAX_SLEEP_NS = 1_000_000_000
 
 
-async def claim_incarnation(
-    view: LedgerView,
-    *,
-    run: str,
-    producer: str,
-    session: str,
-    lanes: Mapping[str, tuple[int, ...]],
-    above: int = 0,
-) -> Claim:
-    """Claim the next free incarnation for these lanes (topic -> lanes).
+class Sends(Protocol):
+    """What is asked of a sender (`kafka.sender.Sender`)."""
 
-    It is greater than `above`, too, which the ledger need not know: its topic may be another one.
-    The view must be read up to the ledger's end, and be followed.
+    @property
+    def dead(self) -> str | None:
+        """Why no more can be sent; None while all is well."""
+
+    async def send(self, topic: str, partition: int, encoded: EncodedBatch) -> asyncio.Future[Sent]:
+        """Hand a batch over; raises SenderDeadError where it was not sent for the sender ended."""
+
+    def partition_count(self, topic: str) -> int:
+        """How many partitions a topic is known to have now."""
+
+    async def stop(self) -> None:
+        """Give up what is left."""
+
+
+@dataclass(frozen=True)
+class SendRules:
+    """`compress` makes a batch smaller; the rest are durations."""
+
+    linger_ns: int
+    drain_seconds: float
+    compress: Callable[[EncodedBatch], EncodedBatch] | None = None
+
+
+@dataclass
+class Backlog:
+    """Messages sent and not answered yet, and messages that are due and not sent."""
+
+    in_flight: int = 0
+    due: int = 0
+
+
+async def end_marks(
+    ledger_writer: Sequence[LedgerWriter], stop: asyncio.Event, *, grace_seconds: float
+) -> None:
+    """Publish outcomes and end marks; without a deadline unless the run is being stopped.
+
+    Raises:
+        ClusterError: the ledger did not take them in time.
     """
-    incarnation = above
-    while True:
-        # In a topic that was created again claims of before could be missing.
-        await view.restore()
-        newest = view.ledger.latest(run, producer)
-        incarnation = max(incarnation, newest.incarnation if newest else 0) + 1
-        claim = Claim(run, producer, incarnation, session, dict(lanes))
-        claim = replace(claim, closes=closing(view.ledger, claim))
-        await view.write((claim_key(claim), claim_value(claim)))
-        first = view.ledger.winner(run, producer, incarnation)
-        if first is None or first.session != session:
-            _log.info("incarnation already taken", producer=producer, incarnation=incarnation)
-            # A claim that lost must not look like the first one after a compaction.
-            await view.write((claim_key(claim), None))
-            continue
-        closes = closing(view.ledger, claim)
-        if closes != claim.closes:
-            claim = replace(claim, closes=closes)
-            await view.write((claim_key(claim), claim_value(claim)))
-        return claim
+    for each in ledger_writer:
+        if not await before_stop(each.finish(ended=True), stop, grace_seconds=grace_seconds):
+            raise ClusterError(
+                "the ledger does not take the end marks: consumers will not see this producer's "
+                "end; its sequence log is complete"
+            )
 
 
-async def publish_closed(view: LedgerView, claim: Claim) -> None:
-    """Write the last word on the lanes of earlier incarnations that only a claim has closed.
+class Incarnation:
+    """One incarnation, from its first message to its end marks.
 
-    Their own last records could be displaced in the ledger's copy by older ones (`ledger_parts`).
+    `run` returns when all lanes are through, on `stop`, or when the sender has died (then `died`
+    says why); in each case everything sent has its outcome. After a death the end marks are still
+    to be written (`end_marks`): consumers must not take the run for over while a successor is to
+    come.
     """
-    await view.write(
-        *(
-            record
-            for lane in view.ledger.closed_by_claims(claim.run, claim.producer)
-            for record in LaneParts(last_word=CLOSED).records(lane)
-        )
-    )
 
+    def __init__(
+        self,
+        recorded: Sequence[RecordedLane],
+        ledger_writer: LedgerWriter,
+        sender: Sends,
+        clock: Clock,
+        rules: SendRules,
+        *,
+        reasons: Counter[str],
+    ) -> None:
+        self._recorded = recorded
+        self.ledger_writer = ledger_writer
+        self._sender = sender
+        self._clock = clock
+        self._rules = rules
+        self._reasons = reasons
+        self._halted = False
+        self._stopped = False
+        self._idle = asyncio.Event()
+        self._idle.set()
+        self._underway = 0
+        self._steps = 0
+        self._failure: Exception | None = None
+        """What should not have happened when an outcome was recorded."""
+        self.died: str | None = None
+        """Why the sender ended by itself."""
 
-async def mark_failed(view: LedgerView, claim: Claim) -> None:
-    """Have consumers know that nothing more comes, though more was to come.
+    @property
+    def in_flight(self) -> int:
+        """Messages without an outcome yet."""
+        return sum(flight.count for recorded in self._recorded for flight in recorded.lane.flights)
 
-    They need not wait for ever, and do not take the run for complete.
-    """
-    failed = replace(claim, failed=True)
-    await view.write((claim_key(failed), claim_value(failed)))
+    @property
+    def acked(self) -> int:
+        """Messages of this incarnation that were acknowledged."""
+        return sum(recorded.lane.count(Outcome.ACKED) for recorded in self._recorded)
 
+    @property
+    def steps(self) -> int:
+        """Grows with whatever is sent, answered, or tried to be written."""
+        return self._steps + self.ledger_writer.tries
 
-def closing(ledger: Ledger, claim: Claim) -> tuple[ClosedLane, ...]:
-    """The lanes of the incarnation before the claimed one, with their reserved marks."""
-    before = claim.incarnation - 1
-    earlier = ledger.winner(claim.run, claim.producer, before)
-    marks = dict.fromkeys(earlier.streams(), 0) if earlier is not None else {}
-    for stream, record in ledger.lanes.items():
-        if stream[1:4] == (claim.run, claim.producer, before):
-            marks[stream] = record.reserved
-    return tuple(
-        sorted(ClosedLane(stream.topic, stream.lane, mark) for stream, mark in marks.items())
-    )
+    def idle(self, now_ns: int) -> bool:
+        """Whether the schedule asks for nothing, and nothing awaits its answer."""
+        return not self._underway and not any(k.lane.pace.available(now_ns) for k in self._recorded)
+
+    def backlogs(self, now_ns: int) -> dict[str, Backlog]:
+        """What waits, by topic."""
+        backlogs: dict[str, Backlog] = {}
+        for recorded in self._recorded:
+            lane = recorded.lane
+            backlog = backlogs.setdefault(lane.stream.topic, Backlog())
+            backlog.in_flight += sum(flight.count for flight in lane.flights)
+            backlog.due += lane.pace.owed(now_ns)
+        return backlogs
+
+    def grown(self) -> dict[str, tuple[int, int]]:
+        """Topics that have more partitions than when this producer began: from, to."""
+        begun = {
+            recorded.lane.stream.topic: recorded.lane.source_partitions
+            for recorded in self._recorded
+        }
+        now = {topic: self._sender.partition_count(topic) for topic in begun}
+        return {topic: (count, now[topic]) for topic, count in begun.items() if now[topic] > count}
+
+    def lags(self, now_ns: int) -> dict[str, int]:
+        """By how much each topic is behind its schedule, ns; a schedule that was stopped is not."""
+        if self._stopped:
+            return {}
+        lags: dict[str, int] = {}
+        for recorded in self._recorded:
+            lane = recorded.lane
+            topic = lane.stream.topic
+            lags[topic] = max(lags.get(topic, 0), lane.pace.lag_ns(now_ns))
+        return lags
+
+    async def run(self, stop: asyncio.Event) -> None:
+        """Work until the end; see the class.
+
+        Raises:
+            SequenceLogError: the log cannot be written; nothing is told durable after that.
+            FencedError: another process took this incarnation's place.
+            ClusterError: outcomes or end marks could not be written in time.
+        """
+        ledger_writer = asyncio.create_task(self.ledger_writer.run())
+        drivers = [asyncio.create_task(self._drive(recorded)) for recorded in self._recorded]
+        stopped = asyncio.create_task(stop.wait())
+        through: asyncio.Future[Any] = asyncio.gather(*drivers)
+        try:
+            first: set[asyncio.Future[Any]] = {ledger_writer, stopped, through}
+            await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+            self._stopped = stop.is_set()
+            await self._drain(drivers, ledger_writer, stop)
+            for driver in drivers:
+                if not driver.cancelled():
+                    driver.result()
+            self._raise_failure()
+            if ledger_writer.done():
+                ledger_writer.result()
+            await cancelled(ledger_writer)
+            await self._finish(stop)
+        except Exception:
+            # What is known is true: it goes into the log, and without end marks to the ledger.
+            await self._settle(drivers)
+            with contextlib.suppress(Exception):
+                async with asyncio.timeout(self._rules.drain_seconds):
+                    await self.ledger_writer.finish(ended=False)
+            raise
+        finally:
+            self.halt()
+            await cancelled(ledger_writer, stopped, through, *drivers)
+
+    def _raise_failure(self) -> None:
+        if self._failure is not None:
+            raise self._failure
+
+    def halt(self) -> None:
+        """No lane makes another batch."""
+        self._halted = True
+        for recorded in self._recorded:
+            recorded.lane.wake.set()
+
+    # -- the end --------------------------------------------------------------------------------
+
+    async def _drain(
+        self,
+        drivers: list[asyncio.Task[None]],
+        ledger_writer: asyncio.Task[None],
+        stop: asyncio.Event,
+    ) -> None:
+        """Bring everything underway to its outcome, and after a stop not too late."""
+        stopped = asyncio.create_task(stop.wait())
+        idle = asyncio.create_task(self._all_idle(drivers))
+        try:
+            if not ledger_writer.done():
+                # Lanes that are through wait for their last outcomes as long as it takes.
+                if all(driver.done() for driver in drivers):
+                    await asyncio.wait(
+                        {idle, stopped, ledger_writer}, return_when=asyncio.FIRST_COMPLETED
+                    )
+                self.halt()
+                await asyncio.wait(
+                    {idle, ledger_writer},
+                    timeout=self._rules.drain_seconds,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+        finally:
+            await cancelled(stopped, idle)
+        await self._settle(drivers)
+
+    async def _settle(self, drivers: list[asyncio.Task[None]]) -> None:
+        """Give up what is still underway: it is unknown, or failed if it was never handed over."""
+        self.halt()
+        for driver in drivers:
+            driver.cancel()
+        await asyncio.gather(*drivers, return_exceptions=True)
+        self.died = self.died or self._sender.dead
+        await self._sender.stop()
+        await self._idle.wait()
+
+    async def _all_idle(self, drivers: list[asyncio.Task[None]]) -> None:
+        await asyncio.gather(*drivers, return_exceptions=True)
+        await self._idle.wait()
+
+    async def _finish(self, stop: asyncio.Event) -> None:
+        if self.died is None:
+            await end_marks([self.ledger_writer], stop, grace_seconds=self._rules.drain_seconds)
+        elif not await before_stop(
+            self.ledger_writer.finish(ended=False), stop, grace_seconds=self._rules.drain_seconds
+        ):
+            raise ClusterError(
+                "the ledger does not take the last outcomes: for consumers those messages are "
+                "unknown; the sequence log is complete"
+            )
+
+    # -- one lane -------------------------------------------------------------------------------
+
+    async def _drive(self, recorded: RecordedLane) -> None:
+        lane, pace, most = recorded.lane, recorded.lane.pace, recorded.lane.most
+        linger_ns = self._rules.linger_ns
+        while not self._halted:
+            now = self._clock.now()
+            available = pace.available(now)
+            if not available:
+                at = pace.next_ns(now)
+                if at is None:
+                    return
+                await self._sleep(lane, last_tick(at + linger_ns, linger_ns) - now)
+            elif available < most and (
+                (ripe := last_tick(pace.ripe_ns(now, linger_ns), linger_ns)) > now
+            ):
+                await self._sleep(lane, ripe - now)
+            elif len(lane.flights) >= MAX_IN_FLIGHT:
+                await self._wait(lane)
+            elif not lane.room:
+                self.ledger_writer.starved()
+                await self._wait(lane)
+            else:
+                await self._in_turn(recorded)
+
+    async def _in_turn(self, recorded: RecordedLane) -> None:
+        """Send what is due once the partition's memory has room for it."""
+        lane = recorded.lane
+        await lane.pool.turn()
+        now = self._clock.now()
+        count = min(lane.pace.available(now), lane.room, lane.most)
+        if self._halted or not count:
+            lane.pool.take(0)
+            return
+        await self._send(recorded, count, now)
+
+    async def _send(self, recorded: RecordedLane, count: int, now: int) -> None:
+        lane = recorded.lane
+        index = lane.pace.position
+        intended = lane.pace.take(count, now)
+        offset = self._clock.offset_ns
+        encoded = lane.encoder.encode(lane.next_seq, intended + offset, now + offset)
+        if self._rules.compress is not None:
+            encoded = self._rules.compress(encoded)
+        flight = Flight(lane.next_seq, index, intended, now, offset, encoded.size)
+        lane.depart(flight)
+        self._underway += 1
+        self._steps += 1
+        self._idle.clear()
+        try:
+            future = await self._sender.send(lane.stream.topic, lane.partition, encoded)
+        except SenderDeadError:
+            # It was not sent: its numbers and its place in the schedule are free again.
+            lane.recall(flight)
+            self._landed()
+            self.halt()
+        except asyncio.CancelledError:
+            self._land(recorded, flight, Outcome.UNKNOWN, -1, "given up at the end of the drain")
+            raise
+        except BaseException as error:
+            # Whatever it is: who waits for all that is underway must not wait for ever.
+            self._land(recorded, flight, Outcome.UNKNOWN, -1, repr(error))
+            raise
+        else:
+            future.add_done_callback(partial(self._answered, recorded, flight))
+
+    def _answered(
+        self, recorded: RecordedLane, flight: Flight, future: asyncio.Future[Sent]
+    ) -> None:
+        sent = future.result()
+        self._land(recorded, flight, sent.outcome, sent.base_offset, sent.error)
+        if self._sender.dead is not None:
+            self.halt()
+
+    def _land(
+        self,
+        recorded: RecordedLane,
+        flight: Flight,
+        outcome: Outcome,
+        offset: int,
+        reason: str | None,
+    ) -> None:
+        try:
+            # A broken log never lets the ledger vouch for this; the books' next round tells of it.
+            with contextlib.suppress(SequenceLogError):
+                recorded.recorder.ended(flight, outcome, offset, self._clock.now())
+        except Exception as error:  # noqa: BLE001  # nobody awaits this: `run` raises it
+            # Nor may it vouch for what is in no log.
+            outcome, reason = Outcome.UNKNOWN, repr(error)
+            self._failure = self._failure or error
+            self.halt()
+        recorded.lane.land(flight, outcome)
+        if outcome is not Outcome.ACKED:
+            self._reasons[reason or "acknowledgements are switched off (acks=0)"] += flight.count
+        self._landed()
+
+    def _landed(self) -> None:
+        self._underway -= 1
+        self._steps += 1
+        if not self._underway:
+            self._idle.set()
+
+    async def _sleep(self, lane: Lane, nanoseconds: int) -> None:
+        """Sleep, at most until the lane is woken."""
+        seconds = max(0, min(nanoseconds, _MAX_SLEEP_NS)) / 1e9
+        timer = asyncio.get_running_loop().call_later(seconds, lane.wake.set)
+        try:
+            await self._wait(lane)
+        finally:
+            timer.cancel()
+
+    @staticmethod
+    async def _wait(lane: Lane) -> None:
+        await lane.wake.wait()
+        lane.wake.clear()

@@ -23,18 +23,18 @@ from mirrortest.metrics.server_process import serve_apart
 from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.produce.buffer_pool import BufferPools
 from mirrortest.produce.clock import Clock
-from mirrortest.produce.incarnation import claim_incarnation, mark_failed, publish_closed
+from mirrortest.produce.housekeeping import Housekeeping
+from mirrortest.produce.incarnation import Incarnation, SendRules, end_marks
 from mirrortest.produce.lane import MAX_IN_FLIGHT, Lane
 from mirrortest.produce.ledger_view import LedgerView
-from mirrortest.produce.life import Life, Rules, end_marks
+from mirrortest.produce.ledger_writer import LedgerWriter, RecordedLane
 from mirrortest.produce.pace import Pace, lane_share, pace_of
-from mirrortest.produce.plan import TopicPlan, plan_topics
+from mirrortest.produce.produce_report import ProduceReport
+from mirrortest.produce.producer_metrics import ProducerMetrics
 from mirrortest.produce.recording import LaneRecorder, TopicNumbers, Window
-from mirrortest.produce.report import ProduceReport
+from mirrortest.produce.registration import publish_closed, record_failure, register
 from mirrortest.produce.reservation import Reservation
-from mirrortest.produce.telemetry import Telemetry
-from mirrortest.produce.tending import Tender
-from mirrortest.produce.vouching import BookKeeper, Kept
+from mirrortest.produce.topic_plan import TopicPlan, plan_topics
 from mirrortest.produce.waiting import before_stop, cancelled
 from mirrortest.seqlog.batches import Detail
 from mirrortest.seqlog.files import last_incarnation
@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from mirrortest.config.client import ClientConfig
     from mirrortest.metrics.endpoint import Serve
     from mirrortest.produce.options import ProduceOptions
-    from mirrortest.produce.report import ProduceProgress
+    from mirrortest.produce.produce_report import ProduceProgress
     from mirrortest.verify.ledger_record import Claim
     from mirrortest.wire.batch import EncodedBatch
 
@@ -107,16 +107,16 @@ class Producer:
         self._paces: dict[tuple[str, int], Pace] = {}
         """(topic, index of the lane) -> its schedule, which goes on over incarnations"""
         self._lanes: list[Lane] = []
-        self._over: list[BookKeeper] = []
+        self._ended: list[LedgerWriter] = []
         """Of incarnations whose sender died; without end marks until a successor has claimed."""
         self._reasons: Counter[str] = Counter()
-        self._telemetry = Telemetry(options, self._clock, self._numbers, serve)
-        self._tender = Tender(
+        self._metrics = ProducerMetrics(options, self._clock, self._numbers, serve)
+        self._housekeeping = Housekeeping(
             options,
             self._clock,
             self._window,
             self._numbers,
-            self._telemetry,
+            self._metrics,
             on_progress,
             progress_seconds,
         )
@@ -124,7 +124,7 @@ class Producer:
     async def run(self, stop: asyncio.Event) -> ProduceReport:
         """Set up, produce, wind up, report."""
         options = self._options
-        with self._telemetry.serving():
+        with self._metrics.serving():
             async with Admin(options.client) as admin:
                 cluster = await admin.cluster_id()
                 self._plans = await plan_topics(admin, options)
@@ -138,15 +138,18 @@ class Producer:
             session = self._session(cluster)
             log = await SequenceLog.open(options.log_dir, session, spool=Path(options.log_spool))
             view = LedgerView(ledger, options.run, options.name)
-            tasks = [asyncio.create_task(view.follow()), asyncio.create_task(self._tender.run())]
+            tasks = [
+                asyncio.create_task(view.follow()),
+                asyncio.create_task(self._housekeeping.run()),
+            ]
             for task in tasks:
-                task.add_done_callback(_told)
+                task.add_done_callback(_log_failure)
             error: MirrortestError | None = None
             clean = False
             try:
                 if end > begin:
                     await before_stop(view.passed(end - 1), stop, grace_seconds=0)
-                await self._live(stop, log, view, session.session)
+                await self._run_incarnations(stop, log, view, session.session)
                 clean = True
             except MirrortestError as problem:
                 error = problem
@@ -201,7 +204,7 @@ class Producer:
 
     # -- one incarnation after the other --------------------------------------------------------
 
-    async def _live(
+    async def _run_incarnations(
         self, stop: asyncio.Event, log: SequenceLog, view: LedgerView, session: str
     ) -> None:
         hopeless = 0
@@ -221,37 +224,37 @@ class Producer:
                         f"the ledger {self._options.ledger_topic!r} took no claim, and nothing "
                         "is sent without one"
                     )
-                life, born = begun, self._clock.now()
+                incarnation, born = begun, self._clock.now()
                 if not started:
                     started = True
                     for pace in self._paces.values():
                         pace.start(born)
-                self._tender.life = life
-                await life.run(stop)
+                self._housekeeping.incarnation = incarnation
+                await incarnation.run(stop)
             finally:
                 await sender.stop()
-            if life.died is None:
+            if incarnation.died is None:
                 return
-            self._over.append(life.books)
+            self._ended.append(incarnation.ledger_writer)
             soon = self._clock.now() - born < _SOON_NS
-            hopeless = hopeless + 1 if soon and not life.acked else 0
+            hopeless = hopeless + 1 if soon and not incarnation.acked else 0
             if hopeless >= _HOPELESS:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_ADMIT_SECONDS):
-                        await mark_failed(view, life.books.claim)
+                        await record_failure(view, incarnation.ledger_writer.claim)
                 raise ClusterError(
-                    f"{life.died}; so ended {hopeless} incarnations in a row, and nothing was "
-                    "acknowledged"
+                    f"{incarnation.died}; so ended {hopeless} incarnations in a row, and nothing "
+                    "was acknowledged"
                 )
-            _log.warning("a new incarnation is needed", reason=life.died)
-        await end_marks(self._over, stop, grace_seconds=self._options.drain_timeout)
+            _log.warning("a new incarnation is needed", reason=incarnation.died)
+        await end_marks(self._ended, stop, grace_seconds=self._options.drain_timeout)
 
     async def _begin(
         self, log: SequenceLog, view: LedgerView, sender: Sender, session: str
-    ) -> Life:
+    ) -> Incarnation:
         """Claim an incarnation and have its first numbers reserved."""
         options = self._options
-        claim = await claim_incarnation(
+        claim = await register(
             view,
             run=options.run,
             producer=options.name,
@@ -263,19 +266,19 @@ class Producer:
         )
         _log.info("incarnation claimed", producer=claim.producer, incarnation=claim.incarnation)
         await log.revise(_with_incarnation(claim.incarnation))
-        life = self._born(claim, log, view, sender)
-        await life.books.round()
+        incarnation = self._build_incarnation(claim, log, view, sender)
+        await incarnation.ledger_writer.round()
         # The claim is in the ledger, in front of them: nobody takes the run for over.
-        while self._over:
-            await self._over[0].finish(ended=True)
-            del self._over[0]
+        while self._ended:
+            await self._ended[0].finish(ended=True)
+            del self._ended[0]
         await publish_closed(view, claim)
-        return life
+        return incarnation
 
     async def _sender(self, stop: asyncio.Event, *, patient: bool) -> Sender | None:
         """Connect; once the run has begun try until it works, None if it is stopped meanwhile."""
         while True:
-            self._telemetry.health.beat()
+            self._metrics.health.beat()
             sender = Sender(self._options.client)
             try:
                 await sender.start()
@@ -290,22 +293,26 @@ class Producer:
             if stop.is_set():
                 return None
 
-    def _born(self, claim: Claim, log: SequenceLog, view: LedgerView, sender: Sender) -> Life:
+    def _build_incarnation(
+        self, claim: Claim, log: SequenceLog, view: LedgerView, sender: Sender
+    ) -> Incarnation:
         options = self._options
         client = options.client
         pools = BufferPools(self._plans, client.buffer_memory)
-        kept = [
+        recorded = [
             self._keep(claim, log, plan, index, pools)
             for plan in self._plans
             for index in range(len(plan.lanes))
         ]
-        books = BookKeeper(log, view, claim, kept, self._clock)
-        rules = Rules(
+        ledger_writer = LedgerWriter(log, view, claim, recorded, self._clock)
+        rules = SendRules(
             linger_ns=client.linger_ms * 1_000_000,
             drain_seconds=options.drain_timeout,
             compress=_compress(client),
         )
-        return Life(kept, books, sender, self._clock, rules, reasons=self._reasons)
+        return Incarnation(
+            recorded, ledger_writer, sender, self._clock, rules, reasons=self._reasons
+        )
 
     def _keep(
         self,
@@ -314,7 +321,7 @@ class Producer:
         plan: TopicPlan,
         index: int,
         pools: BufferPools,
-    ) -> Kept:
+    ) -> RecordedLane:
         options = self._options
         number, partition = plan.lanes[index], plan.partitions[index]
         pace = self._paces[plan.topic, index]
@@ -356,7 +363,7 @@ class Producer:
             append=log.append,
             append_arrays=log.append_arrays,
         )
-        return Kept(lane, recorder)
+        return RecordedLane(lane, recorder)
 
     def _batch_bytes(self, plan: TopicPlan, pools: BufferPools) -> int:
         """How large a batch may be."""
@@ -378,9 +385,9 @@ class Producer:
             numbers=self._numbers,
             lanes=[(lane.record(), lane.partition) for lane in self._lanes],
             reasons=self._reasons,
-            behind_ns=self._tender.behind_ns,
+            behind_ns=self._housekeeping.behind_ns,
             warmup_records=self._options.warmup_records,
-            notes=self._tender.notes,
+            notes=self._housekeeping.notes,
             error=error,
         )
 
@@ -406,7 +413,7 @@ async def _closed(
     return error
 
 
-def _told(task: asyncio.Task[None]) -> None:
+def _log_failure(task: asyncio.Task[None]) -> None:
     """Say so if a task that should go on for ever has failed."""
     if not task.cancelled() and (error := task.exception()) is not None:
         _log.error("an attendant of the producer failed", exc_info=error)

@@ -98,7 +98,7 @@ class TopicNumbers:
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenRow:
     """A row that may still grow; times are the wall's."""
 
     outcome: Outcome
@@ -147,7 +147,7 @@ class LaneRecorder:
         self._each = each
         self._append = append
         self._append_arrays = append_arrays
-        self._open: _Open | None = None
+        self._open: _OpenRow | None = None
 
     def ended(self, flight: Flight, outcome: Outcome, base_offset: int, ended: int) -> None:
         """A batch has its outcome; `ended` is when, monotonic ns."""
@@ -233,7 +233,7 @@ class LaneRecorder:
             # Before the log is asked to take anything: what it refuses is counted all the same.
             latencies.add(latency, count)
         times = (first, last), (sent_wall, sent_wall), (ended_wall, ended_wall)
-        piece = _Open(*start, count, *times, latencies)
+        piece = _OpenRow(*start, count, *times, latencies)
         if self._each:
             self._append_arrays(exact(self._row(piece), intended=intended + wall))
             return
@@ -246,7 +246,7 @@ class LaneRecorder:
     def _steady(self, flight: Flight, lo: int) -> bool:
         return flight.index_lo + lo >= self._warmup
 
-    def _row(self, row: _Open) -> Row:
+    def _row(self, row: _OpenRow) -> Row:
         acknowledged = latencies = None
         if row.latencies is not None:
             acknowledged, latencies = row.ended, rows.Latencies(*row.latencies.close())

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from pathlib import Path
 
-    from mirrortest.consume.outcome import ConsumeProgress, ConsumeReport
-    from mirrortest.produce.report import ProduceProgress, ProduceReport
+    from mirrortest.consume.consume_report import ConsumeProgress, ConsumeReport
+    from mirrortest.produce.produce_report import ProduceProgress, ProduceReport
     from mirrortest.selftest.matrix import Matrix, Sender
 
 STAGE_FILE = "stage.json"

@@ -23,8 +23,8 @@ from mirrortest.workers.together import Together, common_place
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from mirrortest.consume.consume_report import Basis, ConsumeProgress, ConsumeReport
     from mirrortest.consume.options import ConsumeOptions
-    from mirrortest.consume.outcome import Basis, ConsumeProgress, ConsumeReport
     from mirrortest.workers.crew import Worker
 
 _LOOK_SECONDS = 0.2

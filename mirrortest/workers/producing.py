@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 
 from mirrortest.errors import MirrortestError
 from mirrortest.model.findings import Outcome
+from mirrortest.produce.produce_report import ProduceProgress, ProduceReport
 from mirrortest.produce.producer import run as produce
 from mirrortest.produce.recording import TopicNumbers
-from mirrortest.produce.report import ProduceProgress, ProduceReport
 from mirrortest.workers.crew import Crew
 from mirrortest.workers.scrape import serving
 from mirrortest.workers.shares import producers

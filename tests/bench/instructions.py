@@ -18,8 +18,8 @@ from typing import NamedTuple
 import crc32c
 import numpy as np
 
-from mirrortest.consume.assigned import AssignedPartition
-from mirrortest.consume.state import Partition
+from mirrortest.consume.assigned_partition import AssignedPartition
+from mirrortest.consume.state_store import Partition
 from mirrortest.consume.transactions import in_transactions
 from mirrortest.kafka.fetched import FetchedBatches, batches
 from mirrortest.seqlog import rows

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import structlog
 
-from mirrortest.consume.assigned import AssignedPartition
-from mirrortest.consume.common import Common
-from mirrortest.consume.state import Partition, StateStore
+from mirrortest.consume.assigned_partition import AssignedPartition
+from mirrortest.consume.shared_state import SharedState
+from mirrortest.consume.state_store import Partition, StateStore
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.verify.judge import RunVerdict, judge
 from mirrortest.verify.ledger import Ledger
@@ -35,7 +35,7 @@ from .records import HURT, RUN, SCOPE, TOPIC, WHOLE
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mirrortest.consume.topics import Topics
+    from mirrortest.consume.judged_topics import JudgedTopics
     from mirrortest.verify.judge import StreamVerdict
     from mirrortest.wire.stream import StreamId
 
@@ -119,7 +119,7 @@ def read_state(rng: Random) -> bool:
         return False
     if held.checker.topic != held.source:
         return False  # as the copy of another topic: whoever holds it judges it anew
-    _go_on(held)
+    _begin_incarnation(held)
     return True
 
 
@@ -143,9 +143,9 @@ def read_shared(rng: Random) -> bool:
         raw = garbled(rng, raw)
     judged = records.judge()
     store: Any = SimpleNamespace(written=lambda _: [raw])
-    topics = cast("Topics", SimpleNamespace(judges={TOPIC: judged}))
+    topics = cast("JudgedTopics", SimpleNamespace(judges={TOPIC: judged}))
     with structlog.testing.capture_logs() as logged:
-        Common(topics, store, lambda: 0).take_over()
+        SharedState(topics, store, lambda: 0).take_over()
     for stream, numbers in judged.claimed.items():
         _check_stream(stream)
         _check_numbers(numbers)
@@ -208,7 +208,7 @@ def _whole(seed: int) -> dict[str, Any] | None:
     return store.state(WHOLE)
 
 
-def _go_on(held: AssignedPartition) -> None:
+def _begin_incarnation(held: AssignedPartition) -> None:
     """Judge and save, as the next consumer does."""
     checker = held.checker
     for seq in (0, 30):

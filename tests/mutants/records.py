@@ -9,11 +9,11 @@ import zlib
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
-from mirrortest.consume.assigned import AssignedPartition
-from mirrortest.consume.closing import Closing
-from mirrortest.consume.common import Common
-from mirrortest.consume.judging import TopicJudge
-from mirrortest.consume.state import Partition, Scope, StateStore
+from mirrortest.consume.assigned_partition import AssignedPartition
+from mirrortest.consume.closing import ClosingSnapshot
+from mirrortest.consume.shared_state import SharedState
+from mirrortest.consume.state_store import Partition, Scope, StateStore
+from mirrortest.consume.topic_judge import TopicJudge
 from mirrortest.model.findings import Finding
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.verify.deadline import Deadlines
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator
     from random import Random
 
-    from mirrortest.consume.topics import Topics
+    from mirrortest.consume.judged_topics import JudgedTopics
 
 RUN, SOURCE, TOPIC = "r1", "t", "A.t"
 SCOPE = Scope(RUN, "cluster", "consumer", "g")
@@ -128,7 +128,7 @@ def claimed(rng: Random) -> TopicJudge:
         made.merge_claims({stream: _numbers(rng, 0, 50)})
         for second in range(3):
             made.deadlines.note(stream, _numbers(rng, 0, 99), second * 30_000_000_000)
-    made.close(Closing((8, 400), {0: 70, 1: 90}, 5))
+    made.close(ClosingSnapshot((8, 400), {0: 70, 1: 90}, 5))
     return made
 
 
@@ -144,8 +144,8 @@ def judged_document(rng: Random) -> tuple[dict[str, Any], list[Any]]:
         """The topic is never created again."""
 
     store: Any = SimpleNamespace(written=lambda _: [], share=share, renewed=renewed)
-    topics = cast("Topics", SimpleNamespace(judges={TOPIC: claimed(rng)}))
-    asyncio.run(Common(topics, store, lambda: 90_000_000_000).keep())
+    topics = cast("JudgedTopics", SimpleNamespace(judges={TOPIC: claimed(rng)}))
+    asyncio.run(SharedState(topics, store, lambda: 90_000_000_000).keep())
     reader = zlib.decompressobj()
     document = json.loads(reader.decompress(raw[-1]))
     lines = zlib.decompress(reader.unused_data).splitlines() if reader.unused_data else []

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from mirrortest.consume import rounds as consume_rounds
-from mirrortest.consume.assigned import AssignedPartition, Taken
-from mirrortest.consume.common import Common
-from mirrortest.consume.judging import TopicJudge
-from mirrortest.consume.logbook import Logbook
-from mirrortest.consume.rounds import Rounds
-from mirrortest.consume.state import Partition
-from mirrortest.consume.vouching import LedgerFollower
+from mirrortest.consume import judging_rounds as consume_rounds
+from mirrortest.consume.assigned_partition import AssignedPartition, JudgedBatch
+from mirrortest.consume.consumer_log import ConsumerLog
+from mirrortest.consume.judging_rounds import JudgingRounds
+from mirrortest.consume.ledger_follower import LedgerFollower
+from mirrortest.consume.shared_state import SharedState
+from mirrortest.consume.state_store import Partition
+from mirrortest.consume.topic_judge import TopicJudge
 from mirrortest.kafka.fetched import End
 from mirrortest.model.findings import Finding, Outcome
 from mirrortest.model.intervals import IntervalSet
@@ -100,7 +100,7 @@ class _Session:
             counts={truth.topic: truth.partitions}, compacted=(), policy_hidden=()
         )
         options: Any = SimpleNamespace(run=RUN, expect_producers=())
-        self.logbook = Logbook(cast("SequenceLog", self.log), options, topics)
+        self.log_rows = ConsumerLog(cast("SequenceLog", self.log), options, topics)
         follower = LedgerFollower(cast("Tailed", None), _there, where="", now_ns=lambda: play.now)
         self.ledger = follower.ledger
         self.heard = 0
@@ -113,15 +113,15 @@ class _Session:
         self._play = play
         topics.judges = {truth.topic: self.judge}
         plays: Any = self  # all that the rounds ask for stands below
-        self.common = Common(topics, plays, lambda: play.now)
-        self.rounds = Rounds(
+        self.common = SharedState(topics, plays, lambda: play.now)
+        self.rounds = JudgingRounds(
             options,
             topics=topics,
-            holdings=plays,
+            assignment=plays,
             store=plays,
             ledger=follower,
             reader=cast("Reader", SimpleNamespace(ends=self.told_ends)),
-            log=self.logbook,
+            log=self.log_rows,
             measures=plays,
             outage=cast("Outage", None),
             common=self.common,
@@ -149,7 +149,7 @@ class _Session:
     def save_soon(self) -> None:
         """Saves are the script's."""
 
-    async def take_in(self) -> None:
+    async def buffer_arrived(self) -> None:
         """Nor does anything arrive by itself."""
 
     async def told_ends(self, _: object) -> dict[tuple[str, int], End]:
@@ -211,18 +211,18 @@ class Online:
             held = self._held(event.consumer, event.partition)
             assert incarnation_of(event.lo) == held.identity
             lo, hi = offset_of(event.lo), offset_of(event.hi)
-            session.logbook.unread(held, lo, hi, found_ns(event.minute))
+            session.log_rows.unread(held, lo, hi, found_ns(event.minute))
             held.checker.unread(lo, hi, found_ns(event.minute))
         elif isinstance(event, Renew):
             held = self._held(event.consumer, event.partition)
-            session.logbook.left(held, found_ns(event.minute))
+            session.log_rows.left(held, found_ns(event.minute))
             held.start_over(found_ns(event.minute))
             held.read_from = held.checker.next_offset
         elif isinstance(event, Save):
             held = self._held(event.consumer, event.partition)
-            session.logbook.read(held)
+            session.log_rows.read(held)
             if event.parting and not event.zombie:
-                session.logbook.found(held)
+                session.log_rows.found(held)
             session.log.sync()
             state = self._states[event.number] = json.dumps(held.to_state())
             if not event.zombie:
@@ -258,8 +258,8 @@ class Online:
             ours = session.partitions.values()
             session.rounds._log_tails(views, look, ours)
             for stream, verdict in self._last.items():
-                session.logbook.verdict(stream, verdict)
-            session.logbook.vouched(session.ledger)
+                session.log_rows.verdict(stream, verdict)
+            session.log_rows.vouched(session.ledger)
         return news, complete
 
     def verdict(self) -> Answer:
@@ -312,7 +312,7 @@ class Online:
         ours = np.array([at for at, m in fresh if m.stream is not None], np.int64)
         index = np.searchsorted(starts, ours, side="right") - 1
         latency = np.full(len(ours), STEP, np.int64)
-        session.logbook.seen(held, Taken(rows, latency, latency, index, 0, 0))
+        session.log_rows.seen(held, JudgedBatch(rows, latency, latency, index, 0, 0))
         held.checker.advance(offset_of(event.hi))
 
 

@@ -13,8 +13,8 @@ from mirrortest.config.client import ClientConfig
 from mirrortest.config.run import TopicMapping
 from mirrortest.config.threshold import thresholds
 from mirrortest.consume import consumer
+from mirrortest.consume.consume_report import ConsumeReport
 from mirrortest.consume.options import CONSUMER_DEFAULTS, ConsumeOptions, Shard
-from mirrortest.consume.outcome import ConsumeReport
 from mirrortest.errors import FencedError, MirrortestError
 from mirrortest.produce import producer
 from mirrortest.produce.options import PRODUCER_DEFAULTS, ProduceOptions
@@ -31,7 +31,7 @@ from .world import World
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Iterator
 
-    from mirrortest.produce.report import ProduceReport
+    from mirrortest.produce.produce_report import ProduceReport
 
     from .cluster import Cluster
     from .loop import Process

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from mirrortest.config.threshold import thresholds
-from mirrortest.consume.assigned import AssignedPartition
-from mirrortest.consume.logbook import Logbook
-from mirrortest.consume.state import Partition
+from mirrortest.consume.assigned_partition import AssignedPartition
+from mirrortest.consume.consumer_log import ConsumerLog
+from mirrortest.consume.state_store import Partition
 from mirrortest.reconcile.job import reconcile
 from mirrortest.reconcile.plan import plan
 from mirrortest.seqlog.batches import Detail
@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
+    from mirrortest.consume.judged_topics import JudgedTopics
     from mirrortest.consume.options import ConsumeOptions
-    from mirrortest.consume.topics import Topics
     from mirrortest.report.summary import Summary
     from mirrortest.seqlog.rows import Row
     from mirrortest.seqlog.writer import SequenceLog
@@ -49,7 +49,7 @@ class Reader:
         topics = SimpleNamespace(counts={}, compacted=(), policy_hidden=())
         kept = cast("SequenceLog", SimpleNamespace(append=log.extend))
         options = cast("ConsumeOptions", SimpleNamespace(run=RUN))
-        self.book = Logbook(kept, options, cast("Topics", topics))
+        self.book = ConsumerLog(kept, options, cast("JudgedTopics", topics))
         self.held = AssignedPartition.fresh(
             Partition("t", 0), 1, source="t", run=RUN, policy=ExpectPartition.SOURCE, counts=[1]
         )

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from mirrortest.config.threshold import thresholds
-from mirrortest.consume.assigned import AssignedPartition
-from mirrortest.consume.logbook import Logbook
-from mirrortest.consume.state import Partition
+from mirrortest.consume.assigned_partition import AssignedPartition
+from mirrortest.consume.consumer_log import ConsumerLog
+from mirrortest.consume.state_store import Partition
 from mirrortest.reconcile.job import reconcile
 from mirrortest.reconcile.plan import plan
 from mirrortest.seqlog import rows
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
 
-    from mirrortest.consume.outcome import ConsumeReport
-    from mirrortest.consume.topics import Topics
+    from mirrortest.consume.consume_report import ConsumeReport
+    from mirrortest.consume.judged_topics import JudgedTopics
     from mirrortest.report.summary import Summary
     from mirrortest.seqlog.rows import Row
     from mirrortest.seqlog.writer import SequenceLog
@@ -56,12 +56,14 @@ class Run:
         self.log: list[Row] = self.history.consumers[0]
         self.log += [seen(of, 0, 2, 0), rows.read("t", 0, 0, 2, topic_identity="0")]
         self.world = World(0, 1).vouch((0, 3), end=3)
-        self.world.log = self._logbook()  # type: ignore[assignment]  # the real one
+        self.world.log = self._log_rows()  # type: ignore[assignment]  # the real one
 
-    def _logbook(self) -> Logbook:
+    def _log_rows(self) -> ConsumerLog:
         log = SimpleNamespace(append=self.log.extend, where="nowhere", durable_rows=0)
         topics = SimpleNamespace(counts={}, compacted=(), policy_hidden=())
-        return Logbook(cast("SequenceLog", log), self.world.options, cast("Topics", topics))
+        return ConsumerLog(
+            cast("SequenceLog", log), self.world.options, cast("JudgedTopics", topics)
+        )
 
     def online(self, *, deadline: float = 60) -> ConsumeReport:
         """The consumer is told to end: after one round, and the last one."""

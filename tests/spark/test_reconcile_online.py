@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from mirrortest.consume.logbook import Logbook
+from mirrortest.consume.consumer_log import ConsumerLog
 from mirrortest.model.findings import Finding
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.seqlog import rows
@@ -19,19 +19,21 @@ from tests.spark.scenes import Result, scene
 from tests.spark.spark_history import History, found, intended, seen, stream
 
 if TYPE_CHECKING:
-    from mirrortest.consume.assigned import AssignedPartition
+    from mirrortest.consume.assigned_partition import AssignedPartition
+    from mirrortest.consume.judged_topics import JudgedTopics
     from mirrortest.consume.options import ConsumeOptions
-    from mirrortest.consume.topics import Topics
     from mirrortest.seqlog.writer import SequenceLog
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
 
-def logbook(written: list[Row]) -> Logbook:
+def log_rows(written: list[Row]) -> ConsumerLog:
     """A consumer's logbook that writes into this log."""
     log = SimpleNamespace(append=written.extend)
     topics = SimpleNamespace(counts={}, compacted=(), policy_hidden=())
-    return Logbook(cast("SequenceLog", log), cast("ConsumeOptions", None), cast("Topics", topics))
+    return ConsumerLog(
+        cast("SequenceLog", log), cast("ConsumeOptions", None), cast("JudgedTopics", topics)
+    )
 
 
 def ends(history: History, topic: str, *, in_flight: bool) -> None:
@@ -41,7 +43,7 @@ def ends(history: History, topic: str, *, in_flight: bool) -> None:
     missing = StreamVerdict(of)
     if in_flight:
         missing.in_flight = IntervalSet([(8, 10)])
-    logbook(history.consumers[-1]).verdict(of, missing)
+    log_rows(history.consumers[-1]).verdict(of, missing)
 
 
 def early(topic: str) -> History:
@@ -99,7 +101,7 @@ def _given_up() -> History:
         identity=0,
     )
     held.checker.fragments[given_up].collapse()
-    book = logbook(log)
+    book = log_rows(log)
     book.found(cast("AssignedPartition", held))
     book.verdict(given_up, StreamVerdict(given_up, inconclusive=IntervalSet([(0, 10)])))
     return history
@@ -131,7 +133,7 @@ def _made_again() -> History:
     told = ((5, 8, Finding.DUPLICATED), (9, 10, Finding.DUPLICATED), (12, 13, Finding.DUPLICATED))
     for lo, hi, finding in (*told, (8, 9, Finding.REORDERED)):
         second.append(found(of, lo, hi, finding, 21, identity=1))
-    logbook(second).verdict(of, StreamVerdict(of, lost=IntervalSet([(20, 25)])))
+    log_rows(second).verdict(of, StreamVerdict(of, lost=IntervalSet([(20, 25)])))
     return history
 
 
@@ -229,7 +231,7 @@ def made_again(topic: str, *, dated: bool, told: bool = True) -> History:
     else:
         verdict.inconclusive = before | later
     if told:
-        logbook(second).verdict(of, verdict)
+        log_rows(second).verdict(of, verdict)
     return history
 
 

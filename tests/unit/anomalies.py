@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from mirrortest.consume.assigned import AssignedPartition
-from mirrortest.consume.state import Partition
+from mirrortest.consume.assigned_partition import AssignedPartition
+from mirrortest.consume.state_store import Partition
 from mirrortest.model.findings import NO_STREAM, Finding
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.verify.anomaly import Anomaly

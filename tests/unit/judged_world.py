@@ -9,14 +9,14 @@ import numpy as np
 
 from mirrortest.config.run import TopicMapping
 from mirrortest.config.threshold import thresholds
-from mirrortest.consume.assigned import AssignedPartition, Reached, Taken
-from mirrortest.consume.common import Common
-from mirrortest.consume.judging import TopicJudge
-from mirrortest.consume.measuring import Measures
+from mirrortest.consume.assigned_partition import AssignedPartition, JudgedBatch, JudgedUpTo
+from mirrortest.consume.consumer_metrics import ConsumerMetrics
+from mirrortest.consume.judging_rounds import JudgingRounds
+from mirrortest.consume.ledger_follower import LedgerFollower
 from mirrortest.consume.outage import Outage
-from mirrortest.consume.rounds import Rounds
-from mirrortest.consume.state import Partition, StateStore
-from mirrortest.consume.vouching import LedgerFollower
+from mirrortest.consume.shared_state import SharedState
+from mirrortest.consume.state_store import Partition, StateStore
+from mirrortest.consume.topic_judge import TopicJudge
 from mirrortest.kafka.fetched import End
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.verify.deadline import Deadlines
@@ -30,10 +30,10 @@ from tests.unit.consuming import consume_options
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from mirrortest.consume.holdings import Holdings
-    from mirrortest.consume.logbook import Logbook
-    from mirrortest.consume.outcome import ConsumeReport
-    from mirrortest.consume.topics import Topics
+    from mirrortest.consume.assignment import Assignment
+    from mirrortest.consume.consume_report import ConsumeReport
+    from mirrortest.consume.consumer_log import ConsumerLog
+    from mirrortest.consume.judged_topics import JudgedTopics
     from mirrortest.errors import UnreachableError
     from mirrortest.kafka.fetched import Place
     from mirrortest.kafka.follower import Tailed
@@ -58,7 +58,7 @@ class Log:
     def looked(self, at_ns: int) -> None:
         self.looked_ns = at_ns
 
-    def tail(self, reached: Reached, end: int) -> None:
+    def tail(self, reached: JudgedUpTo, end: int) -> None:
         assert (reached.topic, reached.identity) == ("t", 0)
         self.tails.append((reached.partition, end))
         self.judged.append(reached.next_offset)
@@ -115,11 +115,11 @@ class World:
         self.log = Log()
         self.outage = Outage("destination")
         self.states: dict[Partition, tuple[int, dict[str, Any]]] = {}
-        self.holdings = SimpleNamespace(
+        self.assignment = SimpleNamespace(
             partitions={self.held.at: self.held},
             save_soon=lambda: None,
-            take_in=self.take_in,
-            moving=False,
+            buffer_arrived=self.buffer_arrived,
+            rebalancing=False,
             released=[],
             sees_topic_ids=True,
         )
@@ -130,7 +130,7 @@ class World:
         self.while_asked: Callable[[], object] = lambda: None
         """Called while the ends are asked for."""
 
-    async def take_in(self) -> None:
+    async def buffer_arrived(self) -> None:
         self.taken_in += 1
 
     async def told_ends(self, read: Mapping[tuple[str, int], Place]) -> dict[tuple[str, int], End]:
@@ -153,11 +153,11 @@ class World:
         ledger.merge(LaneRecord(STREAM, reserved, numbers, unknown=unsure, end=end))
         return self
 
-    def rounds(self, latencies: Sequence[int] = ()) -> Rounds:
-        measures = Measures(self.options)
+    def rounds(self, latencies: Sequence[int] = ()) -> JudgingRounds:
+        measures = ConsumerMetrics(self.options)
         measures.count(
             "t",
-            Taken(
+            JudgedBatch(
                 [],
                 np.array(latencies, np.int64),
                 np.empty(0, np.int64),
@@ -183,17 +183,17 @@ class World:
             state=lambda at: self.states[at][1],
             written=lambda topic: [],  # no other consumer writes
         )
-        return Rounds(
+        return JudgingRounds(
             self.options,
-            topics=cast("Topics", topics),
-            holdings=cast("Holdings", self.holdings),
+            topics=cast("JudgedTopics", topics),
+            assignment=cast("Assignment", self.assignment),
             store=cast("StateStore", store),
             ledger=self.follower,
             reader=cast("Reader", SimpleNamespace(ends=self.told_ends)),
-            log=cast("Logbook", self.log),
+            log=cast("ConsumerLog", self.log),
             measures=measures,
             outage=self.outage,
-            common=Common(cast("Topics", topics), cast("StateStore", store)),
+            common=SharedState(cast("JudgedTopics", topics), cast("StateStore", store)),
         )
 
     async def report(self, latencies: Sequence[int] = ()) -> ConsumeReport:

@@ -6,20 +6,20 @@ import asyncio
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
-from mirrortest.consume.holdings import Holdings
-from mirrortest.consume.measuring import Measures
+from mirrortest.consume.assignment import Assignment
+from mirrortest.consume.consumer_metrics import ConsumerMetrics
+from mirrortest.consume.judged_topics import JudgedTopics
 from mirrortest.consume.outage import Outage
-from mirrortest.consume.topics import Topics
 from mirrortest.kafka.fetched import End, Place
 from tests.unit.consuming import consume_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from mirrortest.consume.assigned import AssignedPartition, Taken
-    from mirrortest.consume.common import Common
-    from mirrortest.consume.logbook import Logbook
-    from mirrortest.consume.state import Partition, StateStore
+    from mirrortest.consume.assigned_partition import AssignedPartition, JudgedBatch
+    from mirrortest.consume.consumer_log import ConsumerLog
+    from mirrortest.consume.shared_state import SharedState
+    from mirrortest.consume.state_store import Partition, StateStore
     from mirrortest.kafka.admin import Admin
     from mirrortest.kafka.fetched import FetchedBatches, OutOfRange
     from mirrortest.kafka.reader import Reader
@@ -54,7 +54,7 @@ class Played:
         self.ended: dict[TopicPartition, End] = {}
         self.placed: dict[TopicPartition, Place] = {}
         self.paused: set[Any] = set()
-        self.judged: list[Taken] = []
+        self.judged: list[JudgedBatch] = []
         self.doubted: set[str] = set()
         self.end = 0
         """Of every partition."""
@@ -68,7 +68,7 @@ class Played:
     async def arrived(self) -> list[FetchedBatches | OutOfRange]:
         return await self.next(0)
 
-    def seen(self, _: AssignedPartition, taken: Taken) -> None:
+    def seen(self, _: AssignedPartition, taken: JudgedBatch) -> None:
         self.judged.append(taken)
 
     async def partition_counts(self, topics: tuple[str, ...]) -> dict[str, int]:
@@ -143,23 +143,23 @@ class Played:
 
 def holdings_of(
     played: Played, topics: tuple[str, ...] = ("a", "b"), **changed: Any
-) -> tuple[Holdings, Topics]:
+) -> tuple[Assignment, JudgedTopics]:
     options = consume_options(topics=topics, **changed)
-    known = Topics(options, cast("Admin", played), cast("Ledger", SimpleNamespace(lanes={})))
-    holdings = Holdings(
+    known = JudgedTopics(options, cast("Admin", played), cast("Ledger", SimpleNamespace(lanes={})))
+    assignment = Assignment(
         options,
         admin=cast("Admin", played),
         topics=known,
         store=cast("StateStore", played),
         reader=cast("Reader", played),
-        log=cast("Logbook", played),
-        measures=Measures(options),
+        log=cast("ConsumerLog", played),
+        measures=ConsumerMetrics(options),
         outage=Outage("destination"),
-        common=cast("Common", played),
+        common=cast("SharedState", played),
     )
-    return holdings, known
+    return assignment, known
 
 
-def saving_of(holdings: Holdings) -> asyncio.Task[None]:
-    assert holdings._saves._saving is not None
-    return holdings._saves._saving
+def saving_of(assignment: Assignment) -> asyncio.Task[None]:
+    assert assignment._saves._saving is not None
+    return assignment._saves._saving

@@ -12,13 +12,13 @@ from mirrortest.kafka.sender import SenderDeadError, Sent
 from mirrortest.model.findings import Outcome
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.produce.buffer_pool import BufferPool
-from mirrortest.produce.incarnation import claim_incarnation
+from mirrortest.produce.incarnation import Incarnation, SendRules
 from mirrortest.produce.lane import Lane
-from mirrortest.produce.life import Life, Rules
+from mirrortest.produce.ledger_writer import LedgerWriter, Log, RecordedLane
 from mirrortest.produce.pace import Pace, pace_of
 from mirrortest.produce.recording import LaneRecorder, TopicNumbers, Window
+from mirrortest.produce.registration import register
 from mirrortest.produce.reservation import Reservation
-from mirrortest.produce.vouching import BookKeeper, Kept, Log
 from mirrortest.verify.ledger import Ledger
 from mirrortest.wire.batch import EncodedBatch, LaneEncoder
 from mirrortest.wire.message import Form
@@ -192,11 +192,9 @@ class World:
     clock: Clock
 
     async def claim(self, session: str = "s1") -> Claim:
-        return await claim_incarnation(
-            self.view, run="r", producer="p", session=session, lanes=LANES
-        )
+        return await register(self.view, run="r", producer="p", session=session, lanes=LANES)
 
-    async def life(
+    async def incarnation(
         self,
         sender: MemorySender,
         *,
@@ -205,10 +203,10 @@ class World:
         drain: float = 0.2,
         paces: list[Pace] | None = None,
         memory: int = 1 << 20,
-    ) -> tuple[Life, list[Lane]]:
+    ) -> tuple[Incarnation, list[Lane]]:
         claim = await self.claim()
         pool = BufferPool(memory)
-        kept = []
+        recorded = []
         numbers = TopicNumbers(0, 2, 100)
         paces = paces or [
             pace_of(throughput, index=index, lanes=2, total=total) for index in range(2)
@@ -240,11 +238,13 @@ class World:
                 append=self.log.append,
                 append_arrays=self.log.append_arrays,
             )
-            kept.append(Kept(lane, recorder))
-        books = BookKeeper(cast("Log", self.log), self.view, claim, kept, self.clock)
-        rules = Rules(linger_ns=0, drain_seconds=drain)
-        life = Life(kept, books, sender, self.clock, rules, reasons=Counter())
-        await books.round()
+            recorded.append(RecordedLane(lane, recorder))
+        ledger_writer = LedgerWriter(cast("Log", self.log), self.view, claim, recorded, self.clock)
+        rules = SendRules(linger_ns=0, drain_seconds=drain)
+        incarnation = Incarnation(
+            recorded, ledger_writer, sender, self.clock, rules, reasons=Counter()
+        )
+        await ledger_writer.round()
         for pace in paces:
             pace.start(self.clock.now())
-        return life, [each.lane for each in kept]
+        return incarnation, [each.lane for each in recorded]

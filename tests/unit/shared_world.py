@@ -9,17 +9,17 @@ import contextlib
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from mirrortest.config.run import TopicMapping
-from mirrortest.consume.common import Common
+from mirrortest.consume.assignment import Assignment
 from mirrortest.consume.consumer import _conclusion
-from mirrortest.consume.holdings import Holdings
-from mirrortest.consume.measuring import Measures
+from mirrortest.consume.consumer_metrics import ConsumerMetrics
+from mirrortest.consume.judged_topics import JudgedTopics
+from mirrortest.consume.judging_rounds import JudgingRounds
+from mirrortest.consume.ledger_follower import LedgerFollower
 from mirrortest.consume.options import Shard
 from mirrortest.consume.outage import Outage
-from mirrortest.consume.rounds import Rounds
-from mirrortest.consume.state import Partition, StateStore
+from mirrortest.consume.shared_state import SharedState
+from mirrortest.consume.state_store import Partition, StateStore
 from mirrortest.consume.takeover import Takeover
-from mirrortest.consume.topics import Topics
-from mirrortest.consume.vouching import LedgerFollower
 from mirrortest.kafka.fetched import End, Place
 from mirrortest.model.findings import Finding
 from mirrortest.model.intervals import IntervalSet
@@ -29,14 +29,14 @@ from mirrortest.wire.stream import StreamId
 from tests.unit.consuming import consume_options
 from tests.unit.judged_world import never_asked
 from tests.unit.played_cluster import Played
-from tests.unit.test_consume_state import MemoryTopic, following
+from tests.unit.test_consume_state_store import MemoryTopic, following
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from mirrortest.consume.assigned import Reached
-    from mirrortest.consume.logbook import Logbook
-    from mirrortest.consume.outcome import ConsumeReport
+    from mirrortest.consume.assigned_partition import JudgedUpTo
+    from mirrortest.consume.consume_report import ConsumeReport
+    from mirrortest.consume.consumer_log import ConsumerLog
     from mirrortest.kafka.admin import Admin
     from mirrortest.kafka.follower import Tailed
     from mirrortest.kafka.reader import Reader
@@ -98,7 +98,7 @@ class Cluster(Played):
     def looked(self, at_ns: int) -> None:
         self.looked_ns = at_ns
 
-    def tail(self, reached: Reached, end: int) -> None:
+    def tail(self, reached: JudgedUpTo, end: int) -> None:
         self.tails[reached.partition] = end
 
     def claimed(self, *_: object) -> None:
@@ -118,49 +118,49 @@ class Peer:
         options = consume_options(
             topics=(TOPIC,), mapping=TopicMapping.parse(source_alias="A"), shard=Shard.parse(shard)
         )
-        self.topics = Topics(options, cast("Admin", self.cluster), destination.ledger.ledger)
-        common = Common(self.topics, store)
-        measures, outage = Measures(options), Outage("destination")
-        self.holdings = Holdings(
+        self.topics = JudgedTopics(options, cast("Admin", self.cluster), destination.ledger.ledger)
+        common = SharedState(self.topics, store)
+        measures, outage = ConsumerMetrics(options), Outage("destination")
+        self.assignment = Assignment(
             options,
             admin=cast("Admin", self.cluster),
             topics=self.topics,
             store=store,
             reader=cast("Reader", self.cluster),
-            log=cast("Logbook", self.cluster),
+            log=cast("ConsumerLog", self.cluster),
             measures=measures,
             outage=outage,
             common=common,
         )
-        self.rounds = Rounds(
+        self.rounds = JudgingRounds(
             options,
             topics=self.topics,
-            holdings=self.holdings,
+            assignment=self.assignment,
             store=store,
             ledger=destination.ledger,
             reader=cast("Reader", self.cluster),
-            log=cast("Logbook", self.cluster),
+            log=cast("ConsumerLog", self.cluster),
             measures=measures,
             outage=outage,
             common=common,
         )
         self.takeover = Takeover(
-            options, holdings=self.holdings, store=store, monotonic=lambda: self.now
+            options, assignment=self.assignment, store=store, monotonic=lambda: self.now
         )
 
     async def begin(self) -> Self:
         await self.topics.discover()
-        await self.holdings.begin()
+        await self.assignment.begin()
         return self
 
     @property
     def reads(self) -> list[int]:
         """The partitions that it reads now."""
-        return sorted(at.partition for at in self.holdings.partitions)
+        return sorted(at.partition for at in self.assignment.partitions)
 
     def read(self, most: int = 1 << 30) -> None:
         """Read what is there, so many records of each partition at most."""
-        for at, held in self.holdings.partitions.items():
+        for at, held in self.assignment.partitions.items():
             lo = held.checker.next_offset
             for offset, seq in enumerate(
                 self._destination.records[at.partition][lo : lo + most], lo
@@ -179,25 +179,25 @@ class Peer:
                 )
 
     async def save(self) -> None:
-        """What `save_beside` does now and then."""
-        self.holdings.save_soon()
-        self.holdings.save_beside()
-        assert self.holdings._saves._saving is not None
-        await self.holdings._saves._saving
+        """What `save_if_due` does now and then."""
+        self.assignment.save_soon()
+        self.assignment.save_if_due()
+        assert self.assignment._saves._saving is not None
+        await self.assignment._saves._saving
 
     async def round(self, seconds: float = 1.0) -> bool:
         """A round so much later; whether it would end."""
         self.now += seconds
         await self.store.caught_up()  # what others wrote has come
-        self.holdings.drop_fenced()
-        await self.holdings.take_share()
+        self.assignment.drop_fenced()
+        await self.assignment.take_share()
         complete, _ = await self.rounds.judge()
         await self.takeover.look(self.rounds.unread)
         return complete
 
     async def end(self) -> ConsumeReport:
         """The last round and the last save."""
-        return await _conclusion(self.rounds, self.holdings)
+        return await _conclusion(self.rounds, self.assignment)
 
 
 class Peers(contextlib.AsyncExitStack):

@@ -19,10 +19,10 @@ from rich.text import Text
 from mirrortest.cli import console
 from mirrortest.cli.live import LiveLines
 from mirrortest.config.visible import visible, visible_json, visible_lines
-from mirrortest.consume.outcome import ConsumeReport
+from mirrortest.consume.consume_report import ConsumeReport
 from mirrortest.model.findings import Outcome
+from mirrortest.produce.produce_report import ProduceReport
 from mirrortest.produce.recording import TopicNumbers
-from mirrortest.produce.report import ProduceReport
 from mirrortest.report.html import environment_of_templates
 from mirrortest.report.junit import junit
 from mirrortest.report.summary import Summary

@@ -27,7 +27,7 @@ async def test_it_is_sat_out_and_told_once(monkeypatch: pytest.MonkeyPatch) -> N
         return question, answer
 
     with structlog.testing.capture_logs() as told:
-        assert await away.sat_out(ask, "how many?") == ("how many?", 7)
+        assert await away.until_answered(ask, "how many?") == ("how many?", 7)
     assert [line["event"] for line in told] == [
         "the destination cannot be reached, waiting for it",
         "the destination answers again",
@@ -50,4 +50,4 @@ async def test_a_refusal_is_no_outage() -> None:
         raise ClusterError("not authorized")
 
     with pytest.raises(ClusterError, match="not authorized"):
-        await Outage("destination").sat_out(refused)
+        await Outage("destination").until_answered(refused)

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrortest.consume.closing import Closing
+from mirrortest.consume.closing import ClosingSnapshot
 from mirrortest.consume.consumer import _conclusion
 from mirrortest.consume.takeover import PARTED_SECONDS, SILENT_SECONDS
 from mirrortest.errors import FencedError, UnreachableError
@@ -253,7 +253,7 @@ async def test_survivors_end_whatever_order_things_happen_in(killed: bool) -> No
 
 
 CLOSINGS = st.builds(
-    Closing,
+    ClosingSnapshot,
     st.tuples(st.integers(0, 2), st.integers(0, 2)),
     st.dictionaries(st.integers(0, 3), st.integers(0, 5)),
     st.integers(0, 5),
@@ -261,12 +261,14 @@ CLOSINGS = st.builds(
 
 
 @given(CLOSINGS, CLOSINGS, CLOSINGS)
-def test_shared_looks_come_to_the_same_in_any_order(a: Closing, b: Closing, c: Closing) -> None:
+def test_shared_looks_come_to_the_same_in_any_order(
+    a: ClosingSnapshot, b: ClosingSnapshot, c: ClosingSnapshot
+) -> None:
     """F5: consumers write when they like; no clock and no race decides what is read up to."""
     assert a.joined(a) == a.joined(None) == a
     assert a.joined(b) == b.joined(a)
     assert a.joined(b).joined(c) == a.joined(b.joined(c))
-    assert Closing.from_state(json.loads(json.dumps(a.to_state()))) == a
+    assert ClosingSnapshot.from_state(json.loads(json.dumps(a.to_state()))) == a
 
 
 @given(
@@ -285,10 +287,10 @@ def test_shared_looks_come_to_the_same_in_any_order(a: Closing, b: Closing, c: C
 def test_what_is_no_shared_look_is_refused_as_such(junk: Any) -> None:
     """Whoever wrote it: the errors are those that the common record's reader passes over."""
     try:
-        read = Closing.from_state(junk)
+        read = ClosingSnapshot.from_state(junk)
     except (ValueError, KeyError, TypeError):
         return
-    assert Closing.from_state(read.to_state()) == read
+    assert ClosingSnapshot.from_state(read.to_state()) == read
 
 
 async def test_a_last_state_that_is_not_saved_is_no_pass() -> None:
@@ -301,8 +303,8 @@ async def test_a_last_state_that_is_not_saved_is_no_pass() -> None:
     async def hand_over() -> str:
         return unsaved
 
-    holdings = SimpleNamespace(drop_fenced=lambda: None, hand_over=hand_over)
-    doubted = await _conclusion(world.rounds(), cast("Any", holdings))
+    assignment = SimpleNamespace(drop_fenced=lambda: None, hand_over=hand_over)
+    doubted = await _conclusion(world.rounds(), cast("Any", assignment))
     assert (doubted.exit_code, doubted.inconclusive) == (3, [unsaved])
 
 

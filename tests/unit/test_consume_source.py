@@ -13,15 +13,15 @@ import pytest
 from rich.console import Console
 
 from mirrortest.config.run import TopicMapping
-from mirrortest.consume.logbook import Logbook
-from mirrortest.consume.outcome import ConsumeProgress, ConsumeReport
-from mirrortest.consume.topics import Topics
+from mirrortest.consume.consume_report import ConsumeProgress, ConsumeReport
+from mirrortest.consume.consumer_log import ConsumerLog
+from mirrortest.consume.judged_topics import JudgedTopics
 from mirrortest.errors import UsageError
 from mirrortest.seqlog.files import find_sessions
 from mirrortest.seqlog.schema import Role
 from mirrortest.verify.routing import ExpectPartition
 from tests.unit.consuming import consume_options
-from tests.unit.test_consume_state import P0, SCOPE, MemoryTopic, following
+from tests.unit.test_consume_state_store import P0, SCOPE, MemoryTopic, following
 
 if TYPE_CHECKING:
     from mirrortest.consume.options import ConsumeOptions
@@ -53,8 +53,11 @@ def test_the_source_needs_no_mapping(
 async def test_its_log_lies_apart_and_says_that_it_is_the_sources(tmp_path: Path) -> None:
     """The session's role and directory, cluster and partition counts are the source's."""
     topics = SimpleNamespace(counts={"t": 3}, compacted=set(), policy_hidden=set())
-    log = await Logbook.open(
-        _options(log_dir=str(tmp_path)), session="x", cluster="id", topics=cast("Topics", topics)
+    log = await ConsumerLog.open(
+        _options(log_dir=str(tmp_path)),
+        session="x",
+        cluster="id",
+        topics=cast("JudgedTopics", topics),
     )
     async with log:
         pass
@@ -88,7 +91,7 @@ def test_a_pattern_leaves_out_copies_of_our_own_topics(alias: str, copied: str) 
         topics=(),
         topic_pattern=".*",
     )
-    pattern = Topics(
+    pattern = JudgedTopics(
         options, cast("Admin", None), cast("Ledger", SimpleNamespace(lanes={}))
     ).pattern
     assert not re.fullmatch(pattern, copied)

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 import structlog
 
-from mirrortest.consume import rounds as consume_rounds
+from mirrortest.consume import judging_rounds as consume_rounds
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.verify.ledger import Claim, LaneRecord
 from mirrortest.verify.row import SeenRow
 from tests.unit.judged_world import STREAM, World
 
 if TYPE_CHECKING:
-    from mirrortest.consume.rounds import Rounds
+    from mirrortest.consume.judging_rounds import JudgingRounds
     from mirrortest.wire.stream import StreamId
 
 ANN = STREAM._replace(producer="ann")
@@ -27,7 +27,7 @@ class Waiting:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, world: World) -> None:
         self.world = world
-        self.rounds: Rounds = world.rounds()
+        self.rounds: JudgingRounds = world.rounds()
         self.now = 1000.0
         clock = SimpleNamespace(
             monotonic=lambda: self.now, monotonic_ns=lambda: int(self.now * 1e9)

@@ -7,10 +7,10 @@ import struct
 import numpy as np
 import pytest
 
-from mirrortest.consume.assigned import AssignedPartition
-from mirrortest.consume.state import Partition
+from mirrortest.consume.assigned_partition import AssignedPartition
+from mirrortest.consume.state_store import Partition
 from mirrortest.kafka.fetched import FetchedBatches, batches
-from mirrortest.produce.plan import TopicPlan
+from mirrortest.produce.topic_plan import TopicPlan
 from mirrortest.verify.routing import ExpectPartition
 from mirrortest.wire.batch import LaneEncoder
 from mirrortest.wire.lanes import lane_numbers

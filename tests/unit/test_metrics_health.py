@@ -10,30 +10,30 @@ import pytest
 
 from mirrortest.config.client import ClientConfig
 from mirrortest.consume import outage
-from mirrortest.consume.holdings import Holdings
+from mirrortest.consume.assignment import Assignment
 from mirrortest.consume.outage import Outage
 from mirrortest.errors import UnreachableError
 from mirrortest.metrics.collector import Metrics
 from mirrortest.metrics.endpoint import MetricsEndpoint
 from mirrortest.metrics.health import Health
 from mirrortest.produce.clock import Clock
+from mirrortest.produce.housekeeping import Housekeeping
 from mirrortest.produce.options import ProduceOptions
+from mirrortest.produce.producer_metrics import ProducerMetrics
 from mirrortest.produce.recording import Window
-from mirrortest.produce.telemetry import Telemetry
-from mirrortest.produce.tending import Tender
 from tests.unit.consuming import consume_options
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mirrortest.consume.common import Common
-    from mirrortest.consume.logbook import Logbook
-    from mirrortest.consume.measuring import Measures
-    from mirrortest.consume.state import StateStore
-    from mirrortest.consume.topics import Topics
+    from mirrortest.consume.consumer_log import ConsumerLog
+    from mirrortest.consume.consumer_metrics import ConsumerMetrics
+    from mirrortest.consume.judged_topics import JudgedTopics
+    from mirrortest.consume.shared_state import SharedState
+    from mirrortest.consume.state_store import StateStore
     from mirrortest.kafka.admin import Admin
     from mirrortest.kafka.reader import Reader
-    from mirrortest.produce.life import Life
+    from mirrortest.produce.incarnation import Incarnation
 
 PROBES = ("/startup", "/ready", "/live")
 
@@ -92,12 +92,12 @@ async def test_an_outage_that_is_sat_out_is_progress(monkeypatch: pytest.MonkeyP
         return answer
 
     away = Outage("destination", on_answer=lambda: told.append(True))
-    assert await away.sat_out(ask) == "here"
+    assert await away.until_answered(ask) == "here"
     assert len(told) == 3
 
 
 @pytest.fixture
-def tended() -> tuple[Tender, SimpleNamespace, SimpleNamespace, Time, Health]:
+def tended() -> tuple[Housekeeping, SimpleNamespace, SimpleNamespace, Time, Health]:
     """A tender, its incarnation's figures, and the time that its health goes by."""
     options = ProduceOptions(
         run="r1",
@@ -106,51 +106,51 @@ def tended() -> tuple[Tender, SimpleNamespace, SimpleNamespace, Time, Health]:
         topics=("t",),
     )
     clock = Clock()
-    telemetry = Telemetry(options, clock, {})
+    metrics = ProducerMetrics(options, clock, {})
     time = Time()
-    telemetry.health = Health(10, time)
-    tender = Tender(options, clock, Window(), {}, telemetry, lambda _: None, 3600)
+    metrics.health = Health(10, time)
+    housekeeping = Housekeeping(options, clock, Window(), {}, metrics, lambda _: None, 3600)
     idle = SimpleNamespace(now=False)
-    books = SimpleNamespace(log_rows=0, written_ns=0, incarnation=1)
-    life = SimpleNamespace(
-        books=books,
+    ledger_writer = SimpleNamespace(log_rows=0, written_ns=0, incarnation=1)
+    incarnation = SimpleNamespace(
+        ledger_writer=ledger_writer,
         steps=1,
         idle=lambda _: idle.now,
         lags=lambda _: {},
         grown=dict,
         backlogs=lambda _: {},
     )
-    return tender, life, idle, time, telemetry.health
+    return housekeeping, incarnation, idle, time, metrics.health
 
 
 def test_a_producer_that_does_nothing_though_it_should_is_stalled(
-    tended: tuple[Tender, SimpleNamespace, SimpleNamespace, Time, Health],
+    tended: tuple[Housekeeping, SimpleNamespace, SimpleNamespace, Time, Health],
 ) -> None:
     """Its event loop turns, and yet nothing is sent, answered or tried."""
-    tender, life, _, time, health = tended
-    tender.tick()
+    housekeeping, incarnation, _, time, health = tended
+    housekeeping.tick()
     assert (health.started, health.ready, health.alive) == (False, False, True)
-    tender.life = cast("Life", life)
-    tender.tick()
+    housekeeping.incarnation = cast("Incarnation", incarnation)
+    housekeeping.tick()
     assert (health.started, health.ready) == (True, True)
     for _ in range(3):
         time.now += 5
-        tender.tick()
+        housekeeping.tick()
     assert not health.alive
-    life.steps += 1
-    tender.tick()
+    incarnation.steps += 1
+    housekeeping.tick()
     assert health.alive
 
 
 def test_a_producer_without_anything_to_do_is_well(
-    tended: tuple[Tender, SimpleNamespace, SimpleNamespace, Time, Health],
+    tended: tuple[Housekeeping, SimpleNamespace, SimpleNamespace, Time, Health],
 ) -> None:
     """A schedule may ask for a message an hour."""
-    tender, life, idle, time, health = tended
-    tender.life, idle.now = cast("Life", life), True
+    housekeeping, incarnation, idle, time, health = tended
+    housekeeping.incarnation, idle.now = cast("Incarnation", incarnation), True
     for _ in range(3):
         time.now += 9
-        tender.tick()
+        housekeeping.tick()
         assert health.alive
 
 
@@ -163,19 +163,19 @@ async def test_a_consumer_is_ready_while_it_has_its_share() -> None:
     health = Health(10)
     answers = SimpleNamespace(sync=done, keep=done, judges={})
     measures = SimpleNamespace(health=health, saved=lambda: None)
-    holdings = Holdings(
+    assignment = Assignment(
         consume_options(group="g"),
         admin=cast("Admin", answers),
-        topics=cast("Topics", answers),
+        topics=cast("JudgedTopics", answers),
         store=cast("StateStore", answers),
         reader=cast("Reader", answers),
-        log=cast("Logbook", answers),
-        measures=cast("Measures", measures),
+        log=cast("ConsumerLog", answers),
+        measures=cast("ConsumerMetrics", measures),
         outage=Outage("destination"),
-        common=cast("Common", answers),
+        common=cast("SharedState", answers),
     )
     for _ in range(2):
-        await holdings._on_assigned([])
+        await assignment._on_assigned([])
         assert health.ready
-        await holdings._on_revoked([])
+        await assignment._on_revoked([])
         assert not health.ready

@@ -80,7 +80,7 @@ def test_a_difference_is_found_and_made_plain(monkeypatch: pytest.MonkeyPatch) -
         return verdict
 
     check_judge_judge = check_judge.judge
-    monkeypatch.setattr("mirrortest.consume.judging.judge", forgetful)
+    monkeypatch.setattr("mirrortest.consume.topic_judge.judge", forgetful)
 
     def fails(tape: bytes) -> bool:
         try:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrortest.produce.buffer_pool import TURN_BYTES, BufferPool, BufferPools
-from mirrortest.produce.plan import TopicPlan
+from mirrortest.produce.topic_plan import TopicPlan
 
 SIZE = 100
 

@@ -13,8 +13,8 @@ from mirrortest.kafka import follower
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.produce import ledger_view
 from mirrortest.produce.clock import Clock
-from mirrortest.produce.incarnation import publish_closed
 from mirrortest.produce.ledger_view import REFRESH_NS, CompactedLog, LedgerView
+from mirrortest.produce.registration import publish_closed
 from mirrortest.verify.ledger import Ledger
 from mirrortest.verify.ledger_record import (
     Claim,
@@ -61,11 +61,11 @@ async def test_a_ledger_that_is_deleted_amid_a_run_is_written_again(
         await world.topic.write(claim_key(claim), claim_value(claim))
         ended = LaneRecord(stream, 3, IntervalSet([(0, 3)]), end=3)
         await world.topic.write(lane_key(stream), lane_value(ended))
-    earlier, _ = await world.life(MemorySender(), total=100)
+    earlier, _ = await world.incarnation(MemorySender(), total=100)
     await earlier.run(asyncio.Event())
     before = dict(world.topic.ledger().lanes)
     sender = MemorySender()
-    life, lanes = await world.life(sender, total=1000)
+    life, lanes = await world.incarnation(sender, total=1000)
     deleted: list[int] = []
 
     def delete(*_: object) -> None:
@@ -103,7 +103,7 @@ async def test_a_write_that_went_down_with_the_topic_is_written_again(world: Wor
 
 async def test_a_ledger_that_cannot_be_created_again_ends_the_run(world: World) -> None:
     """F15: with the line that says what is wrong with it."""
-    life, _ = await world.life(MemorySender(), total=None)
+    life, _ = await world.incarnation(MemorySender(), total=None)
     world.topic.delete()
     world.topic.refusal = ClusterError("topic 'ledger' has cleanup.policy=delete")
     async with asyncio.timeout(30):
@@ -113,7 +113,7 @@ async def test_a_ledger_that_cannot_be_created_again_ends_the_run(world: World) 
 
 async def test_who_claimed_first_in_the_new_topic_fences_the_other(world: World) -> None:
     """F15: two producers of one name never number alike; each reads who was first there."""
-    life, _ = await world.life(MemorySender(), total=None)
+    life, _ = await world.incarnation(MemorySender(), total=None)
     world.topic.delete(missing=False)
     other = Claim("r", "p", 1, "other", LANES)
     await world.topic.write(claim_key(other), claim_value(other))
@@ -127,11 +127,11 @@ async def test_who_claimed_first_in_the_new_topic_fences_the_other(world: World)
 
 async def test_what_was_acknowledged_before_a_kill_outlives_a_replay(world: World) -> None:
     """F11: a mirror replays a killed producer's old records last, and compaction keeps those."""
-    life, lanes = await world.life(MemorySender(), total=1000)
+    life, lanes = await world.incarnation(MemorySender(), total=1000)
     old = list(world.topic.records)
     running = asyncio.create_task(life.run(asyncio.Event()))
     await until(lambda: life.acked == 1000)
-    await life.books.finish(ended=False)
+    await life.ledger_writer.finish(ended=False)
     running.cancel()
     await asyncio.gather(running, return_exceptions=True)
     await publish_closed(world.view, await world.claim("next"))
@@ -145,7 +145,7 @@ async def test_what_was_acknowledged_before_a_kill_outlives_a_replay(world: Worl
 
 async def test_every_record_is_written_again_in_its_turn(world: World) -> None:
     """The copy's own retention drops what was written once: claims, and lanes that are still."""
-    life, _ = await world.life(MemorySender(), total=100)
+    life, _ = await world.incarnation(MemorySender(), total=100)
     await life.run(asyncio.Event())
     lost = Claim("r", "p", 1, "loser", LANES)
     await world.view.write((claim_key(lost), claim_value(lost)))

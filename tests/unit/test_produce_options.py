@@ -13,8 +13,8 @@ from mirrortest.cli import main
 from mirrortest.config.client import ClientConfig
 from mirrortest.errors import ClusterError, PartitionCountError, TopicMissingError, UsageError
 from mirrortest.produce.options import NewTopics, ProduceOptions
-from mirrortest.produce.plan import Topics as Admin
-from mirrortest.produce.plan import plan_topics
+from mirrortest.produce.topic_plan import TopicAdmin as Admin
+from mirrortest.produce.topic_plan import plan_topics
 from mirrortest.wire.lanes import lane_key, partition_of
 
 CLIENT = ClientConfig(bootstrap_servers=("h:1",))

@@ -17,9 +17,9 @@ import typer
 from typer.testing import CliRunner
 
 from mirrortest.cli.synth import _whole, synth
-from mirrortest.consume.assigned import AssignedPartition
-from mirrortest.consume.logbook import Logbook
-from mirrortest.consume.state import Partition
+from mirrortest.consume.assigned_partition import AssignedPartition
+from mirrortest.consume.consumer_log import ConsumerLog
+from mirrortest.consume.state_store import Partition
 from mirrortest.errors import UsageError
 from mirrortest.model.findings import Finding, Outcome
 from mirrortest.model.intervals import IntervalSet
@@ -45,8 +45,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from mirrortest.consume.judged_topics import JudgedTopics
     from mirrortest.consume.options import ConsumeOptions
-    from mirrortest.consume.topics import Topics
     from mirrortest.seqlog.damage import Damage
     from mirrortest.seqlog.rows import Row
     from mirrortest.seqlog.writer import SequenceLog
@@ -256,10 +256,10 @@ def really_consumed(detail: Detail) -> list[dict[str, Any]]:
     kept: list[Row] = []
     log = SimpleNamespace(append=kept.extend)
     topics = SimpleNamespace(counts={}, compacted=set(), policy_hidden=set())
-    book = Logbook(
+    book = ConsumerLog(
         cast("SequenceLog", log),
         cast("ConsumeOptions", SimpleNamespace(run="r1")),
-        cast("Topics", topics),
+        cast("JudgedTopics", topics),
     )
     held = AssignedPartition.fresh(
         Partition("t", 0), 1, source="t", run="r1", policy=ExpectPartition.ANY, counts=[1]

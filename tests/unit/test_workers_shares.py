@@ -13,13 +13,13 @@ from prometheus_client.core import GaugeMetricFamily
 from mirrortest.config.client import ClientConfig
 from mirrortest.config.run import TopicMapping
 from mirrortest.config.threshold import thresholds
+from mirrortest.consume.consume_report import Basis, ConsumeReport
 from mirrortest.consume.options import ConsumeOptions, Shard
-from mirrortest.consume.outcome import Basis, ConsumeReport
 from mirrortest.errors import ClusterError, UsageError
 from mirrortest.model.findings import Outcome
 from mirrortest.produce.options import ProduceOptions
+from mirrortest.produce.produce_report import ProduceReport
 from mirrortest.produce.recording import TopicNumbers
-from mirrortest.produce.report import ProduceReport
 from mirrortest.timing.histogram import Histogram
 from mirrortest.workers import consuming, producing
 from mirrortest.workers.scrape import together

@@ -9,14 +9,14 @@ from typing import Any
 
 from mirrortest.cli import salvage
 from mirrortest.config.threshold import evaluate, thresholds
-from mirrortest.consume.outcome import Basis, ConsumeReport, counts_of
+from mirrortest.consume.consume_report import Basis, ConsumeReport, counts_of
 from mirrortest.errors import ClusterError, MirrortestError
 from mirrortest.faults.ground_truth import Partition, Truth, Waiting
 from mirrortest.faults.report import FaultyMirrorReport
 from mirrortest.model.findings import Finding, Outcome
 from mirrortest.model.intervals import IntervalSet
+from mirrortest.produce.produce_report import ProduceReport
 from mirrortest.produce.recording import TopicNumbers
-from mirrortest.produce.report import ProduceReport
 from mirrortest.report import summary
 from mirrortest.report.summary import Latency, Summary, Verdict
 from mirrortest.selftest.calibration import Calibration, Figures, KindFigures

@@ -9,11 +9,11 @@ import zlib
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
-from mirrortest.consume.assigned import AssignedPartition, SavedState
-from mirrortest.consume.closing import Closing
-from mirrortest.consume.common import Common
-from mirrortest.consume.judging import TopicJudge
-from mirrortest.consume.state import Partition, Scope
+from mirrortest.consume.assigned_partition import AssignedPartition, SavedState
+from mirrortest.consume.closing import ClosingSnapshot
+from mirrortest.consume.shared_state import SharedState
+from mirrortest.consume.state_store import Partition, Scope
+from mirrortest.consume.topic_judge import TopicJudge
 from mirrortest.model.findings import Finding
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.verify.deadline import Deadlines
@@ -30,10 +30,10 @@ from mirrortest.verify.ledger_record import (
 from mirrortest.verify.routing import ExpectPartition
 from mirrortest.verify.row import SeenRow
 from mirrortest.wire.stream import StreamId
-from tests.unit.test_consume_state import MemoryTopic, following
+from tests.unit.test_consume_state_store import MemoryTopic, following
 
 if TYPE_CHECKING:
-    from mirrortest.consume.topics import Topics
+    from mirrortest.consume.judged_topics import JudgedTopics
 
 STREAM = StreamId("orders", "run7", "pa", 3, 11)
 START = 1_700_000_000_123_456_789
@@ -97,7 +97,7 @@ async def _states() -> list[list[str | None]]:
         generation, _ = await first.claim(AT)
         await first.save(AT, generation, _assigned().to_state())
         await first.save(AT, generation, {"v": 1})
-        await Common(_topics(), first, lambda: 1000 * SECOND).keep()
+        await SharedState(_topics(), first, lambda: 1000 * SECOND).keep()
     async with following(topic, "20231114T221320Z-00000002", SCOPE) as second:
         await second.caught_up()
         generation, _ = await second.claim(AT)
@@ -141,14 +141,14 @@ def _assigned() -> AssignedPartition:
     return held
 
 
-def _topics() -> Topics:
+def _topics() -> JudgedTopics:
     """One topic of which the consumers share claims, a deadline and a closing snapshot."""
     judge = TopicJudge("orders", "run7", ExpectPartition.ANY, Deadlines(60 * SECOND))
     judge.merge_claims({STREAM: IntervalSet([(30, 31), (35, 37)])})
     judge.deadlines.note(STREAM, IntervalSet([(30, 31)]), 900 * SECOND)
     judge.deadlines.note(STREAM, IntervalSet([(31, 40)]), 990 * SECOND)
-    judge.close(Closing((2, 40), {5: 25, 0: 7}, START))
-    return cast("Topics", SimpleNamespace(judges={"A.orders": judge}))
+    judge.close(ClosingSnapshot((2, 40), {5: 25, 0: 7}, START))
+    return cast("JudgedTopics", SimpleNamespace(judges={"A.orders": judge}))
 
 
 def _readable(records: list[tuple[bytes, bytes | None]]) -> list[list[str | None]]:

@@ -1,0 +1,459 @@
+"""One destination partition in this consumer's care: from fetched batches to judged rows."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import crc32c
+import numpy as np
+
+from mirrortest.kafka.fetched import Place
+from mirrortest.model.findings import Finding
+from mirrortest.verify import untrusted
+from mirrortest.verify.partition import PartitionChecker
+from mirrortest.verify.routing import ExpectPartition, misrouted
+from mirrortest.verify.row import Messages, SeenRow, rows_of, streams_of
+from mirrortest.verify.untrusted import RecordError
+from mirrortest.wire.batch import BatchDecoder
+from mirrortest.wire.lanes import parse_lane
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from numpy.typing import NDArray
+
+    from mirrortest.consume.state_store import Partition
+    from mirrortest.kafka.fetched import FetchedBatches
+    from mirrortest.model.intervals import IntervalSet
+    from mirrortest.wire.batch import MessageArrays
+    from mirrortest.wire.record_batch import RecordArrays
+    from mirrortest.wire.stream import StreamId
+
+_STATE_VERSION = 1
+_MOST_EPOCHS = 128
+"""Changes of the leader that are kept of what was read of one partition."""
+_MOST_LEFT = 128
+"""Topics of one name that are known not to come back."""
+_MOST_COUNTS = 1000
+_MOST_NOTES = 1000
+
+
+@dataclass
+class JudgedBatch:
+    """What was fetched held: rows for checker and log, and the latencies of our messages.
+
+    `latency_intended` and `latency_sent` are ns, one entry per message of the run in offset order
+    (`latency_sent` only where the message carries its actual send). Entry i of
+    `latency_intended` belongs to `rows[row_index[i]]`. The first `backlog_rows` rows are of the
+    backlog, whose latencies are not among these: `backlog` messages of the run.
+    """
+
+    rows: list[SeenRow]
+    latency_intended: NDArray[np.int64]
+    latency_sent: NDArray[np.int64]
+    row_index: NDArray[np.int64]
+    messages: int
+    value_bytes: int
+    backlog: int = 0
+    backlog_rows: int = 0
+
+
+class Decoded(NamedTuple):
+    """Records with the messages in them, before anything is judged; see `row.Messages`."""
+
+    records: RecordArrays
+    arrived_ns: int | NDArray[np.int64]
+    messages: MessageArrays
+    streams: list[StreamId]
+    stream: NDArray[np.int32]
+    findings: NDArray[np.uint32]
+    key_lane: NDArray[np.int64] | None
+
+
+class JudgedUpTo(NamedTuple):
+    """How far a partition of a source topic has been judged, in which incarnation of the topic."""
+
+    topic: str
+    partition: int
+    identity: int
+    next_offset: int
+
+
+@dataclass(frozen=True)
+class SavedState:
+    """What a partition's state holds, whose ever it is; the fields are `AssignedPartition`'s."""
+
+    checker: PartitionChecker
+    identity: int
+    counts: list[int]
+    claimed: dict[StreamId, IntervalSet]
+    notes: list[str]
+    last_record: tuple[int, int] | None
+    topic_id: str | None
+    left_ids: list[str]
+    begins_at: int
+    epochs: list[tuple[int, int]]
+
+    @property
+    def place(self) -> Place:
+        """How far it has been judged, as the cluster can check it."""
+        return _place(self.checker, self.epochs, self.topic_id)
+
+    @classmethod
+    def read(cls, state: dict[str, Any], at: Partition, *, run: str) -> SavedState:
+        """Read what `AssignedPartition.to_state` wrote of this partition.
+
+        Its checker may be of another source topic: one that another --source-alias names.
+
+        Raises:
+            RecordError: it is no such state, of another version, or it contradicts itself.
+        """
+        if untrusted.entry(state, "v") != _STATE_VERSION:
+            raise RecordError(f"a state of version {state['v']!r:.80}, not {_STATE_VERSION}")
+        checker = PartitionChecker.from_state(untrusted.entry(state, "checker"))
+        if checker.partition != at.partition:
+            raise RecordError(f"a state of partition {checker.partition}")
+        if any(stream.run != run for stream in checker.fragments):
+            raise RecordError("messages of another run")
+        counts = untrusted.listed(untrusted.entry(state, "counts"))
+        notes = untrusted.listed(state.get("notes", []))
+        if len(counts) > _MOST_COUNTS or len(notes) > _MOST_NOTES:
+            raise RecordError(f"{len(counts):,} partition counts and {len(notes):,} notes")
+        topic_id = state.get("topic_id")
+        left_ids = untrusted.listed(state.get("left_ids", []))
+        if len(left_ids) > _MOST_LEFT:
+            raise RecordError(f"{len(left_ids):,} topics of one name")
+        last = untrusted.entry(state, "last_record")
+        if last is not None:
+            offset, fingerprint = untrusted.listed(last, 2)
+            untrusted.number(fingerprint, 0, 1 << 32)
+            last = untrusted.number(offset, 0, checker.next_offset), fingerprint
+        return cls(
+            checker,
+            untrusted.number(untrusted.entry(state, "identity"), 0, untrusted.COUNTS_END),
+            [untrusted.number(count, 1, untrusted.COUNTS_END) for count in counts],
+            claims_of(state, checker.topic, run),
+            [untrusted.text(note) for note in notes],
+            last,
+            None if topic_id is None else untrusted.topic_id(topic_id),
+            [untrusted.topic_id(each) for each in left_ids],
+            untrusted.number(state.get("begins_at", 0)),
+            _epochs_of(state),
+        )
+
+
+@dataclass
+class AssignedPartition:
+    """A partition with its checker, under the generation that was claimed for it.
+
+    `identity` counts the incarnations of the partition's log: it steps when the topic turns out to
+    have been deleted and created again, or the log to have been cut back. `claimed` are the numbers
+    of home lanes that were claimed lost here.
+    """
+
+    at: Partition
+    source: str
+    run: str
+    generation: int
+    policy: ExpectPartition
+    counts: list[int]
+    """The destination's partition counts in force so far; it grows while this is held."""
+    checker: PartitionChecker
+    identity: int = 0
+    topic_id: str | None = None
+    """Kafka's id of the topic that is judged; None where the cluster does not tell it."""
+    left_ids: list[str] = field(default_factory=list)
+    """Of the topics of this name that were deleted: none of them comes back."""
+    begins_at: int = 0
+    """Where this incarnation begins: a log that was cut back holds below it what it held before."""
+    epochs: list[tuple[int, int]] = field(default_factory=list)
+    """(leader epoch, offset from which on it was read), of what was read without a gap."""
+    claimed: dict[StreamId, IntervalSet] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    """What befell the topic: whoever reports the partition's findings reports it, too."""
+    last_record: tuple[int, int] | None = None
+    """(offset, CRC-32C of key and value) of the last judged record."""
+    taken_over: int = 0
+    """Messages of the run that others had judged, as their state says that this goes on from."""
+    read_from: int | None = None
+    """Where the offsets read but not logged as such begin."""
+    backlog_to: int = 0
+    """What lies below this offset was there when the partition was taken: that it is read late is
+    the reader's doing, so that its latencies are not measured."""
+    watched_from: int = 0
+    """From this offset on the destination's partitions were counted while messages came: how many
+    a producer had planned for says only of those below where they may belong."""
+    resumed: bool = False
+    """Whether the last judged record is still to be compared with what is there now."""
+
+    def __post_init__(self) -> None:
+        """Make the decoder of the source topic's messages."""
+        self._decoder = BatchDecoder(self.source)
+
+    @property
+    def reached(self) -> JudgedUpTo:
+        """How far it has been judged."""
+        return JudgedUpTo(self.source, self.at.partition, self.identity, self.checker.next_offset)
+
+    @property
+    def place(self) -> Place:
+        """How far it has been judged, as the cluster can check it."""
+        return _place(self.checker, self.epochs, self.topic_id)
+
+    @classmethod
+    def fresh(cls, at: Partition, generation: int, **about: Any) -> AssignedPartition:
+        """A partition that nobody has judged yet."""
+        checker = PartitionChecker(about["source"], at.partition)
+        return cls(at=at, generation=generation, checker=checker, **about)
+
+    @classmethod
+    def restored(
+        cls, at: Partition, generation: int, state: dict[str, Any], **about: Any
+    ) -> AssignedPartition:
+        """A partition as its last judge left it; the counts that it knew are added.
+
+        Raises:
+            RecordError: the state cannot be read; `unreadable` goes on without it.
+        """
+        saved = SavedState.read(state, at, run=about["run"])
+        about["counts"] += [count for count in saved.counts if count not in about["counts"]]
+        return cls(
+            at=at,
+            generation=generation,
+            checker=saved.checker,
+            taken_over=saved.checker.messages,
+            identity=saved.identity,
+            topic_id=saved.topic_id,
+            left_ids=saved.left_ids,
+            begins_at=saved.begins_at,
+            epochs=saved.epochs,
+            # What lies before the beginning may not be in the log yet.
+            read_from=0 if saved.checker.next_offset == saved.begins_at else None,
+            claimed=saved.claimed,
+            notes=saved.notes,
+            last_record=saved.last_record,
+            resumed=saved.last_record is not None,
+            **about,
+        )
+
+    @classmethod
+    def unreadable(
+        cls, at: Partition, generation: int, state: dict[str, Any], why: str, **about: Any
+    ) -> AssignedPartition:
+        """A partition whose last state cannot be read: it is judged anew, from its beginning.
+
+        What was seen of an incarnation of the topic before this one is not known any more: what
+        stood there is in doubt, as what nobody read. Which incarnation this is may be readable: its
+        records stand in logs under this number already.
+        """
+        held = cls.fresh(at, generation, **about)
+        with contextlib.suppress(RecordError):
+            identity = untrusted.entry(state, "identity")
+            held.identity = untrusted.number(identity, 0, untrusted.COUNTS_END)
+            if state.get("topic_id") is not None:
+                held.topic_id = untrusted.topic_id(state["topic_id"])
+        held.checker.begin_anew()
+        held.notes.append(
+            f"{at.topic}-{at.partition}: the state of its last consumer cannot be read ({why}): "
+            "judged anew from its beginning"
+        )
+        return held
+
+    def to_state(self) -> dict[str, Any]:
+        """The state as JSON's types; it shares nothing with this object."""
+        return {
+            "v": _STATE_VERSION,
+            "checker": self.checker.to_state(),
+            "identity": self.identity,
+            # While it is to be proven by the last record, it is not known.
+            "topic_id": None if self.resumed else self.topic_id,
+            "left_ids": list(self.left_ids),
+            "begins_at": self.begins_at,
+            "epochs": list(self.epochs),
+            "counts": list(self.counts),
+            "claimed": [[list(s), numbers.to_list()] for s, numbers in self.claimed.items()],
+            "notes": list(self.notes),
+            "last_record": list(self.last_record) if self.last_record else None,
+        }
+
+    @property
+    def start_offset(self) -> int:
+        """Where to read from: one record early after a resumption, to compare it."""
+        if self.resumed and self.last_record is not None:
+            return self.last_record[0]
+        return self.checker.next_offset
+
+    def start_over(
+        self, found_ns: int | None = None, topic_id: str | None = None, offset: int = 0
+    ) -> None:
+        """Judge the next incarnation: of another topic, or of the log from where it was cut back.
+
+        What was seen in the one before stays seen; what stood in it beyond that, nobody read.
+        `found_ns` is the wall clock's time, as for `PartitionChecker.unread`.
+        """
+        if self.topic_id not in {None, topic_id}:
+            self.left_ids = [*self.left_ids, str(self.topic_id)][-_MOST_LEFT:]
+        self.topic_id, self.begins_at = topic_id, offset
+        self.epochs = [each for each in self.epochs if each[1] < offset]
+        self.checker.begin_anew(found_ns, offset)
+        self.identity += 1
+        self.last_record, self.resumed, self.read_from = None, False, None
+        self.backlog_to = self.watched_from = 0
+
+    def passed(self, batches: Iterable[FetchedBatches]) -> None:
+        """Note which leaders wrote what was fetched."""
+        epoch = self.epochs[-1][0] if self.epochs else -1
+        for batch in batches:
+            if batch.leader_epoch > epoch:
+                epoch = batch.leader_epoch
+                self.epochs = [*self.epochs, (epoch, batch.fetched_from)][-_MOST_EPOCHS:]
+
+    def common_end(self, leader_epoch: int, end_offset: int) -> int:
+        """Up to where a log agrees with what was read, which it has up to an epoch and offset."""
+        later = (offset for epoch, offset in self.epochs if epoch > leader_epoch)
+        return min(end_offset, self.checker.next_offset, *later)
+
+    def was_recreated(self, records: RecordArrays) -> bool:
+        """Whether the last judged record's offset now holds another record; asked once."""
+        if not self.resumed or self.last_record is None:
+            return False
+        self.resumed = False
+        at = np.flatnonzero(records.offsets == self.last_record[0])
+        return bool(at.size) and _fingerprint(records, int(at[0])) != self.last_record[1]
+
+    def take(self, records: RecordArrays, arrived_ns: int | NDArray[np.int64]) -> JudgedBatch:
+        """Judge records that arrived at one time, or at one each.
+
+        Those below the checker's next offset are passed over.
+        """
+        return self.judge(self.decode(records, arrived_ns))
+
+    def decode(self, records: RecordArrays, arrived_ns: int | NDArray[np.int64]) -> Decoded:
+        """The messages in records that `judge` takes next."""
+        kept = records.from_offset(self.checker.next_offset)
+        if not isinstance(arrived_ns, int):
+            # What is passed over stands at the head.
+            arrived_ns = arrived_ns[len(records) - len(kept) :]
+        records = kept
+        messages = self._decoder.decode(records)
+        streams, index, findings = streams_of(
+            self.source,
+            self.run,
+            messages.ids,
+            messages.id_index,
+            messages.lane,
+            messages.findings,
+        )
+        keys = _key_lanes(records, messages, index)
+        return Decoded(records, arrived_ns, messages, streams, index, findings, keys)
+
+    def strays(self, decoded: Decoded) -> bool:
+        """Whether some messages stand where no partition count that is known so far puts them."""
+        depends = self.policy in {ExpectPartition.MURMUR2, ExpectPartition.SOURCE_MODULO}
+        return depends and bool(self._routing(decoded.messages, decoded.stream).any())
+
+    def judge(self, decoded: Decoded) -> JudgedBatch:
+        """Judge what was decoded, by all partition counts known by now."""
+        records, arrived_ns, messages, streams, index, findings, keys = decoded
+        findings = findings | self._routing(messages, index)
+        waited = int(np.searchsorted(messages.offset, self.backlog_to))
+        rows = rows_of(
+            Messages(
+                streams,
+                index,
+                messages.seq,
+                messages.offset,
+                messages.intended_ns,
+                messages.sent_ns,
+                findings,
+                arrived_ns,
+                keys,
+            ),
+            cut=waited,
+        )
+        for row in rows:
+            self.checker.apply(row)
+        if len(records.offsets):
+            last = len(records.offsets) - 1
+            self.last_record = (int(records.offsets[last]), _fingerprint(records, last))
+        ours = index >= 0
+        backlog = int(np.count_nonzero(ours[:waited]))
+        ours[:waited] = False
+        sent = ours & (messages.sent_ns > 0)
+        # Rows follow each other, and a row's offsets are dense.
+        counts = [row.offset_hi - row.offset_lo for row in rows]
+        return JudgedBatch(
+            rows=rows,
+            latency_intended=_at(arrived_ns, ours) - messages.intended_ns[ours],
+            latency_sent=_at(arrived_ns, sent) - messages.sent_ns[sent],
+            row_index=np.repeat(np.arange(len(rows)), counts)[ours],
+            messages=len(messages.offset),
+            value_bytes=int(np.maximum(records.value_len, 0).sum()),
+            backlog=backlog,
+            backlog_rows=sum(row.offset_lo < self.backlog_to for row in rows) if waited else 0,
+        )
+
+    def _routing(self, messages: MessageArrays, index: NDArray[np.int32]) -> NDArray[np.uint32]:
+        unwatched = messages.offset < self.watched_from
+        wrong = misrouted(
+            self.policy,
+            lanes=messages.lane,
+            source_partitions=messages.source_partition,
+            counted=np.where(unwatched, messages.destination_partitions, 0),
+            partition=self.at.partition,
+            counts=self.counts,
+        )
+        return np.where(wrong & (index >= 0), Finding.MISROUTED.value, 0).astype(np.uint32)
+
+
+def _key_lanes(
+    records: RecordArrays, messages: MessageArrays, stream: NDArray[np.int32]
+) -> NDArray[np.int64] | None:
+    """The lanes whose keys those in no stream have, as `Messages.key_lane`."""
+    outside = stream < 0
+    if not outside.any():
+        return None
+    altered = (messages.findings & Finding.ALTERED_KEY.value) != 0
+    lanes = np.where(outside & ~altered, messages.lane, -1)
+    # Those that were decoded alone have their keys looked at alone, too.
+    for row in np.flatnonzero(outside & (lanes < 0)).tolist():
+        lane = parse_lane(records.key(row))
+        lanes[row] = -1 if lane is None else lane
+    return lanes
+
+
+def claims_of(state: dict[str, Any], source: str, run: str) -> dict[StreamId, IntervalSet]:
+    """The numbers that were claimed lost, as a state tells them of a topic's streams.
+
+    Raises:
+        RecordError: they are of another topic or run, or no such numbers.
+    """
+    claimed = untrusted.listed(untrusted.entry(state, "claimed"))
+    return {
+        untrusted.stream(stream, of_topic=source, of_run=run): untrusted.intervals(numbers)
+        for stream, numbers in (untrusted.listed(claim, 2) for claim in claimed)
+    }
+
+
+def _place(checker: PartitionChecker, epochs: list[tuple[int, int]], topic_id: str | None) -> Place:
+    return Place(checker.next_offset, epochs[-1][0] if epochs else -1, topic_id)
+
+
+def _epochs_of(state: dict[str, Any]) -> list[tuple[int, int]]:
+    epochs = untrusted.listed(state.get("epochs", []))
+    if len(epochs) > _MOST_EPOCHS:
+        raise RecordError(f"{len(epochs):,} leader epochs")
+    return [
+        (untrusted.number(epoch, 0, untrusted.COUNTS_END), untrusted.number(offset))
+        for epoch, offset in (untrusted.listed(each, 2) for each in epochs)
+    ]
+
+
+def _at(times: int | NDArray[np.int64], where: NDArray[np.bool_]) -> int | NDArray[np.int64]:
+    return times if isinstance(times, int) else times[where]
+
+
+def _fingerprint(records: RecordArrays, at: int) -> int:
+    return int(crc32c.crc32c(records.value(at) or b"", crc32c.crc32c(records.key(at) or b"")))

@@ -1,0 +1,313 @@
+"""What a consumer writes into its sequence log, and when a stretch of offsets counts as read."""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from mirrortest.metrics.kernel_clock import known_clock_error_ns
+from mirrortest.model.findings import UNSEEN, Finding, Outcome
+from mirrortest.model.intervals import IntervalSet
+from mirrortest.seqlog import rows
+from mirrortest.seqlog.schema import ENDLESS, Role
+from mirrortest.seqlog.session import Session, Topic
+from mirrortest.seqlog.writer import SequenceLog
+from mirrortest.timing.histogram import sparse_groups
+from mirrortest.verify.fragment import CLOCK_TOLERANCE_NS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from types import TracebackType
+
+    from mirrortest.consume.assigned_partition import AssignedPartition, JudgedBatch, JudgedUpTo
+    from mirrortest.consume.judged_topics import JudgedTopics
+    from mirrortest.consume.options import ConsumeOptions
+    from mirrortest.verify.judge import StreamVerdict
+    from mirrortest.verify.ledger import Ledger
+    from mirrortest.wire.stream import StreamId
+
+_ALL = IntervalSet([(0, ENDLESS)])
+
+
+class ConsumerLog:
+    """The consumer's side of the sequence logs."""
+
+    def __init__(self, log: SequenceLog, options: ConsumeOptions, topics: JudgedTopics) -> None:
+        self._log = log
+        self._options = options
+        self._counts = dict(topics.counts)
+        self._compacted = set(topics.compacted)
+        self._uncommitted: set[str] = set()
+        self._noted = 0
+        """How many of those the session tells."""
+        self._earlier: defaultdict[str, tuple[int, ...]] = defaultdict(tuple)
+        self._hidden = set(topics.policy_hidden)
+        self._looked_ns: int | None = None
+
+    @classmethod
+    async def open(
+        cls, options: ConsumeOptions, *, session: str, cluster: str, topics: JudgedTopics
+    ) -> Self:
+        """Open the log of one consumer's session."""
+        about = Session(
+            run=options.run,
+            role=options.role,
+            name=options.name,
+            session=session,
+            detail=options.log_detail,
+            started_ns=time.time_ns(),
+            expiry_logged=True,
+            clock_error_ns=known_clock_error_ns(),
+            topics=_topics(
+                options, topics.counts, topics.compacted, set(), {}, topics.policy_hidden
+            ),
+            expect_partition=options.expect_partition.value,
+            deadline_ns=int(options.deadline * 1e9),
+            clusters={
+                "source" if options.role is Role.SOURCE else "destination": cluster,
+            },
+            settings=options.settings,
+        )
+        spool = Path(options.log_spool)
+        log = await SequenceLog.open(options.log_dir, about, spool=spool)
+        return cls(log, options, topics)
+
+    @property
+    def where(self) -> str:
+        """The session's directory."""
+        return self._log.where
+
+    @property
+    def durable_rows(self) -> int:
+        """How many rows are safe by now."""
+        return self._log.durable_rows
+
+    @property
+    def pending_rows(self) -> int:
+        """How many rows wait to be written."""
+        return self._log.pending_rows
+
+    async def update_topics(self, topics: JudgedTopics) -> None:
+        """Note topics and partitions that have come since. Raises SequenceLogError."""
+        if (
+            topics.counts.items() <= self._counts.items()
+            and topics.compacted <= self._compacted
+            and topics.policy_hidden == self._hidden
+        ):
+            return
+        # What is gone was there: it is judged by the counts that it had.
+        for topic, count in topics.counts.items():
+            before = self._counts.get(topic, count)
+            if before != count and before not in self._earlier[topic]:
+                self._earlier[topic] += (before,)
+        self._counts |= topics.counts
+        self._compacted |= topics.compacted
+        self._hidden = set(topics.policy_hidden)
+        await self._revise()
+
+    async def _revise(self) -> None:
+        known = _topics(
+            self._options,
+            self._counts,
+            self._compacted,
+            self._uncommitted,
+            self._earlier,
+            self._hidden,
+        )
+        self._noted = len(self._uncommitted)
+        await self._log.revise(lambda session: session.model_copy(update={"topics": known}))
+
+    def uncommitted(self, topic: str) -> None:
+        """Note that messages were read which may be of aborted transactions; see `sync`."""
+        self._uncommitted.add(topic)
+
+    def seen(self, mine: AssignedPartition, taken: JudgedBatch) -> None:
+        """Log a judged batch."""
+        each = sparse_groups(taken.latency_intended, taken.row_index, len(taken.rows))
+        self._log.append(
+            rows.seen(
+                row,
+                topic=mine.source,
+                partition=mine.at.partition,
+                topic_identity=str(mine.identity),
+                latencies=None
+                if row.stream is None or number < taken.backlog_rows
+                else rows.Latencies(*latencies),
+            )
+            for number, (row, latencies) in enumerate(zip(taken.rows, each, strict=True))
+        )
+
+    def read(self, mine: AssignedPartition) -> None:
+        """Log the offsets read since this was last called."""
+        start, end = mine.read_from, mine.checker.next_offset
+        if start is not None and start < end:
+            self._log.append(
+                [
+                    rows.read(
+                        mine.source,
+                        mine.at.partition,
+                        start,
+                        end,
+                        topic_identity=str(mine.identity),
+                        holed=mine.checker.holed,
+                    )
+                ]
+            )
+        mine.read_from = end
+
+    def backlog(self, mine: AssignedPartition) -> None:
+        """Log which offsets were there when the partition was taken, if any."""
+        lo, hi = mine.checker.next_offset, mine.backlog_to
+        if lo < hi:
+            identity = str(mine.identity)
+            self._log.append(
+                [rows.backlog(mine.source, mine.at.partition, lo, hi, topic_identity=identity)]
+            )
+
+    def unread(
+        self, mine: AssignedPartition, lo: int, hi: int, found_ns: int | None = None
+    ) -> None:
+        """Log offsets that were gone before we came; `found_ns`: see `PartitionChecker.unread`."""
+        self.read(mine)
+        mine.read_from = hi
+        latest = None if found_ns is None else found_ns + CLOCK_TOLERANCE_NS
+        self._log.append(
+            [
+                rows.unread(
+                    mine.source,
+                    mine.at.partition,
+                    lo,
+                    hi,
+                    topic_identity=str(mine.identity),
+                    latest_ns=latest,
+                )
+            ]
+        )
+
+    def left(self, mine: AssignedPartition, found_ns: int | None = None) -> None:
+        """Log that this incarnation of the topic is gone, with all that nobody had read of it."""
+        self.unread(mine, mine.checker.next_offset, ENDLESS, found_ns)
+
+    def tail(self, reached: JudgedUpTo, end: int) -> None:
+        """Log where a partition ended, and how far it was judged by us and those before us.
+
+        An end before what was judged is that of another incarnation of the topic, and proves
+        nothing.
+        """
+        topic, partition, identity, judged_to = reached
+        if end >= judged_to:
+            identified = str(identity)
+            self._log.append(
+                [rows.tail(topic, partition, end, judged_to=judged_to, topic_identity=identified)]
+            )
+
+    def looked(self, at_ns: int) -> None:
+        """Note when the ends that `tail` tells were asked for; it may take long to end the log."""
+        self._looked_ns = at_ns
+
+    def claimed(self, stream: StreamId, numbers: IntervalSet) -> None:
+        """Log numbers as claimed lost."""
+        self._log.append(rows.claimed(stream, lo, hi) for lo, hi in numbers.intervals())
+
+    def expired(self, stream: StreamId, numbers: IntervalSet) -> None:
+        """Log numbers whose deadline was past when the ends that `tail` logs were asked for."""
+        self._log.append(rows.expired(stream, lo, hi) for lo, hi in numbers.intervals())
+
+    def found(self, mine: AssignedPartition) -> None:
+        """Log what the checker of a partition found, as of its next offset.
+
+        A stream whose ids were given up may have had any finding on any number.
+        """
+        self._log.append(
+            rows.found(
+                stream,
+                lo,
+                hi,
+                finding,
+                partition=mine.at.partition,
+                next_offset=mine.checker.next_offset,
+                topic_identity=str(mine.identity),
+            )
+            for stream, fragment in mine.checker.fragments.items()
+            for finding, numbers in (
+                (Finding.DUPLICATED, fragment.duplicated),
+                (Finding.REORDERED, fragment.reordered),
+                *((Finding(bit), held) for bit, held in fragment.by_finding.items()),
+                *(((Finding.INCONCLUSIVE, _ALL),) if fragment.inconclusive else ()),
+            )
+            for lo, hi in numbers.intervals()
+        )
+
+    def verdict(self, stream: StreamId, verdict: StreamVerdict) -> None:
+        """Log the online verdict on what was not seen, on the union of all partitions."""
+        self._log.append(
+            rows.found(stream, lo, hi, finding)
+            for finding in UNSEEN
+            for lo, hi in getattr(verdict, finding.label).intervals()
+        )
+
+    def vouched(self, ledger: Ledger) -> None:
+        """Log what the ledger said of the run in the end."""
+        added = []
+        for stream, lane in ledger.lanes.items():
+            if stream.run != self._options.run:
+                continue
+            for outcome, numbers in (
+                (Outcome.ACKED, lane.acked),
+                (Outcome.FAILED, lane.failed),
+                (Outcome.UNKNOWN, lane.unknown),
+            ):
+                added += [rows.vouched(stream, lo, hi, outcome) for lo, hi in numbers.intervals()]
+            if lane.reserved:
+                added.append(rows.vouched(stream, 0, lane.reserved, None))
+        self._log.append(added)
+
+    async def sync(self) -> None:
+        """Make all of it durable. Raises SequenceLogError."""
+        if self._noted < len(self._uncommitted):
+            # Before the rows: no state moves past a message without it.
+            await self._revise()
+        await self._log.sync()
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._log.close(clean=error is None, looked_ns=self._looked_ns)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+
+def _topics(
+    options: ConsumeOptions,
+    partitions: dict[str, int],
+    compacted: set[str],
+    uncommitted: set[str],
+    earlier: Mapping[str, tuple[int, ...]],
+    hidden: set[str],
+) -> dict[str, Topic]:
+    if options.role is Role.SOURCE:
+        return {
+            topic: Topic(
+                source_partitions=partitions.get(topic),
+                compacted=topic in compacted,
+                uncommitted=topic in uncommitted,
+            )
+            for topic in {*options.topics, *partitions}
+        }
+    return {
+        options.mapping.source_of(topic): Topic(
+            destination=topic,
+            destination_partitions=partitions.get(topic),
+            earlier_counts=earlier.get(topic, ()),
+            compacted=topic in compacted,
+            uncommitted=topic in uncommitted,
+            policy_hidden=topic in hidden,
+        )
+        for topic in {*options.topics, *partitions}
+    }

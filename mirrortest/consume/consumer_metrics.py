@@ -1,0 +1,228 @@
+"""What a consumer counts, and publishes for Prometheus."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from mirrortest.consume.clocks import Clocks
+from mirrortest.consume.consume_report import counts_of
+from mirrortest.metrics import names
+from mirrortest.metrics.collector import Metrics
+from mirrortest.metrics.health import Health
+from mirrortest.metrics.server_process import serve_apart
+from mirrortest.model.findings import WRONG, Finding, Outcome
+from mirrortest.timing.histogram import Histogram
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+
+    from mirrortest.consume.assigned_partition import JudgedBatch
+    from mirrortest.consume.options import ConsumeOptions
+    from mirrortest.consume.outage import Outage
+    from mirrortest.consume.state_store import Partition
+    from mirrortest.metrics.endpoint import Serve
+    from mirrortest.verify.judge import RunVerdict
+
+
+_PATIENCE = 90.0
+"""Seconds. A request may take 30 by default; a round of judging takes a fraction of one."""
+
+
+_MOST_LANES = 100
+"""Of a topic, published one by one: what is wrong everywhere needs no list."""
+
+
+class ConsumerMetrics:
+    """Counts per fetched response; the judging rounds publish what they find."""
+
+    def __init__(self, options: ConsumeOptions, serve: Serve = serve_apart) -> None:
+        self._options = options
+        self._serve = serve
+        self._metrics = Metrics(role=options.role.value)
+        self._saved = time.monotonic()
+        self._lags: set[tuple[str, str]] = set()
+        self._lanes: dict[str, set[tuple[str, str]]] = {}
+        """source topic -> (lane, finding) that are published"""
+        self.clocks = Clocks()
+        self.messages = 0
+        self.value_bytes = 0
+        self.last_message = time.monotonic()
+        """Monotonic seconds."""
+        self.last_of_run = self.last_message
+        """Likewise, of the run that is judged: others' traffic in its topics need never end."""
+        self.latency: dict[str, tuple[Histogram, Histogram]] = {}
+        """source topic -> latencies from the intended and from the actual send"""
+        self.backlog: Counter[str] = Counter()
+        """source topic -> messages that were there when their partition was taken: not measured"""
+        self.health = Health(_PATIENCE)
+        self._outage: Outage | None = None
+
+    @contextlib.contextmanager
+    def serving(self) -> Iterator[None]:
+        """Serve metrics where that is asked for. Raises UsageError for a port that is taken."""
+        options, metrics = self._options, self._metrics
+        metrics.gauge(names.RUN_INFO, run=options.run, name=options.name).set(1)
+        age = metrics.gauge(names.CONSUMER_STATE_AGE)
+        age.read_by(lambda: time.monotonic() - self._saved)
+        endpoint = self._serve(
+            metrics,
+            address=options.metrics_address,
+            port=options.metrics_port,
+            health=self.health,
+        )
+        with endpoint or contextlib.nullcontext():
+            yield
+
+    def count(self, topic: str, taken: JudgedBatch) -> None:
+        """Add what a response brought of one source topic."""
+        self.clocks.follow(taken.rows)
+        if topic not in self.latency:
+            self.latency[topic] = tuple(  # type: ignore[assignment]  # of two
+                self._metrics.histogram(names.CONSUMER_LATENCY, topic=topic, since=since)
+                for since in ("intended", "sent")
+            )
+        for histogram, since, values in zip(
+            self.latency[topic],
+            ("intended", "sent"),
+            (taken.latency_intended, taken.latency_sent),
+            strict=True,
+        ):
+            histogram.add(values)
+            counter = self._metrics.counter(names.CONSUMER_NEGATIVE, topic=topic, since=since)
+            counter.raise_to(histogram.negative)
+            if histogram.count:
+                least = self._metrics.gauge(names.CONSUMER_LEAST_LATENCY, topic=topic, since=since)
+                least.set(histogram.minimum / 1e9)
+        self.backlog[topic] += taken.backlog
+        self._metrics.counter(names.CONSUMER_BACKLOG, topic=topic).add(taken.backlog)
+        self.messages += taken.messages
+        self.value_bytes += taken.value_bytes
+        self._metrics.counter(names.CONSUMER_MESSAGES, topic=topic).add(taken.messages)
+        self._metrics.counter(names.CONSUMER_BYTES, topic=topic).add(taken.value_bytes)
+        if taken.messages:
+            self.last_message = time.monotonic()
+        if any(row.stream is not None or row.findings & Finding.CORRUPTED for row in taken.rows):
+            self.last_of_run = time.monotonic()
+
+    def saved(self) -> None:
+        """The state was written."""
+        self._saved = time.monotonic()
+
+    def claimed(self, topic: str, lost: int) -> None:
+        """Messages of a source topic were claimed lost."""
+        self._metrics.counter(names.CONSUMER_LOST_CLAIMED, topic=topic).add(lost)
+
+    def judged(self, topic: str, total: RunVerdict, *, late: int, vouched: bool) -> None:
+        """Publish the state of one source topic's judgement."""
+        metrics = self._metrics
+        counts = counts_of(total, vouched=vouched)
+        for outcome in (Outcome.ACKED, Outcome.UNKNOWN):
+            label = outcome.name.lower()
+            gauge = metrics.gauge(names.CONSUMER_ACKED, topic=topic, outcome=label)
+            gauge.set(counts.pop(label, 0))
+        metrics.gauge(names.CONSUMER_DELIVERED, topic=topic).set(counts.pop("delivered", 0))
+        for finding, count in counts.items():
+            metrics.gauge(names.CONSUMER_FINDINGS, topic=topic, finding=finding).set(count)
+        metrics.counter(names.CONSUMER_LOST_REPAID, topic=topic).raise_to(late)
+
+    def lanes_judged(self, topic: str, counts: Mapping[tuple[str, Finding], int]) -> None:
+        """Publish which lanes of a source topic are wrong, the worst of them; the others no longer.
+
+        A lane is a record key: what all producers sent by it counts together.
+        """
+        found = {
+            (lane, finding.label): count
+            for (lane, finding), count in counts.items()
+            if finding in WRONG and count
+        }
+        by_lane: Counter[str] = Counter()
+        for (lane, _), count in found.items():
+            by_lane[lane] += count
+        worst = {lane for lane, _ in by_lane.most_common(_MOST_LANES)}
+        now = {at: count for at, count in found.items() if at[0] in worst}
+        for lane, label in self._lanes.get(topic, set()) - now.keys():
+            self._metrics.remove(
+                names.CONSUMER_LANE_FINDINGS, topic=topic, lane=lane, finding=label
+            )
+        self._lanes[topic] = set(now)
+        for (lane, label), count in now.items():
+            self._metrics.gauge(
+                names.CONSUMER_LANE_FINDINGS, topic=topic, lane=lane, finding=label
+            ).set(count)
+
+    def filled(self, topic: str, fullness: float) -> None:
+        """Publish how near its memory bound the fullest of a source topic's checkers is."""
+        self._metrics.gauge(names.CONSUMER_FULLNESS, topic=topic).set(fullness)
+
+    def follow_outage(self, outage: Outage) -> None:
+        """Publish whether the cluster that is read answers."""
+        self._outage = outage
+        gauge = self._metrics.gauge(names.CONSUMER_UNREACHABLE)
+        gauge.read_by(lambda: float(bool(outage.why)))
+
+    def progressed(
+        self,
+        lags: Mapping[Partition, int],
+        unread: Mapping[str, int],
+        *,
+        complete: bool,
+    ) -> None:
+        """Publish how far the reading is; partitions that went away are published no longer."""
+        metrics = self._metrics
+        now = {(at.topic, str(at.partition)) for at in lags}
+        for topic, partition in self._lags - now:
+            metrics.remove(names.CONSUMER_LAG, topic=topic, partition=partition)
+        self._lags = now
+        for at, lag in lags.items():
+            gauge = metrics.gauge(names.CONSUMER_LAG, topic=at.topic, partition=str(at.partition))
+            gauge.set(lag)
+        for topic, count in _tally(at.topic for at in lags).items():
+            metrics.gauge(names.CONSUMER_PARTITIONS, topic=topic).set(count)
+        for topic, offsets in unread.items():
+            metrics.gauge(names.CONSUMER_UNREAD, topic=topic).set(offsets)
+        metrics.gauge(names.CONSUMER_COMPLETE).set(complete)
+
+    def follow_ledger(self, last_record_ns: int | None, malformed: int) -> None:
+        """Publish how long the ledger has been silent, and what in it cannot be read."""
+        if last_record_ns is not None:
+            age = (time.monotonic_ns() - last_record_ns) / 1e9
+            self._metrics.gauge(names.LEDGER_AGE).set(age)
+        self._metrics.counter(names.CONSUMER_LEDGER_MALFORMED).raise_to(malformed)
+
+    def observe_process(self, log_rows: int) -> None:
+        """Look at the clock, and publish what it does and how many rows are logged."""
+        self.clocks.look()
+        metrics, watch = self._metrics, self.clocks.watch
+        metrics.counter(names.CLOCK_STEPS).raise_to(watch.steps)
+        metrics.counter(names.CLOCK_STEPPED).raise_to(watch.stepped_ns / 1e9)
+        metrics.counter(names.LOG_ROWS).raise_to(log_rows)
+
+    def notes(self) -> list[str]:
+        """What flags the latencies."""
+        found = [*self.clocks.notes, *(self._outage.notes if self._outage else ())]
+        for topic, (intended, _) in self.latency.items():
+            if intended.negative:
+                found.append(
+                    f"{topic}: {intended.negative:,} messages arrived up to "
+                    f"{-intended.minimum / 1e9:.3f} s before they were sent: the clocks of "
+                    "producer and consumer disagree, and latencies are off"
+                )
+        return found
+
+    def merged_latency(self) -> tuple[Histogram, Histogram]:
+        """Over all topics: from the intended and from the actual send."""
+        merged = (Histogram(), Histogram())
+        for pair in self.latency.values():
+            for into, histogram in zip(merged, pair, strict=True):
+                into.merge(histogram)
+        return merged
+
+
+def _tally(topics: Iterable[str]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for topic in topics:
+        found[topic] = found.get(topic, 0) + 1
+    return found

@@ -1,0 +1,111 @@
+"""Batches that were fetched and wait to be judged together.
+
+At a moderate rate a fetch brings a few messages of a partition, and to judge a few costs as much
+as to judge a thousand. Each batch was stamped when it arrived, so that waiting alters no latency.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from mirrortest.consume.state_store import Partition
+    from mirrortest.kafka.fetched import FetchedBatches
+
+WAIT_SECONDS = 0.05
+"""How long a batch waits, of few partitions."""
+WAIT_EACH = 0.005
+"""And of many, for each of them: to judge little takes a millisecond, which is a fifth of it."""
+MOST_SECONDS = 1.0
+"""The longest that a batch waits."""
+ENOUGH_BYTES = 4 << 20
+"""From so many on, nothing waits."""
+MOST_MESSAGES = 1 << 14
+"""Judged at once, or one batch: the columns of more leave the processor's cache."""
+LARGE_BYTES = 1 << 20
+"""From so many on, to judge two memories costs less than to copy them together."""
+
+
+class FetchBuffer:
+    """What waits, by partition and in the order of its offsets; times are monotonic seconds.
+
+    Each partition waits for itself, so that they are not all judged in one go: meanwhile nothing
+    would be fetched.
+    """
+
+    def __init__(self) -> None:
+        self._batches: dict[Partition, list[FetchedBatches]] = {}
+        """In their turn: who came first, and behind them those of which something is left."""
+        self._since: dict[Partition, float] = {}
+        self._bytes = 0
+
+    @property
+    def is_full(self) -> bool:
+        """Whether so much waits that some of it is to be judged at once."""
+        return self._bytes >= ENOUGH_BYTES
+
+    def add(self, at: Partition, batch: FetchedBatches, now: float) -> None:
+        """Let a batch wait; it follows what waits of its partition."""
+        self._batches.setdefault(at, []).append(batch)
+        self._since.setdefault(at, now)
+        self._bytes += _size(batch)
+
+    def due_in(self, now: float) -> float:
+        """Seconds until something is to be judged; infinite where nothing waits."""
+        if not self._batches:
+            return float("inf")
+        if self.is_full:
+            return 0.0
+        wait = min(max(WAIT_SECONDS, WAIT_EACH * len(self._batches)), MOST_SECONDS)
+        return max(0.0, min(self._since.values()) + wait - now)
+
+    def drop(self, at: Partition) -> None:
+        """Forget what waits of a partition: it is read again, or is another's."""
+        self._since.pop(at, None)
+        for batch in self._batches.pop(at, ()):
+            self._bytes -= _size(batch)
+
+    def take(self) -> tuple[Partition, list[FetchedBatches]] | None:
+        """What is to be judged next, all at once, of the partition whose turn it is.
+
+        None where nothing waits. What is left of the partition waits behind the others: what comes
+        faster than it is judged must not keep them waiting.
+        """
+        if not self._batches:
+            return None
+        at = next(iter(self._batches))
+        batches = self._batches[at]
+        count = _together(batches)
+        if count == len(batches):
+            self.drop(at)
+            return at, batches
+        del self._batches[at]
+        self._batches[at] = batches[count:]
+        taken = batches[:count]
+        self._bytes -= sum(map(_size, taken))
+        return at, taken
+
+
+def _together(batches: list[FetchedBatches]) -> int:
+    """How many of these batches, from the first on, are best judged at once."""
+    messages = size = 0
+    memory: object = None
+    for index, batch in enumerate(batches):
+        if batch.unread is not None:
+            return max(index, 1)  # by itself: nothing of it is judged
+        if batch.buffer is None:
+            continue
+        lies_in = memoryview(batch.buffer).obj
+        if messages and (
+            messages + batch.count > MOST_MESSAGES
+            or (size >= LARGE_BYTES and lies_in is not memory)
+        ):
+            return index
+        memory = lies_in
+        messages += batch.count
+        size += len(batch.buffer)
+    return len(batches)
+
+
+def _size(batch: FetchedBatches) -> int:
+    return 0 if batch.buffer is None else len(batch.buffer)

@@ -1,0 +1,332 @@
+"""Judging rounds: once a second the ledger is held against all that any consumer has seen.
+
+A round that finds acknowledged numbers missing past their deadline asks for the end offset of
+every partition of the topic. Only when all of them have been read past those ends are the numbers
+claimed lost: what is missing then was not there when we looked after the deadline.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from operator import itemgetter
+from typing import TYPE_CHECKING, TypeAlias
+
+from mirrortest.model.intervals import NOTHING, IntervalSet
+from mirrortest.verify.fragment_index import FragmentIndex
+from mirrortest.verify.judge import StreamVerdict, judge
+from mirrortest.verify.routing import ExpectPartition, homes_of
+from mirrortest.wire.lanes import lane_key, partition_of
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Mapping
+
+    from mirrortest.consume.closing import ClosingSnapshot, LedgerSize
+    from mirrortest.verify.deadline import Deadlines
+    from mirrortest.verify.ledger import Ledger
+    from mirrortest.verify.ledger_record import LaneRecord
+    from mirrortest.verify.partition import PartitionChecker
+    from mirrortest.wire.stream import StreamId
+
+Checkers: TypeAlias = "Mapping[int, PartitionChecker]"
+"""The union's view of one topic: destination partition -> its newest checker."""
+
+
+@dataclass
+class PendingLoss:
+    """Numbers past their deadline, and the ends that must be read before they are claimed."""
+
+    ends: Mapping[int, int]
+    expired: dict[StreamId, IntervalSet]
+
+
+@dataclass
+class TopicJudge:
+    """Judges the streams of one source topic, over all partitions of its copy."""
+
+    source: str
+    run: str
+    policy: ExpectPartition
+    deadlines: Deadlines
+    counts: list[int] = field(default_factory=list)
+    """Every partition count that the destination is known to have had: `JudgedTopics.in_force`."""
+    compact: bool = False
+    """Whether the destination compacts the topic: a later message of a key explains a gap."""
+    policy_hidden: bool = False
+    """Whether that cannot be seen: what compaction would explain, if it is, is not known."""
+    claimed: dict[StreamId, IntervalSet] = field(default_factory=dict)
+    """What was claimed lost, ever; what of it was seen later is `late`."""
+    first_id: str | None = None
+    """Kafka's id of the topic that this consumer first saw under this name."""
+    closing: ClosingSnapshot | None = None
+    """Up to where all consumers together read before the run is over."""
+    _planned: set[int] = field(default_factory=set)
+    """The partition counts that producers planned for."""
+    _pending_loss: PendingLoss | None = None
+    _unrecorded_since: dict[StreamId, int] = field(default_factory=dict)
+    """Streams seen that the ledger did not know, and when that was first found."""
+    _known: dict[StreamId, tuple[tuple[object, ...], StreamVerdict]] = field(default_factory=dict)
+    """The last verdict on each stream, and what it rests on."""
+
+    def note(self, lane: LaneRecord, elapsed_ns: int) -> None:
+        """Start the clock for what the ledger newly vouches for.
+
+        The destination may have had the partitions for which its producer planned its lanes.
+        """
+        if lane.destination_partitions:
+            self._planned.add(lane.destination_partitions)
+        self.deadlines.note(lane.stream, lane.acked, elapsed_ns)
+
+    def merge_claims(self, claims: Mapping[StreamId, IntervalSet]) -> None:
+        """Take over what another consumer, or an earlier one, has claimed."""
+        for stream, numbers in claims.items():
+            self.claimed[stream] = self.claimed.get(stream, IntervalSet()) | numbers
+
+    def first_topic_id(self, topic_id: str | None) -> str | None:
+        """Kafka's id of the topic that was seen first under this name; it may be this one."""
+        self.first_id = self.first_id or topic_id
+        return self.first_id
+
+    def close(self, closing: ClosingSnapshot) -> None:
+        """Take in where the topic ended when all was judged, be it that another saw it."""
+        self.closing = closing.joined(self.closing)
+
+    def open_pending_loss(self, topic_round: TopicRound, ends: Mapping[int, int]) -> None:
+        """Open a hearing on what was overdue before `ends` were asked for, if none is open."""
+        if topic_round.overdue and self._pending_loss is None:
+            self._pending_loss = PendingLoss(ends, topic_round.overdue)
+
+    def cancel_pending_loss(self, ends: Mapping[int, int]) -> None:
+        """Drop the hearing where an end lies lower now, or is not told: it may never be reached.
+
+        So it is where a topic was deleted, whether or not it was made again.
+        """
+        hearing = self._pending_loss
+        if hearing and any(ends.get(number, 0) < end for number, end in hearing.ends.items()):
+            self._pending_loss = None
+
+    def settle_pending_loss(
+        self, topic_round: TopicRound, checkers: Checkers
+    ) -> dict[StreamId, IntervalSet]:
+        """Close the hearing once the ends are read; the numbers newly claimed lost."""
+        hearing = self._pending_loss
+        if hearing is None or not read_past(checkers, hearing.ends):
+            return {}
+        self._pending_loss = None
+        news: dict[StreamId, IntervalSet] = {}
+        for stream, expired in sorted(hearing.expired.items(), key=itemgetter(0)):
+            # Others' claims may have come since it was judged.
+            claimed = self.claimed.get(stream, NOTHING)
+            missing = (expired & topic_round.in_flight(stream)) - claimed
+            if missing:
+                news[stream] = missing
+        self.merge_claims(news)
+        topic_round.judge_again(news)
+        return news
+
+    def verdict(
+        self,
+        stream: StreamId,
+        lane: LaneRecord | None,
+        index: FragmentIndex,
+        *,
+        ledger_complete: bool,
+    ) -> StreamVerdict:
+        """The verdict on a stream as of now.
+
+        `ledger_complete`: a lane of its producer that the ledger does not know cannot exist.
+        """
+        fragments, claimed = index.fragments(stream), self.claimed.get(stream)
+        rests_on = (
+            lane,
+            claimed,
+            ledger_complete,
+            *self.counts,
+            *sorted(self._planned),
+            [(number, held, held.mark) for number, held in fragments.items()],
+        )
+        known = self._known.get(stream)
+        # Most streams are those of producers that have ended. Under compaction others count, too.
+        if known is not None and known[0] == rests_on and not self._compacted(lane):
+            return known[1]
+        homes = self._homes(lane)
+        verdict = judge(
+            stream,
+            fragments,
+            lane,
+            claimed=claimed,
+            ledger_complete=ledger_complete,
+            policy=self.policy,
+            homes=homes,
+            explained_below=self._explained_below(stream, lane, index, homes),
+        )
+        if verdict.compacted and not (self.compact or (lane and lane.compacted)):
+            verdict.inconclusive |= verdict.compacted
+            verdict.compacted = NOTHING
+        self._known[stream] = rests_on, verdict
+        return verdict
+
+    @property
+    def _may_compact(self) -> bool:
+        return self.compact or self.policy_hidden
+
+    def awaits_ledger(self, topic_round: TopicRound, elapsed_ns: int) -> bool:
+        """Whether streams were seen, for less than a deadline, of which the ledger does not know.
+
+        Copies of a topic may run ahead of the ledger's copy. What a producer vouches for too late
+        must not be told a phantom meanwhile.
+        """
+        self._unrecorded_since = {
+            s: self._unrecorded_since.get(s, elapsed_ns) for s in topic_round.unrecorded
+        }
+        grace = self.deadlines.deadline_ns
+        return any(elapsed_ns - since < grace for since in self._unrecorded_since.values())
+
+    def _compacted(self, lane: LaneRecord | None) -> bool:
+        """Whether compaction, of the destination or of the source, may explain a gap."""
+        return lane is not None and (self._may_compact or lane.compacted)
+
+    def _explained_below(
+        self,
+        stream: StreamId,
+        lane: LaneRecord | None,
+        index: FragmentIndex,
+        homes: Collection[int],
+    ) -> int:
+        """The bound below which compaction explains what is missing; looked into where some is."""
+        if lane is None or not self._compacted(lane):
+            return 0
+        missing = lane.acked
+        for fragment in index.fragments(stream).values():
+            missing -= fragment.seen
+        return index.explained_below(stream, homes, at_source=lane.compacted) if missing else 0
+
+    def _homes(self, lane: LaneRecord | None) -> frozenset[int]:
+        """The destination partitions to which a lane belongs, or did; none where nobody knows."""
+        if lane is None or not lane.source_partitions:
+            return frozenset()
+        source = partition_of(lane_key(lane.stream.lane), lane.source_partitions)
+        return homes_of(self.policy, lane.stream.lane, source, {*self.counts, *self._planned})
+
+    def lanes(self, ledger: Ledger) -> dict[StreamId, LaneRecord]:
+        """What the ledger vouches for of the topic."""
+        return {
+            stream: lane
+            for stream, lane in ledger.lanes_of(self.run).items()
+            if stream.topic == self.source
+        }
+
+
+class TopicRound:
+    """How a topic stands in a round: the verdict on each of its streams.
+
+    Of the ledger as it is now, and of checkers that nobody changes meanwhile. Complete once all
+    `steps` were taken.
+    """
+
+    def __init__(
+        self,
+        judge: TopicJudge,
+        ledger: Ledger,
+        checkers: Checkers,
+        elapsed_ns: int = 0,
+        *,
+        closed: bool = False,
+    ) -> None:
+        self.verdicts: dict[StreamId, StreamVerdict] = {}
+        self.overdue: dict[StreamId, IntervalSet] = {}
+        """The numbers past their deadline at `elapsed_ns`, neither seen nor claimed."""
+        self.unrecorded: list[StreamId] = []
+        """Streams that were seen, and of which the ledger knows nothing."""
+        self._judge = judge
+        self._lanes = judge.lanes(ledger)
+        self._checkers = checkers
+        self._elapsed_ns = elapsed_ns
+        claims = ledger.claims(judge.run) if closed else ()
+        # A ledger's copy may have forgotten producers that have ended: of those nothing is proven.
+        self._closed = {(claim.producer, claim.incarnation) for claim in claims}
+        """Those of which all is told and judged."""
+        self._index = FragmentIndex()
+
+    def steps(self) -> Iterator[None]:
+        """Judge stream by stream, each a small step: who waits for the next one may rest before."""
+        for number, checker in self._checkers.items():
+            self._index.add(number, checker)
+            yield
+        run = self._judge.run
+        seen = {stream for stream in self._index.streams if stream.run == run}
+        self.unrecorded = [stream for stream in seen if stream not in self._lanes]
+        for stream in seen | self._lanes.keys():
+            self._judge_stream(stream)
+            if missing := self.in_flight(stream):
+                expired = missing & self._judge.deadlines.expired(stream, self._elapsed_ns)
+                if expired:
+                    self.overdue[stream] = expired
+            yield
+
+    def whole(self) -> TopicRound:
+        """Itself, with all steps taken."""
+        for _ in self.steps():
+            pass
+        return self
+
+    def in_flight(self, stream: StreamId) -> IntervalSet:
+        """The acknowledged numbers that were neither seen nor claimed, and would be if there.
+
+        What compaction explains may have been there once.
+        """
+        verdict = self.verdicts.get(stream)
+        return IntervalSet() if verdict is None else verdict.in_flight
+
+    def messages(self, stream: StreamId) -> int:
+        """How many messages of a stream were seen, copies included."""
+        return sum(held.messages for held in self._index.fragments(stream).values())
+
+    def judge_again(self, streams: Iterable[StreamId]) -> None:
+        """After claims of these."""
+        for stream in streams:
+            self._judge_stream(stream)
+            self.overdue.pop(stream, None)
+
+    @property
+    def judged(self) -> bool:
+        """Whether every acknowledged number was seen or claimed, or may stand where nobody read."""
+        return not any(verdict.in_flight for verdict in self.verdicts.values())
+
+    @property
+    def mark(self) -> LedgerSize:
+        """How much the ledger vouches for of the topic."""
+        return len(self._lanes), sum(lane.acked.count for lane in self._lanes.values())
+
+    def _judge_stream(self, stream: StreamId) -> None:
+        self.verdicts[stream] = self._judge.verdict(
+            stream,
+            self._lanes.get(stream),
+            self._index,
+            ledger_complete=(stream.producer, stream.incarnation) in self._closed,
+        )
+
+
+def read_past(checkers: Checkers, ends: Mapping[int, int]) -> bool:
+    """Whether every partition has been read up to these ends; an empty one needs no reader."""
+    return all(
+        end == 0 or (number in checkers and checkers[number].next_offset >= end)
+        for number, end in ends.items()
+    )
+
+
+def all_ends_known(checkers: Checkers, ends: Mapping[int, int]) -> bool:
+    """Whether the end of every partition that was ever read is told, and is the end of what was.
+
+    A broker that just started, or a topic that was deleted, tells of none; one that was made again
+    tells of ends before what was read, until its reader has noticed. That proves nothing.
+    """
+    return checkers.keys() <= ends.keys() and not ended_earlier(checkers, ends)
+
+
+def ended_earlier(checkers: Checkers, ends: Mapping[int, int]) -> list[int]:
+    """The partitions that end before what was read of them."""
+    return sorted(
+        number
+        for number, checker in checkers.items()
+        if ends.get(number, checker.next_offset) < checker.next_offset
+    )

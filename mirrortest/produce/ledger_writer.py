@@ -1,0 +1,181 @@
+"""Rounds of book-keeping: reservations and outcomes become durable, then the ledger says so.
+
+The order is what everything else rests on: numbers are in the sequence log and in the ledger
+before one of them is sent; an outcome is in the sequence log before the ledger vouches for it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from mirrortest.seqlog import rows
+from mirrortest.verify.ledger_parts import LaneParts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from mirrortest.produce.clock import Clock
+    from mirrortest.produce.lane import Lane
+    from mirrortest.produce.ledger_view import LedgerView
+    from mirrortest.produce.recording import LaneRecorder
+    from mirrortest.seqlog.rows import Row
+    from mirrortest.verify.ledger_record import Claim
+
+ROUND_SECONDS = 0.5
+PUBLISH_NS = 1_000_000_000
+"""How often the ledger hears of outcomes."""
+
+
+class Log(Protocol):
+    """What is asked of a sequence log (`seqlog.writer.SequenceLog`)."""
+
+    @property
+    def pending_rows(self) -> int:
+        """Rows appended and not yet handed to the file."""
+
+    def append(self, rows: Iterable[Row]) -> None:
+        """Add rows."""
+
+    async def sync(self) -> None:
+        """Make all rows appended so far durable. Raises SequenceLogError."""
+
+
+@dataclass
+class RecordedLane:
+    """A lane and what records it."""
+
+    lane: Lane
+    recorder: LaneRecorder
+
+
+class LedgerWriter:
+    """Keeps the books of one incarnation's lanes; `run` must run as a task."""
+
+    def __init__(
+        self,
+        log: Log,
+        view: LedgerView,
+        claim: Claim,
+        recorded: Sequence[RecordedLane],
+        clock: Clock,
+    ) -> None:
+        self._log = log
+        self._view = view
+        self.claim = claim
+        """Whose books these are."""
+        self._recorded = recorded
+        self._parts = {each.lane.stream: LaneParts() for each in recorded}
+        self._clock = clock
+        self._published_ns = clock.now()
+        self.written_ns = clock.now()
+        """When the ledger was last written."""
+        self.log_rows = 0
+        """Rows of outcomes and reservations made durable."""
+        self._urgent = asyncio.Event()
+
+    @property
+    def incarnation(self) -> int:
+        """Its number."""
+        return self.claim.incarnation
+
+    @property
+    def tries(self) -> int:
+        """How often a record of the ledger was begun to be written."""
+        return self._view.tries
+
+    def starved(self) -> None:
+        """A lane has no numbers left: do not wait for the next round."""
+        self._urgent.set()
+
+    async def run(self) -> None:
+        """Hold a round every half second, and at once where a lane starves; for ever.
+
+        Raises:
+            SequenceLogError: the log cannot be written.
+            FencedError: another process has taken this incarnation's place.
+        """
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(ROUND_SECONDS):
+                    await self._urgent.wait()
+            self._urgent.clear()
+            await self.round()
+
+    async def round(self) -> None:
+        """Reserve what is asked for, and publish outcomes where it is time; see `run`."""
+        await self._view.restore()
+        now = self._clock.now()
+        asking = [recorded.lane for recorded in self._recorded if self._asks(recorded.lane, now)]
+        due = now - self._published_ns >= PUBLISH_NS
+        publishing = (
+            [recorded.lane for recorded in self._recorded if recorded.lane.dirty] if due else []
+        )
+        if due:
+            self._published_ns = now
+        marks = [(lane, lane.reservation.requested) for lane in asking]
+        await self._write({*asking, *publishing}, asking)
+        self._view.check_fence(self.claim)
+        for lane, mark in marks:
+            lane.reservation.grant(mark)
+            lane.wake.set()
+        if due:
+            await self._view.refresh(now)
+
+    async def finish(self, *, ended: bool) -> bool:
+        """Make all outcomes durable and publish them; with end marks if the lanes are `ended`.
+
+        An end mark says that of this lane nothing more comes: once all lanes have theirs, and no
+        claim announces others, the run is over for consumers. True: it is done.
+        """
+        lanes = [recorded.lane for recorded in self._recorded]
+        await self._view.restore(others=ended)
+        if ended:
+            for lane in lanes:
+                lane.close()
+                self._log.append([rows.end(lane.stream, lane.next_seq, partition=lane.partition)])
+        await self._write([lane for lane in lanes if lane.dirty], ())
+        await self._view.restore(others=ended)
+        return True
+
+    def close_rows(self) -> None:
+        """Hand all open rows to the log."""
+        for recorded in self._recorded:
+            recorded.recorder.close_row()
+
+    def _asks(self, lane: Lane, now_ns: int) -> bool:
+        lane.reservation.consider(lane.next_seq, now_ns)
+        return lane.reservation.pending
+
+    async def _write(self, lanes: Iterable[Lane], reserving: Iterable[Lane]) -> None:
+        """First the log, then the ledger: what the ledger will say is fixed before the sync."""
+        self.close_rows()
+        self._log.append(
+            rows.reserved(
+                lane.stream,
+                lane.reservation.granted,
+                lane.reservation.requested,
+                partition=lane.partition,
+            )
+            for lane in reserving
+        )
+        written = list(lanes)
+        records = [
+            record for lane in written for record in self._parts[lane.stream].records(lane.record())
+        ]
+        for lane in written:
+            lane.dirty = False
+        try:
+            pending = self._log.pending_rows
+            await self._log.sync()
+            self.log_rows += pending
+            if records:
+                await self._view.write(*records)
+                self.written_ns = self._clock.now()
+        except BaseException:
+            for lane in written:
+                lane.dirty = True
+                self._parts[lane.stream].forget()
+            raise

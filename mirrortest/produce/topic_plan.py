@@ -1,0 +1,123 @@
+"""Which topics and lanes a producer writes: checked against the cluster before anything starts."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Protocol
+
+from mirrortest.errors import ClusterError, PartitionCountError, TopicMissingError
+from mirrortest.wire.lanes import lane_key, lane_numbers, partition_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from mirrortest.produce.options import ProduceOptions
+
+
+class TopicAdmin(Protocol):
+    """What is asked of the cluster (`kafka.admin.Admin`)."""
+
+    async def partition_counts(self, topics: Iterable[str]) -> dict[str, int]:
+        """How many partitions each topic has; those that do not exist are left out."""
+
+    async def create_topics(
+        self,
+        topics: Mapping[str, int],
+        *,
+        replication_factor: int = -1,
+        configs: Mapping[str, str] | None = None,
+    ) -> set[str]:
+        """Make topics (name -> partitions); the names of those that are new."""
+
+    async def topic_config(self, topic: str) -> dict[str, str]:
+        """A topic's whole configuration, defaults included."""
+
+
+DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
+"""Kafka's own default of `max.message.bytes`."""
+
+
+@dataclass(frozen=True)
+class TopicPlan:
+    """A topic and its lanes: message i goes to lane ``lanes[i % len(lanes)]``.
+
+    There is one lane for each partition of the *destination*'s topic; `partitions` are those of
+    the source's where the default partitioner puts the lanes' keys. `max_batch_bytes` is the
+    largest batch that the topic takes; `compacted` tells whether its cleanup policy compacts it.
+    """
+
+    topic: str
+    source_partitions: int
+    destination_partitions: int
+    max_batch_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
+    compacted: bool = False
+
+    @cached_property
+    def lanes(self) -> tuple[int, ...]:
+        """The lanes' numbers."""
+        return lane_numbers(self.destination_partitions)
+
+    @cached_property
+    def partitions(self) -> tuple[int, ...]:
+        """The source partition of each lane."""
+        return tuple(partition_of(lane_key(lane), self.source_partitions) for lane in self.lanes)
+
+
+async def plan_topics(admin: TopicAdmin, options: ProduceOptions) -> list[TopicPlan]:
+    """Look the topics up, make those that are missing if that is asked for.
+
+    Raises:
+        TopicMissingError: a topic does not exist.
+        PartitionCountError: a topic has another partition count than asked for.
+        ClusterError: the cluster does not answer, or refuses.
+    """
+    counts = await admin.partition_counts(options.topics)
+    missing = [topic for topic in options.topics if topic not in counts]
+    create = options.create
+    where = ",".join(options.client.bootstrap_servers)
+    if create is None and missing:
+        raise TopicMissingError(
+            f"no topic {', '.join(map(repr, missing))} at {where}: make it, or let it be made by "
+            "--create-topics"
+        )
+    if create is not None:
+        for topic, count in counts.items():
+            if create.partitions not in {None, count}:
+                raise PartitionCountError(
+                    f"topic {topic!r} at {where} has {count} partitions, not {create.partitions}: "
+                    f"say --partitions {count}, or delete the topic"
+                )
+        if missing:
+            configs = {}
+            if create.retention_ms is not None:
+                configs["retention.ms"] = str(create.retention_ms)
+            await admin.create_topics(
+                dict.fromkeys(missing, create.partitions or 1),
+                replication_factor=create.replication_factor or -1,
+                configs=configs,
+            )
+            counts = await admin.partition_counts(options.topics)
+    return [
+        TopicPlan(
+            topic,
+            counts[topic],
+            options.destination_partitions or counts[topic],
+            *await _configured(admin, topic),
+        )
+        for topic in options.topics
+    ]
+
+
+async def _configured(admin: TopicAdmin, topic: str) -> tuple[int, bool]:
+    """The topic's `max.message.bytes`, which bounds a batch, and whether the topic is compacted.
+
+    Kafka's defaults where they are kept secret: who may write to a topic need not be allowed to
+    read its configuration.
+    """
+    try:
+        configuration = await admin.topic_config(topic)
+    except ClusterError:
+        return DEFAULT_MAX_MESSAGE_BYTES, False
+    most = int(configuration.get("max.message.bytes", DEFAULT_MAX_MESSAGE_BYTES))
+    return most, "compact" in configuration.get("cleanup.policy", "")

@@ -1,0 +1,141 @@
+"""One partition in a consumer's care: what growth, resumption and a topic made anew do to it."""
+
+from __future__ import annotations
+
+import json
+import struct
+from typing import Any
+
+import numpy as np
+import pytest
+
+from mirrortest.consume.assigned_partition import AssignedPartition
+from mirrortest.consume.state_store import Partition
+from mirrortest.model.findings import Finding
+from mirrortest.verify.fragment import ALWAYS
+from mirrortest.verify.routing import ExpectPartition
+from mirrortest.wire.batch import LaneEncoder
+from mirrortest.wire.lanes import lane_key, partition_of
+from mirrortest.wire.message import Form
+from mirrortest.wire.record_batch import RecordArrays, decode_records
+from mirrortest.wire.record_write import write_records
+from mirrortest.wire.stream import ProducerId, StreamId
+
+START = 1_700_000_000_000_000_000
+LANE = next(lane for lane in range(99) if partition_of(lane_key(lane), 3) == 0
+            and partition_of(lane_key(lane), 5) == 1)  # fmt: skip
+STREAM = StreamId("t", "r1", "p", 1, LANE)
+
+
+def _records(seq: int, count: int, *, at: int) -> RecordArrays:
+    """Messages of one lane as they stand from offset `at` on."""
+    encoder = LaneEncoder("t", ProducerId("p", "r1", 1), LANE, 0, 3, Form.BODY, 200)
+    buffer = encoder.encode(seq, np.full(count, START), START).buffer
+    struct.pack_into(">q", buffer, 0, at)
+    return decode_records(buffer)
+
+
+def _about(
+    counts: tuple[int, ...] = (1,), policy: ExpectPartition = ExpectPartition.ANY
+) -> dict[str, Any]:
+    return {"source": "t", "run": "r1", "policy": policy, "counts": list(counts)}
+
+
+def _again(held: AssignedPartition, **about: Any) -> AssignedPartition:
+    """The same partition after its consumer was started again."""
+    state = json.loads(json.dumps(held.to_state()))
+    return AssignedPartition.restored(held.at, held.generation + 1, state, **_about(**about))
+
+
+def _misrouted(held: AssignedPartition) -> int:
+    found = held.checker.fragments[STREAM].by_finding.get(Finding.MISROUTED)
+    return 0 if found is None else found.count
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_partitions_added_in_mid_run_misroute_nothing(number: int) -> None:
+    """Where any count that was in force puts a message, there it belongs."""
+    counts = [3]
+    about = _about(policy=ExpectPartition.MURMUR2) | {"counts": counts}
+    held = AssignedPartition.fresh(Partition("A.t", number), 1, **about)
+    counts.append(5)
+    held.take(_records(0, 4, at=0), START)
+    assert _misrouted(held) == 0
+    elsewhere = AssignedPartition.fresh(Partition("A.t", 2), 1, **about)
+    elsewhere.take(_records(0, 4, at=0), START)
+    assert _misrouted(elsewhere) == 4
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_consumer_that_starts_after_the_growth_knows_the_count_of_before(number: int) -> None:
+    """F9: each message tells for how many partitions its producer had planned."""
+    about = _about(policy=ExpectPartition.MURMUR2, counts=(5,))
+    held = AssignedPartition.fresh(Partition("A.t", number), 1, **about)
+    held.watched_from = 4
+    held.take(_records(0, 4, at=0), START)
+    assert _misrouted(held) == 0
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [(b"%d" % LANE, None), (b"%d" % LANE, b"whoever wrote this"), (b"other", None), (None, b"x")],
+)
+def test_whatever_has_a_lanes_key_is_known_by_it(key: bytes | None, value: bytes | None) -> None:
+    """F13: other runs' messages, foreign ones and tombstones supersede ours of their key."""
+    held = AssignedPartition.fresh(Partition("A.t", 0), 1, **_about())
+    held.take(decode_records(write_records([(3, 1, key, value, ())])), START)
+    assert held.checker.key_seen(LANE) == (3 if key == b"%d" % LANE else -1)
+    others = AssignedPartition.fresh(Partition("A.t", 0), 1, **_about() | {"run": "r2"})
+    taken = others.take(_records(0, 4, at=5), START)
+    assert [(row.stream, row.key_lane) for row in taken.rows] == [(None, LANE)]
+    assert others.checker.key_seen(LANE) == 8
+
+
+def test_the_state_remembers_the_counts_that_were_in_force() -> None:
+    """What was mirrored before the growth may be read after a restart."""
+    held = AssignedPartition.fresh(Partition("A.t", 0), 1, **_about(counts=(3, 5)))
+    assert held.to_state()["counts"] == [3, 5]
+
+
+def test_a_resumption_reads_its_last_record_once_more_and_judges_it_once() -> None:
+    """The record before the next offset proves that the topic is still the same."""
+    held = AssignedPartition.fresh(Partition("A.t", 0), 1, **_about())
+    held.take(_records(0, 4, at=0), START)
+    resumed = _again(held)
+    assert (resumed.start_offset, resumed.checker.next_offset) == (3, 4)
+    records = _records(3, 3, at=3)
+    assert not resumed.was_recreated(records)
+    assert resumed.take(records, START).messages == 2
+    assert resumed.checker.fragments[STREAM].copies == 0
+
+
+def test_what_was_seen_before_a_topic_was_made_anew_stays_seen() -> None:
+    """A mirror goes on where it stood: its new topic holds only what came since.
+
+    What was seen must not be claimed lost; what may have stood unread in the old topic is in
+    doubt, and what is missing within the new one is missing.
+    """
+    held = AssignedPartition.fresh(Partition("A.t", 0), 1, **_about())
+    held.take(_records(0, 4, at=0), START)
+    resumed = _again(held)
+    assert resumed.was_recreated(_records(10, 5, at=0))
+    resumed.start_over()
+    assert (resumed.checker.next_offset, resumed.start_offset, resumed.identity) == (0, 0, 1)
+    resumed.take(_records(6, 2, at=0), START)
+    resumed.take(_records(9, 1, at=2), START)
+    fragment = _again(resumed).checker.fragments[STREAM]
+    assert list(fragment.seen.intervals()) == [(0, 4), (6, 8), (9, 10)]
+    assert fragment.doubtful_below == ALWAYS
+    assert not fragment.duplicated
+
+
+def test_latencies_are_from_each_messages_own_arrival() -> None:
+    """Batches of several responses are judged together; what was judged before is passed over."""
+    held = AssignedPartition.fresh(Partition("A.t", 0), 1, **_about())
+    held.take(_records(0, 2, at=0), START)
+    taken = held.take(_records(0, 4, at=0), START + np.array([1, 2, 30, 40]))
+    assert taken.latency_intended.tolist() == taken.latency_sent.tolist() == [30, 40]
+    [row] = taken.rows
+    assert (row.offset_lo, row.offset_hi, row.arrived_first, row.arrived_last) == (
+        2, 4, START + 30, START + 40,
+    )  # fmt: skip

@@ -1,0 +1,131 @@
+"""What waits to be judged together: for how long, and what ends the waiting."""
+
+from __future__ import annotations
+
+import pytest
+
+from mirrortest.consume.fetch_buffer import (
+    ENOUGH_BYTES,
+    LARGE_BYTES,
+    MOST_MESSAGES,
+    MOST_SECONDS,
+    WAIT_EACH,
+    WAIT_SECONDS,
+    FetchBuffer,
+)
+from mirrortest.consume.state_store import Partition
+from mirrortest.kafka.fetched import FetchedBatches
+
+ONE, TWO = Partition("t", 0), Partition("t", 1)
+
+
+def _batch(
+    offset: int, size: int = 100, *, count: int = 1, memory: bytes | None = None
+) -> FetchedBatches:
+    buffer = bytearray(size) if memory is None else memoryview(memory)[:size]
+    return FetchedBatches("t", 0, offset, offset + count, 0, buffer, count)
+
+
+def _portions(*batches: FetchedBatches) -> list[int]:
+    """How many batches of a partition are judged at once, each time."""
+    gathering = FetchBuffer()
+    for batch in batches:
+        gathering.add(ONE, batch, 5.0)
+    portions: list[tuple[Partition, list[FetchedBatches]]] = []
+    while taken := gathering.take():
+        portions.append(taken)
+    assert [batch for _, portion in portions for batch in portion] == list(batches)
+    assert gathering.due_in(5.0) == float("inf")
+    return [len(portion) for _, portion in portions]
+
+
+def test_the_first_to_wait_says_when() -> None:
+    """What comes later does not put it off."""
+    gathering = FetchBuffer()
+    assert gathering.due_in(5.0) == float("inf")
+    gathering.add(ONE, _batch(0), 0.0)
+    gathering.add(TWO, _batch(0), WAIT_SECONDS / 2)
+    assert gathering.due_in(0.0) == WAIT_SECONDS
+    assert gathering.due_in(WAIT_SECONDS) == 0
+
+
+def test_each_partition_waits_for_itself() -> None:
+    """So that a consumer of many fetches between one and the next."""
+    gathering = FetchBuffer()
+    gathering.add(ONE, _batch(0), 0.0)
+    gathering.add(TWO, _batch(0), 0.03)
+    gathering.add(ONE, _batch(1), 0.04)
+    taken = gathering.take()
+    assert taken is not None
+    assert taken[0] == ONE
+    assert gathering.due_in(0.03) == WAIT_SECONDS
+    gathering.add(ONE, _batch(2), 0.05)
+    assert gathering.due_in(0.05) == pytest.approx(WAIT_SECONDS - 0.02)
+
+
+def test_many_partitions_wait_longer() -> None:
+    """Judging them takes a fifth of the time, however many they are; none waits for seconds."""
+    gathering = FetchBuffer()
+    for count in range(1, 1000):
+        gathering.add(Partition("t", count), _batch(0), 0.0)
+        assert gathering.due_in(0.0) == min(max(WAIT_SECONDS, count * WAIT_EACH), MOST_SECONDS)
+
+
+def test_enough_waits_for_nothing() -> None:
+    """At full speed each response is judged at once."""
+    gathering = FetchBuffer()
+    gathering.add(ONE, _batch(0, ENOUGH_BYTES - 1), 5.0)
+    assert gathering.due_in(5.0) > 0
+    gathering.add(TWO, _batch(0, 1), 5.0)
+    assert gathering.due_in(5.0) == 0
+
+
+def test_what_is_taken_is_in_order_and_waits_no_more() -> None:
+    """By partition; batches that hold nothing to read stay in their place."""
+    gathering = FetchBuffer()
+    empty = FetchedBatches("t", 0, 1, 2, 0, None, 0)
+    batches = [_batch(0), empty, _batch(2, ENOUGH_BYTES)]
+    for batch in batches:
+        gathering.add(ONE, batch, 5.0)
+    gathering.add(TWO, _batch(0), 5.0)
+    assert gathering.take() == (ONE, batches)
+    assert gathering.due_in(5.0) > 0
+    gathering.drop(TWO)
+    assert gathering.take() is None
+
+
+def test_many_messages_are_judged_in_portions() -> None:
+    """So that their columns stay in the cache; one batch is never cut."""
+    half = MOST_MESSAGES // 2
+    halves = [_batch(number * half, count=half) for number in range(5)]
+    assert _portions(*halves) == [2, 2, 1]
+    assert _portions(_batch(0, count=3 * half), _batch(3 * half)) == [1, 1]
+
+
+def test_large_memories_are_judged_one_by_one() -> None:
+    """Batches of one response together, however large; small ones of several, too."""
+    one, two = bytes(2 * LARGE_BYTES), bytes(2 * LARGE_BYTES)
+    large = [
+        _batch(0, LARGE_BYTES, memory=one),
+        _batch(1, LARGE_BYTES, memory=one),
+        _batch(2, LARGE_BYTES, memory=two),
+        _batch(3, memory=two),
+    ]
+    assert _portions(*large) == [2, 2]
+    assert _portions(*(_batch(number, LARGE_BYTES // 4) for number in range(9))) == [4, 4, 1]
+    assert _portions(*(_batch(number) for number in range(9))) == [9]
+
+
+def test_what_comes_too_fast_keeps_no_other_waiting() -> None:
+    """A partition of which something is always left takes turns with the others."""
+    gathering = FetchBuffer()
+    gathering.add(ONE, _batch(0, count=MOST_MESSAGES), 5.0)
+    gathering.add(ONE, _batch(1, count=MOST_MESSAGES), 5.0)
+    gathering.add(TWO, _batch(0), 5.0)
+    turns = []
+    for number in range(2, 6):
+        taken = gathering.take()
+        assert taken is not None
+        turns.append(taken[0])
+        gathering.add(ONE, _batch(number, count=MOST_MESSAGES), 5.0)
+    assert turns == [ONE, TWO, ONE, ONE]

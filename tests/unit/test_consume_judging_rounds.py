@@ -1,0 +1,426 @@
+"""What the last round says: when a run passed, and when nothing was proven.
+
+Kafka is played by objects that tell offsets; judge, ledger, holdings and states are the real ones.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from rich.console import Console
+
+from mirrortest.consume.assigned_partition import AssignedPartition
+from mirrortest.consume.state_store import Partition
+from mirrortest.consume.topic_judge import TopicJudge
+from mirrortest.errors import UnreachableError
+from mirrortest.host.time_slice import TimeSlice
+from mirrortest.kafka.fetched import End
+from mirrortest.model.findings import Finding
+from mirrortest.model.intervals import IntervalSet
+from mirrortest.verify.deadline import Deadlines
+from mirrortest.verify.ledger import LaneRecord
+from mirrortest.verify.partition import PartitionChecker
+from mirrortest.verify.routing import ExpectPartition
+from mirrortest.verify.row import SeenRow
+from tests.unit.judged_world import MINUTE, STREAM, World
+from tests.unit.turns import taking_turns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mirrortest.consume.consume_report import ConsumeReport
+
+
+OLD, NEW = "A" * 22, "B" * 22
+"""Topic ids."""
+
+
+def _told(report: ConsumeReport) -> str:
+    return " | ".join(report.inconclusive)
+
+
+async def test_what_was_vouched_for_and_seen_passes() -> None:
+    """Read to the end, every acknowledged number seen, every lane ended: nothing is in doubt."""
+    report = await World(0, 1, 2).vouch((0, 3), end=3).report()
+    assert (report.verdict, report.inconclusive) == ("passed", [])
+
+
+async def test_nothing_acknowledged_proves_nothing() -> None:
+    """With acks=0 all is unknown: a mirror that copies nothing must not pass."""
+    report = await World().vouch(unknown=[(0, 9)], end=9).report()
+    assert report.verdict == "inconclusive"
+    assert "the outcome of 9 is unknown" in _told(report)
+
+
+async def test_a_named_topic_of_which_the_ledger_says_nothing_is_not_passed_over() -> None:
+    """A misspelt topic or alias is found here; otherwise nothing at all would be judged of it."""
+    ends = {("A.t", 0): 1, ("A.other", 0): 0}
+    report = await World(0, ends=ends, topics=("A.t", "A.other")).vouch((0, 1), end=1).report()
+    assert report.verdict == "inconclusive"
+    assert "A.other: the ledger says nothing of 'other'" in _told(report)
+
+
+async def test_a_producer_that_the_ledger_does_not_know_yet_is_no_phantom() -> None:
+    """The ledger's copy may lag behind the topic's: within a deadline nobody is accused."""
+    world = World(0, stream=STREAM._replace(producer="q"), ends={("A.t", 0): 1})
+    report = await world.vouch(end=0).report()
+    assert report.counts["phantom"] == 0
+    assert report.verdict == "inconclusive"
+    assert "nothing of 1 streams" in _told(report)
+
+
+async def test_a_lane_with_missing_parts_ends_inconclusive() -> None:
+    """P6: one forged part that tells of more than there is held a run up for ever."""
+    world = World(0, 1).vouch((0, 2), end=2)
+    world.follower.ledger.merge(LaneRecord(STREAM, 9, end=9, told=9))
+    rounds = world.rounds()
+    assert not (await rounds.judge())[0]
+    world.elapsed_ns = 600 * 10**9
+    assert (await rounds.judge())[0]
+    report = await rounds.conclude()
+    assert report.verdict == "inconclusive"
+    assert "the ledger lacks parts of 1 lanes, or somebody else wrote one" in _told(report)
+
+
+async def test_a_topic_that_is_gone_at_the_end_is_told() -> None:
+    """Without its ends nothing is lost, nothing passes, and no tail is made up for the log."""
+    world = World(0, ends={}).vouch((0, 2), end=2)
+    report = await world.report()
+    assert world.log.tails == []
+    assert report.counts["lost"] == 0
+    assert report.verdict == "inconclusive"
+    assert "A.t does not exist" in _told(report)
+
+
+async def test_partitions_not_read_to_their_ends_are_told_in_their_order() -> None:
+    """However the brokers answered."""
+    ends = {("A.t", number): 5 for number in (1, 0, 3, 2)}
+    report = await World(0, ends=ends).vouch((0, 1), end=1).report()
+    assert "A.t: not read to the end: partitions [0, 1, 2, 3]" in _told(report)
+
+
+async def test_what_another_consumer_claimed_is_late_for_all() -> None:
+    """Claims travel in the states: whoever sees the message in the end calls it late."""
+    world = World(0, 1).vouch((0, 2), end=2)
+    other = AssignedPartition.fresh(
+        Partition("A.t", 1), 1, source="t", run="r1", policy=ExpectPartition.ANY, counts=[2]
+    )
+    other.claimed = {STREAM: IntervalSet([(1, 2)])}
+    world.states = {other.at: (1, other.to_state())}
+    assert isinstance(world.ends, dict)
+    world.ends[other.at] = 0
+    report = await world.report()
+    assert (report.counts["late"], report.counts["lost"]) == (1, 0)
+
+
+async def test_a_verdict_says_what_was_read_here_and_what_states_say() -> None:
+    """P3: a state, of another consumer or forged, is taken at its word; that it is shows.
+
+    Where nothing at all was read here, the verdict rests on states alone.
+    """
+    world = World(0, 1).vouch((0, 5), end=5)
+    other = AssignedPartition.fresh(
+        Partition("A.t", 1), 1, source="t", run="r1", policy=ExpectPartition.ANY, counts=[2]
+    )
+    other.checker.apply(SeenRow(STREAM, 2, 5, 0, 3, 0, 1, 1, 1, 1, 2, 2))
+    other.checker.apply(SeenRow(STREAM, 2, 4, 3, 5, 0, 1, 1, 1, 1, 2, 2))
+    world.states = {other.at: (1, other.to_state())}
+    assert isinstance(world.ends, dict)
+    world.ends[other.at] = 5
+    report = await world.report()
+    assert report.to_json()["rests_on"] == {
+        "read": 2,
+        "taken_over": 5,
+        "partitions": {
+            "A.t-0": {"read": 2, "taken_over": 0},
+            "A.t-1": {"read": 0, "taken_over": 5},
+        },
+    }
+    about = {"source": "t", "run": "r1", "policy": ExpectPartition.ANY, "counts": [2]}
+    resumed = AssignedPartition.restored(world.held.at, 2, world.held.to_state(), **about)
+    world.assignment.partitions = {resumed.at: resumed}
+    report = await world.report()
+    assert report.basis == (0, 7)
+    out = io.StringIO()
+    Console(file=out, width=200).print(report.table())
+    assert "rests on 0 messages that were read here, and on 7 taken over" in out.getvalue()
+
+
+async def test_a_policy_that_cannot_be_seen_is_noted_and_makes_what_is_missing_inconclusive() -> (
+    None
+):
+    """Without DescribeConfigs a later message of the key may be why an earlier one is missing."""
+    world = World(0, 1).vouch((0, 2), end=2)
+    world.policy_hidden = {"A.t"}
+    report = await world.report()
+    assert report.verdict == "passed"
+    assert any("does not say whether it compacts" in note for note in report.notes)
+    world = World(0, 2).vouch((0, 3), end=3)
+    world.held.checker.holed = True
+    world.policy_hidden = {"A.t"}
+    report = await world.report()
+    assert (report.counts["inconclusive"], report.counts["lost"]) == (1, 0)
+    assert "that may be why 1 messages are missing" in _told(report)
+
+
+@pytest.mark.parametrize(
+    ("end", "unread"),
+    [
+        (End(3, 3, NEW), True),
+        (End(3, 3, OLD, agrees=False), True),
+        (End(2, 2), True),  # without topic ids
+        (End(3, 3, OLD), False),
+    ],
+)
+async def test_a_partition_whose_log_was_replaced_after_its_consumer_had_ended_is_unread(
+    end: End, *, unread: bool
+) -> None:
+    """Another consumer takes it over and reads it anew: else nobody would, and all would wait."""
+    world = World(0, ends={("A.t", 0): 1, ("A.t", 1): end.offset})
+    checker = PartitionChecker("t", 1)
+    checker.advance(3)
+    other = replace(world.held, at=Partition("A.t", 1), checker=checker, topic_id=OLD)
+    world.states = {other.at: (1, other.to_state())}
+    world.logs = {("A.t", 1): end}
+    rounds = world.vouch((0, 1), end=1).rounds()
+    await rounds.judge()
+    assert rounds.unread == ({other.at} if unread else set())
+
+
+async def test_what_cannot_be_seen_without_topic_ids_is_noted() -> None:
+    """By public calls alone, or with old brokers, a topic made again may go unnoticed a while."""
+    world = World(0).vouch((0, 1), end=1)
+    world.assignment.sees_topic_ids = False
+    report = await world.report()
+    assert report.verdict == "passed"
+    assert any("topic ids cannot be seen" in note for note in report.notes)
+
+
+async def test_junk_in_the_ledger_is_noted_and_counted() -> None:
+    """Somebody else writes to the topic: it decides nothing, and a user should know."""
+    world = World(0).vouch((0, 1), end=1)
+    world.follower.ledger.apply(b"junk", b"junk")
+    report = await world.report()
+    assert report.verdict == "passed"
+    assert any("1 records of the ledger's topic" in note for note in report.notes)
+
+
+async def test_messages_from_the_future_flag_the_latencies() -> None:
+    """No verdict changes by a clock that was set; what is off is said to be off."""
+    world = World(0, 1).vouch((0, 2), end=2)
+    report = await world.report(latencies=[10**6, -3600 * 10**9])
+    assert report.verdict == "passed"
+    assert any("1 messages arrived up to 3600.000 s before" in note for note in report.notes)
+
+
+async def test_a_destination_that_is_away_at_the_end_leaves_a_report() -> None:
+    """It says what was seen so far, claims nothing lost, and why it is inconclusive."""
+    world = World(0, 1, ends=UnreachableError("no broker answers at b:1")).vouch((0, 3), end=3)
+    report = await world.report()
+    assert (report.verdict, report.counts["delivered"], report.counts["lost"]) == (
+        "inconclusive",
+        2,
+        0,
+    )
+    assert _told(report).startswith(
+        "the destination could not be read to its end: no broker answers at b:1"
+    )
+    assert "does not exist" not in _told(report)
+    assert world.log.tails == []
+
+
+async def test_what_befell_a_partition_is_told_by_whoever_reports_it() -> None:
+    """A topic made again in mid-run is told after a restart, and of others' partitions too."""
+    world = World(0, 1).vouch((0, 2), end=2)
+    other = AssignedPartition.fresh(
+        Partition("A.t", 1), 1, source="t", run="r1", policy=ExpectPartition.ANY, counts=[2]
+    )
+    other.notes.append("A.t-1 was deleted and made again")
+    world.states = {other.at: (1, json.loads(json.dumps(other.to_state())))}
+    assert isinstance(world.ends, dict)
+    world.ends[other.at] = 0
+    report = await world.report()
+    assert report.verdict == "inconclusive"
+    assert "A.t-1 was deleted and made again" in _told(report)
+    assert report.notes == ["A.t-1 was deleted and made again"]
+
+
+async def test_nobody_ends_of_itself_between_two_assignments() -> None:
+    """Who is told to end then tells the ends of what was taken: nobody else need have it yet."""
+    world = World(0, 1).vouch((0, 2), end=2)
+    rounds = world.rounds()
+    assert (await rounds.judge())[0]
+    # As a revocation leaves it: saved, given away, and what is ours from now on is not told yet.
+    world.states = {world.held.at: (1, world.held.to_state())}
+    world.assignment.partitions.clear()
+    world.assignment.rebalancing, world.assignment.released = True, [world.held]
+    assert not (await rounds.judge())[0]
+    report = await rounds.conclude()
+    assert (report.verdict, report.counts["delivered"]) == ("passed", 2)
+    assert (report.partitions, world.log.tails) == ([], [(0, 2)])
+    world.assignment.rebalancing = False
+    assert (await rounds.judge())[0]
+
+
+async def test_when_the_ends_were_asked_for_is_told() -> None:
+    """What is sent from then on cannot stand below them, however long it takes to end."""
+    world = World(0, 1).vouch((0, 2), end=2)
+    asked: list[int] = []
+    world.while_asked = lambda: asked.append(time.time_ns())
+    began = time.time_ns()
+    await world.report()
+    (then,) = asked
+    assert began <= world.log.looked_ns <= then
+
+
+async def test_what_is_taken_while_the_ends_are_asked_for_has_its_end_told() -> None:
+    """Its next owner may have nothing left to read, or be ending, too."""
+    world = World(0, 1).vouch((0, 2), end=2)
+    world.states = {world.held.at: (1, world.held.to_state())}
+    world.while_asked = world.assignment.partitions.clear
+    report = await world.report()
+    assert (report.verdict, report.partitions) == ("passed", [])
+    assert world.log.tails == [(0, 2)]
+
+
+def _others_write(world: World) -> Callable[[], None]:
+    """Somebody else's record comes to the partition whenever its end is asked for."""
+
+    def more() -> None:
+        assert isinstance(world.ends, dict)
+        world.ends = {**world.ends, ("A.t", 0): world.ends["A.t", 0] + 1}
+
+    return more
+
+
+def _read(world: World, to: int) -> None:
+    """Others' records are read up to an offset: they are of no stream."""
+    at = world.held.checker.next_offset
+    world.held.checker.apply(SeenRow(None, 0, 0, at, to, Finding.FOREIGN.value, 1, 1, 1, 1, 2, 2))
+
+
+async def test_a_run_is_over_though_others_go_on_writing() -> None:
+    """Read up to where the topic ended when all was judged: its end now is never reached."""
+    world = World(0, 1).vouch((0, 2), end=2)
+    world.while_asked = _others_write(world)
+    rounds = world.rounds()
+    assert not (await rounds.judge())[0]
+    first = time.time_ns()
+    _read(world, 3)
+    assert (await rounds.judge())[0]
+    _read(world, 4)
+    report = await rounds.conclude()
+    assert world.ends == {("A.t", 0): 5}
+    assert (report.verdict, report.inconclusive) == ("passed", [])
+    assert world.log.tails == [(0, 4)]
+    assert world.log.looked_ns <= first
+
+
+async def test_a_look_counts_no_longer_where_the_topic_was_made_again() -> None:
+    """Its end moved back below what was read: nothing is complete before that is noticed."""
+    world = World(0, 1).vouch((0, 2), end=2)
+    rounds = world.rounds()
+    assert (await rounds.judge())[0]
+    world.ends = {("A.t", 0): 1}
+    assert not (await rounds.judge())[0]
+    report = await rounds.conclude()
+    assert report.verdict == "inconclusive"
+    assert "made again" in _told(report)
+    assert world.log.tails == [(0, 1)]
+
+
+async def test_a_look_counts_no_longer_where_partitions_were_added() -> None:
+    """What stands in the new one must be read, too."""
+    world = World(0, 1).vouch((0, 2), end=2)
+    rounds = world.rounds()
+    assert (await rounds.judge())[0]
+    world.ends = {("A.t", 0): 2, ("A.t", 1): 1}
+    assert not (await rounds.judge())[0]
+    report = await rounds.conclude()
+    assert "not read to the end: partitions [1]" in _told(report)
+
+
+async def test_the_ends_of_others_partitions_are_told_too() -> None:
+    """Who is given a partition while it ends, or had it and was killed, tells nothing of it.
+
+    How far it was found clean is not told: that is for its own judge to say.
+    """
+    world = World(0, 1).vouch((0, 2), end=2)
+    other = AssignedPartition.fresh(
+        Partition("A.t", 1), 1, source="t", run="r1", policy=ExpectPartition.ANY, counts=[2]
+    )
+    other.checker.apply(SeenRow(None, 0, 0, 0, 3, Finding.FOREIGN.value, 1, 1, 1, 1, 2, 2))
+    world.states = {other.at: (1, json.loads(json.dumps(other.to_state())))}
+    assert isinstance(world.ends, dict)
+    world.ends[other.at] = 4
+    report = await world.report()
+    assert "not read to the end: partitions [1]" in _told(report)
+    assert world.log.tails == [(0, 2), (1, 4)]
+    assert world.log.judged == [2, 0]
+
+
+@pytest.mark.parametrize("ours", [True, False])
+async def test_a_round_over_many_streams_lets_the_loop_go_on(ours: bool) -> None:
+    """A message that arrives meanwhile is stamped as it arrives, whoever reads the partition."""
+    world = World(0).vouch((0, 1))
+    streams = [STREAM._replace(lane=lane) for lane in range(1, 101)]
+    for stream in streams:
+        world.follower.ledger.merge(LaneRecord(stream, 1, IntervalSet([(0, 1)])))
+        at = world.held.checker.next_offset
+        row = SeenRow(stream, 0, 1, at, at + 1, 0, 1, 1, 1, 1, 2, 2)
+        world.held.checker.apply(row)
+    if not ours:
+        world.states = {world.held.at: (1, json.loads(json.dumps(world.held.to_state())))}
+        world.assignment.partitions.clear()
+    rounds = world.rounds()
+    rounds._slice = TimeSlice(0)
+    async with taking_turns() as arriving:
+        _, progress = await rounds.judge()
+    assert progress.delivered == 101
+    assert arriving.had >= 3 * len(streams)  # its clock, its verdict, its share of the sums
+    assert world.taken_in >= 3 * len(streams)
+
+
+async def test_a_topic_that_comes_amid_a_round_is_the_next_ones() -> None:
+    """An assignment brings it while the ends are asked for; this round knows nothing of it."""
+    world = World(0, 1).vouch((0, 2))
+    rounds = world.rounds()
+    topics, new = rounds._topics, Partition("A.u", 0)
+
+    def assigned() -> None:
+        topics.judges["A.u"] = TopicJudge("u", "r1", ExpectPartition.ANY, Deadlines(MINUTE))
+        topics.counts["A.u"] = 1
+        checker = PartitionChecker("u", 0)
+        world.assignment.partitions[new] = replace(world.held, at=new, source="u", checker=checker)
+
+    world.while_asked = assigned
+    _, progress = await rounds.judge()
+    assert (progress.delivered, progress.partitions) == (2, 2)
+    assert isinstance(world.ends, dict)
+    world.ends[new] = 0
+    world.while_asked = lambda: None
+    assert set((await rounds._round())[1]) == {"A.t", "A.u"}
+
+
+async def test_another_consumers_state_that_cannot_be_read_ends_nobody() -> None:
+    """P2: a consumer of a newer version, as while all are replaced one by one, ended the others."""
+    world = World(0, 1, ends={("A.t", 0): 2, ("A.t", 1): 2}).vouch((0, 2), end=2)
+    other = Partition("A.t", 1)
+    world.states = {other: (1, {"v": 99})}
+    rounds = world.rounds()
+    assert not (await rounds.judge())[0]
+    report = await rounds.conclude()
+    assert report.verdict == "inconclusive"
+    assert "A.t-1: the state of its consumer cannot be read" in _told(report)
+    assert "A.t: not read to the end: partitions [1]" in _told(report)
+    fresh = AssignedPartition.fresh(
+        other, 1, source="t", run="r1", policy=ExpectPartition.ANY, counts=[2]
+    )
+    fresh.checker.advance(2)
+    world.states = {other: (2, fresh.to_state())}
+    assert (await rounds.judge())[0], "its next consumer is one that is understood"

@@ -1,0 +1,166 @@
+"""What a consumer writes into its session, beside the rows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
+
+from mirrortest.config.run import TopicMapping
+from mirrortest.consume.assigned_partition import AssignedPartition
+from mirrortest.consume.consumer_log import ConsumerLog
+from mirrortest.consume.state_store import Partition
+from mirrortest.model.findings import Finding
+from mirrortest.seqlog.schema import ENDLESS
+from mirrortest.seqlog.session import Session
+from mirrortest.verify.routing import ExpectPartition
+from mirrortest.verify.row import MINUTE_NS, SeenRow
+from mirrortest.wire.stream import StreamId
+from tests.unit.consuming import consume_options
+
+if TYPE_CHECKING:
+    from mirrortest.consume.judged_topics import JudgedTopics
+    from mirrortest.consume.options import ConsumeOptions
+    from mirrortest.seqlog.rows import Row
+    from mirrortest.seqlog.writer import SequenceLog
+
+STREAM = StreamId("t", "r1", "p", 1, 0)
+
+
+async def test_topics_and_partitions_that_come_later_are_in_the_session(tmp_path: Path) -> None:
+    """The reconciliation judges by the counts that consumers saw, the last ones included."""
+    options = consume_options(
+        mapping=TopicMapping.parse(source_alias="A"),
+        topic_pattern="A[.].*",
+        log_dir=str(tmp_path),
+    )
+    topics = SimpleNamespace(counts={"A.t": 3}, compacted=set(), policy_hidden=set())
+    log = await ConsumerLog.open(
+        options, session="s", cluster="x", topics=cast("JudgedTopics", topics)
+    )
+
+    def told() -> dict[str, tuple[int, bool]]:
+        found = json.loads((Path(log.where) / "session.json").read_text())["topics"]
+        return {
+            topic: (about["destination_partitions"], about["compacted"])
+            for topic, about in found.items()
+        }
+
+    async with log:
+        assert told() == {"t": (3, False)}
+        topics.counts = {"A.t": 5, "A.u": 2}
+        await log.update_topics(cast("JudgedTopics", topics))
+        assert told() == {"t": (5, False), "u": (2, False)}
+        topics.counts, topics.compacted = {"A.u": 2}, {"A.u"}
+        await log.update_topics(cast("JudgedTopics", topics))
+        assert told() == {"t": (5, False), "u": (2, True)}
+        topics.counts = {"A.t": 7}
+        await log.update_topics(cast("JudgedTopics", topics))
+        found = json.loads((Path(log.where) / "session.json").read_text())["topics"]
+        # F14: a lane may have stood where it belonged by any of them.
+        earlier = {topic: about["earlier_counts"] for topic, about in found.items()}
+        assert earlier == {"t": [3, 5], "u": []}
+        topics.counts = {"A.t": 5}
+        await log.update_topics(cast("JudgedTopics", topics))
+    assert told() == {"t": (5, False), "u": (2, True)}
+
+
+async def test_what_was_read_uncommitted_is_in_the_session_before_the_rows(
+    tmp_path: Path,
+) -> None:
+    """F8: offline it is in doubt, too; a session of the version before says nothing of it."""
+    options = consume_options(
+        mapping=TopicMapping.parse(source_alias="A"), topics=("A.t", "A.u"), log_dir=str(tmp_path)
+    )
+    topics = SimpleNamespace(counts={"A.t": 3, "A.u": 3}, compacted=set(), policy_hidden=set())
+    async with await ConsumerLog.open(
+        options, session="s", cluster="x", topics=cast("JudgedTopics", topics)
+    ) as log:
+        log.uncommitted("A.t")
+        await log.sync()
+        raw = (Path(log.where) / "session.json").read_bytes()
+        told = Session.decode(raw, "here").topics
+        assert [name for name, about in told.items() if about.uncommitted] == ["t"]
+    before = json.loads(raw)
+    for topic in before["topics"].values():
+        del topic["uncommitted"]
+    old = Session.decode(json.dumps(before).encode(), "here")
+    assert not any(topic.uncommitted for topic in old.topics.values())
+
+
+def test_an_end_says_how_far_was_judged_be_it_by_others() -> None:
+    """Whoever takes a partition over with nothing left to read vouches for all of it."""
+    written: list[Row] = []
+    log = SimpleNamespace(append=written.extend)
+    book = ConsumerLog(
+        cast("SequenceLog", log),
+        cast("ConsumeOptions", None),
+        cast("JudgedTopics", SimpleNamespace(counts={}, compacted=set(), policy_hidden=set())),
+    )
+    held = AssignedPartition.fresh(
+        Partition("A.t", 3), 2, source="t", run="r1", policy=ExpectPartition.ANY, counts=[4]
+    )
+    held.checker.advance(7)
+    held.read_from = 7
+    book.read(held)
+    for end in (7, 9):
+        book.tail(held.reached, end)
+    assert [(row.kind, row.partition, row.offset_lo, row.offset_hi) for row in written] == [
+        ("tail", 3, 7, 7),
+        ("tail", 3, 7, 9),
+    ]
+
+
+def test_a_topic_made_again_is_told_apart_from_the_one_before() -> None:
+    """What was left unread of the one has no end, findings are as of the other's offsets.
+
+    An end before what was judged is none of the topic's that was judged.
+    """
+    written: list[Row] = []
+    log = SimpleNamespace(append=written.extend)
+    topics = SimpleNamespace(counts={}, compacted=set(), policy_hidden=set())
+    book = ConsumerLog(
+        cast("SequenceLog", log), cast("ConsumeOptions", None), cast("JudgedTopics", topics)
+    )
+    held = AssignedPartition.fresh(
+        Partition("A.t", 0), 1, source="t", run="r1", policy=ExpectPartition.ANY, counts=[1]
+    )
+    held.read_from = 0
+    held.checker.apply(SeenRow(STREAM, 0, 9, 0, 9, 0, 1, 1, 1, 1, 2, 2))
+    book.tail(held.reached, 4)
+    book.left(held, 5 * MINUTE_NS)
+    held.start_over(5 * MINUTE_NS)
+    held.read_from = 0
+    held.checker.apply(SeenRow(STREAM, 8, 12, 0, 4, 0, 1, 1, 1, 1, 2, 2))
+    book.read(held)
+    book.found(held)
+    book.tail(held.reached, 4)
+    assert [(row.kind, row.topic_identity, row.offset_lo, row.offset_hi) for row in written] == [
+        ("read", "0", 0, 9),
+        ("unread", "0", 9, ENDLESS),
+        ("read", "1", 0, 4),
+        ("found", "1", None, 4),
+        ("tail", "1", 4, 4),
+    ]
+    # F10: what was sent five minutes after cannot have stood there; no offset was without a record.
+    assert written[1].intended_first == 10 * MINUTE_NS
+    assert [row.findings for row in written if row.kind == "read"] == [0, 0]
+    held.checker.advance(9)
+    book.read(held)
+    assert written[-1].findings == Finding.COMPACTED
+    assert (written[3].seq_lo, written[3].seq_hi, written[3].findings) == (8, 9, Finding.DUPLICATED)
+
+
+async def test_a_log_in_an_object_store_keeps_its_journals_in_the_spool(tmp_path: Path) -> None:
+    """A consumer's log may lie at any URI, as a producer's."""
+    options = consume_options(
+        log_dir="mock:///bucket/logs",
+        log_spool=str(tmp_path / "spool"),
+    )
+    topics = SimpleNamespace(counts={"t": 1}, compacted=set(), policy_hidden=set())
+    async with await ConsumerLog.open(
+        options, session="s", cluster="x", topics=cast("JudgedTopics", topics)
+    ) as log:
+        assert log.where.startswith("mock:///bucket/logs/run=r1/")
+        assert [file.name for file in (tmp_path / "spool").rglob("session.json")]

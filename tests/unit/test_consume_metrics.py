@@ -1,0 +1,157 @@
+"""What a consumer publishes of itself."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
+
+import numpy as np
+
+from mirrortest.consume.assigned_partition import JudgedBatch
+from mirrortest.consume.clocks import Clocks
+from mirrortest.consume.consumer_metrics import ConsumerMetrics
+from mirrortest.consume.outage import Outage
+from mirrortest.errors import UnreachableError
+from mirrortest.metrics.kernel_clock import clock_error_bound
+from mirrortest.model.findings import Finding
+from mirrortest.model.intervals import IntervalSet
+from mirrortest.verify.judge import StreamVerdict
+from mirrortest.verify.row import SeenRow
+from mirrortest.wire.stream import StreamId
+from tests.unit.consuming import consume_options
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def _published(measures: ConsumerMetrics) -> dict[tuple[str, str | None], float]:
+    return {
+        (sample.name, sample.labels.get("topic")): sample.value
+        for family in measures._metrics.collect()
+        for sample in family.samples
+    }
+
+
+def _measures() -> ConsumerMetrics:
+    return ConsumerMetrics(consume_options())
+
+
+def test_clock_steps_log_rows_and_a_damaged_ledger_are_published() -> None:
+    """Each round takes them over: an alert on them is an alert on something."""
+    measures = _measures()
+    wall = iter([0, -3600 * 10**9, -3600 * 10**9])
+    measures.clocks = Clocks(lambda: 0, lambda: next(wall))
+    for rows in (10, 25):
+        measures.observe_process(rows)
+        measures.follow_ledger(None, rows - 3)
+    found = _published(measures)
+    assert found["mirrortest_clock_steps_total", None] == 1
+    assert found["mirrortest_clock_stepped_seconds_total", None] == 3600
+    assert found["mirrortest_log_rows_total", None] == 25
+    assert found["mirrortest_consumer_ledger_malformed_total", None] == 22
+
+
+def test_only_messages_of_the_run_break_the_silence_that_ends_it() -> None:
+    """Others may write to its topics for ever; corrupted ones are its own, whoever's they were."""
+    measures = _measures()
+    nothing = np.empty(0, np.int64)
+    stream = StreamId("t", "r1", "p", 1, 0)
+    for of, finding, heard in (
+        (None, Finding.FOREIGN, False),
+        (None, Finding.OTHER_RUN, False),
+        (None, Finding.CORRUPTED, True),
+        (stream, Finding(0), True),
+    ):
+        measures.last_message = measures.last_of_run = 0.0
+        row = SeenRow(of, 0, int(of is not None), 0, 1, int(finding), 1, 1, 1, 1, 2, 2)
+        measures.count("t", JudgedBatch([row], nothing, nothing, nothing, 1, 9))
+        assert measures.last_message > 0
+        assert (measures.last_of_run > 0) is heard, finding
+
+
+def _judged(
+    measures: ConsumerMetrics, lanes: dict[int, tuple[int, int]]
+) -> dict[tuple[str, str], float]:
+    """Publish verdicts on streams with so many lost and duplicated in each lane."""
+    verdicts = [
+        StreamVerdict(
+            StreamId("t", "r1", "p", 1, lane),
+            lost=IntervalSet([(0, lost)]) if lost else IntervalSet(),
+            duplicated=IntervalSet([(0, twice)]) if twice else IntervalSet(),
+        )
+        for lane, (lost, twice) in lanes.items()
+    ]
+    found = {
+        (str(verdict.stream.lane), finding): count
+        for verdict in verdicts
+        for finding, count in verdict.counts().items()
+    }
+    measures.lanes_judged("t", found)
+    return {
+        (sample.labels["lane"], sample.labels["finding"]): sample.value
+        for family in measures._metrics.collect()
+        if family.name == "mirrortest_consumer_lane_findings"
+        for sample in family.samples
+    }
+
+
+def test_the_lanes_that_are_wrong_are_published_and_no_others() -> None:
+    """What is lost in one lane and repeated in another is told of each; what heals is gone."""
+    measures = _measures()
+    found = _judged(measures, {3: (2, 0), 7: (0, 5), 8: (0, 0)})
+    assert found == {("3", "lost"): 2, ("7", "duplicated"): 5}
+    assert _judged(measures, {3: (0, 0), 7: (0, 6)}) == {("7", "duplicated"): 6}
+    assert _judged(measures, {3: (0, 0), 7: (0, 0)}) == {}
+
+
+def test_of_many_wrong_lanes_the_worst_are_published() -> None:
+    """A mirror that breaks everything does not break the scrape."""
+    found = _judged(_measures(), {lane: (lane, 0) for lane in range(1, 1001)})
+    assert sorted(int(lane) for lane, _ in found) == list(range(901, 1001))
+
+
+def test_the_least_latency_is_published_negative_ones_too() -> None:
+    """It bounds how far the two machines' clocks are apart."""
+    measures = _measures()
+    for values in ([5_000_000, 2_000_000], [-3_000_000], [9_000_000]):
+        taken = SimpleNamespace(
+            rows=(),
+            latency_intended=np.array(values),
+            latency_sent=np.array([], np.int64),
+            messages=len(values),
+            value_bytes=1,
+            backlog=0,
+        )
+        measures.count("t", cast("JudgedBatch", taken))
+    assert _published(measures)["mirrortest_consumer_least_latency_seconds", "t"] == -0.003
+    since = {
+        sample.labels["since"]
+        for family in measures._metrics.collect()
+        if family.name == "mirrortest_consumer_least_latency_seconds"
+        for sample in family.samples
+    }
+    assert since == {"intended"}  # of no value there is no smallest
+
+
+def test_an_outage_is_published_while_it_lasts() -> None:
+    """Whoever watches sees when the cluster went away, and when it came back."""
+    measures, outage = _measures(), Outage("destination")
+    measures.follow_outage(outage)
+    told = []
+    steps: tuple[Callable[[], object], ...] = (
+        lambda: None,
+        lambda: outage.begin(UnreachableError("no")),
+        outage.over,
+    )
+    for step in steps:
+        step()
+        told.append(_published(measures)["mirrortest_consumer_unreachable", None])
+    assert told == [0, 1, 0]
+
+
+def test_the_kernels_bound_of_the_clock_is_published() -> None:
+    """As the kernel has it at the scrape; a bound is never below zero."""
+    bound = clock_error_bound()
+    found = _published(_measures()).get(("mirrortest_clock_error_bound_seconds", None))
+    assert (bound is None) is (found is None)
+    assert found is None or 0 <= found <= 16.5

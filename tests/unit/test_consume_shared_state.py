@@ -1,0 +1,361 @@
+"""What outlives the consumers of a topic, whether the mirror has made it or not."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import random
+import zlib
+from itertools import accumulate
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
+
+import pytest
+import structlog
+
+from mirrortest.consume.closing import ClosingSnapshot
+from mirrortest.consume.shared_state import SharedState
+from mirrortest.consume.topic_judge import TopicJudge, TopicRound
+from mirrortest.errors import UnreachableError
+from mirrortest.model.intervals import IntervalSet
+from mirrortest.verify.deadline import Deadlines
+from mirrortest.verify.ledger import LaneRecord, Ledger
+from mirrortest.verify.routing import ExpectPartition
+from mirrortest.wire.stream import StreamId
+from tests.unit.test_consume_state_store import SCOPE, MemoryTopic, following
+
+if TYPE_CHECKING:
+    from mirrortest.consume.judged_topics import JudgedTopics
+    from mirrortest.consume.state_store import StateStore
+
+STREAM = StreamId("t", "r1", "p", 1, 0)
+SECOND = 10**9
+
+
+class Consumer:
+    """One that judges `A.t`, which the mirror never made; its clock is set by hand."""
+
+    def __init__(self, store: StateStore, *, deadline: int = 60) -> None:
+        self.now = 1000 * SECOND
+        self.store = store
+        self.judge = TopicJudge("t", "r1", ExpectPartition.ANY, Deadlines(deadline * SECOND))
+        topics = SimpleNamespace(judges={"A.t": self.judge})
+        self.common = SharedState(cast("JudgedTopics", topics), store, lambda: self.now)
+
+    async def begin(self) -> Consumer:
+        await self.store.caught_up()
+        return self
+
+    def round(self, ledger: Ledger, seconds: int = 0) -> dict[StreamId, IntervalSet]:
+        """A judging round so much later; what it newly claims."""
+        self.now += seconds * SECOND
+        self.common.take_over()
+        for lane in self.judge.lanes(ledger).values():
+            self.judge.note(lane, self.now)
+        topic_round = TopicRound(self.judge, ledger, {}, self.now).whole()
+        self.judge.open_pending_loss(topic_round, {})
+        return self.judge.settle_pending_loss(topic_round, {})
+
+
+def _ledger(*acked: tuple[int, int]) -> Ledger:
+    ledger = Ledger()
+    numbers = IntervalSet(acked)
+    ledger.merge(LaneRecord(STREAM, numbers.end, numbers))
+    return ledger
+
+
+def _scattered() -> IntervalSet:
+    """More intervals than a record holds, be it compressed."""
+    rng = random.Random(1)
+    starts = accumulate(rng.randrange(1 << 20) + 2 for _ in range(300_000))
+    return IntervalSet((start, start + 1) for start in starts)
+
+
+async def test_claims_on_a_topic_that_was_never_made_reach_the_next_consumer() -> None:
+    """What comes after all is then late, whoever sees it."""
+    topic, ledger = MemoryTopic(), _ledger((0, 5))
+    async with following(topic, "a") as store:
+        first = await Consumer(store).begin()
+        first.round(ledger)
+        assert first.round(ledger, 61) == {STREAM: IntervalSet([(0, 5)])}
+        await first.common.keep()
+    async with following(topic, "b") as store:
+        second = await Consumer(store).begin()
+        assert second.round(ledger) == {}
+        assert second.judge.claimed == {STREAM: IntervalSet([(0, 5)])}
+
+
+async def test_a_restart_does_not_set_deadlines_back() -> None:
+    """The time before it counts, the time between does not."""
+    topic, ledger = MemoryTopic(), _ledger((0, 5))
+    async with following(topic, "a") as store:
+        first = await Consumer(store).begin()
+        first.round(ledger)
+        first.round(ledger, 50)
+        await first.common.keep()
+    async with following(topic.compacted(), "b") as store:
+        second = await Consumer(store).begin()
+        assert second.round(ledger, 5000) == {}
+        assert second.round(ledger, 9) == {}
+        assert second.round(ledger, 3) == {STREAM: IntervalSet([(0, 5)])}
+
+
+async def test_another_deadline_starts_anew() -> None:
+    """What is overdue under one is not under the other."""
+    topic, ledger = MemoryTopic(), _ledger((0, 5))
+    async with following(topic, "a") as store:
+        first = await Consumer(store).begin()
+        first.round(ledger)
+        first.round(ledger, 50)
+        await first.common.keep()
+    async with following(topic, "b") as store:
+        second = await Consumer(store, deadline=40).begin()
+        second.round(ledger)
+        assert second.round(ledger, 39) == {}
+        assert second.round(ledger, 3)
+
+
+async def test_claims_of_consumers_that_run_side_by_side_are_united() -> None:
+    """Each takes the other's over before it writes."""
+    topic = MemoryTopic()
+    async with following(topic, "a") as here, following(topic, "b") as there:
+        first, second = await Consumer(here).begin(), await Consumer(there).begin()
+        first.judge.merge_claims({STREAM: IntervalSet([(0, 2)])})
+        second.judge.merge_claims({STREAM: IntervalSet([(7, 9)])})
+        await first.common.keep()
+        await second.begin()
+        second.common.take_over()
+        await second.common.keep()
+        await first.begin()
+        first.common.take_over()
+    both = {STREAM: IntervalSet([(0, 2), (7, 9)])}
+    assert first.judge.claimed == second.judge.claimed == both
+
+
+async def test_who_writes_does_not_forget_what_another_wrote() -> None:
+    """Also one that has held no round since, and one that has heard of a lane and no number."""
+    topic, ledger = MemoryTopic(), _ledger((0, 5))
+    async with following(topic, "a") as here, following(topic, "b") as there:
+        first, second = await Consumer(here).begin(), await Consumer(there).begin()
+        second.round(_ledger())
+        first.round(ledger)
+        first.round(ledger, 61)
+        await first.common.keep()
+        await second.begin()
+        await second.common.keep()
+    async with following(topic, "c") as store:
+        third = await Consumer(store).begin()
+        third.round(ledger)
+        assert third.judge.claimed == {STREAM: IntervalSet([(0, 5)])}
+
+
+@pytest.mark.parametrize("others_first", [True, False])
+async def test_claims_written_at_the_same_time_are_all_kept(others_first: bool) -> None:
+    """Two consumers end together: neither has read the other's record when it writes its own."""
+    topic = MemoryTopic()
+    async with following(topic, "a") as here, following(topic, "b") as there:
+        ending = [await Consumer(store).begin() for store in (here, there)]
+        for consumer, lo in zip(ending, (0, 7), strict=True):
+            consumer.judge.merge_claims({STREAM: IntervalSet([(lo, lo + 2)])})
+        order = reversed(ending) if others_first else ending
+        await asyncio.gather(*(consumer.common.keep() for consumer in order))
+    async with following(topic.compacted(), "c") as store:
+        after = await Consumer(store).begin()
+        after.common.take_over()
+    assert after.judge.claimed == {STREAM: IntervalSet([(0, 2), (7, 9)])}
+
+
+async def test_a_record_that_was_replaced_unread_is_taken_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another's comes right before our own, and the other has ended: it is nowhere else."""
+    theirs, topic = MemoryTopic(), MemoryTopic()
+    async with following(theirs, "b") as there:
+        second = await Consumer(there).begin()
+        second.judge.merge_claims({STREAM: IntervalSet([(7, 9)])})
+        await second.common.keep()
+    between = [record[1:] for record in theirs.records if record[2] is not None]
+    write = topic.write
+
+    async def behind(key: bytes, value: bytes | None) -> int:
+        while value is not None and between:
+            await write(*between.pop())
+        return await write(key, value)
+
+    monkeypatch.setattr(topic, "write", behind)
+    async with following(topic, "a") as here:
+        first = await Consumer(here).begin()
+        first.judge.merge_claims({STREAM: IntervalSet([(0, 2)])})
+        await first.common.keep()
+    async with following(topic.compacted(), "c") as store:
+        after = await Consumer(store).begin()
+        after.common.take_over()
+    assert after.judge.claimed == {STREAM: IntervalSet([(0, 2), (7, 9)])}
+
+
+async def test_claims_too_many_for_a_record_end_no_consumer() -> None:
+    """What was written of the topic before stays; the partitions' states have them all."""
+    topic = MemoryTopic()
+    async with following(topic, "a") as store:
+        consumer = await Consumer(store).begin()
+        consumer.judge.merge_claims({STREAM: IntervalSet([(0, 2)])})
+        await consumer.common.keep()
+        stood = list(topic.records)
+        consumer.judge.merge_claims({STREAM: _scattered()})
+        await consumer.common.keep()
+    assert topic.records == stood
+
+
+async def test_deadlines_too_many_for_a_record_are_left_out() -> None:
+    """They start anew with the next consumer; the claims beside them are kept."""
+    topic = MemoryTopic()
+    async with following(topic, "a") as store:
+        consumer = await Consumer(store).begin()
+        consumer.judge.merge_claims({STREAM: IntervalSet([(0, 2)])})
+        consumer.judge.deadlines.note(STREAM, _scattered(), consumer.now)
+        await consumer.common.keep()
+    async with following(topic, "b") as store:
+        after = await Consumer(store).begin()
+        after.common.take_over()
+    assert after.judge.claimed == {STREAM: IntervalSet([(0, 2)])}
+    assert max(len(value or b"") for _, _, value in topic.records) < 1_000_000
+
+
+async def test_other_scopes_and_junk_are_passed_over() -> None:
+    """Another run's record is not ours; one that cannot be read is told, and written anew."""
+    topic = MemoryTopic()
+    async with following(topic, "x", SCOPE._replace(run="r2")) as other:
+        await other.share("A.t", b"theirs")
+    async with following(topic, "a") as store:
+        await store.caught_up()
+        assert store.written("A.t") == []
+        await topic.write(store._key("topic", "A.t"), b"junk")
+        consumer = await Consumer(store).begin()
+        with structlog.testing.capture_logs() as told:
+            consumer.round(Ledger())
+        assert [(each["log_level"], each["topic"]) for each in told] == [("warning", "A.t")]
+        consumer.judge.merge_claims({STREAM: IntervalSet([(0, 2)])})
+        await consumer.common.keep()
+    async with following(topic.compacted(), "b") as store:
+        after = await Consumer(store).begin()
+        after.common.take_over()
+    assert after.judge.claimed == {STREAM: IntervalSet([(0, 2)])}
+
+
+async def test_what_we_wrote_ourselves_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It comes back with each save, and all of it is known; what others wrote is read."""
+    topic, ledger = MemoryTopic(), _ledger((0, 5))
+    async with following(topic, "a") as here, following(topic, "b") as there:
+        first, second = await Consumer(here).begin(), await Consumer(there).begin()
+        read: list[bytes] = []
+        merge = SharedState._merge
+
+        def merged(common: SharedState, judge: TopicJudge, raw: bytes, *, deadlines: bool) -> None:
+            read.append(raw)
+            merge(common, judge, raw, deadlines=deadlines)
+
+        monkeypatch.setattr(SharedState, "_merge", merged)
+        first.round(ledger)
+        for _ in range(3):
+            first.now += SECOND
+            await first.common.keep()
+        assert read == []
+        second.judge.merge_claims({STREAM: IntervalSet([(7, 9)])})
+        await second.begin()
+        await second.common.keep()
+        await first.begin()
+        first.common.take_over()
+    assert len(read) == 2
+    assert first.judge.claimed == {STREAM: IntervalSet([(7, 9)])}
+
+
+async def test_records_of_the_version_before_and_ours_read_each_others() -> None:
+    """F5: in a rolling upgrade the shared look is missing in theirs, and passed over in ours."""
+    before = {
+        "claimed": [[list(STREAM), IntervalSet([(0, 2)]).to_list()]],
+        "deadline": 60 * SECOND,
+        "deadlines": [],
+    }
+    topic = MemoryTopic()
+    async with following(topic, "old") as store:
+        await store.share("A.t", zlib.compress(json.dumps(before).encode(), 1))
+    closing = ClosingSnapshot((1, 5), {0: 7}, 3)
+    async with following(topic, "new") as store:
+        consumer = await Consumer(store).begin()
+        consumer.common.take_over()
+        assert consumer.judge.claimed == {STREAM: IntervalSet([(0, 2)])}
+        assert consumer.judge.closing is None
+        consumer.judge.close(closing)
+        await consumer.common.keep()
+    written = json.loads(zlib.decompressobj().decompress(topic.records[-1][2] or b""))
+    assert written.items() >= before.items()
+    async with following(topic.compacted(), "next") as store:
+        after = await Consumer(store).begin()
+        after.common.take_over()
+        assert after.judge.closing == closing
+
+
+async def test_a_shared_look_alone_is_written_and_a_damaged_one_harms_no_claim() -> None:
+    """F5: most runs claim nothing; what is no look is passed over."""
+    topic = MemoryTopic()
+    async with following(topic, "a") as store:
+        consumer = await Consumer(store).begin()
+        consumer.judge.close(ClosingSnapshot((1, 5), {0: 7}, 3))
+        await consumer.common.keep()
+        damaged = {
+            "claimed": [[list(STREAM), IntervalSet([(0, 2)]).to_list()]],
+            "deadline": 60 * SECOND,
+            "deadlines": [],
+            "closing": {"mark": [1, 5], "ends": [[0, -1]], "at_ns": 3},
+        }
+        await store.share("A.t", zlib.compress(json.dumps(damaged).encode(), 1))
+        consumer.common.take_over()
+        assert consumer.judge.closing == ClosingSnapshot((1, 5), {0: 7}, 3)
+        assert consumer.judge.claimed == {STREAM: IntervalSet([(0, 2)])}
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"[" * 100_000,
+        b'{"claimed":[],"deadline":1e999,"deadlines":[]}',
+        b'{"claimed":[[["other","r1","p",1,0],[0,5]]],"deadline":60000000000,"deadlines":[]}',
+        b'{"claimed":[[["t","r1","p",1,0],[-5,9]]],"deadline":60000000000,"deadlines":[]}',
+        b'{"claimed":[],"deadline":60000000000,"deadlines":[[["t","r1","p",1,0],[],[[-2e9,[0,5]]]]]}',
+        b'{"claimed":[],"deadline":60000000000,"deadlines":[[["t","r1","p",1,0],[],[[-9999999999,[]]]]]}',
+        b" " * (17 << 20),
+    ],
+)
+async def test_a_record_that_cannot_be_read_is_taken_over_in_no_part(content: bytes) -> None:
+    """P2, P7: it is logged, and what is known here is written; nothing larger is unpacked."""
+    topic = MemoryTopic()
+    async with following(topic, "a") as store:
+        consumer = await Consumer(store).begin()
+        await store.share("A.t", zlib.compress(content))
+        with structlog.testing.capture_logs() as logged:
+            consumer.common.take_over()
+        assert "cannot be read" in logged[0]["event"]
+        assert (consumer.judge.claimed, list(consumer.judge.deadlines.to_state(0))) == ({}, [])
+        consumer.judge.merge_claims({STREAM: IntervalSet([(0, 5)])})
+        await consumer.common.keep()
+    async with following(topic, "b") as store:
+        assert (await Consumer(store).begin()).round(Ledger()) == {}
+
+
+async def test_claims_are_written_again_into_a_topic_created_again() -> None:
+    """F6's sibling: nothing had changed, so nobody wrote them."""
+    topic = MemoryTopic()
+    async with following(topic, "a") as store:
+        first = await Consumer(store).begin()
+        first.judge.merge_claims({STREAM: IntervalSet([(0, 5)])})
+        await first.common.keep()
+        topic.keep_first(0)
+        for _ in range(3):
+            with contextlib.suppress(UnreachableError):
+                await store.caught_up()
+        await first.common.keep()
+    async with following(topic, "b") as store:
+        second = await Consumer(store).begin()
+        second.common.take_over()
+        assert second.judge.claimed == {STREAM: IntervalSet([(0, 5)])}

@@ -1,0 +1,189 @@
+"""A copy that is read under a wrong name is no fault of the mirror: the user gets the right one."""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from mirrortest.config.run import TopicMapping
+from mirrortest.consume.alias import alias_of
+from mirrortest.errors import UsageError
+from mirrortest.kafka.fetched import FetchedBatches
+from mirrortest.wire.batch import LaneEncoder
+from mirrortest.wire.message import Form
+from mirrortest.wire.stream import ProducerId
+from tests.unit.consuming import consume_options
+from tests.unit.played_cluster import Played, holdings_of
+
+if TYPE_CHECKING:
+    from mirrortest.consume.assignment import Assignment
+
+LEDGER = "mirrortest.ledger"
+
+
+def _options(*topics: str, **changed: Any) -> Any:
+    return consume_options(topics=topics, **changed) if topics else consume_options(**changed)
+
+
+@pytest.mark.parametrize(
+    ("present", "topics", "prefix"),
+    [
+        (("A.mirrortest.ledger", "A.orders"), ("A.orders",), "A."),
+        (("A-mirrortest.ledger",), ("A-orders", "A-clicks.eu"), "A-"),
+        (("A_mirrortest.ledger",), ("A_orders",), "A_"),
+        (("dc.1.mirrortest.ledger",), ("dc.1.orders",), "dc.1."),
+        (("A.mirrortest.ledger", "B.mirrortest.ledger"), ("B.orders",), "B."),
+        # The mirror keeps names, or both sides have a ledger: the messages will show it.
+        (("mirrortest.ledger", "A.mirrortest.ledger"), ("A.orders",), None),
+        (("mirrortest.ledger",), ("orders",), None),
+        (("A.mirrortest.ledger",), ("A.orders", "orders"), None),
+        (("Amirrortest.ledger",), ("Aorders",), None),
+        ((), ("A.orders",), None),
+    ],
+)
+def test_the_ledgers_copy_shows_the_alias(
+    present: tuple[str, ...], topics: tuple[str, ...], prefix: str | None
+) -> None:
+    """F16: where all named topics have the same prefix as it, and the plain ledger is not there."""
+    found = alias_of(_options(*topics), present)
+    assert (found and found.prefix) == prefix
+    if found is not None:
+        assert [found.destination_of(found.source_of(topic)) for topic in topics] == [*topics]
+
+
+@pytest.mark.parametrize(
+    ("pattern", "prefix"),
+    [("A[.].*", "A."), ("A[.]orders", "A."), (".*", None), ("B[.].*", None)],
+)
+def test_a_pattern_shows_it_by_what_it_matches(pattern: str, prefix: str | None) -> None:
+    """F16: topics of mirrors and our own do not count; a topic without the prefix does."""
+    present = (
+        *("A.mirrortest.ledger", "mirrortest.state", "A.heartbeats", "heartbeats"),
+        *("A.orders", "A.clicks", "local", "mm2-offset-syncs.A.internal"),
+    )
+    found = alias_of(_options(topic_pattern=pattern), present)
+    assert (found and found.prefix) == prefix
+
+
+def test_of_several_aliases_none_is_chosen() -> None:
+    """F16: the user is told all that fit, as the options that choose them."""
+    present = ("A.mirrortest.ledger", "A.B.mirrortest.ledger", "A.B-mirrortest.ledger")
+    with pytest.raises(UsageError) as told:
+        alias_of(_options("A.B.orders"), present)
+    assert str(told.value).endswith("give --source-alias A or --source-alias A.B")
+
+
+def _fetched(
+    written_to: str, *, topic: str, count: int = 3, offset: int = 0, run: str = "r1"
+) -> FetchedBatches:
+    """Messages as the producer wrote them to a topic of the source."""
+    encoder = LaneEncoder(written_to, ProducerId("p", run, 1), 0, 0, 1, Form.BODY, 200)
+    buffer = encoder.encode(offset, np.full(count, 1_000), 1_000).buffer
+    struct.pack_into(">q", buffer, 0, offset)
+    return FetchedBatches(topic, 0, offset, offset + count, 1, memoryview(bytes(buffer)), count)
+
+
+def _damaged(batch: FetchedBatches) -> FetchedBatches:
+    """Each message's descriptor changed on the way."""
+    assert batch.buffer is not None
+    data = bytearray(batch.buffer)
+    at = data.find(b"\xd1\x01")
+    while at >= 0:
+        data[at + 30] ^= 1
+        at = data.find(b"\xd1\x01", at + 1)
+    batch.buffer = memoryview(bytes(data))
+    return batch
+
+
+async def _assignment(topic: str, **mapping: Any) -> tuple[Assignment, Played]:
+    played = Played({topic: 1})
+    assignment, topics = holdings_of(played, (topic,), mapping=TopicMapping.parse(**mapping))
+    await topics.discover()
+    await assignment.begin()
+    return assignment, played
+
+
+async def _judge(assignment: Assignment, played: Played, *batches: FetchedBatches) -> None:
+    played.fetched = list(batches)
+    await assignment.read(0.0)
+    await assignment.settle()
+
+
+@pytest.mark.parametrize(
+    ("topic", "mapping", "written_to", "advice"),
+    [
+        ("A.orders", {}, "orders", "did you mean --source-alias A?"),
+        ("A-orders", {}, "orders", "did you mean --source-alias A --separator -?"),
+        ("A.B.orders", {"source_alias": "A"}, "orders", "did you mean --source-alias A.B?"),
+        ("A.orders", {"source_alias": "A"}, "A.orders", "leave out --source-alias"),
+        (
+            "A.orders",
+            {"topic_map": ["A.orders=clicks"]},
+            "orders",
+            "did you mean --topic-map A.orders=orders?",
+        ),
+    ],
+)
+@pytest.mark.parametrize("run", ["r1", "another"])
+async def test_messages_show_a_wrong_name_before_anything_is_counted(
+    topic: str, mapping: dict[str, Any], written_to: str, advice: str, run: str
+) -> None:
+    """F16: it was `corrupted` for each of them, and exit code 99. Nothing is logged or saved."""
+    assignment, played = await _assignment(topic, **mapping)
+    with pytest.raises(UsageError) as told:
+        await _judge(assignment, played, _fetched(written_to, topic=topic, run=run))
+    assert f"written to topic {written_to!r}, not " in str(told.value)
+    assert advice in str(told.value)
+    assert (played.judged, played.saved) == ([], [])
+
+
+async def test_what_is_truly_corrupted_is_no_wrong_name() -> None:
+    """It proves no name at all; and where one message has proven ours, another's is a finding."""
+    assignment, played = await _assignment("A.orders", source_alias="A")
+    await _judge(assignment, played, _damaged(_fetched("orders", topic="A.orders")))
+    await _judge(assignment, played, _fetched("orders", topic="A.orders", offset=3))
+    await _judge(assignment, played, _fetched("A.orders", topic="A.orders", offset=6))
+    assert [taken.messages for taken in played.judged] == [3, 3, 3]
+    [held] = assignment.partitions.values()
+    assert sum(held.checker.streamless.values()) == 6
+
+
+async def test_a_state_of_another_name_is_judged_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """F16: who corrects the alias goes on with the same run, and nothing of before is counted."""
+    wrong, played = await _assignment("A.orders")
+    [held] = wrong.partitions.values()
+    held.checker.advance(7)
+    state = held.to_state()
+
+    async def claim(_: Any) -> tuple[int, Any]:
+        return 2, state
+
+    for mapping, reached in (({}, 7), ({"source_alias": "A"}, 0)):
+        played = Played({"A.orders": 1})
+        assignment, topics = holdings_of(
+            played, ("A.orders",), mapping=TopicMapping.parse(**mapping)
+        )
+        monkeypatch.setattr(played, "claim", claim)
+        await topics.discover()
+        await assignment.begin()
+        [held] = assignment.partitions.values()
+        assert held.checker.next_offset == reached
+
+
+@pytest.mark.parametrize(
+    ("topic", "advice"),
+    [
+        ("A-orders", "did you mean --separator -?"),
+        ("orders", "leave out --source-alias if the mirror keeps names"),
+    ],
+)
+def test_an_alias_that_does_not_fit_the_topics_is_told_with_what_may(
+    topic: str, advice: str
+) -> None:
+    """F16: the reverse mistake, an alias though the copy has none, or another separator."""
+    with pytest.raises(UsageError) as told:
+        TopicMapping(source_alias="A").source_of(topic)
+    assert advice in str(told.value)

@@ -1,0 +1,234 @@
+"""A producer's incarnations, one after the other, and what a consumer makes of the ledger."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import pytest
+
+from mirrortest.config.client import ClientConfig
+from mirrortest.errors import ClusterError, UnreachableError
+from mirrortest.model.findings import Outcome
+from mirrortest.produce import producer
+from mirrortest.produce.ledger_view import CompactedLog, LedgerView
+from mirrortest.produce.options import ProduceOptions
+from mirrortest.produce.producer import Producer
+from mirrortest.produce.registration import register
+from mirrortest.produce.topic_plan import TopicPlan
+from mirrortest.seqlog.schema import Role
+from mirrortest.seqlog.session import SESSION_FILE, Session
+from mirrortest.verify.ledger import Ledger
+from tests.unit.producing import MemoryLog, MemorySender, MemoryTopic, until
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator
+
+    from mirrortest.seqlog.writer import SequenceLog
+
+
+class Cluster:
+    """Makes the senders; while it is `away` none of them can start.
+
+    Each sender dies after `deadly` batches; the last one, after all of them, never.
+    """
+
+    def __init__(self, *deadly: int) -> None:
+        self.deadly = list(deadly)
+        self.away = False
+        self.refused = 0
+        self.senders: list[MemorySender] = []
+
+    def sender(self, _: ClientConfig) -> MemorySender:
+        cluster, batches = self, self.deadly[0] if self.deadly else None
+
+        class Made(MemorySender):
+            async def start(self) -> None:
+                if cluster.away:
+                    cluster.refused += 1
+                    raise UnreachableError("away")
+                cluster.senders.append(self)
+                if cluster.deadly:
+                    del cluster.deadly[0]
+
+            async def send(self, *batch: Any) -> asyncio.Future[Any]:
+                if len(self.sent) == batches:
+                    self.dead = "it died"
+                    cluster.away = True
+                return await super().send(*batch)
+
+        return Made()
+
+
+class Consumer:
+    """A ledger that is read along; `over` is what was acknowledged whenever it was complete."""
+
+    def __init__(self) -> None:
+        self.ledger = Ledger()
+        self.over: set[int] = set()
+
+    @property
+    def acked(self) -> int:
+        return sum(record.acked.count for record in self.ledger.lanes.values())
+
+    def apply(self, key: bytes, value: bytes | None) -> None:
+        self.ledger.apply(key, value)
+        if self.ledger.complete("r"):
+            self.over.add(self.acked)
+
+
+class Stage:
+    def __init__(self, cluster: Cluster, log_dir: Path) -> None:
+        self.cluster = cluster
+        self.topic = MemoryTopic()
+        self.consumer = Consumer()
+        self.topic.wrote = self.consumer.apply
+        self.log = MemoryLog()
+        self.stop = asyncio.Event()
+        self.view = LedgerView(cast("CompactedLog", self.topic), "r", "p")
+        options = ProduceOptions(
+            run="r",
+            name="p",
+            client=ClientConfig(bootstrap_servers=("b:1",), linger_ms=0),
+            topics=("t",),
+            num_records=1000,
+            drain_timeout=5,
+            log_dir=str(log_dir),
+        )
+        self.producer = Producer(options, lambda _: None, 5.0)
+        self.producer._plans = [TopicPlan("t", 2, 2)]
+        self.producer._prepare()
+
+    async def live(self) -> None:
+        async with asyncio.timeout(60):
+            await self.producer._run_incarnations(
+                self.stop, cast("SequenceLog", self.log), self.view, "session"
+            )
+
+    @property
+    def outcomes(self) -> dict[Outcome, int]:
+        return self.producer._numbers["t"].outcomes
+
+
+@contextlib.asynccontextmanager
+async def stage_of(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, log_dir: Path = Path("nowhere")
+) -> AsyncIterator[Stage]:
+    monkeypatch.setattr(producer, "Sender", cluster.sender)
+    monkeypatch.setattr(producer, "_RETRY_SECONDS", 0)
+    stage = Stage(cluster, log_dir)
+    following = asyncio.create_task(stage.view.follow())
+    try:
+        yield stage
+    finally:
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+
+
+async def test_the_run_is_not_over_while_a_successor_is_to_come(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """F4: the sender died, and the next one cannot start yet: messages are still to come.
+
+    At no record of the ledger may a consumer find it complete and miss what is acknowledged later.
+    """
+    cluster = Cluster(3, 2)
+    async with stage_of(cluster, monkeypatch) as stage:
+        living = asyncio.create_task(stage.live())
+        for _ in range(2):
+            await until(lambda: cluster.refused or living.done())
+            assert not stage.consumer.over
+            cluster.away, cluster.refused = False, 0
+        await living
+    assert len(cluster.senders) == 3
+    consumer, acked = stage.consumer, stage.outcomes[Outcome.ACKED]
+    assert consumer.over == {acked}
+    assert consumer.ledger.complete("r", ["p"])
+    # Each incarnation's end is exact: nothing is unknown that was never sent.
+    unknown = sum(record.unknown.count for record in consumer.ledger.lanes.values())
+    assert unknown == stage.outcomes[Outcome.UNKNOWN] == 1000 - acked
+
+
+async def test_a_run_that_is_stopped_between_two_incarnations_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """F4: nobody comes any more, so consumers need not wait for ever."""
+    cluster = Cluster(3)
+    async with stage_of(cluster, monkeypatch) as stage:
+        living = asyncio.create_task(stage.live())
+        await until(lambda: cluster.refused or living.done())
+        assert not stage.consumer.over
+        stage.stop.set()
+        await living
+    assert stage.consumer.over == {stage.outcomes[Outcome.ACKED]}
+
+
+async def test_a_run_that_is_killed_between_two_incarnations_stays_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """F4: a restarted producer would go on; without it a consumer ends inconclusive."""
+    cluster = Cluster(3)
+    async with stage_of(cluster, monkeypatch) as stage:
+        living = asyncio.create_task(stage.live())
+        await until(lambda: cluster.refused or living.done())
+        living.cancel()
+        await asyncio.gather(living, return_exceptions=True)
+    assert not stage.consumer.ledger.complete("r")
+
+
+async def test_a_producer_that_gives_up_ends_consumers_and_lets_none_pass(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """F4: more was to come, so its consumers end, and are inconclusive; all claims are closed.
+
+    Who starts it again takes that back.
+    """
+    cluster = Cluster(0, 0, 0, 0)
+    async with stage_of(cluster, monkeypatch) as stage:
+        living = asyncio.create_task(stage.live())
+        while not living.done():
+            cluster.away = False
+            await asyncio.sleep(0)
+        with pytest.raises(ClusterError, match="3 incarnations in a row"):
+            await living
+        ledger = stage.consumer.ledger
+        assert ledger.complete("r", ["p"])
+        assert ledger.failed("r") == ["p"]
+        await register(stage.view, run="r", producer="p", session="again", lanes={"t": (1,)})
+        assert not ledger.complete("r")
+        assert not ledger.failed("r")
+
+
+async def test_an_incarnation_is_above_those_that_the_logs_tell_though_the_ledger_is_gone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The ledger was deleted while no producer ran: a number used twice hid a loss of all of it.
+
+    Logs that cannot be read, of others or of other runs, count for nothing.
+    """
+    told = [("r", "p", 6, "a"), ("r", "p", 2, "b"), ("r", "p", None, "c"), ("r", "q", 9, "d")]
+    for run, name, incarnation, number in [*told, ("r", "p-q", 9, "e"), ("other", "p", 9, "f")]:
+        session = Session(
+            run=run,
+            role=Role.PRODUCER,
+            name=name,
+            session=number,
+            incarnation=incarnation,
+            started_ns=1,
+        )
+        directory = tmp_path.joinpath(*session.folders)
+        directory.mkdir(parents=True)
+        directory.joinpath(SESSION_FILE).write_bytes(session.encode())
+    torn = tmp_path / "run=r" / "role=producer" / "p-torn"
+    torn.mkdir()
+    (torn / SESSION_FILE).write_bytes(b"{")
+    (torn.parent / "p-nothing").mkdir()
+    (torn.parent / "p-file").touch()
+    async with stage_of(Cluster(), monkeypatch, tmp_path) as stage:
+        await stage.live()
+        (claim,) = stage.consumer.ledger.claims("r")
+        assert claim.incarnation == 7
+        assert stage.consumer.ledger.complete("r")
+        assert stage.consumer.acked == 1000

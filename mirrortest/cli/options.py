@@ -4,30 +4,38 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from types import MappingProxyType
+from typing import Annotated, ClassVar, TypeAlias
 
 import typer
 
+from mirrortest.config.client import ClientConfig
+from mirrortest.config.option import Kind, option
 from mirrortest.errors import UsageError
-from mirrortest.seqlog.batches import Detail
 
 MOST_WORKERS = 1024
 """More processes than any machine has cores."""
 
+PORTABLE = (
+    "Use only aiokafka's public API, for a version that mirrortest does not support: ten times the "
+    "CPU, the same verdict; a message sent without an answer is never counted as failed."
+)
 
 _HOST_SIGNS = 40
 """Of a host's name, which may have 63: a name has 64 at most, and workers add to it."""
 
 
 def named_after_host(what: str = "") -> str:
-    """A name that no other process takes, for who gives none: the machine's, and our own number."""
+    """A name that no other process takes: this machine's, and the process's number."""
     host = re.sub(r"[^A-Za-z0-9_-]", "-", os.uname().nodename.partition(".")[0])
     return f"{what}{host[:_HOST_SIGNS].lstrip('-_') or 'host'}-{os.getpid()}"
 
 
 def given(context: typer.Context, name: str) -> bool:
-    """Whether a parameter was said on the command line: no default, no environment variable."""
+    """Whether a parameter is on the command line: not a default, not an environment variable."""
     source = context.get_parameter_source(name)
     return source is not None and source.name == "COMMANDLINE"
 
@@ -43,7 +51,7 @@ def can_be_written(path: Path, option: str) -> None:
 
 
 def can_be_filled(directory: Path, option: str) -> None:
-    """Refuse now a directory that could not be made, or not be written to, later."""
+    """Refuse now a directory that could not be created or written to later."""
     found = next(place for place in (directory, *directory.absolute().parents) if place.exists())
     if not found.is_dir():
         raise UsageError(f"{option} {directory}: {found} is no directory")
@@ -52,82 +60,79 @@ def can_be_filled(directory: Path, option: str) -> None:
 
 
 def check_log_places(log_dir: str, log_spool: str) -> None:
-    """Refuse local places where no log can be kept before any broker is asked."""
+    """Refuse local directories that cannot take a log, before any broker is asked."""
     if "://" not in log_dir:
         can_be_filled(Path(log_dir).expanduser(), "--log-dir")
     elif not log_dir.startswith("file://"):
         can_be_filled(Path(log_spool).expanduser(), "--log-spool")
 
 
-def report_place(report: Path | None) -> Path | None:
-    """Refuse now what `--report` could not be written to once the run is over."""
-    if report is not None:
-        can_be_written(report, "--report")
-    return report
+def report_place(text: str, *, option: str) -> Path:
+    """Refuse now a file that could not be written once the run is over."""
+    can_be_written(Path(text), option)
+    return Path(text)
 
 
-LogDir: TypeAlias = Annotated[
-    str, typer.Option(envvar="MIRRORTEST_LOG_DIR", help="Sequence logs: a directory or a URI.")
-]
-LogSpool: TypeAlias = Annotated[
-    str,
-    typer.Option(
-        envvar="MIRRORTEST_LOG_SPOOL",
-        help="Local directory for logs not finished yet, where --log-dir is a URI.",
-    ),
-]
-LogDetail: TypeAlias = Annotated[
-    Detail,
-    typer.Option(
-        envvar="MIRRORTEST_LOG_DETAIL",
-        metavar="intervals|messages",
-        help="Log a row for each interval or each message.",
-    ),
-]
-MetricsPort: TypeAlias = Annotated[
-    int,
-    typer.Option(
-        envvar="MIRRORTEST_METRICS_PORT",
-        min=0,
-        max=65535,
-        help="Serve Prometheus metrics here; 0 is off.",
-    ),
-]
-MetricsAddress: TypeAlias = Annotated[
-    str,
-    typer.Option(
-        envvar="MIRRORTEST_METRICS_ADDRESS",
-        help="The address to serve them on: 0.0.0.0 for all of this machine's.",
-    ),
-]
-CommandConfig: TypeAlias = Annotated[
-    Path | None,
-    typer.Option(
-        envvar="MIRRORTEST_COMMAND_CONFIG",
-        metavar="FILE",
-        help="Kafka client properties, as Kafka's own tools take them.",
-    ),
-]
-CommandProperty: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Option(metavar="KEY=VALUE", help="One client property; wins over the file."),
-]
+@dataclass(frozen=True, kw_only=True)
+class Connection:
+    """How a cluster is reached, besides its address."""
+
+    PANEL: ClassVar[str] = "Kafka client"
+
+    command_config: Path | None = option(
+        None, "Kafka client properties, as Kafka's own tools take them.", env=True, metavar="FILE"
+    )
+    command_property: list[str] | None = option(
+        None, "One client property; wins over the file.", metavar="KEY=VALUE"
+    )
+    portable: bool = option(False, PORTABLE, env=True)
+
+    def client(
+        self,
+        bootstrap_server: str | None,
+        *,
+        more_properties: Iterable[str] = (),
+        defaults: Mapping[str, str] = MappingProxyType({}),
+    ) -> ClientConfig:
+        """The client's configuration.
+
+        Raises:
+            UsageError: a property is unknown, or has a wrong value.
+        """
+        return ClientConfig.load(
+            bootstrap_server=bootstrap_server,
+            config_file=self.command_config,
+            command_properties=(*(self.command_property or ()), *more_properties),
+            defaults=defaults,
+            portable=self.portable,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Output:
+    """Where a command's summary goes."""
+
+    PANEL: ClassVar[str] = "Output"
+
+    report: Path | None = option(
+        None, "Also write the JSON summary to this file.", kind=Kind(report_place, metavar="<path>")
+    )
+    as_json: bool = option(False, "Print the summary as JSON on stdout.", name="--json")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workers:
+    """How many processes share the work."""
+
+    workers: int = option(
+        1,
+        "Share the work among this many processes, named NAME.1, NAME.2 and so on.",
+        env=True,
+        minimum=1,
+        maximum=MOST_WORKERS,
+    )
+
+
 Portable: TypeAlias = Annotated[
-    bool,
-    typer.Option(
-        "--portable",
-        envvar="MIRRORTEST_PORTABLE",
-        help="Go by aiokafka's public calls alone, for a version that mirrortest does not know: "
-        "ten times the CPU, the same judgement; what was sent without an answer is never failed.",
-    ),
-]
-Report: TypeAlias = Annotated[
-    Path | None,
-    typer.Option(
-        help="Write the JSON summary to this file, too; it is also beside the log.",
-        callback=report_place,
-    ),
-]
-AsJson: TypeAlias = Annotated[
-    bool, typer.Option("--json", help="Print the summary as JSON on stdout.")
+    bool, typer.Option("--portable", envvar="MIRRORTEST_PORTABLE", help=PORTABLE)
 ]

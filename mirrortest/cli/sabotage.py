@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -11,14 +12,14 @@ from rich.markup import escape
 
 from mirrortest.cli import console
 from mirrortest.cli.live import LiveLines
-from mirrortest.cli.options import report_place
+from mirrortest.cli.options import Connection, Output
+from mirrortest.cli.parameters import from_models
 from mirrortest.config.client import ClientConfig
-from mirrortest.config.run import TopicMapping, checked_topic
-from mirrortest.config.units import parse_duration
+from mirrortest.config.run import TopicMapping
 from mirrortest.errors import UsageError
 from mirrortest.faults.mirror import run as run_faulty_mirror
-from mirrortest.faults.options import CLIENT_DEFAULTS, TOPICS_EXCLUDED, FaultyMirrorOptions
-from mirrortest.faults.spec import DEFAULTS, Spec, read_spec
+from mirrortest.faults.options import CLIENT_DEFAULTS, FaultyMirrorOptions
+from mirrortest.faults.spec import DEFAULTS
 from mirrortest.verify.anomaly import Anomaly
 
 EXAMPLES = """
@@ -68,6 +69,7 @@ def _kinds() -> str:
     return "\n".join(lines)
 
 
+@from_models
 def sabotage(  # noqa: D103  # the help text is an option of its own, with examples
     *,
     source_bootstrap_server: Annotated[
@@ -79,31 +81,8 @@ def sabotage(  # noqa: D103  # the help text is an option of its own, with examp
     source_alias: Annotated[
         str, typer.Option(help="The name of the source: copies are called ALIAS.topic.")
     ] = "A",
-    separator: Annotated[str, typer.Option(help="What stands between alias and topic.")] = ".",
-    topics: Annotated[
-        str, typer.Option(help="What is mirrored: regular expressions, separated by commas.")
-    ] = ".*",
-    exclude: Annotated[str, typer.Option(help="What is not mirrored, likewise.")] = TOPICS_EXCLUDED,
-    spec: Annotated[
-        Path | None,
-        typer.Option(help="What to do wrong, a TOML file.", show_default="nothing"),
-    ] = None,
-    truth: Annotated[
-        Path,
-        typer.Option(
-            file_okay=False,
-            help="What was done is written here, and how far the mirror got: the same directory "
-            "again goes on from there.",
-        ),
-    ] = Path("mirrortest-truth"),
-    ledger_topic: Annotated[
-        str,
-        typer.Option(help="Where producers vouch: copied as it is, unless an act names it."),
-    ] = "mirrortest.ledger",
-    idle_timeout: Annotated[
-        str | None,
-        typer.Option(metavar="DURATION", help="End after this long without a message."),
-    ] = None,
+    separator: Annotated[str, typer.Option(help="What is between alias and topic.")] = ".",
+    options: partial[FaultyMirrorOptions],
     source_command_config: Annotated[
         Path | None, typer.Option(help="Client properties for the source's brokers.")
     ] = None,
@@ -114,57 +93,37 @@ def sabotage(  # noqa: D103  # the help text is an option of its own, with examp
         list[str] | None,
         typer.Option(metavar="KEY=VALUE", help="One client property, for both clusters."),
     ] = None,
-    report: Annotated[
-        Path | None,
-        typer.Option(help="Write the JSON summary to this file, too.", callback=report_place),
-    ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print the summary as JSON on stdout.")
-    ] = False,
+    output: Output,
 ) -> None:
-    for server, file, side in (
-        (source_bootstrap_server, source_command_config, "source"),
-        (destination_bootstrap_server, destination_command_config, "destination"),
-    ):
-        if server is None and file is None:
-            raise UsageError(f"say where the {side} is: --{side}-bootstrap-server HOST:PORT")
-    clients = [
-        ClientConfig.load(
-            bootstrap_server=server,
-            config_file=file,
-            command_properties=tuple(command_property or ()),
-            defaults=CLIENT_DEFAULTS,
+    clients = {
+        side: _client(
+            side, server, Connection(command_config=file, command_property=command_property)
         )
-        for server, file in (
-            (source_bootstrap_server, source_command_config),
-            (destination_bootstrap_server, destination_command_config),
+        for side, server, file in (
+            ("source", source_bootstrap_server, source_command_config),
+            ("destination", destination_bootstrap_server, destination_command_config),
         )
-    ]
-    console.warn(dict.fromkeys(line for client in clients for line in client.warnings))
+    }
+    source, destination = clients.values()
+    console.warn(dict.fromkeys(line for client in clients.values() for line in client.warnings))
     mapping = TopicMapping.parse(source_alias=source_alias, separator=separator)
-    if not mapping.prefix and {*clients[0].bootstrap_servers} & {*clients[1].bootstrap_servers}:
+    if not mapping.prefix and {*source.bootstrap_servers} & {*destination.bootstrap_servers}:
         raise UsageError(
             "source and destination are one cluster: without --source-alias topics would be "
             "copied onto themselves"
         )
-    options = FaultyMirrorOptions(
-        source=clients[0],
-        destination=clients[1],
-        mapping=mapping,
-        truth=truth,
-        spec=read_spec(spec) if spec is not None else Spec(),
-        topics=topics,
-        exclude=exclude,
-        ledger_topic=checked_topic(ledger_topic, option="--ledger-topic"),
-        idle_timeout=(
-            parse_duration(idle_timeout, option="--idle-timeout") / 1e9 if idle_timeout else None
-        ),
-    )
+    request = options(source=source, destination=destination, mapping=mapping)
     with LiveLines(console.err) as live:
         result = console.run_application(
-            lambda stop: run_faulty_mirror(options, stop=stop, on_progress=live.show)
+            lambda stop: run_faulty_mirror(request, stop=stop, on_progress=live.show)
         )
-    console.show(result.to_json(), result.table(), as_json=as_json, report=report)
+    console.show(result.to_json(), result.table(), as_json=output.as_json, report=output.report)
+
+
+def _client(side: str, server: str | None, connection: Connection) -> ClientConfig:
+    if server is None and connection.command_config is None:
+        raise UsageError(f"no address of the {side}: use --{side}-bootstrap-server HOST:PORT")
+    return connection.client(server, defaults=CLIENT_DEFAULTS)
 
 
 sabotage.__doc__ = (

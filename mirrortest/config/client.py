@@ -4,7 +4,6 @@ Precedence: an option of ours (`--bootstrap-server`), then `--command-property`,
 of `--command-config`, then the defaults of the application, then the defaults below, which are
 those of Kafka's Java client. Secrets never show in a repr, an error or a warning.
 """
-# ruff: noqa: RUF009  # `prop` is dataclasses.field, with the property's key in its metadata
 
 from __future__ import annotations
 

@@ -53,6 +53,19 @@ def parse_duration(text: str, *, option: str) -> int:
     return int(total)
 
 
+def parse_seconds(text: str, *, option: str) -> float:
+    """Read a duration as `parse_duration` does, as seconds."""
+    return parse_duration(text, option=option) / 1e9
+
+
+def parse_positive_seconds(text: str, *, option: str) -> float:
+    """Read a duration that is longer than 0, as seconds."""
+    seconds = parse_seconds(text, option=option)
+    if seconds == 0:
+        raise UsageError(f"{option} must be longer than 0")
+    return seconds
+
+
 def parse_size(text: str, *, option: str) -> int:
     """Read a size in bytes: plain, or with kB, MB, GB, TB (powers of 1000), KiB ... (of 1024).
 

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from mirrortest.config.client import ClientConfig
+from mirrortest.config.option import POSITIVE_SECONDS, REQUIRED, SECONDS, Kind, option
+from mirrortest.config.run import TopicMapping, checked_topic, checked_topics
+from mirrortest.config.threshold import Threshold
 from mirrortest.errors import UsageError
-from mirrortest.seqlog.batches import Detail
+from mirrortest.metrics.options import MetricsOptions
+from mirrortest.seqlog.options import LogOptions
 from mirrortest.seqlog.schema import Role
 from mirrortest.verify.routing import ExpectPartition
-
-if TYPE_CHECKING:
-    from mirrortest.config.client import ClientConfig
-    from mirrortest.config.run import TopicMapping
-    from mirrortest.config.threshold import Threshold
-
+from mirrortest.wire.stream import checked_name, checked_run
 
 CONSUMER_DEFAULTS = {
     "client.id": "mirrortest-consume",
@@ -36,17 +36,17 @@ class Shard:
     of: int
 
     @classmethod
-    def parse(cls, text: str) -> Shard:
+    def parse(cls, text: str, *, option: str = "--shard") -> Shard:
         """Read ``2/5``, the second of five; raise UsageError where it is no such part."""
         first, slash, second = text.partition("/")
         if not (slash and first.isdecimal() and second.isdecimal()):
-            raise UsageError(f"--shard {text!r}: write it as INDEX/OF, for example 2/5")
+            raise UsageError(f"{option} {text!r}: write it as INDEX/OF, for example 2/5")
         shard = cls(int(first), int(second))
         if shard.of < 1:
-            raise UsageError(f"--shard {text!r}: there is at least one shard: INDEX/OF, as 1/1")
+            raise UsageError(f"{option} {text!r}: there is at least one shard: INDEX/OF, as 1/1")
         if not 1 <= shard.index <= shard.of:
             runs = f"runs from 1 to {shard.of}" if shard.of > 1 else "of a single shard is 1"
-            raise UsageError(f"--shard {text!r}: the index {runs}")
+            raise UsageError(f"{option} {text!r}: the index {runs}")
         return shard
 
     def __contains__(self, partition: int) -> bool:
@@ -56,48 +56,130 @@ class Shard:
         return f"{self.index}/{self.of}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class ConsumeOptions:
-    """A validated request.
+def _parse_role(text: str, *, option: str) -> Role:
+    if text not in {Role.CONSUMER, Role.SOURCE}:
+        raise UsageError(f"{option} {text!r}: use consumer or source")
+    return Role(text)
 
-    `role` is `CONSUMER`, who judges the mirror's copy, or `SOURCE`, who observes the topics that
-    the producers write: then everything said here of a destination is said of the source.
+
+def _parse_pattern(text: str, *, option: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise UsageError(f"{option} {text!r}: {error}") from error
+    return text
+
+
+def _parse_group(text: str, *, option: str) -> str:
+    if not text.strip():
+        raise UsageError(f"{option} is empty: name the group, or leave it out")
+    return text
+
+
+def _parse_producers(text: str, *, option: str) -> tuple[str, ...]:
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if not names:
+        raise UsageError(f"{option} names no producer: use NAME[,NAME...], or leave it out")
+    return tuple(checked_name(name, option=option) for name in names)
+
+
+def _parse_until(text: str, *, option: str) -> bool:
+    if text not in {"complete", "forever"}:
+        raise UsageError(f"{option} {text!r}: use complete or forever")
+    return text == "complete"
+
+
+def _show_until(complete: bool) -> str:
+    return "complete" if complete else "forever"
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConsumeOptions(LogOptions, MetricsOptions):
+    """A validated request, and the options of `mirrortest consume` that give it.
+
+    A `CONSUMER` judges the mirror's copy. A `SOURCE` observes the topics that the producers write:
+    what is described here for a destination then holds for the source.
     `topics` are names in the destination; `topic_pattern` is a regular expression over them.
-    Times are seconds. `group` and `shard` exclude each other. `log_spool` is a local folder for
-    what is not finished while `log_dir` is no local one. `include_backlog`: latencies are measured
-    of what was in a partition before it was taken, too.
+    Times are seconds. `group` and `shard` exclude each other.
 
     Raises:
         UsageError: options contradict each other.
     """
 
-    run: str
+    run: str = option(
+        REQUIRED, "The run to judge: the producers' --run.", kind=Kind(checked_run), env=True
+    )
     name: str
     client: ClientConfig
     mapping: TopicMapping
     thresholds: tuple[Threshold, ...]
-    role: Role = Role.CONSUMER
-    topics: tuple[str, ...] = ()
-    topic_pattern: str | None = None
-    group: str | None = None
-    shard: Shard | None = None
-    ledger_topic: str = "mirrortest.ledger"
+    role: Role = option(
+        Role.CONSUMER,
+        "Judge the mirror's copy, or observe the source. With an observer the "
+        "reconciliation reports where a message was lost.",
+        kind=Kind(_parse_role, metavar="consumer|source"),
+        env=True,
+    )
+    topics: tuple[str, ...] = option(
+        (),
+        "Topics to read there, separated by commas.",
+        kind=Kind(checked_topics, show=",".join),
+        env=True,
+    )
+    topic_pattern: str | None = option(
+        None, "A regular expression over the topics there.", kind=Kind(_parse_pattern)
+    )
+    group: str | None = option(
+        None,
+        "Share the partitions in a Kafka consumer group.",
+        name="--consumer-group",
+        kind=Kind(_parse_group),
+    )
+    shard: Shard | None = option(
+        None, "Take a fixed part of the partitions.", kind=Kind(Shard.parse, metavar="INDEX/OF")
+    )
+    ledger_topic: str = option(
+        "mirrortest.ledger",
+        "Ledger topic (its name in the source cluster).",
+        kind=Kind(checked_topic),
+        env=True,
+    )
     ledger_client: ClientConfig | None = None
-    state_topic: str = "mirrortest.state"
-    expect_producers: tuple[str, ...] = ()
-    expect_partition: ExpectPartition = ExpectPartition.SOURCE
-    deadline: float = 60.0
-    duration: float | None = None
-    idle_timeout: float | None = None
-    settle_time: float = 5.0
-    until_complete: bool = True
-    state_interval: float = 5.0
-    include_backlog: bool = False
-    log_dir: str = "mirrortest-logs"
-    log_spool: str = "mirrortest-spool"
-    log_detail: Detail = Detail.INTERVALS
-    metrics_port: int = 0
-    metrics_address: str = "127.0.0.1"
+    state_topic: str = option(
+        "mirrortest.state",
+        "Topic for the consumers' saved states, in the cluster that is read.",
+        kind=Kind(checked_topic),
+    )
+    expect_producers: tuple[str, ...] = option(
+        (),
+        "Producers that must appear, separated by commas.",
+        kind=Kind(_parse_producers, show=",".join),
+    )
+    expect_partition: ExpectPartition = option(
+        ExpectPartition.SOURCE, "Where a message belongs in the destination."
+    )
+    deadline: float = option(
+        60.0, "After this long, an acknowledged message not seen is lost.", kind=SECONDS
+    )
+    until_complete: bool = option(
+        True,
+        "Exit once every acknowledged message has a verdict, or only on a signal.",
+        name="--until",
+        kind=Kind(_parse_until, show=_show_until, metavar="complete|forever"),
+    )
+    duration: float | None = option(None, "Exit after this long.", kind=POSITIVE_SECONDS)
+    idle_timeout: float | None = option(
+        None, "Exit after this long without a message.", kind=POSITIVE_SECONDS
+    )
+    settle_time: float = option(
+        5.0, "Silence to wait for late copies once all is judged.", kind=SECONDS
+    )
+    state_interval: float = option(5.0, "Time between two saves of the state.", kind=SECONDS)
+    include_backlog: bool = option(
+        False,
+        "Also measure latencies of messages that were in a partition before this "
+        "consumer took it: how long it takes to catch up.",
+    )
     notes: tuple[str, ...] = ()
     """What was decided for the user, for the report."""
 
@@ -109,13 +191,13 @@ class ConsumeOptions:
             raise UsageError("name the topics either by --topics or by --topic-pattern")
         if self.group and self.shard:
             raise UsageError("--consumer-group and --shard exclude each other")
-        for option, value in (
+        for name, value in (
             ("--deadline", self.deadline),
             ("--settle-time", self.settle_time),
             ("--state-interval", self.state_interval),
         ):
             if value < 0:
-                raise UsageError(f"{option} must not be negative")
+                raise UsageError(f"{name} must not be negative")
 
     @property
     def settings(self) -> dict[str, str]:

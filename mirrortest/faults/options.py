@@ -4,16 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
 
+from mirrortest.config.client import ClientConfig
+from mirrortest.config.option import SECONDS, Kind, option
+from mirrortest.config.run import TopicMapping, checked_topic
 from mirrortest.errors import UsageError
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from mirrortest.config.client import ClientConfig
-    from mirrortest.config.run import TopicMapping
-    from mirrortest.faults.spec import Spec
+from mirrortest.faults.spec import Spec, read_spec
 
 CLIENT_DEFAULTS = {
     "client.id": "mirrortest-sabotage",
@@ -26,9 +23,19 @@ TOPICS_EXCLUDED = r"mm2.*\.internal,.*\.replica,__.*"
 """What MirrorMaker 2 leaves out, too."""
 
 
+def _parse_spec(text: str, *, option: str) -> Spec:  # noqa: ARG001  # errors name the file
+    return read_spec(Path(text))
+
+
+def _parse_directory(text: str, *, option: str) -> Path:
+    if Path(text).is_file():
+        raise UsageError(f"{option} {text}: must be a directory, not a file")
+    return Path(text)
+
+
 @dataclass(frozen=True, kw_only=True)
 class FaultyMirrorOptions:
-    """A validated request.
+    """A validated request, and the options of `mirrortest sabotage` that give it.
 
     `topics` and `exclude` are regular expressions of whole names in the source, separated by
     commas. `truth` is a local directory: what was done is written there, and how far the mirror
@@ -41,25 +48,40 @@ class FaultyMirrorOptions:
     source: ClientConfig
     destination: ClientConfig
     mapping: TopicMapping
-    truth: Path
-    spec: Spec
-    topics: str = ".*"
-    exclude: str = TOPICS_EXCLUDED
-    ledger_topic: str = "mirrortest.ledger"
+    spec: Spec = option(
+        Spec(),
+        "The faults to inject, a TOML file. Default: none.",
+        kind=Kind(_parse_spec, show=lambda _: "", metavar="<path>"),
+    )
+    truth: Path = option(
+        Path("mirrortest-truth"),
+        "Directory for the injected faults and the mirror's position. A mirror that is started "
+        "with the same directory continues from there.",
+        kind=Kind(_parse_directory, metavar="<path>"),
+    )
+    topics: str = option(".*", "What is mirrored: regular expressions, separated by commas.")
+    exclude: str = option(TOPICS_EXCLUDED, "What is not mirrored, likewise.")
+    ledger_topic: str = option(
+        "mirrortest.ledger",
+        "Ledger topic: copied unchanged, unless an act names it.",
+        kind=Kind(checked_topic),
+    )
     refresh_interval: float = 1.0
     save_interval: float = 1.0
-    idle_timeout: float | None = None
+    idle_timeout: float | None = option(
+        None, "End after this long without a message.", kind=SECONDS
+    )
 
     def __post_init__(self) -> None:
         """Refuse what cannot be done."""
-        for option, value in (("--topics", self.topics), ("--exclude", self.exclude)):
+        for name, value in (("--topics", self.topics), ("--exclude", self.exclude)):
             for pattern in _patterns(value):
                 try:
                     re.compile(pattern)
                 except re.error as error:
-                    raise UsageError(f"{option} {pattern!r}: {error}") from None
+                    raise UsageError(f"{name} {pattern!r}: {error}") from None
         if not _patterns(self.topics):
-            raise UsageError("--topics: name at least one topic, or say '.*'")
+            raise UsageError("--topics: name at least one topic, or use '.*'")
         if self.refresh_interval <= 0 or self.save_interval <= 0:
             raise UsageError("the intervals must be above zero")
 

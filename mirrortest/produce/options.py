@@ -4,44 +4,83 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
+from mirrortest.config.client import ClientConfig
+from mirrortest.config.option import NANOSECONDS, REQUIRED, SECONDS, Kind, option
+from mirrortest.config.run import checked_topic, checked_topics
+from mirrortest.config.units import parse_duration, parse_size
 from mirrortest.errors import UsageError
-from mirrortest.seqlog.batches import Detail
+from mirrortest.metrics.options import MetricsOptions
+from mirrortest.seqlog.options import LogOptions
 from mirrortest.wire.message import Form
 from mirrortest.wire.payload import MAX_SIZE
-
-if TYPE_CHECKING:
-    from mirrortest.config.client import ClientConfig
 
 PRODUCER_DEFAULTS = {"client.id": "mirrortest-produce", "batch.size": str(1 << 20)}
 """A batch costs much, a message in it little; `linger.ms` bounds how long a message waits."""
 """Client properties where this application's defaults are not the Java client's."""
 
 _MAX_PARTITIONS = (1 << 16) - 1
+_UNLIMITED = -1
+_SLOWEST, _FASTEST = 1e-6, 1e9
+"""Messages/s: one in eleven days, and one in each nanosecond, the unit of all times."""
+
+
+def _parse_throughput(text: str, *, option: str) -> float | None:
+    try:
+        rate = float(text)
+    except ValueError:
+        rate = math.nan
+    if rate == _UNLIMITED:
+        return None
+    if not 0 < rate < math.inf:
+        raise UsageError(f"{option} is a positive number of messages/s; -1 is unlimited")
+    if not _SLOWEST <= rate <= _FASTEST:
+        raise UsageError(
+            f"{option} {rate:g}: must be in {_SLOWEST:g}..{_FASTEST:g} messages/s; -1 is unlimited"
+        )
+    return rate
+
+
+def _show_throughput(rate: float | None) -> str:
+    return str(_UNLIMITED) if rate is None else f"{rate:g}"
+
+
+def _parse_milliseconds(text: str, *, option: str) -> int:
+    return parse_duration(text, option=option) // 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
 class NewTopics:
-    """How missing topics are made, by default with one partition; the rest is the brokers' to say.
+    """How missing topics are created: by default with one partition and the brokers' settings.
 
     Topics that exist must have as many `partitions`, if a number is given.
     """
 
-    partitions: int | None = None
-    replication_factor: int | None = None
-    retention_ms: int | None = None
+    partitions: int | None = option(
+        None,
+        "Partitions of topics created by --create-topics. A topic that exists must have as many.",
+        env=True,
+    )
+    replication_factor: int | None = option(
+        None, "Replicas of topics created by --create-topics. Default: the brokers'.", env=True
+    )
+    retention_ms: int | None = option(
+        None,
+        "retention.ms of topics created by --create-topics, as 30m. Default: the brokers'.",
+        name="--retention",
+        kind=Kind(_parse_milliseconds),
+        env=True,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
-class ProduceOptions:
-    """A validated request.
+class ProduceOptions(LogOptions, MetricsOptions):
+    """A validated request, and the options of `mirrortest produce` that give it.
 
     `throughput` (messages/s, None: unlimited), `num_records` and `warmup_records` are of each
     topic. `message_size` is bytes of record value; durations are ns. `destination_partitions` is
     None where the destination's topics have as many partitions as the source's. `create` is None
-    where topics must exist. `log_spool` is a local folder for what is not finished while
-    `log_dir` is no local one.
+    where topics must exist.
 
     Raises:
         UsageError: a value is out of range, or values contradict each other.
@@ -50,27 +89,66 @@ class ProduceOptions:
     run: str
     name: str
     client: ClientConfig
-    topics: tuple[str, ...]
-    throughput: float | None = None
-    num_records: int | None = None
-    duration_ns: int | None = None
-    warmup_records: int = 0
-    message_size: int = 1000
-    form: Form = Form.BODY
-    destination_partitions: int | None = None
+    topics: tuple[str, ...] = option(
+        REQUIRED,
+        "The topics to write to.",
+        kind=Kind(checked_topics, metavar="NAME[,...]"),
+        env=True,
+    )
+    throughput: float | None = option(
+        None,
+        "Messages/s for each topic, never exceeded; -1: as fast as possible.",
+        kind=Kind(_parse_throughput, show=_show_throughput, metavar="FLOAT"),
+        env=True,
+    )
+    num_records: int | None = option(None, "Stop after this many messages to each topic.", env=True)
+    duration_ns: int | None = option(
+        None,
+        "Stop after this long: 30s, 10m, 1h30m. Without this and --num-records, a signal "
+        "ends the run.",
+        name="--duration",
+        kind=NANOSECONDS,
+        env=True,
+    )
+    warmup_records: int = option(
+        0,
+        "Leave each topic's first messages out of the steady-state summary. They are "
+        "judged like all others.",
+        env=True,
+    )
+    message_size: int = option(
+        1000,
+        "Size of a message's value, its header included: 900, 64KiB.",
+        kind=Kind(parse_size, metavar="BYTES"),
+        env=True,
+    )
+    form: Form = option(
+        Form.BODY, "Where a message carries its id: in its body or in Kafka headers.", env=True
+    )
+    destination_partitions: int | None = option(
+        None,
+        "Partitions of the destination's topics: one record key is used for each. "
+        "Default: as many as the source topic has.",
+        env=True,
+    )
     create: NewTopics | None = None
-    ledger_topic: str = "mirrortest.ledger"
-    log_dir: str = "mirrortest-logs"
-    log_spool: str = "mirrortest-spool"
-    log_detail: Detail = Detail.INTERVALS
-    metrics_port: int = 0
-    metrics_address: str = "127.0.0.1"
-    drain_timeout: float = 30.0
+    ledger_topic: str = option(
+        "mirrortest.ledger",
+        "Compacted topic where producers record what was acknowledged; created if missing.",
+        kind=Kind(checked_topic),
+        env=True,
+    )
+    drain_timeout: float = option(
+        30.0,
+        "After a signal, how long to wait for acknowledgements, and then for the ledger.",
+        kind=SECONDS,
+        env=True,
+    )
 
     def __post_init__(self) -> None:
         """Refuse what cannot be done."""
         if not self.topics:
-            raise UsageError("no topic is given: say --topics NAME[,NAME...]")
+            raise UsageError("no topic is given: use --topics NAME[,NAME...]")
         if len(set(self.topics)) < len(self.topics):
             raise UsageError("--topics names a topic twice")
         if self.ledger_topic in self.topics:
@@ -90,9 +168,9 @@ class ProduceOptions:
         if self.create is not None:
             counts["--partitions"] = self.create.partitions
             counts["--replication-factor"] = self.create.replication_factor
-        for option, count in counts.items():
+        for name, count in counts.items():
             if count is not None and not 1 <= count <= _MAX_PARTITIONS:
-                raise UsageError(f"{option} must be in 1..{_MAX_PARTITIONS}")
+                raise UsageError(f"{name} must be in 1..{_MAX_PARTITIONS}")
 
     @property
     def settings(self) -> dict[str, str]:

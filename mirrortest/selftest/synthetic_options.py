@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from decimal import Decimal
+from functools import partial
+from pathlib import Path
 
+from mirrortest.config.option import REQUIRED, Kind, option
+from mirrortest.config.run import checked_topics
 from mirrortest.errors import UsageError
 from mirrortest.model.findings import Finding
 from mirrortest.seqlog.batches import Detail
+from mirrortest.wire.digits import SEQ_LIMIT
 from mirrortest.wire.stream import checked_run
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
 KINDS = (
     Finding.LOST,
@@ -36,33 +39,86 @@ HOT_ROWS = 9
 """`--skew`: so many rows of the hot stream stand to each row of all others: 90 %."""
 
 
+_MOST_STREAMS = 100_000
+"""Of what takes a file or a lane of its own, more than one machine writes in a day."""
+_MOST_LANES = (1 << 16) - 1
+_NUMBER = re.compile(r"[0-9][0-9_]*(?:\.[0-9]+)?(?:[eE][0-9]{1,2})?")
+
+
+def parse_count(text: str, *, option: str, least: int = 0) -> int:
+    """Read a count: `1000000`, `1_000_000` or `1e6`."""
+    number = Decimal(text) if _NUMBER.fullmatch(text) else Decimal(-1)
+    if number < 0 or number != int(number):
+        raise UsageError(f"{option} {text!r}: write a whole number, such as 5000 or 1e6")
+    if not least <= number <= SEQ_LIMIT:
+        raise UsageError(f"{option} {text!r}: must be in {least}..{SEQ_LIMIT:.0e}")
+    return int(number)
+
+
+def _parse_local(text: str, *, option: str) -> Path:
+    if re.match(r"[A-Za-z0-9+.-]+:/", text):
+        raise UsageError(f"{option} {text}: must be a local directory, not a URI")
+    return Path(text)
+
+
+COUNT = Kind(partial(parse_count, least=1))
+
+
 @dataclass(frozen=True, kw_only=True)
 class SynthOptions:
-    """One run to be written; `anomalies` are messages by finding.
+    """One run to be written, and the options of `mirrortest synth`; `anomalies` are by finding.
 
     Raises:
         UsageError: an option that contradicts another, or asks for what no run can hold.
     """
 
-    log_dir: Path
-    run: str
-    messages: int
-    topics: Sequence[str] = ("synth",)
-    producers: int = 8
-    incarnations: int = 1
-    lanes: int = 12
-    consumers: int = 2
-    detail: Detail = Detail.INTERVALS
-    seed: int = 0
+    log_dir: Path = option(
+        REQUIRED, "Where the logs go; a local directory.", kind=Kind(_parse_local, metavar="<path>")
+    )
+    run: str = option(REQUIRED, "The run's id; the directory must not contain it yet.")
+    messages: int = option(1_000_000, "Messages sent in total: 1000000 or 1e6.", kind=COUNT)
+    topics: Sequence[str] = option(
+        ("synth",), "Topics, comma-separated.", kind=Kind(checked_topics, show=",".join)
+    )
+    producers: int = option(8, "They share the messages.", minimum=1, maximum=_MOST_STREAMS)
+    incarnations: int = option(
+        1, "Of each producer, one after the other.", minimum=1, maximum=_MOST_STREAMS
+    )
+    lanes: int = option(12, "Lanes, and partitions, of each topic.", minimum=1, maximum=_MOST_LANES)
+    consumers: int = option(2, "They share the partitions.", minimum=1, maximum=_MOST_LANES)
+    detail: Detail = option(
+        Detail.INTERVALS,
+        "Log a row for each interval or each message.",
+        name="--log-detail",
+        env=True,
+    )
+    seed: int = option(0, "The same seed, the same logs.", minimum=0)
     anomalies: Mapping[Finding, int] = field(default_factory=dict)
-    lost_run: int = 1
-    """How many consecutive ids each loss takes."""
-    run_length: int = RUN_LENGTH
-    batch: int = 50
-    """Messages that share an intended time, as in a batch of a producer without a rate."""
-    rate: int = 200_000
-    """Messages a second, over all producers."""
-    skew: bool = False
+    lost_run: int = option(1, "Consecutive ids of each loss.", minimum=1, maximum=SEQ_LIMIT)
+    run_length: int = option(
+        RUN_LENGTH,
+        "Messages of a row on average. The default is what three producers that send as fast as "
+        "possible produce through MirrorMaker 2 (240,000 messages, 2,138 rows). Producers at a "
+        "low fixed rate produce shorter rows, down to the few messages of a linger time; a single "
+        "producer produces longer ones.",
+        minimum=1,
+        maximum=SEQ_LIMIT,
+    )
+    batch: int = option(
+        50,
+        "Messages that share an intended time, as those of a producer without a rate do; 1 for a "
+        "fixed rate, where each has its own: then a row's latency histogram is longer.",
+        minimum=1,
+        maximum=SEQ_LIMIT,
+    )
+    rate: int = option(
+        200_000,
+        "Messages a second, of all producers. Numbers are reserved for two seconds each: of "
+        "thousands of streams at a low rate, reservations are most rows.",
+        name="--throughput",
+        kind=COUNT,
+    )
+    skew: bool = option(False, "One stream has 90 % of all rows.")
     jobs: int = 1
 
     def __post_init__(self) -> None:

@@ -16,7 +16,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from mirrortest.cli.synth import _whole, synth
+from mirrortest.cli.synth import synth
 from mirrortest.consume.assigned_partition import AssignedPartition
 from mirrortest.consume.consumer_log import ConsumerLog
 from mirrortest.consume.state_store import Partition
@@ -27,7 +27,7 @@ from mirrortest.produce.clock import Clock
 from mirrortest.produce.lane import Flight, Lane
 from mirrortest.produce.recording import LaneRecorder, TopicNumbers, Window
 from mirrortest.selftest.synthesis import synthesize
-from mirrortest.selftest.synthetic_options import KINDS, SynthOptions, spread
+from mirrortest.selftest.synthetic_options import KINDS, SynthOptions, parse_count, spread
 from mirrortest.selftest.synthetic_run import Timeline
 from mirrortest.seqlog import rows
 from mirrortest.seqlog.batches import Detail, batch_of, explode
@@ -378,10 +378,14 @@ def test_mistakes_are_told_in_a_line(tmp_path: Path) -> None:
         asked(tmp_path, messages=0)
     with pytest.raises(UsageError, match="--run"):
         replace(asked(tmp_path), run="No")
-    assert [_whole(text, "--messages") for text in ("1e9", "1_000", "2.5e3")] == [10**9, 1000, 2500]
+    assert [parse_count(text, option="--messages") for text in ("1e9", "1_000", "2.5e3")] == [
+        10**9,
+        1000,
+        2500,
+    ]
     for text in ("1.5", "-3", "many", "1e99999"):
         with pytest.raises(UsageError, match="whole number"):
-            _whole(text, "--messages")
+            parse_count(text, option="--messages")
 
 
 def test_the_command_tells_what_it_wrote(tmp_path: Path) -> None:

@@ -1,0 +1,104 @@
+"""A command's parameters from its models: no signature repeats a dataclass.
+
+Typer reads a function's signature, and has no parameters that are models of their own (its issues
+154 and 264). `from_models` gives it a signature of all their options.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Iterator
+from dataclasses import MISSING, Field, fields, is_dataclass
+from functools import partial
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
+
+import typer
+
+from mirrortest.config.option import Kind, Option
+
+
+def from_models(command: Callable[..., None]) -> Callable[..., None]:
+    """Replace each parameter that is a model by its options (`config.option`).
+
+    A parameter of type ``Model`` gets the model. One of type ``partial[Model]`` gets what builds
+    it, once the command adds the fields that are no options. An option that is not given leaves
+    its field to the model's own default.
+    """
+    hints: dict[str, Any] = get_type_hints(command, include_extras=True)
+    models: dict[str, tuple[Callable[..., Any], list[str]]] = {}
+    parameters: list[inspect.Parameter] = []
+    for parameter in inspect.signature(command).parameters.values():
+        hint = hints[parameter.name]
+        model: Any = get_args(hint)[0] if get_origin(hint) is partial else hint
+        if not (isinstance(model, type) and is_dataclass(model)):
+            parameters.append(parameter.replace(annotation=hint))
+            continue
+        found = list(_options(model))
+        build = partial(partial, model) if model is not hint else hint
+        models[parameter.name] = (build, [each.name for each in found])
+        parameters += found
+
+    def run(**values: Any) -> None:
+        built = {
+            name: build(
+                **{each: given for each in names if (given := values.pop(each)) is not None}
+            )
+            for name, (build, names) in models.items()
+        }
+        command(**values, **built)
+
+    run.__name__, run.__doc__, run.__module__ = (
+        command.__name__,
+        command.__doc__,
+        command.__module__,
+    )
+    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    run.__annotations__ = {each.name: each.annotation for each in parameters}
+    return run
+
+
+def _options(model: type[Any]) -> Iterator[inspect.Parameter]:
+    hints = get_type_hints(model)
+    for field in fields(model):
+        if "option" in field.metadata:
+            yield _parameter(field, hints[field.name], _panel(model, field.name))
+
+
+def _panel(model: type[Any], name: str) -> str | None:
+    """The heading in the help, of the class that declares a field."""
+    owner = next(each for each in model.__mro__ if name in vars(each).get("__annotations__", {}))
+    panel: str | None = vars(owner).get("PANEL")
+    return panel
+
+
+def _parameter(field: Field[Any], kind: Any, panel: str | None) -> inspect.Parameter:
+    option: Option = field.metadata["option"]
+    name = option.name or f"--{field.name.replace('_', '-')}"
+    default = inspect.Parameter.empty if field.default is MISSING else field.default
+    parser, metavar = None, option.metavar
+    if option.kind is not None:
+        kind, metavar = str, metavar or option.kind.metavar
+        parser = partial(_parsed, option.kind, name)
+        if field.default is not MISSING:
+            # As a user would type it, since it is parsed like what is given.
+            default = option.kind.show(field.default) or None
+    info = typer.Option(
+        name,
+        envvar=f"MIRRORTEST{name[1:].replace('-', '_').upper()}" if option.env else None,
+        help=option.help,
+        metavar=metavar,
+        min=option.minimum,
+        max=option.maximum,
+        parser=parser,
+        rich_help_panel=panel,
+    )
+    return inspect.Parameter(
+        field.name,
+        inspect.Parameter.KEYWORD_ONLY,
+        default=default,
+        annotation=Annotated[kind, info],
+    )
+
+
+def _parsed(kind: Kind, name: str, text: str) -> Any:
+    return kind.parse(text, option=name)

@@ -1,4 +1,4 @@
-"""`mirrortest calibrate`: how well our own findings hold, measured against a faulty mirror."""
+"""`mirrortest calibrate`: recall and precision of findings, measured on a faulty mirror."""
 
 from __future__ import annotations
 
@@ -17,10 +17,9 @@ from mirrortest.cli.spark import spark_session
 from mirrortest.config.run import run_id
 from mirrortest.config.units import parse_duration
 from mirrortest.reconcile.plan import plan
-from mirrortest.selftest.judgement import judge
+from mirrortest.selftest.calibration import calibration_view, judge
+from mirrortest.selftest.calibration_run import LOGS, lab_with_faulty_mirror, run_calibration
 from mirrortest.selftest.matrix import Matrix
-from mirrortest.selftest.stage import LOGS, perform, raised
-from mirrortest.selftest.view import calibration_view
 from mirrortest.wire.message import Form
 
 EXAMPLES = """
@@ -48,34 +47,34 @@ class Forms(StrEnum):
 def calibrate(
     *,
     messages: Annotated[
-        int, typer.Option(help="How many messages to the main topics, about.")
+        int, typer.Option(help="Number of messages to the main topics, about.")
     ] = 200_000,
     rate: Annotated[
         float,
         typer.Option(
-            help="The rate of each kind of anomaly; from it down by tens to one in a million."
+            help="Highest rate of each kind; others follow by tens, down to one in a million."
         ),
     ] = 1e-3,
-    seed: Annotated[int, typer.Option(min=0, help="The same seed hurts the same messages.")] = 1,
-    consumers: Annotated[int, typer.Option(help="How many share the destination.")] = 3,
-    form: Annotated[Forms, typer.Option(help="In which form messages are sent.")] = Forms.BOTH,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed hits the same messages.")] = 1,
+    consumers: Annotated[int, typer.Option(help="Number of consumers.")] = 3,
+    form: Annotated[Forms, typer.Option(help="Form of the messages.")] = Forms.BOTH,
     throughput: Annotated[
         float, typer.Option(help="Messages/s; the faulty mirror must keep up.")
     ] = 10_000.0,
     deadline: Annotated[
         str,
-        typer.Option(metavar="DURATION", help="After which a missing message is lost."),
+        typer.Option(metavar="DURATION", help="Time after which a missing message is lost."),
     ] = "20s",
     directory: Annotated[
         Path,
-        typer.Option(file_okay=False, help="Truth, logs and results go below it, by run."),
+        typer.Option(file_okay=False, help="Truth, logs and results go here, one folder a run."),
     ] = Path("mirrortest-calibrate"),
     again: Annotated[
         Path | None,
         typer.Option(
             exists=True,
             file_okay=False,
-            help="Score once more what lies in this run's directory; nothing is run.",
+            help="Score this run's folder again; nothing is run.",
         ),
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print the figures as JSON.")] = False,
@@ -108,13 +107,13 @@ def calibrate(
 
 
 def _run(matrix: Matrix, folder: Path) -> None:
-    """Play the matrix on a lab of its own, and reconcile."""
+    """Run the matrix on a new lab, and reconcile."""
     with LiveLines(console.err) as live:
 
         async def play(stop: asyncio.Event) -> None:
-            await perform(lab, matrix, folder, stop, live.show)
+            await run_calibration(lab, matrix, folder, stop, live.show)
 
-        with raised(matrix, folder, live.show) as lab:
+        with lab_with_faulty_mirror(matrix, folder, live.show) as lab:
             console.run_application(play)
         live.show("reconciling the sequence logs of both sides")
         logs = plan([str(folder / LOGS)], matrix.run)
@@ -126,10 +125,10 @@ def _run(matrix: Matrix, folder: Path) -> None:
 
 calibrate.__doc__ = f"""Measure what mirrortest finds against what a faulty mirror did.
 
-Starts two Kafka clusters with a mirror between them that does wrong on purpose and on record, in
-every way that docs/findings.md knows; produces, consumes and reconciles; and prints for each kind
-of anomaly how many were seeded, found, missed, and told falsely, online and offline.
+Starts two Kafka clusters with a faulty mirror between them: a mirror that injects every anomaly of
+docs/findings.md and records each one. Produces, consumes and reconciles. Prints for each kind of
+anomaly how many were seeded, found, missed, and reported falsely, online and offline.
 
 Exit codes: 0 every figure is exactly 100 %, 1 error, 2 usage, 3 inconclusive (a part died, logs are
-not whole, a kind did not occur), 99 something was missed or told falsely.
+damaged, a kind did not occur), 99 something was missed or reported falsely.
 {EXAMPLES}"""

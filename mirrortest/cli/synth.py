@@ -23,7 +23,7 @@ EXAMPLES = """
     mirrortest synth --log-dir logs --run big --messages 1e9 --anomalies 1000
     mirrortest synth --log-dir logs --run each --messages 1e8 --log-detail messages
     mirrortest synth --log-dir logs --run wide --messages 1e8 --producers 100 --lanes 100
-    mirrortest synth --log-dir logs --run gone --messages 1e9 --lost 1e8
+    mirrortest synth --log-dir logs --run lossy --messages 1e9 --lost 1e8
     mirrortest reconcile logs --run big
 """
 
@@ -44,11 +44,11 @@ def synth(
         str | None, typer.Option(help="Messages lost, instead of their share of --anomalies.")
     ] = None,
     jobs: Annotated[
-        int | None, typer.Option(min=1, help="Threads. Default: as many as there are CPUs.")
+        int | None, typer.Option(min=1, help="Number of threads. Default: as many as CPUs.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print what was written as JSON.")] = False,
 ) -> None:
-    """Write sequence logs of both sides for a synthetic run, and its truth."""
+    """Write the sequence logs of both sides of a synthetic run, and its truth."""
     log_dir = options.keywords["log_dir"]
     can_be_filled(log_dir, "--log-dir")
     request = options(
@@ -76,6 +76,6 @@ def synth(
 
 synth.__doc__ = f"""{synth.__doc__}
 
-The files are those that `produce` and `consume` write, row for row; what is wrong with which
-message is in truth.parquet next to them (producer, incarnation, topic, lane, seq, finding).
+The files are the same as those of `produce` and `consume`, row by row. truth.parquet lists every
+message with a finding (producer, incarnation, topic, lane, seq, finding).
 {EXAMPLES}"""

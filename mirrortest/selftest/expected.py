@@ -1,159 +1,209 @@
-"""What must be found: the table of findings and its rules, applied to all that was done.
+"""What must be found: the rules of docs/findings.md, applied to all that the faulty mirror did.
 
-The truth names the records that were changed, moved, repeated or put in; what is left of each
-partition are the other messages in the order of the source. To all of them the rules of
-docs/findings.md are applied, record by record.
+Its truth names the records that were changed, moved, repeated or inserted. All other records of a
+partition are the other messages, in the order of the source. The rules are applied to every record.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from mirrortest.errors import MirrortestError
 from mirrortest.model.findings import PER_MESSAGE, Finding
-from mirrortest.selftest.injected_faults import MOVES, SURPLUS
-from mirrortest.selftest.sent import NONE, SHIFT
-from mirrortest.verify.anomaly import together
+from mirrortest.selftest.sent import NO_KEY, NO_KEYS, SHIFT, number_of
+from mirrortest.verify.anomaly import (
+    NOTHING,
+    OVERTAKEN,
+    Anomaly,
+    Effect,
+    effect_of,
+    together,
+)
+from mirrortest.wire.message import Form
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
-    from mirrortest.selftest.injected_faults import Done
+    from mirrortest.config.run import TopicMapping
     from mirrortest.selftest.sent import Numbers, Place, Sent
 
 Keys = dict[Finding, "NDArray[np.int64]"]
 """By finding the keys of messages, or of records, sorted, each once."""
 
+_COPIES = frozenset({Anomaly.DUPLICATE, Anomaly.DUPLICATE_LATER, Anomaly.REPLAY})
+"""Kinds whose record is a further copy of the message."""
+_MOVES = frozenset({Anomaly.REROUTE, Anomaly.MERGE_PARTITIONS})
+"""Kinds whose record is in another partition of the message's topic."""
+_HELD_BACK = frozenset({Anomaly.SWAP, Anomaly.HOLD})
+
+
+class Injected(NamedTuple):
+    """One anomaly that the faulty mirror injected.
+
+    Attributes:
+        effect: what it must cause.
+        message: the key of the message that it was done to; NO_KEY: a record was inserted.
+        record: the key of the destination's record that shows it; NO_KEY: none was written.
+    """
+
+    effect: Effect
+    message: int
+    record: int
+
+    @property
+    def kind(self) -> Anomaly:
+        """Which anomaly."""
+        return self.effect.kind
+
+
+def read_injected(
+    rows: Iterable[Mapping[str, Any]], numbers: Numbers, mapping: TopicMapping, run: str
+) -> list[Injected]:
+    """Read rows of the faulty mirror's truth; those of other runs' messages are left out.
+
+    Raises:
+        MirrortestError: a row's anomaly is not in the table of findings.
+    """
+    injected: list[Injected] = []
+    for row in rows:
+        if row["run"] != run or row["seq"] is None:
+            continue
+        kind = Anomaly(row["kind"])
+        part = OVERTAKEN if kind is Anomaly.DELAY and row["overtaken"] else row["part"] or ""
+        try:
+            effect = effect_of(kind, Form(row["form"]), part)
+        except ValueError as error:
+            raise MirrortestError(f"the faulty mirror's truth has no finding: {error}") from None
+        if kind in _HELD_BACK and not row["overtaken"]:
+            # Only messages of other streams overtook it: its own stream is in order.
+            effect = effect._replace(message=NOTHING)
+        message = numbers.message_of(row, row["seq"])
+        record = NO_KEY
+        if row["destination_offset"] is not None:
+            place = (mapping.source_of(row["destination_topic"]), row["destination_partition"])
+            record = numbers.record(place, row["destination_offset"])
+        injected.append(Injected(effect, NO_KEY if kind is Anomaly.OTHER_RUN else message, record))
+    return injected
+
 
 @dataclass
 class Expected:
-    """The findings that must be told, and no others.
+    """The findings that must be reported, and no others.
 
     Attributes:
         messages: by finding, of messages' ids.
         records: by finding, of records that name no id.
-        standing: by partition, whose copy each record is, from offset 0 on; NONE: of no message.
-            A partition whose truth does not add up is left out.
-        reasons: where the truth does not add up.
+        owners: by partition, whose copy each record is, from offset 0 on; NO_KEY: of no message.
+            A partition whose truth is inconsistent is left out.
+        reasons: where the truth is inconsistent.
     """
 
     messages: Keys = field(default_factory=dict)
     records: Keys = field(default_factory=dict)
-    standing: dict[int, NDArray[np.int64]] = field(default_factory=dict)
+    owners: dict[int, NDArray[np.int64]] = field(default_factory=dict)
     reasons: list[str] = field(default_factory=list)
 
     def owner(self, record: int) -> int:
-        """The message whose copy a record is; NONE where that is not known."""
-        standing = self.standing.get(record >> SHIFT)
-        offset = record & ((1 << SHIFT) - 1)
-        if standing is None or offset >= len(standing):
-            return NONE
-        return int(standing[offset])
+        """The message whose copy a record is; NO_KEY where that is unknown."""
+        owners = self.owners.get(record >> SHIFT, NO_KEYS)
+        offset = number_of(record)
+        return int(owners[offset]) if offset < len(owners) else NO_KEY
 
 
 def expect(
-    sent: Sent, done: Sequence[Done], written: Mapping[Place, int], numbers: Numbers
+    sent: Sent, injected: Sequence[Injected], written: Mapping[Place, int], numbers: Numbers
 ) -> Expected:
     """Apply the rules. `written` is how many records each destination partition has."""
     expected = Expected()
-    touched: dict[int, list[Done]] = defaultdict(list)
-    for each in done:
-        if each.record != NONE:
-            touched[each.record].append(each)
-    surplus = {record for record, acts in touched.items() if any(a.kind in SURPLUS for a in acts)}
+    by_record: dict[int, list[Injected]] = defaultdict(list)
+    for each in injected:
+        if each.record != NO_KEY:
+            by_record[each.record].append(each)
+    copies = {record for record, acts in by_record.items() if any(a.kind in _COPIES for a in acts)}
     # Messages whose own record the truth names, or which have none.
-    moved = _keys(a.message for a in done if a.message != NONE and a.record not in surplus)
-    seen: list[NDArray[np.int64]] = []
-    shown: dict[Finding, list[int]] = defaultdict(list)
+    moved = _keys(a.message for a in injected if a.message != NO_KEY and a.record not in copies)
+    delivered: list[NDArray[np.int64]] = [NO_KEYS]
+    found: dict[Finding, list[int]] = defaultdict(list)
     unreadable: dict[Finding, list[int]] = defaultdict(list)
     for place in sorted({*sent.at, *written}):
         number = numbers.record(place) >> SHIFT
-        owners = {record: acts for record, acts in touched.items() if record >> SHIFT == number}
-        here = sent.at.get(place, np.zeros(0, np.int64))
-        kept = here[~np.isin(here, moved)]
-        nameless = _read(owners, shown, unreadable)
-        readable = {r: acts[0].message for r, acts in owners.items() if r not in nameless}
-        seen += [kept, np.fromiter(readable.values(), np.int64)]
-        shown[Finding.REORDERED] += _overtaken(owners, readable.keys() - surplus)
-        standing = _stand(kept, owners, written.get(place, 0))
-        if standing is None:
+        touched = {record: acts for record, acts in by_record.items() if record >> SHIFT == number}
+        here = sent.at.get(place, NO_KEYS)
+        untouched = here[~np.isin(here, moved)]
+        nameless = _effects(touched, found, unreadable)
+        readable = {r: acts[0].message for r, acts in touched.items() if r not in nameless}
+        delivered += [untouched, np.fromiter(readable.values(), np.int64)]
+        # The truth says itself of each message that was held back whether it was overtaken.
+        found[Finding.REORDERED] += [
+            readable[record]
+            for record in readable.keys() - copies
+            if any(each.effect.message & Finding.REORDERED for each in touched[record])
+        ]
+        owners = _owners(untouched, touched, written.get(place, 0))
+        if owners is None:
             expected.reasons.append(
-                f"the truth of {place[0]}-{place[1]} does not add up: {len(kept):,} messages left "
-                f"alone and {len(owners):,} other records make no {written.get(place, 0):,}"
+                f"the truth of {place[0]}-{place[1]} is inconsistent: {len(untouched):,} untouched "
+                f"and {len(touched):,} other records, but {written.get(place, 0):,} were written"
             )
             continue
-        expected.standing[number] = standing
-        # Where a message has copies or strays, their places tell whether it is reordered: what is
-        # held back may be overtaken by its own copy, and that one by others.
-        guests = surplus | {r for r, acts in owners.items() if any(a.kind in MOVES for a in acts)}
-        strange = _keys(readable[record] for record in readable.keys() & guests)
-        if len(strange):
-            behind = np.intersect1d(strange, _behind(standing, nameless))
-            shown[Finding.REORDERED] += behind.tolist()
-    every = np.concatenate([np.zeros(0, np.int64), *seen])
-    distinct, counts = np.unique(every, return_counts=True)
-    expected.messages = {finding: _keys(found) for finding, found in shown.items()}
+        expected.owners[number] = owners
+        # Of a message with copies or moved records, their order decides whether it is reordered: a
+        # message that is held back may be overtaken by its own copy, and that one by others.
+        guests = copies | {r for r, acts in touched.items() if any(a.kind in _MOVES for a in acts)}
+        of_guests = _keys(readable[record] for record in readable.keys() & guests)
+        if len(of_guests):
+            behind = np.intersect1d(of_guests, _behind(owners, nameless))
+            found[Finding.REORDERED] += behind.tolist()
+    distinct, counts = np.unique(np.concatenate(delivered), return_counts=True)
+    expected.messages = {finding: _keys(keys) for finding, keys in found.items()}
     expected.messages[Finding.DUPLICATED] = distinct[counts > 1]
     expected.messages[Finding.LOST] = np.setdiff1d(sent.keys, distinct, assume_unique=True)
-    expected.records = {finding: _keys(found) for finding, found in unreadable.items()}
+    expected.records = {finding: _keys(keys) for finding, keys in unreadable.items()}
     return expected
 
 
-def _read(
-    owners: Mapping[int, Sequence[Done]],
-    shown: dict[Finding, list[int]],
+def _effects(
+    touched: Mapping[int, Sequence[Injected]],
+    found: dict[Finding, list[int]],
     unreadable: dict[Finding, list[int]],
 ) -> set[int]:
-    """Add what each of these records shows; those that name no id."""
+    """Add the findings of each of these records; returns those that name no id."""
     nameless: set[int] = set()
-    for record, acts in owners.items():
+    for record, acts in touched.items():
         of_message, of_record = together(each.effect for each in acts)
         if of_record:
             unreadable[of_record].append(record)
             nameless.add(record)
             continue
         for finding in of_message & PER_MESSAGE:
-            shown[finding].append(acts[0].message)
+            found[finding].append(acts[0].message)
     return nameless
 
 
-def _stand(
-    kept: NDArray[np.int64], owners: Mapping[int, Sequence[Done]], written: int
+def _owners(
+    untouched: NDArray[np.int64], touched: Mapping[int, Sequence[Injected]], written: int
 ) -> NDArray[np.int64] | None:
-    """Whose copy each record of a partition is; None where the numbers do not add up."""
-    offsets = np.array([record & ((1 << SHIFT) - 1) for record in owners], np.int64)
-    if len(kept) + len(owners) != written or (len(offsets) and int(offsets.max()) >= written):
+    """Whose copy each record of a partition is; None where the truth is inconsistent."""
+    offsets = np.array([number_of(record) for record in touched], np.int64)
+    if len(untouched) + len(touched) != written or (offsets >= written).any():
         return None
-    standing = np.full(written, NONE, np.int64)
-    alone = np.ones(written, np.bool_)
-    alone[offsets] = False
-    standing[alone] = kept
-    standing[offsets] = [acts[0].message for acts in owners.values()]
-    return standing
+    owners = np.full(written, NO_KEY, np.int64)
+    owners[np.setdiff1d(np.arange(written), offsets)] = untouched
+    owners[offsets] = [acts[0].message for acts in touched.values()]
+    return owners
 
 
-def _overtaken(owners: Mapping[int, Sequence[Done]], records: Iterable[int]) -> list[int]:
-    """Messages that were held back until a later one of their stream was written here.
-
-    The truth says so itself, of each that was held back.
-    """
-    return [
-        owners[record][0].message
-        for record in records
-        if any(each.effect.message & Finding.REORDERED for each in owners[record])
-    ]
-
-
-def _behind(standing: NDArray[np.int64], nameless: set[int]) -> NDArray[np.int64]:
-    """Messages whose first readable record here lies behind one of a later seq of their stream."""
-    readable = standing != NONE
-    readable[[record & ((1 << SHIFT) - 1) for record in nameless]] = False
-    keys = standing[readable]
+def _behind(owners: NDArray[np.int64], nameless: set[int]) -> NDArray[np.int64]:
+    """Messages whose first readable record here is behind one of a later seq of their stream."""
+    readable = owners != NO_KEY
+    readable[[number_of(record) for record in nameless]] = False
+    keys = owners[readable]
     keys = keys[np.argsort(keys >> SHIFT, kind="stable")]
     _, first = np.unique(keys, return_index=True)
     # A later stream's keys are all greater, so that one running maximum serves every stream.
@@ -162,5 +212,5 @@ def _behind(standing: NDArray[np.int64], nameless: set[int]) -> NDArray[np.int64
     return late
 
 
-def _keys(found: Iterable[int]) -> NDArray[np.int64]:
-    return np.unique(np.fromiter(found, np.int64))
+def _keys(keys: Iterable[int]) -> NDArray[np.int64]:
+    return np.unique(np.fromiter(keys, np.int64))

@@ -1,8 +1,8 @@
-"""The matrix: who sends how much where, and what the faulty mirror is to do to it, from one seed.
+"""The matrix: what each producer sends, and what the faulty mirror does to it, from one seed.
 
-Most messages go to two topics, where every kind falls at random on single messages and short runs,
-at rates in steps of ten down to one in a million. What takes whole lanes, producers, partitions or
-topics has small topics and producers of its own, so that it does not hide the rest.
+Most messages go to two topics, where every kind hits single messages and short runs at random, at
+rates in steps of ten down to one in a million. Kinds that hit all of a lane, a producer, a
+partition or a topic have small topics and producers of their own, where they hide nothing else.
 """
 
 from __future__ import annotations
@@ -30,9 +30,8 @@ SIDE_PARTITIONS = 3
 MESSAGE_SIZE = 200
 """Bytes of record value: a fill that is worth changing."""
 RAREST = 1e-6
-OLDER_RUN = "older"
 
-_PLAIN = (
+_SINGLE = (
     Anomaly.DROP,
     Anomaly.DUPLICATE,
     Anomaly.DUPLICATE_LATER,
@@ -49,10 +48,10 @@ _PLAIN = (
     Anomaly.RESTAMP,
     Anomaly.OTHER_RUN,
 )
-"""Kinds that fall on single messages at the matrix's rate and need no more said."""
+"""Kinds that hit single messages at the matrix's rate and have no other parameter."""
 _RUN_LENGTH, _REPLAY_LENGTH = 10, 50
 _FEWEST = 20
-"""Messages that each kind is to fall on, about."""
+"""Messages that each kind is to hit, about."""
 _RELEASE_AFTER = 5.0
 """Seconds of silence after which the faulty mirror writes what it held back."""
 
@@ -69,7 +68,7 @@ class Sender:
 
 @dataclass(frozen=True, kw_only=True)
 class Matrix:
-    """What is to be measured.
+    """What a calibration measures.
 
     Attributes:
         run: the run's id.
@@ -97,17 +96,17 @@ class Matrix:
     def __post_init__(self) -> None:
         """Refuse what cannot be measured."""
         if self.messages < 10_000:
-            raise UsageError("--messages must be at least 10000, or some kinds would not occur")
+            raise UsageError("--messages must be at least 10000, or some kinds do not occur")
         if not RAREST <= self.rate <= 0.01:
-            raise UsageError("--rate must lie between 0.000001 and 0.01")
+            raise UsageError("--rate must be between 0.000001 and 0.01")
         if not 1 <= self.consumers <= 26:
-            raise UsageError("--consumers must lie between 1 and 26")
+            raise UsageError("--consumers must be between 1 and 26")
         if not 0 < self.throughput < math.inf:
             raise UsageError("--throughput must be a number above zero")
         if self.deadline < 2 * _RELEASE_AFTER:
             raise UsageError(
                 f"--deadline must be at least {2 * _RELEASE_AFTER:g}s: what the faulty mirror "
-                "holds back must not be called lost meanwhile"
+                "holds back must not count as lost meanwhile"
             )
 
     @property
@@ -147,12 +146,12 @@ class Matrix:
 
     @property
     def spec(self) -> Spec:
-        """What the faulty mirror is to do."""
-        acts = (*self._rated(), *self._whole())
+        """The faulty mirror's specification."""
+        acts = (*self._rated(), *self._large())
         return Spec(seed=self.seed, release_after=_RELEASE_AFTER, acts=acts)
 
     def specification(self) -> str:
-        """The same as the faulty mirror's file, TOML."""
+        """The specification as TOML, the faulty mirror's file."""
         spec = self.spec.to_json()
         lines = [f"{name} = {json.dumps(value)}" for name, value in spec.items() if name != "acts"]
         for act in spec["acts"]:
@@ -160,7 +159,7 @@ class Matrix:
         return "\n".join(lines) + "\n"
 
     def rates(self, highest: float) -> Iterator[float]:
-        """From the highest down by tens, as long as one message is to be expected."""
+        """From the highest down by tens, as long as one hit is to be expected."""
         rate = max(highest, _FEWEST / self.messages)
         while rate >= 0.999 * RAREST and rate * self.messages >= 1:
             yield rate
@@ -170,9 +169,9 @@ class Matrix:
         """Acts on single messages and short runs of the main topics."""
         main = "|".join(topic.replace(".", r"\.") for topic in MAIN)
         for rate in self.rates(self.rate):
-            for kind in _PLAIN:
+            for kind in _SINGLE:
                 yield Act(kind=kind, topic=main, rate=rate)
-            # Not the length that `truncate` takes away: the two together must not be nothing.
+            # Unlike `truncate`'s length: the two together must change something.
             yield Act(kind=Anomaly.EXTEND, topic=main, rate=rate, bytes=3)
             yield Act(kind=Anomaly.TRUNCATE, topic=main, rate=rate, bytes=1)
         for rate in self.rates(self.rate / 4):
@@ -206,8 +205,8 @@ class Matrix:
         """Bytes of a body's header."""
         return len(ProducerId(sender.name, self.run, 1).encode()) + FIXED_HEADER
 
-    def _whole(self) -> Iterator[Act]:
-        """Acts on whole lanes, producers, partitions and topics."""
+    def _large(self) -> Iterator[Act]:
+        """Acts on all of a lane, a producer, a partition or a topic."""
         lane = self.few // SIDE_PARTITIONS
         for sender in self.senders:
             if sender.topics == SIDE:
@@ -218,7 +217,7 @@ class Matrix:
                     window=Window(seq=(lane * 9 // 10,)),
                 )
                 if sender.form is Form.BODY:
-                    # What is left looks too small for its proof: not beside what changes more.
+                    # The rest is too small for its descriptor, which another change must not hide.
                     yield Act(
                         kind=Anomaly.TRUNCATE,
                         topic=TAILS,

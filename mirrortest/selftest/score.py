@@ -1,24 +1,23 @@
-"""Held against each other: what must be found and what was, kind by kind."""
+"""The score: what must be found against what was found, by kind of anomaly."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from mirrortest.model.findings import Finding
 from mirrortest.selftest.observed import STREAMLESS, by_place
-from mirrortest.selftest.sent import NONE, SHIFT
+from mirrortest.selftest.sent import NO_KEY, NO_KEYS, number_of
 from mirrortest.verify.anomaly import EFFECTS, Anomaly
 from mirrortest.wire.message import Form
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence
 
-    from mirrortest.selftest.expected import Expected, Keys
-    from mirrortest.selftest.injected_faults import Done
+    from mirrortest.selftest.expected import Expected, Injected, Keys
     from mirrortest.selftest.observed import Observed
     from mirrortest.selftest.sent import Numbers
 
@@ -26,35 +25,18 @@ Line = tuple[Anomaly | None, Form]
 """What is scored by itself. None: findings that no kind of anomaly explains."""
 SHOWN_EXAMPLES = 10
 MOST = 200_000
-"""False findings of one name that are looked at: what is all wrong need not be counted out."""
+"""False findings of one name that are looked at: an all wrong result need not be counted out."""
+_NO = Finding(0)
 
 
 @dataclass
 class Tally:
-    """How one kind in one form fared; all are numbers of things done, `false` of findings."""
+    """One kind's score: all count anomalies, but for `false`, which counts findings."""
 
     seeded: int = 0
     found: int = 0
     missed: int = 0
     false: int = 0
-
-    def __iadd__(self, other: Tally) -> Self:
-        self.seeded += other.seeded
-        self.found += other.found
-        self.missed += other.missed
-        self.false += other.false
-        return self
-
-    @property
-    def recall(self) -> float | None:
-        """The share of what was seeded that was found; None where nothing was."""
-        return self.found / self.seeded if self.seeded else None
-
-    @property
-    def precision(self) -> float | None:
-        """The share of what was found that was seeded; None where nothing was found."""
-        told = self.found + self.false
-        return self.found / told if told else None
 
     @property
     def perfect(self) -> bool:
@@ -64,7 +46,7 @@ class Tally:
 
 @dataclass
 class Score:
-    """How one way of finding fared; `differences` are counts that are not as they must be."""
+    """One way's score; `differences` are wrong counts of records without an id."""
 
     lines: dict[Line, Tally] = field(default_factory=lambda: defaultdict(Tally))
     examples: list[str] = field(default_factory=list)
@@ -75,50 +57,54 @@ class Score:
         """Whether every figure is 100 %."""
         return not self.differences and all(tally.perfect for tally in self.lines.values())
 
-    def show(self, what: str) -> None:
+    def add_example(self, what: str) -> None:
         """Keep an example of what went wrong, the first few."""
         if len(self.examples) < SHOWN_EXAMPLES:
             self.examples.append(what)
 
 
 def score(
-    done: Sequence[Done],
+    injected: Sequence[Injected],
     expected: Expected,
     observed: Observed,
     numbers: Numbers,
     form_of: Callable[[int], Form],
 ) -> Score:
-    """Hold findings against what was done; `form_of` tells the form of a message by its key."""
+    """Compare findings with what was injected; `form_of` is the form of a message by its key."""
     result = Score()
     claimed: dict[int, Finding] = {}
-    for each in done:
+    for each in injected:
         claimed[each.message] = claimed.get(each.message, _NO) | each.effect.message
-    must, is_told = (_sets(keys, claimed) for keys in (expected.messages, observed.agreed))
-    records = {each.record for each in done}
-    must_records = _sets(expected.records, records)
-    is_told_records = _sets(observed.agreed_records, records)
-    for each in done:
+    must, reported = (_by_key(keys, claimed) for keys in (expected.messages, observed.by_all))
+    records = {each.record for each in injected}
+    must_records, reported_records = (
+        _by_key(keys, records) for keys in (expected.records, observed.records)
+    )
+    for each in injected:
         tally = result.lines[each.kind, each.effect.form]
         tally.seeded += 1
-        # What the rules make of several anomalies together, and no single one claims, is all's.
+        # A finding that only several anomalies together cause is expected of each of them.
         wanted = must.get(each.message, _NO) & (each.effect.message | ~claimed[each.message])
-        missing = wanted & ~is_told.get(each.message, _NO)
-        missing |= must_records.get(each.record, _NO) & ~is_told_records.get(each.record, _NO)
+        missing = wanted & ~reported.get(each.message, _NO)
+        missing |= must_records.get(each.record, _NO) & ~reported_records.get(each.record, _NO)
         if missing:
             tally.missed += 1
-            result.show(f"{each.kind}: {_named(each, numbers)} is not told {_labels(missing)}")
+            of_record = each.message == NO_KEY
+            shown = _record(each.record, numbers) if of_record else _message(each.message, numbers)
+            result.add_example(f"{each.kind}: {shown} is not reported {_labels(missing)}")
         else:
             tally.found += 1
-    _count_false(done, expected, observed, numbers, form_of, result)
-    _count_consequences(claimed, expected, observed, numbers, form_of, result)
+    # Findings that the rules demand of messages that nothing was done to.
+    for key, missing in _beyond(expected.messages, observed.by_all).items():
+        if key not in claimed:
+            result.lines[None, form_of(key)].missed += 1
+            result.add_example(f"{_message(key, numbers)} is not reported {_labels(missing)}")
+    _count_false(injected, expected, observed, numbers, form_of, result)
     _compare_counts(expected, observed, numbers, result)
     return result
 
 
-_NO = Finding(0)
-
-
-def _sets(keys: Keys, among: Collection[int] | None = None) -> dict[int, Finding]:
+def _by_key(keys: Keys, among: Collection[int] | None = None) -> dict[int, Finding]:
     """By key all its findings; of all keys, or of these alone."""
     wanted = None if among is None else np.fromiter(among, np.int64)
     found: dict[int, Finding] = {}
@@ -128,34 +114,33 @@ def _sets(keys: Keys, among: Collection[int] | None = None) -> dict[int, Finding
     return found
 
 
-def _beyond(these: Keys, those: Keys, most: int = MOST) -> dict[int, Finding]:
-    """By key the findings that stand in the first alone; no more than `most` of each."""
-    none = np.zeros(0, np.int64)
-    return _sets(
+def _beyond(these: Keys, those: Keys) -> dict[int, Finding]:
+    """By key the findings that only the first have; no more than `MOST` of each."""
+    return _by_key(
         {
-            finding: np.setdiff1d(keys, those.get(finding, none), assume_unique=True)[:most]
+            finding: np.setdiff1d(keys, those.get(finding, NO_KEYS), assume_unique=True)[:MOST]
             for finding, keys in these.items()
         }
     )
 
 
 def _count_false(
-    done: Sequence[Done],
+    injected: Sequence[Injected],
     expected: Expected,
     observed: Observed,
     numbers: Numbers,
     form_of: Callable[[int], Form],
     result: Score,
 ) -> None:
-    """Put each false finding under the kind that was done there, else under what it looks like."""
-    at_message: dict[int, Done] = {}
-    at_record: dict[int, Done] = {}
-    for each in done:
+    """Count each false finding under the kind that was injected there, else under a likely one."""
+    at_message: dict[int, Injected] = {}
+    at_record: dict[int, Injected] = {}
+    for each in injected:
         at_message.setdefault(each.message, each)
         at_record.setdefault(each.record, each)
-    of_messages = _beyond(observed.told, expected.messages)
+    of_messages = _beyond(observed.by_any, expected.messages)
     of_records: dict[int, Finding] = {}
-    for record, finding in _beyond(observed.told_records, expected.records).items():
+    for record, finding in _beyond(observed.records, expected.records).items():
         owner = expected.owner(record)
         if owner in of_messages:
             of_records[owner] = of_records.get(owner, _NO) | finding
@@ -163,15 +148,17 @@ def _count_false(
             of_records[~record] = finding  # by itself: no key of a message is negative
     for key in {**of_messages, **of_records}:
         message, record = of_messages.get(key, _NO), of_records.get(key, _NO)
-        known = at_message.get(key) if key >= 0 else at_record.get(~key)
-        if known is not None:
-            line: Line = (known.kind, known.effect.form)
+        there = at_message.get(key) if key >= 0 else at_record.get(~key)
+        if there is not None:
+            line: Line = (there.kind, there.effect.form)
         else:
             form = form_of(key) if key >= 0 else Form.BODY
             line = (_looks_like(message, record, form), form)
         result.lines[line].false += 1
-        where = _shown(key, numbers) if key >= 0 else _shown_record(~key, numbers)
-        result.show(f"{line[0] or 'nothing'}: {where} is told {_labels(message | record)}")
+        where = _message(key, numbers) if key >= 0 else _record(~key, numbers)
+        result.add_example(
+            f"{line[0] or 'nothing'}: {where} is reported {_labels(message | record)}"
+        )
 
 
 def _looks_like(message: Finding, record: Finding, form: Form) -> Anomaly | None:
@@ -186,55 +173,32 @@ def _looks_like(message: Finding, record: Finding, form: Form) -> Anomaly | None
     return None
 
 
-def _count_consequences(
-    claimed: Collection[int],
-    expected: Expected,
-    observed: Observed,
-    numbers: Numbers,
-    form_of: Callable[[int], Form],
-    result: Score,
-) -> None:
-    """Findings that the rules demand of messages that nothing was done to."""
-    for key, missing in _beyond(expected.messages, observed.agreed).items():
-        if key not in claimed:
-            result.lines[None, form_of(key)].missed += 1
-            result.show(f"{_shown(key, numbers)} is not told {_labels(missing)}")
-
-
 def _compare_counts(
     expected: Expected, observed: Observed, numbers: Numbers, result: Score
 ) -> None:
-    none = np.zeros(0, np.int64)
-    for who, told in observed.counts:
+    for source, counts in observed.counts:
         for finding in STREAMLESS:
-            records = expected.records.get(finding, none)
+            records = expected.records.get(finding, NO_KEYS)
             must = by_place(records, numbers)
-            if None in told:
-                must = {None: len(records) + len(expected.messages.get(finding, none))}
-            for place in sorted({*must, *told}, key=str):
-                wanted, got = must.get(place, 0), told.get(place, Counter())[finding]
+            if None in counts:
+                must = {None: len(records) + len(expected.messages.get(finding, NO_KEYS))}
+            for place in sorted({*must, *counts}, key=str):
+                wanted, got = must.get(place, 0), counts.get(place, Counter())[finding]
                 if wanted != got:
                     at = "" if place is None else f" in {place[0]}-{place[1]}"
                     result.differences.append(
-                        f"{who} counts {got:,} {finding.label}{at}, not {wanted:,}"
+                        f"{source} counts {got:,} {finding.label}{at}, not {wanted:,}"
                     )
 
 
-def _named(done: Done, numbers: Numbers) -> str:
-    if done.message == NONE:
-        return _shown_record(done.record, numbers)
-    return _shown(done.message, numbers)
-
-
-def _shown(key: int, numbers: Numbers) -> str:
+def _message(key: int, numbers: Numbers) -> str:
     topic, run, producer, incarnation, lane = numbers.stream_of(key)
-    seq = key & ((1 << SHIFT) - 1)
-    return f"{producer}@{run}.{incarnation} to {topic}, lane {lane}, seq {seq}"
+    return f"{producer}@{run}.{incarnation} to {topic}, lane {lane}, seq {number_of(key)}"
 
 
-def _shown_record(key: int, numbers: Numbers) -> str:
+def _record(key: int, numbers: Numbers) -> str:
     topic, partition = numbers.place_of(key)
-    return f"the record at {topic}-{partition}, offset {key & ((1 << SHIFT) - 1)}"
+    return f"the record at {topic}-{partition}, offset {number_of(key)}"
 
 
 def _labels(findings: Finding | Iterable[Finding]) -> str:

@@ -1,4 +1,4 @@
-"""What was sent, message by message, as arrays: which message stands at which source offset.
+"""What was sent, message by message, as arrays: the message at each source offset.
 
 A message is one number, its key: the number of its stream shifted by `SHIFT`, and its seq. So is a
 record in the destination: the number of its partition, and its offset.
@@ -6,6 +6,7 @@ record in the destination: the number of its partition, and its offset.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Self
 
@@ -13,30 +14,38 @@ import numpy as np
 import pyarrow.compute as pc
 
 from mirrortest.model.findings import Outcome
+from mirrortest.seqlog.batches import positions
 from mirrortest.seqlog.files import find_sessions, read_file
 from mirrortest.seqlog.schema import Kind, Role
 from mirrortest.wire.stream import StreamId
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    import pyarrow as pa
     from numpy.typing import NDArray
 
     from mirrortest.seqlog.damage import Damage
 
 SHIFT = 40
 """Bits for a seq or an offset: seqs have 12 digits."""
-NONE = -1
-"""The key of no message."""
+NO_KEY = -1
+"""The key of no message, or of no record."""
+NO_KEYS: NDArray[np.int64] = np.zeros(0, np.int64)
 
 Place = tuple[str, int]
 """A partition by its source topic's name and its number, on either side."""
 
 
+def number_of(key: int) -> int:
+    """The seq of a message's key, or the offset of a record's."""
+    return key & ((1 << SHIFT) - 1)
+
+
 @dataclass
 class Numbers:
-    """Streams and destination partitions by number, each numbered when it is first asked for."""
+    """Streams and destination partitions by number, each numbered at its first use."""
 
     streams: dict[StreamId, int] = field(default_factory=dict)
     places: dict[Place, int] = field(default_factory=dict)
@@ -44,6 +53,10 @@ class Numbers:
     def message(self, stream: StreamId, seq: int = 0) -> int:
         """A message's key."""
         return self.streams.setdefault(stream, len(self.streams)) << SHIFT | seq
+
+    def message_of(self, row: Mapping[str, Any], seq: int = 0) -> int:
+        """The key of a message whose stream is in these columns."""
+        return self.message(StreamId(*(row[name] for name in StreamId._fields)), seq)
 
     def record(self, place: Place, offset: int = 0) -> int:
         """A destination record's key."""
@@ -58,14 +71,22 @@ class Numbers:
         return list(self.places)[key >> SHIFT]
 
 
-def spans(intervals: Iterable[tuple[int, int]]) -> NDArray[np.int64]:
-    """The whole numbers of half-open intervals, sorted, each once."""
+def keys_of(intervals: Iterable[tuple[int, int]]) -> NDArray[np.int64]:
+    """The keys in half-open intervals, sorted, each once."""
     bounds = np.array(sorted(intervals), np.int64).reshape(-1, 2)
-    if not len(bounds):
-        return np.zeros(0, np.int64)
-    counts = bounds[:, 1] - bounds[:, 0]
-    starts = np.repeat(bounds[:, 0] - np.concatenate(([0], np.cumsum(counts)[:-1])), counts)
-    return np.unique(starts + np.arange(int(counts.sum())))
+    interval, step = positions(bounds[:, 1] - bounds[:, 0])
+    return np.unique(bounds[interval, 0] + step)
+
+
+def log_batches(
+    logs: Path, run: str, role: Role, columns: Sequence[str], damage: list[Damage]
+) -> Iterator[pa.RecordBatch]:
+    """These columns of all logs of one role. Raises SequenceLogError."""
+    for found in find_sessions(logs, run):
+        if found.session.role is role:
+            damage += found.damage
+            for file in found.files:
+                yield from read_file(file, damage, columns=columns)
 
 
 @dataclass
@@ -74,7 +95,7 @@ class Sent:
 
     Attributes:
         at: by source partition, the key of the message at each offset from 0 on.
-        reasons: why what should arrive is not known; empty where all were acknowledged.
+        reasons: why it is unknown what should arrive; empty where all were acknowledged.
     """
 
     at: dict[Place, NDArray[np.int64]] = field(default_factory=dict)
@@ -83,57 +104,40 @@ class Sent:
     @property
     def keys(self) -> NDArray[np.int64]:
         """All messages, sorted."""
-        return np.sort(np.concatenate([np.zeros(0, np.int64), *self.at.values()]))
+        return np.sort(np.concatenate([NO_KEYS, *self.at.values()]))
 
     @classmethod
     def read(cls, logs: Path, run: str, numbers: Numbers) -> Self:
         """Read the producers' sequence logs. Raises SequenceLogError where there are none."""
         sent = cls()
-        rows: dict[Place, list[tuple[int, int, int]]] = {}
+        sends: dict[Place, list[tuple[int, int, int]]] = defaultdict(list)
         damage: list[Damage] = []
-        for found in find_sessions(logs, run):
-            if found.session.role is not Role.PRODUCER:
-                continue
-            damage += found.damage
-            for file in found.files:
-                for batch in read_file(file, damage, columns=_COLUMNS):
-                    ended = batch.filter(pc.equal(batch["kind"], Kind.SENT.value))
-                    for row in ended.to_pylist():
-                        sent.note(row, rows, numbers)
-        sent.reasons += [f"a producer's log is not whole: {each}" for each in damage]
-        for place, told in rows.items():
-            sent.lay_out(place, told)
+        for batch in log_batches(logs, run, Role.PRODUCER, _COLUMNS, damage):
+            for row in batch.filter(pc.equal(batch["kind"], Kind.SENT.value)).to_pylist():
+                lo, hi = row["seq_lo"], row["seq_hi"]
+                if row["outcome"] != Outcome.ACKED or row["offset_lo"] is None:
+                    sent.reasons.append(
+                        f"{row['producer']}'s messages {lo} to {hi - 1} to {row['topic']} were not "
+                        "all acknowledged: what should arrive is unknown"
+                    )
+                else:
+                    send = (row["offset_lo"], numbers.message_of(row, lo), hi - lo)
+                    sends[row["topic"], row["partition"]].append(send)
+        sent.reasons += [f"a producer's log is damaged: {each}" for each in damage]
+        for place, ranges in sends.items():
+            sent._place(place, ranges)
         return sent
 
-    def note(
-        self,
-        row: Mapping[str, Any],
-        rows: dict[Place, list[tuple[int, int, int]]],
-        numbers: Numbers,
-    ) -> None:
-        """Add a log's row as (offset, key, count) under its source partition."""
-        stream = StreamId(*(row[name] for name in STREAM))
-        lo, hi = row["seq_lo"], row["seq_hi"]
-        if row["outcome"] != Outcome.ACKED or row["offset_lo"] is None:
+    def _place(self, place: Place, sends: list[tuple[int, int, int]]) -> None:
+        """Order a partition's (offset, key, count) by offset, which must leave no gap."""
+        offset, first, count = (np.array(column) for column in zip(*sorted(sends), strict=True))
+        if not np.array_equal(offset, np.cumsum(count) - count):
             self.reasons.append(
-                f"{stream.producer}'s messages {lo} to {hi - 1} to {stream.topic} were not all "
-                "acknowledged: what should arrive is not known"
+                f"{place[0]}-{place[1]} in the source has other records than the producers logged"
             )
             return
-        told = (row["offset_lo"], numbers.message(stream, lo), hi - lo)
-        rows.setdefault((stream.topic, row["partition"]), []).append(told)
-
-    def lay_out(self, place: Place, rows: list[tuple[int, int, int]]) -> None:
-        """Put a partition's messages in the order of their offsets, which must leave no gap."""
-        offset, first, count = (np.array(column) for column in zip(*sorted(rows), strict=True))
-        begins = np.cumsum(count) - count
-        if not np.array_equal(offset, begins):
-            self.reasons.append(
-                f"{place[0]}-{place[1]} in the source does not hold just what the producers logged"
-            )
-            return
-        self.at[place] = np.repeat(first - begins, count) + np.arange(int(count.sum()))
+        send, step = positions(count)
+        self.at[place] = first[send] + step
 
 
-STREAM = ("topic", "run", "producer", "incarnation", "lane")
-_COLUMNS = ("kind", *STREAM, "seq_lo", "seq_hi", "partition", "offset_lo", "outcome")
+_COLUMNS = ("kind", *StreamId._fields, "seq_lo", "seq_hi", "partition", "offset_lo", "outcome")

@@ -1,4 +1,4 @@
-"""A synthetic run on disk: directories, Parquet files and session.json as real logs leave them."""
+"""Write a synthetic run to disk: its sequence logs and its truth, each message with a finding."""
 
 from __future__ import annotations
 
@@ -10,13 +10,20 @@ from threading import Event
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from mirrortest.errors import SequenceLogError, UsageError
-from mirrortest.selftest.synthetic_columns import consumer_name, producer_name
-from mirrortest.selftest.synthetic_consumer import Consuming
-from mirrortest.selftest.synthetic_producer import Producing
-from mirrortest.selftest.synthetic_run import BEGAN, SECOND, Timeline
-from mirrortest.selftest.synthetic_truth import TRUTH, write_truth
+from mirrortest.selftest.synthetic_logs import (
+    SyntheticConsumerLog,
+    SyntheticProducerLog,
+    consumer_name,
+    producer_name,
+    producer_names,
+)
+from mirrortest.selftest.synthetic_mirror import Mirror
+from mirrortest.selftest.synthetic_run import BEGAN, RANDOM_IDS, SECOND, SyntheticRun
+from mirrortest.seqlog.batches import positions
 from mirrortest.seqlog.journal import frame, sync_directory
 from mirrortest.seqlog.schema import Role
 from mirrortest.seqlog.seal import PARQUET, file_name, first_line, write_synced
@@ -29,15 +36,25 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    import pyarrow as pa
-
     from mirrortest.selftest.synthetic_options import SynthOptions
 
 DEADLINE = 60 * SECOND
 _SETTLED = 10 * SECOND
 _SAMPLE_ROWS = 1 << 13
-_TAGS = 5
-"""The random stream of session ids."""
+TRUTH = "truth.parquet"
+"""The truth's name in the run's directory."""
+
+TRUTH_SCHEMA = pa.schema(
+    [
+        pa.field("producer", pa.string(), nullable=False),
+        pa.field("incarnation", pa.int32(), nullable=False),
+        pa.field("topic", pa.string(), nullable=False),
+        pa.field("lane", pa.int64(), nullable=False),
+        pa.field("seq", pa.int64(), nullable=False),
+        pa.field("finding", pa.string(), nullable=False),
+    ]
+)
+"""A row is one message with one finding."""
 
 
 @dataclass
@@ -64,22 +81,22 @@ class _Task:
 def synthesize(options: SynthOptions) -> Written:
     """Write the logs of both sides and their truth.
 
-    Nothing stays of a run that cannot be finished.
+    A run that cannot be finished is removed again.
 
     Raises:
-        UsageError: the run is there already, or its rows cannot hold so many anomalies.
+        UsageError: the run exists already, or its rows cannot hold so many anomalies.
         SequenceLogError: something cannot be written.
     """
     directory = options.log_dir / f"run={options.run}"
     if directory.exists():
-        raise UsageError(f"{directory} is there already: choose another --run or --log-dir")
-    timeline = Timeline(options)
-    tasks = [*_producers(timeline), *_consumers(timeline)]
+        raise UsageError(f"{directory} exists already: choose another --run or --log-dir")
+    run = SyntheticRun(options)
+    tasks = [*_producers(run), *_consumers(run)]
     written = Written(options.run, options.messages, sessions=len(tasks))
     stop = Event()
     with ThreadPoolExecutor(options.jobs, thread_name_prefix="synth") as pool:
         directory.mkdir(parents=True)
-        truth = pool.submit(_truth, timeline, directory / TRUTH, stop)
+        truth = pool.submit(_write_truth, run, directory / TRUTH, stop)
         logs = [pool.submit(_write, options.log_dir, task, stop) for task in tasks]
         try:
             every: list[Future[Any]] = [truth, *logs]
@@ -99,11 +116,45 @@ def synthesize(options: SynthOptions) -> Written:
     return written
 
 
-def _truth(timeline: Timeline, path: Path, stop: Event) -> dict[str, int]:
+def _write_truth(run: SyntheticRun, path: Path, stop: Event) -> dict[str, int]:
+    """Write the truth, unless `stop` is set; returns the number of messages by finding."""
+    counts: dict[str, int] = {}
     try:
-        return write_truth(timeline, path, stop)
+        with pq.ParquetWriter(
+            path,
+            TRUTH_SCHEMA,
+            compression="zstd",
+            use_dictionary=["producer", "topic", "finding"],
+            column_encoding={"lane": "DELTA_BINARY_PACKED", "seq": "DELTA_BINARY_PACKED"},
+        ) as writer:
+            for batch, label in _truth(run):
+                if stop.is_set():
+                    break
+                writer.write_batch(batch)
+                counts[label] = counts.get(label, 0) + batch.num_rows
     except OSError as error:
         raise SequenceLogError(f"{path}: cannot be written: {first_line(error)}") from error
+    return dict(sorted(counts.items()))
+
+
+def _truth(run: SyntheticRun) -> Iterator[tuple[pa.RecordBatch, str]]:
+    mirror = Mirror(run)
+    for chunk in run.chunks():
+        for each in mirror.seeded(chunk):
+            if not len(each.stream):
+                continue
+            part, step = positions(each.seq_hi - each.seq_lo)
+            stream, label = each.stream[part], each.finding.label
+            topic = stream // (run.options.producers * run.options.lanes)
+            columns = [
+                producer_names(run, stream),
+                pa.repeat(pa.scalar(chunk.phase + 1, pa.int32()), len(stream)),
+                pa.array(run.options.topics).take(pa.array(topic)),
+                pa.array(run.lane[stream]),
+                pa.array(each.seq_lo[part] + step),
+                pa.repeat(label, len(stream)),
+            ]
+            yield pa.record_batch(columns, schema=TRUTH_SCHEMA), label
 
 
 def _write(log_dir: Path, task: _Task, stop: Event) -> tuple[Session, int]:
@@ -133,7 +184,7 @@ def _write(log_dir: Path, task: _Task, stop: Event) -> tuple[Session, int]:
 
 
 def _files(batches: Iterator[pa.RecordBatch], stop: Event) -> Iterator[Iterator[pa.RecordBatch]]:
-    """Deal batches out to files; a file ends where its journal would have been long enough."""
+    """Deal batches out to files; a file ends where a journal would have been rotated."""
     weight: float | None = None
 
     def one_file(first: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
@@ -159,15 +210,15 @@ def _files(batches: Iterator[pa.RecordBatch], stop: Event) -> Iterator[Iterator[
         yield one_file(batch)
 
 
-def _producers(timeline: Timeline) -> Iterator[_Task]:
-    options = timeline.options
+def _producers(run: SyntheticRun) -> Iterator[_Task]:
+    options = run.options
     count = options.lanes
     topics = {
         topic: Topic(source_partitions=count, destination_partitions=count)
         for topic in options.topics
     }
     for phase in range(options.incarnations):
-        began = timeline.began_ns(phase)
+        began = run.began_ns(phase)
         for number in range(options.producers):
             session = Session(
                 run=options.run,
@@ -180,12 +231,12 @@ def _producers(timeline: Timeline) -> Iterator[_Task]:
                 topics=topics,
                 clusters={"source": f"synthetic-source-{options.run}"},
             )
-            ended = timeline.ended_ns(phase)
-            yield _Task(session, ended, Producing(timeline, number, phase).batches)
+            ended = run.ended_ns(phase)
+            yield _Task(session, ended, SyntheticProducerLog(run, number, phase).batches)
 
 
-def _consumers(timeline: Timeline) -> Iterator[_Task]:
-    options = timeline.options
+def _consumers(run: SyntheticRun) -> Iterator[_Task]:
+    options = run.options
     topics = {
         topic: Topic(destination=topic, destination_partitions=options.lanes)
         for topic in options.topics
@@ -204,10 +255,10 @@ def _consumers(timeline: Timeline) -> Iterator[_Task]:
             deadline_ns=DEADLINE,
             clusters={"destination": f"synthetic-destination-{options.run}"},
         )
-        ended = timeline.ended_ns(options.incarnations - 1) + DEADLINE + _SETTLED
-        yield _Task(session, ended, Consuming(timeline, number).batches)
+        ended = run.ended_ns(options.incarnations - 1) + DEADLINE + _SETTLED
+        yield _Task(session, ended, SyntheticConsumerLog(run, number).batches)
 
 
 def _tag(options: SynthOptions, *about: int) -> str:
-    rng = np.random.default_rng([options.seed, _TAGS, *about])
+    rng = np.random.default_rng([options.seed, RANDOM_IDS, *about])
     return rng.bytes(4).hex()

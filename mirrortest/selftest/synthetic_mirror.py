@@ -1,7 +1,7 @@
-"""What the mirror did to a chunk: its copies in the order of their arrival, and the truth of it.
+"""A synthetic run's mirror: its copies in the order of their arrival, and the seeded anomalies.
 
 A message gets at most one anomaly, and a row at most one that is no loss, so that none hides or
-feigns another. Anomalies are spread evenly over the run and drawn at random within a chunk.
+imitates another. Anomalies are spread evenly over the run and drawn at random within a chunk.
 """
 
 from __future__ import annotations
@@ -14,25 +14,24 @@ import numpy as np
 from mirrortest.errors import UsageError
 from mirrortest.model.findings import PER_MESSAGE, Finding
 from mirrortest.selftest.synthetic_options import KINDS
+from mirrortest.selftest.synthetic_run import RANDOM_FINDINGS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from mirrortest.selftest.synthetic_run import Chunk, Timeline
+    from mirrortest.selftest.synthetic_run import Chunk, SyntheticRun
 
     Longs = NDArray[np.int64]
 
-_ANOMALIES = 2
-"""The random stream of anomalies; that of lengths has another number."""
 _POINTS = tuple(kind for kind in KINDS if kind not in {Finding.LOST, Finding.PHANTOM})
-_WHOLE = frozenset({Finding.DUPLICATED, Finding.LATE})
-"""Anomalies that leave the row in which they occur whole."""
+_UNCUT = frozenset({Finding.DUPLICATED, Finding.LATE})
+"""Anomalies that do not cut the row in which they occur."""
 _SMALLEST = 4
-"""Messages of a row at least, so that something stands before and behind its anomaly."""
+"""The least messages of a row with an anomaly, so that some precede and some follow it."""
 
 
-class Anomalies(NamedTuple):
-    """Messages of a chunk with a finding: runs of one stream each.
+class Seeded(NamedTuple):
+    """Messages of a chunk that get a finding: runs of one stream each.
 
     `row` indexes the chunk's rows (-1: beyond them); `partition` is where the finding is made.
     """
@@ -49,7 +48,7 @@ class Anomalies(NamedTuple):
 class Copies:
     """Runs of messages in the destination, in the order of arrival.
 
-    `turn` tells apart the fetches of a chunk; `slot` is the timeline's.
+    `turn` numbers the fetches of a chunk; `slot` is the run's.
     """
 
     phase: int
@@ -65,49 +64,49 @@ class Copies:
 class Mirror:
     """Copies chunk after chunk; `ends` is where each destination partition ends so far."""
 
-    def __init__(self, timeline: Timeline) -> None:
-        self._timeline = timeline
-        self._options = timeline.options
-        self.ends = np.zeros(timeline.partitions, dtype=np.int64)
+    def __init__(self, run: SyntheticRun) -> None:
+        self._run = run
+        self._options = run.options
+        self.ends = np.zeros(run.partitions, dtype=np.int64)
 
-    def copy(self, chunk: Chunk) -> tuple[Copies, list[Anomalies]]:
+    def copy(self, chunk: Chunk) -> tuple[Copies, list[Seeded]]:
         """The chunk in the destination, with its anomalies."""
-        timeline, anomalies = self._timeline, self.anomalies(chunk)
+        run, seeded = self._run, self.seeded(chunk)
         slot = chunk.slot
-        home = timeline.partition[slot]
-        row, lo, hi, kind = _pieces(chunk, anomalies)
-        beyond = [each for each in anomalies if each.finding is Finding.PHANTOM]
-        slot = np.concatenate([slot[row], *(timeline.first_slot[p.stream] for p in beyond)])
+        source = run.partition[slot]
+        row, lo, hi, kind = _pieces(chunk, seeded)
+        beyond = [each for each in seeded if each.finding is Finding.PHANTOM]
+        slot = np.concatenate([slot[row], *(run.home[p.stream] for p in beyond)])
         lo = np.concatenate([lo, *(each.seq_lo for each in beyond)])
         hi = np.concatenate([hi, *(each.seq_hi for each in beyond)])
         kind = np.concatenate([kind, np.zeros(len(lo) - len(kind), dtype=np.int64)])
         new = np.ones(len(chunk.slot), dtype=np.int64)
-        new[1:] = (home[1:] != home[:-1]) | (chunk.slot[1:] <= chunk.slot[:-1])
+        new[1:] = (source[1:] != source[:-1]) | (chunk.slot[1:] <= chunk.slot[:-1])
         turn = np.cumsum(new)[row]
         turn = np.concatenate([turn, np.full(len(lo) - len(turn), new.sum() + 1)])
-        partition = timeline.partition[slot]
+        partition = run.partition[slot]
         away = kind == Finding.MISROUTED
         partition = np.where(away, self._neighbour(partition), partition)
-        taken = hi - lo + timeline.gap[slot]
+        taken = hi - lo + run.gap[slot]
         shown = kind & int(PER_MESSAGE)
         offset = self._append(partition, taken)
-        return Copies(chunk.phase, slot, lo, hi, shown, partition, offset, turn), anomalies
+        return Copies(chunk.phase, slot, lo, hi, shown, partition, offset, turn), seeded
 
-    def anomalies(self, chunk: Chunk) -> list[Anomalies]:
+    def seeded(self, chunk: Chunk) -> list[Seeded]:
         """The chunk's anomalies, by finding. Raises UsageError where its rows cannot hold them."""
-        options, timeline = self._options, self._timeline
-        rng = np.random.default_rng([options.seed, _ANOMALIES, chunk.number])
+        options, run = self._options, self._run
+        rng = np.random.default_rng([options.seed, RANDOM_FINDINGS, chunk.number])
         length = chunk.seq_hi - chunk.seq_lo
         shares = {kind: self._share(options.count(kind), chunk) for kind in _POINTS}
         gaps = self._share(-(-options.count(Finding.LOST) // options.lost_run), chunk)
-        found: list[Anomalies] = []
+        found: list[Seeded] = []
 
         def add(kind: Finding, row: Longs, lo: Longs, hi: Longs) -> None:
             slot = chunk.slot[row]
-            partition = timeline.partition[slot]
+            partition = run.partition[slot]
             if kind is Finding.MISROUTED:
                 partition = self._neighbour(partition)
-            found.append(Anomalies(kind, row, timeline.stream[slot], lo, hi, partition))
+            found.append(Seeded(kind, row, run.stream[slot], lo, hi, partition))
 
         if gaps.stop > gaps.start or any(each.stop > each.start for each in shares.values()):
             free = rng.permutation(np.flatnonzero(length >= _SMALLEST))
@@ -129,14 +128,14 @@ class Mirror:
         return found
 
     def _share(self, total: int, chunk: Chunk) -> range:
-        """Which of so many things, spread over the run's messages, fall into the chunk."""
+        """Which of `total` things that are spread over the run's messages fall into the chunk."""
         messages = self._options.messages
         return range(total * chunk.before // messages, total * chunk.after // messages)
 
     def _gaps(
         self, chunk: Chunk, free: Longs, count: int, rng: np.random.Generator
     ) -> tuple[Longs, Longs]:
-        """Rows and first seqs of so many gaps that neither touch each other nor a row's ends."""
+        """Rows and first seqs of `count` gaps that touch neither each other nor a row's ends."""
         room = (chunk.seq_hi - chunk.seq_lo)[free] - 2
         width = self._options.lost_run + 1
         for each in range(1, self._options.run_length):
@@ -150,18 +149,18 @@ class Mirror:
         start = chunk.seq_lo[rows] + 1 + part * (np.arange(count) % each)
         return rows, start + rng.integers(0, part - width + 1)
 
-    def _phantoms(self, phase: int) -> list[Anomalies]:
-        """Numbers that no producer used, at the end of each stream: so they disorder nothing."""
-        options, timeline = self._options, self._timeline
+    def _phantoms(self, phase: int) -> list[Seeded]:
+        """Seqs that no producer used, at the end of each stream, where they reorder nothing."""
+        options, run = self._options, self._run
         total = options.count(Finding.PHANTOM)
         mine = total * (phase + 1) // options.incarnations - total * phase // options.incarnations
         stream = np.arange(options.streams)
         number = mine // options.streams + (stream < mine % options.streams)
         stream = np.flatnonzero(number)
-        lo = timeline.counts[phase][stream]
-        at = timeline.partition[timeline.first_slot[stream]]
+        lo = run.counts[phase][stream]
+        at = run.partition[run.home[stream]]
         none = np.full(len(stream), -1)
-        return [Anomalies(Finding.PHANTOM, none, stream, lo, lo + number[stream], at)]
+        return [Seeded(Finding.PHANTOM, none, stream, lo, lo + number[stream], at)]
 
     def _neighbour(self, partition: Longs) -> Longs:
         """Another partition of the same topic."""
@@ -171,7 +170,7 @@ class Mirror:
         return other
 
     def _append(self, partition: Longs, taken: Longs) -> Longs:
-        """Offsets of runs that take so many each."""
+        """The offsets of runs that take `taken` offsets each."""
         order = np.argsort(partition.astype(np.int32), kind="stable")
         mine, sorted_taken = partition[order], taken[order]
         ahead = np.cumsum(sorted_taken) - sorted_taken
@@ -183,15 +182,15 @@ class Mirror:
         return offset
 
 
-def _pieces(chunk: Chunk, anomalies: list[Anomalies]) -> tuple[Longs, Longs, Longs, Longs]:
-    """Cut rows at their anomalies, and move and repeat what the mirror moved and repeated.
+def _pieces(chunk: Chunk, seeded: list[Seeded]) -> tuple[Longs, Longs, Longs, Longs]:
+    """Cut rows at their anomalies; move and repeat what the mirror moves and repeats.
 
     Gives for each piece its row in the chunk, its seqs and its finding (0: none).
     """
     row = np.arange(len(chunk.slot))
     lo, hi = chunk.seq_lo, chunk.seq_hi
     kind = np.zeros(len(row), dtype=np.int64)
-    cuts = [a for a in anomalies if a.finding not in {*_WHOLE, Finding.PHANTOM} and len(a.row)]
+    cuts = [a for a in seeded if a.finding not in {*_UNCUT, Finding.PHANTOM} and len(a.row)]
     if cuts:
         bits = [np.full(len(each.row), int(each.finding)) for each in cuts]
         cut = np.concatenate([each.row for each in cuts])
@@ -210,7 +209,7 @@ def _pieces(chunk: Chunk, anomalies: list[Anomalies]) -> tuple[Longs, Longs, Lon
             column[late], column[late + 1] = column[late + 1], column[late].copy()
         kept = kind != Finding.LOST
         row, lo, hi, kind = row[kept], lo[kept], hi[kept], kind[kept]
-    for twice in (a for a in anomalies if a.finding is Finding.DUPLICATED and len(a.row)):
+    for twice in (a for a in seeded if a.finding is Finding.DUPLICATED and len(a.row)):
         order = np.argsort(twice.row)
         at = np.searchsorted(row, twice.row[order], side="right")
         row = np.insert(row, at, twice.row[order])

@@ -1,4 +1,4 @@
-"""What `mirrortest synth` is asked for, checked before anything is written."""
+"""The options of `mirrortest synth`, checked before anything is written."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ KINDS = (
 """The anomalies that can be seeded; each message gets at most one."""
 
 RUN_LENGTH = 100
-"""Messages of a row: three interleaved producers through MirrorMaker 2, sending as fast as they
-can, made 2,138 rows of 240,000 messages."""
+"""Messages of a row. Three producers that sent 240,000 messages through MirrorMaker 2 as fast as
+they could gave 2,138 rows."""
 
 HOT_ROWS = 9
-"""`--skew`: so many rows of the hot stream stand to each row of all others: 90 %."""
+"""`--skew`: rows of the hot stream for each row of all others, which is 90 %."""
 
 
 _MOST_STREAMS = 100_000
-"""Of what takes a file or a lane of its own, more than one machine writes in a day."""
+"""One machine does not write more than that in a day."""
 _MOST_LANES = (1 << 16) - 1
 _NUMBER = re.compile(r"[0-9][0-9_]*(?:\.[0-9]+)?(?:[eE][0-9]{1,2})?")
 
@@ -73,52 +73,52 @@ class SynthOptions:
     """
 
     log_dir: Path = option(
-        REQUIRED, "Where the logs go; a local directory.", kind=Kind(_parse_local, metavar="<path>")
+        REQUIRED, "Local directory for the logs.", kind=Kind(_parse_local, metavar="<path>")
     )
     run: str = option(REQUIRED, "The run's id; the directory must not contain it yet.")
     messages: int = option(1_000_000, "Messages sent in total: 1000000 or 1e6.", kind=COUNT)
     topics: Sequence[str] = option(
         ("synth",), "Topics, comma-separated.", kind=Kind(checked_topics, show=",".join)
     )
-    producers: int = option(8, "They share the messages.", minimum=1, maximum=_MOST_STREAMS)
+    producers: int = option(8, "Number of producers.", minimum=1, maximum=_MOST_STREAMS)
     incarnations: int = option(
-        1, "Of each producer, one after the other.", minimum=1, maximum=_MOST_STREAMS
+        1, "Incarnations of each producer, in turn.", minimum=1, maximum=_MOST_STREAMS
     )
     lanes: int = option(12, "Lanes, and partitions, of each topic.", minimum=1, maximum=_MOST_LANES)
-    consumers: int = option(2, "They share the partitions.", minimum=1, maximum=_MOST_LANES)
+    consumers: int = option(2, "Number of consumers.", minimum=1, maximum=_MOST_LANES)
     detail: Detail = option(
         Detail.INTERVALS,
         "Log a row for each interval or each message.",
         name="--log-detail",
         env=True,
     )
-    seed: int = option(0, "The same seed, the same logs.", minimum=0)
+    seed: int = option(0, "The same seed gives the same logs.", minimum=0)
     anomalies: Mapping[Finding, int] = field(default_factory=dict)
     lost_run: int = option(1, "Consecutive ids of each loss.", minimum=1, maximum=SEQ_LIMIT)
     run_length: int = option(
         RUN_LENGTH,
-        "Messages of a row on average. The default is what three producers that send as fast as "
-        "possible produce through MirrorMaker 2 (240,000 messages, 2,138 rows). Producers at a "
-        "low fixed rate produce shorter rows, down to the few messages of a linger time; a single "
-        "producer produces longer ones.",
+        "Messages of a row on average. The default was measured with three producers that sent "
+        "240,000 messages through MirrorMaker 2 as fast as they could (2,138 rows). Producers at a "
+        "low fixed rate give shorter rows, down to the few messages of a linger time; a single "
+        "producer gives longer ones.",
         minimum=1,
         maximum=SEQ_LIMIT,
     )
     batch: int = option(
         50,
-        "Messages that share an intended time, as those of a producer without a rate do; 1 for a "
-        "fixed rate, where each has its own: then a row's latency histogram is longer.",
+        "Messages that share an intended time, as without a rate. With 1, as at a fixed rate, each "
+        "has its own, and a row's latency histogram is longer.",
         minimum=1,
         maximum=SEQ_LIMIT,
     )
     rate: int = option(
         200_000,
-        "Messages a second, of all producers. Numbers are reserved for two seconds each: of "
-        "thousands of streams at a low rate, reservations are most rows.",
+        "Messages a second of all producers. Producers reserve numbers every two seconds: with "
+        "thousands of streams at a low rate, most rows are reservations.",
         name="--throughput",
         kind=COUNT,
     )
-    skew: bool = option(False, "One stream has 90 % of all rows.")
+    skew: bool = option(False, "Give one stream 90 % of all rows.")
     jobs: int = 1
 
     def __post_init__(self) -> None:
@@ -149,7 +149,7 @@ class SynthOptions:
 
 
 def spread(total: int, lost: int | None) -> dict[Finding, int]:
-    """Spread anomalies over all kinds, the first ones getting the rest; `lost` stands instead."""
+    """Spread `total` over all kinds, the first ones getting the rest; `lost` replaces its share."""
     each, rest = divmod(total, len(KINDS))
     counts = {kind: each + (place < rest) for place, kind in enumerate(KINDS)}
     if lost is not None:

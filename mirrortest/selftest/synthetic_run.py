@@ -1,10 +1,10 @@
-"""Which messages were sent when and where, as arrays, computed for any stretch of the run alone.
+"""A synthetic run: which messages are sent when and where, as arrays.
 
-Time goes in rounds. In each round every slot writes one row: a run of messages of one stream. The
-slots of a partition follow one another, so that its producers' rows interleave, and partitions
-follow one another, as fetches do. Lengths are random in even rounds and mirrored in odd ones:
-after two rounds every slot stands where it would stand with all rows of equal length, so that no
-stretch needs those before it.
+Any part of the run is computed without the parts before it. Time goes in rounds. In each round
+every slot writes one row: a run of messages of one stream. The slots of a partition follow one
+another, so that its producers' rows interleave, and partitions follow one another, as in a fetch.
+The lengths of rows are random in even rounds and mirrored in odd ones: after two rounds every slot
+has written as much as with rows of equal length.
 """
 
 from __future__ import annotations
@@ -32,22 +32,23 @@ CHUNK_ROWS = 1 << 17
 SECOND = 1_000_000_000
 BEGAN = 1_767_225_601 * SECOND
 """The first intended time of every synthetic run: deterministic."""
-_LENGTHS = 1
-"""The random stream of lengths; those of `disturb` have other numbers."""
+RANDOM_LENGTHS, RANDOM_FINDINGS, RANDOM_ACKS, RANDOM_ARRIVALS, RANDOM_IDS = 1, 2, 3, 4, 5
+"""With the run's seed, the seeds of what is drawn independently."""
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """Some rounds of one incarnation: rows in the order in which they were sent.
+    """Some rounds of one incarnation: rows in the order in which they are sent.
 
-    `slot` indexes the timeline's slots; `offset` is the source offset of the first message.
-    `before` and `after` tell how many messages of the whole run precede the chunk and its end.
+    Attributes:
+        phase: the incarnation, counted from 0; `last`: whether it ends with this chunk.
+        slot: of each row, as `SyntheticRun` numbers them; `offset` is its first source offset.
+        before: messages of the run before the chunk; `after`: up to its end.
     """
 
     number: int
     phase: int
     last: bool
-    """Whether its phase ends with it."""
     slot: Longs
     seq_lo: Longs
     seq_hi: Longs
@@ -56,13 +57,13 @@ class Chunk:
     after: int
 
 
-class Timeline:
+class SyntheticRun:
     """The run's slots and the rounds in which they write.
 
     Attributes:
-        topic, partition, producer, stream: of each slot; `partition` counts over all topics,
-            `stream` over all streams of an incarnation.
-        home: the first slot of each partition; `first_slot` that of each stream.
+        stream, partition, producer: of each slot; `partition` counts over all topics, `stream`
+            over all streams of an incarnation.
+        lane: of each stream, and `home`, its first slot.
         counts: messages of each stream, by phase (phase, stream).
     """
 
@@ -77,26 +78,25 @@ class Timeline:
         if options.skew:
             hot = np.zeros(HOT_ROWS * max(len(stream) - 1, 1), dtype=np.int64)
             mine = stream[(partition == 0) & (stream > 0)]
-            # The other rows of the hot partition stand spread among the hot stream's.
-            spread = np.insert(hot, np.linspace(1, len(hot), len(mine)).astype(np.int64), mine)
-            stream = np.concatenate([spread, stream[partition > 0]])
+            # The other rows of the hot partition are spread among the hot stream's.
+            mixed = np.insert(hot, np.linspace(1, len(hot), len(mine)).astype(np.int64), mine)
+            stream = np.concatenate([mixed, stream[partition > 0]])
         self.stream = stream
         self.partition = stream // options.producers
         self.producer = stream % options.producers
-        self.topic = self.partition // options.lanes
-        lanes = np.array(lane_numbers(options.lanes), dtype=np.int64)
-        self.lane = lanes[self.partition % options.lanes]
         self.slots = len(stream)
-        self.home = np.searchsorted(self.partition, np.arange(self.partitions + 1))
-        self.first_slot = np.unique(stream, return_index=True)[1]
+        self.home = np.unique(stream, return_index=True)[1]
+        lanes = np.array(lane_numbers(options.lanes), dtype=np.int64)
+        self.lane = lanes[np.arange(options.streams) // options.producers % options.lanes]
         # A hot stream's rows would continue each other: a transaction's marker parts them.
         self.gap = ((self.stream == 0) & options.skew).astype(np.int64)
+        self._first = np.searchsorted(self.partition, np.arange(self.partitions + 1))
         self._hot = np.flatnonzero(self.gap)
         self._quotas = [self._quota(phase) for phase in range(options.incarnations)]
         self.counts = np.stack(
             [np.bincount(stream, quota, options.streams).astype(np.int64) for quota in self._quotas]
         )
-        # Each loss cuts a row in two: so that a chunk fits memory whatever is lost.
+        # Each loss cuts a row in two; a chunk must fit memory all the same.
         cuts = options.count(Finding.LOST) // options.lost_run * options.run_length
         pieces = 1 + 2 * cuts // options.messages
         self.rounds = max(2, CHUNK_ROWS // (self.slots * pieces) // 2 * 2)
@@ -108,12 +108,12 @@ class Timeline:
         return BEGAN + phase * self._phase_ns
 
     def ended_ns(self, phase: int) -> int:
-        """After all of an incarnation was acknowledged."""
+        """When all messages of an incarnation are acknowledged."""
         last = self.step_ns[phase] * np.maximum(self.counts[phase], 1)
         return self.began_ns(phase) + int(last.max()) + SECOND
 
-    def intended(self, phase: int, stream: NDArray[np.int64], seq: Longs) -> Longs:
-        """When messages were meant to be sent: those of a batch at once."""
+    def intended(self, phase: int, stream: Longs, seq: Longs) -> Longs:
+        """The intended times of messages: those of a batch have the same."""
         batch = self.options.batch
         # A few microseconds apart, as no two producers' schedules are the same.
         start = self.began_ns(phase) + stream * 1_021
@@ -127,14 +127,16 @@ class Timeline:
         number = before = 0
         for now in range(self.options.incarnations):
             rounds = -(-int(self._quotas[now].max()) // self.options.run_length)
-            starts = range(0, max(rounds, 1), self.rounds)
-            for start in starts:
+            for start in range(0, max(rounds, 1), self.rounds):
                 stop = start + self.rounds
                 after = before + self._written(now, stop) - self._written(now, start)
                 if phase in {None, now}:
-                    yield self._chunk(
-                        number, now, start, slots, before=before, after=after, last=stop >= rounds
-                    )
+                    lo, hi, offset = self._rows(number, now, start)
+                    written = hi > lo if slots is None else (hi > lo) & slots
+                    at = np.flatnonzero(written)
+                    lo, hi, offset = (each.ravel()[at] for each in (lo, hi, offset))
+                    slot, last = at % self.slots, stop >= rounds
+                    yield Chunk(number, now, last, slot, lo, hi, offset, before, after)
                 number, before = number + 1, after
 
     def _quota(self, phase: int) -> Longs:
@@ -147,54 +149,29 @@ class Timeline:
     def _written(self, phase: int, rounds: int) -> int:
         return int(np.minimum(self._quotas[phase], rounds * self.options.run_length).sum())
 
-    def _chunk(
-        self,
-        number: int,
-        phase: int,
-        start: int,
-        slots: NDArray[np.bool_] | None,
-        *,
-        before: int,
-        after: int,
-        last: bool,
-    ) -> Chunk:
+    def _rows(self, number: int, phase: int, start: int) -> tuple[Longs, Longs, Longs]:
+        """The seqs and first offsets of a chunk's rows, by round and slot; rows may be empty."""
         length, quota = self.options.run_length, self._quotas[phase]
-        rng = np.random.default_rng([self.options.seed, _LENGTHS, number])
+        rng = np.random.default_rng([self.options.seed, RANDOM_LENGTHS, number])
         lengths = np.empty((self.rounds, self.slots), dtype=np.int64)
         draw = rng.integers(
             length - length // 2, length + length // 2 + 1, size=(self.rounds // 2, self.slots)
         )
         lengths[::2], lengths[1::2] = draw, 2 * length - draw
-        # Where each slot stands after each round, as far as it has anything to write.
-        stands = np.empty((self.rounds + 1, self.slots), dtype=np.int64)
-        stands[0] = start * length
-        np.cumsum(lengths, axis=0, out=stands[1:])
-        stands[1:] += start * length
-        np.minimum(stands, quota, out=stands)
-        lengths = np.diff(stands, axis=0)
-        offsets = self._offsets(phase, start, lengths)
-        seq_lo = stands[:-1]
+        # How much each slot has written after each round, at most its quota.
+        written = np.empty((self.rounds + 1, self.slots), dtype=np.int64)
+        written[0] = start * length
+        np.cumsum(lengths, axis=0, out=written[1:])
+        written[1:] += start * length
+        np.minimum(written, quota, out=written)
+        lengths = np.diff(written, axis=0)
+        seq_lo = written[:-1]
         if len(self._hot):
             hot = lengths[:, self._hot]
             within = np.cumsum(hot, axis=1) - hot
             seq_lo = seq_lo.copy()
-            seq_lo[:, self._hot] = stands[:-1, self._hot].sum(axis=1)[:, None] + within
-        written = lengths > 0
-        if slots is not None:
-            written &= slots
-        at = np.flatnonzero(written)
-        seq_lo = seq_lo.ravel()[at]
-        return Chunk(
-            number,
-            phase,
-            last,
-            at % self.slots,
-            seq_lo,
-            seq_lo + lengths.ravel()[at],
-            offsets.ravel()[at],
-            before,
-            after,
-        )
+            seq_lo[:, self._hot] = written[:-1, self._hot].sum(axis=1)[:, None] + within
+        return seq_lo, seq_lo + lengths, self._offsets(phase, start, lengths)
 
     def _offsets(self, phase: int, start: int, lengths: Longs) -> Longs:
         """The source offset of each row."""
@@ -203,10 +180,10 @@ class Timeline:
         for done in range(phase):
             earlier = earlier + self._taken(done, 1 << 40)
         within = np.cumsum(taken, axis=1) - taken
-        within -= within[:, self.home[self.partition]]
-        totals = np.add.reduceat(taken, self.home[:-1], axis=1)
+        within -= within[:, self._first[self.partition]]
+        totals = np.add.reduceat(taken, self._first[:-1], axis=1)
         base = np.cumsum(totals, axis=0) - totals
-        base += np.add.reduceat(earlier, self.home[:-1])
+        base += np.add.reduceat(earlier, self._first[:-1])
         offsets: Longs = within + base[:, self.partition]
         return offsets
 

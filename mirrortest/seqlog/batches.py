@@ -130,8 +130,7 @@ def explode(batch: pa.RecordBatch) -> pa.RecordBatch:
     if bool(np.all(counts == 1)):
         return batch
     counts = np.maximum(counts, 0)
-    source = np.repeat(np.arange(len(counts)), counts)
-    step = np.arange(len(source)) - np.repeat(np.cumsum(counts) - counts, counts)
+    source, step = positions(counts)
     in_messages = messages[source]
     taken = batch.take(pa.array(source))
     columns = {name: taken[name] for name in ROWS.names}
@@ -144,6 +143,12 @@ def explode(batch: pa.RecordBatch) -> pa.RecordBatch:
     for name in _TOTALS:
         columns[name] = pc.if_else(repeated, pa.scalar(None, ROWS.field(name).type), columns[name])
     return pa.record_batch(list(columns.values()), schema=ROWS)
+
+
+def positions(counts: NDArray[np.int64]) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """For each element of groups of these sizes, its group's number and its position there."""
+    group = np.repeat(np.arange(len(counts)), counts)
+    return group, np.arange(len(group)) - np.repeat(np.cumsum(counts) - counts, counts)
 
 
 def _lengths(batch: pa.RecordBatch, name: str) -> NDArray[np.int64]:

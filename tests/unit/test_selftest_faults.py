@@ -18,8 +18,7 @@ from mirrortest.faults.alteration import Note, Target
 from mirrortest.faults.injector import PartitionInjector, Step
 from mirrortest.faults.selection import Selection
 from mirrortest.faults.spec import Act, Spec, Window
-from mirrortest.selftest.expected import expect
-from mirrortest.selftest.injected_faults import read_done
+from mirrortest.selftest.expected import expect, read_injected
 from mirrortest.verify.anomaly import Anomaly
 from mirrortest.wire.message import HEADER_NAMES, Form, Record
 from tests.unit.anomalies import ANN, BOB, COUNT, PARTITIONS, TOPICS, Copy, World, copies
@@ -170,7 +169,7 @@ def test_truth_rules_and_checkers_agree(seed: int, chosen: list[Act], cuts: list
     world, rows = faulted(Spec(seed=seed, acts=tuple(chosen)), cuts)
     sent, _, _, numbers = told(World(Form.BODY))
     written_here = {place: len(here) for place, here in world.made.items()}
-    done = read_done(rows, numbers, MAPPING, ANN.run)
+    done = read_injected(rows, numbers, MAPPING, ANN.run)
     expected = expect(sent, done, written_here, numbers)
     assert expected.reasons == []
     assert as_found(expected, numbers) == world.found()

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from mirrortest.model.findings import Finding
-from mirrortest.selftest.expected import Expected, expect
-from mirrortest.selftest.injected_faults import Done
+from mirrortest.selftest.calibration import Figures
+from mirrortest.selftest.expected import Expected, Injected, expect
 from mirrortest.selftest.observed import Observed, by_place, online
 from mirrortest.selftest.score import Score, score
-from mirrortest.selftest.sent import NONE, SHIFT, Numbers, Sent
+from mirrortest.selftest.sent import NO_KEY, SHIFT, Numbers, Sent
 from mirrortest.verify.anomaly import Anomaly, effect_of
 from mirrortest.wire.message import Form
 from mirrortest.wire.stream import StreamId
@@ -38,10 +38,10 @@ class Scene:
         self.sent = Sent({PLACE: np.arange(SENT) | self.numbers.message(STREAM)})
         dropped = sorted({seq for kind, seq in acts if kind is Anomaly.DROP})
         self.done = [
-            Done(
+            Injected(
                 effect_of(kind, BODY),
                 self.numbers.message(STREAM, seq),
-                NONE if kind is Anomaly.DROP else self.record(seq, dropped),
+                NO_KEY if kind is Anomaly.DROP else self.record(seq, dropped),
             )
             for kind, seq in acts
         ]
@@ -50,7 +50,7 @@ class Scene:
     def record(self, seq: int, dropped: Sequence[int] = ()) -> int:
         return self.numbers.record(PLACE, seq - sum(each < seq for each in dropped))
 
-    def expected(self, done: list[Done] | None = None) -> Expected:
+    def expected(self, done: list[Injected] | None = None) -> Expected:
         return expect(self.sent, self.done if done is None else done, self.written, self.numbers)
 
     def perfect(self) -> Observed:
@@ -65,11 +65,10 @@ class Scene:
             dict(must.messages),
             dict(must.messages),
             dict(must.records),
-            dict(must.records),
             [("someone", counts)],
         )
 
-    def score(self, observed: Observed, done: list[Done] | None = None) -> Score:
+    def score(self, observed: Observed, done: list[Injected] | None = None) -> Score:
         done = self.done if done is None else done
         must = self.expected(done)
         return score(done, must, observed, self.numbers, lambda _: BODY)
@@ -107,8 +106,8 @@ def test_a_perfect_tester_scores_full() -> None:
         "drop": (2, 2),
         "restamp": (1, 1),
     }
-    assert {t.recall for t in result.lines.values()} == {1.0}
-    assert {t.precision for t in result.lines.values()} == {1.0}
+    figures = [Figures.of(tally) for tally in result.lines.values()]
+    assert {(each.recall, each.precision) for each in figures} == {(1.0, 1.0)}
 
 
 @pytest.mark.parametrize(
@@ -122,22 +121,21 @@ def test_a_perfect_tester_scores_full() -> None:
     ],
 )
 def test_what_is_not_found_is_missed(finding: Finding, seq: int, missed: Anomaly) -> None:
-    """A finding that is not told counts under the kind that causes it, and no other."""
+    """A finding that is not reported counts under the kind that causes it, and no other."""
     scene = Scene(*EVERY)
     observed = scene.perfect()
-    observed.agreed[finding] = without(observed.agreed[finding], seq)
+    observed.by_all[finding] = without(observed.by_all[finding], seq)
     result = scene.score(observed)
     assert tallied(result) == {missed: (1, 0)}
     assert not result.perfect
-    assert f"seq {seq} is not told {finding.label}" in result.examples[0]
+    assert f"seq {seq} is not reported {finding.label}" in result.examples[0]
 
 
 def test_a_record_that_is_not_found_is_missed() -> None:
     """Unreadable records count by offset, and by number."""
     scene = Scene(*EVERY)
     observed = scene.perfect()
-    observed.agreed_records[Finding.CORRUPTED] = np.zeros(0, np.int64)
-    observed.told_records[Finding.CORRUPTED] = np.zeros(0, np.int64)
+    observed.records[Finding.CORRUPTED] = np.zeros(0, np.int64)
     observed.counts = [("someone", {PLACE: Counter()})]
     result = scene.score(observed)
     assert tallied(result) == {Anomaly.CHANGE_SEQ: (1, 0)}
@@ -161,7 +159,9 @@ def test_what_is_not_there_is_false(findings: tuple[Finding, ...], kind: Anomaly
     observed = scene.perfect()
     for finding in findings:
         key = scene.numbers.message(STREAM, 20)
-        observed.told[finding] = np.union1d(observed.told.get(finding, []), [key]).astype(np.int64)
+        observed.by_any[finding] = np.union1d(observed.by_any.get(finding, []), [key]).astype(
+            np.int64
+        )
     assert tallied(scene.score(observed)) == {kind: (0, 1)}
 
 
@@ -170,7 +170,7 @@ def test_a_finding_too_many_is_its_own_kinds() -> None:
     scene = Scene(*EVERY)
     observed = scene.perfect()
     key = scene.numbers.message(STREAM, 12)
-    observed.told[Finding.DUPLICATED] = np.array([key])
+    observed.by_any[Finding.DUPLICATED] = np.array([key])
     assert tallied(scene.score(observed)) == {Anomaly.CHANGE_PAYLOAD: (0, 1)}
 
 
@@ -179,7 +179,7 @@ def test_a_finding_too_many_is_its_own_kinds() -> None:
     [(0, Anomaly.REKEY), (1, Anomaly.CHANGE_ID), (2, Anomaly.CHANGE_PAYLOAD), (3, Anomaly.DROP)],
 )
 def test_a_row_taken_from_the_truth_is_noticed(gone: int, kind: Anomaly) -> None:
-    """What was done and is not told in the truth makes a false finding of its looks.
+    """What was done and is not reported in the truth makes a false finding of its looks.
 
     A changed seq looks like the first kind that leaves no id; one loss looks like a drop.
     """
@@ -194,7 +194,9 @@ def test_a_row_put_into_the_truth_is_noticed() -> None:
     """What was not done and is told in the truth is missed."""
     scene = Scene(*EVERY)
     observed = scene.perfect()
-    extra = Done(effect_of(Anomaly.REKEY, BODY), scene.numbers.message(STREAM, 2), scene.record(2))
+    extra = Injected(
+        effect_of(Anomaly.REKEY, BODY), scene.numbers.message(STREAM, 2), scene.record(2)
+    )
     assert tallied(scene.score(observed, [*scene.done, extra])) == {Anomaly.REKEY: (1, 0)}
 
 
@@ -209,9 +211,9 @@ def test_consumers_must_agree() -> None:
         "dora": {"streams": [{**stream, "lost": [[3, 4]], "late": [[9, 10]]}], "counts": counts},
     }
     observed = online(reports, {}, numbers)
-    assert observed.agreed[Finding.LOST].tolist() == [base + 3]
-    assert observed.told[Finding.LOST].tolist() == [base + 3, base + 4]
-    assert observed.agreed[Finding.LATE].tolist() == []
-    assert observed.told[Finding.LATE].tolist() == [base + 9]
+    assert observed.by_all[Finding.LOST].tolist() == [base + 3]
+    assert observed.by_any[Finding.LOST].tolist() == [base + 3, base + 4]
+    assert observed.by_all[Finding.LATE].tolist() == []
+    assert observed.by_any[Finding.LATE].tolist() == [base + 9]
     assert [name for name, _ in observed.counts] == ["carl", "dora"]
     assert observed.counts[0][1][None][Finding.FOREIGN] == 2

@@ -28,7 +28,7 @@ from mirrortest.produce.lane import Flight, Lane
 from mirrortest.produce.recording import LaneRecorder, TopicNumbers, Window
 from mirrortest.selftest.synthesis import synthesize
 from mirrortest.selftest.synthetic_options import KINDS, SynthOptions, parse_count, spread
-from mirrortest.selftest.synthetic_run import Timeline
+from mirrortest.selftest.synthetic_run import SyntheticRun
 from mirrortest.seqlog import rows
 from mirrortest.seqlog.batches import Detail, batch_of, explode
 from mirrortest.seqlog.files import find_sessions, read_file
@@ -333,13 +333,13 @@ def test_the_same_seed_gives_the_same_bytes(tmp_path: Path) -> None:
 
 def test_any_stretch_of_the_run_is_known_alone(tmp_path: Path) -> None:
     """A producer's rows are the same whether others' are computed or not, and chunks meet."""
-    timeline = Timeline(
+    run = SyntheticRun(
         asked(tmp_path, messages=250_000, run_length=1, producers=100, lanes=100, incarnations=2)
     )
-    assert sum(1 for _ in timeline.chunks()) == 4
-    mine = timeline.producer == 2
+    assert sum(1 for _ in run.chunks()) == 4
+    mine = run.producer == 2
     stands: Counter[tuple[int, int]] = Counter()
-    for whole, part in zip(timeline.chunks(), timeline.chunks(slots=mine), strict=True):
+    for whole, part in zip(run.chunks(), run.chunks(slots=mine), strict=True):
         kept = mine[whole.slot]
         assert (whole.seq_lo[kept] == part.seq_lo).all()
         assert (whole.offset[kept] == part.offset).all()
@@ -370,7 +370,7 @@ def test_mistakes_are_told_in_a_line(tmp_path: Path) -> None:
         synthesize(asked(tmp_path / "b", anomalies={Finding.LOST: 2000}))
     assert not any((tmp_path / "b").iterdir())
     synthesize(asked(tmp_path, anomalies={}))
-    with pytest.raises(UsageError, match="there already"):
+    with pytest.raises(UsageError, match="exists already"):
         synthesize(asked(tmp_path))
     with pytest.raises(UsageError, match="at least 2 --lanes"):
         asked(tmp_path, lanes=1)

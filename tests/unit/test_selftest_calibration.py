@@ -18,12 +18,12 @@ from mirrortest.errors import ClusterError, LabError, MirrortestError
 from mirrortest.faults.ground_truth import TRUTH
 from mirrortest.model.findings import Finding, Outcome
 from mirrortest.report.summary import Partition, Summary, Verdict
-from mirrortest.selftest import stage as staging
-from mirrortest.selftest.injected_faults import read_done
-from mirrortest.selftest.judgement import judge
+from mirrortest.selftest import calibration_run as running
+from mirrortest.selftest.calibration import judge
+from mirrortest.selftest.calibration_run import CalibrationRun, Progress, _Runner
+from mirrortest.selftest.expected import read_injected
 from mirrortest.selftest.matrix import Matrix
 from mirrortest.selftest.sent import Numbers, Sent
-from mirrortest.selftest.stage import Progress, Stage, _Played
 from mirrortest.seqlog import rows
 from mirrortest.seqlog.schema import Role
 from mirrortest.seqlog.session import Session
@@ -64,7 +64,7 @@ def sent(lo: int, hi: int, offset: int | None, outcome: Outcome = Outcome.ACKED)
     [
         ([sent(0, 5, 0), sent(5, 9, 5, Outcome.UNKNOWN)], "messages 5 to 8 .* not all acknowled"),
         ([sent(0, 5, 0), sent(5, 9, None)], "messages 5 to 8"),
-        ([sent(0, 5, 0), sent(5, 9, 6)], "orders-0 in the source does not hold just what"),
+        ([sent(0, 5, 0), sent(5, 9, 6)], "orders-0 in the source has other records than"),
     ],
 )
 async def test_sends_that_prove_nothing(tmp_path: Path, added: list[Row], reason: str) -> None:
@@ -145,7 +145,7 @@ async def left(folder: Path, **changes: int | list[str]) -> Path:
         partitions=[Partition(topic="orders", partition=0, counts={"corrupted_unknown_id": 1})],
     )
     (result / "summary.json").write_text(reconciled.encode())
-    stage = Stage(
+    stage = CalibrationRun(
         run=RUN,
         messages=COUNT,
         rates=[0.1],
@@ -180,7 +180,7 @@ async def test_a_perfect_run_that_leaves_kinds_out(tmp_path: Path) -> None:
     assert wrong(figures) == {}
     assert figures.differences == figures.examples == []
     assert (figures.verdict, figures.exit_code) == (Verdict.INCONCLUSIVE, 3)
-    assert "no drop was seeded in body form: nothing was measured of it" in figures.inconclusive
+    assert "no drop was seeded in body form: it was not measured" in figures.inconclusive
     assert json.loads((tmp_path / "calibration.json").read_text())["seeded"] == 2
 
 
@@ -201,7 +201,7 @@ async def test_a_failure_is_proven(tmp_path: Path) -> None:
     figures = judge(folder)
     assert figures.exit_code == 99
     assert figures.differences == ["carl counts 0 corrupted, not 1"]
-    assert "is not told altered_key" in figures.examples[0]
+    assert "is not reported altered_key" in figures.examples[0]
 
 
 async def test_late_from_slowness_proves_nothing(tmp_path: Path) -> None:
@@ -223,12 +223,12 @@ def test_a_truth_without_a_finding_is_refused() -> None:
     """A row that the table of findings does not know is an error, and never passed over."""
     mapping = TopicMapping.parse(source_alias="A")
     with pytest.raises(MirrortestError, match="no strip-header of 'id' in body form"):
-        read_done([row("strip-header", 3, part="id")], Numbers(), mapping, RUN)
+        read_injected([row("strip-header", 3, part="id")], Numbers(), mapping, RUN)
 
 
 def test_nothing_there_is_told(tmp_path: Path) -> None:
     """A directory without a calibration gives one line."""
-    with pytest.raises(MirrortestError, match="no calibration lies here"):
+    with pytest.raises(MirrortestError, match="no calibration here"):
         judge(tmp_path)
 
 
@@ -242,7 +242,7 @@ class Mirror:
             raise LabError("mirror died")
 
 
-def played(tmp_path: Path) -> _Played:
+def played(tmp_path: Path) -> _Runner:
     matrix = Matrix(
         run=RUN,
         messages=10_000,
@@ -254,19 +254,19 @@ def played(tmp_path: Path) -> _Played:
         deadline=20,
     )
     lab = SimpleNamespace(mirror=Mirror(), source=SimpleNamespace(alias="A"))
-    return staging._Played(cast("Lab", lab), matrix, tmp_path, lambda _: None)
+    return running._Runner(cast("Lab", lab), matrix, tmp_path, lambda _: None)
 
 
 async def test_a_dead_faulty_mirror_ends_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Everybody is told to end, and the reason is kept."""
-    monkeypatch.setattr(staging, "_POLL_SECONDS", 0)
+    monkeypatch.setattr(running, "_POLL_SECONDS", 0)
     play = played(tmp_path)
     cast("Mirror", play._lab.mirror).dead = True
     await play._watch(asyncio.Event())
-    assert play._enough.is_set()
-    assert play._reasons == ["the faulty mirror died, what it did is not fully told: mirror died"]
+    assert play._ending.is_set()
+    assert play._reasons == ["the faulty mirror died, so its truth is incomplete: mirror died"]
 
 
 async def test_a_consumer_that_dies_ends_all(
@@ -278,10 +278,10 @@ async def test_a_consumer_that_dies_ends_all(
         raise ClusterError("the destination is gone")
 
     monkeypatch.setattr("mirrortest.consume.consumer.run", dies)
-    monkeypatch.setattr(staging._Played, "_consume_options", lambda *_: None)
+    monkeypatch.setattr(running._Runner, "_consume_options", lambda *_: None)
     play = played(tmp_path)
-    assert await play._kept("consumer reader-1", play._consume("reader-1")) is None
-    assert play._enough.is_set()
+    assert await play._guarded("consumer reader-1", play._consume("reader-1")) is None
+    assert play._ending.is_set()
     assert play._reasons == ["consumer reader-1 ended early: the destination is gone"]
 
 
@@ -296,7 +296,7 @@ async def test_a_truth_that_is_not_clean_is_told(tmp_path: Path) -> None:
     play._note_truth()
     assert [reason.split(":")[0] for reason in play._reasons] == [
         "the faulty mirror did not end in order",
-        "the faulty mirror found records gone before it could read them",
+        "records were deleted before the faulty mirror could read them",
     ]
 
 

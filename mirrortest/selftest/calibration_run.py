@@ -1,9 +1,9 @@
-"""The stage: producers, the faulty mirror and consumers on a lab, and what they leave in a folder.
+"""A calibration run: producers, the faulty mirror and consumers, and the folder that they fill.
 
 ::
 
     FOLDER/stage.json          what was measured, and what went wrong with the measurement
-    FOLDER/spec.toml           what the faulty mirror was to do
+    FOLDER/spec.toml           the faulty mirror's specification
     FOLDER/truth/              the faulty mirror's truth
     FOLDER/logs/run=RUN/       the sequence logs, and the reconciliation's result
     FOLDER/online/NAME.json    each consumer's report
@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import json
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
@@ -40,16 +40,16 @@ if TYPE_CHECKING:
     from mirrortest.produce.produce_report import ProduceProgress, ProduceReport
     from mirrortest.selftest.matrix import Matrix, Sender
 
-STAGE_FILE = "stage.json"
+RUN_FILE = "stage.json"
 TRUTH, LOGS, ONLINE = "truth", "logs", "online"
 _POLL_SECONDS = 0.5
 _SETTLE_SECONDS = 2.0
-"""What is held back has come by the deadline of what was dropped: little more is waited for."""
+"""Short: what the faulty mirror holds back arrives before the deadline of what it drops."""
 
 T = TypeVar("T")
 
 
-class Stage(BaseModel):
+class CalibrationRun(BaseModel):
     """stage.json.
 
     Attributes:
@@ -75,24 +75,24 @@ class Stage(BaseModel):
     reasons: list[str]
 
     @classmethod
-    def read(cls, folder: Path) -> Stage:
-        """Read what `perform` left.
+    def read(cls, folder: Path) -> Self:
+        """Read what `run_calibration` wrote.
 
         Raises:
-            MirrortestError: there is none, or none that this version can read.
+            MirrortestError: it is missing, or this version cannot read it.
         """
-        file = folder / STAGE_FILE
+        file = folder / RUN_FILE
         try:
             return cls.model_validate_json(file.read_bytes())
         except OSError as error:
-            raise MirrortestError(f"{file}: no calibration lies here: {error.strerror}") from None
+            raise MirrortestError(f"{file}: no calibration here: {error.strerror}") from None
         except ValidationError as error:
-            raise MirrortestError(f"{file}: not of this version of mirrortest: {error}") from None
+            raise MirrortestError(f"{file}: this version cannot read it: {error}") from None
 
 
 @dataclass
 class Progress:
-    """How far everybody is; its text is one line."""
+    """How far producers and consumers are; its text is one line."""
 
     of: int
     doing: str = "starting"
@@ -110,8 +110,8 @@ class Progress:
         )
 
 
-def raised(matrix: Matrix, folder: Path, tell: Callable[[str], None]) -> Lab:
-    """A lab whose mirror is the faulty mirror, not up yet: use it as a context manager.
+def lab_with_faulty_mirror(matrix: Matrix, folder: Path, show: Callable[[str], None]) -> Lab:
+    """A lab whose mirror is the faulty mirror, not started yet: use it as a context manager.
 
     Raises:
         MirrortestError: the folder cannot be written.
@@ -122,49 +122,50 @@ def raised(matrix: Matrix, folder: Path, tell: Callable[[str], None]) -> Lab:
         file.write_text(matrix.specification())
     except OSError as error:
         raise MirrortestError(f"--directory {folder}: {error.strerror}") from None
-    return Lab(mirror=FaultyMirrorSettings(spec=file, truth=folder / TRUTH), tell=tell)
+    return Lab(mirror=FaultyMirrorSettings(spec=file, truth=folder / TRUTH), tell=show)
 
 
-async def perform(
+async def run_calibration(
     lab: Lab,
     matrix: Matrix,
     folder: Path,
     stop: asyncio.Event,
-    tell: Callable[[Progress], None],
-) -> Stage:
-    """Play the matrix on a lab whose mirror is the faulty mirror, up to the online verdicts.
+    show: Callable[[Progress], None],
+) -> CalibrationRun:
+    """Run the matrix on a lab whose mirror is the faulty mirror, up to the online verdicts.
 
-    Whatever fails on the way is told in the stage's `reasons`.
+    Whatever fails on the way is in the result's `reasons`.
     """
-    played = _Played(lab, matrix, folder, tell)
-    return await played.run(stop)
+    return await _Runner(lab, matrix, folder, show).run(stop)
 
 
-class _Played:
+class _Runner:
     def __init__(
-        self, lab: Lab, matrix: Matrix, folder: Path, tell: Callable[[Progress], None]
+        self, lab: Lab, matrix: Matrix, folder: Path, show: Callable[[Progress], None]
     ) -> None:
         self._lab = lab
         self._matrix = matrix
         self._folder = folder
-        self._tell = tell
+        self._show = show
         every = sum(len(each.topics) * each.messages for each in matrix.senders)
         self._progress = Progress(every)
         self._reasons: list[str] = []
-        self._enough = asyncio.Event()
+        self._ending = asyncio.Event()
         self._slowest = 0
 
-    async def run(self, stop: asyncio.Event) -> Stage:
+    async def run(self, stop: asyncio.Event) -> CalibrationRun:
         lab, matrix = self._lab, self._matrix
         for topic, partitions in matrix.topics.items():
             await asyncio.to_thread(lab.source.create_topic, topic, partitions)
         for topic in matrix.topics:
             await asyncio.to_thread(lab.mirror.wait_topic, topic)
-        self._show("mirroring with a faulty mirror")
+        self._show_doing("mirroring with a faulty mirror")
         watching = asyncio.create_task(self._watch(stop))
-        readers = [self._kept(f"consumer {name}", self._consume(name)) for name in matrix.readers]
+        readers = [
+            self._guarded(f"consumer {each}", self._consume(each)) for each in matrix.readers
+        ]
         senders = [
-            self._kept(f"producer {each.name}", self._produce(each)) for each in matrix.senders
+            self._guarded(f"producer {each.name}", self._produce(each)) for each in matrix.senders
         ]
         try:
             reports, _ = await asyncio.gather(asyncio.gather(*readers), asyncio.gather(*senders))
@@ -173,7 +174,7 @@ class _Played:
         for report in reports:
             if report is not None:
                 self._note_report(report)
-        self._show("ending the faulty mirror")
+        self._show_doing("ending the faulty mirror")
         await asyncio.to_thread(lab.mirror.terminate)
         self._note_truth()
         ends = {
@@ -182,7 +183,7 @@ class _Played:
             )
             for topic in matrix.topics
         }
-        stage = Stage(
+        result = CalibrationRun(
             run=matrix.run,
             messages=matrix.messages,
             rates=list(matrix.rates(matrix.rate)),
@@ -196,35 +197,33 @@ class _Played:
             slowest=self._slowest / 1e9,
             reasons=self._reasons,
         )
-        (self._folder / STAGE_FILE).write_text(stage.model_dump_json(indent=1))
-        return stage
+        (self._folder / RUN_FILE).write_text(result.model_dump_json(indent=1))
+        return result
 
-    def _show(self, doing: str) -> None:
+    def _show_doing(self, doing: str) -> None:
         self._progress.doing = doing
-        self._tell(self._progress)
+        self._show(self._progress)
 
     async def _watch(self, stop: asyncio.Event) -> None:
-        """End early where the faulty mirror died, or the user has had enough."""
+        """End early when the faulty mirror dies or the user interrupts."""
         while not stop.is_set():
             try:
                 self._lab.mirror.check()
             except LabError as error:
-                self._reasons.append(
-                    f"the faulty mirror died, what it did is not fully told: {error}"
-                )
+                self._reasons.append(f"the faulty mirror died, so its truth is incomplete: {error}")
                 break
             await asyncio.sleep(_POLL_SECONDS)
         else:
-            self._reasons.append("stopped before the end")
-        self._enough.set()
+            self._reasons.append("interrupted before the end")
+        self._ending.set()
 
-    async def _kept(self, who: str, work: Coroutine[Any, Any, T]) -> T | None:
-        """Do one's work; an error of ours ends everybody's and is told."""
+    async def _guarded(self, name: str, work: Coroutine[Any, Any, T]) -> T | None:
+        """Await one application; its error becomes a reason, and ends all of them."""
         try:
             return await work
         except MirrortestError as error:
-            self._reasons.append(f"{who} ended early: {error}")
-            self._enough.set()
+            self._reasons.append(f"{name} ended early: {error}")
+            self._ending.set()
             return None
 
     # -- producing ------------------------------------------------------------------------------
@@ -232,8 +231,8 @@ class _Played:
     async def _produce(self, sender: Sender) -> ProduceReport:
         report = await producer.run(
             self._produce_options(sender),
-            stop=self._enough,
-            on_progress=lambda told: self._note_sent(sender.name, told),
+            stop=self._ending,
+            on_progress=lambda progress: self._note_sent(sender.name, progress),
             progress_seconds=1.0,
         )
         if report.exit_code:
@@ -243,9 +242,9 @@ class _Played:
         self._progress.sent[sender.name] = report.whole.outcomes[Outcome.ACKED]
         return report
 
-    def _note_sent(self, name: str, told: ProduceProgress) -> None:
-        self._progress.sent[name] = told.outcomes[Outcome.ACKED]
-        self._tell(self._progress)
+    def _note_sent(self, name: str, progress: ProduceProgress) -> None:
+        self._progress.sent[name] = progress.outcomes[Outcome.ACKED]
+        self._show(self._progress)
 
     def _produce_options(self, sender: Sender) -> ProduceOptions:
         return ProduceOptions(
@@ -268,24 +267,26 @@ class _Played:
     async def _consume(self, name: str) -> ConsumeReport:
         report = await consumer.run(
             self._consume_options(name),
-            stop=self._enough,
-            on_progress=lambda told: self._note_read(name, told),
+            stop=self._ending,
+            on_progress=lambda progress: self._note_read(name, progress),
         )
         place = self._folder / ONLINE
         place.mkdir(parents=True, exist_ok=True)
         (place / f"{name}.json").write_text(json.dumps(report.to_json()))
         return report
 
-    def _note_read(self, name: str, told: ConsumeProgress) -> None:
-        self._progress.read[name] = told.consumed
-        waiting = told.findings.get(Finding.IN_FLIGHT.label, 0)
-        self._progress.found = sum(told.findings.values()) - waiting
-        self._tell(self._progress)
+    def _note_read(self, name: str, progress: ConsumeProgress) -> None:
+        self._progress.read[name] = progress.consumed
+        in_flight = progress.findings.get(Finding.IN_FLIGHT.label, 0)
+        self._progress.found = sum(progress.findings.values()) - in_flight
+        self._show(self._progress)
 
     def _note_report(self, report: ConsumeReport) -> None:
         self._reasons += [f"consumer {report.name}: {reason}" for reason in report.inconclusive]
-        took = [since_sent.maximum for _, since_sent in report.latency.values() if since_sent.count]
-        self._slowest = max([self._slowest, *took])
+        latencies = [
+            since_sent.maximum for _, since_sent in report.latency.values() if since_sent.count
+        ]
+        self._slowest = max([self._slowest, *latencies])
 
     def _consume_options(self, name: str) -> ConsumeOptions:
         alias, matrix = self._lab.source.alias, self._matrix
@@ -310,7 +311,7 @@ class _Played:
     # -- the truth ------------------------------------------------------------------------------
 
     def _note_truth(self) -> None:
-        """What the faulty mirror's own summary says against it."""
+        """Read in the faulty mirror's own summary whether its truth is complete."""
         try:
             truth = read_summary(self._folder / TRUTH)
         except MirrortestError as error:
@@ -318,7 +319,7 @@ class _Played:
             return
         if not truth.clean:
             self._reasons.append(
-                "the faulty mirror did not end in order: its truth may not be whole"
+                "the faulty mirror did not end in order: its truth may be incomplete"
             )
         if truth.skipped:
-            self._reasons.append("the faulty mirror found records gone before it could read them")
+            self._reasons.append("records were deleted before the faulty mirror could read them")

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mirrortest.report.summary import Latency, Missing, Partition, Summary, Threshold, Verdict
+from mirrortest.results.summary import Latency, Missing, Partition, Summary, Threshold, Verdict
 from mirrortest.seqlog.session import FileNote, Session, Topic
 from mirrortest.timing.histogram import Histogram
 

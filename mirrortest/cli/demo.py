@@ -24,7 +24,7 @@ from mirrortest.reconcile.plan import plan
 from mirrortest.report.html import render
 from mirrortest.report.output import write_text
 from mirrortest.report.result import REPORT_FILE, read_result
-from mirrortest.report.table import summary_view
+from mirrortest.report.terminal import summary_view
 
 if TYPE_CHECKING:
     from mirrortest.seqlog.location import Location

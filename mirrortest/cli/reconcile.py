@@ -20,7 +20,7 @@ from mirrortest.reconcile.session import DEFAULT_MASTER, DEFAULT_MEMORY
 from mirrortest.report.html import environment_of_templates, render
 from mirrortest.report.output import write_text
 from mirrortest.report.result import read_result
-from mirrortest.report.table import summary_view
+from mirrortest.report.terminal import summary_view
 from mirrortest.seqlog.location import Location
 from mirrortest.wire.stream import checked_run
 

@@ -6,28 +6,21 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Group
-from rich.markup import escape
-from rich.table import Table
-from rich.text import Text
 
-from mirrortest.config.visible import visible
 from mirrortest.model.findings import Finding
+from mirrortest.results.summary import QUANTILES, Verdict
+from mirrortest.results.tables import lines, table
 from mirrortest.seqlog.schema import Role
 from mirrortest.verify.judge import COUNTED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from rich.console import RenderableType
-
     from mirrortest.config.threshold import ThresholdResult
     from mirrortest.timing.histogram import Histogram
     from mirrortest.verify.judge import RunVerdict, StreamVerdict
     from mirrortest.wire.stream import StreamId
 
-PASSED, INCONCLUSIVE, FAILED = 0, 3, 99
-
-QUANTILES = (0.5, 0.9, 0.99, 0.999)
 _IN_SOURCE = {"delivered": "in the source", "lost": "lost by the source"}
 """What a source observer's counts are called for humans: they are no verdict on the mirror."""
 _ALWAYS_SHOWN = ("acked", "delivered", "lost", "duplicated", "reordered")
@@ -107,15 +100,16 @@ class ConsumeReport:
 
     @property
     def exit_code(self) -> int:
-        """A proven failure stands before what cannot be judged."""
-        if any(not result.passed for result in self.thresholds):
-            return FAILED
-        return INCONCLUSIVE if self.inconclusive else PASSED
+        """That of the verdict."""
+        return self.verdict.exit_code
 
     @property
-    def verdict(self) -> str:
-        """The exit code in a word."""
-        return {PASSED: "passed", INCONCLUSIVE: "inconclusive", FAILED: "failed"}[self.exit_code]
+    def verdict(self) -> Verdict:
+        """How the run ended."""
+        return Verdict.of(
+            failed=any(not result.passed for result in self.thresholds),
+            inconclusive=bool(self.inconclusive),
+        )
 
     @property
     def basis(self) -> Basis:
@@ -131,7 +125,7 @@ class ConsumeReport:
             "role": self.role.value,
             "run": self.run,
             "consumer": self.name,
-            "verdict": self.verdict,
+            "verdict": self.verdict.value,
             "exit_code": self.exit_code,
             "counts": dict(self.counts),
             "copies": self.copies,
@@ -177,44 +171,47 @@ class ConsumeReport:
         """The summary for a terminal."""
         named = _names(self.role)
         judged = "found the source" if self.role is Role.SOURCE else "judged it online"
-        title = f"run {self.run} as {self.name} {judged}: {self.verdict}"
-        counts = Table(title=title, title_justify="left")
-        counts.add_column("finding")
-        counts.add_column("messages", justify="right")
-        for name, count in self.counts.items():
-            if count or name in _ALWAYS_SHOWN:
-                counts.add_row(named.get(name, name), f"{count:,}")
-        latency = Table("latency, s", "since")
-        for q in QUANTILES:
-            latency.add_column(f"p{q * 100:g}", justify="right")
-        for topic, pair in self.latency.items():
-            for since, histogram in zip(("intended time", "actual send"), pair, strict=True):
-                if histogram.count:
-                    figures = (f"{value:.3f}" for value in _quantiles(histogram).values())
-                    latency.add_row(escape(visible(topic)), since, *figures)
-        lines = [f"threshold {result}" for result in self.thresholds if not result.passed]
+        counts = table(
+            ("finding", "messages"),
+            [
+                (named.get(name, name), f"{count:,}")
+                for name, count in self.counts.items()
+                if count or name in _ALWAYS_SHOWN
+            ],
+            title=f"run {self.run} as {self.name} {judged}: {self.verdict}",
+        )
+        latency = table(
+            ("latency, s", "since", *(f"p{q * 100:g}" for q in QUANTILES)),
+            [
+                (topic, since, *(f"{value:.3f}" for value in _quantiles(histogram).values()))
+                for topic, pair in self.latency.items()
+                for since, histogram in zip(("intended time", "actual send"), pair, strict=True)
+                if histogram.count
+            ],
+            texts=2,
+        )
+        told = [f"threshold {result}" for result in self.thresholds if not result.passed]
         if self.role is Role.SOURCE and self.counts.get(Finding.LOST.label):
-            lines.append(
+            told.append(
                 "lost by the source: its brokers acknowledged these messages and do not have them; "
                 "no mirror can copy them"
             )
-        lines += [f"inconclusive: {reason}" for reason in self.inconclusive]
-        lines += [
+        told += [f"inconclusive: {reason}" for reason in self.inconclusive]
+        told += [
             f"{topic}: {count:,} messages were there before their partitions were read: "
             "their latencies are not measured"
             for topic, count in self.backlog.items()
             if count
         ]
         if self.basis.taken_over:
-            lines.append(
+            told.append(
                 f"the verdict rests on {self.basis.read:,} messages that were read here, and on "
                 f"{self.basis.taken_over:,} taken over from the states of other consumers, or of "
                 "earlier ones"
             )
-        parts: list[RenderableType] = [counts]
-        if latency.row_count:
-            parts.append(latency)
-        return Group(*parts, *(Text(visible(line)) for line in (*lines, *self.notes)))
+        return Group(
+            counts, *([latency] if latency.row_count else []), *lines([*told, *self.notes])
+        )
 
 
 def _names(role: Role) -> Mapping[str, str]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from rich.table import Table
-
 from mirrortest.faults.ground_truth import read_summary, rows_of
+from mirrortest.results.tables import table
 
 if TYPE_CHECKING:
+    from rich.table import Table
+
     from mirrortest.faults.options import FaultyMirrorOptions
 
 VERSION = 1
@@ -51,14 +52,16 @@ class FaultyMirrorReport:
 
     def table(self) -> Table:
         """The report for people."""
-        table = Table(
-            box=None, pad_edge=False, title=f"truth in {self.truth}", title_justify="left"
+        records = {
+            f"{name} {topic}": count
+            for name, found in (("read", self.read), ("written", self.written))
+            for topic, count in sorted(found.items())
+        }
+        records |= {f"act {kind}": count for kind, count in sorted(self.acts.items())}
+        return table(
+            ("what", "records"),
+            [(name, f"{count:,}") for name, count in records.items()],
+            box=None,
+            pad_edge=False,
+            title=f"truth in {self.truth}",
         )
-        table.add_column("what")
-        table.add_column("records", justify="right")
-        for name, found in (("read", self.read), ("written", self.written)):
-            for topic, count in sorted(found.items()):
-                table.add_row(f"{name} {topic}", f"{count:,}")
-        for kind, count in sorted(self.acts.items()):
-            table.add_row(f"act {kind}", f"{count:,}")
-        return table

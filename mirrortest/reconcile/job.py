@@ -24,7 +24,7 @@ from mirrortest.reconcile.session import fit, together
 from mirrortest.reconcile.source import read_again, read_intervals, reading
 from mirrortest.reconcile.tables import Beside
 from mirrortest.reconcile.whole import Joining
-from mirrortest.report.summary import (
+from mirrortest.results.summary import (
     Latency,
     Minute,
     Online,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from mirrortest.reconcile.judge import settle
 from mirrortest.reconcile.spread import spread
 from mirrortest.reconcile.tables import COUNTED, FACTS, LATENCY_BY_MINUTE, rows
-from mirrortest.report.summary import MINUTE_COUNTS, MINUTE_LATENCIES, Minute
+from mirrortest.results.summary import MINUTE_COUNTS, MINUTE_LATENCIES, Minute
 from mirrortest.timing.histogram import lower_bound
 
 if TYPE_CHECKING:

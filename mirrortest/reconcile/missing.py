@@ -10,7 +10,7 @@ from pyspark.sql import functions
 from mirrortest.reconcile import attribution, tables
 from mirrortest.reconcile.attribution import Attribution
 from mirrortest.reconcile.result import MOST_ROWS, write_parts, write_table
-from mirrortest.report.summary import Attributed, Missing
+from mirrortest.results.summary import Attributed, Missing
 
 if TYPE_CHECKING:
     from mirrortest.reconcile.facts import Facts

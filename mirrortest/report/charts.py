@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mirrortest.report.latencies import Distribution, Latencies
-    from mirrortest.report.summary import Summary
     from mirrortest.report.timeline import Timeline
+    from mirrortest.results.summary import Summary
     from mirrortest.seqlog.events import Event
 
 MOST_TOPICS = 10

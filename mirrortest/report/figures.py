@@ -21,8 +21,8 @@ from mirrortest.report.words import (
 )
 
 if TYPE_CHECKING:
-    from mirrortest.report.summary import Summary
     from mirrortest.report.timeline import Timeline
+    from mirrortest.results.summary import Summary
 
 _NO_SHARE = frozenset(
     {"sent", "acked", "failed", "unknown", "unknown_seen", "seen", "foreign", "other_run"}

@@ -16,7 +16,7 @@ from mirrortest.report.words import FINDINGS, meaning_of, number, plain, rank
 
 if TYPE_CHECKING:
     from mirrortest.report.story import Held
-    from mirrortest.report.summary import Summary
+    from mirrortest.results.summary import Summary
 
 
 def junit(summary: Summary) -> str:

@@ -28,7 +28,6 @@ from mirrortest.report.places import grid
 from mirrortest.report.producers import by_producer
 from mirrortest.report.setting import changes, run_events, setting
 from mirrortest.report.story import details, failures, first_finding, headline, held
-from mirrortest.report.summary import Verdict, shorten
 from mirrortest.report.timeline import from_minutes
 from mirrortest.report.words import (
     FINDINGS,
@@ -40,6 +39,7 @@ from mirrortest.report.words import (
     span,
     without_latency,
 )
+from mirrortest.results.summary import Verdict, shorten
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from mirrortest.report.latencies import Distribution
     from mirrortest.report.result import Result
     from mirrortest.report.setting import Setting
-    from mirrortest.report.summary import Summary
     from mirrortest.report.timeline import Timeline
+    from mirrortest.results.summary import Summary
     from mirrortest.seqlog.events import Event
 
 _TONES = {Verdict.PASSED: "good", Verdict.INCONCLUSIVE: "doubt", Verdict.FAILED: "bad"}

@@ -10,7 +10,7 @@ from mirrortest.report.words import FINDINGS, Weight, plain, weight_of
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from mirrortest.report.summary import Partition
+    from mirrortest.results.summary import Partition
 
 MOST_CELLS = 600
 MOST_ROWS = 60

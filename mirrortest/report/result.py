@@ -17,7 +17,7 @@ from pyarrow import fs
 from pydantic import ValidationError
 
 from mirrortest.errors import SequenceLogError, UsageError
-from mirrortest.report.summary import Summary
+from mirrortest.results.summary import Summary
 from mirrortest.seqlog.events import EVENTS_FILE, Event, Events
 from mirrortest.seqlog.files import SessionFiles, find_sessions
 from mirrortest.seqlog.schema import Role

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 from mirrortest.config.threshold import Threshold as Condition
 from mirrortest.config.units import format_duration
 from mirrortest.errors import UsageError
-from mirrortest.report.summary import Verdict
 from mirrortest.report.words import FINDINGS, Weight, moment, number, plain, share, span, weight_of
+from mirrortest.results.summary import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from mirrortest.report.summary import Summary, Threshold
     from mirrortest.report.timeline import Timeline
+    from mirrortest.results.summary import Summary, Threshold
     from mirrortest.seqlog.events import Event
 
 _SOON_NS = 60 * 10**9

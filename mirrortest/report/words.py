@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from mirrortest.config.units import format_duration
 
 if TYPE_CHECKING:
-    from mirrortest.report.summary import Summary
+    from mirrortest.results.summary import Summary
 
 
 class Weight(StrEnum):

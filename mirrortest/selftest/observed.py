@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from mirrortest.model.findings import Finding
-from mirrortest.report.summary import Summary
+from mirrortest.results.summary import Summary
 from mirrortest.selftest.sent import NO_KEYS, SHIFT, keys_of, log_batches
 from mirrortest.seqlog.schema import Kind, Role
 from mirrortest.verify.judge import COUNTED

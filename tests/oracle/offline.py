@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from mirrortest.report.summary import Summary
+    from mirrortest.results.summary import Summary
     from mirrortest.seqlog.rows import Row
     from mirrortest.verify.routing import ExpectPartition
 

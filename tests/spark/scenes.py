@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mirrortest.reconcile.lookup import LookUp
-    from mirrortest.report.summary import Summary
+    from mirrortest.results.summary import Summary
     from mirrortest.seqlog.rows import Row
 
 _scenes: list[Callable[[], History]] = []

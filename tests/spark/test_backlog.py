@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from mirrortest.consume.judged_topics import JudgedTopics
     from mirrortest.consume.options import ConsumeOptions
-    from mirrortest.report.summary import Summary
+    from mirrortest.results.summary import Summary
     from mirrortest.seqlog.rows import Row
     from mirrortest.seqlog.writer import SequenceLog
 

@@ -25,8 +25,8 @@ from mirrortest.produce.produce_report import ProduceReport
 from mirrortest.produce.recording import TopicNumbers
 from mirrortest.report.html import environment_of_templates
 from mirrortest.report.junit import junit
-from mirrortest.report.summary import Summary
-from mirrortest.report.table import summary_view
+from mirrortest.report.terminal import summary_view
+from mirrortest.results.summary import Summary
 from mirrortest.timing.histogram import Histogram
 
 HOSTILE = (

@@ -22,8 +22,8 @@ from mirrortest.report.page import page
 from mirrortest.report.places import MOST_CELLS, grid, short
 from mirrortest.report.result import Result, find_result, read_result
 from mirrortest.report.story import details, failures, headline
-from mirrortest.report.summary import Partition, Verdict
 from mirrortest.report.timeline import from_minutes
+from mirrortest.results.summary import Partition, Verdict
 from mirrortest.seqlog.location import Location
 from tests.made_result import RUN, SCHEMAS, START, Made, failed_run, note_events
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
 from mirrortest.report.junit import junit
-from mirrortest.report.summary import Verdict
+from mirrortest.results.summary import Verdict
 from tests.made_result import Made, failed_run
 
 if TYPE_CHECKING:

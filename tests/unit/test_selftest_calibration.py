@@ -17,7 +17,7 @@ from mirrortest.config.run import TopicMapping
 from mirrortest.errors import ClusterError, LabError, MirrortestError
 from mirrortest.faults.ground_truth import TRUTH
 from mirrortest.model.findings import Finding, Outcome
-from mirrortest.report.summary import Partition, Summary, Verdict
+from mirrortest.results.summary import Partition, Summary, Verdict
 from mirrortest.selftest import calibration_run as running
 from mirrortest.selftest.calibration import judge
 from mirrortest.selftest.calibration_run import CalibrationRun, Progress, _Runner

@@ -14,7 +14,7 @@ from mirrortest.cli import main
 from mirrortest.config.threshold import COUNTS, Series, thresholds
 from mirrortest.errors import InterruptedRunError, MirrortestError
 from mirrortest.metrics.names import TABLE
-from mirrortest.report.summary import Verdict
+from mirrortest.results.summary import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -17,8 +17,8 @@ from mirrortest.model.findings import Finding, Outcome
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.produce.produce_report import ProduceReport
 from mirrortest.produce.recording import TopicNumbers
-from mirrortest.report import summary
-from mirrortest.report.summary import Latency, Summary, Verdict
+from mirrortest.results import summary
+from mirrortest.results.summary import Latency, Summary, Verdict
 from mirrortest.selftest.calibration import Calibration, Figures, KindFigures
 from mirrortest.selftest.synthesis import Written
 from mirrortest.seqlog.schema import Role

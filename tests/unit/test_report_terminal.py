@@ -8,7 +8,8 @@ from typing import Any
 
 from rich.console import Console
 
-from mirrortest.report.summary import (
+from mirrortest.report.terminal import summary_view
+from mirrortest.results.summary import (
     MINUTE_COUNTS,
     MINUTE_LATENCIES,
     Attributed,
@@ -17,7 +18,6 @@ from mirrortest.report.summary import (
     Summary,
     Verdict,
 )
-from mirrortest.report.table import summary_view
 
 START = datetime(2026, 1, 1, 23, 55, tzinfo=UTC)
 

@@ -1,0 +1,1 @@
+"""What commands report: a verdict, a versioned summary, tables for a terminal."""

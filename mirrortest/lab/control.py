@@ -1,6 +1,6 @@
-"""How other processes reach a running lab: a socket of its owner, one JSON line each way.
+"""How other processes control a running lab: a socket of its owner, one JSON line each way.
 
-The owner alone can start a part again and knows what each is doing, so that every wish goes to it.
+Only the owner can start a part again and see what each is doing, so every request goes to it.
 """
 
 from __future__ import annotations
@@ -17,13 +17,11 @@ from typing import TYPE_CHECKING, Any, Self
 from mirrortest.errors import LabError, MirrortestError, UsageError
 
 if TYPE_CHECKING:
-    from mirrortest.lab.lab import Lab
+    from mirrortest.lab.testbed import Lab
 
-FAULTS = (
-    *("kill", "stop", "continue", "restart", "start", "terminate"),
-    *("pause", "unpause", "disconnect", "connect"),
-)
-"""What can be done to a part; the second line needs containers."""
+_CONTAINER_FAULTS = ("pause", "unpause", "disconnect", "connect")
+FAULTS = ("kill", "stop", "continue", "restart", "start", "terminate", *_CONTAINER_FAULTS)
+"""What can be done to a part."""
 _MAX_PATH = 100  # a socket's path has room for 108 bytes
 
 
@@ -34,7 +32,7 @@ def socket_path(name: str) -> Path:
         UsageError: the name cannot be that of a file, or the path is too long for a socket.
     """
     if not name or not all(letter.isalnum() or letter in "-_" for letter in name):
-        raise UsageError(f"a lab's name is made of letters, digits, - and _, not {name!r}")
+        raise UsageError(f"--name {name!r}: use letters, digits, - and _")
     path = _folder() / f"lab-{name}.sock"
     if len(os.fsencode(path)) > _MAX_PATH:
         raise UsageError(f"{path} is too long for a socket: set XDG_STATE_HOME to a shorter path")
@@ -42,7 +40,7 @@ def socket_path(name: str) -> Path:
 
 
 def sockets() -> list[Path]:
-    """Where the labs of this user listen that are up."""
+    """Where this user's running labs listen."""
     return [path for path in sorted(_folder().glob("lab-*.sock")) if is_up(path)]
 
 
@@ -55,8 +53,8 @@ def ask(path: Path, verb: str, **details: Any) -> dict[str, Any]:
     """Ask the lab that listens at `path`; returns its answer.
 
     Raises:
-        LabError: no lab is up there, or it could not do what was asked.
-        UsageError: the lab has nothing of the name that was asked for.
+        LabError: no lab is up there, or the request failed.
+        UsageError: the lab has no part of that name.
     """
     try:
         with socket.socket(socket.AF_UNIX) as line:
@@ -65,18 +63,18 @@ def ask(path: Path, verb: str, **details: Any) -> dict[str, Any]:
             with line.makefile("rb") as reader:
                 answer: dict[str, Any] = json.loads(reader.readline() or b"{}")
     except (FileNotFoundError, ConnectionRefusedError):
-        raise LabError(_none_up(path)) from None
+        raise LabError(_not_up(path)) from None
     except (OSError, ValueError) as error:
-        raise LabError(f"the lab went away: {error}") from error
+        raise LabError(f"the lab closed the connection: {error}") from error
     if not answer:
-        raise LabError("the lab went away")
+        raise LabError("the lab closed the connection")
     if "error" in answer:
         raise (UsageError if answer.get("usage") else LabError)(answer["error"])
     return answer
 
 
-def _none_up(path: Path) -> str:
-    """What is told to who asks for a lab that is not up: the labs that are."""
+def _not_up(path: Path) -> str:
+    """The error for a lab that is not up: it names those that are."""
     up = [f"--name {each.stem.removeprefix('lab-')}" for each in sockets()]
     if not up:
         return "no lab is up: start one with `mirrortest lab up`"
@@ -94,10 +92,10 @@ def is_up(path: Path) -> bool:
 
 
 def bring_down(path: Path, timeout: float = 120) -> None:
-    """End the lab that listens at `path` and wait until it is gone.
+    """End the lab that listens at `path` and wait until it has ended.
 
     Raises:
-        LabError: none is up there, or it is still there after `timeout` seconds.
+        LabError: no lab is up there, or it is still up after `timeout` seconds.
     """
     ask(path, "down")
     deadline = time.monotonic() + timeout
@@ -108,10 +106,10 @@ def bring_down(path: Path, timeout: float = 120) -> None:
 
 
 class Control:
-    """Serves the wishes for one lab, one at a time, on a thread; a context manager.
+    """Serves the requests to one lab, one at a time, on a thread; a context manager.
 
     Attributes:
-        ending: set once somebody asked for the lab's end.
+        ending: set once the lab's end was requested.
     """
 
     def __init__(self, lab: Lab, path: Path) -> None:
@@ -135,7 +133,7 @@ class Control:
     def __exit__(self, *_: object) -> None:
         self._path.unlink(missing_ok=True)
         with contextlib.suppress(OSError):
-            self._listener.shutdown(socket.SHUT_RDWR)  # or the thread would wait on
+            self._listener.shutdown(socket.SHUT_RDWR)  # or the thread would keep waiting
         self._listener.close()
 
     def _serve(self) -> None:
@@ -146,24 +144,24 @@ class Control:
                 return
             with line, line.makefile("rwb") as stream:
                 try:
-                    wish = stream.readline()
-                    if wish:
-                        stream.write(json.dumps(self._answer(json.loads(wish))).encode() + b"\n")
-                except (OSError, ValueError):  # the asker left, or spoke something else
+                    request = stream.readline()
+                    if request:
+                        stream.write(json.dumps(self._answer(json.loads(request))).encode() + b"\n")
+                except (OSError, ValueError):  # the client left, or sent no JSON
                     continue
 
-    def _answer(self, wish: dict[str, Any]) -> dict[str, Any]:
+    def _answer(self, request: dict[str, Any]) -> dict[str, Any]:
         try:
-            match wish.get("verb"):
+            match request.get("verb"):
                 case "status":
                     return self._lab.describe()
                 case "down":
                     self.ending.set()
                     return {"ok": True}
                 case verb if verb in FAULTS:
-                    return self._fault(str(verb), str(wish.get("part")))
+                    return self._fault(str(verb), str(request.get("part")))
                 case verb:
-                    return {"error": f"the lab does not know {verb!r}"}
+                    return {"error": f"the lab has no command {verb!r}"}
         except UsageError as error:
             return {"error": str(error), "usage": True}
         except MirrortestError as error:
@@ -171,9 +169,10 @@ class Control:
 
     def _fault(self, verb: str, name: str) -> dict[str, Any]:
         part = self._lab.part(name)
-        method = getattr(part, "cont" if verb == "continue" else verb, None)
+        owner = part.program if verb in _CONTAINER_FAULTS else part
+        method = getattr(owner, "cont" if verb == "continue" else verb, None)
         if method is None:
-            raise LabError(f"{name} is no container: {verb} needs `lab up --runtime docker`")
+            raise LabError(f"{name} is not a container: {verb} needs `lab up --runtime docker`")
         method()
         if verb in {"start", "restart"}:
             part.wait_ready()

@@ -1,8 +1,10 @@
-"""The jars of Kafka and MirrorMaker 2: pinned, checked, and downloaded once.
+"""The jars that the lab runs: pinned, verified, and downloaded once.
 
-`jars.lock` lists each jar as ``group:artifact:version sha256``; no address stands in it, and no POM
-is read to use it. A jar takes its final name in the cache only after its checksum was found right,
-so a broken download costs the one jar it broke, and a partial file is never taken for a whole one.
+A lock lists each jar as ``group:artifact:version sha256``. It contains no address, and no POM is
+read to use it. A jar gets its final name in the cache only after its checksum was verified: a
+broken download costs that one jar, and a partial file is never used.
+
+``python -m mirrortest.lab.jars`` writes all locks anew, after a change of coordinates.
 """
 
 from __future__ import annotations
@@ -22,22 +24,33 @@ from typing import Any, NamedTuple
 
 from mirrortest.errors import LabError
 from mirrortest.host.cache import cache_directory
-from mirrortest.lab.leftovers import temporary_directory
+from mirrortest.lab.temporary_directories import temporary_directory
 
-# What the lab runs; everything else in the lock follows from these. kafka-tools are Kafka's own
-# command line tools, for those who want to compare.
-COORDINATES = (
-    "org.apache.kafka:kafka_2.13:4.3.1",
-    "org.apache.kafka:connect-mirror:4.3.1",
-    "org.apache.kafka:kafka-tools:4.3.1",
-    "org.apache.kafka:kafka-clients:4.3.1",
-    "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4",
-)
+KAFKA, MIRROR_MAKER_1, JMX = "jars.lock", "mirrormaker1.lock", "jmx.lock"
+COORDINATES = {
+    # All that these depend on is in the lock, too. kafka-tools are Kafka's own command line tools.
+    KAFKA: (
+        "org.apache.kafka:kafka_2.13:4.3.1",
+        "org.apache.kafka:connect-mirror:4.3.1",
+        "org.apache.kafka:kafka-tools:4.3.1",
+        "org.apache.kafka:kafka-clients:4.3.1",
+        "org.apache.logging.log4j:log4j-slf4j-impl:2.25.4",
+    ),
+    # Kafka 4 has no MirrorMaker 1. That of Kafka 3.9 works with the brokers of Kafka 4.
+    MIRROR_MAKER_1: (
+        "org.apache.kafka:kafka_2.13:3.9.2",
+        "org.apache.kafka:kafka-clients:3.9.2",
+        "org.apache.kafka:kafka-server-common:3.9.2",
+    ),
+    # Prometheus's JMX exporter.
+    JMX: ("io.prometheus.jmx:jmx_prometheus_javaagent:1.0.1",),
+}
+"""The jars that each lock is written for."""
 ATTEMPTS = 4
 THREADS = 8
 
 Progress = Callable[[int, int], None]
-"""Called with the number of jars that are there and the number of all."""
+"""Called with the number of jars that are cached and the number of all."""
 
 
 class Jar(NamedTuple):
@@ -59,12 +72,10 @@ class Jar(NamedTuple):
         return f"{self.group}.{self.artifact}-{self.version}.jar"
 
 
-def read_lock(text: str | None = None) -> list[Jar]:
+def read_lock(lock: str = KAFKA) -> list[Jar]:
     """The pinned jars, in class path order."""
-    if text is None:
-        text = importlib.resources.files("mirrortest.lab").joinpath("jars.lock").read_text()
     jars = []
-    for line in text.splitlines():
+    for line in importlib.resources.files("mirrortest.lab").joinpath(lock).read_text().splitlines():
         if line and not line.startswith("#"):
             coordinate, sha256 = line.split()
             group, artifact, version = coordinate.split(":")
@@ -72,31 +83,46 @@ def read_lock(text: str | None = None) -> list[Jar]:
     return jars
 
 
-def class_path(*, cache: Path | None = None, progress: Progress | None = None) -> str:
-    """The class path of everything in the lock; what is missing is downloaded.
+def class_path(progress: Progress | None = None) -> str:
+    """The class path of Kafka and MirrorMaker 2; missing jars are downloaded.
 
     Raises:
-        LabError: a jar cannot be had; those that were stay in the cache for the next time.
+        LabError: a jar cannot be downloaded; the others stay in the cache.
     """
-    paths = fetch(read_lock(), (cache or cache_directory()) / "jars", progress)
-    return os.pathsep.join(map(str, paths))
+    return _class_path(read_lock(), progress)
+
+
+def mirror_maker_1_class_path() -> str:
+    """The class path of MirrorMaker 1: its own Kafka, and the lab's other jars. Raises LabError."""
+    others = [jar for jar in read_lock() if jar.group != "org.apache.kafka"]
+    return _class_path([*read_lock(MIRROR_MAKER_1), *others])
+
+
+def jmx_agent() -> Path:
+    """The jar of the JMX exporter's agent. Raises LabError."""
+    (jar,) = fetch(read_lock(JMX), cache_directory() / "jars")
+    return jar
+
+
+def _class_path(jars: list[Jar], progress: Progress | None = None) -> str:
+    return os.pathsep.join(map(str, fetch(jars, cache_directory() / "jars", progress)))
 
 
 def fetch(jars: Iterable[Jar], directory: Path, progress: Progress | None = None) -> list[Path]:
-    """Have these jars in `directory`, each with its right checksum; returns their paths in order.
+    """Download the jars that `directory` lacks, and verify all; returns their paths in order.
 
     Raises:
-        LabError: one cannot be downloaded, or arrives with a wrong checksum.
+        LabError: one cannot be downloaded, or has a wrong checksum.
     """
     jars = list(jars)
     paths = [directory / jar.file_name for jar in jars]
     with ThreadPoolExecutor(THREADS) as pool:
-        whole = list(pool.map(_is_whole, paths, jars))
-    missing = [jar for jar, there in zip(jars, whole, strict=True) if not there]
+        verified = list(pool.map(_is_verified, paths, jars))
+    missing = [jar for jar, cached in zip(jars, verified, strict=True) if not cached]
     if not missing:
         return paths
     directory.mkdir(parents=True, exist_ok=True)
-    there = len(jars) - len(missing)
+    cached = len(jars) - len(missing)
     partial = temporary_directory(directory, ".partial-")
     try:
         with ThreadPoolExecutor(THREADS) as pool:
@@ -104,9 +130,9 @@ def fetch(jars: Iterable[Jar], directory: Path, progress: Progress | None = None
             try:
                 for done in as_completed(waiting):
                     done.result()
-                    there += 1
+                    cached += 1
                     if progress:
-                        progress(there, len(jars))
+                        progress(cached, len(jars))
             except BaseException:
                 pool.shutdown(cancel_futures=True)
                 raise
@@ -115,33 +141,23 @@ def fetch(jars: Iterable[Jar], directory: Path, progress: Progress | None = None
     return paths
 
 
-def resolve_lock() -> str:
-    """The text of a new lock for `COORDINATES`, resolved and downloaded afresh.
-
-    Each coordinate is taken raw, or jgo would read the parents of all of them as one bill of
-    materials: Log4j's pins an old kafka-clients.
-    """
+def write_lock(lock: str) -> None:
+    """Write a lock for its coordinates, resolved and downloaded afresh."""
+    lines = ["# Written by python -m mirrortest.lab.jars: group:artifact:version sha256"]
     with tempfile.TemporaryDirectory() as directory:
         context = _maven(Path(directory))
-        wanted = [context.create_dependency(f"{name}!") for name in COORDINATES]
-        inputs, others = context.resolver.resolve(wanted)
-        every = [one for one in (*inputs, *others) if one.scope not in {"test", "provided"}]
-        return _locked(every)
-
-
-def pin(coordinates: Iterable[str]) -> str:
-    """The text of a lock for exactly these jars, downloaded afresh; what they need is not added."""
-    with tempfile.TemporaryDirectory() as directory:
-        context = _maven(Path(directory))
-        return _locked([context.create_dependency(name) for name in coordinates])
-
-
-def _locked(dependencies: Iterable[Any]) -> str:
-    lines = ["# Written by python -m mirrortest.lab.relock: group:artifact:version sha256"]
-    for one in dependencies:
-        digest = _sha256(Path(one.artifact.resolve()))
-        lines.append(f"{one.groupId}:{one.artifactId}:{one.version} {digest}")
-    return "\n".join(lines) + "\n"
+        if lock == KAFKA:
+            # With "!" jgo does not read the parents of all of them as one bill of materials:
+            # Log4j's pins an old kafka-clients.
+            wanted = [context.create_dependency(f"{name}!") for name in COORDINATES[lock]]
+            inputs, others = context.resolver.resolve(wanted)
+            found = [one for one in (*inputs, *others) if one.scope not in {"test", "provided"}]
+        else:
+            found = [context.create_dependency(name) for name in COORDINATES[lock]]
+        for one in found:
+            digest = _sha256(Path(one.artifact.resolve()))
+            lines.append(f"{one.groupId}:{one.artifactId}:{one.version} {digest}")
+    Path(__file__).with_name(lock).write_text("\n".join(lines) + "\n")
 
 
 def _maven(cache: Path, local: list[Path] | None = None) -> Any:
@@ -149,7 +165,7 @@ def _maven(cache: Path, local: list[Path] | None = None) -> Any:
         raise LabError("the lab's jars are not cached yet: pip install 'mirrortest[lab]' first")
     from jgo.maven import MavenContext  # noqa: PLC0415  # an extra
 
-    # A site's own mirror of Maven Central; jgo knows the public address.
+    # A site's own mirror of Maven Central, instead of the public one.
     site = os.environ.get("MIRRORTEST_MAVEN_REPOSITORY")
     return MavenContext(
         repo_cache=cache,
@@ -159,42 +175,38 @@ def _maven(cache: Path, local: list[Path] | None = None) -> Any:
     )
 
 
-def _local_repositories() -> list[Path]:
-    """The user's own Maven repository: what it holds need not be downloaded."""
-    chosen = os.environ.get("M2_REPO")
-    return [Path(chosen) if chosen else Path.home() / ".m2" / "repository"]
+def _user_repository() -> Path:
+    return Path(os.environ.get("M2_REPO") or Path.home() / ".m2" / "repository")
 
 
 def _download(jar: Jar, directory: Path, partial: Path) -> None:
-    trouble: object = None
+    reason: object = None
     for attempt in range(ATTEMPTS):
         if attempt > 1:
             time.sleep(2**attempt / 4)
-        # A directory for each attempt: jgo takes a file that is there for whole.
+        # A directory for each attempt: jgo does not verify a file that it finds.
         place = partial / f"{jar.file_name}-{attempt}"
         try:
-            context = _maven(place, _local_repositories() if attempt == 0 else [])
-            found = Path(
-                context.create_dependency(jar.coordinate).artifact.resolve(),
-            )
+            context = _maven(place, [_user_repository()] if attempt == 0 else [])
+            found = context.create_dependency(jar.coordinate).artifact.resolve()
             arrived = partial / f"{jar.file_name}-{attempt}.jar"
             shutil.copyfile(found, arrived)
         except LabError:
             raise
-        except Exception as error:  # noqa: BLE001  # whatever broke a download, it is tried again
-            trouble = error
+        except Exception as error:  # noqa: BLE001  # any failure of a download is worth another attempt
+            reason = error
             continue
-        if _is_whole(arrived, jar):
+        if _is_verified(arrived, jar):
             arrived.replace(directory / jar.file_name)
             return
-        trouble = "its checksum is wrong"
+        reason = "its checksum is wrong"
     raise LabError(
-        f"cannot download {jar.coordinate} after {ATTEMPTS} attempts: {trouble}; "
-        "what has arrived is kept, so run it again to go on"
+        f"cannot download {jar.coordinate} after {ATTEMPTS} attempts: {reason}; "
+        "the jars downloaded so far are kept; run it again to continue"
     )
 
 
-def _is_whole(path: Path, jar: Jar) -> bool:
+def _is_verified(path: Path, jar: Jar) -> bool:
     with contextlib.suppress(OSError):
         return _sha256(path) == jar.sha256
     return False
@@ -203,3 +215,8 @@ def _is_whole(path: Path, jar: Jar) -> bool:
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+if __name__ == "__main__":
+    for each in COORDINATES:
+        write_lock(each)

@@ -16,12 +16,11 @@ _LOWEST = 10_000
 
 
 def free_ports(count: int) -> list[int]:
-    """Take `count` ports that nobody listens on.
+    """Reserve `count` ports that nothing listens on, for this process until it ends.
 
-    They lie below the range that the system takes outgoing ports from. A broker that is killed
-    must find its own port free again, and a client that knocks at a port of that range while
-    nobody listens can end up connected to itself. They stay this process's until it ends, whether
-    or not somebody listens: no other process is given them here meanwhile.
+    They are below the range of the system's ephemeral ports. A killed broker must find its port
+    free again, and a client that connects to an ephemeral port on which nothing listens can end up
+    connected to itself. Other processes that call this function get other ports.
 
     Raises:
         LabError: there are not that many.
@@ -29,7 +28,7 @@ def free_ports(count: int) -> list[int]:
     highest = 32_767
     with contextlib.suppress(OSError, ValueError):
         highest = int(_RANGE.read_text().split()[0]) - 1
-    if highest - _LOWEST < 1_000:  # a system with another idea of outgoing ports
+    if highest - _LOWEST < 1_000:  # a system with another range of ephemeral ports
         highest = 65_535
     found: list[int] = []
     for port in random.sample(range(_LOWEST, highest + 1), min(1_000, highest - _LOWEST)):
@@ -40,19 +39,19 @@ def free_ports(count: int) -> list[int]:
             _reserve(port)
             found.append(port)
     if len(found) < count:
-        raise LabError(f"found no {count} free ports on {ADDRESS}")
+        raise LabError(f"found fewer than {count} free ports on {ADDRESS}")
     return found
 
 
 def _reserve(port: int) -> None:
-    """Have a port for this process, among all who ask here, where the system is Linux.
+    """Reserve a port among all processes that call this, where the system is Linux.
 
     Raises:
-        OSError: somebody has it.
+        OSError: another process reserved it.
     """
     if sys.platform != "linux":
         return
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as mark:
-        # A name without a file, of the same network namespace as the port: it goes with its owner.
+        # An abstract name: it belongs to the port's network namespace and ends with its owner.
         mark.bind(f"\0mirrortest-port-{port}")
-        mark.detach()  # it stays open as long as the process
+        mark.detach()  # it stays open until the process ends

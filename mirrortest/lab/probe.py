@@ -1,4 +1,4 @@
-"""What the lab asks of its clusters, by real requests; callable inside a running loop, too."""
+"""A blocking client of the lab's clusters, which also works inside a running event loop."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ TIMEOUT = 30.0
 
 @dataclass(frozen=True)
 class Probe:
-    """Asks one cluster; each question takes a connection of its own, for brokers come and go.
+    """A client of one cluster; each request uses a connection of its own, as brokers restart.
 
     Methods raise ClusterError where the cluster does not answer or refuses.
 
@@ -35,32 +35,32 @@ class Probe:
     timeout: float = TIMEOUT
 
     def broker_count(self) -> int:
-        """How many brokers the cluster knows."""
-        self._knock()
+        """How many brokers are in the cluster's metadata."""
+        self._check_port()
         return self._ask(Admin.broker_count)
 
     def create_topic(
         self, topic: str, partitions: int, configs: Mapping[str, str] | None = None
     ) -> bool:
-        """Make a topic and wait until it can be used; whether it was missing before.
+        """Create a topic and wait until it can be used; whether it was missing before.
 
         Raises:
-            PartitionCountError: it is there with another number of partitions. A running mirror
-                makes the copies of the topics that it sees, with as many as those have.
+            PartitionCountError: it exists with another number of partitions. A running mirror
+                creates a topic's copy with the partition count of its source.
         """
-        made = self._ask(lambda admin: admin.create_topic(topic, partitions, configs=configs))
-        if not made and (there := self.partitions(topic)) != partitions:
+        created = self._ask(lambda admin: admin.create_topic(topic, partitions, configs=configs))
+        if not created and (found := self.partitions(topic)) != partitions:
             raise PartitionCountError(
-                f"topic {topic} is there already, with {there} partitions, not {partitions}"
+                f"topic {topic} exists already, with {found} partitions, not {partitions}"
             )
-        return made
+        return created
 
     def add_partitions(self, topic: str, total: int) -> None:
         """Raise a topic's partition count to `total`."""
         return self._ask(lambda admin: admin.add_partitions(topic, total))
 
     def delete_topic(self, topic: str) -> None:
-        """Delete a topic and wait until it is gone."""
+        """Delete a topic and wait until it is deleted."""
         return self._ask(lambda admin: admin.delete_topic(topic))
 
     def partitions(self, topic: str) -> int:
@@ -72,7 +72,7 @@ class Probe:
         return self._ask(ask)
 
     def beginning_offsets(self, topic: str) -> dict[int, int]:
-        """The first offset that each partition still holds; empty without the topic."""
+        """The first offset of each partition; empty without the topic."""
         return self._offsets(topic, Admin.beginning_offsets)
 
     def end_offsets(self, topic: str) -> dict[int, int]:
@@ -96,8 +96,8 @@ class Probe:
 
         return self._ask(ask)
 
-    def _knock(self) -> None:
-        """Fail where nobody listens: the client library would log an error each time."""
+    def _check_port(self) -> None:
+        """Fail where nothing listens: the client library would log an error each time."""
         host, port = self.bootstrap.split(",")[0].rsplit(":", 1)
         try:
             socket.create_connection((host, int(port)), self.timeout).close()

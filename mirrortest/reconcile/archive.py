@@ -7,9 +7,6 @@ finds it.
 from __future__ import annotations
 
 import asyncio
-import sys
-import tempfile
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mirrortest.host import class_archive
@@ -27,28 +24,26 @@ from mirrortest.seqlog.writer import SequenceLog
 from mirrortest.wire.stream import StreamId
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from mirrortest.seqlog.rows import Row
 
 _RUN = "archive"
 _START = 28_000_000 * 60_000_000_000
 
 
-def make() -> Path:
-    """Make the archive, unless it is there; takes a minute. Raises MirrortestError."""
-    java = spark_java()
-    final = place(java)
-    if final.is_file():
-        return final
-    sys.stderr.write("reconciling a small run for Java to keep what it loads\n")
-    final.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="mirrortest-archive-", dir=final.parent) as folder:
-        draft, logs = Path(folder) / "draft", Path(folder) / "logs"
+def write_archive() -> Path:
+    """Write the archive, unless it exists; takes a minute. Raises MirrortestError."""
+
+    def write(folder: Path, draft: Path) -> None:
+        logs = folder / "logs"
         asyncio.run(_write(logs))
         with spark_session("local[2]", archive=draft) as spark:
             for _ in range(2):
                 reconcile(spark, plan([str(logs)], _RUN), (), Location.parse(str(logs / "result")))
-        draft.rename(final)
-    return final
+
+    step = "reconciling a small run whose classes are archived"
+    return class_archive.write_once(place(spark_java()), step, write)
 
 
 async def _write(logs: Path) -> None:
@@ -99,4 +94,4 @@ def _seen(of: StreamId, lo: int, hi: int, offset: int, findings: int, time: rows
 
 
 if __name__ == "__main__":
-    class_archive.run(make)
+    class_archive.run(write_archive)

@@ -24,8 +24,8 @@ from mirrortest.consume import consumer
 from mirrortest.consume.options import CONSUMER_DEFAULTS, ConsumeOptions
 from mirrortest.errors import LabError, MirrortestError
 from mirrortest.faults.ground_truth import read_summary
-from mirrortest.lab.faulty_mirror import FaultyMirrorSettings
-from mirrortest.lab.lab import Lab
+from mirrortest.lab.mirrors import FaultyMirrorSettings
+from mirrortest.lab.testbed import Lab
 from mirrortest.model.findings import Finding, Outcome
 from mirrortest.produce import producer
 from mirrortest.produce.options import PRODUCER_DEFAULTS, ProduceOptions
@@ -122,7 +122,7 @@ def lab_with_faulty_mirror(matrix: Matrix, folder: Path, show: Callable[[str], N
         file.write_text(matrix.specification())
     except OSError as error:
         raise MirrortestError(f"--directory {folder}: {error.strerror}") from None
-    return Lab(mirror=FaultyMirrorSettings(spec=file, truth=folder / TRUTH), tell=show)
+    return Lab(mirror=FaultyMirrorSettings(spec=file, truth=folder / TRUTH), on_step=show)
 
 
 async def run_calibration(

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 
 from mirrortest.lab import Lab
-from mirrortest.lab.faulty_mirror import FaultyMirrorSettings
-from mirrortest.lab.mirror import MirrorSettings
+from mirrortest.lab.mirrors import FaultyMirrorSettings, MirrorSettings
 from tests.bench import curves, report
 from tests.bench.cases import LEDGER, Bench, Result
 from tests.bench.contenders import PEERS, PORTABLE

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mirrortest.lab import jars
-from mirrortest.lab.jvm import lab_java
+from mirrortest.lab.process.runtime import lab_java
 
 if TYPE_CHECKING:
     from pathlib import Path

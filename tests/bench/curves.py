@@ -6,6 +6,7 @@ import os
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
+from mirrortest.lab import FaultyMirror, FaultyMirrorSettings
 from tests.bench.contenders import FINDINGS, OURS, Place, consumer, producer, verifier
 from tests.bench.measure import Figure, Running, costs
 
@@ -144,9 +145,10 @@ def anomalies(lab: Lab, folder: Path, share: float = 1.0) -> Iterator[Point]:
         spec = folder / f"spec{at}.toml"
         act = f'[[acts]]\nkind = "duplicate"\nrate = {rate}\n' if rate else ""
         spec.write_text(f"seed = 7\nlane_messages = {counts[1]}\n{act}")
-        lab.mirror.reconfigure(spec=spec, truth=folder / f"truth{at}")
-        if not lab.mirror.alive:
-            lab.mirror.start()
+        mirror = lab.mirror
+        assert isinstance(mirror, FaultyMirror)
+        mirror.settings = FaultyMirrorSettings(spec=spec, truth=folder / f"truth{at}")
+        mirror.restart()
         lab.mirror.wait_ready()
         topics = {count: f"wrong.{at}.{count}" for count in counts}
         for count, topic in topics.items():

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mirrortest.errors import LabError, UnreachableError
-from mirrortest.lab import DockerLab
-from mirrortest.lab.docker_engine import KAFKA_IMAGE, LABEL
-from mirrortest.lab.docker_lab import ContainedBroker, ContainedMirror
-from mirrortest.lab.leftovers import is_there
+from mirrortest.lab import Lab, Part
+from mirrortest.lab.docker.engine import KAFKA_IMAGE, LABEL
+from mirrortest.lab.docker.program import Container
 from mirrortest.lab.probe import Probe
-from mirrortest.lab.process import PartState
+from mirrortest.lab.runtime import PartState
+from mirrortest.lab.temporary_directories import is_running
 from tests.docker.images import docker, has
 
 if TYPE_CHECKING:
@@ -43,11 +43,12 @@ def image() -> str:
 
 
 @pytest.fixture(scope="module")
-def contained(image: str) -> Iterator[DockerLab]:
+def contained(image: str) -> Iterator[Lab]:
     """Two clusters of one broker each and MirrorMaker 2, in containers."""
-    with DockerLab(image=image) as running:
+    with Lab(image=image) as running:
+        name = running.engine.lab if running.engine else ""
         yield running
-    assert not left(running._engine.lab if running._engine else "")
+    assert not left(name)
 
 
 def left(lab: str) -> list[str]:
@@ -59,59 +60,61 @@ def left(lab: str) -> list[str]:
     return "\n".join([*every, docker("volume", "ls", *wanted)]).split()
 
 
-def test_a_paused_broker_answers_nothing_until_it_goes_on(contained: DockerLab) -> None:
+def container_of(part: Part) -> Container:
+    """What runs a part of this lab."""
+    assert isinstance(part.program, Container)
+    return part.program
+
+
+def test_a_paused_broker_answers_nothing_until_it_goes_on(contained: Lab) -> None:
     """Its port takes connections, but no request is answered in time."""
     broker = contained.destination.brokers[0]
-    assert isinstance(broker, ContainedBroker)
-    broker.pause()
+    container_of(broker).pause()
     try:
         states = [broker.state]
         with pytest.raises(UnreachableError):
             Probe(broker.address, timeout=1).broker_count()
     finally:
-        broker.unpause()
+        container_of(broker).unpause()
     broker.wait_ready()
     states.append(broker.state)
     assert states == [PartState.STOPPED, PartState.RUNNING]
 
 
-def test_a_broker_cut_off_comes_back_at_its_address(contained: DockerLab) -> None:
+def test_a_broker_cut_off_comes_back_at_its_address(contained: Lab) -> None:
     """Disconnected it cannot be reached, though it runs on; connected, it has what it had."""
     contained.source.create_topic("kept", 3)
     broker = contained.source.brokers[0]
-    assert isinstance(broker, ContainedBroker)
     pid = broker.pid
-    broker.disconnect()
+    container_of(broker).disconnect()
     try:
         assert broker.state is PartState.RUNNING
         with pytest.raises(UnreachableError):
             Probe(broker.address, timeout=1).broker_count()
     finally:
-        broker.connect()
+        container_of(broker).connect()
     broker.wait_ready()
     assert broker.pid == pid
     assert contained.source.partitions("kept") == 3
 
 
-def test_a_mirror_cut_off_goes_on_when_it_is_connected(contained: DockerLab) -> None:
+def test_a_mirror_cut_off_goes_on_when_it_is_connected(contained: Lab) -> None:
     """What is made meanwhile is mirrored afterwards, by the same process."""
     mirror, pid = contained.mirror, contained.mirror.pid
-    assert isinstance(mirror, ContainedMirror)
-    mirror.disconnect()
+    container_of(mirror).disconnect()
     contained.source.create_topic("meanwhile", 2)
-    mirror.connect()
+    container_of(mirror).connect()
     assert mirror.wait_topic("meanwhile") == "A.meanwhile"
     assert mirror.pid == pid
 
 
-def test_a_part_that_is_down_cannot_be_hurt(contained: DockerLab) -> None:
+def test_a_part_that_is_down_cannot_be_hurt(contained: Lab) -> None:
     """The error names it; started, it runs again."""
     mirror = contained.mirror
-    assert isinstance(mirror, ContainedMirror)
     mirror.kill()
     try:
         with pytest.raises(LabError, match="mirror is not running"):
-            mirror.pause()
+            container_of(mirror).pause()
     finally:
         mirror.start()
         mirror.wait_ready()
@@ -119,12 +122,12 @@ def test_a_part_that_is_down_cannot_be_hurt(contained: DockerLab) -> None:
 
 def test_data_in_a_directory_outlive_the_lab(image: str, tmp_path: Path) -> None:
     """A lab that is taken up again has its addresses and its topics, and left nothing in Docker."""
-    with DockerLab(tmp_path / "lab", image=image, start_mirror=False) as first:
+    with Lab(tmp_path / "lab", image=image, start_mirror=False) as first:
         first.source.create_topic("kept", 2)
-        assert first._engine is not None
-        address, name = first.source.bootstrap_servers, first._engine.lab
+        assert first.engine is not None
+        address, name = first.source.bootstrap_servers, first.engine.lab
     assert not left(name)
-    with DockerLab(tmp_path / "lab", image=image, start_mirror=False) as second:
+    with Lab(tmp_path / "lab", image=image, start_mirror=False) as second:
         assert second.source.bootstrap_servers == address
         assert second.source.partitions("kept") == 2
 
@@ -157,7 +160,7 @@ def test_what_a_killed_owner_leaves_is_found(image: str) -> None:
         assert paused.stdout == "A1 stopped\n", paused.stderr
         os.kill(told["pid"], signal.SIGKILL)
         deadline = time.monotonic() + 30
-        while is_there(told["pid"]):
+        while is_running(told["pid"]):
             assert time.monotonic() < deadline
             time.sleep(0.05)
         assert len(left(lab)) == 2 + 1 + 2

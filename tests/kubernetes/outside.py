@@ -6,11 +6,10 @@ import socket
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from mirrortest.lab import jars
 from mirrortest.lab.cluster import Cluster
-from mirrortest.lab.jvm import Jvm, lab_java
-from mirrortest.lab.mirror import Mirror, MirrorSettings
+from mirrortest.lab.mirrors import MirrorMaker2, MirrorSettings
 from mirrortest.lab.ports import free_ports
+from mirrortest.lab.process.runtime import Jvm
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -27,7 +26,7 @@ class Outside:
     """
 
     def __init__(self, directory: Path, host: str, doors: Mapping[str, Door] | None = None) -> None:
-        jvm = Jvm(lab_java(), jars.class_path())
+        jvm = Jvm.find()
         self.doors = doors or {}
         self.source, self._source_port = _cluster(
             "A", jvm, directory, host, self.doors.get("source")
@@ -35,7 +34,7 @@ class Outside:
         self.destination, self._destination_port = _cluster(
             "B", jvm, directory, host, self.doors.get("destination")
         )
-        self.mirror = Mirror(
+        self.mirror = MirrorMaker2(
             jvm,
             directory,
             source=self.source,

@@ -5,7 +5,6 @@ What a test leaves stopped or dead is brought back before the next one.
 
 from __future__ import annotations
 
-import functools
 import itertools
 import os
 import time
@@ -19,9 +18,9 @@ import pytest
 from mirrortest.config.client import ClientConfig
 from mirrortest.kafka.admin import Admin
 from mirrortest.kafka.sender import Sender
-from mirrortest.lab import DockerLab, Lab
-from mirrortest.lab.docker_engine import KAFKA_IMAGE
-from mirrortest.lab.process import PartState
+from mirrortest.lab import Lab
+from mirrortest.lab.docker.engine import KAFKA_IMAGE
+from mirrortest.lab.runtime import PartState
 from mirrortest.wire.batch import LaneEncoder
 from mirrortest.wire.message import Form
 from mirrortest.wire.stream import ProducerId
@@ -49,11 +48,10 @@ def lab() -> Iterator[Lab]:
 
     With MIRRORTEST_LAB_RUNTIME=docker in containers, of the image MIRRORTEST_KAFKA_IMAGE.
     """
-    kind: Callable[[], Lab] = Lab
+    image = None
     if os.environ.get("MIRRORTEST_LAB_RUNTIME") == "docker":
         image = os.environ.get("MIRRORTEST_KAFKA_IMAGE", KAFKA_IMAGE)
-        kind = functools.partial(DockerLab, image=image)
-    with kind() as running:
+    with Lab(image=image) as running:
         yield running
 
 

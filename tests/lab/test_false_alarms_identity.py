@@ -15,9 +15,8 @@ from mirrortest.config.client import ClientConfig
 from mirrortest.kafka.admin import Admin
 from mirrortest.kafka.reader import Diverged, End, FetchedBatches, Place, Reader, Recreated
 from mirrortest.kafka.sender import Sender
-from mirrortest.lab import jars
 from mirrortest.lab.cluster import Cluster
-from mirrortest.lab.jvm import Jvm, lab_java
+from mirrortest.lab.process.runtime import Jvm
 from mirrortest.wire.batch import LaneEncoder
 from mirrortest.wire.message import Form
 from mirrortest.wire.stream import ProducerId
@@ -37,7 +36,7 @@ UNCLEAN = {"unclean.leader.election.enable": "true", "min.insync.replicas": "1"}
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     """Three brokers."""
     folder = tmp_path_factory.mktemp("cluster")
-    made = Cluster("I", Jvm(lab_java(), jars.class_path()), folder, brokers=3)
+    made = Cluster("I", Jvm.find(), folder, brokers=3)
     try:
         made.start()
         yield made

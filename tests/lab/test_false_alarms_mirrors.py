@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from mirrortest.lab.mirror_maker_1 import MirrorMaker1
+from mirrortest.lab.mirrors import MirrorMaker1
 from mirrortest.wire.lanes import partition_of
 from tests.lab.harness import ids, judged_alike, read_topic, records, until, vouched, wrong
 

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mirrortest.lab import jars
 from mirrortest.lab.cluster import Cluster
-from mirrortest.lab.jvm import Jvm, lab_java
+from mirrortest.lab.process.runtime import Jvm
 from tests.lab.harness import Scene, count, judged_alike, until, vouched, wrong
 
 if TYPE_CHECKING:
@@ -23,7 +22,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.slow]
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[Cluster]:
     """Three brokers, each topic on all of them."""
-    made = Cluster("R", Jvm(lab_java(), jars.class_path()), tmp_path / "cluster", brokers=3)
+    made = Cluster("R", Jvm.find(), tmp_path / "cluster", brokers=3)
     try:
         made.start()
         yield made

@@ -6,23 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from mirrortest.lab import archive, jars
+from mirrortest.lab import archive
 from mirrortest.lab.cluster import Cluster
-from mirrortest.lab.jvm import Jvm, lab_java
+from mirrortest.lab.process.runtime import Jvm
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
 
 def test_a_broker_starts_with_what_java_kept(tmp_path: Path) -> None:
     """It has the archive in its memory: Java has found that it fits, and it answers."""
-    made = archive.make()
+    made = archive.write_archive()
     before = made.stat().st_mtime_ns
-    cluster = Cluster("R", Jvm(lab_java(), jars.class_path()), tmp_path)
+    cluster = Cluster("R", Jvm.find(), tmp_path)
     (broker,) = cluster.brokers
     try:
         cluster.start()
         assert str(made) in Path(f"/proc/{broker.pid}/maps").read_text()
     finally:
         broker.kill()
-    assert archive.make() == made
+    assert archive.write_archive() == made
     assert made.stat().st_mtime_ns == before

@@ -17,7 +17,7 @@ import pytest
 
 from mirrortest.errors import ClusterError, PartitionCountError, UnreachableError
 from mirrortest.lab.probe import Probe
-from mirrortest.lab.process import PartState
+from mirrortest.lab.runtime import PartState
 from tests.lab.harness import until, write
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ def test_a_new_topic_is_mirrored(lab: Lab, topic_name: Callable[[], str]) -> Non
     lab.destination.create_topic(f"A.{topic}", 3)
     with pytest.raises(PartitionCountError, match="already, with 3 partitions, not 5"):
         lab.destination.create_topic(f"A.{topic}", 5)
-    lab.source.brokers[0]._jvm.run(  # Kafka's own tool, of the lab's own jars
+    lab.source.runtime.run(  # Kafka's own tool, of the lab's own jars
         "org.apache.kafka.tools.ProducerPerformance",
         *("--topic", topic, "--num-records", "100", "--record-size", "10"),
         *("--throughput", "-1", "--bootstrap-server", lab.source.bootstrap_servers),

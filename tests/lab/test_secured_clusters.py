@@ -12,11 +12,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 import trustme
 
-from mirrortest.lab import jars
 from mirrortest.lab.cluster import Cluster
-from mirrortest.lab.jvm import Jvm, lab_java
 from mirrortest.lab.ports import ADDRESS, free_ports
-from mirrortest.lab.properties import write_properties
+from mirrortest.lab.process.runtime import Jvm
+from mirrortest.lab.properties_file import write_properties
 from tests.lab.harness import Scene, wrong
 
 if TYPE_CHECKING:
@@ -90,7 +89,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         "listener.name.scram.sasl.enabled.mechanisms": "SCRAM-SHA-256",
         "listener.name.scram.scram-sha-256.sasl.jaas.config": scram,
     }
-    jvm = Jvm(lab_java(), jars.class_path())
+    jvm = Jvm.find()
     cluster = Cluster("S", jvm, folder, ports=ports[:2], properties=properties)
     tls = {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(trusted)}
     clients = {

@@ -11,7 +11,7 @@ from mirrortest.errors import LabError
 from mirrortest.host import class_archive
 from mirrortest.host.java import Java
 from mirrortest.lab import archive
-from mirrortest.lab.jvm import Jvm
+from mirrortest.lab.process.runtime import Jvm
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,7 +14,7 @@ from grafana.panels import RUNBOOKS
 from grafana.process import PROCESS_METRICS
 from grafana.written import DASHBOARDS as MADE
 from grafana.written import files
-from mirrortest.lab import jmx
+from mirrortest.lab import jars
 from mirrortest.metrics.names import TABLE
 from tests.unit.dashboard_queries import DASHBOARDS, ROOT, filled_in, panels_of, queries_of
 
@@ -25,7 +25,7 @@ DOCUMENTED = set(
 COUNTERS = {metric.full_name for metric in TABLE if metric.name.endswith("_total")}
 EXPORTED = {
     rule["name"].replace("$4", kind)
-    for rule in yaml.safe_load(Path(jmx.__file__).with_name("jmx_exporter.yaml").read_text())[
+    for rule in yaml.safe_load(Path(jars.__file__).with_name("jmx_exporter.yaml").read_text())[
         "rules"
     ]
     for kind in ("avg", "max")

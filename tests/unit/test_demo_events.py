@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     import pytest
 
-    from mirrortest.lab.lab import Lab
+    from mirrortest.lab.testbed import Lab
 
 
 async def test_the_kill_and_the_recovery_are_noted_around_what_is_done(

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from mirrortest.lab.control import Control
-from mirrortest.lab.process import Part
+from mirrortest.lab.part import Part
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mirrortest.lab.lab import Lab
+    from mirrortest.lab.testbed import Lab
 
 
 @pytest.mark.parametrize("verb", ["pause", "unpause", "disconnect", "connect"])
@@ -23,5 +23,5 @@ def test_a_process_cannot_be_treated_as_a_container(verb: str, tmp_path: Path) -
     control = Control(cast("Lab", SimpleNamespace(part=lambda _: part)), tmp_path / "socket")
     answer = control._answer({"verb": verb, "part": "A1"})
     assert answer == {
-        "error": f"A1 is no container: {verb} needs `lab up --runtime docker`",
+        "error": f"A1 is not a container: {verb} needs `lab up --runtime docker`",
     }

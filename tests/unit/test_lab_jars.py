@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import pytest
 
 from mirrortest.errors import LabError
-from mirrortest.lab import jars, mirror_maker_1
+from mirrortest.lab import jars
 from mirrortest.lab.jars import Jar
 
 
@@ -62,7 +62,7 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> Registry:
 def test_the_lock_pins_what_the_lab_runs() -> None:
     """Every coordinate is in the lock, with a checksum; all of Kafka has one version."""
     locked = jars.read_lock()
-    assert set(jars.COORDINATES) <= {one.coordinate for one in locked}
+    assert set(jars.COORDINATES[jars.KAFKA]) <= {one.coordinate for one in locked}
     assert {one.version for one in locked if one.group == "org.apache.kafka"} == {"4.3.1"}
     assert all(len(one.sha256) == 64 for one in locked)
     assert len({one.file_name for one in locked}) == len(locked)
@@ -70,17 +70,21 @@ def test_the_lock_pins_what_the_lab_runs() -> None:
 
 def test_mirror_maker_1_has_the_jars_that_it_was_made_with() -> None:
     """Three of Kafka 3.9, and nothing of today's Kafka beside them."""
-    text = Path(jars.__file__).with_name(mirror_maker_1.LOCK).read_text()
-    locked = jars.read_lock(text)
-    assert [one.coordinate for one in locked] == list(mirror_maker_1.COORDINATES)
+    locked = jars.read_lock(jars.MIRROR_MAKER_1)
+    assert [one.coordinate for one in locked] == [*jars.COORDINATES[jars.MIRROR_MAKER_1]]
     assert all(len(one.sha256) == 64 for one in locked)
-    assert "/" not in text
 
 
-def test_the_lock_has_no_address() -> None:
+def test_the_agent_is_locked() -> None:
+    """The lock of the JMX exporter pins the jar that the coordinates name."""
+    locked = jars.read_lock(jars.JMX)
+    assert [jar.coordinate for jar in locked] == [*jars.COORDINATES[jars.JMX]]
+
+
+@pytest.mark.parametrize("lock", jars.COORDINATES)
+def test_no_lock_has_an_address(lock: str) -> None:
     """Where jars come from is not pinned."""
-    lock = Path(jars.__file__).with_name("jars.lock").read_text()
-    assert "/" not in lock
+    assert "/" not in Path(jars.__file__).with_name(lock).read_text()
 
 
 def test_what_is_missing_is_downloaded_and_kept(registry: Registry, tmp_path: Path) -> None:

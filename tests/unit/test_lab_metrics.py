@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.resources
 import json
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,13 +10,12 @@ from typing import TYPE_CHECKING, cast
 import yaml
 
 from mirrortest.host.java import Java
-from mirrortest.lab import jars, jmx
+from mirrortest.lab import jars, testbed
 from mirrortest.lab.cluster import Cluster
-from mirrortest.lab.jvm import Jvm
-from mirrortest.lab.lab import Lab
-from mirrortest.lab.mirror import Mirror, MirrorSettings
-from mirrortest.lab.process import PartState
-from mirrortest.lab.telemetry import part_metrics
+from mirrortest.lab.mirrors import MirrorMaker2, MirrorSettings
+from mirrortest.lab.process.runtime import Jvm
+from mirrortest.lab.runtime import PartState
+from mirrortest.lab.testbed import Lab, part_metrics
 
 if TYPE_CHECKING:
     import pytest
@@ -46,9 +44,11 @@ def test_which_parts_run_is_asked_at_each_scrape() -> None:
 def test_the_parts_that_export_their_metrics_do_it_on_their_own_port(tmp_path: Path) -> None:
     """Each broker and the mirror has the agent with its own port; others have none."""
     exported = {"A1": 7001, "mirror": 7002}
-    jvm = Jvm(Java(Path("/java"), 17, "PATH"), "a.jar", agent=Path("/a.jar"), exported=exported)
+    jvm = Jvm(
+        Java(Path("/java"), 17, "PATH"), "a.jar", agent=Path("/a.jar"), metrics_ports=exported
+    )
     source, destination = (Cluster(alias, jvm, tmp_path) for alias in ("A", "B"))
-    mirror = Mirror(jvm, tmp_path, source=source, destination=destination)
+    mirror = MirrorMaker2(jvm, tmp_path, source=source, destination=destination)
     agents = {
         part.name: [word for word in part._command if word.startswith("-javaagent")]
         for part in (*source.brokers, *destination.brokers, mirror)
@@ -66,19 +66,15 @@ def test_prometheus_is_told_where_the_parts_are(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """targets.json is what file_sd_configs reads: a target for each part, by its name."""
-    monkeypatch.setattr(jmx, "agent", lambda: Path("/a.jar"))
+    monkeypatch.setattr(testbed, "lab_java", lambda: Java(Path("/java"), 17, "PATH"))
+    monkeypatch.setattr(jars, "class_path", lambda _: "a.jar")
+    monkeypatch.setattr(jars, "jmx_agent", lambda: Path("/a.jar"))
     lab = Lab(tmp_path, brokers=2, mirror=MirrorSettings(), metrics=True)
     lab.directory = tmp_path
-    jvm = lab._exported(Jvm(Java(Path("/java"), 17, "PATH"), "a.jar"))
+    jvm = cast("Jvm", lab._find_runtime())
     lab._write_targets()
     groups = json.loads((tmp_path / "targets.json").read_text())
     told = {group["labels"]["part"]: group["targets"] for group in groups}
-    assert told.keys() == {"A1", "A2", "B1", "B2", "mirror"} == jvm.exported.keys()
-    assert all(told[part] == [f"127.0.0.1:{port}"] for part, port in jvm.exported.items())
-    assert Lab(tmp_path)._exported(jvm) is jvm
-
-
-def test_the_agent_is_locked() -> None:
-    """The lock pins the jar that the coordinates name."""
-    text = importlib.resources.files("mirrortest.lab").joinpath(jmx.LOCK).read_text()
-    assert [jar.coordinate for jar in jars.read_lock(text)] == [*jmx.COORDINATES]
+    assert told.keys() == {"A1", "A2", "B1", "B2", "mirror"} == jvm.metrics_ports.keys()
+    assert all(told[part] == [f"127.0.0.1:{port}"] for part, port in jvm.metrics_ports.items())
+    assert not cast("Jvm", Lab(tmp_path)._find_runtime()).metrics_ports

@@ -16,15 +16,17 @@ from mirrortest.errors import LabError, UsageError
 from mirrortest.host.java import Java
 from mirrortest.lab import control, ports
 from mirrortest.lab.cluster import Cluster
-from mirrortest.lab.jvm import Jvm
-from mirrortest.lab.lab import Lab
-from mirrortest.lab.leftovers import is_there, sweep
-from mirrortest.lab.mirror import Mirror, MirrorSettings
-from mirrortest.lab.process import Part, PartState
-from mirrortest.lab.properties import write_properties
+from mirrortest.lab.mirrors import MirrorMaker2, MirrorSettings
+from mirrortest.lab.part import Part
+from mirrortest.lab.process.runtime import Jvm
+from mirrortest.lab.properties_file import write_properties
+from mirrortest.lab.temporary_directories import is_running, sweep
+from mirrortest.lab.testbed import Lab
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from mirrortest.lab.runtime import PartState
 
 
 def test_ports_are_free_distinct_and_not_for_outgoing_connections() -> None:
@@ -50,7 +52,7 @@ print(*ports.free_ports(2))
 """
     asked = [sys.executable, "-c", ask]
     other = subprocess.run(asked, capture_output=True, text=True, check=False)
-    assert "found no 2 free ports" in other.stderr
+    assert "found fewer than 2 free ports" in other.stderr
     freed = ask.replace(str(ours), str(_given_to_one_that_ended()))
     subprocess.run([sys.executable, "-c", freed], check=True)
 
@@ -91,7 +93,7 @@ def test_the_mirror_is_told_what_was_asked_for(two: SimpleNamespace) -> None:
     """Its settings become properties; the user's own ones win."""
 
     def properties(**settings: Any) -> dict[str, str]:
-        mirror = Mirror(
+        mirror = MirrorMaker2(
             two.jvm,
             two.directory,
             source=two.source,
@@ -120,15 +122,6 @@ def test_the_mirror_is_told_what_was_asked_for(two: SimpleNamespace) -> None:
     assert exact["listeners"].startswith("http://127.0.0.1:")
 
 
-def test_an_unknown_setting_of_the_mirror_is_refused(two: SimpleNamespace) -> None:
-    """The line names those there are."""
-    mirror = Mirror(two.jvm, two.directory, source=two.source, destination=two.destination)
-    with pytest.raises(LabError, match="topics, exclude"):
-        mirror.reconfigure(topic="a")
-    mirror.reconfigure(topics="a")
-    assert mirror.properties()["A->B.topics"] == "a"
-
-
 def test_directories_of_killed_owners_are_swept(tmp_path: Path) -> None:
     """Those whose owner is gone are removed; ours and others' are not."""
     gone = 2**22 + 1  # beyond the largest pid
@@ -145,10 +138,10 @@ def test_directories_of_killed_owners_are_swept(tmp_path: Path) -> None:
 def test_a_dead_process_that_nobody_has_asked_after_is_not_there() -> None:
     """Where the first process of a container never asks, what such an owner left is found, too."""
     with subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=subprocess.PIPE) as owner:
-        assert is_there(owner.pid)
+        assert is_running(owner.pid)
         owner.kill()
         os.waitid(os.P_PID, owner.pid, os.WEXITED | os.WNOWAIT)
-        assert not is_there(owner.pid)
+        assert not is_running(owner.pid)
 
 
 class FakeLab:
@@ -194,7 +187,7 @@ def test_what_cannot_be_done_is_told(served: SimpleNamespace) -> None:
         control.ask(served.path, "stop", part="A1")
     with pytest.raises(UsageError, match="no part Z9: there are A1"):
         control.ask(served.path, "kill", part="Z9")
-    with pytest.raises(LabError, match="does not know 'dance'"):
+    with pytest.raises(LabError, match="has no command 'dance'"):
         control.ask(served.path, "dance")
 
 

@@ -15,7 +15,9 @@ import psutil
 import pytest
 
 from mirrortest.errors import LabError
-from mirrortest.lab.process import GUARD, Part, PartState
+from mirrortest.lab.part import Part
+from mirrortest.lab.process.program import GUARD, GuardedProcess
+from mirrortest.lab.runtime import PartState
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -173,7 +175,7 @@ def _owner(tmp_path: Path, before_waiting: str = "") -> subprocess.Popen[bytes]:
     script = f"""
         import os, sys, time
         from pathlib import Path
-        from mirrortest.lab.process import Part
+        from mirrortest.lab.part import Part
         part = Part("p", (sys.executable, "-c", "import time; time.sleep(600)"), Path("log"))
         part.start()
         {before_waiting}
@@ -233,7 +235,8 @@ def test_the_part_ends_with_its_guard(part: Part) -> None:
     """A killed guard takes its program along."""
     part.start()
     pid = pid_of(part)
-    assert part._guard is not None
-    part._guard.kill()
+    assert isinstance(part.program, GuardedProcess)
+    assert part.program._guard is not None
+    part.program._guard.kill()
     until(lambda: gone(pid))
     until(lambda: part.state is PartState.DEAD)

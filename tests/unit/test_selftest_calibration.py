@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from mirrortest.lab.lab import Lab
+    from mirrortest.lab.testbed import Lab
     from mirrortest.selftest.calibration import Calibration
     from mirrortest.seqlog.rows import Row
 

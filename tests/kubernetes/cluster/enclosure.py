@@ -18,13 +18,13 @@ from typing import TYPE_CHECKING
 import psutil
 
 from mirrortest.errors import LabError
-from mirrortest.lab.process import Part
+from mirrortest.lab.part import Part
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from mirrortest.lab.process import PartState
+    from mirrortest.lab.runtime import PartState
 
 INSIDE = "/run/node"
 """What the enclosure's folder is called in it; all else under /run is its own."""

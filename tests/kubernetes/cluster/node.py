@@ -20,7 +20,7 @@ from tests.kubernetes.cluster.image import write_image
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mirrortest.lab.process import Part
+    from mirrortest.lab.part import Part
     from tests.kubernetes.cluster.programs import Programs
 
 WITHIN = 180

@@ -1,4 +1,4 @@
-r"""Runs one program and sees to it that the program never outlives its owner.
+r"""Runs one program, and ends it with its owner.
 
 A script of its own, with the standard library alone, so that it starts in milliseconds:
 ``python guard.py OWNER_PID PROGRAM ARGUMENT...``, with a pipe from the owner as stdin and one to it
@@ -9,10 +9,10 @@ as stdout. It leads a process group that the program is in.
 - A line ``<number>\n`` on stdin sends that signal to the program. The guard is the program's
   parent, so the signal can never hit another process that got the same pid. SIGSTOP is answered
   by a line ``stopped\n`` on stdout, once no thread of the program runs any more.
-- End of file on stdin, or the owner's end (seen apart, since a fork of the owner may hold the pipe
-  open), kills the whole group. Neither can be missed, however the owner ended.
-- Should the guard itself be killed, the kernel kills the program: PR_SET_PDEATHSIG works by parent
-  thread, and the guard has but one.
+- End of file on stdin, or the owner's end (watched separately, since a fork of the owner may keep
+  the pipe open), kills the process group. Neither is missed, however the owner ended.
+- If the guard itself is killed, the kernel kills the program: PR_SET_PDEATHSIG works by parent
+  thread, and the guard has only one.
 """
 
 from __future__ import annotations
@@ -32,29 +32,29 @@ def _tie_to_parent(guard_pid: int) -> None:
     """In the program, before exec: ask the kernel for SIGKILL at the guard's end."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != guard_pid:  # it ended before we had asked
+    if os.getppid() != guard_pid:  # it ended before the call
         os._exit(128 + signal.SIGKILL)
 
 
 def _owner_watch(owner: int) -> int | None:
-    """A descriptor that turns readable when the owner ends; none where the system has none."""
+    """A descriptor that becomes readable when the owner ends; None where the system lacks it."""
     try:
         return os.pidfd_open(owner)
     except (AttributeError, OSError):
         return None
 
 
-def _stands(pid: int) -> bool:
-    """Whether all of the program is stopped: its parent alone is told that."""
+def _is_stopped(pid: int) -> bool:
+    """Whether all threads of the program are stopped: only its parent can see that."""
     return os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def main() -> int:
     """Run the program until it ends; see the module's text."""
     owner, command = int(sys.argv[1]), sys.argv[2:]
-    # First of all: once anybody can see the program, no end of the owner may be missed.
+    # First: the owner may end at any time once the program runs.
     owner_watch = _owner_watch(owner)
-    if os.getppid() != owner:  # it ended before we watched, and its pid may be another's
+    if os.getppid() != owner:  # it ended before the watch began, and its pid may be reused
         return 128 + signal.SIGKILL
     wake_read, wake_write = os.pipe()
     os.set_blocking(wake_write, False)
@@ -64,7 +64,7 @@ def main() -> int:
     program = subprocess.Popen(
         command,
         stdin=subprocess.DEVNULL,
-        stdout=sys.stderr,  # the owner gave the part's log as our stderr
+        stdout=sys.stderr,  # the part's log
         preexec_fn=lambda: _tie_to_parent(guard_pid),  # noqa: PLW1509  # the guard has one thread
     )
     os.write(1, b"%d\n" % program.pid)
@@ -88,7 +88,7 @@ def main() -> int:
                 with contextlib.suppress(ProcessLookupError):
                     program.send_signal(int(line))
                     stopping = stopping or int(line) == signal.SIGSTOP
-        if stopping and _stands(program.pid):
+        if stopping and _is_stopped(program.pid):
             os.write(1, b"stopped\n")
             stopping = False
     return code if code >= 0 else 128 - code

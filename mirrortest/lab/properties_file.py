@@ -1,4 +1,4 @@
-"""Java properties files, as the parts of the lab are configured by."""
+"""Writes the properties files that configure the parts of the lab."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ if TYPE_CHECKING:
 
 
 def write_properties(path: Path, properties: Mapping[str, str]) -> None:
-    """Write a properties file; the order is kept."""
+    """Write a Java properties file; the order is kept."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(f"{_key(key)}={_value(text)}\n" for key, text in properties.items()))
 

@@ -1,0 +1,1 @@
+"""The lab in containers of a Docker Engine."""

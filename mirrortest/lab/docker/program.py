@@ -1,0 +1,171 @@
+"""A program in a container, with the faults that only Docker can inject."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import threading
+from typing import TYPE_CHECKING, Any
+
+from mirrortest.errors import LabError
+from mirrortest.lab.docker.engine import docker_errors
+from mirrortest.lab.runtime import PartState, Program
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from mirrortest.lab.docker.engine import Engine
+
+_LOG_SECONDS = 10.0
+"""How long a dead container's last lines may take to arrive."""
+
+
+class Container(Program):
+    """A program that runs as the first process of a container; each start creates a new one.
+
+    `port` is published on this machine's loopback interface. `mounts` maps directories of this
+    machine to paths in the container. `volume` is where a volume is mounted that outlives the
+    containers.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        name: str,
+        *,
+        port: int | None = None,
+        mounts: Mapping[Path, str],
+        volume: str | None = None,
+    ) -> None:
+        self._engine = engine
+        self._name = name
+        self._port = port
+        self._mounts = mounts
+        self._volume = volume
+        self._container: Any = None
+        self._follower: threading.Thread | None = None
+        self._stopped = False
+
+    def start(self, command: Sequence[str], environment: Mapping[str, str], log: Path) -> None:
+        """Start a container and return at once. Raises LabError."""
+        self._remove()
+        self._container = self._engine.create(
+            self._name,
+            command,
+            environment=environment,
+            port=self._port,
+            mounts=self._mounts,
+            volume=self._volume,
+        )
+        with docker_errors(f"start {self._name}"):
+            self._container.start()
+        self._stopped = False
+        self._follower = threading.Thread(
+            target=_follow, args=(self._container, log), name=f"{self._name}-log", daemon=True
+        )
+        self._follower.start()
+
+    @property
+    def state(self) -> PartState:
+        """RUNNING, STOPPED (also while it is paused), or DOWN where it does not run."""
+        status = self._state().get("Status")
+        if status == "paused" or (status == "running" and self._stopped):
+            return PartState.STOPPED
+        return PartState.RUNNING if status == "running" else PartState.DOWN
+
+    @property
+    def pid(self) -> int | None:
+        """The program's process id on this machine; None while it does not run."""
+        return int(self._state().get("Pid") or 0) or None
+
+    @property
+    def exit_code(self) -> int | None:
+        """How it ended; its last lines are in the log then."""
+        if self._follower is not None:
+            self._follower.join(_LOG_SECONDS)
+        return self._state().get("ExitCode")
+
+    def send(self, number: signal.Signals) -> None:
+        """Send it a signal. Raises LabError."""
+        with docker_errors(f"send {self._name} {number.name}"):
+            self._running().kill(number.name)
+        if number is signal.SIGCONT:
+            self._stopped = False
+
+    def stop(self) -> None:
+        """Freeze its process by SIGSTOP. Raises LabError."""
+        self.send(signal.SIGSTOP)
+        self._stopped = True
+
+    def end(self, number: signal.Signals, timeout: float) -> None:
+        """End it by SIGKILL, or as `docker stop` does; its container is removed."""
+        status = self._state().get("Status")
+        if status in {"running", "paused"}:
+            with docker_errors(f"end {self._name}"):
+                if status == "paused":
+                    self._container.unpause()
+                if number is signal.SIGKILL:
+                    self._container.kill()
+                else:
+                    if self._stopped:
+                        self._container.kill("SIGCONT")
+                    self._container.stop(timeout=round(timeout))
+                self._container.wait(timeout=timeout + 60)
+        if self._follower is not None:
+            self._follower.join(_LOG_SECONDS)
+        self._remove()
+        self._stopped = False
+
+    def pause(self) -> None:
+        """Freeze the container by the kernel's freezer: no process in it receives a signal."""
+        with docker_errors(f"pause {self._name}"):
+            self._running().pause()
+
+    def unpause(self) -> None:
+        """Resume it after `pause`."""
+        with docker_errors(f"unpause {self._name}"):
+            self._running().unpause()
+
+    def disconnect(self) -> None:
+        """Cut its network: it runs on, but cannot reach others or be reached."""
+        self._engine.disconnect(self._running())
+
+    def connect(self) -> None:
+        """Restore its network after `disconnect`, under the same name and ports."""
+        self._engine.connect(self._running(), self._name)
+
+    def _running(self) -> Any:
+        if self.state is PartState.DOWN:
+            raise LabError(f"{self._name} is not running")
+        return self._container
+
+    def _state(self) -> dict[str, Any]:
+        """The container's state as the engine reports it; empty without a container."""
+        import docker  # noqa: PLC0415  # an extra
+
+        if self._container is None:
+            return {}
+        with docker_errors(f"inspect {self._name}"):
+            try:
+                self._container.reload()
+            except docker.errors.NotFound:
+                return {}
+        state: dict[str, Any] = self._container.attrs["State"]
+        return state
+
+    def _remove(self) -> None:
+        container, self._container = self._container, None
+        if container is None:
+            return
+        import docker  # noqa: PLC0415  # an extra
+
+        with docker_errors(f"remove {self._name}"), contextlib.suppress(docker.errors.NotFound):
+            container.remove(force=True, v=True)
+
+
+def _follow(container: Any, log: Path) -> None:
+    """Copy a container's output to its log, until it ends or is removed."""
+    with contextlib.suppress(Exception), log.open("ab", buffering=0) as file:
+        for chunk in container.logs(stream=True, follow=True):
+            file.write(chunk)

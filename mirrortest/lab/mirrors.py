@@ -1,0 +1,286 @@
+"""The mirrors that the lab can run: MirrorMaker 2, MirrorMaker 1, and the faulty mirror."""
+
+from __future__ import annotations
+
+import sys
+from abc import abstractmethod
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from mirrortest.lab import jars
+from mirrortest.lab.part import Part
+from mirrortest.lab.ports import ADDRESS, free_ports
+from mirrortest.lab.process.runtime import Jvm, lab_java
+from mirrortest.lab.properties_file import write_properties
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from mirrortest.lab.cluster import Cluster
+    from mirrortest.lab.runtime import Program, Runtime
+
+READY_TIMEOUT = 120.0
+NAME = "mirror"
+"""The name of a lab's mirror, whichever it is."""
+
+
+class Mirror(Part):
+    """A mirror from one cluster to another that prefixes topics with the source's alias."""
+
+    def __init__(
+        self,
+        command: Sequence[str],
+        directory: Path,
+        *,
+        source: Cluster,
+        destination: Cluster,
+        environment: Mapping[str, str] | None = None,
+        program: Program | None = None,
+    ) -> None:
+        self.source = source
+        self.destination = destination
+        log = directory / "logs" / f"{NAME}.log"
+        super().__init__(NAME, command, log, environment=environment, program=program)
+
+    def wait_ready(self, timeout: float = READY_TIMEOUT) -> None:
+        """Wait until it mirrors, after the last start.
+
+        Raises:
+            LabError: it died, or `timeout` seconds have passed.
+        """
+        self.wait_until(self._is_ready, timeout, lambda: "did not begin to mirror")
+
+    def wait_topic(self, topic: str, timeout: float = READY_TIMEOUT) -> str:
+        """Wait until a topic of the source is in the destination; returns its name there.
+
+        Raises:
+            LabError: it died, or `timeout` seconds have passed.
+        """
+        wanted = self.source.partitions(topic)
+        name = f"{self.source.alias}.{topic}"
+
+        def is_complete() -> bool:
+            return self.destination.partitions(name) >= wanted > 0
+
+        self.wait_until(is_complete, timeout, lambda: f"did not create {name}")
+        return name
+
+    @abstractmethod
+    def _is_ready(self) -> bool:
+        """Whether it has begun to mirror, after the last start."""
+
+
+@dataclass(frozen=True)
+class MirrorSettings:
+    """How MirrorMaker 2 mirrors.
+
+    Attributes:
+        topics: the regular expressions of the topics to mirror, separated by commas.
+        exclude: those to leave out; None: MirrorMaker's own default.
+        refresh_seconds: how often it looks for new topics and partitions.
+        offset_flush_ms: how often it stores its position: what it repeats after a kill. Its own
+            default is a minute.
+        exactly_once: write in transactions. The destination's offsets then have gaps that are
+            transaction markers, no loss.
+        tasks: the most tasks that copy.
+        properties: further properties; they win.
+    """
+
+    topics: str = ".*"
+    exclude: str | None = None
+    refresh_seconds: int = 1
+    offset_flush_ms: int = 1000
+    exactly_once: bool = False
+    tasks: int = 1
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+class MirrorMaker2(Mirror):
+    """MirrorMaker 2."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        directory: Path,
+        *,
+        source: Cluster,
+        destination: Cluster,
+        settings: MirrorSettings | None = None,
+    ) -> None:
+        self.settings = settings or MirrorSettings()
+        self.properties_file = directory / "config" / "mirror.properties"
+        self._rest_port = 0
+        command, environment, program = runtime.mirror_maker(
+            NAME, self.properties_file, "--clusters", destination.alias
+        )
+        super().__init__(
+            command,
+            directory,
+            source=source,
+            destination=destination,
+            environment=environment,
+            program=program,
+        )
+
+    def properties(self) -> dict[str, str]:
+        """The content of its properties file."""
+        settings = self.settings
+        a, b = self.source.alias, self.destination.alias
+        found = {
+            "clusters": f"{a}, {b}",
+            f"{a}.bootstrap.servers": self.source.bootstrap_servers_for_parts,
+            f"{b}.bootstrap.servers": self.destination.bootstrap_servers_for_parts,
+            f"{a}->{b}.enabled": "true",
+            f"{a}->{b}.topics": settings.topics,
+            f"{b}->{a}.enabled": "false",
+            f"{b}->{a}.emit.heartbeats.enabled": "false",
+            "plugin.discovery": "service_load",  # a second sooner than by looking at every class
+            "tasks.max": str(settings.tasks),
+            "refresh.topics.interval.seconds": str(settings.refresh_seconds),
+            "refresh.groups.interval.seconds": str(settings.refresh_seconds),
+            "emit.checkpoints.interval.seconds": "1",
+            "sync.group.offsets.enabled": "true",
+            "sync.group.offsets.interval.seconds": "1",
+            "replication.factor": "1",
+            "checkpoints.topic.replication.factor": "1",
+            "heartbeats.topic.replication.factor": "1",
+            "offset-syncs.topic.replication.factor": "1",
+            "offset.storage.replication.factor": "1",
+            "offset.storage.partitions": "4",
+            "status.storage.replication.factor": "1",
+            "status.storage.partitions": "1",
+            "config.storage.replication.factor": "1",
+            # Keys of the worker need the name of the cluster that it writes to.
+            f"{b}.offset.flush.interval.ms": str(settings.offset_flush_ms),
+            # A task that takes longer to shut down repeats what it copied last. Each new topic
+            # restarts the task, so on a busy machine a shorter timeout would cause duplicates.
+            f"{b}.task.shutdown.graceful.timeout.ms": "20000",
+            f"{b}.offset.flush.timeout.ms": "20000",
+            # A killed mirror is ready again once its former session has expired.
+            f"{b}.session.timeout.ms": "6000",
+            f"{b}.heartbeat.interval.ms": "2000",
+        }
+        if settings.exclude is not None:
+            found[f"{a}->{b}.topics.exclude"] = settings.exclude
+        if settings.exactly_once:
+            self._rest_port = self._rest_port or free_ports(1)[0]
+            found |= {
+                f"{b}.exactly.once.source.support": "enabled",
+                f"{a}.consumer.isolation.level": "read_committed",
+                "dedicated.mode.enable.internal.rest": "true",
+                "listeners": f"http://{ADDRESS}:{self._rest_port}",
+            }
+        return {**found, **settings.properties}
+
+    def spawn(self) -> None:
+        """Write its properties file, start it, and return at once."""
+        write_properties(self.properties_file, self.properties())
+        super().spawn()
+
+    def _is_ready(self) -> bool:
+        return "Started MirrorSourceConnector with" in self.log_since_start()
+
+
+@dataclass(frozen=True)
+class FaultyMirrorSettings:
+    """How the faulty mirror mirrors.
+
+    Attributes:
+        spec: the TOML file of the faults to inject; None: none.
+        truth: the directory where it records what it did, and its position; None: `truth` in the
+            lab's own.
+        topics: the regular expressions of the topics to mirror, separated by commas.
+        exclude: those to leave out; None: the faulty mirror's own default.
+        ledger_topic: a topic that is copied as it is, unless an act names it.
+    """
+
+    spec: Path | None = None
+    truth: Path | None = None
+    topics: str = ".*"
+    exclude: str | None = None
+    ledger_topic: str = "mirrortest.ledger"
+
+
+class FaultyMirror(Mirror):
+    """`mirrortest sabotage` between the lab's clusters; always a process of this machine."""
+
+    def __init__(
+        self,
+        directory: Path,
+        *,
+        source: Cluster,
+        destination: Cluster,
+        settings: FaultyMirrorSettings | None = None,
+    ) -> None:
+        self.settings = settings or FaultyMirrorSettings()
+        self._directory = directory
+        super().__init__((), directory, source=source, destination=destination)
+
+    @property
+    def truth(self) -> Path:
+        """The directory where it records what it did."""
+        return self.settings.truth or self._directory / "truth"
+
+    def spawn(self) -> None:
+        """Start it by its settings as they are now, and return at once."""
+        settings = self.settings
+        self._command = (
+            *(sys.executable, "-m", "mirrortest", "sabotage"),
+            *("--source-bootstrap-server", self.source.bootstrap_servers),
+            *("--destination-bootstrap-server", self.destination.bootstrap_servers),
+            *("--source-alias", self.source.alias),
+            *("--topics", settings.topics),
+            *("--ledger-topic", settings.ledger_topic),
+            *("--truth", str(self.truth.absolute())),
+            *(("--exclude", settings.exclude) if settings.exclude is not None else ()),
+            *(("--spec", str(settings.spec.absolute())) if settings.spec is not None else ()),
+        )
+        super().spawn()
+
+    def _is_ready(self) -> bool:
+        return "the mirror is ready" in self.log_since_start()
+
+
+class MirrorMaker1(Part):
+    """MirrorMaker 1: keeps topics' names, and chooses each record's partition anew by its key.
+
+    It copies the topics that match `include`, a regular expression, to topics that must exist.
+    """
+
+    def __init__(
+        self, directory: Path, *, source: Cluster, destination: Cluster, include: str
+    ) -> None:
+        self._properties = {
+            "consumer": {
+                "bootstrap.servers": source.bootstrap_servers,
+                "group.id": "mirrormaker1",
+                "auto.offset.reset": "earliest",
+                "metadata.max.age.ms": "1000",
+            },
+            "producer": {"bootstrap.servers": destination.bootstrap_servers},
+        }
+        self._files = {
+            client: directory / "config" / f"mirrormaker1-{client}.properties"
+            for client in self._properties
+        }
+        jvm = Jvm(lab_java(), jars.mirror_maker_1_class_path(), "256m")
+        super().__init__(
+            "mirrormaker1",
+            jvm.command(
+                "kafka.tools.MirrorMaker",
+                *("--consumer.config", str(self._files["consumer"])),
+                *("--producer.config", str(self._files["producer"])),
+                *("--include", include),
+                *("--num.streams", "1"),
+                *("--offset.commit.interval.ms", "1000"),
+            ),
+            directory / "logs" / "mirrormaker1.log",
+            environment=jvm.environment,
+        )
+
+    def spawn(self) -> None:
+        """Write its two properties files, start it, and return at once."""
+        for client, properties in self._properties.items():
+            write_properties(self._files[client], properties)
+        super().spawn()

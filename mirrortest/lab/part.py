@@ -1,0 +1,166 @@
+"""One part of the lab: a program with a log, and with faults on demand."""
+
+from __future__ import annotations
+
+import signal
+import time
+from typing import TYPE_CHECKING
+
+from mirrortest.errors import LabError
+from mirrortest.lab.process.program import GuardedProcess
+from mirrortest.lab.runtime import PartState
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from mirrortest.lab.runtime import Program
+
+LOG_LINES_IN_ERRORS = 20
+
+
+class Part:
+    """A program of the lab, which never outlives the process that started it.
+
+    Attributes:
+        name: unique within the lab; the command line uses it.
+        log: the file that gets its output, over all its restarts.
+        program: what runs it: a process by default.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        command: Sequence[str],
+        log: Path,
+        *,
+        environment: Mapping[str, str] | None = None,
+        program: Program | None = None,
+    ) -> None:
+        self.name = name
+        self.log = log
+        self.program = program or GuardedProcess(name)
+        self._command = tuple(command)
+        self._environment = dict(environment or {})
+        self._end_is_expected = True
+        self._log_start = 0
+
+    @property
+    def state(self) -> PartState:
+        """What the part is doing at this moment."""
+        state = self.program.state
+        if state is PartState.DOWN and not self._end_is_expected:
+            return PartState.DEAD
+        return state
+
+    @property
+    def pid(self) -> int | None:
+        """The program's process id; None while it does not run."""
+        return self.program.pid
+
+    @property
+    def alive(self) -> bool:
+        """Whether the program runs, frozen or not."""
+        return self.state in {PartState.RUNNING, PartState.STOPPED}
+
+    def spawn(self) -> None:
+        """Start the program and return at once.
+
+        Raises:
+            LabError: it runs already, or cannot be started.
+        """
+        if self.alive:
+            raise LabError(f"{self.name} is already running")
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        self.log.touch()
+        self._log_start = self.log.stat().st_size
+        self._end_is_expected = False
+        try:
+            self.program.start(self._command, self._environment, self.log)
+        except LabError as error:
+            raise self.failure(str(error)) from None
+
+    def start(self) -> None:
+        """Start the program; subclasses say whether this waits until it is ready."""
+        self.spawn()
+
+    def wait_ready(self) -> None:
+        """Wait until it is ready; subclasses say what that means."""
+        self.check()
+
+    def kill(self) -> None:
+        """End it at once (SIGKILL), without a chance to flush or to notify its peers."""
+        self._end(signal.SIGKILL, timeout=60)
+
+    def terminate(self, timeout: float = 30) -> None:
+        """Ask it to end (SIGTERM), and kill it after `timeout` seconds."""
+        self._end(signal.SIGTERM, timeout=timeout)
+
+    def stop(self) -> None:
+        """Freeze it (SIGSTOP): it keeps its sockets and answers nothing, until `cont`.
+
+        Raises:
+            LabError: it does not run, or ended meanwhile.
+        """
+        self.program.stop()
+
+    def cont(self) -> None:
+        """Resume it after `stop` (SIGCONT).
+
+        Raises:
+            LabError: it does not run.
+        """
+        self.program.send(signal.SIGCONT)
+
+    def restart(self) -> None:
+        """End it in order, if it runs, and start it again."""
+        self.terminate()
+        self.start()
+
+    def check(self) -> None:
+        """Raise if it ended by itself.
+
+        Raises:
+            LabError: it did; the text ends with its log's last lines.
+        """
+        if self.state is PartState.DEAD:
+            raise self.failure(f"died with exit code {self.program.exit_code}")
+
+    def wait_until(
+        self, ready: Callable[[], bool], timeout: float, problem: Callable[[], str]
+    ) -> None:
+        """Wait until `ready()`; `problem()` is the error's text, such as "did not answer".
+
+        Raises:
+            LabError: it died, or `timeout` seconds have passed.
+        """
+        deadline = time.monotonic() + timeout
+        while not ready():
+            self.check()
+            if time.monotonic() > deadline:
+                raise self.failure(f"{problem()} within {timeout:g} s")
+            time.sleep(0.1)
+
+    def tail(self, lines: int = LOG_LINES_IN_ERRORS) -> str:
+        """The last lines of its log."""
+        return "\n".join(self._log_text()[-256 * 1024 :].splitlines()[-lines:])
+
+    def log_since_start(self) -> str:
+        """What it has logged since its last start."""
+        return self._log_text(self._log_start)
+
+    def failure(self, problem: str) -> LabError:
+        """An error about this part that ends with its log's last lines."""
+        return LabError(f"{self.name} {problem}; the end of {self.log}:\n{self.tail()}")
+
+    def _log_text(self, start: int = 0) -> str:
+        try:
+            with self.log.open("rb") as log:
+                log.seek(start)
+                return log.read().decode(errors="replace")
+        except FileNotFoundError:
+            return ""
+
+    def _end(self, number: signal.Signals, timeout: float) -> None:
+        self._end_is_expected = True
+        self.program.end(number, timeout)

@@ -1,0 +1,167 @@
+"""Kafka's own programs as processes of this machine: Java, its class path, and its flags."""
+
+from __future__ import annotations
+
+import importlib.resources
+import os
+import subprocess
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Self
+
+from mirrortest.errors import LabError
+from mirrortest.host import class_archive
+from mirrortest.host.java import find_java
+from mirrortest.lab import jars
+from mirrortest.lab.ports import ADDRESS
+from mirrortest.lab.process.program import GuardedProcess
+from mirrortest.lab.runtime import Launch, Runtime
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from mirrortest.host.java import Java
+
+# On two cores two brokers and the mirror are ready soonest with the quick compiler alone, and
+# without verification of classes, which come from jars of known checksums.
+_FLAGS = (
+    "-XX:+UseSerialGC",
+    "-XX:TieredStopAtLevel=1",
+    "-XX:+UnlockDiagnosticVMOptions",
+    "-XX:-BytecodeVerificationRemote",
+    "-XX:-UsePerfData",
+    "-Djava.awt.headless=true",
+)
+
+
+def lab_java() -> Java:
+    """The Java runtime for the lab's parts.
+
+    Raises:
+        JavaMissingError: there is none of Java 17 or newer.
+    """
+    return find_java("the lab", "'mirrortest[lab]'")
+
+
+@dataclass(frozen=True)
+class Jvm(Runtime):
+    """A Java runtime with all of Kafka on its class path.
+
+    Attributes:
+        java: the runtime.
+        class_path: of all jars in the lock.
+        heap: the largest heap of each process, as -Xmx takes it.
+        options: further options of the user; they come last, so they win.
+        agent: the jar of the JMX exporter, where parts serve their metrics.
+        metrics_ports: part -> the port where it serves them.
+    """
+
+    java: Java
+    class_path: str
+    heap: str = "512m"
+    options: tuple[str, ...] = ()
+    agent: Path | None = None
+    metrics_ports: Mapping[str, int] = field(default_factory=dict)
+
+    @classmethod
+    def find(cls) -> Self:
+        """This machine's Java with the lab's jars; missing jars are downloaded.
+
+        Raises:
+            JavaMissingError: there is no Java 17 or newer.
+            LabError: a jar cannot be downloaded.
+        """
+        return cls(lab_java(), jars.class_path())
+
+    @property
+    def archive(self) -> Path:
+        """Where Java looks for the archive that `mirrortest.lab.archive` writes."""
+        return class_archive.place(self.java, "lab", self.class_path.split(os.pathsep))
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The class path, which is too long for a command line in `ps`."""
+        return {"CLASSPATH": self.class_path}
+
+    def command(self, main: str, *arguments: str, part: str | None = None) -> list[str]:
+        """The command line of a program that logs to stdout; `part` may serve metrics."""
+        log = importlib.resources.files("mirrortest.lab").joinpath("log4j2.properties")
+        return [
+            str(self.java.executable),
+            f"-Xmx{self.heap}",
+            *_FLAGS,
+            *class_archive.reading(self.archive),
+            *(["--enable-native-access=ALL-UNNAMED"] if self.java.major >= 22 else []),
+            f"-Dlog4j2.configurationFile={log}",
+            *self._agent(part),
+            *self.options,
+            main,
+            *arguments,
+        ]
+
+    def broker(
+        self, name: str, properties_file: Path, *, data: Path, port: int, cluster_id: str
+    ) -> Launch:
+        """How a broker is started."""
+        del data, port, cluster_id
+        return self._launch(name, "kafka.Kafka", str(properties_file))
+
+    def mirror_maker(self, name: str, properties_file: Path, *arguments: str) -> Launch:
+        """How MirrorMaker 2 is started."""
+        main = "org.apache.kafka.connect.mirror.MirrorMaker"
+        return self._launch(name, main, str(properties_file), *arguments)
+
+    def format(self, properties_file: Path, data: Path, cluster_id: str) -> None:
+        """Format a broker's data directory, unless it is. Raises LabError."""
+        if not (data / "meta.properties").exists():
+            self.run(
+                "kafka.tools.StorageTool",
+                *("format", "--cluster-id", cluster_id, "--config", str(properties_file)),
+            )
+
+    def run(self, main: str, *arguments: str) -> None:
+        """Run one of Kafka's tools to its end.
+
+        Raises:
+            LabError: it failed; the text ends with its output.
+        """
+        done = subprocess.run(
+            self.command(main, *arguments),
+            env=self.environment,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            raise LabError(f"{main} failed: {(done.stdout + done.stderr).strip()[-2000:]}")
+
+    def log_dirs(self, data: Path) -> str:
+        """The directory itself."""
+        return str(data)
+
+    def listeners(
+        self, brokers: Sequence[str], number: int, ports: Sequence[int]
+    ) -> dict[str, str]:
+        """On the loopback interface alone."""
+        port, controller = ports[2 * number - 2 : 2 * number]
+        voters = (f"{n}@{ADDRESS}:{ports[2 * n - 1]}" for n in range(1, len(brokers) + 1))
+        return {
+            "controller.quorum.voters": ",".join(voters),
+            "controller.listener.names": "CONTROLLER",
+            "listeners": f"PLAINTEXT://{ADDRESS}:{port},CONTROLLER://{ADDRESS}:{controller}",
+        }
+
+    def bootstrap_servers(self, brokers: Mapping[str, str]) -> str:
+        """The addresses that clients use."""
+        return ",".join(brokers.values())
+
+    def _launch(self, part: str, main: str, *arguments: str) -> Launch:
+        command = self.command(main, *arguments, part=part)
+        return Launch(command, self.environment, GuardedProcess(part))
+
+    def _agent(self, part: str | None) -> list[str]:
+        """The option by which a part serves its JMX metrics."""
+        if self.agent is None or part is None or part not in self.metrics_ports:
+            return []
+        config = importlib.resources.files("mirrortest.lab").joinpath("jmx_exporter.yaml")
+        return [f"-javaagent:{self.agent}={ADDRESS}:{self.metrics_ports[part]}:{config}"]

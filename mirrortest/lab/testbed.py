@@ -1,0 +1,288 @@
+"""The lab: two clusters, a mirror between them, and one directory for all of it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from mirrortest.errors import LabError, UsageError
+from mirrortest.lab import jars
+from mirrortest.lab.cluster import Cluster
+from mirrortest.lab.docker.engine import Engine
+from mirrortest.lab.docker.runtime import ContainerRuntime
+from mirrortest.lab.mirrors import NAME as MIRROR
+from mirrortest.lab.mirrors import FaultyMirror, FaultyMirrorSettings, MirrorMaker2, MirrorSettings
+from mirrortest.lab.ports import ADDRESS, free_ports
+from mirrortest.lab.process.runtime import Jvm, lab_java
+from mirrortest.lab.runtime import PartState
+from mirrortest.lab.temporary_directories import temporary_directory
+from mirrortest.metrics import names
+from mirrortest.metrics.collector import Metrics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from types import TracebackType
+
+    from mirrortest.lab.part import Part
+    from mirrortest.lab.runtime import Runtime
+
+_FORM = 1
+_PREFIX = "mirrortest-lab-"
+
+
+class Lab:
+    """Two local Kafka clusters with a mirror between them; a context manager.
+
+    ::
+
+        with Lab() as lab:
+            lab.source.create_topic("orders", 4)
+            lab.mirror.wait_topic("orders")  # -> "A.orders"
+            lab.mirror.kill()
+
+    Everything listens on 127.0.0.1 alone. No part outlives the process that started it, but for
+    containers of an owner that was killed: `mirrortest lab down --all` removes those.
+
+    Args:
+        directory: for configuration, logs and data. It is kept, and a later lab continues with its
+            data and ports. None: a temporary one, removed at the end.
+        image: run in containers of this image of Kafka, with the layout of Apache's. Such parts can
+            also be paused and disconnected from the network. None: run as processes.
+        brokers: of each cluster.
+        source_alias: the mirror's name for the source, and the prefix of mirrored topics.
+        destination_alias: the mirror's name for the destination.
+        mirror: its settings: `MirrorSettings` for MirrorMaker 2, `FaultyMirrorSettings` for one
+            that injects faults; None: MirrorMaker 2 mirrors every topic.
+        start_mirror: False leaves it for `lab.mirror.start()`.
+        broker_properties: further properties of every broker.
+        heap: of each Java process.
+        jvm_options: further options of each; they win.
+        metrics: every Java process serves its JMX metrics for Prometheus. The addresses are in
+            `targets`, and in targets.json in the directory, for Prometheus's `file_sd_configs`.
+        on_step: called with one line of text at each step of the start.
+
+    Attributes:
+        targets: part -> host:port of its JMX metrics.
+    """
+
+    def __init__(
+        self,
+        directory: Path | None = None,
+        *,
+        image: str | None = None,
+        brokers: int = 1,
+        source_alias: str = "A",
+        destination_alias: str = "B",
+        mirror: MirrorSettings | FaultyMirrorSettings | None = None,
+        start_mirror: bool = True,
+        broker_properties: Mapping[str, str] | None = None,
+        heap: str = "512m",
+        jvm_options: Sequence[str] = (),
+        metrics: bool = False,
+        on_step: Callable[[str], None] | None = None,
+    ) -> None:
+        if metrics and image is not None:
+            raise LabError("containers serve no metrics: use processes (--runtime jvm)")
+        self._keep = directory is not None
+        self._chosen = directory
+        self._image = image
+        self._brokers = brokers
+        self._aliases = (source_alias, destination_alias)
+        self._mirror_settings: MirrorSettings | FaultyMirrorSettings = mirror or MirrorSettings()
+        self._start_mirror = start_mirror
+        self._broker_properties = dict(broker_properties or {})
+        self._heap = heap
+        self._jvm_options = tuple(jvm_options)
+        self._metrics = metrics
+        self._on_step = on_step or (lambda _: None)
+        self._up = False
+        self.engine: Engine | None = None
+        self.targets: dict[str, str] = {}
+        self.directory: Path
+        self.source: Cluster
+        self.destination: Cluster
+        self.mirror: MirrorMaker2 | FaultyMirror
+
+    @property
+    def parts(self) -> dict[str, Part]:
+        """Every part by its name: A1, B1, ..., mirror."""
+        every: list[Part] = [*self.source.brokers, *self.destination.brokers, self.mirror]
+        return {part.name: part for part in every}
+
+    def part(self, name: str) -> Part:
+        """A part by its name.
+
+        Raises:
+            UsageError: there is none of that name.
+        """
+        try:
+            return self.parts[name]
+        except KeyError:
+            raise UsageError(f"no part {name}: there are {', '.join(self.parts)}") from None
+
+    def describe(self) -> dict[str, Any]:
+        """The lab as JSON: addresses, and each part's state, pid and log."""
+        clusters = {
+            role: {
+                "alias": cluster.alias,
+                "bootstrap_servers": cluster.bootstrap_servers,
+                "cluster_id": cluster.cluster_id,
+            }
+            for role, cluster in (("source", self.source), ("destination", self.destination))
+        }
+        return {
+            "directory": str(self.directory),
+            "pid": os.getpid(),
+            **clusters,
+            "parts": {
+                name: {"state": part.state, "pid": part.pid, "log": str(part.log)}
+                for name, part in self.parts.items()
+            },
+        }
+
+    def up(self) -> Self:
+        """Start both clusters, and the mirror unless left for later; wait until all are ready.
+
+        Raises:
+            LabError: a part did not start; nothing is left running.
+            JavaMissingError: there is no Java 17 or newer.
+        """
+        if self._up:
+            raise LabError("this lab is up already")
+        runtime = self._find_runtime()
+        self.directory = self._create_directory()
+        self._up = True
+        try:
+            self._build(runtime)
+            self._write_targets()
+            clusters = (self.source, self.destination)
+            for cluster in clusters:
+                self._on_step(f"cluster {cluster.alias}: starting")
+                cluster.spawn()
+            for cluster in clusters:
+                cluster.wait_ready()
+                self._on_step(f"cluster {cluster.alias}: ready at {cluster.bootstrap_servers}")
+            if self._start_mirror:
+                self._on_step("mirror: starting")
+                self.mirror.start()
+                self.mirror.wait_ready()
+                self._on_step("mirror: ready")
+        except BaseException:
+            self.down()
+            raise
+        return self
+
+    def down(self) -> None:
+        """End every part, the mirror first; remove a temporary directory and all in Docker."""
+        if self._up:
+            self._up = False
+            with contextlib.suppress(AttributeError):  # it failed before they were created
+                for part in reversed(self.parts.values()):
+                    if self._keep:
+                        part.terminate()
+                    else:
+                        part.kill()
+            if not self._keep:
+                shutil.rmtree(self.directory, ignore_errors=True)
+        engine, self.engine = self.engine, None
+        if engine is not None:
+            engine.close()
+
+    def __enter__(self) -> Self:
+        return self.up()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.down()
+
+    def _find_runtime(self) -> Runtime:
+        if self._image is not None:
+            self._on_step(f"Docker: image {self._image}")
+            self.engine = Engine(self._image)
+            return ContainerRuntime(self.engine, self._heap, self._jvm_options, self._keep)
+        java = lab_java()
+        self._on_step(f"Java {java.major} from {java.origin}")
+        class_path = jars.class_path(self._show_jars)
+        ports, agent = {}, None
+        if self._metrics:
+            ports, agent = self._metrics_ports(), jars.jmx_agent()
+            self.targets = {name: f"{ADDRESS}:{port}" for name, port in ports.items()}
+        return Jvm(java, class_path, self._heap, self._jvm_options, agent, ports)
+
+    def _metrics_ports(self) -> dict[str, int]:
+        parts = [f"{alias}{n + 1}" for alias in self._aliases for n in range(self._brokers)]
+        if isinstance(self._mirror_settings, MirrorSettings):
+            parts.append(MIRROR)
+        return dict(zip(parts, free_ports(len(parts)), strict=True))
+
+    def _create_directory(self) -> Path:
+        if self._chosen is None:
+            return temporary_directory(Path(tempfile.gettempdir()), _PREFIX)
+        chosen = self._chosen.absolute()
+        chosen.mkdir(parents=True, exist_ok=True)
+        return chosen
+
+    def _write_targets(self) -> None:
+        groups = [
+            {"targets": [target], "labels": {"part": part}} for part, target in self.targets.items()
+        ]
+        self.directory.joinpath("targets.json").write_text(json.dumps(groups, indent=1))
+
+    def _show_jars(self, cached: int, of: int) -> None:
+        if cached % 10 == 0 or cached == of:
+            self._on_step(f"jars: {cached} of {of}")
+
+    def _build(self, runtime: Runtime) -> None:
+        file = self.directory / "lab.json"
+        known: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+        self.source, self.destination = clusters = [
+            Cluster(
+                alias,
+                runtime,
+                self.directory,
+                brokers=self._brokers,
+                cluster_id=known.get(alias, {}).get("cluster_id"),
+                ports=known.get(alias, {}).get("ports"),
+                properties=self._broker_properties,
+            )
+            for alias in self._aliases
+        ]
+        settings = self._mirror_settings
+        if isinstance(settings, FaultyMirrorSettings):
+            self.mirror = FaultyMirror(
+                self.directory,
+                source=self.source,
+                destination=self.destination,
+                settings=settings,
+            )
+        else:
+            self.mirror = MirrorMaker2(
+                runtime,
+                self.directory,
+                source=self.source,
+                destination=self.destination,
+                settings=settings,
+            )
+        facts = {c.alias: {"cluster_id": c.cluster_id, "ports": c.ports} for c in clusters}
+        file.write_text(json.dumps({"v": _FORM, **facts}, indent=1))
+
+
+def part_metrics(lab: Lab) -> Metrics:
+    """Which parts of a lab run, as metrics; each scrape asks the parts themselves."""
+    metrics = Metrics()
+    for name, part in lab.parts.items():
+
+        def runs(part: Part = part) -> float:
+            return float(part.state is PartState.RUNNING)
+
+        metrics.gauge(names.LAB_PART_UP, part=name).read_by(runs)
+    return metrics

@@ -14,6 +14,7 @@
     ├── JavaMissingError            1: no Java runtime is new enough
     ├── LabError                    1: a part of the lab did not start, or died
     ├── WorkerError                 1: one of a command's processes died
+    ├── InstallationError           1: an installed file is missing, or of another source
     └── InterruptedRunError         128 + the signal's number: a second one ended the run at once
 
 Each message is one line for the user: what is wrong, and what to do.
@@ -75,7 +76,7 @@ class WorkerError(MirrortestError):
 
 
 class InstallationError(MirrortestError):
-    """What was installed is not whole, or not of its sources; the text says what to do."""
+    """An installed file is missing, or compiled from another source; the text says what to do."""
 
 
 class InterruptedRunError(MirrortestError):

@@ -7,7 +7,7 @@ those of Kafka's Java client. Secrets never show in a repr, an error or a warnin
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
@@ -228,11 +228,6 @@ class ClientConfig:
     def checks_hostname(self) -> bool:
         """Whether a broker's certificate must carry the name by which it was reached."""
         return bool(self.ssl_endpoint_identification_algorithm)
-
-    def at(self, bootstrap_server: str) -> ClientConfig:
-        """The same client at another address: for a ledger read from the source."""
-        servers = keys.typed("bootstrap.servers", bootstrap_server, keys.servers)
-        return replace(self, bootstrap_servers=servers)
 
     def _settle_sasl(self) -> None:
         if self.sasl_jaas_config is not None and self.uses_sasl:

@@ -66,11 +66,6 @@ class Sent(NamedTuple):
     error: str | None
     ended_wall_ns: int
 
-    @property
-    def acked_wall_ns(self) -> int:
-        """When the acknowledgement was learnt; 0 where there was none."""
-        return self.ended_wall_ns if self.outcome is Outcome.ACKED else 0
-
 
 @dataclass(eq=False)
 class _Pending:
@@ -112,11 +107,6 @@ class Sender:
     def dead(self) -> str | None:
         """Why no more can be sent and a new sender is needed; None while all is well."""
         return self._dead
-
-    @property
-    def pending(self) -> int:
-        """Batches whose end is not known yet."""
-        return len(self._pending)
 
     async def __aenter__(self) -> Self:
         await self.start()

@@ -74,12 +74,6 @@ class MetricsEndpoint:
         )
         self._thread.start()
 
-    @property
-    def url(self) -> str:
-        """Where the metrics are."""
-        host = f"[{self.address}]" if ":" in self.address else self.address
-        return f"http://{host}:{self.port}/metrics"
-
     def stop(self) -> None:
         """Stop serving and free the port; more than once does no harm."""
         if self._thread.is_alive():

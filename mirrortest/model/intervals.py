@@ -84,16 +84,6 @@ class IntervalSet:
             right = bisect_right(bounds, hi)
             bounds[left:right] = [lo] * (left % 2 == 0) + [hi] * (right % 2 == 0)
 
-    def discard(self, lo: int, hi: int) -> None:
-        """Take away the numbers of [lo, hi), there or not."""
-        if lo >= hi:
-            return
-        bounds = self._bounds
-        self._count -= self.count_within(lo, hi)
-        left = bisect_left(bounds, lo)
-        right = bisect_right(bounds, hi)
-        bounds[left:right] = [lo] * (left % 2) + [hi] * (right % 2)
-
     def update(self, other: IntervalSet) -> None:
         """Add all numbers of another set."""
         if len(other) * 8 < len(self) or not self._bounds or other.min >= self._bounds[-1]:
@@ -186,17 +176,6 @@ class IntervalSet:
         if not self._bounds:
             raise ValueError("an empty set has no smallest number")
         return self._bounds[0]
-
-    @property
-    def max(self) -> int:
-        """The largest number itself, not the bound above it.
-
-        Raises:
-            ValueError: the set is empty.
-        """
-        if not self._bounds:
-            raise ValueError("an empty set has no largest number")
-        return self._bounds[-1] - 1
 
     @property
     def end(self) -> int:

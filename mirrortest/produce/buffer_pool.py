@@ -32,11 +32,6 @@ class BufferPool:
         self._free = size
         self._waiting: deque[asyncio.Future[None]] = deque()
 
-    @property
-    def free(self) -> int:
-        """Bytes that no batch has taken; not above 0 while batches have to wait."""
-        return self._free
-
     async def turn(self) -> None:
         """Wait until it is the caller's turn; it must `take` before it awaits anything else."""
         if self._free > 0 and not self._waiting:

@@ -39,7 +39,6 @@ class Housekeeping:
         on_progress: Callable[[ProduceProgress], None],
         progress_seconds: float,
     ) -> None:
-        self._options = options
         self._clock = clock
         self._window = window
         self._numbers = numbers

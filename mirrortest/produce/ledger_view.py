@@ -59,8 +59,6 @@ class LedgerView:
         self.tries = 0
         """Writes begun so far, each try counted."""
         self._topic = topic
-        self._run = run
-        self._producer = producer
         self._own = (_key_prefix("claim", run, producer), _key_prefix("lane", run, producer))
         self._of_run = (_key_prefix("claim", run), _key_prefix("lane", run))
         self._follower = Follower(topic, self._apply)

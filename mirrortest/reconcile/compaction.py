@@ -6,7 +6,7 @@ same partition; or of a later incarnation of its producer in a partition where t
 or belongs; where nothing was seen of it, any but an earlier incarnation's. The last message of a
 key stays, so that it is lost if it is missing. What compaction took from the destination left holes
 in the offsets that were read; what it took from the source did not. (As
-`check.fragment_index.FragmentIndex.explained_below` has it online.)
+`verify.fragment_index.FragmentIndex.explained_below` has it online.)
 """
 
 from __future__ import annotations

@@ -286,10 +286,3 @@ def _read_parquet(
 def _gone(rows: int) -> int | None:
     """How many rows are lost; where none is, nobody can tell what else is wrong."""
     return rows if rows > 0 else None
-
-
-def read_all(found: SessionFiles, damage: list[Damage]) -> pa.Table:
-    """All rows of a session in their order, in memory: for tests and small logs."""
-    damage.extend(found.damage)
-    batches = [batch for file in found.files for batch in read_file(file, damage)]
-    return pa.Table.from_batches(batches, schema=ROWS)

@@ -94,11 +94,6 @@ class SequenceLog:
         return self._shelf.session
 
     @property
-    def detail(self) -> Detail:
-        """What a `sent` or `seen` row stands for here."""
-        return self._shelf.session.detail
-
-    @property
     def where(self) -> str:
         """The session's directory, for humans."""
         return self._shelf.target.shown

@@ -9,15 +9,10 @@ no verdict; latencies around it are flagged.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-Times = TypeVar("Times", int, NDArray[np.int64])
 
 STEP_BOUND_NS = 50_000_000
 """What a step is by default: beyond 50 ms two readings are never that far apart by chance."""
@@ -81,7 +76,3 @@ class ClockWatch:
         wall = wall_ns()
         after = monotonic_ns()
         return self.observe(wall, after, uncertainty_ns=after - before)
-
-    def to_wall(self, monotonic_ns: Times) -> Times:
-        """Wall time of monotonic times, one or an array, by the latest reading."""
-        return monotonic_ns + self.offset_ns

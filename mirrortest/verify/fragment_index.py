@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from mirrortest.verify.fragment import ALWAYS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Sequence
 
     from mirrortest.verify.fragment import Fragment
     from mirrortest.verify.partition import PartitionChecker
@@ -28,14 +28,6 @@ class FragmentIndex:
         self._unsure: list[int] = []
         """Partitions that may have held streams which they do not know."""
         self._of_lane: dict[int, list[StreamId]] | None = None
-
-    @classmethod
-    def of(cls, checkers: Mapping[int, PartitionChecker]) -> FragmentIndex:
-        """Of these partitions."""
-        index = cls()
-        for number, checker in checkers.items():
-            index.add(number, checker)
-        return index
 
     def add(self, number: int, checker: PartitionChecker) -> None:
         """Take in a partition."""

@@ -127,11 +127,6 @@ class Claim:
     failed: bool = False
     """Whether it ended by an error: it sends nothing more, though more was to come."""
 
-    @property
-    def topics(self) -> tuple[str, ...]:
-        """The source topics, sorted."""
-        return tuple(sorted(self.lanes))
-
     def streams(self) -> Iterator[StreamId]:
         """The streams that this incarnation will write."""
         for topic, lanes in self.lanes.items():

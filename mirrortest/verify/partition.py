@@ -72,30 +72,10 @@ class PartitionChecker:
         self._size = 0
 
     @property
-    def foreign(self) -> int:
-        """Messages that are none of ours."""
-        return self.streamless[Finding.FOREIGN]
-
-    @property
-    def other_run(self) -> int:
-        """Our messages of other runs."""
-        return self.streamless[Finding.OTHER_RUN]
-
-    @property
-    def corrupted_unknown(self) -> int:
-        """Messages of ours that no longer prove whose they are."""
-        return self.streamless[Finding.CORRUPTED]
-
-    @property
     def messages(self) -> int:
         """How many messages of the run were judged, copies included."""
         known = sum(fragment.messages for fragment in self.fragments.values())
         return known + self.untracked["seen"]
-
-    @property
-    def size(self) -> int:
-        """What is held, in the unit of `max_intervals`."""
-        return self._size
 
     @property
     def fullness(self) -> float:

@@ -80,7 +80,6 @@ class LaneEncoder:
     ) -> None:
         raw_id = producer_id.encode()
         value, self._fill_size = value_size(len(raw_id), form, size)
-        self._topic = topic
         self._seed = descriptors.identity_hash(topic, raw_id)
         self._descriptor = Descriptor(source_partition, lane, value, destination_partitions, 0)
         self._words = descriptors.constant_words(self._descriptor, topic)[:2]
@@ -110,11 +109,6 @@ class LaneEncoder:
         proof = descriptors.SIZE if self._fill_size is not None else 0
         body = len(self._before) + len(self._head) + proof + fill_size + len(self._after)
         self._record_size = record_batch.record_size(body, 64)
-
-    @property
-    def record_size(self) -> int:
-        """Bytes of one message on the wire, a byte more or less, the batch's header apart."""
-        return self._record_size
 
     def most_within(self, batch_bytes: int) -> int:
         """How many messages a batch of at most so many bytes holds; at least one."""

@@ -17,12 +17,13 @@ from mirrortest.kafka.compacted import CompactedTopic
 from mirrortest.kafka.reader import OutOfRange, Reader, TopicPartition
 from mirrortest.model.findings import Outcome
 from mirrortest.model.intervals import IntervalSet
-from mirrortest.seqlog.files import find_sessions, read_all
+from mirrortest.seqlog.files import find_sessions
 from mirrortest.verify.ledger import Ledger
 from mirrortest.wire.batch import BatchDecoder
 from mirrortest.wire.record_batch import decode_records
 from mirrortest.wire.stream import StreamId
 from tests.lab.harness import Command, until
+from tests.log_rows import read_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -61,7 +61,7 @@ def _saved(
         same(history, number, str(stream), _told(checker.fragment(stream)), _model(model))
     copied = PartitionChecker.from_state(checker.to_state())
     same(history, number, "state", copied.to_state(), checker.to_state())
-    same(history, number, "size", copied.size, checker.size)
+    same(history, number, "size", copied._size, checker._size)
 
 
 def _told(held: Fragment | None) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -285,7 +285,7 @@ class Stage:
             "group": "g" if plan.group else None,
             "shard": None if plan.group or plan.consumers == 1 else Shard(index, plan.consumers),
             "ledger_topic": LEDGER,
-            "ledger_client": client.at(self.world.source.address)
+            "ledger_client": replace(client, bootstrap_servers=(self.world.source.address,))
             if plan.direct_ledger and not source
             else None,
             "state_topic": STATES,

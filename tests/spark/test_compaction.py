@@ -9,12 +9,12 @@ from collections import defaultdict
 import pytest
 
 from mirrortest.seqlog import rows
-from mirrortest.verify.fragment_index import FragmentIndex
 from mirrortest.verify.partition import PartitionChecker
 from mirrortest.verify.row import SeenRow
 from mirrortest.wire.stream import StreamId
 from tests.spark.scenes import Result, scene
 from tests.spark.spark_history import RUN, History, intended, lost, sent
+from tests.unit.test_verify_fragment_index import index_of
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -93,7 +93,7 @@ def compacted() -> tuple[History, dict[str, set[tuple[StreamId, int]]]]:
                 explained = topic == "kept" and later_seen(of, seq, where)
                 expected["compacted" if explained else "lost"].add((of, seq))
             if missing and not any(seq > missing[-1] for its, seq in where if its == of):
-                bound = FragmentIndex.of(checkers).explained_below(of, HOMES)
+                bound = index_of(checkers).explained_below(of, HOMES)
                 assert (bound > missing[-1]) == later_seen(of, missing[-1], where)
     claimed = sorted(expected["compacted"])[:3] + sorted(expected["lost"])
     history.consumers[0] += [lost(of, seq, seq + 1) for of, seq in claimed]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -89,7 +90,7 @@ def test_scram_by_jaas_says_no_secret() -> None:
     assert scram.sasl_mechanism is SaslMechanism.SCRAM_SHA_512
     assert (scram.sasl_username, scram.sasl_password) == ("u", "hush")
     assert "hush" not in repr(scram)
-    elsewhere = scram.at("b:2")
+    elsewhere = replace(scram, bootstrap_servers=("b:2",))
     assert elsewhere.bootstrap_servers == ("b:2",)
     assert elsewhere.sasl_password == "hush"
 

@@ -175,7 +175,6 @@ def test_paths() -> None:
         for probe in ("/startup", "/ready", "/live"):
             assert ask(endpoint, probe)[0] == 200
         assert ask(endpoint, "/")[0] == 404
-        assert endpoint.url == f"http://127.0.0.1:{endpoint.port}/metrics"
 
 
 def test_stopping_frees_the_port_and_the_thread() -> None:

@@ -69,7 +69,7 @@ def test_batches_begin_in_the_order_they_came_and_stay_within_the_memory(
             assert outcome is None or isinstance(outcome, asyncio.CancelledError)
         assert seen.began == sorted(seen.began)
         assert seen.most <= SIZE + seen.largest
-        assert pool.free == SIZE
+        assert pool._free == SIZE
 
     asyncio.run(run())
 
@@ -117,5 +117,5 @@ def test_each_partition_has_a_pool_of_its_own() -> None:
         id(pools.of("t", 1)),
     }
     assert pools.of("t", 0) is not pools.of("u", 0)
-    assert [pools.of(name, at).free for name in "tu" for at in (0, 1)] == [100] * 4
+    assert [pools.of(name, at)._free for name in "tu" for at in (0, 1)] == [100] * 4
     assert pools.batch_bytes == 50

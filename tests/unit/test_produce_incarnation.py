@@ -136,7 +136,7 @@ async def test_lanes_of_a_partition_take_turns_where_its_memory_is_small(world: 
     assert len(partitions) > 4
     assert partitions == [0, 1] * (len(partitions) // 2)
     assert all(lane.record().end == 200 for lane in lanes)
-    assert {lane.pool.free for lane in lanes} == {1}
+    assert {lane.pool._free for lane in lanes} == {1}
 
 
 async def test_the_end_of_a_drain_calls_nobody_who_waits_for_memory(world: World) -> None:
@@ -150,7 +150,7 @@ async def test_the_end_of_a_drain_calls_nobody_who_waits_for_memory(world: World
     await running
     assert len(sender.sent) == 1
     assert [lane.next_seq > 0 for lane in lanes] == [True, False]
-    assert {lane.pool.free for lane in lanes} == {1}
+    assert {lane.pool._free for lane in lanes} == {1}
 
 
 async def test_a_clean_life(world: World) -> None:

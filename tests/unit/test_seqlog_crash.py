@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from mirrortest.seqlog.batches import Detail
-from mirrortest.seqlog.files import find_sessions, read_all
+from mirrortest.seqlog.files import find_sessions
+from tests.log_rows import read_all
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -17,13 +17,14 @@ from mirrortest.reconcile.plan import plan
 from mirrortest.seqlog import rows
 from mirrortest.seqlog.batches import Detail, batch_of
 from mirrortest.seqlog.damage import Damage, DamageKind
-from mirrortest.seqlog.files import LogFile, find_sessions, read_all, read_file, read_session
+from mirrortest.seqlog.files import LogFile, find_sessions, read_file, read_session
 from mirrortest.seqlog.journal import JournalWriter
 from mirrortest.seqlog.location import Location
 from mirrortest.seqlog.seal import seal
 from mirrortest.seqlog.session import Session
 from mirrortest.seqlog.shelf import Shelf
 from tests.flips import REFUSED, SAME, flips, write_run
+from tests.log_rows import read_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

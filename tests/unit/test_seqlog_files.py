@@ -18,7 +18,6 @@ from mirrortest.seqlog.files import (
     find_sessions,
     joined,
     last_incarnation,
-    read_all,
     read_file,
     read_session,
 )
@@ -27,6 +26,7 @@ from mirrortest.seqlog.location import Location
 from mirrortest.seqlog.schema import ROWS
 from mirrortest.seqlog.seal import seal
 from mirrortest.seqlog.session import FileNote, Session, new_session_id
+from tests.log_rows import read_all
 
 if TYPE_CHECKING:
     from pathlib import Path

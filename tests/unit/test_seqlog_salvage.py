@@ -19,7 +19,7 @@ from mirrortest.reconcile.plan import plan
 from mirrortest.seqlog import files, rows, shelf
 from mirrortest.seqlog.batches import batch_of
 from mirrortest.seqlog.damage import Damage, DamageKind
-from mirrortest.seqlog.files import find_sessions, read_all, read_session
+from mirrortest.seqlog.files import find_sessions, read_session
 from mirrortest.seqlog.journal import JournalWriter
 from mirrortest.seqlog.location import Location
 from mirrortest.seqlog.salvage import salvage
@@ -29,6 +29,7 @@ from mirrortest.seqlog.session import Session
 from mirrortest.seqlog.shelf import Shelf
 from mirrortest.seqlog.writer import SequenceLog
 from mirrortest.wire.stream import StreamId
+from tests.log_rows import read_all
 
 SESSION = Session(run="r1", role=Role.CONSUMER, name="c", session="s", started_ns=1)
 

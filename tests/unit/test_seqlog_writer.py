@@ -17,12 +17,13 @@ from mirrortest.model.findings import Outcome
 from mirrortest.seqlog import journal, rows, shelf, writer
 from mirrortest.seqlog import seal as sealing
 from mirrortest.seqlog.batches import Detail, exact
-from mirrortest.seqlog.files import find_sessions, read_all
+from mirrortest.seqlog.files import find_sessions
 from mirrortest.seqlog.location import Location
 from mirrortest.seqlog.schema import Role
 from mirrortest.seqlog.session import Session, Topic
 from mirrortest.seqlog.writer import SequenceLog
 from mirrortest.wire.stream import StreamId
+from tests.log_rows import read_all
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -132,7 +133,6 @@ async def test_synced_rows_are_in_the_file_at_once(tmp_path: Path) -> None:
 async def test_detail_messages_explodes(tmp_path: Path) -> None:
     """In detail `messages` sent intervals become rows of messages; reserved ones stay."""
     log = await SequenceLog.open(tmp_path, session(detail=Detail.MESSAGES))
-    assert log.detail is Detail.MESSAGES
     log.append([rows.reserved(STREAM, 0, 4)])
     log.append([sent(0, 4)])
     await log.close()

@@ -39,13 +39,20 @@ def _checkers(
     return checkers
 
 
+def index_of(checkers: dict[int, PartitionChecker]) -> FragmentIndex:
+    index = FragmentIndex()
+    for number, checker in checkers.items():
+        index.add(number, checker)
+    return index
+
+
 @given(st.lists(SEEN, max_size=20), st.sampled_from([2, 6, 1000]))
 def test_it_tells_what_each_partition_tells(
     steps: list[tuple[int, StreamId | None, int]], most: int
 ) -> None:
     """With streams that were seen and others, unread offsets, and past the memory bound."""
     checkers = _checkers(steps, most=most)
-    index = FragmentIndex.of(checkers)
+    index = index_of(checkers)
     for stream in STREAMS:
         each = {number: checker.fragment(stream) for number, checker in checkers.items()}
         assert index.fragments(stream) == {n: held for n, held in each.items() if held is not None}
@@ -88,7 +95,7 @@ def test_compaction_explains_what_the_oracle_says(
         for message in here.values()
         if message.stream == stream and (at_source or partitions[n].holed)
     ]
-    found = FragmentIndex.of(checkers).explained_below(stream, homes, at_source=at_source)
+    found = index_of(checkers).explained_below(stream, homes, at_source=at_source)
     assert min(found, oracle.HORIZON) == max([others, *own])
 
 

@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 from mirrortest.model.findings import Finding
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.verify.fragment import ALWAYS
-from mirrortest.verify.fragment_index import FragmentIndex
 from mirrortest.verify.judge import COUNTED, RunVerdict, doubtful_below, judge
 from mirrortest.verify.ledger_record import LaneRecord
 from mirrortest.verify.partition import PartitionChecker
@@ -22,6 +21,7 @@ from mirrortest.wire.stream import StreamId
 from tests.oracle import judge as oracle
 from tests.oracle.online import ids
 from tests.oracle.online import intervals as of
+from tests.unit.test_verify_fragment_index import index_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -253,7 +253,7 @@ def test_what_supersedes_a_stream(events: list[tuple[StreamId, int]], answer: bo
         checker = PartitionChecker("t", 0)
         for offset, (stream, seq) in enumerate(events, start=int(holed)):
             checker.apply(row(stream, seq, offset))
-        index = FragmentIndex.of({0: checker})
+        index = index_of({0: checker})
         assert (index.explained_below(STREAM) == ALWAYS) is (answer and holed)
         assert (index.explained_below(STREAM, at_source=True) == ALWAYS) is answer
 
@@ -268,10 +268,10 @@ def test_a_later_incarnation_supersedes_only_where_the_tail_may_have_stood(
     """Elsewhere than where a stream was seen or belongs its messages explain nothing."""
     checkers = {n: PartitionChecker("t", n) for n in range(2)}
     checkers[number].apply(row(STREAM._replace(incarnation=2), 0, 1))
-    index = FragmentIndex.of(checkers)
+    index = index_of(checkers)
     assert (index.explained_below(STREAM, homes) == ALWAYS) is answer
     checkers[0].apply(row(STREAM, 3, 5))
-    index = FragmentIndex.of(checkers)
+    index = index_of(checkers)
     # Seen in partition 0, it has no other place if none is known where it belongs.
     assert (index.explained_below(STREAM, homes) == ALWAYS) is (number in {0, *homes})
 
@@ -287,7 +287,7 @@ def test_what_stands_in_a_topic_made_again_is_later(mine_first: bool) -> None:
         checker.advance(offset)
         checker.apply(SeenRow(stream, 0, 1, offset, offset + 1, 0, 1, 1, 1, 1, 1, 1))
         checker = PartitionChecker.from_state(json.loads(json.dumps(checker.to_state())))
-    assert (FragmentIndex.of({0: checker}).explained_below(STREAM) == ALWAYS) is mine_first
+    assert (index_of({0: checker}).explained_below(STREAM) == ALWAYS) is mine_first
     assert checker.unread_offsets.to_list() == IntervalSet([(4, 5)]).to_list()
 
 

@@ -126,7 +126,7 @@ def test_a_checker_agrees_with_the_oracle(
         assert doubtful - model.seen == model.doubtful - model.seen
         assert {f: ids(v) for f, v in held.by_finding.items()} == model.by_finding
     assert restarted(checker).to_state() == checker.to_state()
-    assert restarted(checker).size == checker.size
+    assert restarted(checker)._size == checker._size
 
 
 @given(STEPS, st.data())
@@ -169,7 +169,7 @@ def test_messages_without_a_stream_are_counted_once() -> None:
         (15, 0),
     ):
         checker.apply(row(None, 0, offset, 5, finding))
-    assert (checker.foreign, checker.other_run, checker.corrupted_unknown) == (12, 3, 5)
+    assert checker.streamless == {Finding.FOREIGN: 12, Finding.OTHER_RUN: 3, Finding.CORRUPTED: 5}
     assert checker.fragments == {}
 
 
@@ -189,7 +189,7 @@ def test_past_the_memory_bound_a_summary_stays() -> None:
     checker.apply(row(STREAMS[1], 0, 0, 4))
     for offset in range(4, 60):
         checker.apply(row(STREAMS[0], 2 * offset, offset, 1, Finding.CORRUPTED))
-        assert checker.size <= 20
+        assert checker._size <= 20
     held = checker.fragments[STREAMS[0]]
     assert held.inconclusive
     assert held.summary == {"seen": 56, "corrupted": 56}
@@ -205,7 +205,7 @@ def test_streams_past_the_bound_are_only_counted() -> None:
     for number in range(50):
         stream = StreamId("t", "r", "a", 1, number)
         checker.apply(row(stream, 0, number, 1, Finding.UNPROVEN))
-    assert checker.size <= 20
+    assert checker._size <= 20
     assert len(checker.fragments) + checker.untracked["seen"] == 50
     assert checker.untracked["unproven"] == checker.untracked["seen"]
     fragment = checker.fragment(StreamId("t", "r", "a", 1, 49))

@@ -181,7 +181,7 @@ def test_a_batch_is_the_messages_one_by_one(
         )
         for i, time in enumerate(intended)
     ]
-    told = encoder(first, form).record_size * len(intended) + HEADER_SIZE
+    told = encoder(first, form)._record_size * len(intended) + HEADER_SIZE
     assert told - 2 * len(intended) <= batch.size <= told
 
 

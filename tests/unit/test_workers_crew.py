@@ -74,8 +74,9 @@ async def test_workers_work_their_shares_until_all_are_told_to_end() -> None:
         metrics = CrewMetrics(hands)
         await asyncio.to_thread(until, lambda: metrics.alive)
         with MetricsEndpoint(metrics, health=metrics, own_process=False) as endpoint:
-            status, text = await asyncio.to_thread(answer, endpoint.url)
-            ready, _ = await asyncio.to_thread(answer, endpoint.url.replace("metrics", "ready"))
+            address = f"http://{endpoint.address}:{endpoint.port}"
+            status, text = await asyncio.to_thread(answer, f"{address}/metrics")
+            ready, _ = await asyncio.to_thread(answer, f"{address}/ready")
         assert (status, ready) == (200, 200)
         for worker in hands.workers:
             os.kill(pid_of(worker), signal.SIGINT)

@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mirrortest.metrics import names
+from mirrortest.model.findings import Finding, failing
 
 if TYPE_CHECKING:
     from grafana.promql import Scope
 
-WRONG = "~corrupted|altered_.+|misrouted|phantom"
-"""What a message can be that a correct mirror never makes of it, but for its loss."""
-FAILING = "~lost|corrupted|altered_.+|misrouted|phantom"
+_FAILING = failing(exactly_once=False)
+WRONG = "~" + "|".join(each.label for each in _FAILING if each is not Finding.LOST)
+"""What fails a run by default, but for losses."""
+FAILING = "~" + "|".join(each.label for each in _FAILING)
 """What fails a run by default."""
 SINCE = "intended"
 QUANTILES = (0.5, 0.9, 0.99, 0.999)

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING
 
 from mirrortest.config.units import format_duration, parse_duration
 from mirrortest.errors import UsageError
-from mirrortest.model.findings import Finding
+from mirrortest.model.findings import Finding, Outcome, failing
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -33,8 +33,10 @@ if TYPE_CHECKING:
 
 COUNTS: tuple[str, ...] = (
     *(finding.label for finding in Finding),
-    "delivered", "acked", "failed", "unknown", "negative_latency",
-)  # fmt: skip
+    "delivered",
+    *(outcome.label for outcome in Outcome),
+    "negative_latency",
+)
 """What can be counted: the findings; outcomes of sends; latencies below zero."""
 
 
@@ -64,10 +66,6 @@ _STATISTIC = re.compile(
     r"(?:(?P<series>[a-z_]+)\.)?(?P<name>min|mean|max|p\((?P<percentile>[0-9]+(?:\.[0-9]+)?)\))"
 )
 _VALUE = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)(?P<percent>\s*%)?")
-
-NEVER = ("lost", "corrupted", "misrouted", "phantom")
-ALTERED = ("altered_key", "altered_headers", "altered_timestamp")
-ONLY_ONCE = ("duplicated", "reordered")
 
 
 @dataclass(frozen=True)
@@ -187,12 +185,11 @@ class ThresholdResult:
 def thresholds(texts: Iterable[str], *, exactly_once: bool = False) -> tuple[Threshold, ...]:
     """The user's thresholds, after those defaults whose metric the user does not speak of.
 
-    By default nothing may be lost, corrupted, misrouted, phantom or altered; with `exactly_once`
-    nothing duplicated or reordered either.
+    By default there may be none of the findings of `model.findings.failing`.
     """
     own = [Threshold.parse(text) for text in texts]
     spoken = {threshold.metric for threshold in own}
-    never = NEVER + ALTERED + (ONLY_ONCE if exactly_once else ())
+    never = [finding.label for finding in failing(exactly_once=exactly_once)]
     return (*(Threshold.parse(f"{name}==0") for name in never if name not in spoken), *own)
 
 

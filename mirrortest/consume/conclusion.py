@@ -206,7 +206,9 @@ class Conclusion:
         for topic in sorted(self._topics.policy_hidden):
             source = self._topics.judges[topic].source
             of_topic = [v for stream, v in verdicts.items() if stream.topic == source]
-            if missing_here := sum(verdict.inconclusive.count for verdict in of_topic):
+            if missing_here := sum(
+                verdict.having(Finding.INCONCLUSIVE).count for verdict in of_topic
+            ):
                 doubts.append(
                     f"{topic}: the {self._place} does not say whether it compacts the topic (grant "
                     f"DescribeConfigs on it): that may be why {missing_here:,} messages are missing"

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rich.console import Group
 
-from mirrortest.model.findings import Finding
+from mirrortest.model.findings import BY_LEDGER, OF_STREAM, Finding
 from mirrortest.results.summary import QUANTILES, Verdict
 from mirrortest.results.tables import lines, table
 from mirrortest.seqlog.schema import Role
-from mirrortest.verify.judge import COUNTED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -137,8 +136,8 @@ class ConsumeReport:
                     "unknown": verdict.unknown.count,
                     **{
                         finding.label: list(numbers.intervals())
-                        for finding in COUNTED
-                        if (numbers := getattr(verdict, finding.label))
+                        for finding in OF_STREAM
+                        if (numbers := verdict.having(finding))
                     },
                 }
                 for stream, verdict in self.verdicts.items()
@@ -226,19 +225,9 @@ def counts_of(total: RunVerdict, *, vouched: bool) -> dict[str, int]:
     counts = {finding.label: total.counts[finding] for finding in Finding}
     counts |= {"acked": total.acked, "delivered": total.delivered, "unknown": total.unknown}
     if not vouched:
-        for name in (*(finding.label for finding in _BY_LEDGER), "acked", "delivered", "unknown"):
+        for name in (*(finding.label for finding in BY_LEDGER), "acked", "delivered", "unknown"):
             del counts[name]
     return counts
-
-
-_BY_LEDGER = (
-    Finding.LOST,
-    Finding.IN_FLIGHT,
-    Finding.LATE,
-    Finding.PHANTOM,
-    Finding.COMPACTED,
-    Finding.INCONCLUSIVE,
-)
 
 
 def _quantiles(histogram: Histogram) -> dict[str, float]:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from mirrortest.metrics.kernel_clock import known_clock_error_ns
-from mirrortest.model.findings import UNSEEN, Finding, Outcome
+from mirrortest.model.findings import MISSING, Finding, Outcome
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.seqlog import rows
 from mirrortest.seqlog.schema import ENDLESS, Role
@@ -232,9 +232,7 @@ class ConsumerLog:
             )
             for stream, fragment in mine.checker.fragments.items()
             for finding, numbers in (
-                (Finding.DUPLICATED, fragment.duplicated),
-                (Finding.REORDERED, fragment.reordered),
-                *((Finding(bit), held) for bit, held in fragment.by_finding.items()),
+                *fragment.found(),
                 *(((Finding.INCONCLUSIVE, _ALL),) if fragment.inconclusive else ()),
             )
             for lo, hi in numbers.intervals()
@@ -244,8 +242,9 @@ class ConsumerLog:
         """Log the online verdict on what was not seen, on the union of all partitions."""
         self._log.append(
             rows.found(stream, lo, hi, finding)
-            for finding in UNSEEN
-            for lo, hi in getattr(verdict, finding.label).intervals()
+            for finding in MISSING
+            if finding is not Finding.COMPACTED
+            for lo, hi in verdict.having(finding).intervals()
         )
 
     def vouched(self, ledger: Ledger) -> None:

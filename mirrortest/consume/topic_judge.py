@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from operator import itemgetter
 from typing import TYPE_CHECKING, TypeAlias
 
+from mirrortest.model.findings import Finding
 from mirrortest.model.intervals import NOTHING, IntervalSet
 from mirrortest.verify.fragment_index import FragmentIndex
 from mirrortest.verify.judge import StreamVerdict, judge
@@ -159,9 +160,8 @@ class TopicJudge:
             homes=homes,
             explained_below=self._explained_below(stream, lane, index, homes),
         )
-        if verdict.compacted and not (self.compact or (lane and lane.compacted)):
-            verdict.inconclusive |= verdict.compacted
-            verdict.compacted = NOTHING
+        if not (self.compact or (lane and lane.compacted)):
+            verdict.add(Finding.INCONCLUSIVE, verdict.found.pop(Finding.COMPACTED, NOTHING))
         self._known[stream] = rests_on, verdict
         return verdict
 
@@ -275,7 +275,7 @@ class TopicRound:
         What compaction explains may have been there once.
         """
         verdict = self.verdicts.get(stream)
-        return IntervalSet() if verdict is None else verdict.in_flight
+        return IntervalSet() if verdict is None else verdict.having(Finding.IN_FLIGHT)
 
     def messages(self, stream: StreamId) -> int:
         """How many messages of a stream were seen, copies included."""
@@ -290,7 +290,7 @@ class TopicRound:
     @property
     def judged(self) -> bool:
         """Whether every acknowledged number was seen or claimed, or may stand where nobody read."""
-        return not any(verdict.in_flight for verdict in self.verdicts.values())
+        return not any(verdict.having(Finding.IN_FLIGHT) for verdict in self.verdicts.values())
 
     @property
     def mark(self) -> LedgerSize:

@@ -1,64 +1,58 @@
-"""The names of every judgement, one each, the same online, offline, in metrics and in reports.
+"""Everything that can be wrong with a message: one row per finding, from which all else derives.
 
-`Finding` says what is wrong with a message; its members are bits, so that the findings of one
-message, or of a whole interval of messages, are one integer. `Outcome` says how a send ended,
-after Jepsen's ok / fail / info.
+A row of `DEFINITIONS` says where a finding is seen, how much it matters, whether it fails a run by
+default, and what it means. The subsets below, thresholds, the words of reports and dashboards, and
+the table in docs/findings.md are made of it. To add a finding: a bit in `Finding`, a row in
+`DEFINITIONS`, what detects it online (`verify`), what detects it offline (`reconcile`), and tests.
 """
 
 from __future__ import annotations
 
-from enum import IntEnum, IntFlag
+from enum import Enum, IntEnum, IntFlag, StrEnum, auto
+from typing import Final, NamedTuple
 
 
 class Outcome(IntEnum):
-    """How the send of a message ended. The values are written into sequence logs."""
+    """How the send of a message ended, after Jepsen's ok, fail and info.
+
+    The values are written into sequence logs.
+    """
 
     ACKED = 1
     """The broker acknowledged it."""
     FAILED = 2
-    """Known not to be written."""
+    """Certainly not written."""
     UNKNOWN = 3
     """Timed out, connection lost, process died: it may or may not appear. Never loss or phantom."""
 
+    @property
+    def label(self) -> str:
+        """The outcome's name in metrics, summaries and thresholds: lower case."""
+        return self.name.lower()
+
 
 class Finding(IntFlag):
-    """What can be found of a message. The values are written into sequence logs.
+    """The findings as bits: those of a message, or of an interval of messages, are one integer.
 
-    The first group is read off one message; the second needs a partition's order; the third needs
-    the union of all partitions and the ledger (or the logs).
+    The values are written into sequence logs, the names in lower case into states and summaries.
     """
 
     FOREIGN = 1 << 0
-    """No message of ours."""
     OTHER_RUN = 1 << 1
-    """Ours, of another run: no verdict on this one."""
     UNPROVEN = 1 << 2
-    """Too small to carry the proof of its identity."""
     CORRUPTED = 1 << 3
-    """Check value, size or payload does not match what was sent."""
     ALTERED_KEY = 1 << 4
     ALTERED_HEADERS = 1 << 5
     ALTERED_TIMESTAMP = 1 << 6
     MISROUTED = 1 << 7
-    """On a partition other than its lane's."""
-
     DUPLICATED = 1 << 8
-    """At more than one destination offset."""
     REORDERED = 1 << 9
-    """Its first copy lies after the first copy of a later seq of its stream in its partition."""
-
     LOST = 1 << 10
-    """Acknowledged, never seen, though the destination was read to its end."""
     IN_FLIGHT = 1 << 11
-    """Acknowledged, not seen yet, and it is too early to call it lost."""
     LATE = 1 << 12
-    """Seen after it had been claimed lost."""
     PHANTOM = 1 << 13
-    """Seen, though never sent, or known not to be written."""
     COMPACTED = 1 << 14
-    """Missing, and the topic's compaction explains it."""
     INCONCLUSIVE = 1 << 15
-    """Missing from a range that nobody read."""
 
     @property
     def label(self) -> str:
@@ -69,45 +63,235 @@ class Finding(IntFlag):
         return name.lower()
 
 
-PER_MESSAGE = (
-    Finding.FOREIGN
-    | Finding.OTHER_RUN
-    | Finding.UNPROVEN
-    | Finding.CORRUPTED
-    | Finding.ALTERED_KEY
-    | Finding.ALTERED_HEADERS
-    | Finding.ALTERED_TIMESTAMP
-    | Finding.MISROUTED
+class Scope(Enum):
+    """What has to be seen to establish a finding."""
+
+    RECORD = "a record of no stream of the run"
+    MESSAGE = "a message"
+    ORDER = "a stream's order in a partition"
+    SEEN = "a seen message and the ledger"
+    MISSING = "all partitions and the ledger"
+
+
+class Weight(StrEnum):
+    """How much a count matters."""
+
+    BAD = "bad"
+    """Never right in a mirror."""
+    DOUBT = "doubt"
+    """Could not be judged."""
+    NOTE = "note"
+    """Right or wrong as the user decides."""
+    PLAIN = "plain"
+    """A quantity, and no finding."""
+
+
+class Fails(Enum):
+    """When a finding fails a run, without a threshold of the user's."""
+
+    ALWAYS = auto()
+    EXACTLY_ONCE = auto()
+    """With `--exactly-once` only."""
+    NEVER = auto()
+
+
+class Definition(NamedTuple):
+    """What one finding is.
+
+    Attributes:
+        finding: its bit and its name.
+        scope: what has to be seen to establish it.
+        weight: how much it matters.
+        fails: when it fails a run by default.
+        meaning: what is true of a message that has it.
+        predicate: for a sentence about several messages; empty: "were" and the name.
+        normal: whether a lane in order may have it.
+    """
+
+    finding: Finding
+    scope: Scope
+    weight: Weight
+    fails: Fails
+    meaning: str
+    predicate: str = ""
+    normal: bool = False
+
+
+DEFINITIONS: Final = (
+    Definition(
+        Finding.LOST,
+        Scope.MISSING,
+        Weight.BAD,
+        Fails.ALWAYS,
+        "acknowledged, never seen, though the destination was read to its end after the deadline",
+    ),
+    Definition(
+        Finding.CORRUPTED,
+        Scope.MESSAGE,
+        Weight.BAD,
+        Fails.ALWAYS,
+        "check value, size or payload is not what was sent",
+    ),
+    Definition(
+        Finding.MISROUTED,
+        Scope.MESSAGE,
+        Weight.BAD,
+        Fails.ALWAYS,
+        "on a partition other than its lane's",
+    ),
+    Definition(
+        Finding.PHANTOM,
+        Scope.SEEN,
+        Weight.BAD,
+        Fails.ALWAYS,
+        "seen, though never sent, or certainly not written",
+        predicate="were never sent and yet seen",
+    ),
+    Definition(
+        Finding.ALTERED_KEY,
+        Scope.MESSAGE,
+        Weight.BAD,
+        Fails.ALWAYS,
+        "the mirror changed the record's key",
+        predicate="had an altered key",
+    ),
+    Definition(
+        Finding.ALTERED_HEADERS,
+        Scope.MESSAGE,
+        Weight.BAD,
+        Fails.ALWAYS,
+        "the mirror changed the record's headers",
+        predicate="had altered headers",
+    ),
+    Definition(
+        Finding.ALTERED_TIMESTAMP,
+        Scope.MESSAGE,
+        Weight.BAD,
+        Fails.ALWAYS,
+        "the mirror changed the record's timestamp",
+        predicate="had an altered timestamp",
+    ),
+    Definition(
+        Finding.INCONCLUSIVE,
+        Scope.MISSING,
+        Weight.DOUBT,
+        Fails.NEVER,
+        "acknowledged, not seen, and possibly in a range that no consumer read",
+        predicate="were not to be judged",
+    ),
+    Definition(
+        Finding.IN_FLIGHT,
+        Scope.MISSING,
+        Weight.DOUBT,
+        Fails.NEVER,
+        "acknowledged, not seen, and too early to call it lost",
+        normal=True,
+    ),
+    Definition(
+        Finding.LATE,
+        Scope.SEEN,
+        Weight.NOTE,
+        Fails.NEVER,
+        "seen after it had been claimed lost",
+    ),
+    Definition(
+        Finding.DUPLICATED,
+        Scope.ORDER,
+        Weight.NOTE,
+        Fails.EXACTLY_ONCE,
+        "at more than one offset of the destination "
+        "(the same offset read again after a restart does not count)",
+    ),
+    Definition(
+        Finding.REORDERED,
+        Scope.ORDER,
+        Weight.NOTE,
+        Fails.EXACTLY_ONCE,
+        "its first copy comes after the first copy of a later message of its stream",
+    ),
+    Definition(
+        Finding.UNPROVEN,
+        Scope.MESSAGE,
+        Weight.NOTE,
+        Fails.NEVER,
+        "too small to prove its identity",
+        normal=True,
+    ),
+    Definition(
+        Finding.COMPACTED,
+        Scope.MISSING,
+        Weight.NOTE,
+        Fails.NEVER,
+        "missing, and the topic's compaction explains it",
+        normal=True,
+    ),
+    Definition(
+        Finding.FOREIGN,
+        Scope.RECORD,
+        Weight.NOTE,
+        Fails.NEVER,
+        "not a message of mirrortest",
+        normal=True,
+    ),
+    Definition(
+        Finding.OTHER_RUN,
+        Scope.RECORD,
+        Weight.NOTE,
+        Fails.NEVER,
+        "a message of another run: no verdict on this one",
+        predicate="were of another run",
+        normal=True,
+    ),
 )
-"""The findings that a message shows by itself, given its partition and the run."""
+"""The registry, worst first: the order of all tables that people read."""
 
-STREAM_FINDINGS = (
-    Finding.UNPROVEN,
-    Finding.CORRUPTED,
-    Finding.ALTERED_KEY,
-    Finding.ALTERED_HEADERS,
-    Finding.ALTERED_TIMESTAMP,
-    Finding.MISROUTED,
-)
-"""Those of them that a message of a stream can show."""
+_BY_BIT = sorted(DEFINITIONS, key=lambda definition: definition.finding)
 
-UNSEEN = (Finding.LOST, Finding.IN_FLIGHT, Finding.INCONCLUSIVE)
-"""What a message that was acknowledged and not seen may be, but for what compaction explains."""
 
-WRONG = (
-    Finding.LOST,
-    Finding.DUPLICATED,
-    Finding.REORDERED,
-    Finding.CORRUPTED,
-    Finding.ALTERED_KEY,
-    Finding.ALTERED_HEADERS,
-    Finding.ALTERED_TIMESTAMP,
-    Finding.MISROUTED,
-    Finding.PHANTOM,
-    Finding.LATE,
-    Finding.INCONCLUSIVE,
-)
-"""What a lane in order has none of."""
+def _with(*scopes: Scope) -> tuple[Finding, ...]:
+    """The findings of these scopes, by bit."""
+    return tuple(each.finding for each in _BY_BIT if each.scope in scopes)
 
-NO_STREAM = Finding.FOREIGN | Finding.OTHER_RUN
+
+def _bits(findings: tuple[Finding, ...]) -> Finding:
+    return Finding(sum(findings))
+
+
+def failing(*, exactly_once: bool) -> tuple[Finding, ...]:
+    """What fails a run by default, worst first."""
+    fails = {Fails.ALWAYS, Fails.EXACTLY_ONCE} if exactly_once else {Fails.ALWAYS}
+    return tuple(each.finding for each in DEFINITIONS if each.fails in fails)
+
+
+NO_STREAM: Final = _bits(_with(Scope.RECORD))
 """Messages with one of these never enter a stream; so do corrupted ones whose id is unknown."""
+STREAM_FINDINGS: Final = _with(Scope.MESSAGE)
+"""What a message of a stream can show by itself, given its partition and the run."""
+PER_MESSAGE: Final = NO_STREAM | _bits(STREAM_FINDINGS)
+"""What any message can show by itself."""
+IN_PARTITION: Final = (*STREAM_FINDINGS, *_with(Scope.ORDER))
+"""What can be found from one partition alone."""
+MISSING: Final = _with(Scope.MISSING)
+"""What an acknowledged message that was not seen may be."""
+BY_LEDGER: Final = _with(Scope.MISSING, Scope.SEEN)
+"""What cannot be established without the ledger (or the producers' logs)."""
+OF_STREAM: Final = (*IN_PARTITION, *BY_LEDGER)
+"""What can be found of a message of a stream."""
+WRONG: Final = frozenset(each.finding for each in DEFINITIONS if not each.normal)
+"""What a lane in order does not have."""
+
+_FAILS = {
+    Fails.ALWAYS: "yes",
+    Fails.EXACTLY_ONCE: "with `--exactly-once`",
+    Fails.NEVER: "no",
+}
+
+
+def markdown() -> str:
+    """The table of docs/findings.md."""
+    head = "| finding | meaning | established from | fails a run by default |\n"
+    rows = (
+        f"| `{each.finding.label}` | {each.meaning} | {each.scope.value} | {_FAILS[each.fails]} |\n"
+        for each in DEFINITIONS
+    )
+    return head + "|---|---|---|---|\n" + "".join(rows)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from mirrortest.model.findings import Finding, Outcome
+from mirrortest.model.findings import DEFINITIONS, Outcome, Scope
 from mirrortest.reconcile.compact import Zone
 from mirrortest.reconcile.facts import make_table
 from mirrortest.reconcile.intervals import DAMAGE, STREAM
@@ -43,7 +43,8 @@ class Attribution(StrEnum):
     """Nothing but the ledger's word, or it may stand where nobody could look."""
 
 
-VERDICTS = ("lost", "inconclusive", "in_flight", "compacted", "failed", "unknown")
+_MISSING_FINDINGS = tuple(each.finding for each in DEFINITIONS if each.scope is Scope.MISSING)
+VERDICTS = (*(finding.label for finding in _MISSING_FINDINGS), "failed", "unknown")
 """What a message not delivered is called, the worst first."""
 ATTRIBUTED = VERDICTS[:3]
 
@@ -53,12 +54,14 @@ _OF_STREAM = f"SELECT DISTINCT {_COLUMNS} FROM missing"  # noqa: S608
 _MISSING = f"""
     SELECT {_COLUMNS}, lo, hi,
         if(is_acked AND accounted AND NOT unlogged, 1, 0) AS logged, CASE
-        WHEN findings & {int(Finding.LOST)} <> 0 THEN 1
-        WHEN findings & {int(Finding.INCONCLUSIVE)} <> 0 THEN 2
-        WHEN findings & {int(Finding.IN_FLIGHT)} <> 0 THEN 3
-        WHEN findings & {int(Finding.COMPACTED)} <> 0 THEN 4
-        WHEN is_unknown THEN 6
-        ELSE 5 END AS rank
+        {
+    " ".join(
+        f"WHEN findings & {int(finding)} <> 0 THEN {rank}"
+        for rank, finding in enumerate(_MISSING_FINDINGS, 1)
+    )
+}
+        WHEN is_unknown THEN {len(VERDICTS)}
+        ELSE {len(VERDICTS) - 1} END AS rank
     FROM judged WHERE NOT seen
 """  # noqa: S608
 

@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mirrortest.model.findings import STREAM_FINDINGS, Finding, Outcome
+from mirrortest.model.findings import OF_STREAM, STREAM_FINDINGS, Finding, Outcome
 from mirrortest.reconcile.intervals import STREAM
 from mirrortest.reconcile.sweep import Spans, islands, sweep
 from mirrortest.seqlog.schema import ENDLESS
@@ -36,16 +36,7 @@ from mirrortest.seqlog.schema import ENDLESS
 HELD = (*STREAM, "partition")
 _COPY = (*HELD, "identity", "distance", "tail")
 
-IN_PARTITION = (*STREAM_FINDINGS, Finding.DUPLICATED, Finding.REORDERED)
-"""What one partition's checker finds, online as here."""
-JUDGED = (
-    *IN_PARTITION,
-    Finding.LOST,
-    Finding.IN_FLIGHT,
-    Finding.LATE,
-    Finding.PHANTOM,
-    Finding.INCONCLUSIVE,
-)
+JUDGED = tuple(finding for finding in OF_STREAM if finding is not Finding.COMPACTED)
 """The findings of a `judged` segment; `findings` there is their bitset."""
 
 _MASK = int(sum(STREAM_FINDINGS))

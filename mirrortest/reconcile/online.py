@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from mirrortest.model.findings import Finding
+from mirrortest.model.findings import IN_PARTITION, Finding
 from mirrortest.reconcile.intervals import STREAM
-from mirrortest.reconcile.judge import HELD, IN_PARTITION, held_before_cuts, view
+from mirrortest.reconcile.judge import HELD, held_before_cuts, view
 from mirrortest.reconcile.sweep import Spans, sweep
 from mirrortest.reconcile.tables import rows
 

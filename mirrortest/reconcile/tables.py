@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from mirrortest.model.findings import Finding
+from mirrortest.model.findings import IN_PARTITION, MISSING, Finding
 from mirrortest.reconcile.intervals import STREAM
-from mirrortest.reconcile.judge import HELD, IN_PARTITION, JUDGED
+from mirrortest.reconcile.judge import HELD, JUDGED
 from mirrortest.reconcile.sweep import islands
 
 STREAM_COLUMNS = ", ".join(STREAM)
@@ -125,8 +125,6 @@ STREAMLESS = f"""
 """  # noqa: S608
 """Messages that enter no stream, by partition: each under one name, as online."""
 
-_MISSING = (Finding.LOST, Finding.IN_FLIGHT, Finding.INCONCLUSIVE, Finding.COMPACTED)
-
 
 def by_partition(beside: Beside) -> str:
     """What was seen and found in each partition, and what is missing.
@@ -150,7 +148,7 @@ def by_partition(beside: Beside) -> str:
         SELECT topic, home AS partition, {
         ", ".join(
             f"sum(if(findings & {int(finding)} <> 0, messages, 0)) AS {finding.label}"
-            for finding in _MISSING
+            for finding in MISSING
         )
     } FROM {_judged(beside)} LEFT JOIN (
             SELECT {STREAM_COLUMNS}, min_by(partition, rank) AS home FROM (
@@ -158,7 +156,7 @@ def by_partition(beside: Beside) -> str:
                 FROM {held} WHERE copies > 0 GROUP BY {", ".join(HELD)}
             ) GROUP BY {STREAM_COLUMNS}
         ) USING ({STREAM_COLUMNS})
-        WHERE findings & {sum(map(int, _MISSING))} <> 0
+        WHERE findings & {sum(map(int, MISSING))} <> 0
         GROUP BY topic, home
     ), streamless AS ({STREAMLESS}), partitions AS (
         SELECT topic, partition FROM here UNION SELECT topic, partition FROM missing
@@ -170,7 +168,7 @@ def by_partition(beside: Beside) -> str:
             for name in (
                 "seen",
                 "surplus",
-                *(finding.label for finding in (*IN_PARTITION, *_MISSING)),
+                *(finding.label for finding in (*IN_PARTITION, *MISSING)),
                 "foreign",
                 "other_run",
                 "corrupted_unknown_id",

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from mirrortest.config.units import format_duration
+from mirrortest.model.findings import Weight
 from mirrortest.report.charts import EVERY, PERCENTILES, drawn_topics, strip_names
 from mirrortest.report.timeline import SECOND_NS
 from mirrortest.report.words import (
     FINDINGS,
-    Weight,
     meaning_of,
     moment,
     plain,

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from mirrortest.report.words import FINDINGS, Weight, plain, weight_of
+from mirrortest.model.findings import Weight
+from mirrortest.report.words import FINDINGS, plain, weight_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

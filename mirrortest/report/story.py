@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -9,7 +10,8 @@ from typing import TYPE_CHECKING
 from mirrortest.config.threshold import Threshold as Condition
 from mirrortest.config.units import format_duration
 from mirrortest.errors import UsageError
-from mirrortest.report.words import FINDINGS, Weight, moment, number, plain, share, span, weight_of
+from mirrortest.model.findings import DEFINITIONS, Weight
+from mirrortest.report.words import FINDINGS, moment, number, plain, share, span, weight_of
 from mirrortest.results.summary import Verdict
 
 if TYPE_CHECKING:
@@ -23,17 +25,10 @@ _SOON_NS = 60 * 10**9
 """What a mirror repeats after a fault was sent before it, by as much as it stores its place."""
 _LONG_NS = 600 * 10**9
 """An event that is longer ago explains nothing."""
-_HAD = {
-    "altered_key": "an altered key",
-    "altered_headers": "altered headers",
-    "altered_timestamp": "an altered timestamp",
-    "negative_latency": "a latency below zero",
-}
-_WERE = {
-    "phantom": "never sent and yet seen",
-    "corrupted_unknown_id": "corrupted beyond recognition",
-    "inconclusive": "not to be judged",
-    "unknown": "sent without an answer",
+_PREDICATES = {each.finding.label: each.predicate for each in DEFINITIONS if each.predicate} | {
+    "negative_latency": "had a latency below zero",
+    "corrupted_unknown_id": "were corrupted beyond recognition",
+    "unknown": "were sent without an answer",
 }
 _SIGNS: dict[str, Callable[[int, Fraction], bool]] = {
     "<": lambda value, bound: value < bound,
@@ -223,9 +218,8 @@ def _failure(row: Held, counts: dict[str, int], acked: int) -> str:
 
 def _were(name: str, count: int) -> str:
     """What befell so many messages: were lost, was lost, had an altered key."""
-    if name in _HAD:
-        return f"had {_HAD[name]}"
-    return f"{'was' if count == 1 else 'were'} {_WERE.get(name, plain(name))}"
+    predicate = _PREDICATES.get(name, f"were {plain(name)}")
+    return re.sub("^were ", "was ", predicate) if count == 1 else predicate
 
 
 def _listed(told: Sequence[str]) -> str:

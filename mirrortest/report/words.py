@@ -3,58 +3,20 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from mirrortest.config.units import format_duration
+from mirrortest.model.findings import DEFINITIONS, Weight
 
 if TYPE_CHECKING:
     from mirrortest.results.summary import Summary
 
 
-class Weight(StrEnum):
-    """How much a count matters to who reads."""
-
-    BAD = "bad"
-    """Never right in a mirror."""
-    DOUBT = "doubt"
-    """Could not be judged."""
-    NOTE = "note"
-    """Right or wrong as the user has it."""
-    PLAIN = "plain"
-    """Says how much there was."""
-
-
-_WORDS: dict[str, tuple[Weight, str]] = {
-    "lost": (
-        Weight.BAD,
-        "acknowledged, never seen, though the destination was read to its end after the deadline",
-    ),
-    "corrupted": (Weight.BAD, "check value, size or payload is not what was sent"),
+_SUMS: dict[str, tuple[Weight, str]] = {
     "corrupted_unknown_id": (Weight.BAD, "corrupted so that its id can no longer be read"),
-    "misrouted": (Weight.BAD, "on a partition other than its own"),
-    "phantom": (Weight.BAD, "seen, though never sent, or known not to be written"),
-    "altered_key": (Weight.BAD, "the mirror changed the record's key"),
-    "altered_headers": (Weight.BAD, "the mirror changed the record's headers"),
-    "altered_timestamp": (Weight.BAD, "the mirror changed the record's timestamp"),
-    "inconclusive": (Weight.DOUBT, "acknowledged, and it may stand where nobody could read"),
-    "in_flight": (Weight.DOUBT, "acknowledged, not seen, and too early to call it lost"),
     "unknown": (Weight.DOUBT, "the send ended without an answer: it may or may not arrive"),
-    "late": (Weight.NOTE, "seen after it had been claimed lost"),
-    "duplicated": (
-        Weight.NOTE,
-        "at more than one offset of the destination (a re-read by a restarted consumer is none)",
-    ),
-    "reordered": (
-        Weight.NOTE,
-        "its first copy lies after the first copy of a later message of its stream",
-    ),
-    "unproven": (Weight.NOTE, "too small to prove its identity"),
-    "compacted": (Weight.NOTE, "missing, and the topic's compaction explains it"),
-    "failed": (Weight.NOTE, "known not to be written in the source"),
+    "failed": (Weight.NOTE, "certainly not written in the source"),
     "negative_latency": (Weight.NOTE, "arrived before it was meant to be sent: clocks disagree"),
-    "foreign": (Weight.NOTE, "no message of this program"),
-    "other_run": (Weight.NOTE, "of another run: no verdict on this one"),
     "surplus": (Weight.NOTE, "copies beyond the first"),
     "unknown_seen": (Weight.NOTE, "sent without an answer, and seen"),
     "sent": (Weight.PLAIN, "numbered and given to the source's client"),
@@ -62,15 +24,12 @@ _WORDS: dict[str, tuple[Weight, str]] = {
     "seen": (Weight.PLAIN, "seen in the destination at least once"),
     "delivered": (Weight.PLAIN, "acknowledged, and seen at least once"),
 }
-"""Weight and meaning by name; the order is that of all tables: what weighs most comes first."""
+"""Weight and meaning of the counts that are no finding of `model.findings`."""
+_WORDS = {each.finding.label: (each.weight, each.meaning) for each in DEFINITIONS} | _SUMS
 
-ORDER = tuple(_WORDS)
-FINDINGS = tuple(
-    name
-    for name, (weight, _) in _WORDS.items()
-    if weight is not Weight.PLAIN
-    and name not in {"failed", "unknown", "unknown_seen", "surplus", "negative_latency"}
-)
+ORDER = tuple(sorted(_WORDS, key=lambda name: list(Weight).index(_WORDS[name][0])))
+"""All names: the order of all tables, worst first."""
+FINDINGS = tuple(name for name in ORDER if name not in _SUMS or name == "corrupted_unknown_id")
 """What can be found of a message, worst first; the rest are outcomes of sends and mere sums."""
 _NAMES = {
     "acked": "acknowledged",

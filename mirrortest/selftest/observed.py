@@ -11,11 +11,10 @@ import numpy as np
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from mirrortest.model.findings import Finding
+from mirrortest.model.findings import OF_STREAM, Finding
 from mirrortest.results.summary import Summary
 from mirrortest.selftest.sent import NO_KEYS, SHIFT, keys_of, log_batches
 from mirrortest.seqlog.schema import Kind, Role
-from mirrortest.verify.judge import COUNTED
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -79,7 +78,7 @@ def _of_streams(streams: Iterable[Mapping[str, Any]], numbers: Numbers) -> Keys:
     found: Intervals = defaultdict(list)
     for stream in streams:
         base = numbers.message_of(stream)
-        for finding in COUNTED:
+        for finding in OF_STREAM:
             found[finding] += [(base | lo, base | hi) for lo, hi in stream.get(finding.label, ())]
     return _as_keys(found)
 

@@ -10,6 +10,7 @@ from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
 from mirrortest.model.findings import Finding
+from mirrortest.model.findings import markdown as findings_table
 from mirrortest.wire.message import ID, PROOF, SEQ, TIME, Form
 
 if TYPE_CHECKING:
@@ -164,8 +165,16 @@ def together(effects: Iterable[Effect]) -> tuple[Finding, Finding]:
     return message, NOTHING
 
 
-_ABOUT = """\
-# What is found of what a mirror does wrong
+_FINDINGS = """\
+# Findings
+
+A finding is one thing that can be wrong with a message. Its name is the same online and offline, in
+metrics, summaries, reports and thresholds.
+
+"""
+
+_ABOUT = """
+## What is found of what a mirror does wrong
 
 Each kind of wrong causes exactly this set of findings, online and offline, and no other. It holds
 for messages that carry their proof (all that are large enough for it: 66 bytes and the id in body
@@ -204,7 +213,7 @@ Several anomalies on one message are all told, by these rules:
 
 def markdown() -> str:
     """The table and its rules as documentation."""
-    return _ABOUT + "\n".join(_lines()) + "\n" + _RULES_TOLD
+    return _FINDINGS + findings_table() + _ABOUT + "\n".join(_lines()) + "\n" + _RULES_TOLD
 
 
 def _lines() -> Iterator[str]:

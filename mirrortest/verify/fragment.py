@@ -19,6 +19,8 @@ from mirrortest.verify.row import MINUTE_NS
 from mirrortest.verify.untrusted import RecordError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from mirrortest.verify.row import SeenRow
 
 CLOCK_TOLERANCE_NS = 300_000_000_000
@@ -165,11 +167,7 @@ class Fragment:
         if self.summary is not None:
             return
         self.summary = {"seen": self.seen.count}
-        for finding, ids in (
-            (Finding.DUPLICATED, self.duplicated),
-            (Finding.REORDERED, self.reordered),
-            *self.by_finding.items(),
-        ):
+        for finding, ids in self.found():
             if ids:
                 self.summary[finding.label] = ids.count
         for name in _SETS:
@@ -192,6 +190,12 @@ class Fragment:
             self.intended_last = max(self.intended_last, row.intended_last)
             self.arrived_first = min(self.arrived_first, row.arrived_first)
             self.arrived_last = max(self.arrived_last, row.arrived_last)
+
+    def found(self) -> Iterator[tuple[Finding, IntervalSet]]:
+        """The numbers with each finding, some of which may have none."""
+        yield Finding.DUPLICATED, self.duplicated
+        yield Finding.REORDERED, self.reordered
+        yield from self.by_finding.items()
 
     def to_state(self) -> dict[str, Any]:
         """What `from_state` needs, of JSON's types; empty parts are left out."""

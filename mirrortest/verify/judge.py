@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from mirrortest.model.findings import Finding
+from mirrortest.model.findings import OF_STREAM, Finding
 from mirrortest.model.intervals import NOTHING, IntervalSet
 from mirrortest.verify.fragment import ALWAYS
 from mirrortest.verify.routing import ExpectPartition
@@ -19,21 +19,15 @@ if TYPE_CHECKING:
     from mirrortest.verify.partition import PartitionChecker
     from mirrortest.wire.stream import StreamId
 
-COUNTED: tuple[Finding, ...] = tuple(
-    finding for finding in Finding if finding not in {Finding.FOREIGN, Finding.OTHER_RUN}
-)
-"""The findings of a stream, each under its label an attribute of `StreamVerdict`."""
-_LABELS = tuple((finding, finding.label) for finding in COUNTED)
+_LABELS = tuple((finding, finding.label) for finding in OF_STREAM)
 
 
 @dataclass(slots=True)
 class StreamVerdict:
-    """The judgement of one stream. All sets hold seqs; the definitions are `Finding`'s.
+    """The judgement of one stream, in sets of seqs that are to be read, not changed.
 
-    The sets are to be read, not changed: the empty ones are one, and some are the ledger's.
-
-    Of the acknowledged numbers each is in exactly one of `delivered`, `lost`, `in_flight`,
-    `compacted` and `inconclusive`.
+    The empty ones are one, and some are the ledger's. Each acknowledged number is in `delivered`,
+    or has exactly one of the findings of `Scope.MISSING`.
     """
 
     stream: StreamId
@@ -42,20 +36,8 @@ class StreamVerdict:
     """Whose sends ended without an answer, seen or not."""
     delivered: IntervalSet = NOTHING
     """Acknowledged and seen."""
-    lost: IntervalSet = NOTHING
-    in_flight: IntervalSet = NOTHING
-    late: IntervalSet = NOTHING
-    compacted: IntervalSet = NOTHING
-    inconclusive: IntervalSet = NOTHING
-    duplicated: IntervalSet = NOTHING
-    reordered: IntervalSet = NOTHING
-    corrupted: IntervalSet = NOTHING
-    altered_key: IntervalSet = NOTHING
-    altered_headers: IntervalSet = NOTHING
-    altered_timestamp: IntervalSet = NOTHING
-    misrouted: IntervalSet = NOTHING
-    unproven: IntervalSet = NOTHING
-    phantom: IntervalSet = NOTHING
+    found: dict[Finding, IntervalSet] = field(default_factory=dict)
+    """The numbers with each finding; a finding of no number has no entry."""
     copies: int = 0
     """Messages beyond the first copy of each, over all partitions."""
     given_up: Counter[str] = field(default_factory=Counter)
@@ -63,17 +45,22 @@ class StreamVerdict:
     bounded: bool = False
     """Whether the memory bound was passed, so that nothing missing can be proven."""
 
-    def count(self, finding: Finding) -> int:
-        """How many messages have a finding, ids kept or not."""
-        ids: IntervalSet = getattr(self, finding.label)
-        return ids.count + self.given_up[finding.label]
+    def having(self, finding: Finding) -> IntervalSet:
+        """The numbers with a finding."""
+        return self.found.get(finding, NOTHING)
+
+    def add(self, finding: Finding, numbers: IntervalSet) -> None:
+        """Add numbers that have a finding."""
+        if numbers:
+            found = self.found.get(finding)
+            self.found[finding] = numbers if found is None else found | numbers
 
     def counts(self) -> dict[Finding, int]:
-        """Those of the findings that there are."""
+        """How many messages have each finding, ids kept or not; those of none are left out."""
         return {
-            finding: self.count(finding)
+            finding: self.having(finding).count + self.given_up[label]
             for finding, label in _LABELS
-            if getattr(self, label) or label in self.given_up
+            if finding in self.found or label in self.given_up
         }
 
 
@@ -110,45 +97,47 @@ def judge(
     seen, twice, surplus = _union(fragments.values())
     for fragment in fragments.values():
         verdict.copies += fragment.copies
-        if fragment.duplicated:
-            verdict.duplicated |= fragment.duplicated
-        if fragment.reordered:
-            verdict.reordered |= fragment.reordered
-        for finding, ids in fragment.by_finding.items():
-            setattr(verdict, finding.label, getattr(verdict, finding.label) | ids)
+        for finding, ids in fragment.found():
+            if ids:
+                verdict.add(finding, ids.copy())
         if fragment.summary is not None:
             verdict.bounded = True
             verdict.given_up.update(fragment.summary)
     if surplus:
-        verdict.duplicated |= twice
+        verdict.add(Finding.DUPLICATED, twice)
         verdict.copies += surplus
     if policy is ExpectPartition.ANY:
-        verdict.misrouted = _away_from_home(fragments)
+        verdict.found.pop(Finding.MISROUTED, None)  # what a message alone shows does not count
+        verdict.add(Finding.MISROUTED, _away_from_home(fragments))
     if lane is not None:
         verdict.acked, verdict.unknown = lane.acked, lane.unknown
         verdict.delivered = lane.acked & seen
         missing = lane.acked - seen
         if verdict.bounded:
             # Any of it may have been seen.
-            verdict.inconclusive, missing = missing, NOTHING
+            verdict.add(Finding.INCONCLUSIVE, missing)
+            missing = NOTHING
         if explained_below and missing:
-            verdict.compacted = missing.below(explained_below)
-            missing -= verdict.compacted
+            explained = missing.below(explained_below)
+            verdict.add(Finding.COMPACTED, explained)
+            missing -= explained
         if missing and claimed:
-            verdict.lost = missing & claimed
-            missing -= verdict.lost
+            lost = missing & claimed
+            verdict.add(Finding.LOST, lost)
+            missing -= lost
         if missing:
             doubts = missing.below(doubtful_below(fragments, homes=homes))
-            verdict.inconclusive |= doubts
+            verdict.add(Finding.INCONCLUSIVE, doubts)
             missing -= doubts
         if expired is not None and read_to_end:
-            verdict.lost |= missing & expired
+            verdict.add(Finding.LOST, missing & expired)
             missing -= expired
-        verdict.in_flight = missing or NOTHING
+        verdict.add(Finding.IN_FLIGHT, missing)
     if claimed:
-        verdict.late = seen & claimed
+        verdict.add(Finding.LATE, seen & claimed)
     never = _never_sent(seen, lane, ledger_complete=ledger_complete)
-    verdict.phantom = never - verdict.unproven if never else NOTHING
+    if never:
+        verdict.add(Finding.PHANTOM, never - verdict.having(Finding.UNPROVEN))
     return verdict
 
 
@@ -193,7 +182,7 @@ class RunVerdict:
         for checker in checkers:
             total.counts.update(checker.streamless)
             total.untracked += checker.untracked["seen"]
-            for finding in COUNTED:
+            for finding in OF_STREAM:
                 total.counts[finding] += checker.untracked[finding.label]
         return total
 

@@ -21,6 +21,7 @@ import structlog
 from mirrortest.consume.assigned_partition import AssignedPartition
 from mirrortest.consume.shared_state import SharedState
 from mirrortest.consume.state_store import Partition, StateStore
+from mirrortest.model.findings import MISSING, Finding
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.verify.judge import RunVerdict, judge
 from mirrortest.verify.ledger import Ledger
@@ -222,14 +223,11 @@ def _begin_incarnation(held: AssignedPartition) -> None:
         lane = LaneRecord(stream, 80, acked, end=80)
         claimed = held.claimed.get(stream)
         verdicts.append(judge(stream, {0: fragment}, lane, claimed=claimed, ledger_complete=True))
-        _check_numbers(verdicts[-1].lost, verdicts[-1].late, fragment.seen)
         found = verdicts[-1]
+        _check_numbers(found.having(Finding.LOST), found.having(Finding.LATE), fragment.seen)
         counted = (
             found.delivered,
-            found.lost,
-            found.in_flight,
-            found.compacted,
-            found.inconclusive,
+            *map(found.having, MISSING),
         )
         if sum(numbers.count for numbers in counted) != acked.count:
             raise AssertionError("an acknowledged number has no verdict, or two")

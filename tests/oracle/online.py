@@ -26,7 +26,6 @@ from mirrortest.model.findings import Finding, Outcome
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.verify.deadline import Deadlines
 from mirrortest.verify.fragment import CLOCK_TOLERANCE_NS
-from mirrortest.verify.judge import COUNTED
 from mirrortest.verify.ledger import Claim, ClosedLane, LaneRecord
 from mirrortest.verify.ledger_record import claim_key
 from mirrortest.verify.routing import misrouted
@@ -266,9 +265,9 @@ class Online:
         """The verdict on every stream in the last final round."""
         found: Answer = {}
         for stream, verdict in self._last.items():
-            for name in (*(f.label for f in COUNTED), "acked", "delivered", "unknown"):
-                if numbers := ids(getattr(verdict, name)):
-                    found[stream, name] = numbers
+            sets = {finding.label: numbers for finding, numbers in verdict.found.items()}
+            sets |= {name: getattr(verdict, name) for name in ("acked", "delivered", "unknown")}
+            found |= {(stream, name): ids(numbers) for name, numbers in sets.items() if numbers}
         return found
 
     @staticmethod

@@ -261,9 +261,9 @@ def _by_finding(report: Any) -> dict[str, set[MessageId]]:
     found: dict[str, set[MessageId]] = defaultdict(set)
     for stream, verdict in report.verdicts.items():
         sender = f"{stream.producer}@{stream.run}.{stream.incarnation}"
-        for name in ("delivered", "lost", "late", "duplicated", "reordered", "compacted",
-                     "inconclusive", "in_flight", *NEVER):  # fmt: skip
-            for lo, hi in getattr(verdict, name).intervals():
+        sets = {finding.label: numbers for finding, numbers in verdict.found.items()}
+        for name, numbers in (sets | {"delivered": verdict.delivered}).items():
+            for lo, hi in numbers.intervals():
                 found[name] |= {
                     MessageId(stream.topic, sender, stream.lane, seq) for seq in range(lo, hi)
                 }

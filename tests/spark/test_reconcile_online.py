@@ -42,7 +42,7 @@ def ends(history: History, topic: str, *, in_flight: bool) -> None:
     of = stream(topic=topic)
     missing = StreamVerdict(of)
     if in_flight:
-        missing.in_flight = IntervalSet([(8, 10)])
+        missing.add(Finding.IN_FLIGHT, IntervalSet([(8, 10)]))
     log_rows(history.consumers[-1]).verdict(of, missing)
 
 
@@ -103,7 +103,9 @@ def _given_up() -> History:
     held.checker.fragments[given_up].collapse()
     book = log_rows(log)
     book.found(cast("AssignedPartition", held))
-    book.verdict(given_up, StreamVerdict(given_up, inconclusive=IntervalSet([(0, 10)])))
+    book.verdict(
+        given_up, StreamVerdict(given_up, found={Finding.INCONCLUSIVE: IntervalSet([(0, 10)])})
+    )
     return history
 
 
@@ -133,7 +135,7 @@ def _made_again() -> History:
     told = ((5, 8, Finding.DUPLICATED), (9, 10, Finding.DUPLICATED), (12, 13, Finding.DUPLICATED))
     for lo, hi, finding in (*told, (8, 9, Finding.REORDERED)):
         second.append(found(of, lo, hi, finding, 21, identity=1))
-    log_rows(second).verdict(of, StreamVerdict(of, lost=IntervalSet([(20, 25)])))
+    log_rows(second).verdict(of, StreamVerdict(of, found={Finding.LOST: IntervalSet([(20, 25)])}))
     return history
 
 
@@ -227,9 +229,9 @@ def made_again(topic: str, *, dated: bool, told: bool = True) -> History:
     verdict = StreamVerdict(of)
     if dated:
         second.append(found(of, 600, 601, Finding.REORDERED, 21, identity=1))
-        verdict.lost, verdict.inconclusive = later, before
+        verdict.found |= {Finding.LOST: later, Finding.INCONCLUSIVE: before}
     else:
-        verdict.inconclusive = before | later
+        verdict.found[Finding.INCONCLUSIVE] = before | later
     if told:
         log_rows(second).verdict(of, verdict)
     return history

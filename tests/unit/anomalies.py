@@ -14,10 +14,10 @@ from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from mirrortest.consume.assigned_partition import AssignedPartition
 from mirrortest.consume.state_store import Partition
-from mirrortest.model.findings import NO_STREAM, Finding
+from mirrortest.model.findings import NO_STREAM, OF_STREAM, Finding
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.verify.anomaly import Anomaly
-from mirrortest.verify.judge import COUNTED, StreamVerdict, judge
+from mirrortest.verify.judge import StreamVerdict, judge
 from mirrortest.verify.ledger_record import LaneRecord
 from mirrortest.verify.routing import ExpectPartition
 from mirrortest.wire.lanes import lane_numbers
@@ -249,8 +249,8 @@ class World:
             verdict = _judged(Id(topic, home, who, 0).stream, home, checkers)
             of_messages |= {
                 (Id(topic, home, who, seq), finding)
-                for finding in COUNTED
-                for lo, hi in getattr(verdict, finding.label).intervals()
+                for finding in OF_STREAM
+                for lo, hi in verdict.having(finding).intervals()
                 for seq in range(lo, hi)
             }
         return of_messages, of_records

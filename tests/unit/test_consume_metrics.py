@@ -76,8 +76,11 @@ def _judged(
     verdicts = [
         StreamVerdict(
             StreamId("t", "r1", "p", 1, lane),
-            lost=IntervalSet([(0, lost)]) if lost else IntervalSet(),
-            duplicated=IntervalSet([(0, twice)]) if twice else IntervalSet(),
+            found={
+                finding: IntervalSet([(0, count)])
+                for finding, count in ((Finding.LOST, lost), (Finding.DUPLICATED, twice))
+                if count
+            },
         )
         for lane, (lost, twice) in lanes.items()
     ]

@@ -87,8 +87,8 @@ def test_nothing_is_lost_before_its_deadline() -> None:
     _note(judge, ledger, 0)
     assert not _standing(judge, ledger, checkers, DEADLINE - 1).overdue
     (verdict,) = _standing(judge, ledger, checkers, closed=False).verdicts.values()
-    assert verdict.in_flight.to_list() == IntervalSet([(1, 2)]).to_list()
-    assert not verdict.lost
+    assert verdict.having(Finding.IN_FLIGHT).to_list() == IntervalSet([(1, 2)]).to_list()
+    assert not verdict.having(Finding.LOST)
 
 
 def test_lost_is_claimed_once_the_ends_told_after_the_deadline_are_read() -> None:
@@ -130,7 +130,11 @@ def test_a_claimed_message_that_comes_after_all_is_late() -> None:
     assert _decide(judge, ledger, {0: checker}) == {STREAM: IntervalSet([(1, 2)])}
     late = _checker(0, 1)
     (verdict,) = _standing(judge, ledger, {0: late}, closed=True).verdicts.values()
-    assert (verdict.lost.count, verdict.late.count, verdict.delivered.count) == (0, 1, 2)
+    assert (
+        verdict.having(Finding.LOST).count,
+        verdict.having(Finding.LATE).count,
+        verdict.delivered.count,
+    ) == (0, 1, 2)
 
 
 def test_what_may_stand_in_offsets_that_nobody_read_is_never_claimed() -> None:
@@ -140,7 +144,10 @@ def test_what_may_stand_in_offsets_that_nobody_read_is_never_claimed() -> None:
     _note(judge, ledger, 0)
     assert not _standing(judge, ledger, {0: checker}, 2 * DEADLINE).overdue
     (verdict,) = _standing(judge, ledger, {0: checker}, closed=True).verdicts.values()
-    assert (verdict.lost.count, verdict.inconclusive.count) == (0, 4)
+    assert (verdict.having(Finding.LOST).count, verdict.having(Finding.INCONCLUSIVE).count) == (
+        0,
+        4,
+    )
 
 
 @pytest.mark.parametrize("found_ns", [None, HOUR])
@@ -153,7 +160,10 @@ def test_what_was_reordered_may_stand_in_offsets_that_nobody_read(found_ns: int 
     _note(judge, ledger, 0)
     assert not _standing(judge, ledger, {0: checker}, 2 * DEADLINE).overdue
     (verdict,) = _standing(judge, ledger, {0: checker}, closed=True).verdicts.values()
-    assert (verdict.inconclusive.to_list(), verdict.reordered.count) == ([0, 1, 4, 1], 0)
+    assert (
+        verdict.having(Finding.INCONCLUSIVE).to_list(),
+        verdict.having(Finding.REORDERED).count,
+    ) == ([0, 1, 4, 1], 0)
 
 
 def test_what_was_sent_after_offsets_were_found_gone_is_lost() -> None:
@@ -168,7 +178,7 @@ def test_what_was_sent_after_offsets_were_found_gone_is_lost() -> None:
     judge.open_pending_loss(_standing(judge, ledger, {0: checker}, 2 * DEADLINE), {0: 7})
     assert _decide(judge, ledger, {0: checker}) == {STREAM: IntervalSet([(7, 8)])}
     (verdict,) = _standing(judge, ledger, {0: checker}, closed=True).verdicts.values()
-    assert verdict.inconclusive == IntervalSet([(1, 4), (5, 6)])
+    assert verdict.having(Finding.INCONCLUSIVE) == IntervalSet([(1, 4), (5, 6)])
 
 
 def test_a_state_of_before_doubts_all_that_is_missing_behind_offsets_that_nobody_read() -> None:
@@ -210,7 +220,7 @@ def test_what_stood_unread_where_a_lane_belonged_before_is_not_lost(
     _note(judge, ledger, 0)
     topic_round = _standing(judge, ledger, checkers, 2 * DEADLINE)
     assert not topic_round.overdue
-    assert topic_round.verdicts[stream].inconclusive == IntervalSet([(0, 1)])
+    assert topic_round.verdicts[stream].having(Finding.INCONCLUSIVE) == IntervalSet([(0, 1)])
 
 
 def _home(policy: ExpectPartition, lane: int, count: int) -> int:
@@ -300,7 +310,9 @@ def test_only_of_an_incarnation_that_the_ledger_knows_an_unknown_stream_is_a_pha
         checker.apply(SeenRow(stream, 0, 1, at, at + 1, 0, 1, 1, 1, 1, 2, 2))
     assert ledger.complete("r1")
     verdicts = _standing(_judge(), ledger, {0: checker}, closed=True).verdicts
-    assert {stream for stream, found in verdicts.items() if found.phantom} == {beside}
+    assert {stream for stream, found in verdicts.items() if found.having(Finding.PHANTOM)} == {
+        beside
+    }
 
 
 def test_a_gap_in_a_compacted_topic_is_compacted_and_a_missing_last_message_is_lost() -> None:
@@ -313,8 +325,8 @@ def test_a_gap_in_a_compacted_topic_is_compacted_and_a_missing_last_message_is_l
     assert _decide(judge, ledger, checkers) == {STREAM: IntervalSet([(4, 5)])}
     assert _standing(judge, ledger, checkers).judged
     (verdict,) = _standing(judge, ledger, checkers, closed=True).verdicts.values()
-    assert list(verdict.compacted.intervals()) == [(0, 1), (2, 3)]
-    assert (verdict.lost.count, verdict.delivered.count) == (1, 2)
+    assert list(verdict.having(Finding.COMPACTED).intervals()) == [(0, 1), (2, 3)]
+    assert (verdict.having(Finding.LOST).count, verdict.delivered.count) == (1, 2)
 
 
 def test_what_compaction_could_explain_is_inconclusive_where_it_cannot_be_seen() -> None:
@@ -326,8 +338,8 @@ def test_what_compaction_could_explain_is_inconclusive_where_it_cannot_be_seen()
     judge.open_pending_loss(_standing(judge, ledger, checkers, 2 * DEADLINE), {0: 2})
     assert _decide(judge, ledger, checkers) == {STREAM: IntervalSet([(4, 5)])}
     (verdict,) = _standing(judge, ledger, checkers, closed=True).verdicts.values()
-    assert list(verdict.inconclusive.intervals()) == [(0, 1), (2, 3)]
-    assert (verdict.compacted.count, verdict.lost.count) == (0, 1)
+    assert list(verdict.having(Finding.INCONCLUSIVE).intervals()) == [(0, 1), (2, 3)]
+    assert (verdict.having(Finding.COMPACTED).count, verdict.having(Finding.LOST).count) == (0, 1)
 
 
 def test_a_gap_in_a_compacted_topic_whose_offsets_have_none_is_lost() -> None:
@@ -350,7 +362,7 @@ def test_another_runs_message_of_the_key_explains_a_tail() -> None:
         checker.apply(other._replace(offset_lo=offset, offset_hi=offset + 1, key_lane=key_lane))
         checker = PartitionChecker.from_state(json.loads(json.dumps(checker.to_state())))
         topic_round = _standing(judge, ledger, {0: checker}, 2 * DEADLINE)
-        assert topic_round.verdicts[STREAM].compacted.count == compacted
+        assert topic_round.verdicts[STREAM].having(Finding.COMPACTED).count == compacted
         assert bool(topic_round.overdue) is not bool(compacted)
 
 
@@ -365,7 +377,7 @@ def test_what_a_compacted_source_lacks_is_not_the_mirrors_loss() -> None:
     judge.open_pending_loss(_standing(judge, ledger, checkers, 2 * DEADLINE), {0: 2})
     assert _decide(judge, ledger, checkers) == {STREAM: IntervalSet([(4, 5)])}
     (verdict,) = _standing(judge, ledger, checkers, closed=True).verdicts.values()
-    assert verdict.compacted == IntervalSet([(0, 1), (2, 3)])
+    assert verdict.having(Finding.COMPACTED) == IntervalSet([(0, 1), (2, 3)])
 
 
 def test_a_later_incarnation_elsewhere_does_not_explain_a_tail() -> None:
@@ -391,7 +403,7 @@ def test_a_later_incarnation_explains_an_earlier_ones_tail() -> None:
     _note(judge, ledger, 0)
     assert not _standing(judge, ledger, {0: checker}, 2 * DEADLINE).overdue
     verdicts = _standing(judge, ledger, {0: checker}, closed=True).verdicts
-    assert verdicts[STREAM].compacted.count == 5
+    assert verdicts[STREAM].having(Finding.COMPACTED).count == 5
 
 
 def test_a_stream_of_which_nothing_changed_is_not_judged_again(

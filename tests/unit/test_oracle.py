@@ -10,10 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mirrortest.model.findings import Finding
-from mirrortest.model.intervals import IntervalSet
+from mirrortest.model.findings import OF_STREAM, Finding
 from mirrortest.verify import judge as check_judge
-from mirrortest.verify.judge import COUNTED, StreamVerdict
 from mirrortest.verify.ledger_record import LaneRecord
 from mirrortest.verify.partition import PartitionChecker
 from mirrortest.verify.routing import ExpectPartition
@@ -37,6 +35,7 @@ from tests.oracle.tape import LENGTH, Tape, shrunk
 from tests.oracle.truth import make_truth
 
 if TYPE_CHECKING:
+    from mirrortest.verify.judge import StreamVerdict
     from mirrortest.wire.stream import StreamId
 
 TAPES = st.binary(min_size=LENGTH, max_size=LENGTH)
@@ -77,7 +76,7 @@ def test_a_difference_is_found_and_made_plain(monkeypatch: pytest.MonkeyPatch) -
 
     def forgetful(*args: Any, **kwargs: Any) -> StreamVerdict:
         verdict = check_judge_judge(*args, **kwargs)
-        verdict.reordered = IntervalSet()
+        verdict.found.pop(Finding.REORDERED, None)
         return verdict
 
     check_judge_judge = check_judge.judge
@@ -139,17 +138,17 @@ def test_past_the_memory_bound_nothing_is_invented(tape: bytes, bound: int) -> N
             any_partition=truth.policy is ExpectPartition.ANY,
         )
         assert verdict.bounded == any(fragment.inconclusive for fragment in held.values())
-        for finding in COUNTED:
+        for finding in OF_STREAM:
             if finding in {Finding.INCONCLUSIVE, Finding.MISROUTED}:
                 continue  # the one is what is left; the other is what routing says, not the judge
-            found = ids(getattr(verdict, finding.label))
+            found = ids(verdict.having(finding))
             if verdict.bounded:
                 assert found <= expected.get(finding.label, set()), finding.label
             else:
                 assert found == expected.get(finding.label, set()), finding.label
         if verdict.bounded:
-            assert not verdict.lost
-            assert ids(verdict.inconclusive | verdict.delivered) == lane.acked
+            assert not verdict.having(Finding.LOST)
+            assert ids(verdict.having(Finding.INCONCLUSIVE) | verdict.delivered) == lane.acked
 
 
 def record(stream: StreamId, lane: Lane) -> LaneRecord:

@@ -278,7 +278,7 @@ def really_consumed(detail: Detail) -> list[dict[str, Any]]:
     lost.add(5, 6)
     book.claimed(STREAM, lost)
     book.expired(STREAM, lost)
-    book.verdict(STREAM, StreamVerdict(STREAM, lost=lost))
+    book.verdict(STREAM, StreamVerdict(STREAM, found={Finding.LOST: lost}))
     ledger = Ledger()
     acked = IntervalSet()
     acked.add(0, 5)

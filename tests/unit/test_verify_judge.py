@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrortest.model.findings import Finding
+from mirrortest.model.findings import MISSING, OF_STREAM, Finding
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.verify.fragment import ALWAYS
-from mirrortest.verify.judge import COUNTED, RunVerdict, doubtful_below, judge
+from mirrortest.verify.judge import RunVerdict, doubtful_below, judge
 from mirrortest.verify.ledger_record import LaneRecord
 from mirrortest.verify.partition import PartitionChecker
 from mirrortest.verify.routing import ExpectPartition
@@ -148,16 +148,16 @@ def test_the_verdict_is_the_oracles(
         any_partition=any_partition,
         explained=explained,
     )
-    for finding in COUNTED:
-        found = getattr(verdict, finding.label)
+    for finding in OF_STREAM:
+        found = verdict.having(finding)
         assert ids(found) == expected.get(finding.label, set()), finding.label
-        assert verdict.count(finding) == len(ids(found))
+        assert verdict.counts().get(finding, 0) == len(ids(found))
     assert ids(verdict.delivered) == expected.get("delivered", set())
     assert ids(verdict.unknown) == expected.get("unknown", set())
     every = [seq for m in models.values() for seq in m.seqs]
     assert verdict.copies == len(every) - len(set(every))
-    parts = ("delivered", "lost", "in_flight", "compacted", "inconclusive")
-    assert sum(getattr(verdict, part).count for part in parts) == verdict.acked.count
+    parts = (verdict.delivered, *map(verdict.having, MISSING))
+    assert sum(part.count for part in parts) == verdict.acked.count
 
 
 def test_judging_leaves_its_inputs_alone() -> None:
@@ -168,14 +168,14 @@ def test_judging_leaves_its_inputs_alone() -> None:
     fragments = {0: checker.fragments[STREAM]}
     for claimed in (None, IntervalSet([(5, 6)]), IntervalSet([(2, 9)])):
         verdict = judge(STREAM, fragments, lane, claimed=claimed, ledger_complete=True)
-        assert verdict.corrupted.count == 5
+        assert verdict.having(Finding.CORRUPTED).count == 5
         assert checker.to_state() == before
         assert lane == LaneRecord(STREAM, 9, IntervalSet([(0, 9)]), end=9)
     with pytest.raises(TypeError, match="shared"):
-        verdict.duplicated.add(100, 101)
+        verdict.having(Finding.DUPLICATED).add(100, 101)
     with pytest.raises(TypeError, match="shared"):
-        verdict.duplicated.update(IntervalSet([(0, 1)]))
-    assert not verdict.duplicated
+        verdict.having(Finding.DUPLICATED).update(IntervalSet([(0, 1)]))
+    assert not verdict.having(Finding.DUPLICATED)
 
 
 def test_a_partition_that_is_no_home_puts_nothing_in_doubt() -> None:
@@ -205,9 +205,9 @@ def test_past_the_memory_bound_nothing_missing_is_proven() -> None:
         policy=ExpectPartition.SOURCE,
     )
     assert verdict.bounded
-    assert not verdict.lost
-    assert verdict.inconclusive == lane.acked
-    assert verdict.count(Finding.CORRUPTED) == 20
+    assert not verdict.having(Finding.LOST)
+    assert verdict.having(Finding.INCONCLUSIVE) == lane.acked
+    assert verdict.counts()[Finding.CORRUPTED] == 20
     total = RunVerdict.of([verdict])
     assert (total.bounded, total.counts[Finding.CORRUPTED]) == ([STREAM], 20)
 
@@ -305,5 +305,5 @@ def test_compaction_explains_a_tail_only_if_superseded() -> None:
             read_to_end=True,
             explained_below=bound,
         )
-        found[bound] = (ids(verdict.compacted), ids(verdict.lost))
+        found[bound] = (ids(verdict.having(Finding.COMPACTED)), ids(verdict.having(Finding.LOST)))
     assert found == {0: (set(), {0, 1, 3}), 3: ({0, 1}, {3}), ALWAYS: ({0, 1, 3}, set())}

@@ -13,7 +13,7 @@ from mirrortest.consume.consume_report import Basis, ConsumeReport, counts_of
 from mirrortest.errors import ClusterError, MirrortestError
 from mirrortest.faults.ground_truth import Partition, Truth, Waiting
 from mirrortest.faults.report import FaultyMirrorReport
-from mirrortest.model.findings import Finding, Outcome
+from mirrortest.model.findings import OF_STREAM, Outcome
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.produce.produce_report import ProduceReport
 from mirrortest.produce.recording import TopicNumbers
@@ -136,10 +136,14 @@ def _consumed(*, full: bool, doubts: tuple[str, ...] = ("a doubt",)) -> ConsumeR
     conditions = thresholds(["lost==0", "p(99)<2s"] if full else [])
     results = evaluate(conditions, counts, total=20, latencies={"latency": _histogram()})
     each = IntervalSet([(3, 5), (7, 8)])
-    named: dict[str, Any] = {
-        f.label: each for f in Finding if f not in {Finding.FOREIGN, Finding.OTHER_RUN}
-    }
-    verdict = StreamVerdict(STREAM, acked=each, unknown=each, delivered=each, copies=2, **named)
+    verdict = StreamVerdict(
+        STREAM,
+        acked=each,
+        unknown=each,
+        delivered=each,
+        copies=2,
+        found=dict.fromkeys(OF_STREAM, each),
+    )
     return ConsumeReport(
         run="run7",
         name="ca",

@@ -22,17 +22,19 @@ Each message is one line for the user: what is wrong, and what to do.
 
 from __future__ import annotations
 
+from mirrortest.model.verdict import ExitCode
+
 
 class MirrortestError(Exception):
     """Base of the tree; its text is one line for the user."""
 
-    exit_code: int = 1
+    exit_code: int = ExitCode.ERROR.value
 
 
 class UsageError(MirrortestError):
     """An option, an argument or a file given by the user is wrong."""
 
-    exit_code = 2
+    exit_code = ExitCode.USAGE.value
 
 
 class ClusterError(MirrortestError):
@@ -84,4 +86,4 @@ class InterruptedRunError(MirrortestError):
 
     def __init__(self, text: str, number: int) -> None:
         super().__init__(text)
-        self.exit_code = 128 + number
+        self.exit_code = ExitCode.killed(number)

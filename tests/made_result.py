@@ -13,7 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from mirrortest.results.summary import Latency, Missing, Partition, Summary, Threshold, Verdict
+from mirrortest.model.verdict import Verdict
+from mirrortest.results.summary import Latency, Missing, Partition, Summary, Threshold
 from mirrortest.seqlog.session import FileNote, Session, Topic
 from mirrortest.timing.histogram import Histogram
 

@@ -20,6 +20,7 @@ from mirrortest.config.threshold import thresholds
 from mirrortest.config.visible import visible
 from mirrortest.demo.demo import Board, perform, raised
 from mirrortest.errors import MirrortestError
+from mirrortest.model.verdict import ExitCode
 from mirrortest.reconcile.plan import plan
 from mirrortest.report.html import render
 from mirrortest.report.output import write_text
@@ -115,8 +116,8 @@ def demo(
     _write_report(logged.default_output)
     codes = {report.exit_code for report in played.consumers}
     codes |= {sent.exit_code for sent in played.producers} | {summary.exit_code}
-    # A proven failure stands before an error, that before what is inconclusive.
-    raise typer.Exit(next((code for code in (99, 1, 3) if code in codes), 0))
+    worst_first = (ExitCode.FAILED, ExitCode.ERROR, ExitCode.INCONCLUSIVE)
+    raise typer.Exit(next((code.value for code in worst_first if code in codes), 0))
 
 
 def _write_report(place: Location) -> None:

@@ -7,6 +7,8 @@ import os
 import sys
 from typing import TYPE_CHECKING, NoReturn
 
+from mirrortest.model.verdict import ExitCode
+
 if TYPE_CHECKING:
     from types import FrameType
 
@@ -17,4 +19,4 @@ def end_at_once(number: int, _frame: FrameType | None = None) -> NoReturn:
         with contextlib.suppress(Exception):  # it may be amid a write
             stream.flush()
     # Not by an exception: it might come up anywhere, in an import or at the interpreter's end.
-    os._exit(128 + number)
+    os._exit(ExitCode.killed(number))

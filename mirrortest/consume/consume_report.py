@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from rich.console import Group
 
 from mirrortest.model.findings import BY_LEDGER, OF_STREAM, Finding
-from mirrortest.results.summary import QUANTILES, Verdict
+from mirrortest.model.verdict import Verdict
+from mirrortest.results.summary import QUANTILES
 from mirrortest.results.tables import lines, table
 from mirrortest.seqlog.schema import Role
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from mirrortest.config.visible import visible
 from mirrortest.model.findings import Outcome
+from mirrortest.model.verdict import ExitCode, Verdict
 from mirrortest.produce.statistics import MIB, QUANTILES, SECOND, Tally, merged
 
 if TYPE_CHECKING:
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     from mirrortest.errors import MirrortestError
     from mirrortest.produce.recording import TopicNumbers
     from mirrortest.verify.ledger_record import LaneRecord
-
-PASSED, ERROR, INCONCLUSIVE = 0, 1, 3
 
 
 @dataclass(frozen=True)
@@ -89,13 +88,15 @@ class ProduceReport:
         if self.error is not None:
             return self.error.exit_code
         if outcomes[Outcome.FAILED]:
-            return ERROR
-        return INCONCLUSIVE if outcomes[Outcome.UNKNOWN] else PASSED
+            return ExitCode.ERROR.value
+        return self.verdict.exit_code
 
     @property
-    def verdict(self) -> str:
-        """The exit code in a word."""
-        return {PASSED: "passed", INCONCLUSIVE: "inconclusive"}.get(self.exit_code, "failed")
+    def verdict(self) -> Verdict:
+        """Failed by a message that certainly was not written, or by an error."""
+        outcomes = self.whole.outcomes
+        failed = self.error is not None or bool(outcomes[Outcome.FAILED])
+        return Verdict.of(failed=failed, inconclusive=bool(outcomes[Outcome.UNKNOWN]))
 
     def to_json(self) -> dict[str, Any]:
         """The versioned summary."""
@@ -105,7 +106,7 @@ class ProduceReport:
             "run": self.run,
             "producer": self.name,
             "session": self.session,
-            "verdict": self.verdict,
+            "verdict": self.verdict.value,
             "exit_code": self.exit_code,
             "error": None if self.error is None else str(self.error),
             "incarnations": sorted({record.stream.incarnation for record, _ in self.lanes}),

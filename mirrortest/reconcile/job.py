@@ -12,6 +12,7 @@ from pyspark import StorageLevel
 
 from mirrortest.config.threshold import evaluate, undecided
 from mirrortest.model.intervals import IntervalSet
+from mirrortest.model.verdict import Verdict
 from mirrortest.reconcile import compaction, facts, holes, minutes, settling, tables
 from mirrortest.reconcile.coverage import cover
 from mirrortest.reconcile.judge import hold, judge, settle
@@ -32,7 +33,6 @@ from mirrortest.results.summary import (
     RestsOn,
     Summary,
     Threshold,
-    Verdict,
 )
 from mirrortest.seqlog.schema import Role
 from mirrortest.timing.histogram import Histogram

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mirrortest.config.units import format_duration
+from mirrortest.model.verdict import Verdict
 from mirrortest.report.charts import (
     MOST_MARKS,
     PERCENTILES,
@@ -39,7 +40,7 @@ from mirrortest.report.words import (
     span,
     without_latency,
 )
-from mirrortest.results.summary import Verdict, shorten
+from mirrortest.results.summary import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -11,8 +11,8 @@ from mirrortest.config.threshold import Threshold as Condition
 from mirrortest.config.units import format_duration
 from mirrortest.errors import UsageError
 from mirrortest.model.findings import DEFINITIONS, Weight
+from mirrortest.model.verdict import Verdict
 from mirrortest.report.words import FINDINGS, moment, number, plain, share, span, weight_of
-from mirrortest.results.summary import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

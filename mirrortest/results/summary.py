@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from datetime import datetime  # noqa: TC003  # pydantic reads it
-from enum import StrEnum
 from typing import TYPE_CHECKING, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from mirrortest import __version__
 from mirrortest.config.visible import visible_json
+from mirrortest.model.verdict import Verdict  # noqa: TC001  # pydantic reads it
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -27,26 +27,6 @@ MINUTE_LATENCIES = {
     "p50": "p50_ns", "p90": "p90_ns", "p99": "p99_ns", "p99.9": "p999_ns", "max": "max_ns",
 }  # fmt: skip
 """A minute's latencies from the intended time, each with its column in the table `by_minute`."""
-
-
-class Verdict(StrEnum):
-    """How a run ended."""
-
-    PASSED = "passed"
-    INCONCLUSIVE = "inconclusive"
-    FAILED = "failed"
-
-    @property
-    def exit_code(self) -> int:
-        """The process's exit code."""
-        return {"passed": 0, "inconclusive": 3, "failed": 99}[self.value]
-
-    @classmethod
-    def of(cls, *, failed: bool, inconclusive: bool) -> Verdict:
-        """A proven failure stands before what cannot be judged."""
-        if failed:
-            return cls.FAILED
-        return cls.INCONCLUSIVE if inconclusive else cls.PASSED
 
 
 class _Model(BaseModel):

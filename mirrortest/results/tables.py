@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mirrortest.config.visible import visible
-from mirrortest.results.summary import Verdict
+from mirrortest.model.verdict import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -17,7 +17,8 @@ from mirrortest.config.run import TopicMapping
 from mirrortest.config.visible import visible
 from mirrortest.faults.ground_truth import read_truth
 from mirrortest.model.findings import Finding
-from mirrortest.results.summary import Summary, Verdict, as_percentage, shorten
+from mirrortest.model.verdict import Verdict
+from mirrortest.results.summary import Summary, as_percentage, shorten
 from mirrortest.selftest.calibration_run import LOGS, ONLINE, TRUTH, CalibrationRun
 from mirrortest.selftest.expected import expect, read_injected
 from mirrortest.selftest.observed import offline, online, records_without_id

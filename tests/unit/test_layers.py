@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 ROOT = Path(mirrortest.__file__).parent
 
 LAYERS: tuple[frozenset[str], ...] = (
-    frozenset({"errors", ""}),
-    frozenset({"model"}),
+    frozenset({"errors", "model", ""}),
     frozenset({"wire", "verify", "timing", "config"}),
     frozenset({"kafka", "seqlog", "metrics", "host", "results"}),
     frozenset({"produce", "consume", "reconcile", "lab", "report", "faults"}),

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from mirrortest.errors import SequenceLogError, UsageError
+from mirrortest.model.verdict import Verdict
 from mirrortest.report.charts import MOST_TOPICS, chart_data
 from mirrortest.report.html import ECHARTS_VERSION, render
 from mirrortest.report.ids import MOST, first_ids
@@ -23,7 +24,7 @@ from mirrortest.report.places import MOST_CELLS, grid, short
 from mirrortest.report.result import Result, find_result, read_result
 from mirrortest.report.story import details, failures, headline
 from mirrortest.report.timeline import from_minutes
-from mirrortest.results.summary import Partition, Verdict
+from mirrortest.results.summary import Partition
 from mirrortest.seqlog.location import Location
 from tests.made_result import RUN, SCHEMAS, START, Made, failed_run, note_events
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET
 
+from mirrortest.model.verdict import Verdict
 from mirrortest.report.junit import junit
-from mirrortest.results.summary import Verdict
 from tests.made_result import Made, failed_run
 
 if TYPE_CHECKING:

@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
+from mirrortest.model.verdict import Verdict
 from mirrortest.report.terminal import summary_view
 from mirrortest.results.summary import (
     MINUTE_COUNTS,
@@ -16,7 +17,6 @@ from mirrortest.results.summary import (
     Minute,
     Missing,
     Summary,
-    Verdict,
 )
 
 START = datetime(2026, 1, 1, 23, 55, tzinfo=UTC)

@@ -17,7 +17,8 @@ from mirrortest.config.run import TopicMapping
 from mirrortest.errors import ClusterError, LabError, MirrortestError
 from mirrortest.faults.ground_truth import TRUTH
 from mirrortest.model.findings import Finding, Outcome
-from mirrortest.results.summary import Partition, Summary, Verdict
+from mirrortest.model.verdict import Verdict
+from mirrortest.results.summary import Partition, Summary
 from mirrortest.selftest import calibration_run as running
 from mirrortest.selftest.calibration import judge
 from mirrortest.selftest.calibration_run import CalibrationRun, Progress, _Runner

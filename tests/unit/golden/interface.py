@@ -14,7 +14,7 @@ from mirrortest.cli import main
 from mirrortest.config.threshold import COUNTS, Series, thresholds
 from mirrortest.errors import InterruptedRunError, MirrortestError
 from mirrortest.metrics.names import TABLE
-from mirrortest.results.summary import Verdict
+from mirrortest.model.verdict import Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

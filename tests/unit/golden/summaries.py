@@ -15,10 +15,11 @@ from mirrortest.faults.ground_truth import Partition, Truth, Waiting
 from mirrortest.faults.report import FaultyMirrorReport
 from mirrortest.model.findings import OF_STREAM, Outcome
 from mirrortest.model.intervals import IntervalSet
+from mirrortest.model.verdict import Verdict
 from mirrortest.produce.produce_report import ProduceReport
 from mirrortest.produce.recording import TopicNumbers
 from mirrortest.results import summary
-from mirrortest.results.summary import Latency, Summary, Verdict
+from mirrortest.results.summary import Latency, Summary
 from mirrortest.selftest.calibration import Calibration, Figures, KindFigures
 from mirrortest.selftest.synthesis import Written
 from mirrortest.seqlog.schema import Role

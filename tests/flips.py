@@ -31,9 +31,8 @@ from mirrortest.seqlog.batches import Detail
 from mirrortest.seqlog.files import find_sessions, read_file
 from mirrortest.seqlog.journal import JournalWriter
 from mirrortest.seqlog.schema import Role
-from mirrortest.seqlog.seal import JOURNAL, file_name
-from mirrortest.seqlog.session import SESSION_FILE
-from mirrortest.seqlog.shelf import Shelf
+from mirrortest.seqlog.session import JOURNAL, SESSION_FILE, file_name
+from mirrortest.seqlog.session_directory import SessionDirectory
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,9 +59,9 @@ def write_run(logs: Path, detail: Detail, messages: int = 2000) -> str:
     killed = whole.session.model_copy(
         update={"session": "killed", "files": (), "ended_ns": None, "clean": False}
     )
-    shelf = Shelf.make(logs, killed, None)
-    shelf.release()
-    journal = JournalWriter(shelf.directory / file_name(1, JOURNAL))
+    directory = SessionDirectory.create(logs, killed, None)
+    directory.release()
+    journal = JournalWriter(directory.path / file_name(1, JOURNAL))
     for batch in read_file(whole.files[0], []):
         for start in range(0, min(batch.num_rows, 4 * _FRAME_ROWS), _FRAME_ROWS):
             journal.append([batch.slice(start, _FRAME_ROWS)])

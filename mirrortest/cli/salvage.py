@@ -13,7 +13,7 @@ from rich.markup import escape
 from mirrortest.cli import console
 from mirrortest.config.visible import visible
 from mirrortest.errors import UsageError
-from mirrortest.seqlog.salvage import salvage as bring_home
+from mirrortest.seqlog.session_directory import salvage as bring_home
 from mirrortest.wire.stream import checked_run
 
 if TYPE_CHECKING:

@@ -24,7 +24,7 @@ from mirrortest.faults.ground_truth import (
     rows_of,
 )
 from mirrortest.seqlog.journal import sync_directory
-from mirrortest.seqlog.seal import replace
+from mirrortest.seqlog.session_directory import replace
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -22,7 +22,7 @@ from mirrortest.seqlog.files import LogFile, read_file
 from mirrortest.seqlog.location import Location
 from mirrortest.seqlog.parquet import Marked
 from mirrortest.seqlog.schema import Role
-from mirrortest.seqlog.seal import first_line
+from mirrortest.seqlog.session import first_line
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -26,9 +26,8 @@ from mirrortest.selftest.synthetic_run import BEGAN, RANDOM_IDS, SECOND, Synthet
 from mirrortest.seqlog.batches import positions
 from mirrortest.seqlog.journal import frame, sync_directory
 from mirrortest.seqlog.schema import Role
-from mirrortest.seqlog.seal import PARQUET, file_name, first_line, write_synced
-from mirrortest.seqlog.session import Session, Topic, session_id
-from mirrortest.seqlog.shelf import Shelf
+from mirrortest.seqlog.session import PARQUET, Session, Topic, file_name, first_line, session_id
+from mirrortest.seqlog.session_directory import SessionDirectory, write_synced
 from mirrortest.seqlog.writer import ROTATE_BYTES, ROTATE_ROWS
 from mirrortest.verify.routing import ExpectPartition
 
@@ -159,28 +158,28 @@ def _truth(run: SyntheticRun) -> Iterator[tuple[pa.RecordBatch, str]]:
 
 def _write(log_dir: Path, task: _Task, stop: Event) -> tuple[Session, int]:
     """Write one session, closing files as a real log does."""
-    shelf = Shelf.make(log_dir, task.session, None)
+    directory = SessionDirectory.create(log_dir, task.session, None)
     size = 0
     try:
         for number, file in enumerate(_files(task.batches(), stop), start=1):
-            path = shelf.directory / file_name(number, PARQUET)
+            path = directory.path / file_name(number, PARQUET)
             draft = path.with_suffix(".draft")
             sealed = write_synced(file, draft)
             draft.rename(path)
-            sync_directory(shelf.directory)
-            shelf.note(path.name, sealed)
+            sync_directory(directory.path)
+            directory.note(path.name, sealed)
             size += path.stat().st_size
         if not stop.is_set():
-            shelf.revise(
+            directory.revise(
                 lambda now: now.model_copy(update={"ended_ns": task.ended_ns, "clean": True})
             )
     except OSError as error:
         raise SequenceLogError(
-            f"{shelf.directory}: cannot be written: {first_line(error)}"
+            f"{directory.path}: cannot be written: {first_line(error)}"
         ) from error
     finally:
-        shelf.release()
-    return shelf.session, size
+        directory.release()
+    return directory.session, size
 
 
 def _files(batches: Iterator[pa.RecordBatch], stop: Event) -> Iterator[Iterator[pa.RecordBatch]]:

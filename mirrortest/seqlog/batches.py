@@ -1,8 +1,8 @@
 """Rows as Arrow record batches of the columns of `schema.ROWS`, and intervals as messages.
 
-In detail `messages` a log holds one row per message. `explode` makes them of intervals; what an
-interval does not tell is not invented: each message's row keeps the interval's first and last
-times, between which its own lies. `exact` makes them with each message's own times.
+In detail `messages` a log has one row per message. `explode` splits intervals into such rows: each
+keeps the interval's first and last times, as its own are unknown. `exact` splits an interval whose
+messages' own times are known.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _EXPLODED = pa.array([Kind.SENT.value, Kind.SEEN.value])
 
 
 class Detail(StrEnum):
-    """What a `sent` or `seen` row of a log stands for."""
+    """What a `sent` or `seen` row of a log is: an interval or a message."""
 
     INTERVALS = "intervals"
     MESSAGES = "messages"
@@ -37,9 +37,9 @@ class Detail(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Columns:
-    """`count` rows of one kind by columns: an array each, or a scalar that holds for all.
+    """`count` rows of one kind by columns: an array each, or a scalar for all rows.
 
-    Names are those of `schema.ROWS`; columns not given are null. Arrays are taken over, not
+    Names are those of `schema.ROWS`; columns not given are null. Arrays are not
     copied: they must not change until they are synced.
     """
 
@@ -91,11 +91,11 @@ def exact(
 ) -> Columns:
     """A `sent` or `seen` interval as one row per message, each with its own times (ns).
 
-    Arrays have one value per message; where one is not given, the interval's first and last stay.
-    The latencies, being totals, stand in the first message's row alone.
+    Arrays have one value per message; without one, the interval's first and last times stay.
+    Latencies are totals: only the first message's row has them.
     """
     if row.kind not in {Kind.SENT, Kind.SEEN}:
-        raise ValueError(f"a row of kind {row.kind} is no row of messages")
+        raise ValueError(f"a row of kind {row.kind} has no messages")
     values: dict[str, Any] = row._asdict()
     lo, hi = (row.seq_lo, row.seq_hi) if row.seq_lo is not None else (row.offset_lo, row.offset_hi)
     if lo is None or hi is None:
@@ -116,16 +116,15 @@ def exact(
 
 
 def explode(batch: pa.RecordBatch) -> pa.RecordBatch:
-    """Make one row per message of `sent` and `seen` intervals; other rows stay, all in order.
+    """Split `sent` and `seen` intervals into one row per message; other rows stay, all in order.
 
-    Sums stay sums: `negative` and the latency histogram stand in the first message's row of their
-    interval and are null in the others. Raises ValueError where seqs and offsets of a row are not
-    equally many.
+    `negative` and the latency histogram are totals: the first message's row has them, the others
+    have null. Raises ValueError where a row has not as many seqs as offsets.
     """
     seqs, offsets = _lengths(batch, "seq"), _lengths(batch, "offset")
     messages = pc.is_in(batch["kind"], _EXPLODED).to_numpy(zero_copy_only=False)
     if bool(np.any(messages & (seqs >= 0) & (offsets >= 0) & (seqs != offsets))):
-        raise ValueError("an interval whose seqs and offsets are not equally many")
+        raise ValueError("an interval has not as many seqs as offsets")
     counts = np.where(messages, np.where(seqs >= 0, seqs, offsets), 1)
     if bool(np.all(counts == 1)):
         return batch
@@ -161,9 +160,9 @@ def _lengths(batch: pa.RecordBatch, name: str) -> NDArray[np.int64]:
 def conform(
     batch: pa.RecordBatch, columns: Sequence[str] | None = None, *, coded: bool = False
 ) -> pa.RecordBatch:
-    """A batch of another version's columns as these columns: unknown ones go, missing are null.
+    """Another version's batch with these columns: unknown ones are dropped, missing ones are null.
 
-    `coded`: texts that come as codes of a dictionary stay so.
+    `coded`: dictionary-encoded texts stay encoded.
     """
     fields = [ROWS.field(name) for name in (columns if columns is not None else ROWS.names)]
     present = set(batch.schema.names)

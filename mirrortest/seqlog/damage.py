@@ -1,4 +1,4 @@
-"""What a reader of sequence logs could not read: told, never passed over."""
+"""What a reader of sequence logs could not read: always reported."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ class DamageKind(StrEnum):
     """How a log is incomplete."""
 
     TORN_TAIL = "torn_tail"
-    """Bytes at a journal's end are no frame: a writer died in mid-write, and synced rows are
-    whole; or, where nobody can tell how many rows are gone, the last frame was changed."""
+    """Bytes at a journal's end are no frame: a writer died while it wrote, and all synced rows are
+    there; or, where the number of lost rows is unknown, the last frame was changed."""
     HOLE = "hole"
-    """Bytes in the midst of a journal are no frame, and good frames follow: the disk lied."""
+    """Bytes within a journal are no frame, and good frames follow: the disk lost data."""
     MISSING = "missing"
-    """A file of the session is not there."""
+    """A file of the session does not exist."""
     UNREADABLE = "unreadable"
-    """A file is there and cannot be opened or read to its end."""
+    """A file cannot be opened or read to its end."""
     SHORT = "short"
-    """A file holds another number of rows than its session says."""
+    """A file has another number of rows than its session notes."""
     CHANGED = "changed"
-    """A file's bytes are not those that were written: none of its rows is believed."""
+    """A file's bytes are not those that were written: none of its rows counts."""
     UNLISTED = "unlisted"
-    """A finished file that its session does not list, so that nothing says what it must hold."""
+    """A finished file that its session does not list, so that its content cannot be checked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Damage:
     """One piece of a log that could not be read.
 
-    `rows` is how many durable rows are gone; None where nobody can tell. A torn tail has 0 where
-    only a write that never ended explains it: what stood there was never told durable.
+    `rows` is how many durable rows are lost; None: unknown. A torn tail has 0 where only a write
+    that never ended explains it: no sync had returned for its rows.
     """
 
     kind: DamageKind
@@ -41,7 +41,7 @@ class Damage:
 
     @property
     def harmless(self) -> bool:
-        """Whether every row that a sync had made durable is still there."""
+        """Whether every synced row is still there."""
         return self.rows == 0
 
     def __str__(self) -> str:

@@ -1,8 +1,8 @@
-"""What was done to the clusters during a run: ``LOGDIR/run=R/events.jsonl``, a JSON line each.
+"""Faults of the clusters during a run: ``LOGDIR/run=R/events.jsonl``, a JSON line each.
 
 ``{"time_ns": 1795242632417333643, "what": "kill", "part": "mirror"}``: `time_ns` is ns since the
-epoch; `what` is a verb of the lab's faults, or any words; `part` is who it was done to. Whoever
-breaks things may append a line, and the report marks it on its time lines.
+epoch; `what` is a verb of the lab's faults, or any text; `part` is what it was done to. Any script
+that injects faults may append a line. The report marks it on its time lines.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ UP_AFTER = {
     "pause": frozenset({"ready", "unpause", "resume"}),
     "disconnect": frozenset({"ready", "connect"}),
 }
-"""From one of these on a part does nothing, until one of those that stand with it.
+"""After one of these a part is down, until one of its values.
 
-A part that was told to `start` takes a while to be `ready`.
+A part is `ready` some time after its `start`.
 """
 
 _YEAR_2262 = (1 << 63) - 1
 
 
 class Event(BaseModel):
-    """Something that was done, and when: ns since the epoch."""
+    """A fault, and when: ns since the epoch."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
@@ -49,7 +49,7 @@ class Event(BaseModel):
 
 
 class EventLog:
-    """Appends the events of one run; the directory is made with the first.
+    """Appends the events of one run; the first one creates the directory.
 
     Raises:
         UsageError: `logdir` is on a file system that cannot append (an object store).
@@ -74,7 +74,7 @@ class EventLog:
 
 
 class Events:
-    """Events in the order of their times; `damage` tells of lines that are none."""
+    """Events in the order of their times; `damage` names lines that are no event."""
 
     def __init__(self, events: list[Event], damage: list[str]) -> None:
         self.events = sorted(events, key=lambda event: event.time_ns)
@@ -82,7 +82,7 @@ class Events:
 
     @classmethod
     def read(cls, place: Location) -> Self:
-        """Read a file; one that is not there holds no events. Raises SequenceLogError."""
+        """Read a file; one that does not exist has no events. Raises SequenceLogError."""
         try:
             with place.filesystem.open_input_file(place.path) as file:
                 lines = file.read().splitlines()

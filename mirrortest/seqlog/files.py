@@ -1,8 +1,7 @@
-"""Finding the sessions of a run and reading their files, whole or damaged.
+"""Finding the sessions of a run and reading their files, damaged ones included.
 
-Nothing missing is passed over: files that a session lists and that are gone, gaps in the numbers,
-torn journals, short and changed files are reported as `Damage`. A file's URI and digest are enough
-to read it, so that a Spark executor can do it.
+All that is missing is reported as `Damage`: listed files that do not exist, gaps in the numbers,
+torn journals, short and changed files. A Spark executor can read a file by its URI and digest.
 """
 
 from __future__ import annotations
@@ -19,13 +18,12 @@ from pyarrow import fs
 from mirrortest.errors import SequenceLogError
 from mirrortest.seqlog.batches import conform
 from mirrortest.seqlog.damage import Damage, DamageKind
-from mirrortest.seqlog.digest import digest as digest_of
 from mirrortest.seqlog.journal import read_frames
 from mirrortest.seqlog.location import Location
 from mirrortest.seqlog.parquet import open_parquet, read_groups
 from mirrortest.seqlog.schema import ROWS, Role
-from mirrortest.seqlog.seal import JOURNAL, PARQUET, file_name, first_line
-from mirrortest.seqlog.session import SESSION_FILE, Session
+from mirrortest.seqlog.session import JOURNAL, PARQUET, SESSION_FILE, Session, file_name, first_line
+from mirrortest.seqlog.session import digest as digest_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -39,8 +37,8 @@ _FILE = re.compile(r"(?P<number>[0-9]{6,})\.(?P<form>journal|parquet)")
 class LogFile:
     """One file of a session.
 
-    `rows` is how many it must hold, None where nobody noted it; `digest` is that of its bytes, None
-    for journals, whose frames have checksums, and for files of versions that wrote no digest.
+    `rows` is how many it must contain, None: unknown; `digest` is that of its bytes, None for
+    journals, whose frames have checksums, and for files of older versions.
     """
 
     location: Location
@@ -50,7 +48,7 @@ class LogFile:
 
     @property
     def unproven(self) -> bool:
-        """Whether nothing shows that its bytes are those that were written."""
+        """Whether neither digest nor checksums cover its bytes."""
         return self.digest is None and self.location.path.endswith(PARQUET)
 
     @property
@@ -61,7 +59,7 @@ class LogFile:
 
 @dataclass(frozen=True, slots=True)
 class SessionFiles:
-    """A session, its files in order, and what is known to be missing before any is read."""
+    """A session, its files in order, and what is missing before any of them is read."""
 
     session: Session
     location: Location
@@ -73,7 +71,7 @@ def find_sessions(where: Location | Path | str, run: str | None = None) -> list[
     """The sessions below LOGDIR, of one run or of all, in the order of their paths.
 
     Raises SequenceLogError where the place cannot be listed, a session.json cannot be read, or a
-    directory of log files has none.
+    directory with log files has none.
     """
     root = Location.parse(where)
     top = root if run is None else root.child(f"run={run}")
@@ -104,13 +102,13 @@ def find_sessions(where: Location | Path | str, run: str | None = None) -> list[
                 continue
             raise
         if run is None or session.run == run:
-            held = {name: (location, size) for name, size in numbered.items()}
-            sessions.append(_session_files(session, location, held))
+            present = {name: (location, size) for name, size in numbered.items()}
+            sessions.append(_session_files(session, location, present))
     return sessions
 
 
 def _vanished(directory: Location) -> bool:
-    """Whether a session took its directory along, as one in a spool does when it ends."""
+    """Whether the session has ended and removed its directory, as it does in a spool."""
     try:
         infos = directory.filesystem.get_file_info(
             fs.FileSelector(directory.path, allow_not_found=True)
@@ -122,21 +120,21 @@ def _vanished(directory: Location) -> bool:
 
 
 def joined(copies: Sequence[SessionFiles]) -> SessionFiles:
-    """What lies of one session in several places, as one: of each file the copy that has most.
+    """One session of which several places have copies, as one: of each file the largest copy.
 
-    So it is where a log was copied while it was written, and where its last files are in a spool.
+    That happens where a log is copied while it is written, or its last files are in a spool.
     """
     newest = max(copies, key=lambda each: (each.session.ended_ns or 0, len(each.session.files)))
-    held: dict[str, tuple[Location, int]] = {}
+    present: dict[str, tuple[Location, int]] = {}
     for found in copies:
         for file in found.files:
             name = file.location.path.rpartition("/")[2]
-            if file.size > held.get(name, (file.location, -1))[1]:
-                held[name] = (found.location, file.size)
+            if file.size > present.get(name, (file.location, -1))[1]:
+                present[name] = (found.location, file.size)
     session = newest.session
-    if any(name.endswith(JOURNAL) for name in held):
+    if any(name.endswith(JOURNAL) for name in present):
         session = session.model_copy(update={"spooled": False})  # the spool is among them
-    return _session_files(session, newest.location, held)
+    return _session_files(session, newest.location, present)
 
 
 def read_session(directory: Location) -> Session:
@@ -151,10 +149,7 @@ def read_session(directory: Location) -> Session:
 
 
 def last_incarnation(where: Location | Path | str, run: str, producer: str) -> int:
-    """The greatest that a producer's logs below a local LOGDIR tell, as far as they can be read.
-
-    0: none does, or it is no local one.
-    """
+    """The greatest incarnation in a producer's readable logs below a local LOGDIR, else 0."""
     root = Location.parse(where)
     top = Path(root.path, f"run={run}", f"role={Role.PRODUCER.value}")
     last = 0
@@ -168,27 +163,27 @@ def last_incarnation(where: Location | Path | str, run: str, producer: str) -> i
 
 
 def _session_files(
-    session: Session, at: Location, held: dict[str, tuple[Location, int]]
+    session: Session, at: Location, present: dict[str, tuple[Location, int]]
 ) -> SessionFiles:
-    """A session of which these files are there, each in its directory and of its size."""
+    """A session with these files, each in its directory and of its size."""
     noted = {note.name: note for note in session.files}
-    numbers = {int(name.partition(".")[0]) for name in (*held, *noted)}
+    numbers = {int(name.partition(".")[0]) for name in (*present, *noted)}
     files, damage = [], list(session.damage)
     for number in range(1, max(numbers, default=0) + 1):
         finished, journal = file_name(number, PARQUET), file_name(number, JOURNAL)
         note = noted.get(finished)
         rows, digest = (None, None) if note is None else (note.rows, note.digest)
-        # Where both are there, a crash came between the rename and the journal's removal. The
-        # journal has checksums of its own, the other file has the session's note.
-        name = finished if finished in held and (note or journal not in held) else journal
-        if name not in held:
+        # Where both exist, a crash came between the rename and the journal's removal. The journal
+        # has checksums of its own, the other file has the session's note.
+        name = finished if finished in present and (note or journal not in present) else journal
+        if name not in present:
             what = "the file is missing"
             damage.append(Damage(DamageKind.MISSING, at.child(finished).shown, what, rows))
         elif name == finished and note is None and session.digested:
-            place = held[name][0].child(name).shown
+            place = present[name][0].child(name).shown
             damage.append(Damage(DamageKind.UNLISTED, place, f"{SESSION_FILE} does not list it"))
         else:
-            directory, size = held[name]
+            directory, size = present[name]
             digest = digest if name == finished else None
             files.append(LogFile(directory.child(name), rows, size, digest))
     return SessionFiles(session, at, tuple(files), tuple(damage))
@@ -203,10 +198,9 @@ def read_file(
 ) -> Iterator[pa.RecordBatch]:
     """Yield a file's rows as batches of the schema's columns, or of those named, in that order.
 
-    `marked` is that of `parquet.read_groups`, where a digest proves the file; one thread reads
-    then. What cannot be read is
-    appended to `damage`; a journal that a running writer has just turned into Parquet is read as
-    that.
+    `marked` is that of `parquet.read_groups`, for files with a digest; one thread reads then. What
+    cannot be read is appended to `damage`. A journal that a running writer has just replaced by its
+    Parquet file is read from that.
     """
     if isinstance(file, str):
         file = LogFile(Location.parse(file))
@@ -231,7 +225,7 @@ def read_file(
 
 
 def _finished(journal: LogFile) -> LogFile:
-    """What a journal has become since it was listed; session.json has been written since, too."""
+    """The Parquet file that has replaced a listed journal, as session.json notes it by now."""
     folder = journal.location.parent
     name = journal.location.path.rpartition("/")[2].removesuffix(JOURNAL) + PARQUET
     finished = replace(journal, location=folder.child(name))
@@ -250,39 +244,39 @@ def _read_parquet(
     marked: Marked | None,
 ) -> Iterator[pa.RecordBatch]:
     place = file.location
-    # All of it at once, as the digest asks for all of it: such a file is some megabytes.
+    # In one piece, as the digest needs all of it: such a file has some megabytes.
     with place.filesystem.open_input_file(place.path) as source:
         data = source.read_buffer()
     if file.digest is not None and digest_of(memoryview(data)) != file.digest:
         what = "its bytes are not those that were written (its digest differs)"
         damage.append(Damage(DamageKind.CHANGED, place.shown, what, file.rows))
         return
-    # Of a version without digests: each column is decoded and checked, its footer is not believed.
+    # An older version's file: each column is decoded and checked, the footer is not trusted.
     unproven = file.digest is None
     if unproven:
         marked = None
-    held = 0
+    present = 0
     with open_parquet(data, marked, unproven=unproven) as parquet:
         total = parquet.metadata.num_rows
         written = total if file.rows is None else file.rows
         if written != total:
             what = f"{total} rows, {written} were written"
-            damage.append(Damage(DamageKind.SHORT, place.shown, what, _gone(written - total)))
+            damage.append(Damage(DamageKind.SHORT, place.shown, what, _lost(written - total)))
         try:
             for batch in read_groups(parquet, columns, marked):
                 if unproven:
                     batch.validate(full=True)
-                held += batch.num_rows
+                present += batch.num_rows
                 yield batch
         except (pa.ArrowException, OSError, ValueError, OverflowError) as error:
             what = first_line(error)
-            damage.append(Damage(DamageKind.UNREADABLE, place.shown, what, _gone(total - held)))
+            damage.append(Damage(DamageKind.UNREADABLE, place.shown, what, _lost(total - present)))
         else:
-            if held != total:
-                what = f"{held} rows, its footer says {total}"
-                damage.append(Damage(DamageKind.SHORT, place.shown, what, _gone(total - held)))
+            if present != total:
+                what = f"{present} rows, its footer says {total}"
+                damage.append(Damage(DamageKind.SHORT, place.shown, what, _lost(total - present)))
 
 
-def _gone(rows: int) -> int | None:
-    """How many rows are lost; where none is, nobody can tell what else is wrong."""
+def _lost(rows: int) -> int | None:
+    """How many rows are lost; None: unknown, where their number seems right."""
     return rows if rows > 0 else None

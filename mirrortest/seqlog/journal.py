@@ -1,12 +1,12 @@
 """The journal: framed Arrow record batches in an append-only file, durable at each sync.
 
-A Parquet file cannot be read before its footer is written, so a SIGKILL would erase an open one;
-a journal can be read up to its last whole frame at any time. A frame, little-endian::
+A Parquet file cannot be read before its footer is written, so that a SIGKILL would lose an open
+one. A journal can be read up to its last complete frame at any time. A frame, little-endian::
 
     magic 4 | length u32 | rows before u64 | CRC32C u32 | payload (an Arrow IPC stream, LZ4)
 
 The CRC covers `length`, `rows before` and the payload. Each payload carries its own schema, so
-that a damaged frame takes no other with it; `rows before` tells how many rows stood in a hole.
+that a damaged frame makes no other unreadable; `rows before` gives the number of rows in a hole.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _GUARDED = struct.Struct("<IQ")
 _SECTOR = 512
 _NOTHING = bytes(_SECTOR)
 FRAME_ROWS = 1 << 16
-"""Rows of a frame at most: bounds what a reader holds at once."""
+"""The most rows of a frame: it bounds a reader's memory."""
 
 _OPTIONS = pa.ipc.IpcWriteOptions(compression="lz4")
 _datasync = getattr(os, "fdatasync", os.fsync)  # macOS has no fdatasync
@@ -80,12 +80,12 @@ class JournalWriter:
                 data = memoryview(frame(piece, self.rows))
                 while data:
                     data = data[os.write(self._descriptor, data) :]
-                    # A write may be partial: a full disk is told by the next one.
+                    # A write may be partial: the next one reports a full disk.
                 self.rows += piece.num_rows
                 self.size = os.lseek(self._descriptor, 0, os.SEEK_CUR)
 
     def sync(self) -> None:
-        """Make everything appended durable. Raises OSError; it must not be tried again then."""
+        """Make everything appended durable. Raises OSError; then it must not be called again."""
         _datasync(self._descriptor)
 
     def close(self) -> None:
@@ -116,7 +116,7 @@ def _frame_at(data: pa.Buffer, view: memoryview, at: int) -> _Frame | None:
 
 
 def _next_frame(data: pa.Buffer, view: memoryview, at: int) -> tuple[int, _Frame | None]:
-    """The first whole frame at or after `at`, and where it starts (the end where there is none)."""
+    """The first complete frame at or after `at`, and where it starts; without one, the end."""
     window = 1 << 20
     while at < len(view):
         piece = bytes(view[at : at + window])
@@ -124,19 +124,19 @@ def _next_frame(data: pa.Buffer, view: memoryview, at: int) -> tuple[int, _Frame
         if found < 0:
             at += max(len(piece) - len(MAGIC) + 1, 1)
             continue
-        whole = _frame_at(data, view, at + found)
-        if whole is not None:
-            return at + found, whole
+        complete = _frame_at(data, view, at + found)
+        if complete is not None:
+            return at + found, complete
         at += found + 1
     return len(view), None
 
 
 def _torn(view: memoryview, at: int) -> bool:
-    """Whether a writer that died may have left what stands from here on to the end.
+    """Whether the bytes from here to the end may be what a dying writer left.
 
     A killed process leaves the beginning of a frame; a machine that lost its power may leave zeros
-    where the disk got nothing. A frame that is there in full length and wrong may have been synced:
-    also one whose length alone is wrong, as its checksum shows by the bytes that are there.
+    where the disk got nothing. A wrong frame of full length may have been synced, as may one of
+    which only the length is wrong: its checksum fits the bytes that are there.
     """
     rest = view[at:]
     if len(rest) < _HEADER.size:
@@ -154,28 +154,28 @@ def _torn(view: memoryview, at: int) -> bool:
 def read_frames(data: pa.Buffer, where: str, damage: list[Damage]) -> Iterator[pa.RecordBatch]:
     """Yield the batches of a journal's bytes in order.
 
-    Bytes that are no frame are skipped to the next whole frame and told in `damage`, where `where`
-    names the journal. It never raises on any bytes.
+    Bytes that are no frame are skipped up to the next complete frame and appended to `damage`,
+    where `where` names the journal. No content makes it raise.
     """
     view = memoryview(data)
     at = rows = 0
     while at < len(view):
-        whole = _frame_at(data, view, at)
-        if whole is None:
-            start, whole = _next_frame(data, view, at + 1)
+        complete = _frame_at(data, view, at)
+        if complete is None:
+            start, complete = _next_frame(data, view, at + 1)
             detail = f"bytes {at} to {start} of {len(view)} are no frame"
-            if whole is None:
-                rows_gone = 0 if _torn(view, at) else None
-                damage.append(Damage(DamageKind.TORN_TAIL, where, detail, rows_gone))
+            if complete is None:
+                rows_lost = 0 if _torn(view, at) else None
+                damage.append(Damage(DamageKind.TORN_TAIL, where, detail, rows_lost))
                 return
-            gone = max(whole.rows_before - rows, 0)
-            damage.append(Damage(DamageKind.HOLE, where, detail, gone))
-        elif whole.rows_before > rows:
-            gone = whole.rows_before - rows
-            damage.append(Damage(DamageKind.HOLE, where, f"a frame is missing at byte {at}", gone))
-        rows, at = whole.rows_before, whole.end
+            lost = max(complete.rows_before - rows, 0)
+            damage.append(Damage(DamageKind.HOLE, where, detail, lost))
+        elif complete.rows_before > rows:
+            lost = complete.rows_before - rows
+            damage.append(Damage(DamageKind.HOLE, where, f"a frame is missing at byte {at}", lost))
+        rows, at = complete.rows_before, complete.end
         try:
-            with pa.ipc.open_stream(whole.payload) as stream:
+            with pa.ipc.open_stream(complete.payload) as stream:
                 batches = list(stream)
         except (pa.ArrowException, OSError) as error:
             damage.append(Damage(DamageKind.UNREADABLE, where, f"frame before {at}: {error}"))

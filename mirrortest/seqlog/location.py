@@ -1,4 +1,4 @@
-"""Where logs lie: a local path, or the URI of any file system that pyarrow knows."""
+"""Where logs are: a local path, or the URI of any file system of pyarrow."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pyarrow import fs
 from mirrortest.errors import UsageError
 
 _SECRETS = re.compile(r"(?<=://)(?:[^/@]*|[^@]*:[^@]*)@|\?.*$")
-# A secret may hold a slash that its owner forgot to quote: then a colon before the @ tells.
+# A secret may contain an unquoted slash: then a colon before the @ marks it.
 
 
 def _without_secrets(uri: str) -> str:
@@ -58,7 +58,7 @@ class Location:
 
     @property
     def shown(self) -> str:
-        """The place for a human: no credentials, no query."""
+        """The place for people: no credentials, no query."""
         return _without_secrets(self.uri) or self.path
 
     def child(self, *names: str) -> Location:

@@ -1,9 +1,9 @@
 """A log's rows as a Parquet file: how columns are written, and which need not be decoded.
 
-Most columns of most row groups say the same in all rows, or what another column says. The footer
-proves it: by each column's least and greatest value and its nulls, and by a note of ours on the
-intervals that are one number long and on times that no message lacks, which also has the sums of
-all latencies. A reader that asks for `Marked` columns gets them from there.
+In most row groups most columns have one value, or follow from another column. The footer proves it:
+by each column's least and greatest value and its nulls, and by a note of ours. The note lists the
+intervals of length one, the times that no message lacks, and the sums of all latencies. A reader
+that asks for `Marked` columns gets them from there.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from mirrortest.seqlog.totals import TOTALLED, Total, totals
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
-    from mirrortest.seqlog.digest import DigestingFile
+    from mirrortest.seqlog.session import DigestingFile
 
 GROUP_ROWS = 1 << 17
 GROUP_BYTES = 2 << 20
@@ -33,23 +33,23 @@ reading."""
 
 _VERSION = {"mirrortest.schema_version": str(SCHEMA_VERSION)}
 _NOTE = "mirrortest.groups"
-"""The footer's entry with our note."""
+"""The footer's key of our note."""
 _TOTALS = b"mirrortest.totals"
 _ENDS = {"seq_hi": "seq_lo", "offset_hi": "offset_lo"}
 _SINGLE = b"mirrortest.single"
 _WORTH = 8
-"""How many numbers of lists one of their sums must stand for."""
+"""How many list elements a noted element must replace at least."""
 _TOTAL_LIST = TypeAdapter(list[Total])
 
 _LISTS = [field.name for field in ROWS if pa.types.is_list(field.type)]
 _TEXTS = [field.name for field in ROWS if pa.types.is_string(field.type)]
-# Where each row has a number of its own, steps between them are the same again and again.
+# Rows have numbers of their own; the steps between them repeat.
 _TIMES = [f"{what}_{end}" for what in ("intended", "sent", "arrived") for end in ("first", "last")]
 _WITH_TIMES = (Kind.SENT.value, Kind.SEEN.value, Kind.UNREAD.value)
-"""Kinds of rows whose times matter, and whose lack of one does."""
+"""Kinds of rows of which times, and missing times, matter."""
 _STEPS = ("seq_lo", "seq_hi", "offset_lo", "offset_hi", *_TIMES)
 _DELTAS = dict.fromkeys(_STEPS, "DELTA_BINARY_PACKED")
-# Else a few values stand in many rows.
+# The other columns have few values in many rows.
 _DICTIONARIES = [
     f"{field.name}.list.element" if pa.types.is_list(field.type) else field.name
     for field in ROWS
@@ -58,22 +58,22 @@ _DICTIONARIES = [
 
 
 class _Note(BaseModel):
-    """What a file's footer tells of its row groups, beyond Parquet's own statistics."""
+    """Facts of a file's row groups beyond Parquet's own statistics."""
 
     one_long: dict[str, list[int]] = Field(default_factory=dict)
-    """For columns of `_ENDS`, the numbers of the groups in which each is one past its beginning,
-    or null as that is, in all rows."""
+    """For columns of `_ENDS`, the numbers of the groups in which it is in all rows one past its
+    beginning, or null like it."""
     dated: dict[str, list[int]] = Field(default_factory=dict)
     """For columns of times, the numbers of the groups in which rows lack it, but none of those
-    `_WITH_TIMES`. (What earlier versions called `timed` did not ask what is unread.)"""
+    `_WITH_TIMES`. (`timed` of earlier versions ignored unread rows.)"""
     totals: list[list[Total] | None] = Field(default_factory=list)
-    """The sums of each group's latencies; None where they make no sense, or are not much less."""
+    """The sums of each group's latencies; None where they are invalid, or hardly shorter."""
     bounds: list[int] = Field(default_factory=list)
-    """Where each group ends in the file: who writes rows anew may copy the note along."""
+    """Where each group ends in the file: a program that rewrites the rows may copy the note."""
 
     @classmethod
     def of(cls, metadata: pq.FileMetaData) -> _Note:
-        """A footer's; one that cannot be read, or is another file's, is as good as none."""
+        """A footer's note; empty where it cannot be read or is another file's."""
         try:
             note = cls.model_validate_json((metadata.metadata or {}).get(_NOTE.encode(), b"{}"))
         except ValueError:
@@ -83,13 +83,14 @@ class _Note(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class Marked:
-    """How much a reader leaves to the footer.
+    """What a reader takes from the footer. Columns of one value are marked (`is_single`).
 
-    Columns of one value are marked so (`is_single`). Of the columns `instead`, each is there for
-    the nulls of those before it alone, and comes as null where these have none. Of the times
-    `alike`, only what a rising function makes of them matters, and only in rows `_WITH_TIMES`:
-    where that is one value, so is the column. `totals`: where the sums of latencies are noted
-    (`noted_totals`), their columns come as null.
+    Attributes:
+        instead: columns that matter only where those before them are null; they come as null where
+            these have no nulls.
+        alike: by column of times a rising function. Only its result matters, and only in rows
+            `_WITH_TIMES`: where that is one value, so is the column.
+        totals: where the sums of latencies are noted (`noted_totals`), their columns come as null.
     """
 
     instead: Sequence[str] = ()
@@ -105,12 +106,12 @@ def write_parquet(
     with pq.ParquetWriter(
         sink,
         ROWS.with_metadata(_VERSION),
-        # A codec whose decompressor costs a reader more than what it saves of reading is none.
+        # Other codecs cost a reader more time than they save.
         compression="lz4",
         use_dictionary=_DICTIONARIES,
         column_encoding=_DELTAS,
         data_page_version="2.0",
-        # For readers that do not go by session.json's digest: other programs.
+        # For other programs, which do not check session.json's digest.
         write_page_checksum=True,
     ) as writer:
         for number, group in enumerate(_groups(batches)):
@@ -130,8 +131,8 @@ def write_parquet(
 
 
 def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Rows of a row group at a time; none of them is held when the next is asked for."""
-    held: list[pa.RecordBatch] = []
+    """The rows of one row group at a time; the caller must drop them before the next."""
+    pending: list[pa.RecordBatch] = []
     count, room = 0, GROUP_BYTES
     for batch in map(conform, batches):
         rest = batch
@@ -139,29 +140,29 @@ def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             each = max(1, _latencies(rest) // rest.num_rows)
             piece = rest.slice(0, min(GROUP_ROWS - count, max(1, room // each)))
             rest = rest.slice(piece.num_rows)
-            held.append(piece)
+            pending.append(piece)
             count, room = count + piece.num_rows, room - _latencies(piece)
             if count == GROUP_ROWS or room < each:
-                yield _together(held)
+                yield _together(pending)
                 count, room = 0, GROUP_BYTES
-    if held:
-        yield _together(held)
+    if pending:
+        yield _together(pending)
 
 
 def _latencies(batch: pa.RecordBatch) -> int:
-    """Bytes of the columns of which a row has as many values as it likes."""
+    """Bytes of the columns that are lists."""
     return sum(batch[name].nbytes for name in _LISTS)
 
 
-def _together(held: list[pa.RecordBatch]) -> pa.RecordBatch:
-    """The batches as one; the list is empty then."""
-    (batch,) = pa.Table.from_batches(held).combine_chunks().to_batches()
-    held.clear()
+def _together(pending: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """The batches as one; it empties the list."""
+    (batch,) = pa.Table.from_batches(pending).combine_chunks().to_batches()
+    pending.clear()
     return batch
 
 
 def _dated(kind: pa.Array, times: pa.Array) -> bool:
-    """Whether a time is lacking, and no row that should have it lacks it."""
+    """Whether rows lack the time, but none of those `_WITH_TIMES`."""
     if not 0 < times.null_count < len(times):
         return False
     lacking = set(kind.filter(pc.is_null(times)).unique().to_pylist())
@@ -172,8 +173,8 @@ def _sums(batch: pa.RecordBatch) -> list[Total] | None:
     try:
         found = totals(batch)
     except ValueError:
-        return None  # whoever reads it will be told
-    # Of many minutes or topics, sums are as long as what they sum up: then a note saves nothing.
+        return None  # a reader reports it
+    # With many minutes or topics the sums are as long as the rows: then a note saves nothing.
     noted = sum(len(each.buckets) + 1 for each in found)
     worth = len(batch["latency_bucket"].flatten()) >= _WORTH * noted
     return found if worth or not found else None
@@ -190,29 +191,29 @@ def _bounds(metadata: pq.FileMetaData) -> list[int]:
 
 
 def is_single(field: pa.Field) -> bool:
-    """Whether a column that was read as `Marked` is known to have one value in all its rows.
+    """Whether a column that was read as `Marked` has one value in all its rows.
 
-    Or one that is as good as any of them, where times are `alike`.
+    Where times are `alike`, it is any of them.
     """
     return field.metadata is not None and _SINGLE in field.metadata
 
 
 def noted_totals(rows: pa.RecordBatch) -> list[Total] | None:
-    """The sums of a batch's latencies, where these were left to the footer; else None."""
+    """The sums of a batch's latencies, where they come from the footer; else None."""
     text = (rows.schema.metadata or {}).get(_TOTALS)
     return None if text is None else _TOTAL_LIST.validate_json(text)
 
 
 @dataclass(frozen=True, slots=True)
 class _Footer:
-    """What a file's footer tells of its row groups."""
+    """A file's footer: what it proves of the row groups."""
 
     metadata: pq.FileMetaData
     schema: pa.Schema
     places: dict[str, int]
     note: _Note
     taken: dict[str, int] = field(default_factory=dict)
-    """For times that are alike, the one that stood for the last group's."""
+    """By column of times that are alike, the value that represents the last group."""
 
     @classmethod
     def of(cls, file: pq.ParquetFile) -> _Footer:
@@ -228,9 +229,9 @@ class _Footer:
     def known(
         self, group: int, columns: Sequence[str], marked: Marked, *, noted: bool
     ) -> dict[str, pa.Array]:
-        """Those columns of a row group whose values need not be decoded.
+        """Those columns of a row group that need not be decoded.
 
-        `noted`: nor need those whose sums are noted.
+        `noted`: nor do those whose sums are noted.
         """
         rows = self.metadata.row_group(group).num_rows
         found = {name: self._repeated(name, None, rows) for name in TOTALLED} if noted else {}
@@ -249,7 +250,7 @@ class _Footer:
         return {name: found[name] for name in columns if name in found}
 
     def ends(self, group: int, columns: Collection[str]) -> dict[str, str]:
-        """Which of the columns are another one plus one throughout, and which other."""
+        """Columns that are in all rows another column plus one, and that column."""
         return {
             end: beginning
             for end, beginning in _ENDS.items()
@@ -262,49 +263,49 @@ class _Footer:
         return None if noted is None else _TOTAL_LIST.dump_json(noted)
 
     def _has_all(self, group: int, name: str, *, dated: bool) -> bool:
-        """Whether a column has no nulls; `dated`: of rows `_WITH_TIMES`, others do not matter."""
-        told = self._statistics(group, name)
-        if told is not None and told.has_null_count and not told.null_count:
+        """Whether a column has no nulls; `dated`: none in rows `_WITH_TIMES`."""
+        statistics = self._statistics(group, name)
+        if statistics is not None and statistics.has_null_count and not statistics.null_count:
             return True
         return dated and group in self.note.dated.get(name, ())
 
     def _alike(
         self, group: int, name: str, rising: Callable[[int], int], rows: int
     ) -> pa.Array | None:
-        """One time for all, if the function makes the same of all times; else None."""
-        told = self._statistics(group, name)
-        if told is None or not told.has_min_max or not self._has_our_type(name):
+        """One time for all rows, if the function gives the same for all times; else None."""
+        statistics = self._statistics(group, name)
+        if statistics is None or not statistics.has_min_max or not self._has_our_type(name):
             return None
-        made = rising(told.max)
-        if rising(told.min) != made or not self._has_all(group, name, dated=True):
+        result = rising(statistics.max)
+        if rising(statistics.min) != result or not self._has_all(group, name, dated=True):
             return None
-        # The last group's is as good as this one's own, where it is alike, and there already.
+        # The last group's time serves as well where it is alike, and shares its memory.
         last = self.taken.get(name)
-        if last is None or rising(last) != made:
-            last = self.taken[name] = told.max
+        if last is None or rising(last) != result:
+            last = self.taken[name] = statistics.max
         return self._repeated(name, last, rows)
 
     def _single(self, group: int, name: str, rows: int) -> pa.Array | None:
-        """A column all of whose rows have the same value, or none any; else None."""
-        told = self._statistics(group, name)
-        if told is None or not told.has_null_count or not self._has_our_type(name):
+        """A column with one value, or null, in all rows; else None."""
+        statistics = self._statistics(group, name)
+        if statistics is None or not statistics.has_null_count or not self._has_our_type(name):
             return None
-        if told.null_count == rows:
+        if statistics.null_count == rows:
             return self._repeated(name, None, rows)
-        if told.null_count or not told.has_min_max or told.min != told.max:
+        if statistics.null_count or not statistics.has_min_max or statistics.min != statistics.max:
             return None
-        return self._repeated(name, told.min, rows)
+        return self._repeated(name, statistics.min, rows)
 
     def _has_our_type(self, name: str) -> bool:
-        """Whether a column has the type that the schema knows."""
+        """Whether a column has the schema's type."""
         found = self.schema.field(name).type
         return bool(
             ROWS.field(name).type == (found.value_type if pa.types.is_dictionary(found) else found)
         )
 
     def _repeated(self, name: str, value: Any, rows: int) -> pa.Array:
-        """One value for all rows; the same memory wherever it is the same."""
-        # Of powers of two there are few: last groups of files, of any length, share one.
+        """One value for all rows; equal ones share memory."""
+        # There are few powers of two: files' last groups, of any length, share one.
         return _repeat(value, ROWS.field(name).type, 1 << (rows - 1).bit_length()).slice(0, rows)
 
     def _statistics(self, group: int, name: str) -> pq.Statistics | None:
@@ -327,8 +328,8 @@ def open_parquet(
 ) -> pq.ParquetFile:
     """Open a log's Parquet file for `read_groups`; raises pyarrow's errors.
 
-    `unproven`: no digest has shown that these are the bytes that were written, so that the
-    checksums of the file's pages are looked at, where it has any.
+    `unproven`: there was no digest to check, so that the pages' checksums are checked, where the
+    file has any.
     """
     source = pa.BufferReader(data)
     if marked is None:
@@ -343,9 +344,9 @@ def open_parquet(
 def read_groups(
     file: pq.ParquetFile, columns: Sequence[str], marked: Marked | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """A file's rows as batches of these columns; those that it does not have are null.
+    """A file's rows as batches of these columns; missing ones are null.
 
-    `marked`: what the footer proves is not decoded, and texts may come as codes of a dictionary.
+    `marked`: what the footer proves is not decoded, and texts may be dictionary-encoded.
     Raises pyarrow's errors.
     """
     there = frozenset(file.schema_arrow.names)
@@ -366,20 +367,20 @@ def read_groups(
         done = 0
         for batch in table.combine_chunks().to_batches(max_chunksize=GROUP_ROWS):
             part = {name: values.slice(done, batch.num_rows) for name, values in known.items()}
-            whole = _whole(batch, part, ends, columns)
-            # Sums are of the group: its first batch has them.
+            complete = _complete(batch, part, ends, columns)
+            # The sums are the group's: its first batch has them.
             yield (
-                whole
+                complete
                 if noted is None
-                else whole.replace_schema_metadata({_TOTALS: b"[]" if done else noted})
+                else complete.replace_schema_metadata({_TOTALS: b"[]" if done else noted})
             )
             done += batch.num_rows
 
 
-def _whole(
+def _complete(
     read: pa.RecordBatch, known: dict[str, pa.Array], ends: dict[str, str], columns: Sequence[str]
 ) -> pa.RecordBatch:
-    """What was read and what is known, as a batch of all columns."""
+    """The columns that were read and those from the footer, as one batch."""
     rest = [name for name in columns if name not in known and name not in ends]
     found = conform(read, rest, coded=True)
     arrays, fields = [], []

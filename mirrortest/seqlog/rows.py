@@ -1,7 +1,7 @@
-"""The rows of a log by kind: one constructor each, so that nobody gets a column wrong.
+"""The rows of a log by kind: one constructor each, so that no caller fills a wrong column.
 
-An interval that is empty, or whose seqs and offsets are not equally many, raises ValueError: that
-is a mistake in the calling code.
+An interval that is empty, or has not as many seqs as offsets, raises ValueError: the caller is
+wrong.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Times = tuple[int, int]
 """The first and the last time of an interval's messages, ns since the epoch."""
 
 RESERVED_ONLY = 0
-"""The `outcome` of a `vouched` row whose numbers the ledger knows as reserved and no more."""
+"""The `outcome` of a `vouched` row whose numbers the ledger has as reserved only."""
 
 
 class Row(NamedTuple):
@@ -107,7 +107,7 @@ def _of_stream(kind: Kind, stream: StreamId, seq_lo: int, seq_hi: int) -> Row:
 
 
 def reserved(stream: StreamId, seq_lo: int, seq_hi: int, *, partition: int | None = None) -> Row:
-    """These numbers may be on their way once this row is durable; `partition`: the source's."""
+    """These numbers may be sent once this row is durable; `partition`: the source's."""
     return _of_stream(Kind.RESERVED, stream, seq_lo, seq_hi)._replace(partition=partition)
 
 
@@ -127,7 +127,7 @@ def sent(
 ) -> Row:
     """How the sends of these numbers ended, on which source partition and offsets.
 
-    `offset_lo` is the first message's source offset, None (or below 0) where no broker told any.
+    `offset_lo` is the first message's source offset, None (or below 0) where it is unknown.
     """
     count = _checked(seq_lo, seq_hi)
     offsets: tuple[int | None, int | None] = (None, None)
@@ -167,23 +167,23 @@ def seen(
     topic_identity: str | None = None,
     latencies: Latencies | None = None,
 ) -> Row:
-    """These messages stood at these offsets of this destination partition.
+    """These messages were at these offsets of this destination partition.
 
     `topic` is the source topic's name, given apart because a message without a stream has none.
     """
     count = _checked(row.offset_lo, row.offset_hi, "offset")
     key_lane = None if row.key_lane < 0 else row.key_lane
-    who: tuple[int | str | None, ...] = (None, None, None, key_lane, None, None)
+    stream: tuple[int | str | None, ...] = (None, None, None, key_lane, None, None)
     if row.stream is not None:
         if _checked(row.seq_lo, row.seq_hi) != count:
             raise ValueError(f"{count} offsets cannot hold seq [{row.seq_lo}, {row.seq_hi})")
         topic = row.stream.topic
-        who = (*row.stream[1:], row.seq_lo, row.seq_hi)
+        stream = (*row.stream[1:], row.seq_lo, row.seq_hi)
     return Row._make(
         (
             Kind.SEEN.value,
             topic,
-            *who,
+            *stream,
             partition,
             row.offset_lo,
             row.offset_hi,
@@ -212,7 +212,7 @@ def read(
 ) -> Row:
     """These destination offsets were read, with records there or not.
 
-    `holed` tells whether at one of them, or before, there was none; None: that is not known.
+    `holed`: at one of them, or before, there was no record; None: unknown.
     """
     row = _of_offsets(Kind.READ, topic, partition, offset_lo, offset_hi, topic_identity)
     findings = None if holed is None else int(Finding.COMPACTED) if holed else 0
@@ -222,7 +222,7 @@ def read(
 def backlog(
     topic: str, partition: int, offset_lo: int, offset_hi: int, *, topic_identity: str | None = None
 ) -> Row:
-    """These offsets were there when the partition was taken: their latencies are not measured."""
+    """These offsets were there when the partition was taken; they have no latencies."""
     return _of_offsets(Kind.BACKLOG, topic, partition, offset_lo, offset_hi, topic_identity)
 
 
@@ -235,10 +235,10 @@ def unread(
     topic_identity: str | None = None,
     latest_ns: int | None = None,
 ) -> Row:
-    """These destination offsets were gone before they could be read.
+    """These destination offsets were deleted before they were read.
 
-    Up to `schema.ENDLESS`: the topic was made again, and who knows what stood there. Messages that
-    were to be sent after `latest_ns`, and in a later minute, did not; None: that is not known.
+    Up to `schema.ENDLESS` where the topic was created again. They had no message whose intended
+    time is after `latest_ns` and in a later minute; None: unknown.
     """
     row = _of_offsets(Kind.UNREAD, topic, partition, offset_lo, offset_hi, topic_identity)
     return row._replace(intended_first=latest_ns)
@@ -254,7 +254,7 @@ def tail(
 ) -> Row:
     """The partition ended at `offset_hi` when the reading stopped; an empty one ends at 0.
 
-    `judged_to` is the offset before which all was judged, by us or those before us; None: the end.
+    Before offset `judged_to` all was judged, here or by earlier sessions; None: before the end.
     """
     if offset_hi < 0:
         raise ValueError(f"a partition cannot end at {offset_hi}")
@@ -269,9 +269,9 @@ def tail(
 
 
 def vouched(stream: StreamId, seq_lo: int, seq_hi: int, outcome: Outcome | None) -> Row:
-    """The ledger vouches for these numbers with this outcome; None: reserved, and no more."""
-    told = RESERVED_ONLY if outcome is None else int(outcome)
-    return _of_stream(Kind.VOUCHED, stream, seq_lo, seq_hi)._replace(outcome=told)
+    """The ledger records these numbers with this outcome; None: reserved only."""
+    value = RESERVED_ONLY if outcome is None else int(outcome)
+    return _of_stream(Kind.VOUCHED, stream, seq_lo, seq_hi)._replace(outcome=value)
 
 
 def claimed(stream: StreamId, seq_lo: int, seq_hi: int) -> Row:
@@ -280,9 +280,10 @@ def claimed(stream: StreamId, seq_lo: int, seq_hi: int) -> Row:
 
 
 def expired(stream: StreamId, seq_lo: int, seq_hi: int) -> Row:
-    """The deadline of these numbers was past when the consumer looked last where partitions end.
+    """The deadline of these numbers had passed at the consumer's last end-offset snapshot.
 
-    By its own monotonic clock, from when it first read in the ledger that they are acknowledged.
+    It counts on the consumer's monotonic clock, from when it read their acknowledgement in the
+    ledger.
     """
     return _of_stream(Kind.EXPIRED, stream, seq_lo, seq_hi)
 

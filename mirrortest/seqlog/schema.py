@@ -4,28 +4,28 @@ A row is an interval within which seq *and* offset both step by one. All interva
 ``seq_lo <= seq < seq_hi``, ``offset_lo <= offset < offset_hi``. Times are nanoseconds since the
 epoch, UTC. What does not apply to a row's kind is null.
 
-| kind | written by | says |
+| kind | written by | meaning |
 |---|---|---|
-| reserved | producer | these numbers may be on their way: durable before the first send |
+| reserved | producer | these numbers may be sent: durable before the first send |
 | sent | producer | how the sends of these numbers ended (`outcome`), and at which source offsets |
 | end | producer | the lane is closed: `seq_hi` numbers were used in all |
-| seen | consumer | these messages stood at these offsets (`findings`: each by itself) |
+| seen | consumer | these messages were at these offsets (`findings`: of each of them) |
 | read | consumer | these offsets were read, with records there or not (`findings` compacted: at \
 one of them, or before, there was none) |
 | backlog | consumer | these offsets were there when it took the partition: no latencies |
-| unread | consumer | these offsets were gone before they could be read; what was to be sent \
-after the minute of `intended_first` did not stand there |
+| unread | consumer | these offsets were deleted before they were read; they had no message with \
+an intended time after the minute of `intended_first` |
 | tail | consumer | the partition ended at `offset_hi`, judged before `offset_lo` |
-| vouched | consumer | the ledger vouches for these numbers with this `outcome` (0: reserved only) |
+| vouched | consumer | the ledger records these numbers with this `outcome` (0: reserved only) |
 | claimed | consumer | these numbers were claimed lost online (a later `seen` makes them late) |
-| expired | consumer | these numbers' deadline was past when it looked last where partitions end |
+| expired | consumer | these numbers' deadline had passed at its last end-offset snapshot |
 | found | consumer | the online verdict `findings` on these numbers, as of next offset `offset_hi` |
 
 In a `seen` row with findings foreign, other run, or corrupted with its id unknown, the stream's
 columns are null (topic apart) and seq_lo = seq_hi = null; `lane` is the one whose key the messages
-have, null where it is no lane's.
+have, null where no lane has it.
 
-A reader passes over the rows of a kind that it does not have: a new kind needs no new
+A reader skips rows of a kind that it does not have: a new kind needs no new
 `SCHEMA_VERSION` as long as the other rows mean the same without it.
 """
 
@@ -37,7 +37,7 @@ import pyarrow as pa
 
 
 class Kind(StrEnum):
-    """What a row says; see the module's table."""
+    """What a row means; see the module's table."""
 
     RESERVED = "reserved"
     SENT = "sent"
@@ -63,7 +63,7 @@ class Role(StrEnum):
 
 SCHEMA_VERSION = 1
 ENDLESS = 1 << 62
-"""The end of offsets that have none."""
+"""The end of a range of offsets without an end."""
 
 ROWS = pa.schema(
     [

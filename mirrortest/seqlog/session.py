@@ -1,14 +1,16 @@
-"""session.json: what stands beside a log's files, so that the log explains itself.
+"""session.json, by which a log explains itself, and the layout of a log's files.
 
-Layout: ``LOGDIR/run=R/role=producer/NAME-SESSION/{session.json, 000001.parquet, 000002.journal}``.
+``LOGDIR/run=R/role=producer/NAME-SESSION/{session.json, 000001.parquet, 000002.journal}``. Digests
+(SHA-256) show whether a byte of a finished file has changed since it was written.
 """
 
 from __future__ import annotations
 
+import hashlib
 import re
 import secrets
 from datetime import UTC, datetime
-from typing import Literal, Self
+from typing import IO, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -16,14 +18,17 @@ from mirrortest import __version__
 from mirrortest.errors import SequenceLogError
 from mirrortest.seqlog.batches import Detail
 from mirrortest.seqlog.damage import Damage  # noqa: TC001  # pydantic reads it
-from mirrortest.seqlog.digest import PREFIX, digest
 from mirrortest.seqlog.schema import SCHEMA_VERSION, Role
 
 SESSION_FILE = "session.json"
+JOURNAL = ".journal"
+PARQUET = ".parquet"
+
+_PREFIX = "sha256:"
 _DIGEST = ',\n "digest": "{}"\n}}\n'
-"""How the file ends: with the digest of all that stands before."""
+"""How the file ends: with the digest of all that precedes it."""
 _DIGEST_AT_END = re.compile(
-    re.escape(_DIGEST.format("\0")).replace("\0", f"({PREFIX}[0-9a-f]+)").encode() + rb"\Z"
+    re.escape(_DIGEST.format("\0")).replace("\0", f"({_PREFIX}[0-9a-f]+)").encode() + rb"\Z"
 )
 _CHANGED = (
     "its bytes are not those that were written (its digest differs): restore it from a copy, or "
@@ -31,13 +36,59 @@ _CHANGED = (
 )
 
 
+def file_name(number: int, suffix: str) -> str:
+    """The name of a log's file; numbers count from 1."""
+    return f"{number:06d}{suffix}"
+
+
+def first_line(error: BaseException) -> str:
+    """An error's first line, for a message of one line."""
+    return (str(error).splitlines() or [type(error).__name__])[0]
+
+
+def digest(data: bytes | memoryview) -> str:
+    """The digest of these bytes."""
+    return _PREFIX + hashlib.sha256(data).hexdigest()
+
+
+class DigestingFile:
+    """A file open for writing that digests what is appended: the intended bytes, not the disk's.
+
+    It has what a writer of Parquet asks of a file; whoever opened the file closes it.
+    """
+
+    closed = False
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._hash = hashlib.sha256()
+
+    @property
+    def digest(self) -> str:
+        """The digest of all that was written so far."""
+        return _PREFIX + self._hash.hexdigest()
+
+    def write(self, data: bytes | memoryview) -> int:
+        """Append bytes; returns how many. Raises OSError."""
+        self._hash.update(data)
+        return self._file.write(data)
+
+    def tell(self) -> int:
+        """How many bytes the file has."""
+        return self._file.tell()
+
+    def flush(self) -> None:
+        """Flush to the operating system. Raises OSError."""
+        self._file.flush()
+
+
 def new_session_id(now_ns: int) -> str:
-    """An id that sorts by its start and is unlike any other's: ``20260101T101500Z-1f2e3d4c``."""
+    """A unique id that sorts by its start: ``20260101T101500Z-1f2e3d4c``."""
     return session_id(now_ns, secrets.token_hex(4))
 
 
 def session_id(now_ns: int, tag: str) -> str:
-    """The id of a session that started then; `tag` is what makes it unlike any other's."""
+    """The id of a session that started then; `tag` makes it unique."""
     at = datetime.fromtimestamp(now_ns // 1_000_000_000, tz=UTC)
     return f"{at:%Y%m%dT%H%M%SZ}-{tag}"
 
@@ -48,12 +99,13 @@ class _Model(BaseModel):
 
 
 class Topic(_Model):
-    """A source topic as this session knew it; None is not known (yet).
+    """A source topic as this session saw it; None is unknown (yet).
 
-    `earlier_counts` are partition counts that the destination had before. `compacted` tells whether
-    the topic that was read has been seen to be compacted, `policy_hidden` whether its cluster does
-    not say; `uncommitted` whether messages of the run were read whose transactions may have been
-    aborted.
+    Attributes:
+        earlier_counts: partition counts that the destination had before.
+        compacted: the topic that was read has been compacted at some time.
+        policy_hidden: the cluster does not report the topic's cleanup policy.
+        uncommitted: messages of the run were read whose transactions may have been aborted.
     """
 
     destination: str | None = None
@@ -68,7 +120,7 @@ class Topic(_Model):
 class FileNote(_Model):
     """A finished file of the session, the number of its rows, and the digest of its bytes.
 
-    `digest` is None in logs of versions that wrote none.
+    `digest` is None in logs of older versions.
     """
 
     name: str
@@ -77,18 +129,21 @@ class FileNote(_Model):
 
 
 class Session(_Model):
-    """One process's log of one run: who wrote it, with which settings, and whether it ended.
+    """One process's log of one run: its writer, its settings, and whether it ended.
 
-    `started_ns` and `ended_ns` are ns since the epoch; `ended_ns` is null while the session runs,
-    and for ever if it crashed. `looked_ns` is when a consumer asked for the last time where the
-    partitions end; null: as it ended. `expiry_logged` says that a consumer logs, as it ends, which
-    numbers' deadlines were past then (`expired` rows); `clock_error_ns` is how far its wall clock
-    may have been off at most, as the kernel said at the start; null: it did not say. `clean` says
-    that all rows are in the listed files. `spooled` says that the last of them may still lie in a
-    spool: nobody has brought them home. `clusters` maps `source` and `destination` to cluster
-    ids. `settings` is what the user asked for, by option and without secrets: for people to read.
-    `damage` is what a salvage could not read. `digested` says that the file carried its own digest;
-    versions before wrote none.
+    Times are ns since the epoch.
+
+    Attributes:
+        ended_ns: null while the session runs, and for ever if it crashed.
+        looked_ns: when a consumer read the partitions' end offsets last; null: as it ended.
+        expiry_logged: a consumer ends with the numbers whose deadline has passed (`expired`).
+        clock_error_ns: the kernel's bound of the wall clock's error at the start; null: unknown.
+        clean: all rows are in the listed files.
+        spooled: the last files may still be in a spool, until a salvage.
+        clusters: cluster ids of `source` and `destination`.
+        settings: the options as the user gave them, without secrets, for people to read.
+        damage: what a salvage could not read.
+        digested: the file had its own digest; older versions wrote none.
     """
 
     version: Literal[1] = 1
@@ -124,9 +179,9 @@ class Session(_Model):
 
     @property
     def horizon_ns(self) -> int | None:
-        """What was acknowledged by then, by this host's clock, was due when it looked last.
+        """What was acknowledged by then was due when the session looked last, by this host's clock.
 
-        None where it has not ended: then nobody knows when it did.
+        None where it has not ended.
         """
         if self.ended_ns is None:
             return None
@@ -147,10 +202,10 @@ class Session(_Model):
     def decode(cls, raw: bytes, where: str) -> Session:
         """Read the file's content; raises SequenceLogError that names `where`.
 
-        A file without a digest is of a version before, unless digests of other files stand in it.
+        A file without a digest is an older version's, unless it lists digests of other files.
         """
-        told = _DIGEST_AT_END.search(raw)
-        if told is not None and digest(raw[: told.start()]) != told[1].decode():
+        found = _DIGEST_AT_END.search(raw)
+        if found is not None and digest(raw[: found.start()]) != found[1].decode():
             raise SequenceLogError(f"{where}: {_CHANGED}")
         try:
             session = cls.model_validate_json(raw)
@@ -160,6 +215,6 @@ class Session(_Model):
             raise SequenceLogError(
                 f"{where}: not a session of this version of mirrortest: {at}: {first['msg']}"
             ) from None
-        if told is None and any(note.digest is not None for note in session.files):
+        if found is None and any(note.digest is not None for note in session.files):
             raise SequenceLogError(f"{where}: {_CHANGED}")
-        return session.model_copy(update={"digested": told is not None})
+        return session.model_copy(update={"digested": found is not None})

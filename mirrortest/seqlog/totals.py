@@ -24,9 +24,9 @@ _TABLE = 1 << 17
 
 
 class Total(NamedTuple):
-    """What some rows say of latencies: buckets of `timing.histogram` and their counts.
+    """The latencies of some rows: buckets of `timing.histogram` and their counts.
 
-    `minute` counts from the epoch; `NO_MINUTE` is of rows without an intended time.
+    `minute` counts from the epoch; `NO_MINUTE`: rows without an intended time.
     """
 
     run: str | None
@@ -38,9 +38,9 @@ class Total(NamedTuple):
 
 
 def totals(rows: pa.RecordBatch) -> list[Total]:
-    """The sums of a batch that has the columns asked for here; of no rows without latencies.
+    """The sums of a batch's latencies; rows without latencies have none.
 
-    Raises ValueError where lists are of no histogram: their lengths differ, or a bucket is none.
+    Raises ValueError where lists are no histogram: their lengths differ, or a bucket is invalid.
     """
     lists, numbers = rows["latency_bucket"], rows["latency_count"]
     own = _filled(pc.list_value_length(lists), 0)
@@ -57,7 +57,7 @@ def totals(rows: pa.RecordBatch) -> list[Total]:
     buckets = flat.to_numpy(zero_copy_only=False).astype(np.int64)
     counts = counted.to_numpy(zero_copy_only=False)
     if len(buckets) and (buckets.min() < 0 or buckets.max() >= BUCKETS):
-        raise ValueError("buckets that no histogram has")
+        raise ValueError("buckets beyond those of a histogram")
     intended = _filled(rows["intended_first"], NO_MINUTE)[at]
     minutes = np.where(intended < 0, NO_MINUTE, intended // MINUTE_NS)
     run, topic = (rows[name].take(pa.array(at)) for name in ("run", "topic"))
@@ -87,15 +87,15 @@ def _summed(keys: Longs, counts: Longs, size: int) -> tuple[Longs, Longs]:
     """Keys below `size`, each once and in order, and the sums of their counts."""
     if size <= max(len(keys), _TABLE):
         table = np.bincount(keys, weights=counts, minlength=size).astype(np.int64)
-        told = np.flatnonzero(table)
-        return told, table[told]
-    # Of many minutes or topics most buckets are empty: a table of all would be gigabytes.
-    told, place = np.unique(keys, return_inverse=True)
-    return told, np.bincount(place.reshape(-1), weights=counts).astype(np.int64)
+        filled = np.flatnonzero(table)
+        return filled, table[filled]
+    # With many minutes or topics most buckets are empty: a table of all would take gigabytes.
+    filled, place = np.unique(keys, return_inverse=True)
+    return filled, np.bincount(place.reshape(-1), weights=counts).astype(np.int64)
 
 
 def _groups(*columns: NDArray[Any]) -> tuple[Longs, Longs]:
-    """Where each combination of values stands first, and each row's place among these."""
+    """The first row of each combination of values, and each row's combination."""
     group = np.zeros(len(columns[0]), dtype=np.int64)
     first = np.zeros(1, dtype=np.int64)
     for values in columns:

@@ -1,8 +1,8 @@
-"""`SequenceLog`: rows go in cheaply on the event loop, and are durable when `sync` returns.
+"""`SequenceLog`: appending is cheap on the event loop; rows are durable when `sync` returns.
 
-Two threads of its own work behind it. One writes and syncs the journal, in order: syncs that are
-asked for while one runs share the next (a group commit). The other turns finished journals into
-Parquet files, so that no sync ever waits for that.
+It has two threads. One writes and syncs the journal, in order: syncs that are requested while one
+runs share the next (a group commit). The other turns finished journals into Parquet files, so that
+no sync waits for that.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ from mirrortest.host.allocator import give_back
 from mirrortest.seqlog.batches import Columns, Detail, batch_of, explode
 from mirrortest.seqlog.journal import FRAME_ROWS, JournalWriter
 from mirrortest.seqlog.location import Location
-from mirrortest.seqlog.salvage import salvage
-from mirrortest.seqlog.seal import JOURNAL, file_name, first_line
-from mirrortest.seqlog.shelf import Shelf
+from mirrortest.seqlog.session import JOURNAL, file_name, first_line
+from mirrortest.seqlog.session_directory import SessionDirectory, salvage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -34,24 +33,24 @@ if TYPE_CHECKING:
     from mirrortest.seqlog.session import Session
 
 ROTATE_BYTES = 16 << 20
-"""A journal is turned into Parquet as it lies in memory: this, too, bounds it."""
+"""A journal is converted to Parquet in memory, which this bounds, too."""
 ROTATE_ROWS = 4_000_000
-HELD_ROWS = 1 << 11
-"""Pending rows at which a write starts without being asked, and rows that are put into columns at
-once: with their latencies each may be kilobytes. Both bound the memory."""
+PENDING_ROWS = 1 << 11
+"""Pending rows at which a write starts without a sync, and rows that are converted to columns at
+once. Both bound the memory: with its latencies a row may take kilobytes."""
 
 
 class SequenceLog:
-    """The open log of one session; made by `open`, ended by `close` (or `async with`).
+    """The open log of one session, from `open` to `close` (or `async with`).
 
     `append` and `append_arrays` must be called from one thread, the event loop's. After a failed
-    write the log is broken for good, as a file system may forget what it could not sync: every
-    later call raises the same SequenceLogError, and nothing more is told durable.
+    write the log is broken for good, as a file system may drop what it could not sync: every later
+    call raises the same SequenceLogError, and no row becomes durable.
     """
 
-    def __init__(self, shelf: Shelf, *, rotate_bytes: int, rotate_rows: int) -> None:
-        self._shelf = shelf
-        self._messages = shelf.session.detail is Detail.MESSAGES
+    def __init__(self, directory: SessionDirectory, *, rotate_bytes: int, rotate_rows: int) -> None:
+        self._directory = directory
+        self._messages = directory.session.detail is Detail.MESSAGES
         self._rotate_bytes = rotate_bytes
         self._rotate_rows = rotate_rows
         self._lock = threading.Lock()
@@ -77,35 +76,35 @@ class SequenceLog:
         rotate_bytes: int = ROTATE_BYTES,
         rotate_rows: int = ROTATE_ROWS,
     ) -> Self:
-        """Make the session's directory below `where`, with its session.json, durably.
+        """Create the session's directory below `where`, with its session.json, durably.
 
-        A place that is no local directory needs a local `spool` directory for the journals; the
-        Parquet files and session.json go to their final names there. What dead sessions of this run
-        left in that spool is brought home first. Raises UsageError or SequenceLogError.
+        If `where` is not a local directory, journals need a local `spool`; Parquet files and
+        session.json are uploaded. Dead sessions of this run in that spool are salvaged first.
+        Raises UsageError or SequenceLogError.
         """
         if spool is not None and not Location.parse(where).local:
             await asyncio.to_thread(salvage, spool, where, session.run)
-        shelf = await asyncio.to_thread(Shelf.make, where, session, spool)
-        return cls(shelf, rotate_bytes=rotate_bytes, rotate_rows=rotate_rows)
+        directory = await asyncio.to_thread(SessionDirectory.create, where, session, spool)
+        return cls(directory, rotate_bytes=rotate_bytes, rotate_rows=rotate_rows)
 
     @property
     def session(self) -> Session:
-        """The session as it stands in session.json."""
-        return self._shelf.session
+        """The session as session.json has it."""
+        return self._directory.session
 
     @property
     def where(self) -> str:
-        """The session's directory, for humans."""
-        return self._shelf.target.shown
+        """The session's directory, for people."""
+        return self._directory.target.shown
 
     @property
     def durable_rows(self) -> int:
-        """Rows made durable so far, messages each where `detail` says so."""
+        """Rows made durable so far."""
         return self._durable_rows
 
     @property
     def pending_rows(self) -> int:
-        """Rows appended and not yet handed to the file (intervals count as one)."""
+        """Rows appended and not yet written (an interval counts as one)."""
         return self._pending_rows
 
     def append(self, rows: Iterable[Row]) -> None:
@@ -115,7 +114,7 @@ class SequenceLog:
         self._add(added, len(added))
 
     def append_arrays(self, columns: Columns) -> None:
-        """Add rows given by columns, as they are: see `batches.exact` for messages' own times."""
+        """Add rows as columns, unchanged: see `batches.exact` for messages' own times."""
         self._check()
         self._add([columns], columns.count)
 
@@ -123,29 +122,29 @@ class SequenceLog:
         with self._lock:
             self._pending.extend(items)
             self._pending_rows += rows
-            full = self._pending_rows >= HELD_ROWS
+            full = self._pending_rows >= PENDING_ROWS
         if full:
             self._flush()
 
     async def sync(self) -> None:
         """Make all rows appended so far durable. Raises SequenceLogError; then none of them is.
 
-        Cancelling it leaves the write going on.
+        Cancelling it does not stop the write.
         """
         self._check()
         await asyncio.shield(asyncio.wrap_future(self._flush()))
 
     async def revise(self, change: Callable[[Session], Session]) -> None:
-        """Change what session.json says (topics' partitions, an incarnation), durably."""
+        """Change session.json (topics' partitions, an incarnation), durably."""
         self._check()
         await asyncio.shield(asyncio.wrap_future(self._sealing.submit(self._revise, change)))
 
     async def close(self, *, clean: bool = True, looked_ns: int | None = None) -> None:
-        """Sync, make the last Parquet file, and end session.json. Again: nothing happens.
+        """Sync, write the last Parquet file, and end session.json. Again: nothing happens.
 
-        `clean=False` says that the caller did not finish its work; `looked_ns` is the session's.
-        Raises SequenceLogError where rows could not be written, or not be brought to their final
-        place: then it says where they are.
+        `clean=False`: the caller did not finish its work; `looked_ns` is the session's. Raises
+        SequenceLogError where rows could not be written, or not be moved to their final place: its
+        text names the place where they are.
         """
         if self._closed:
             return
@@ -154,7 +153,7 @@ class SequenceLog:
         try:
             await asyncio.shield(asyncio.wrap_future(flushed))
         finally:
-            # In the journal's thread, after its last write; it waits for the sealer, not the loop.
+            # In the journal's thread, after its last write: the loop does not wait for the sealer.
             ended = self._writing.submit(self._finish, clean, looked_ns)
             await asyncio.shield(asyncio.wrap_future(ended))
 
@@ -203,14 +202,14 @@ class SequenceLog:
             self._durable_rows += written
         except BaseException as error:  # whatever it is, these rows are not durable
             self._broken = SequenceLogError(
-                f"{self._shelf.directory}: the sequence log cannot be written: {first_line(error)}"
+                f"{self._directory.path}: the log cannot be written: {first_line(error)}"
             )
             raise self._broken from error
         if journal.size >= self._rotate_bytes or journal.rows >= self._rotate_rows:
             self._rotate()
 
     def _batches(self, items: list[Row | Columns]) -> Iterator[pa.RecordBatch]:
-        """The rows in their order, as batches that hold so much at most; none is empty."""
+        """The rows in their order, as batches of limited size; none is empty."""
         rows: list[Row] = []
         messages = 0
         for item in items:
@@ -221,7 +220,7 @@ class SequenceLog:
                 continue
             rows.append(item)
             messages += _messages(item) if self._messages else 0
-            if len(rows) >= HELD_ROWS or messages >= FRAME_ROWS:
+            if len(rows) >= PENDING_ROWS or messages >= FRAME_ROWS:
                 yield from self._of_rows(rows)
                 messages = 0
         yield from self._of_rows(rows)
@@ -234,13 +233,13 @@ class SequenceLog:
 
     def _next_journal(self) -> JournalWriter:
         self._number += 1
-        self._journal = JournalWriter(self._shelf.directory / file_name(self._number, JOURNAL))
+        self._journal = JournalWriter(self._directory.path / file_name(self._number, JOURNAL))
         return self._journal
 
     def _rotate(self) -> None:
         journal, self._journal = self._journal, None
         if journal is not None:
-            # What was told durable is synced, and counted before the journal is removed.
+            # All its rows are synced. `finish` counts them before it removes the journal.
             with suppress(OSError):
                 journal.close()
             self._sealing.submit(self._seal, journal.path, journal.rows)
@@ -257,41 +256,41 @@ class SequenceLog:
 
     def _seal(self, journal: Path, rows: int) -> None:
         try:
-            self._shelf.put(journal, rows)
-        except Exception:  # noqa: BLE001  # whatever it is, `close` tries again and tells
-            # No row is lost meanwhile: the journal stays, and readers know journals.
+            self._directory.finish(journal, rows)
+        except Exception:  # noqa: BLE001  # whatever it is, `close` tries again and raises
+            # No row is lost meanwhile: the journal stays, and readers read journals.
             self._unsealed.append((journal, rows))
-        # The next file is far: what this one took beside the hot path's buffers need not be kept.
+        # The next file comes much later: until then this one's memory is not needed.
         give_back()
 
     def _revise(self, change: Callable[[Session], Session]) -> None:
-        with self._telling():
-            self._shelf.revise(change)
+        with self._naming_place():
+            self._directory.revise(change)
 
     def _end(self, clean: bool, looked_ns: int | None) -> None:
         ended = max(time.time_ns(), self.session.started_ns)
-        whole = clean and self._broken is None
-        told = {"ended_ns": ended, "looked_ns": looked_ns, "clean": whole, "spooled": False}
+        clean &= self._broken is None
+        update = {"ended_ns": ended, "looked_ns": looked_ns, "clean": clean, "spooled": False}
         try:
-            with self._telling():
+            with self._naming_place():
                 for journal, rows in self._unsealed:
-                    self._shelf.put(journal, rows)
-                self._shelf.revise(lambda now: now.model_copy(update=told))
-                self._shelf.clear()
+                    self._directory.finish(journal, rows)
+                self._directory.revise(lambda now: now.model_copy(update=update))
+                self._directory.clear()
         finally:
-            self._shelf.release()
+            self._directory.release()
 
     @contextmanager
-    def _telling(self) -> Iterator[None]:
+    def _naming_place(self) -> Iterator[None]:
         try:
             yield
         except (OSError, pa.ArrowException, SequenceLogError) as error:
             raise SequenceLogError(
-                f"{first_line(error)}; what was written so far is in {self._shelf.directory}"
+                f"{first_line(error)}; what was written so far is in {self._directory.path}"
             ) from error
 
 
 def _messages(row: Row) -> int:
-    """How many messages a row stands for, if it is one of messages."""
+    """How many messages a row has, if it is `sent` or `seen`."""
     lo, hi = (row.seq_lo, row.seq_hi) if row.seq_lo is not None else (row.offset_lo, row.offset_hi)
     return (hi or 0) - (lo or 0)

@@ -20,9 +20,8 @@ from mirrortest.seqlog.damage import Damage, DamageKind
 from mirrortest.seqlog.files import LogFile, find_sessions, read_file, read_session
 from mirrortest.seqlog.journal import JournalWriter
 from mirrortest.seqlog.location import Location
-from mirrortest.seqlog.seal import seal
 from mirrortest.seqlog.session import Session
-from mirrortest.seqlog.shelf import Shelf
+from mirrortest.seqlog.session_directory import SessionDirectory, seal
 from tests.flips import REFUSED, SAME, flips, write_run
 from tests.log_rows import read_all
 
@@ -43,17 +42,17 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def shelf(tmp_path: Path) -> Iterator[Shelf]:
+def directory(tmp_path: Path) -> Iterator[SessionDirectory]:
     """A session's place."""
     about = Session(run="r1", role="consumer", name="c", session="s", started_ns=1)  # type: ignore[arg-type]
-    made = Shelf.make(tmp_path, about, None)
+    made = SessionDirectory.create(tmp_path, about, None)
     yield made
     made.release()
 
 
-def journal(shelf: Shelf, number: int = 1, count: int = 5) -> Path:
+def journal(directory: SessionDirectory, number: int = 1, count: int = 5) -> Path:
     """A journal of some rows."""
-    path = shelf.directory / f"{number:06d}.journal"
+    path = directory.path / f"{number:06d}.journal"
     writer = JournalWriter(path)
     writer.append([batch_of([rows.read("t", 0, at, at + 1) for at in range(count)])])
     writer.close()
@@ -97,26 +96,26 @@ def test_no_flipped_bit_of_a_session_is_silent(written: Path) -> None:
     path.write_bytes(whole)
 
 
-def test_no_row_of_a_changed_file_is_believed(shelf: Shelf, tmp_path: Path) -> None:
+def test_no_row_of_a_changed_file_is_believed(directory: SessionDirectory, tmp_path: Path) -> None:
     """P1: its bytes may be rows all the same: the damage names the file and all its rows."""
-    shelf.put(journal(shelf), 5)
-    (file,) = shelf.directory.glob("*.parquet")
+    directory.finish(journal(directory), 5)
+    (file,) = directory.path.glob("*.parquet")
     assert read(tmp_path) == (5, [])
     other = tmp_path / "other.parquet"
-    shutil.copy(seal(journal(shelf, 9, 5), [])[0], other)
+    shutil.copy(seal(journal(directory, 9, 5), [])[0], other)
     assert other.read_bytes() == file.read_bytes()
-    shutil.move(seal(journal(shelf, 8, 4), [])[0], file)
-    for path in [*shelf.directory.glob("00000[89]*")]:
+    shutil.move(seal(journal(directory, 8, 4), [])[0], file)
+    for path in [*directory.path.glob("00000[89]*")]:
         path.unlink()
     count, (damage,) = read(tmp_path)
     assert (count, damage.kind, damage.rows) == (0, DamageKind.CHANGED, 5)
     assert damage.where == str(file)
 
 
-def test_a_digest_is_that_of_the_files_bytes(shelf: Shelf, written: Path) -> None:
+def test_a_digest_is_that_of_the_files_bytes(directory: SessionDirectory, written: Path) -> None:
     """Those of a sealed journal, and those that `synth` writes."""
-    shelf.put(journal(shelf), 5)
-    noted = [(shelf.directory, note) for note in shelf.session.files]
+    directory.finish(journal(directory), 5)
+    noted = [(directory.path, note) for note in directory.session.files]
     for found in find_sessions(written):
         noted += [(Path(found.location.path), note) for note in found.session.files]
     assert len(noted) > 6
@@ -126,10 +125,10 @@ def test_a_digest_is_that_of_the_files_bytes(shelf: Shelf, written: Path) -> Non
 
 
 def test_a_finished_file_that_its_session_does_not_list_is_not_believed(
-    shelf: Shelf, tmp_path: Path
+    directory: SessionDirectory, tmp_path: Path
 ) -> None:
     """Nothing says what it must hold; where its journal is there, too, that has checksums."""
-    path = journal(shelf)
+    path = journal(directory)
     seal(path, [])
     assert read(tmp_path) == (5, [])
     path.unlink()
@@ -140,14 +139,14 @@ def test_a_finished_file_that_its_session_does_not_list_is_not_believed(
 
 @pytest.mark.parametrize("hurt", [False, True])
 def test_a_journal_that_was_sealed_meanwhile_is_held_against_its_digest(
-    shelf: Shelf, tmp_path: Path, hurt: bool
+    directory: SessionDirectory, tmp_path: Path, hurt: bool
 ) -> None:
     """Listed as a journal, it is read as what the writer has made of it since."""
-    path = journal(shelf)
+    path = journal(directory)
     (found,) = find_sessions(tmp_path)
-    shelf.put(path, 5)
+    directory.finish(path, 5)
     if hurt:
-        (file,) = shelf.directory.glob("*.parquet")
+        (file,) = directory.path.glob("*.parquet")
         data = bytearray(file.read_bytes())
         data[len(data) // 2] ^= 1
         file.write_bytes(data)
@@ -156,10 +155,10 @@ def test_a_journal_that_was_sealed_meanwhile_is_held_against_its_digest(
     assert [(each.kind, each.rows) for each in damage] == [(DamageKind.CHANGED, 5)] * hurt
 
 
-def test_pages_have_checksums(shelf: Shelf) -> None:
+def test_pages_have_checksums(directory: SessionDirectory) -> None:
     """P1: other programs find a changed page, too, and so do we where there is no digest."""
-    shelf.put(journal(shelf, count=5000), 5000)
-    (file,) = shelf.directory.glob("*.parquet")
+    directory.finish(journal(directory, count=5000), 5000)
+    (file,) = directory.path.glob("*.parquet")
     data = bytearray(file.read_bytes())
     group = pq.read_metadata(file).row_group(0)
     for number in range(group.num_columns):
@@ -203,26 +202,28 @@ def test_no_flipped_bit_of_a_log_without_digests_ends_the_program(tmp_path: Path
     assert answers["damage: unreadable"] > 30
 
 
-def test_a_session_that_lost_its_digest_is_no_older_one(shelf: Shelf) -> None:
+def test_a_session_that_lost_its_digest_is_no_older_one(directory: SessionDirectory) -> None:
     """P1: digests of files say that it had one."""
-    path = shelf.directory / "session.json"
+    path = directory.path / "session.json"
     cut = re.sub(rb',\n "digest": "sha256:[0-9a-f]+"\n\}\n\Z', b"\n}\n", path.read_bytes())
     path.write_bytes(cut)
-    assert not read_session(Location.parse(shelf.directory)).digested
-    shelf.put(journal(shelf), 5)
+    assert not read_session(Location.parse(directory.path)).digested
+    directory.finish(journal(directory), 5)
     cut = re.sub(rb',\n "digest": "sha256:[0-9a-f]+"\n\}\n\Z', b"\n}\n", path.read_bytes())
     path.write_bytes(cut)
     with pytest.raises(SequenceLogError, match="its bytes are not those that were written"):
-        read_session(Location.parse(shelf.directory))
+        read_session(Location.parse(directory.path))
 
 
 def test_a_file_of_a_session_that_went_on_under_a_later_version(
-    shelf: Shelf, tmp_path: Path
+    directory: SessionDirectory, tmp_path: Path
 ) -> None:
     """As a salvage leaves it: what was noted without a digest stays so, and is read."""
-    shelf.put(journal(shelf), 5)
-    path = shelf.directory / "session.json"
-    change(path, files=tuple(n.model_copy(update={"digest": None}) for n in shelf.session.files))
+    directory.finish(journal(directory), 5)
+    path = directory.path / "session.json"
+    change(
+        path, files=tuple(n.model_copy(update={"digest": None}) for n in directory.session.files)
+    )
     (found,) = find_sessions(tmp_path)
     assert found.session.digested
     assert [file.unproven for file in found.files] == [True]

@@ -24,8 +24,8 @@ from mirrortest.seqlog.files import (
 from mirrortest.seqlog.journal import JournalWriter
 from mirrortest.seqlog.location import Location
 from mirrortest.seqlog.schema import ROWS
-from mirrortest.seqlog.seal import seal
 from mirrortest.seqlog.session import FileNote, Session, new_session_id
+from mirrortest.seqlog.session_directory import seal
 from tests.log_rows import read_all
 
 if TYPE_CHECKING:

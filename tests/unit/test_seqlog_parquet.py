@@ -22,7 +22,7 @@ from mirrortest.seqlog.parquet import (
 )
 from mirrortest.seqlog.rows import Row
 from mirrortest.seqlog.schema import ROWS
-from mirrortest.seqlog.seal import write_synced
+from mirrortest.seqlog.session_directory import write_synced
 from mirrortest.seqlog.totals import NO_MINUTE, TOTALLED
 
 if TYPE_CHECKING:

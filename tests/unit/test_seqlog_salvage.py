@@ -16,17 +16,15 @@ from mirrortest.cli.salvage import salvage as salvage_command
 from mirrortest.errors import SequenceLogError, UsageError
 from mirrortest.reconcile.facts import not_home
 from mirrortest.reconcile.plan import plan
-from mirrortest.seqlog import files, rows, shelf
+from mirrortest.seqlog import files, rows, session_directory
 from mirrortest.seqlog.batches import batch_of
 from mirrortest.seqlog.damage import Damage, DamageKind
 from mirrortest.seqlog.files import find_sessions, read_session
 from mirrortest.seqlog.journal import JournalWriter
 from mirrortest.seqlog.location import Location
-from mirrortest.seqlog.salvage import salvage
 from mirrortest.seqlog.schema import Role
-from mirrortest.seqlog.seal import seal
 from mirrortest.seqlog.session import Session
-from mirrortest.seqlog.shelf import Shelf
+from mirrortest.seqlog.session_directory import SessionDirectory, salvage, seal
 from mirrortest.seqlog.writer import SequenceLog
 from mirrortest.wire.stream import StreamId
 from tests.log_rows import read_all
@@ -40,17 +38,17 @@ def target() -> Location:
     return Location(fs._MockFileSystem(), "bucket")
 
 
-def killed(target: Location, spool: Path) -> Shelf:
+def killed(target: Location, spool: Path) -> SessionDirectory:
     """A session whose process died after three journals: one brought home, one torn."""
-    shelf = Shelf.make(target, SESSION, spool)
+    directory = SessionDirectory.create(target, SESSION, spool)
     for number in (1, 2, 3):
-        writer = JournalWriter(shelf.directory / f"{number:06d}.journal")
+        writer = JournalWriter(directory.path / f"{number:06d}.journal")
         writer.append([batch_of([rows.read("t", 0, number, number + 1)])])
         writer.close()
-    shelf.put(shelf.directory / "000001.journal", 1)
-    with (shelf.directory / "000003.journal").open("ab") as file:
+    directory.finish(directory.path / "000001.journal", 1)
+    with (directory.path / "000003.journal").open("ab") as file:
         file.write(b"MtJ\x01 and then the kill")
-    return shelf
+    return directory
 
 
 def offsets(where: Location) -> tuple[list[int], list[Damage]]:
@@ -84,14 +82,14 @@ def test_until_it_is_home_a_producers_log_is_not_taken_for_whole(
 ) -> None:
     """What it had reserved may stand in the spool: who was seen beyond would be a phantom."""
     producer = SESSION.model_copy(update={"role": Role.PRODUCER})
-    shelf = Shelf.make(target, producer, tmp_path / "spool")
+    directory = SessionDirectory.create(target, producer, tmp_path / "spool")
     for number in (1, 2):
-        writer = JournalWriter(shelf.directory / f"{number:06d}.journal")
+        writer = JournalWriter(directory.path / f"{number:06d}.journal")
         writer.append([batch_of([rows.reserved(StreamId("t", "r1", "p", 1, 0), 0, number)])])
         writer.close()
-    shelf.put(shelf.directory / "000001.journal", 1)
-    shelf.release()
-    Shelf.make(target, SESSION, tmp_path / "spool").release()
+    directory.finish(directory.path / "000001.journal", 1)
+    directory.release()
+    SessionDirectory.create(target, SESSION, tmp_path / "spool").release()
     (told,) = not_home(plan([target], "r1"))
     assert "role=producer" in told[1]
     both = plan([target, Location.parse(tmp_path / "spool")], "r1")
@@ -99,7 +97,7 @@ def test_until_it_is_home_a_producers_log_is_not_taken_for_whole(
     assert max(len(found.files) for found in both.sessions) == 2
     salvage(tmp_path / "spool", target)
     assert not_home(plan([target], "r1")) == []
-    here = Shelf.make(tmp_path / "here", producer, None)
+    here = SessionDirectory.create(tmp_path / "here", producer, None)
     assert not here.session.spooled
     here.release()
 
@@ -124,12 +122,12 @@ def test_the_command_tells_what_it_saved(
 
 def test_a_living_session_is_left_alone(target: Location, tmp_path: Path) -> None:
     """A session whose process holds its lock is not touched, nor can another writer open it."""
-    shelf = killed(target, tmp_path)
+    directory = killed(target, tmp_path)
     assert salvage(tmp_path, target) == []
-    assert (shelf.directory / "000002.journal").exists()
+    assert (directory.path / "000002.journal").exists()
     with pytest.raises(SequenceLogError, match="another process is writing"):
-        Shelf(shelf.directory, target, SESSION)
-    shelf.release()
+        SessionDirectory(directory.path, target, SESSION)
+    directory.release()
     assert len(salvage(tmp_path, target, "r1")) == 1
 
 
@@ -137,9 +135,9 @@ def test_a_salvage_is_repeatable(
     target: Location, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A salvage that fails in mid-way tells it, and the next one ends with the same rows."""
-    shelf = killed(target, tmp_path)
-    seal(shelf.directory / "000002.journal", [])
-    shelf.release()
+    directory = killed(target, tmp_path)
+    seal(directory.path / "000002.journal", [])
+    directory.release()
     real, calls = fs.copy_files, []
 
     def second_fails(*args: object, **more: object) -> None:
@@ -160,11 +158,11 @@ def test_a_salvage_is_repeatable(
 def test_a_local_log_is_finished_in_place(tmp_path: Path) -> None:
     """For a local log directory a salvage turns the journals into Parquet where they are."""
     where = Location.parse(tmp_path)
-    shelf = killed(where, tmp_path)
-    shelf.release()
+    directory = killed(where, tmp_path)
+    directory.release()
     salvage(tmp_path, tmp_path)
     assert offsets(where)[0] == [1, 2, 3]
-    assert {path.name for path in Path(shelf.directory).iterdir()} == {
+    assert {path.name for path in Path(directory.path).iterdir()} == {
         "session.json",
         "000001.parquet",
         "000002.parquet",
@@ -206,7 +204,9 @@ async def test_a_session_that_ends_meanwhile_hinders_nobody(
     if when == "before it is read":
         monkeypatch.setattr(files, "read_session", read)
     else:
-        monkeypatch.setattr(shelf, "fcntl", SimpleNamespace(**vars(fcntl) | {"flock": lock}))
+        monkeypatch.setattr(
+            session_directory, "fcntl", SimpleNamespace(**vars(fcntl) | {"flock": lock})
+        )
     assert await asyncio.to_thread(salvage, tmp_path, target) == []
     assert offsets(target) == ([0], [])
 

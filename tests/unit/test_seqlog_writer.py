@@ -14,8 +14,7 @@ from pyarrow import fs
 
 from mirrortest.errors import SequenceLogError, UsageError
 from mirrortest.model.findings import Outcome
-from mirrortest.seqlog import journal, rows, shelf, writer
-from mirrortest.seqlog import seal as sealing
+from mirrortest.seqlog import journal, rows, session_directory, writer
 from mirrortest.seqlog.batches import Detail, exact
 from mirrortest.seqlog.files import find_sessions
 from mirrortest.seqlog.location import Location
@@ -232,7 +231,7 @@ async def test_many_pending_rows_are_written_unasked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Past the bound a write starts by itself, so that memory stays bounded."""
-    monkeypatch.setattr(writer, "HELD_ROWS", 10)
+    monkeypatch.setattr(writer, "PENDING_ROWS", 10)
     log = await SequenceLog.open(tmp_path, session())
     log.append(numbers(0, 10))
     await asyncio.to_thread(log._writing.submit(lambda: None).result)
@@ -246,7 +245,7 @@ async def test_many_rows_are_written_in_pieces(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, detail: Detail
 ) -> None:
     """What is held in columns at once stays small, in rows and in the messages they stand for."""
-    monkeypatch.setattr(writer, "HELD_ROWS", 10)
+    monkeypatch.setattr(writer, "PENDING_ROWS", 10)
     monkeypatch.setattr(writer, "FRAME_ROWS", 25)
     sizes: list[int] = []
     append = journal.JournalWriter.append
@@ -333,20 +332,20 @@ async def test_sealing_that_fails_is_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A Parquet file that could not be made stays a readable journal until `close` makes it."""
-    real = sealing.write_synced
+    real = session_directory.write_synced
 
     def fail(*_: object) -> int:
         raise pa.ArrowInvalid("not now")
 
     log = await SequenceLog.open(tmp_path, session(), rotate_rows=2)
     with monkeypatch.context() as broken:
-        broken.setattr(sealing, "write_synced", fail)
+        broken.setattr(session_directory, "write_synced", fail)
         log.append(numbers(0, 2))
         await log.sync()
         await asyncio.to_thread(log._sealing.submit(lambda: None).result)
     assert names(tmp_path) == ["000001.journal", "session.json"]
     assert logged(tmp_path) == [0, 1]
-    assert sealing.write_synced is real
+    assert session_directory.write_synced is real
     await log.close()
     assert names(tmp_path) == ["000001.parquet", "session.json"]
     assert logged(tmp_path) == [0, 1]
@@ -401,7 +400,7 @@ async def test_a_journal_that_lost_rows_is_not_removed(tmp_path: Path) -> None:
     await log.sync()
     (path,) = tmp_path.rglob("*.journal")
     path.write_bytes(b"")
-    with pytest.raises(SequenceLogError, match="holds 0 of the 2 rows"):
+    with pytest.raises(SequenceLogError, match="contains 0 of the 2 rows"):
         await log.close()
     assert names(tmp_path) == ["000001.journal", "session.json"]
 
@@ -428,10 +427,11 @@ async def test_the_directories_of_a_log_are_durable_from_the_first_that_is_new(
         synced.append(directory)
         journal.sync_directory(directory)
 
-    monkeypatch.setattr(shelf, "sync_directory", sync)
+    monkeypatch.setattr(session_directory, "sync_directory", sync)
     await (await SequenceLog.open(tmp_path / "a" / "logs", session())).close()
     below = [tmp_path, *(tmp_path / path for path in ("a", "a/logs", "a/logs/run=r1"))]
-    assert set(synced) == {*below, below[-1] / "role=producer"}
+    role = below[-1] / "role=producer"
+    assert set(synced) == {*below, role, role / "p-s"}
     synced.clear()
     again = session().model_copy(update={"session": "s2"})
     await (await SequenceLog.open(tmp_path / "a" / "logs", again)).close()
@@ -440,14 +440,14 @@ async def test_the_directories_of_a_log_are_durable_from_the_first_that_is_new(
 
 async def test_places_that_cannot_hold_a_log(tmp_path: Path) -> None:
     """Wrong places are told at the start: no spool, an occupied directory, a file in the way."""
-    with pytest.raises(UsageError, match="needs a local spool"):
+    with pytest.raises(UsageError, match="needs a local directory"):
         await SequenceLog.open(Location(fs._MockFileSystem(), "b", "mock://b"), session())
     log = await SequenceLog.open(tmp_path, session())
-    with pytest.raises(SequenceLogError, match="cannot keep a sequence log here"):
+    with pytest.raises(SequenceLogError, match="cannot write a sequence log here"):
         await SequenceLog.open(tmp_path, session())
     await log.close()
     (tmp_path / "file").write_text("")
-    with pytest.raises(SequenceLogError, match="cannot keep a sequence log here"):
+    with pytest.raises(SequenceLogError, match="cannot write a sequence log here"):
         await SequenceLog.open(tmp_path / "file", session())
 
 

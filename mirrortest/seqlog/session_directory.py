@@ -1,0 +1,278 @@
+"""A session's directory: its journals become Parquet files under their final names.
+
+On a local file system journals and finished files are in the same directory. Elsewhere the journals
+are in a local spool, and only finished files are uploaded. At every instant the rows are in a
+readable journal, or in a complete Parquet file, or in both: then a reader takes the Parquet file.
+A local file gets its name by an atomic rename; an upload's size is checked before the journal is
+removed. What a killed process left in a spool is finished by `salvage`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+import pyarrow as pa
+from pyarrow import fs
+
+from mirrortest.errors import SequenceLogError, UsageError
+from mirrortest.seqlog.files import find_sessions, read_session
+from mirrortest.seqlog.journal import read_frames, sync_directory
+from mirrortest.seqlog.location import Location
+from mirrortest.seqlog.parquet import write_parquet
+from mirrortest.seqlog.session import (
+    JOURNAL,
+    PARQUET,
+    SESSION_FILE,
+    DigestingFile,
+    FileNote,
+    Session,
+    first_line,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from mirrortest.seqlog.damage import Damage
+
+
+class BusyError(SequenceLogError):
+    """A process on this machine is writing to the session's directory."""
+
+
+class Sealed(NamedTuple):
+    """What session.json notes of a finished file: the number of its rows, and its digest."""
+
+    rows: int
+    digest: str
+
+
+class SessionDirectory:
+    """One session's directory, locked (`flock`) until it is released: a salvage leaves it alone.
+
+    All methods block; one thread at a time.
+
+    Attributes:
+        path: the local directory with the journals.
+        target: where finished files go; `away`: elsewhere than to `path`.
+        session: what session.json says.
+    """
+
+    def __init__(self, path: Path, target: Location, session: Session) -> None:
+        self.path = path
+        self.target = target
+        self.session = session
+        self.away = not target.local or Path(target.path) != path
+        self._lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            self.release()
+            raise BusyError(f"{path}: another process is writing here") from None
+
+    @classmethod
+    def create(cls, where: Location | Path | str, session: Session, spool: Path | None) -> Self:
+        """Create the directory and its session.json. Raises UsageError or SequenceLogError."""
+        root = Location.parse(where)
+        target = root.child(*session.folders)
+        if root.local:
+            base = Path(root.path)
+        elif spool is None:
+            raise UsageError(f"{root.shown}: a log there needs a local directory: use --log-spool")
+        else:
+            base = spool.absolute()
+        try:
+            path = _create_durably(base, session.folders)
+        except OSError as error:
+            raise SequenceLogError(f"{base}: cannot write a sequence log here: {error}") from error
+        created = cls(path, target, session)
+        try:
+            created.revise(lambda new: new.model_copy(update={"spooled": created.away}))
+        except BaseException:
+            created.release()
+            raise
+        return created
+
+    def revise(self, change: Callable[[Session], Session]) -> None:
+        """Write a changed session.json, here and at the target, then change `session`."""
+        session = change(self.session)
+        file = self.path / SESSION_FILE
+        try:
+            replace(file, session.encode())
+        except OSError as error:
+            raise SequenceLogError(f"{file}: cannot be written: {first_line(error)}") from error
+        if self.away:
+            upload(file, self.target.child(SESSION_FILE))
+        self.session = session
+
+    def finish(self, journal: Path, rows: int | None, damage: Sequence[Damage] = ()) -> None:
+        """Finish a journal: Parquet at the target, noted in session.json, the journal removed.
+
+        `rows` is how many the journal must contain; None (a salvage) takes what can be read, and
+        notes what cannot as the session's damage. Raises OSError, SequenceLogError or pyarrow's.
+        """
+        found: list[Damage] = list(damage)
+        file, sealed = seal(journal, found)
+        if rows is not None and sealed.rows != rows:
+            file.unlink()
+            raise SequenceLogError(
+                f"{journal}: contains {sealed.rows} of the {rows} rows written: the disk does not "
+                "return what was written"
+            )
+        if self.away:
+            upload(file, self.target.child(file.name))
+        self.note(file.name, sealed, found)
+        journal.unlink()
+        if self.away:
+            file.unlink()
+        sync_directory(self.path)
+
+    def note(self, name: str, sealed: Sealed, damage: Sequence[Damage] = ()) -> None:
+        """Note a finished file in session.json; noted again, it replaces its earlier note."""
+        added = FileNote(name=name, rows=sealed.rows, digest=sealed.digest)
+
+        def change(session: Session) -> Session:
+            others = [each for each in session.files if each.name != name]
+            files = sorted([*others, added], key=lambda each: each.name)
+            new = (*session.damage, *(each for each in damage if each not in session.damage))
+            return session.model_copy(update={"files": tuple(files), "damage": new})
+
+        self.revise(change)
+
+    def clear(self) -> None:
+        """Remove a spool's directory of a session whose files are all at the target."""
+        if not self.away:
+            return
+        for path in (self.path / SESSION_FILE, *self.path.glob("*.draft")):
+            path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # not empty: it has other sessions
+            for place in (self.path, *self.path.parents)[: len(self.session.folders)]:
+                place.rmdir()
+
+    def release(self) -> None:
+        """Release the lock; a second time nothing happens."""
+        if self._lock >= 0:
+            os.close(self._lock)
+            self._lock = -1
+
+
+def salvage(spool: Path, where: Location | Path | str, run: str | None = None) -> list[Session]:
+    """Finish the log files of dead sessions in a spool, below LOGDIR `where`; returns the sessions.
+
+    Sessions whose process is alive on this machine are left alone. The others keep no end, as they
+    crashed; what could not be read of them is in their `damage`. It can be repeated, and killed.
+    Raises SequenceLogError.
+    """
+    root = Location.parse(where)
+    saved = []
+    for found in find_sessions(spool, run):
+        path = spool.absolute().joinpath(*found.session.folders)
+        target = root.child(*found.session.folders)
+        try:
+            directory = SessionDirectory(path, target, found.session)
+        except (BusyError, FileNotFoundError):
+            continue  # it runs, or it has just ended and removed its directory
+        try:
+            if not (path / SESSION_FILE).exists():
+                continue  # it has ended, and is about to remove its directory
+            # It may have written more between the listing and the lock.
+            directory.session = read_session(Location.parse(path))
+            _finish_all(directory)
+        except (OSError, pa.ArrowException) as error:
+            raise SequenceLogError(f"{path}: {first_line(error)}") from error
+        finally:
+            directory.release()
+        saved.append(directory.session)
+    return saved
+
+
+def _finish_all(directory: SessionDirectory) -> None:
+    for journal in sorted(directory.path.glob(f"*{JOURNAL}")):
+        # A Parquet file from before the kill is written again, from the journal.
+        directory.finish(journal, None)
+    if not directory.away:
+        return
+    for file in sorted(directory.path.glob(f"*{PARQUET}")):
+        # The kill came after the journal was removed: another upload does no harm.
+        upload(file, directory.target.child(file.name))
+        file.unlink()
+    directory.revise(lambda saved: saved.model_copy(update={"spooled": False}))
+    directory.clear()
+
+
+def write_synced(batches: Iterable[pa.RecordBatch], path: Path) -> Sealed:
+    """Write a new Parquet file and make it durable."""
+    with path.open("wb") as file:
+        sink = DigestingFile(file)
+        rows = write_parquet(batches, sink)
+        file.flush()
+        os.fsync(file.fileno())
+    return Sealed(rows, sink.digest)
+
+
+def seal(journal: Path, damage: list[Damage]) -> tuple[Path, Sealed]:
+    """Create the Parquet file next to a finished journal; the journal stays.
+
+    What could not be read is appended to `damage`. Raises OSError or pyarrow's errors.
+    """
+    final = journal.with_suffix(PARQUET)
+    draft = journal.with_suffix(".draft")
+    with pa.memory_map(str(journal)) if journal.stat().st_size else pa.BufferReader(b"") as source:
+        sealed = write_synced(read_frames(source.read_buffer(), journal.name, damage), draft)
+    draft.rename(final)
+    sync_directory(final.parent)
+    return final, sealed
+
+
+def upload(file: Path, target: Location) -> None:
+    """Copy a local file to its final place and check its size there.
+
+    Raises SequenceLogError that names the place.
+    """
+    size = file.stat().st_size
+    try:
+        target.filesystem.create_dir(target.parent.path, recursive=True)
+        fs.copy_files(
+            str(file),
+            target.path,
+            source_filesystem=fs.LocalFileSystem(),
+            destination_filesystem=target.filesystem,
+            use_threads=False,
+        )
+        there = target.filesystem.get_file_info(target.path).size
+    except (pa.ArrowException, OSError) as error:
+        raise SequenceLogError(f"{target.shown}: cannot be written: {first_line(error)}") from error
+    if there != size:
+        raise SequenceLogError(f"{target.shown}: {there} of {size} bytes arrived")
+
+
+def replace(path: Path, content: bytes) -> None:
+    """Write a small local file durably and in one step."""
+    draft = path.with_name(path.name + ".draft")
+    with draft.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    draft.rename(path)
+    sync_directory(path.parent)
+
+
+def _create_durably(base: Path, folders: Sequence[str]) -> Path:
+    new = [each for each in (base, *base.parents) if not each.exists()]
+    paths = [base]
+    for name in folders:
+        paths.append(paths[-1] / name)
+    base.mkdir(parents=True, exist_ok=True)
+    for directory in paths[1:-1]:
+        directory.mkdir(exist_ok=True)
+    paths[-1].mkdir()
+    for directory in paths[:-1]:
+        sync_directory(directory)
+    for directory in new:
+        # A parent that existed before may be unreadable for us.
+        with contextlib.suppress(PermissionError):
+            sync_directory(directory.parent)
+    return paths[-1]

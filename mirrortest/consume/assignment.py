@@ -236,7 +236,7 @@ class Assignment:
             if first_id is not None:
                 await self._store.save(at, generation, held.to_state())
             return held
-        self._topics.judges[at.topic].merge_claims(held.claimed)
+        self._topics.judges[at.topic].losses.merge(held.claimed)
         # At once, so that the state does not hang on what a zombie may still overwrite.
         await self._store.save(at, generation, state)
         if held.topic_id is None:

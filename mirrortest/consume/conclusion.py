@@ -8,10 +8,10 @@ from mirrortest.config.client import IsolationLevel
 from mirrortest.config.threshold import Series, evaluate, undecided
 from mirrortest.consume.consume_report import Basis, ConsumeReport, counts_of
 from mirrortest.consume.state_store import Partition
-from mirrortest.consume.topic_judge import all_ends_known, ended_earlier, read_past
 from mirrortest.model.findings import Finding
 from mirrortest.seqlog.schema import Role
 from mirrortest.verify.judge import RunVerdict
+from mirrortest.verify.loss import all_ends_known, ended_earlier, read_past
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,8 +5,8 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from mirrortest.consume.topic_judge import read_past
 from mirrortest.kafka.fetched import Place
+from mirrortest.verify.loss import read_past
 from mirrortest.verify.partition import PartitionChecker
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import structlog
 from mirrortest.consume.topic_judge import TopicJudge
 from mirrortest.errors import ClusterError, UsageError
 from mirrortest.kafka.error_table import TRANSIENT_ERRORS
-from mirrortest.verify.deadline import Deadlines
+from mirrortest.verify.loss import Losses
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -76,7 +76,7 @@ class JudgedTopics:
                     sources[topic],
                     options.run,
                     options.expect_partition,
-                    Deadlines(int(options.deadline * 1e9)),
+                    Losses(int(options.deadline * 1e9)),
                     self.in_force(topic),
                 )
                 if topic not in self.counts:

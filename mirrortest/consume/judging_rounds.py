@@ -17,13 +17,14 @@ from mirrortest.consume.conclusion import Conclusion
 from mirrortest.consume.consume_report import ConsumeProgress, ConsumeReport
 from mirrortest.consume.end_offsets import EndOffsetSnapshot
 from mirrortest.consume.state_store import Partition
-from mirrortest.consume.topic_judge import TopicRound, all_ends_known, ended_earlier, read_past
+from mirrortest.consume.topic_judge import TopicRound
 from mirrortest.consume.unrecorded import UnrecordedProducers
 from mirrortest.host.time_slice import TimeSlice
 from mirrortest.kafka.error_table import TRANSIENT_ERRORS
 from mirrortest.kafka.fetched import Place
 from mirrortest.model.findings import Finding
 from mirrortest.verify.judge import RunVerdict
+from mirrortest.verify.loss import all_ends_known, ended_earlier, read_past
 from mirrortest.verify.untrusted import RecordError
 
 if TYPE_CHECKING:
@@ -150,10 +151,10 @@ class JudgingRounds:
             for _ in topic_round.steps():
                 await self._pause()
             all_there = all_ends_known(checkers, ends)
-            judge.cancel_pending_loss(ends)
+            judge.losses.cancel(ends)
             if all_there:
-                judge.open_pending_loss(topic_round, ends)
-            news = judge.settle_pending_loss(topic_round, checkers)
+                judge.losses.open(topic_round.overdue, ends)
+            news = judge.claim_losses(topic_round, checkers)
             for stream, numbers in news.items():
                 self._log_rows.claimed(stream, numbers)
                 self._measures.claimed(judge.source, numbers.count)
@@ -291,8 +292,8 @@ class JudgingRounds:
         """
         for topic, view in views.items():
             if look.ends[topic] and all_ends_known(view, look.ends[topic]):
-                deadlines = self._topics.judges[topic].deadlines
-                for stream, numbers in deadlines.all_expired(look.elapsed_ns):
+                losses = self._topics.judges[topic].losses
+                for stream, numbers in losses.all_expired(look.elapsed_ns):
                     self._log_rows.expired(stream, numbers)
 
     def _log_tails(
@@ -362,7 +363,7 @@ class JudgingRounds:
             return None
         if saved.checker.topic == judge.source:
             # Whoever claims it: what comes after all is late for everybody.
-            judge.merge_claims(saved.claimed)
+            judge.losses.merge(saved.claimed)
         return saved
 
     def _saved_place(self, at: Partition) -> Place:
@@ -393,7 +394,7 @@ class JudgingRounds:
         mine = self._assignment.partitions
         ours = min((at for at in mine if at.topic == topic), default=None)
         if ours is not None:
-            mine[ours].claimed = dict(self._topics.judges[topic].claimed)
+            mine[ours].claimed = dict(self._topics.judges[topic].losses.claimed)
 
     def _verdicts(self, views: Views, *, closed: bool) -> dict[StreamId, StreamVerdict]:
         return {

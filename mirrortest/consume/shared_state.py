@@ -88,7 +88,7 @@ class SharedState:
                 # From here on nothing is waited for before all is written.
                 self.take_over()
                 before = claims = _packed_claims(judge)
-                if not claims or not (deadlines or judge.claimed or judge.closing):
+                if not claims or not (deadlines or judge.losses.claimed or judge.closing):
                     break
                 # What is too much for a record: deadlines start anew then, and claims so scattered
                 # there are only where much was seen: partitions' states, cut to size, have them.
@@ -102,7 +102,7 @@ class SharedState:
     async def _packed_deadlines(self, judge: TopicJudge) -> bytes:
         """Empty where there are none, or more than anybody would read."""
         packer, parts, size = zlib.compressobj(1), [], 0
-        for entry in judge.deadlines.to_state(self._monotonic_ns()):
+        for entry in judge.losses.clocks_to_state(self._monotonic_ns()):
             line = _json(entry) + b"\n"
             size += len(line)
             if size > MOST_UNPACKED_BYTES:
@@ -121,11 +121,11 @@ class SharedState:
         state = untrusted.mapped(untrusted.document(content, MOST_UNPACKED_BYTES))
         claims = claims_of(state, judge.source, judge.run)
         # Under another deadline other numbers would be overdue.
-        if untrusted.number(untrusted.entry(state, "deadline")) != judge.deadlines.deadline_ns:
+        if untrusted.number(untrusted.entry(state, "deadline")) != judge.losses.deadline_ns:
             deadlines = False
         if deadlines:
             lines = untrusted.unpacked(behind, MOST_UNPACKED_BYTES)[0] if behind else b""
-            judge.deadlines.restore(
+            judge.losses.restore_clocks(
                 (
                     *untrusted.listed(untrusted.entry(state, "deadlines")),
                     *map(untrusted.document, io.BytesIO(lines)),
@@ -134,7 +134,7 @@ class SharedState:
                 of_topic=judge.source,
                 of_run=judge.run,
             )
-        judge.merge_claims(claims)
+        judge.losses.merge(claims)
         if (closing := state.get("closing")) is not None:
             judge.close(ClosingSnapshot.from_state(closing))
 
@@ -142,8 +142,8 @@ class SharedState:
 def _packed_claims(judge: TopicJudge) -> bytes:
     """Empty where they are more than anybody would read."""
     state = {
-        "claimed": [[list(s), numbers.to_list()] for s, numbers in judge.claimed.items()],
-        "deadline": judge.deadlines.deadline_ns,
+        "claimed": [[list(s), numbers.to_list()] for s, numbers in judge.losses.claimed.items()],
+        "deadline": judge.losses.deadline_ns,
         "deadlines": [],  # they were here once, and are read from here
         "closing": judge.closing and judge.closing.to_state(),
     }

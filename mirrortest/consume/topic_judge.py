@@ -1,15 +1,12 @@
-"""Judging rounds: once a second the ledger is held against all that any consumer has seen.
+"""One topic in a judging round: the ledger compared with all that any consumer has seen.
 
-A round that finds acknowledged numbers missing past their deadline asks for the end offset of
-every partition of the topic. Only when all of them have been read past those ends are the numbers
-claimed lost: what is missing then was not there when we looked after the deadline.
+When a missing message is claimed lost is specified in `verify.loss`.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from operator import itemgetter
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING
 
 from mirrortest.model.findings import Finding
 from mirrortest.model.intervals import NOTHING, IntervalSet
@@ -19,25 +16,13 @@ from mirrortest.verify.routing import ExpectPartition, homes_of
 from mirrortest.wire.lanes import lane_key, partition_of
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator
 
     from mirrortest.consume.closing import ClosingSnapshot, LedgerSize
-    from mirrortest.verify.deadline import Deadlines
     from mirrortest.verify.ledger import Ledger
     from mirrortest.verify.ledger_record import LaneRecord
-    from mirrortest.verify.partition import PartitionChecker
+    from mirrortest.verify.loss import Checkers, Losses, Numbers
     from mirrortest.wire.stream import StreamId
-
-Checkers: TypeAlias = "Mapping[int, PartitionChecker]"
-"""The union's view of one topic: destination partition -> its newest checker."""
-
-
-@dataclass
-class PendingLoss:
-    """Numbers past their deadline, and the ends that must be read before they are claimed."""
-
-    ends: Mapping[int, int]
-    expired: dict[StreamId, IntervalSet]
 
 
 @dataclass
@@ -47,22 +32,19 @@ class TopicJudge:
     source: str
     run: str
     policy: ExpectPartition
-    deadlines: Deadlines
+    losses: Losses
     counts: list[int] = field(default_factory=list)
     """Every partition count that the destination is known to have had: `JudgedTopics.in_force`."""
     compact: bool = False
     """Whether the destination compacts the topic: a later message of a key explains a gap."""
     policy_hidden: bool = False
     """Whether that cannot be seen: what compaction would explain, if it is, is not known."""
-    claimed: dict[StreamId, IntervalSet] = field(default_factory=dict)
-    """What was claimed lost, ever; what of it was seen later is `late`."""
     first_id: str | None = None
     """Kafka's id of the topic that this consumer first saw under this name."""
     closing: ClosingSnapshot | None = None
     """Up to where all consumers together read before the run is over."""
     _planned: set[int] = field(default_factory=set)
     """The partition counts that producers planned for."""
-    _pending_loss: PendingLoss | None = None
     _unrecorded_since: dict[StreamId, int] = field(default_factory=dict)
     """Streams seen that the ledger did not know, and when that was first found."""
     _known: dict[StreamId, tuple[tuple[object, ...], StreamVerdict]] = field(default_factory=dict)
@@ -75,12 +57,7 @@ class TopicJudge:
         """
         if lane.destination_partitions:
             self._planned.add(lane.destination_partitions)
-        self.deadlines.note(lane.stream, lane.acked, elapsed_ns)
-
-    def merge_claims(self, claims: Mapping[StreamId, IntervalSet]) -> None:
-        """Take over what another consumer, or an earlier one, has claimed."""
-        for stream, numbers in claims.items():
-            self.claimed[stream] = self.claimed.get(stream, IntervalSet()) | numbers
+        self.losses.note(lane.stream, lane.acked, elapsed_ns)
 
     def first_topic_id(self, topic_id: str | None) -> str | None:
         """Kafka's id of the topic that was seen first under this name; it may be this one."""
@@ -91,36 +68,9 @@ class TopicJudge:
         """Take in where the topic ended when all was judged, be it that another saw it."""
         self.closing = closing.joined(self.closing)
 
-    def open_pending_loss(self, topic_round: TopicRound, ends: Mapping[int, int]) -> None:
-        """Open a hearing on what was overdue before `ends` were asked for, if none is open."""
-        if topic_round.overdue and self._pending_loss is None:
-            self._pending_loss = PendingLoss(ends, topic_round.overdue)
-
-    def cancel_pending_loss(self, ends: Mapping[int, int]) -> None:
-        """Drop the hearing where an end lies lower now, or is not told: it may never be reached.
-
-        So it is where a topic was deleted, whether or not it was made again.
-        """
-        hearing = self._pending_loss
-        if hearing and any(ends.get(number, 0) < end for number, end in hearing.ends.items()):
-            self._pending_loss = None
-
-    def settle_pending_loss(
-        self, topic_round: TopicRound, checkers: Checkers
-    ) -> dict[StreamId, IntervalSet]:
-        """Close the hearing once the ends are read; the numbers newly claimed lost."""
-        hearing = self._pending_loss
-        if hearing is None or not read_past(checkers, hearing.ends):
-            return {}
-        self._pending_loss = None
-        news: dict[StreamId, IntervalSet] = {}
-        for stream, expired in sorted(hearing.expired.items(), key=itemgetter(0)):
-            # Others' claims may have come since it was judged.
-            claimed = self.claimed.get(stream, NOTHING)
-            missing = (expired & topic_round.in_flight(stream)) - claimed
-            if missing:
-                news[stream] = missing
-        self.merge_claims(news)
+    def claim_losses(self, topic_round: TopicRound, checkers: Checkers) -> Numbers:
+        """Claim what `losses` allows, and judge its streams again; the numbers newly claimed."""
+        news = self.losses.settle(topic_round.in_flight, checkers)
         topic_round.judge_again(news)
         return news
 
@@ -136,7 +86,7 @@ class TopicJudge:
 
         `ledger_complete`: a lane of its producer that the ledger does not know cannot exist.
         """
-        fragments, claimed = index.fragments(stream), self.claimed.get(stream)
+        fragments, claimed = index.fragments(stream), self.losses.claimed.get(stream)
         rests_on = (
             lane,
             claimed,
@@ -178,7 +128,7 @@ class TopicJudge:
         self._unrecorded_since = {
             s: self._unrecorded_since.get(s, elapsed_ns) for s in topic_round.unrecorded
         }
-        grace = self.deadlines.deadline_ns
+        grace = self.losses.deadline_ns
         return any(elapsed_ns - since < grace for since in self._unrecorded_since.values())
 
     def _compacted(self, lane: LaneRecord | None) -> bool:
@@ -258,7 +208,7 @@ class TopicRound:
         for stream in seen | self._lanes.keys():
             self._judge_stream(stream)
             if missing := self.in_flight(stream):
-                expired = missing & self._judge.deadlines.expired(stream, self._elapsed_ns)
+                expired = missing & self._judge.losses.expired(stream, self._elapsed_ns)
                 if expired:
                     self.overdue[stream] = expired
             yield
@@ -304,29 +254,3 @@ class TopicRound:
             self._index,
             ledger_complete=(stream.producer, stream.incarnation) in self._closed,
         )
-
-
-def read_past(checkers: Checkers, ends: Mapping[int, int]) -> bool:
-    """Whether every partition has been read up to these ends; an empty one needs no reader."""
-    return all(
-        end == 0 or (number in checkers and checkers[number].next_offset >= end)
-        for number, end in ends.items()
-    )
-
-
-def all_ends_known(checkers: Checkers, ends: Mapping[int, int]) -> bool:
-    """Whether the end of every partition that was ever read is told, and is the end of what was.
-
-    A broker that just started, or a topic that was deleted, tells of none; one that was made again
-    tells of ends before what was read, until its reader has noticed. That proves nothing.
-    """
-    return checkers.keys() <= ends.keys() and not ended_earlier(checkers, ends)
-
-
-def ended_earlier(checkers: Checkers, ends: Mapping[int, int]) -> list[int]:
-    """The partitions that end before what was read of them."""
-    return sorted(
-        number
-        for number, checker in checkers.items()
-        if ends.get(number, checker.next_offset) < checker.next_offset
-    )

@@ -70,8 +70,6 @@ def judge(
     lane: LaneRecord | None,
     *,
     claimed: IntervalSet | None = None,
-    expired: IntervalSet | None = None,
-    read_to_end: bool = False,
     ledger_complete: bool = False,
     policy: ExpectPartition = ExpectPartition.ANY,
     homes: Collection[int] = (),
@@ -85,8 +83,6 @@ def judge(
         lane: what the ledger or the logs vouch for; None: nothing.
         claimed: the numbers ever claimed lost; missing, they stay lost, seen, they are late.
             (Of a stream past the memory bound that is not known: it is inconclusive.)
-        expired: the acknowledged numbers past their deadline; None: none is.
-        read_to_end: whether every partition was read to its end since they expired.
         ledger_complete: whether a lane that the ledger does not know cannot exist.
         policy: how `MISROUTED` is judged.
         homes: where the lane belongs, and belonged under earlier partition counts; none: unknown.
@@ -129,9 +125,6 @@ def judge(
             doubts = missing.below(doubtful_below(fragments, homes=homes))
             verdict.add(Finding.INCONCLUSIVE, doubts)
             missing -= doubts
-        if expired is not None and read_to_end:
-            verdict.add(Finding.LOST, missing & expired)
-            missing -= expired
         verdict.add(Finding.IN_FLIGHT, missing)
     if claimed:
         verdict.add(Finding.LATE, seen & claimed)

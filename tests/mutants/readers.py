@@ -147,17 +147,18 @@ def read_shared(rng: Random) -> bool:
     topics = cast("JudgedTopics", SimpleNamespace(judges={TOPIC: judged}))
     with structlog.testing.capture_logs() as logged:
         SharedState(topics, store, lambda: 0).take_over()
-    for stream, numbers in judged.claimed.items():
+    for stream, numbers in judged.losses.claimed.items():
         _check_stream(stream)
         _check_numbers(numbers)
-    waiting = list(judged.deadlines.to_state(0))
+    waiting = list(judged.losses.clocks_to_state(0))
     if logged and (
-        judged.closing or (waiting and not judged.claimed and b'"claimed":[]' not in parts[0])
+        judged.closing
+        or (waiting and not judged.losses.claimed and b'"claimed":[]' not in parts[0])
     ):
         raise AssertionError("what comes behind what is refused is taken over")
     for elapsed_ns in (0, 1 << 60):
         for stream in records.streams():
-            _check_numbers(judged.deadlines.expired(stream, elapsed_ns))
+            _check_numbers(judged.losses.expired(stream, elapsed_ns))
     return not logged
 
 

@@ -16,9 +16,9 @@ from mirrortest.consume.state_store import Partition, Scope, StateStore
 from mirrortest.consume.topic_judge import TopicJudge
 from mirrortest.model.findings import Finding
 from mirrortest.model.intervals import IntervalSet
-from mirrortest.verify.deadline import Deadlines
 from mirrortest.verify.ledger_parts import LaneParts
 from mirrortest.verify.ledger_record import Claim, ClosedLane, LaneRecord, claim_key, claim_value
+from mirrortest.verify.loss import Losses
 from mirrortest.verify.partition import PartitionChecker
 from mirrortest.verify.routing import ExpectPartition
 from mirrortest.verify.row import SeenRow
@@ -118,16 +118,16 @@ def about() -> dict[str, Any]:
 
 def judge() -> TopicJudge:
     """Of the topic, with nothing claimed yet."""
-    return TopicJudge(SOURCE, RUN, ExpectPartition.ANY, Deadlines(60_000_000_000))
+    return TopicJudge(SOURCE, RUN, ExpectPartition.ANY, Losses(60_000_000_000))
 
 
 def claimed(rng: Random) -> TopicJudge:
     """The same with claims and deadlines."""
     made = judge()
     for stream in streams():
-        made.merge_claims({stream: _numbers(rng, 0, 50)})
+        made.losses.merge({stream: _numbers(rng, 0, 50)})
         for second in range(3):
-            made.deadlines.note(stream, _numbers(rng, 0, 99), second * 30_000_000_000)
+            made.losses.note(stream, _numbers(rng, 0, 99), second * 30_000_000_000)
     made.close(ClosingSnapshot((8, 400), {0: 70, 1: 90}, 5))
     return made
 

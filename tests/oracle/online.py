@@ -24,10 +24,10 @@ from mirrortest.consume.topic_judge import TopicJudge
 from mirrortest.kafka.fetched import End
 from mirrortest.model.findings import Finding, Outcome
 from mirrortest.model.intervals import IntervalSet
-from mirrortest.verify.deadline import Deadlines
 from mirrortest.verify.fragment import CLOCK_TOLERANCE_NS
 from mirrortest.verify.ledger import Claim, ClosedLane, LaneRecord
 from mirrortest.verify.ledger_record import claim_key
+from mirrortest.verify.loss import Losses
 from mirrortest.verify.routing import misrouted
 from mirrortest.verify.row import MINUTE_NS, Messages, rows_of, streams_of
 from mirrortest.wire.stream import ProducerId, StreamId
@@ -106,7 +106,7 @@ class _Session:
         self.partitions: dict[Partition, AssignedPartition] = {}
         self.ends: dict[tuple[str, int], int] = {}
         self.news: dict[StreamId, IntervalSet] = {}
-        self.judge = TopicJudge(truth.topic, RUN, truth.policy, Deadlines(DEADLINE))
+        self.judge = TopicJudge(truth.topic, RUN, truth.policy, Losses(DEADLINE))
         self.judge.counts = [truth.partitions]
         self.judge.compact = truth.compact
         self._play = play
@@ -242,7 +242,7 @@ class Online:
             record(session.ledger)
         session.heard = event.ledger
         session.ends = {(topic, at): end for at, end in event.ends.items()}
-        before = {stream: ids(numbers) for stream, numbers in session.judge.claimed.items()}
+        before = {stream: ids(numbers) for stream, numbers in session.judge.losses.claimed.items()}
         logged = len(session.log.rows)
         with _clock(event.now):
             complete, views, look = _now(session.rounds._last_round())
@@ -293,7 +293,7 @@ class Online:
         else:
             state = json.loads(self._states[event.state])
             held = AssignedPartition.restored(at, 1, state, **about)
-            session.judge.merge_claims(held.claimed)
+            session.judge.losses.merge(held.claimed)
         held.read_from = held.checker.next_offset
         session.partitions[at] = held
 

@@ -19,7 +19,7 @@ from mirrortest.consume.state_store import Partition
 from mirrortest.reconcile.job import reconcile
 from mirrortest.reconcile.plan import plan
 from mirrortest.seqlog import rows
-from mirrortest.verify.deadline import Deadlines
+from mirrortest.verify.loss import Losses
 from tests.spark.spark_history import SECOND, History, seen, sent, stream
 from tests.unit.judged_world import World
 
@@ -67,12 +67,12 @@ class Run:
 
     def online(self, *, deadline: float = 60) -> ConsumeReport:
         """The consumer is told to end: after one round, and the last one."""
-        return asyncio.run(self._online(Deadlines(int(deadline * SECOND))))
+        return asyncio.run(self._online(Losses(int(deadline * SECOND))))
 
-    async def _online(self, deadlines: Deadlines) -> ConsumeReport:
+    async def _online(self, deadlines: Losses) -> ConsumeReport:
         rounds = self.world.rounds()
         for judge in rounds._topics.judges.values():
-            judge.deadlines = deadlines
+            judge.losses = deadlines
         await rounds.judge()
         return await rounds.conclude()
 

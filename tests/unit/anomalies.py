@@ -17,15 +17,16 @@ from mirrortest.consume.state_store import Partition
 from mirrortest.model.findings import NO_STREAM, OF_STREAM, Finding
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.verify.anomaly import Anomaly
-from mirrortest.verify.judge import StreamVerdict, judge
 from mirrortest.verify.ledger_record import LaneRecord
 from mirrortest.verify.routing import ExpectPartition
 from mirrortest.wire.lanes import lane_numbers
 from mirrortest.wire.message import Form, Message, Record, encode
 from mirrortest.wire.record_batch import RecordArrays, decode_records
 from mirrortest.wire.stream import ProducerId, StreamId
+from tests.unit.settled import judge_settled
 
 if TYPE_CHECKING:
+    from mirrortest.verify.judge import StreamVerdict
     from mirrortest.verify.partition import PartitionChecker
 
 TOPICS = ("orders", "clicks.eu")
@@ -269,12 +270,11 @@ def _judged(
     """The verdict on a stream whose messages are all acknowledged, due, and looked for."""
     every = IntervalSet([(0, COUNT)])
     held = {number: checkers[stream.topic, number].fragment(stream) for number in range(PARTITIONS)}
-    return judge(
+    return judge_settled(
         stream,
         {number: fragment for number, fragment in held.items() if fragment is not None},
         LaneRecord(stream, reserved=COUNT, acked=every, end=COUNT),
         expired=every,
-        read_to_end=True,
         ledger_complete=True,
         policy=ExpectPartition.SOURCE,
         homes={home},

@@ -19,8 +19,8 @@ from mirrortest.consume.state_store import Partition, StateStore
 from mirrortest.consume.topic_judge import TopicJudge
 from mirrortest.kafka.fetched import End
 from mirrortest.model.intervals import IntervalSet
-from mirrortest.verify.deadline import Deadlines
 from mirrortest.verify.ledger import Claim, LaneRecord, Ledger
+from mirrortest.verify.loss import Losses
 from mirrortest.verify.partition import PartitionChecker
 from mirrortest.verify.routing import ExpectPartition
 from mirrortest.verify.row import SeenRow
@@ -167,9 +167,7 @@ class World:
             ),
         )
         judges = {
-            topic: TopicJudge(
-                topic.removeprefix("A."), "r1", ExpectPartition.ANY, Deadlines(MINUTE)
-            )
+            topic: TopicJudge(topic.removeprefix("A."), "r1", ExpectPartition.ANY, Losses(MINUTE))
             for topic in self.options.topics
         }
         for topic, judge in judges.items():

@@ -381,12 +381,12 @@ async def test_before_the_last_record_was_compared_nothing_is_claimed_or_complet
     world.held.resumed, world.held.last_record = True, (4, 1234)
     rounds = world.rounds()
     judge = rounds._topics.judges["A.t"]
-    judge.deadlines.restore([[list(JUDGED), [0, 10], []]], 0, of_topic="t", of_run="r1")
+    judge.losses.restore_clocks([[list(JUDGED), [0, 10], []]], 0, of_topic="t", of_run="r1")
     complete, _ = await rounds.judge()
-    assert (complete, judge.claimed) == (False, {})
+    assert (complete, judge.losses.claimed) == (False, {})
     world.held.resumed = False
     complete, _ = await rounds.judge()
-    assert judge.claimed == {JUDGED: IntervalSet([(5, 10)])}
+    assert judge.losses.claimed == {JUDGED: IntervalSet([(5, 10)])}
 
 
 def test_a_place_survives_its_state() -> None:

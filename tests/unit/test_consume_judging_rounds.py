@@ -22,8 +22,8 @@ from mirrortest.host.time_slice import TimeSlice
 from mirrortest.kafka.fetched import End
 from mirrortest.model.findings import Finding
 from mirrortest.model.intervals import IntervalSet
-from mirrortest.verify.deadline import Deadlines
 from mirrortest.verify.ledger import LaneRecord
+from mirrortest.verify.loss import Losses
 from mirrortest.verify.partition import PartitionChecker
 from mirrortest.verify.routing import ExpectPartition
 from mirrortest.verify.row import SeenRow
@@ -393,7 +393,7 @@ async def test_a_topic_that_comes_amid_a_round_is_the_next_ones() -> None:
     topics, new = rounds._topics, Partition("A.u", 0)
 
     def assigned() -> None:
-        topics.judges["A.u"] = TopicJudge("u", "r1", ExpectPartition.ANY, Deadlines(MINUTE))
+        topics.judges["A.u"] = TopicJudge("u", "r1", ExpectPartition.ANY, Losses(MINUTE))
         topics.counts["A.u"] = 1
         checker = PartitionChecker("u", 0)
         world.assignment.partitions[new] = replace(world.held, at=new, source="u", checker=checker)

@@ -19,8 +19,8 @@ from mirrortest.consume.shared_state import SharedState
 from mirrortest.consume.topic_judge import TopicJudge, TopicRound
 from mirrortest.errors import UnreachableError
 from mirrortest.model.intervals import IntervalSet
-from mirrortest.verify.deadline import Deadlines
 from mirrortest.verify.ledger import LaneRecord, Ledger
+from mirrortest.verify.loss import Losses
 from mirrortest.verify.routing import ExpectPartition
 from mirrortest.wire.stream import StreamId
 from tests.unit.test_consume_state_store import SCOPE, MemoryTopic, following
@@ -39,7 +39,7 @@ class Consumer:
     def __init__(self, store: StateStore, *, deadline: int = 60) -> None:
         self.now = 1000 * SECOND
         self.store = store
-        self.judge = TopicJudge("t", "r1", ExpectPartition.ANY, Deadlines(deadline * SECOND))
+        self.judge = TopicJudge("t", "r1", ExpectPartition.ANY, Losses(deadline * SECOND))
         topics = SimpleNamespace(judges={"A.t": self.judge})
         self.common = SharedState(cast("JudgedTopics", topics), store, lambda: self.now)
 
@@ -54,8 +54,8 @@ class Consumer:
         for lane in self.judge.lanes(ledger).values():
             self.judge.note(lane, self.now)
         topic_round = TopicRound(self.judge, ledger, {}, self.now).whole()
-        self.judge.open_pending_loss(topic_round, {})
-        return self.judge.settle_pending_loss(topic_round, {})
+        self.judge.losses.open(topic_round.overdue, {})
+        return self.judge.claim_losses(topic_round, {})
 
 
 def _ledger(*acked: tuple[int, int]) -> Ledger:
@@ -83,7 +83,7 @@ async def test_claims_on_a_topic_that_was_never_made_reach_the_next_consumer() -
     async with following(topic, "b") as store:
         second = await Consumer(store).begin()
         assert second.round(ledger) == {}
-        assert second.judge.claimed == {STREAM: IntervalSet([(0, 5)])}
+        assert second.judge.losses.claimed == {STREAM: IntervalSet([(0, 5)])}
 
 
 async def test_a_restart_does_not_set_deadlines_back() -> None:
@@ -121,8 +121,8 @@ async def test_claims_of_consumers_that_run_side_by_side_are_united() -> None:
     topic = MemoryTopic()
     async with following(topic, "a") as here, following(topic, "b") as there:
         first, second = await Consumer(here).begin(), await Consumer(there).begin()
-        first.judge.merge_claims({STREAM: IntervalSet([(0, 2)])})
-        second.judge.merge_claims({STREAM: IntervalSet([(7, 9)])})
+        first.judge.losses.merge({STREAM: IntervalSet([(0, 2)])})
+        second.judge.losses.merge({STREAM: IntervalSet([(7, 9)])})
         await first.common.keep()
         await second.begin()
         second.common.take_over()
@@ -130,7 +130,7 @@ async def test_claims_of_consumers_that_run_side_by_side_are_united() -> None:
         await first.begin()
         first.common.take_over()
     both = {STREAM: IntervalSet([(0, 2), (7, 9)])}
-    assert first.judge.claimed == second.judge.claimed == both
+    assert first.judge.losses.claimed == second.judge.losses.claimed == both
 
 
 async def test_who_writes_does_not_forget_what_another_wrote() -> None:
@@ -147,7 +147,7 @@ async def test_who_writes_does_not_forget_what_another_wrote() -> None:
     async with following(topic, "c") as store:
         third = await Consumer(store).begin()
         third.round(ledger)
-        assert third.judge.claimed == {STREAM: IntervalSet([(0, 5)])}
+        assert third.judge.losses.claimed == {STREAM: IntervalSet([(0, 5)])}
 
 
 @pytest.mark.parametrize("others_first", [True, False])
@@ -157,13 +157,13 @@ async def test_claims_written_at_the_same_time_are_all_kept(others_first: bool) 
     async with following(topic, "a") as here, following(topic, "b") as there:
         ending = [await Consumer(store).begin() for store in (here, there)]
         for consumer, lo in zip(ending, (0, 7), strict=True):
-            consumer.judge.merge_claims({STREAM: IntervalSet([(lo, lo + 2)])})
+            consumer.judge.losses.merge({STREAM: IntervalSet([(lo, lo + 2)])})
         order = reversed(ending) if others_first else ending
         await asyncio.gather(*(consumer.common.keep() for consumer in order))
     async with following(topic.compacted(), "c") as store:
         after = await Consumer(store).begin()
         after.common.take_over()
-    assert after.judge.claimed == {STREAM: IntervalSet([(0, 2), (7, 9)])}
+    assert after.judge.losses.claimed == {STREAM: IntervalSet([(0, 2), (7, 9)])}
 
 
 async def test_a_record_that_was_replaced_unread_is_taken_over(
@@ -173,7 +173,7 @@ async def test_a_record_that_was_replaced_unread_is_taken_over(
     theirs, topic = MemoryTopic(), MemoryTopic()
     async with following(theirs, "b") as there:
         second = await Consumer(there).begin()
-        second.judge.merge_claims({STREAM: IntervalSet([(7, 9)])})
+        second.judge.losses.merge({STREAM: IntervalSet([(7, 9)])})
         await second.common.keep()
     between = [record[1:] for record in theirs.records if record[2] is not None]
     write = topic.write
@@ -186,12 +186,12 @@ async def test_a_record_that_was_replaced_unread_is_taken_over(
     monkeypatch.setattr(topic, "write", behind)
     async with following(topic, "a") as here:
         first = await Consumer(here).begin()
-        first.judge.merge_claims({STREAM: IntervalSet([(0, 2)])})
+        first.judge.losses.merge({STREAM: IntervalSet([(0, 2)])})
         await first.common.keep()
     async with following(topic.compacted(), "c") as store:
         after = await Consumer(store).begin()
         after.common.take_over()
-    assert after.judge.claimed == {STREAM: IntervalSet([(0, 2), (7, 9)])}
+    assert after.judge.losses.claimed == {STREAM: IntervalSet([(0, 2), (7, 9)])}
 
 
 async def test_claims_too_many_for_a_record_end_no_consumer() -> None:
@@ -199,10 +199,10 @@ async def test_claims_too_many_for_a_record_end_no_consumer() -> None:
     topic = MemoryTopic()
     async with following(topic, "a") as store:
         consumer = await Consumer(store).begin()
-        consumer.judge.merge_claims({STREAM: IntervalSet([(0, 2)])})
+        consumer.judge.losses.merge({STREAM: IntervalSet([(0, 2)])})
         await consumer.common.keep()
         stood = list(topic.records)
-        consumer.judge.merge_claims({STREAM: _scattered()})
+        consumer.judge.losses.merge({STREAM: _scattered()})
         await consumer.common.keep()
     assert topic.records == stood
 
@@ -212,13 +212,13 @@ async def test_deadlines_too_many_for_a_record_are_left_out() -> None:
     topic = MemoryTopic()
     async with following(topic, "a") as store:
         consumer = await Consumer(store).begin()
-        consumer.judge.merge_claims({STREAM: IntervalSet([(0, 2)])})
-        consumer.judge.deadlines.note(STREAM, _scattered(), consumer.now)
+        consumer.judge.losses.merge({STREAM: IntervalSet([(0, 2)])})
+        consumer.judge.losses.note(STREAM, _scattered(), consumer.now)
         await consumer.common.keep()
     async with following(topic, "b") as store:
         after = await Consumer(store).begin()
         after.common.take_over()
-    assert after.judge.claimed == {STREAM: IntervalSet([(0, 2)])}
+    assert after.judge.losses.claimed == {STREAM: IntervalSet([(0, 2)])}
     assert max(len(value or b"") for _, _, value in topic.records) < 1_000_000
 
 
@@ -235,12 +235,12 @@ async def test_other_scopes_and_junk_are_passed_over() -> None:
         with structlog.testing.capture_logs() as told:
             consumer.round(Ledger())
         assert [(each["log_level"], each["topic"]) for each in told] == [("warning", "A.t")]
-        consumer.judge.merge_claims({STREAM: IntervalSet([(0, 2)])})
+        consumer.judge.losses.merge({STREAM: IntervalSet([(0, 2)])})
         await consumer.common.keep()
     async with following(topic.compacted(), "b") as store:
         after = await Consumer(store).begin()
         after.common.take_over()
-    assert after.judge.claimed == {STREAM: IntervalSet([(0, 2)])}
+    assert after.judge.losses.claimed == {STREAM: IntervalSet([(0, 2)])}
 
 
 async def test_what_we_wrote_ourselves_is_not_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,13 +261,13 @@ async def test_what_we_wrote_ourselves_is_not_read_again(monkeypatch: pytest.Mon
             first.now += SECOND
             await first.common.keep()
         assert read == []
-        second.judge.merge_claims({STREAM: IntervalSet([(7, 9)])})
+        second.judge.losses.merge({STREAM: IntervalSet([(7, 9)])})
         await second.begin()
         await second.common.keep()
         await first.begin()
         first.common.take_over()
     assert len(read) == 2
-    assert first.judge.claimed == {STREAM: IntervalSet([(7, 9)])}
+    assert first.judge.losses.claimed == {STREAM: IntervalSet([(7, 9)])}
 
 
 async def test_records_of_the_version_before_and_ours_read_each_others() -> None:
@@ -284,7 +284,7 @@ async def test_records_of_the_version_before_and_ours_read_each_others() -> None
     async with following(topic, "new") as store:
         consumer = await Consumer(store).begin()
         consumer.common.take_over()
-        assert consumer.judge.claimed == {STREAM: IntervalSet([(0, 2)])}
+        assert consumer.judge.losses.claimed == {STREAM: IntervalSet([(0, 2)])}
         assert consumer.judge.closing is None
         consumer.judge.close(closing)
         await consumer.common.keep()
@@ -312,7 +312,7 @@ async def test_a_shared_look_alone_is_written_and_a_damaged_one_harms_no_claim()
         await store.share("A.t", zlib.compress(json.dumps(damaged).encode(), 1))
         consumer.common.take_over()
         assert consumer.judge.closing == ClosingSnapshot((1, 5), {0: 7}, 3)
-        assert consumer.judge.claimed == {STREAM: IntervalSet([(0, 2)])}
+        assert consumer.judge.losses.claimed == {STREAM: IntervalSet([(0, 2)])}
 
 
 @pytest.mark.parametrize(
@@ -336,8 +336,9 @@ async def test_a_record_that_cannot_be_read_is_taken_over_in_no_part(content: by
         with structlog.testing.capture_logs() as logged:
             consumer.common.take_over()
         assert "cannot be read" in logged[0]["event"]
-        assert (consumer.judge.claimed, list(consumer.judge.deadlines.to_state(0))) == ({}, [])
-        consumer.judge.merge_claims({STREAM: IntervalSet([(0, 5)])})
+        losses = consumer.judge.losses
+        assert (losses.claimed, list(losses.clocks_to_state(0))) == ({}, [])
+        consumer.judge.losses.merge({STREAM: IntervalSet([(0, 5)])})
         await consumer.common.keep()
     async with following(topic, "b") as store:
         assert (await Consumer(store).begin()).round(Ledger()) == {}
@@ -348,7 +349,7 @@ async def test_claims_are_written_again_into_a_topic_created_again() -> None:
     topic = MemoryTopic()
     async with following(topic, "a") as store:
         first = await Consumer(store).begin()
-        first.judge.merge_claims({STREAM: IntervalSet([(0, 5)])})
+        first.judge.losses.merge({STREAM: IntervalSet([(0, 5)])})
         await first.common.keep()
         topic.keep_first(0)
         for _ in range(3):
@@ -358,4 +359,4 @@ async def test_claims_are_written_again_into_a_topic_created_again() -> None:
     async with following(topic, "b") as store:
         second = await Consumer(store).begin()
         second.common.take_over()
-        assert second.judge.claimed == {STREAM: IntervalSet([(0, 5)])}
+        assert second.judge.losses.claimed == {STREAM: IntervalSet([(0, 5)])}

@@ -10,17 +10,14 @@ import pytest
 from mirrortest.consume.topic_judge import (
     TopicJudge,
     TopicRound,
-    all_ends_known,
-    ended_earlier,
-    read_past,
 )
 from mirrortest.model.findings import Finding
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.verify import judge as check_judge
-from mirrortest.verify.deadline import Deadlines
 from mirrortest.verify.fragment import ALWAYS
 from mirrortest.verify.ledger import Claim, LaneRecord, Ledger, lane_value
 from mirrortest.verify.ledger import lane_key as ledger_lane_key
+from mirrortest.verify.loss import Losses, all_ends_known, ended_earlier, read_past
 from mirrortest.verify.partition import PartitionChecker
 from mirrortest.verify.routing import ExpectPartition, homes_of
 from mirrortest.verify.row import MINUTE_NS, SeenRow
@@ -38,7 +35,7 @@ HOUR = 60 * MINUTE_NS
 
 
 def _judge() -> TopicJudge:
-    return TopicJudge("t", "r1", ExpectPartition.ANY, Deadlines(DEADLINE))
+    return TopicJudge("t", "r1", ExpectPartition.ANY, Losses(DEADLINE))
 
 
 def _ledger(acked: list[tuple[int, int]], *, end: int | None = None) -> Ledger:
@@ -76,7 +73,7 @@ def _decide(
 ) -> dict[StreamId, IntervalSet]:
     """What is newly claimed, after which it is no longer in flight."""
     topic_round = _standing(judge, ledger, checkers)
-    news = judge.settle_pending_loss(topic_round, checkers)
+    news = judge.claim_losses(topic_round, checkers)
     assert not any(topic_round.in_flight(stream) & numbers for stream, numbers in news.items())
     return news
 
@@ -97,7 +94,7 @@ def test_lost_is_claimed_once_the_ends_told_after_the_deadline_are_read() -> Non
     checker = _checker(0, 2)
     _note(judge, ledger, 0)
     assert _standing(judge, ledger, {0: checker}, 2 * DEADLINE).overdue
-    judge.open_pending_loss(_standing(judge, ledger, {0: checker}, 2 * DEADLINE), {0: 4})
+    judge.losses.open(_standing(judge, ledger, {0: checker}, 2 * DEADLINE).overdue, {0: 4})
     assert _decide(judge, ledger, {0: checker}) == {}
     checker.advance(4)
     assert _decide(judge, ledger, {0: checker}) == {STREAM: IntervalSet([(1, 2)])}
@@ -117,7 +114,7 @@ def test_a_partition_that_nobody_reads_keeps_everything_open() -> None:
     """An end above zero with no reader proves nothing; an empty partition needs none."""
     judge, ledger, checkers = _judge(), _ledger([(0, 3)]), {0: _checker(0, 2)}
     _note(judge, ledger, 0)
-    judge.open_pending_loss(_standing(judge, ledger, checkers, 2 * DEADLINE), {0: 2, 1: 5})
+    judge.losses.open(_standing(judge, ledger, checkers, 2 * DEADLINE).overdue, {0: 2, 1: 5})
     assert _decide(judge, ledger, checkers) == {}
     assert read_past(checkers, {0: 2, 1: 0})
 
@@ -126,7 +123,7 @@ def test_a_claimed_message_that_comes_after_all_is_late() -> None:
     """The claim is repaid: no longer lost, and said to be late."""
     judge, ledger, checker = _judge(), _ledger([(0, 2)]), _checker(0)
     _note(judge, ledger, 0)
-    judge.open_pending_loss(_standing(judge, ledger, {0: checker}, 2 * DEADLINE), {0: 1})
+    judge.losses.open(_standing(judge, ledger, {0: checker}, 2 * DEADLINE).overdue, {0: 1})
     assert _decide(judge, ledger, {0: checker}) == {STREAM: IntervalSet([(1, 2)])}
     late = _checker(0, 1)
     (verdict,) = _standing(judge, ledger, {0: late}, closed=True).verdicts.values()
@@ -175,7 +172,7 @@ def test_what_was_sent_after_offsets_were_found_gone_is_lost() -> None:
     checker.apply(_row(8, 6, HOUR + 11 * MINUTE_NS))
     checker = PartitionChecker.from_state(json.loads(json.dumps(checker.to_state())))
     _note(judge, ledger, 0)
-    judge.open_pending_loss(_standing(judge, ledger, {0: checker}, 2 * DEADLINE), {0: 7})
+    judge.losses.open(_standing(judge, ledger, {0: checker}, 2 * DEADLINE).overdue, {0: 7})
     assert _decide(judge, ledger, {0: checker}) == {STREAM: IntervalSet([(7, 8)])}
     (verdict,) = _standing(judge, ledger, {0: checker}, closed=True).verdicts.values()
     assert verdict.having(Finding.INCONCLUSIVE) == IntervalSet([(1, 4), (5, 6)])
@@ -216,7 +213,7 @@ def test_what_stood_unread_where_a_lane_belonged_before_is_not_lost(
     checkers = {number: PartitionChecker("t", number) for number in range(3)}
     checkers[old].unread(0, 1)
     checkers[new].apply(SeenRow(stream, 1, 3, 0, 2, 0, 1, 1, 1, 1, 2, 2))
-    judge = TopicJudge("t", "r1", policy, Deadlines(DEADLINE), [3])
+    judge = TopicJudge("t", "r1", policy, Losses(DEADLINE), [3])
     _note(judge, ledger, 0)
     topic_round = _standing(judge, ledger, checkers, 2 * DEADLINE)
     assert not topic_round.overdue
@@ -236,14 +233,14 @@ def test_a_topic_that_the_mirror_never_made_loses_everything() -> None:
     """No partition is nothing left to read."""
     judge, ledger = _judge(), _ledger([(0, 5)])
     _note(judge, ledger, 0)
-    judge.open_pending_loss(_standing(judge, ledger, {}, 2 * DEADLINE), {})
+    judge.losses.open(_standing(judge, ledger, {}, 2 * DEADLINE).overdue, {})
     assert _decide(judge, ledger, {}) == {STREAM: IntervalSet([(0, 5)])}
 
 
 def test_claims_taken_over_are_not_made_again() -> None:
     """Another consumer's claims count as made."""
     judge, ledger, checker = _judge(), _ledger([(0, 2)]), _checker(0)
-    judge.merge_claims({STREAM: IntervalSet([(1, 2)])})
+    judge.losses.merge({STREAM: IntervalSet([(1, 2)])})
     _note(judge, ledger, 0)
     assert not _standing(judge, ledger, {0: checker}, 2 * DEADLINE).overdue
     assert _standing(judge, ledger, {0: checker}).judged
@@ -254,21 +251,21 @@ def test_what_another_claims_amid_a_round_is_not_claimed_again() -> None:
     judge, ledger, checkers = _judge(), _ledger([(0, 3)]), {0: _checker(0)}
     _note(judge, ledger, 0)
     topic_round = _standing(judge, ledger, checkers, 2 * DEADLINE)
-    judge.open_pending_loss(topic_round, {0: 1})
-    judge.merge_claims({STREAM: IntervalSet([(1, 2)])})
-    assert judge.settle_pending_loss(topic_round, checkers) == {STREAM: IntervalSet([(2, 3)])}
+    judge.losses.open(topic_round.overdue, {0: 1})
+    judge.losses.merge({STREAM: IntervalSet([(1, 2)])})
+    assert judge.claim_losses(topic_round, checkers) == {STREAM: IntervalSet([(2, 3)])}
 
 
 def test_a_hearing_whose_ends_went_back_is_held_again() -> None:
     """A topic made anew may never reach the ends of the one before: no hearing hangs on them."""
     judge, ledger, checker = _judge(), _ledger([(0, 5)]), _checker(0, 2)
     _note(judge, ledger, 0)
-    judge.open_pending_loss(_standing(judge, ledger, {0: checker}, 2 * DEADLINE), {0: 900})
-    judge.cancel_pending_loss({0: 900})
-    judge.open_pending_loss(_standing(judge, ledger, {0: checker}, 2 * DEADLINE), {0: 2})
+    judge.losses.open(_standing(judge, ledger, {0: checker}, 2 * DEADLINE).overdue, {0: 900})
+    judge.losses.cancel({0: 900})
+    judge.losses.open(_standing(judge, ledger, {0: checker}, 2 * DEADLINE).overdue, {0: 2})
     assert not _decide(judge, ledger, {0: checker})
-    judge.cancel_pending_loss({0: 2})
-    judge.open_pending_loss(_standing(judge, ledger, {0: checker}, 2 * DEADLINE), {0: 2})
+    judge.losses.cancel({0: 2})
+    judge.losses.open(_standing(judge, ledger, {0: checker}, 2 * DEADLINE).overdue, {0: 2})
     assert _decide(judge, ledger, {0: checker})
 
 
@@ -321,7 +318,7 @@ def test_a_gap_in_a_compacted_topic_is_compacted_and_a_missing_last_message_is_l
     checkers[0].apply(_row(3, 2, 1))
     judge.compact = True
     _note(judge, ledger, 0)
-    judge.open_pending_loss(_standing(judge, ledger, checkers, 2 * DEADLINE), {0: 3})
+    judge.losses.open(_standing(judge, ledger, checkers, 2 * DEADLINE).overdue, {0: 3})
     assert _decide(judge, ledger, checkers) == {STREAM: IntervalSet([(4, 5)])}
     assert _standing(judge, ledger, checkers).judged
     (verdict,) = _standing(judge, ledger, checkers, closed=True).verdicts.values()
@@ -335,7 +332,7 @@ def test_what_compaction_could_explain_is_inconclusive_where_it_cannot_be_seen()
     checkers[0].holed = True
     judge.policy_hidden = True
     _note(judge, ledger, 0)
-    judge.open_pending_loss(_standing(judge, ledger, checkers, 2 * DEADLINE), {0: 2})
+    judge.losses.open(_standing(judge, ledger, checkers, 2 * DEADLINE).overdue, {0: 2})
     assert _decide(judge, ledger, checkers) == {STREAM: IntervalSet([(4, 5)])}
     (verdict,) = _standing(judge, ledger, checkers, closed=True).verdicts.values()
     assert list(verdict.having(Finding.INCONCLUSIVE).intervals()) == [(0, 1), (2, 3)]
@@ -374,7 +371,7 @@ def test_what_a_compacted_source_lacks_is_not_the_mirrors_loss() -> None:
     lane = LaneRecord(STREAM, 5, acked, end=5, compacted=True)
     ledger.apply(ledger_lane_key(STREAM), lane_value(lane))
     _note(judge, ledger, 0)
-    judge.open_pending_loss(_standing(judge, ledger, checkers, 2 * DEADLINE), {0: 2})
+    judge.losses.open(_standing(judge, ledger, checkers, 2 * DEADLINE).overdue, {0: 2})
     assert _decide(judge, ledger, checkers) == {STREAM: IntervalSet([(4, 5)])}
     (verdict,) = _standing(judge, ledger, checkers, closed=True).verdicts.values()
     assert verdict.having(Finding.COMPACTED) == IntervalSet([(0, 1), (2, 3)])
@@ -423,7 +420,7 @@ def test_a_stream_of_which_nothing_changed_is_not_judged_again(
         lambda: None,
         lambda: checker.apply(SeenRow(STREAM, 3, 4, 2, 3, 0, 1, 1, 1, 1, 2, 2)),
         lambda: ledger.merge(LaneRecord(STREAM, 6, IntervalSet([(0, 6)]))),
-        lambda: judge.merge_claims({STREAM: IntervalSet([(1, 2)])}),
+        lambda: judge.losses.merge({STREAM: IntervalSet([(1, 2)])}),
         lambda: judge.counts.append(7),
         lambda: checker.unread(3, 4, DEADLINE),
         lambda: checker.apply(SeenRow(STREAM, 8, 9, 5, 6, 0, *[1 << 60] * 6)),
@@ -435,9 +432,9 @@ def test_a_stream_of_which_nothing_changed_is_not_judged_again(
         judged.clear()
         for closed in (False, False, True):
             kept = _standing(judge, ledger, {0: checker}, closed=closed).verdicts
-            fresh = TopicJudge("t", "r1", ExpectPartition.ANY, Deadlines(DEADLINE))
+            fresh = TopicJudge("t", "r1", ExpectPartition.ANY, Losses(DEADLINE))
             fresh.counts += judge.counts
-            fresh.merge_claims(judge.claimed)
+            fresh.losses.merge(judge.losses.claimed)
             judged_before = len(judged)
             assert kept == _standing(fresh, ledger, {0: checker}, closed=closed).verdicts
             del judged[judged_before:]

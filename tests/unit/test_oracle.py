@@ -33,6 +33,7 @@ from tests.oracle.script import (
 )
 from tests.oracle.tape import LENGTH, Tape, shrunk
 from tests.oracle.truth import make_truth
+from tests.unit.settled import judge_settled
 
 if TYPE_CHECKING:
     from mirrortest.verify.judge import StreamVerdict
@@ -121,13 +122,12 @@ def test_past_the_memory_bound_nothing_is_invented(tape: bytes, bound: int) -> N
             if (fragment := checker.fragment(stream)) is not None
         }
         claimed = frozenset(n for n in lane.acked if n % 3 == 0)
-        verdict = check_judge.judge(
+        verdict = judge_settled(
             stream,
             held,
             record(stream, lane),
             claimed=intervals(claimed),
             expired=intervals(lane.acked),
-            read_to_end=True,
             policy=truth.policy,
         )
         expected = judge(

@@ -21,6 +21,7 @@ from mirrortest.wire.stream import StreamId
 from tests.oracle import judge as oracle
 from tests.oracle.online import ids
 from tests.oracle.online import intervals as of
+from tests.unit.settled import judge_settled
 from tests.unit.test_verify_fragment_index import index_of
 
 if TYPE_CHECKING:
@@ -126,13 +127,12 @@ def test_the_verdict_is_the_oracles(
     known = {n: checker.fragment(STREAM) for n, (checker, _) in played_all.items()}
     fragments = {n: held for n, held in known.items() if held is not None}
     models = {n: oracle.Fragment(STREAM, *told) for n, (_, told) in played_all.items()}
-    verdict = judge(
+    verdict = judge_settled(
         STREAM,
         fragments,
         lane_of(model),
         claimed=of(claimed),
-        expired=of(expired),
-        read_to_end=read_to_end,
+        expired=of(expired if read_to_end else ()),
         ledger_complete=complete,
         policy=ExpectPartition.ANY if any_partition else ExpectPartition.MURMUR2,
         homes=homes,
@@ -196,12 +196,11 @@ def test_past_the_memory_bound_nothing_missing_is_proven() -> None:
     for number in range(20):
         checker.apply(row(STREAM, 2 * number, number, labels=("corrupted",)))
     lane = LaneRecord(STREAM, 40, IntervalSet([(0, 40)]), end=40)
-    verdict = judge(
+    verdict = judge_settled(
         STREAM,
         {0: checker.fragments[STREAM]},
         lane,
         expired=lane.acked,
-        read_to_end=True,
         policy=ExpectPartition.SOURCE,
     )
     assert verdict.bounded
@@ -297,12 +296,11 @@ def test_compaction_explains_a_tail_only_if_superseded() -> None:
     lane = LaneRecord(STREAM, 4, IntervalSet([(0, 4)]), end=4)
     found = {}
     for bound in (0, 3, ALWAYS):
-        verdict = judge(
+        verdict = judge_settled(
             STREAM,
             {0: checker.fragments[STREAM]},
             lane,
             expired=lane.acked,
-            read_to_end=True,
             explained_below=bound,
         )
         found[bound] = (ids(verdict.having(Finding.COMPACTED)), ids(verdict.having(Finding.LOST)))

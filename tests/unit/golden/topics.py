@@ -16,7 +16,6 @@ from mirrortest.consume.state_store import Partition, Scope
 from mirrortest.consume.topic_judge import TopicJudge
 from mirrortest.model.findings import Finding
 from mirrortest.model.intervals import IntervalSet
-from mirrortest.verify.deadline import Deadlines
 from mirrortest.verify.ledger_parts import CLOSED, LaneParts
 from mirrortest.verify.ledger_record import (
     Claim,
@@ -27,6 +26,7 @@ from mirrortest.verify.ledger_record import (
     lane_key,
     lane_value,
 )
+from mirrortest.verify.loss import Losses
 from mirrortest.verify.routing import ExpectPartition
 from mirrortest.verify.row import SeenRow
 from mirrortest.wire.stream import StreamId
@@ -143,10 +143,10 @@ def _assigned() -> AssignedPartition:
 
 def _topics() -> JudgedTopics:
     """One topic of which the consumers share claims, a deadline and a closing snapshot."""
-    judge = TopicJudge("orders", "run7", ExpectPartition.ANY, Deadlines(60 * SECOND))
-    judge.merge_claims({STREAM: IntervalSet([(30, 31), (35, 37)])})
-    judge.deadlines.note(STREAM, IntervalSet([(30, 31)]), 900 * SECOND)
-    judge.deadlines.note(STREAM, IntervalSet([(31, 40)]), 990 * SECOND)
+    judge = TopicJudge("orders", "run7", ExpectPartition.ANY, Losses(60 * SECOND))
+    judge.losses.merge({STREAM: IntervalSet([(30, 31), (35, 37)])})
+    judge.losses.note(STREAM, IntervalSet([(30, 31)]), 900 * SECOND)
+    judge.losses.note(STREAM, IntervalSet([(31, 40)]), 990 * SECOND)
     judge.close(ClosingSnapshot((2, 40), {5: 25, 0: 7}, START))
     return cast("JudgedTopics", SimpleNamespace(judges={"A.orders": judge}))
 

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrortest.model.intervals import IntervalSet
-from mirrortest.verify.deadline import Deadlines
+from mirrortest.verify.loss import Losses
 from mirrortest.wire.stream import StreamId
 
 STREAM = StreamId("t", "r", "a", 1, 0)
@@ -25,54 +25,54 @@ def ids(intervals: IntervalSet) -> set[int]:
 )
 def test_expiry(deadline: int, notes: list[tuple[int, int, int]], restart: bool) -> None:
     """What is noted first at t has not expired before t + deadline, and has a 64th later."""
-    deadlines, now = Deadlines(deadline), 0
+    losses, now = Losses(deadline), 0
     noted: dict[int, int] = {}
     for wait, lo, count in notes:
         now += wait
-        deadlines.note(STREAM, IntervalSet([(lo, lo + count)]), now)
+        losses.note(STREAM, IntervalSet([(lo, lo + count)]), now)
         for number in range(lo, lo + count):
             noted.setdefault(number, now)
         if restart:
-            state = json.loads(json.dumps(list(deadlines.to_state(now))))
-            deadlines = Deadlines(deadline)
-            deadlines.restore(state, now, of_topic=STREAM.topic, of_run=STREAM.run)
-        expired = ids(deadlines.expired(STREAM, now))
+            state = json.loads(json.dumps(list(losses.clocks_to_state(now))))
+            losses = Losses(deadline)
+            losses.restore_clocks(state, now, of_topic=STREAM.topic, of_run=STREAM.run)
+        expired = ids(losses.expired(STREAM, now))
         assert expired <= {n for n, at in noted.items() if at + deadline <= now}
     grace = deadline // 64 + 1
-    assert ids(deadlines.expired(STREAM, now + deadline + grace)) == set(noted)
+    assert ids(losses.expired(STREAM, now + deadline + grace)) == set(noted)
 
 
 def test_waiting_numbers_take_bounded_room() -> None:
     """However often numbers are noted, a stream waits in few pieces."""
-    deadlines = Deadlines(64_000)
+    losses = Losses(64_000)
     for now in range(64_000):
-        deadlines.note(STREAM, IntervalSet([(0, now + 1)]), now)
-    (entry,) = deadlines.to_state(64_000)
+        losses.note(STREAM, IntervalSet([(0, now + 1)]), now)
+    (entry,) = losses.clocks_to_state(64_000)
     assert len(entry[2]) <= 65
 
 
 def test_a_stream_without_a_number_is_not_told() -> None:
     """Whoever has heard of a lane and of none of its numbers has nothing to write over others."""
-    deadlines = Deadlines(10)
-    deadlines.note(STREAM, IntervalSet(), 5)
-    assert list(deadlines.to_state(5)) == []
+    losses = Losses(10)
+    losses.note(STREAM, IntervalSet(), 5)
+    assert list(losses.clocks_to_state(5)) == []
 
 
 def test_an_unknown_stream_has_nothing_expired() -> None:
     """Nothing noted, nothing expired; the answer is the caller's own."""
-    deadlines = Deadlines(0)
-    assert not deadlines.expired(STREAM, 10)
-    deadlines.note(STREAM, IntervalSet([(0, 1)]), 0)
-    deadlines.expired(STREAM, 0).add(5, 9)
-    assert ids(deadlines.expired(STREAM, 0)) == {0}
+    losses = Losses(0)
+    assert not losses.expired(STREAM, 10)
+    losses.note(STREAM, IntervalSet([(0, 1)]), 0)
+    losses.expired(STREAM, 0).add(5, 9)
+    assert ids(losses.expired(STREAM, 0)) == {0}
 
 
 def test_all_that_expired_is_what_expired_of_each_stream() -> None:
     """Told stream by stream, those without an expired number left out."""
-    deadlines = Deadlines(64)
+    losses = Losses(64)
     other = STREAM._replace(lane=1)
-    deadlines.note(STREAM, IntervalSet([(0, 3)]), 0)
-    deadlines.note(STREAM, IntervalSet([(0, 9)]), 60)
-    deadlines.note(other, IntervalSet([(0, 2)]), 60)
-    told = {stream: ids(numbers) for stream, numbers in deadlines.all_expired(64)}
+    losses.note(STREAM, IntervalSet([(0, 3)]), 0)
+    losses.note(STREAM, IntervalSet([(0, 9)]), 60)
+    losses.note(other, IntervalSet([(0, 2)]), 60)
+    told = {stream: ids(numbers) for stream, numbers in losses.all_expired(64)}
     assert told == {STREAM: {0, 1, 2}}

@@ -1,4 +1,4 @@
-"""Whether the compiled modules are there, and made of the sources that lie beside them."""
+"""Whether the compiled modules exist, and were compiled from the sources next to them."""
 
 from __future__ import annotations
 
@@ -24,19 +24,20 @@ def missing() -> InstallationError:
 
 
 def check() -> None:
-    """Compare the modules, where they were imported, with the sources beside them.
+    """Compare the imported modules with the sources next to them.
 
     An installation has none; in a clone, a source may have changed.
 
     Raises:
-        InstallationError: one is of another source.
+        InstallationError: one was compiled from another source.
     """
     for name in MODULES:
         module = sys.modules.get(name)
         if module is None:
             continue
         source = Path(str(module.__file__)).with_name(name.rpartition(".")[2] + ".pyx")
-        # Before it told its source, it was of another one.
         made_of = getattr(module, "SOURCE", None)
         if source.exists() and hashlib.sha256(source.read_bytes()).hexdigest() != made_of:
-            raise InstallationError(f"{name} is compiled of another source than {source}: {_AGAIN}")
+            raise InstallationError(
+                f"{name} was compiled from another version of {source}: {_AGAIN}"
+            )

@@ -1,8 +1,8 @@
 """What every verb shares: consoles, logging, signals, and errors turned into exit codes.
 
-Results go to stdout, everything else to stderr. Rich honours NO_COLOR and leaves colours out
-where the stream is no terminal. Whatever strangers wrote is escaped here before it is shown:
-`_Console` leaves no control character, the logs' processors and formatter no line end either.
+Results go to stdout, everything else to stderr. Rich honours NO_COLOR, and prints no colours where
+the stream is not a terminal. Texts of others are escaped before they are shown: `_Console` escapes
+control characters, the log processors and the formatter also line ends.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ err = _Console(stderr=True, soft_wrap=True, highlight=False)
 T = TypeVar("T")
 
 _ABORT_SECONDS = 3.0
-_INTERRUPTED = "ended at once by a second signal: the drain is not complete"
+_INTERRUPTED = "a second signal ended the run at once: the drain is not complete"
 
 
 def configure_logging(*, verbose: bool = False) -> None:
@@ -87,7 +87,7 @@ def configure_logging(*, verbose: bool = False) -> None:
         cache_logger_on_first_use=False,
     )
     # aiokafka logs an error for each request that a dead broker does not answer; the applications
-    # tell of an outage themselves.
+    # report an outage themselves.
     logging.basicConfig(
         stream=sys.stderr,
         level=logging.DEBUG if verbose else logging.WARNING,
@@ -126,7 +126,7 @@ class _Formatter(logging.Formatter):
 
 
 def _is_no_interrupt(record: logging.LogRecord) -> bool:
-    """Whether it tells anything: who interrupts a library's call knows it, and needs no trace."""
+    """Whether a record is more than the trace of a user's interrupt in a library's call."""
     error = None if record.exc_info is None else record.exc_info[1]
     while error is not None:
         # A signal's handler that asks what was being asked when the signal came.
@@ -147,19 +147,19 @@ def worker_logging() -> Callable[[], None]:
 
 
 def require(*extras: str) -> None:
-    """Refuse to begin what could not be brought to its end: MirrortestError names what to install.
+    """Fail early, and not minutes later: MirrortestError names what to install.
 
-    `extras` are those of the package that a verb will need, some of them only minutes later.
+    `extras` are those of the package that a verb will need.
     """
     missing = [extra for extra in extras if importlib.util.find_spec(_EXTRAS[extra]) is None]
     if missing:
         raise MirrortestError(
-            f"this needs more than is installed: pip install 'mirrortest[{','.join(missing)}]'"
+            f"an extra is not installed: pip install 'mirrortest[{','.join(missing)}]'"
         )
 
 
 def warn(lines: Iterable[str]) -> None:
-    """Tell the user what is odd and stops nothing; the words may be the user's own."""
+    """Print warnings; they may contain the user's own words."""
     for line in lines:
         err.print(f"[yellow]warning:[/] {escape(visible(line))}")
 
@@ -198,7 +198,7 @@ def run_application(main: Callable[[asyncio.Event], Awaitable[T]]) -> T:
         InterruptedRunError: a second signal ended the run at once.
     """
     interrupt = signal.getsignal(signal.SIGINT)
-    # What the imports made stays for ever: it need not be searched for garbage again and again.
+    # Imported modules are never garbage: do not search them again and again.
     gc.freeze()
 
     async def supervised() -> T:
@@ -225,17 +225,17 @@ def run_application(main: Callable[[asyncio.Event], Awaitable[T]]) -> T:
             err.print(f"[bold red]error:[/] {_INTERRUPTED}")
             end_at_once(number)
 
-        # They stay until the loop is closed: what is cleaned up after the run is ended by them too.
+        # They stay until the loop is closed, so that they also end the clean-up after the run.
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, on_signal, number)
         with contextlib.suppress(asyncio.CancelledError):
             return await task
         if ended_by is not None:
             raise InterruptedRunError(_INTERRUPTED, ended_by)
-        # Nobody asked for it: the client library's own tasks were cancelled under us.
+        # No signal did it: the client library cancelled its own tasks.
         raise ClusterError(
-            "the run broke off while it was waiting for a broker: what was logged until then "
-            "is in the sequence logs, its end is missing"
+            "the run stopped while it was waiting for a broker: the sequence logs are incomplete, "
+            "they end here"
         )
 
     try:

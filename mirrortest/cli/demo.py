@@ -1,4 +1,4 @@
-"""`mirrortest demo`: the main job from end to end on this machine."""
+"""`mirrortest demo`: a complete test on this machine."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 
 ABOUT = (
     "Starts two Kafka clusters and MirrorMaker 2, two producers and two checking consumers; kills "
-    "the mirror with SIGKILL and starts it again; reconciles the sequence logs on Spark; prints "
-    "the verdicts and where the logs and the HTML report lie. Needs no more than Python: Java and "
-    "the jars are fetched once."
+    "the mirror with SIGKILL and restarts it; reconciles the sequence logs on Spark; prints the "
+    "verdicts and the paths of the logs and the HTML report. Needs Python only: Java and the jars "
+    "are downloaded once."
 )
 EXAMPLES = """
 [bold]Examples[/]
@@ -85,7 +85,7 @@ def demo(
     ] = Path("mirrortest-demo"),
     seconds: Annotated[int, typer.Option(min=5, help="How long the producers send.")] = 40,
 ) -> None:
-    """Test a real mirror between two real clusters, here, and kill it in mid-run."""
+    """Test a real mirror between two real clusters on this machine, and kill it during the run."""
     console.require("lab", "report", "spark")
     can_be_filled(directory, "--directory")
     began = time.monotonic()
@@ -109,10 +109,10 @@ def demo(
             console.out.print(escape(line))
     console.out.print(played.consumers[0].table())
     for report in played.consumers[1:]:
-        console.out.print(f"{report.name}, who judged the same run: {report.verdict}")
+        console.out.print(f"consumer {report.name}: {report.verdict}")
     console.out.print(summary_view(summary))
     console.out.print(f"run {run}, {time.monotonic() - began:.0f} s; the mirror was killed once")
-    console.out.print(f"logs, summaries and tables lie in {escape(str(logs / f'run={run}'))}")
+    console.out.print(f"logs, summaries and tables: {escape(str(logs / f'run={run}'))}")
     _write_report(logged.default_output)
     codes = {report.exit_code for report in played.consumers}
     codes |= {sent.exit_code for sent in played.producers} | {summary.exit_code}
@@ -124,13 +124,13 @@ def _write_report(place: Location) -> None:
     page = place.child(REPORT_FILE)
     try:
         write_text(page, render(read_result(place)))
-    except MirrortestError as error:  # the verdict stands without it
+    except MirrortestError as error:  # the verdict does not need it
         console.err.print(f"[yellow]no report:[/] {escape(str(error))}")
     else:
         console.out.print(f"report: {escape(page.shown)}")
 
 
-demo.__doc__ = f"""Test a real mirror between two real clusters, here, and kill it in mid-run.
+demo.__doc__ = f"""Test a real mirror between two real clusters on this machine.
 
 {ABOUT}
 {EXAMPLES}"""

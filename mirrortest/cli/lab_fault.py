@@ -1,8 +1,9 @@
-"""`mirrortest lab fault`: hurt a part of a running lab, and heal it."""
+"""`mirrortest lab fault`: inject and clear faults in a running lab."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from typing import Annotated
 
 import typer
@@ -15,125 +16,68 @@ from mirrortest.lab.probe import Probe
 from mirrortest.seqlog.events import EventLog
 from mirrortest.wire.stream import checked_run
 
-fault_app = typer.Typer(no_args_is_help=True, help="Hurt a part of the lab, and heal it.")
+fault_app = typer.Typer(no_args_is_help=True, help="Inject and clear faults.")
 
 Name = Annotated[
     str,
-    typer.Option(
-        "--name", envvar="MIRRORTEST_LAB", help="The lab's name, where there are several."
-    ),
+    typer.Option("--name", envvar="MIRRORTEST_LAB", help="The lab's name, if there are several."),
 ]
 LogDir = Annotated[
     str | None,
-    typer.Option("--log-dir", help="Note it there, for the report of a run: with --run."),
+    typer.Option(
+        "--log-dir", help="Log directory of the run whose report marks the fault: with --run."
+    ),
 ]
 Run = Annotated[
-    str | None, typer.Option("--run", help="Whose events.jsonl in --log-dir it is noted in.")
+    str | None, typer.Option("--run", help="The run that events.jsonl in --log-dir belongs to.")
 ]
 PartName = Annotated[str, typer.Argument(help="A1, B1, ... or mirror: see `lab status`.")]
 
 
 def probe_of(name: str, *, destination: bool) -> Probe:
-    """What asks a running lab's source or destination."""
-    told = control.ask(control.socket_path(name), "status")
-    return Probe(told["destination" if destination else "source"]["bootstrap_servers"])
-
-
-def _fault(verb: str, part: str, name: str, log_dir: str | None, run: str | None) -> None:
-    events = _events(log_dir, run)
-    began = time.time_ns()
-    answer = control.ask(control.socket_path(name), verb, part=part)
-    if events is not None:
-        events.note(verb, part, time_ns=began)
-        if verb in {"start", "restart"}:
-            events.note("ready", part)
-    console.out.print(f"{escape(part)} {answer['state']}")
+    """A client of a running lab's source or destination."""
+    status = control.ask(control.socket_path(name), "status")
+    return Probe(status["destination" if destination else "source"]["bootstrap_servers"])
 
 
 def _events(log_dir: str | None, run: str | None) -> EventLog | None:
     if (log_dir is None) != (run is None):
-        raise UsageError("--log-dir and --run go together: where, and for which run, to note it")
+        raise UsageError("--log-dir and --run go together: use both, or neither")
     return None if log_dir is None or run is None else EventLog(log_dir, checked_run(run))
 
 
-@fault_app.command()
-def kill(
-    part: PartName, *, name: Name = "default", log_dir: LogDir = None, run: Run = None
-) -> None:
-    """End a part at once (SIGKILL)."""
-    _fault("kill", part, name, log_dir, run)
+_MEANINGS = {
+    "kill": "End a part at once (SIGKILL).",
+    "terminate": "End a part in order (SIGTERM).",
+    "stop": "Freeze a part (SIGSTOP): it keeps its connections and answers nothing.",
+    "continue": "Continue a frozen part.",
+    "start": "Start a part that is not running, on its old port and data.",
+    "restart": "End a part in order and start it again.",
+    "pause": "Freeze a part's container, by the kernel: with --runtime docker.",
+    "unpause": "Continue a paused part.",
+    "disconnect": "Cut a part off the network, while it runs on: with --runtime docker.",
+    "connect": "Connect a part again that was cut off the network.",
+}
 
 
-@fault_app.command()
-def terminate(
-    part: PartName, *, name: Name = "default", log_dir: LogDir = None, run: Run = None
-) -> None:
-    """End a part in order (SIGTERM)."""
-    _fault("terminate", part, name, log_dir, run)
+def _command(verb: str) -> Callable[..., None]:
+    def inject(
+        part: PartName, *, name: Name = "default", log_dir: LogDir = None, run: Run = None
+    ) -> None:
+        events = _events(log_dir, run)
+        began = time.time_ns()
+        answer = control.ask(control.socket_path(name), verb, part=part)
+        if events is not None:
+            events.note(verb, part, time_ns=began)
+            if verb in {"start", "restart"}:
+                events.note("ready", part)
+        console.out.print(f"{escape(part)} {answer['state']}")
+
+    return inject
 
 
-@fault_app.command()
-def stop(
-    part: PartName, *, name: Name = "default", log_dir: LogDir = None, run: Run = None
-) -> None:
-    """Freeze a part (SIGSTOP): it keeps its connections and answers nothing."""
-    _fault("stop", part, name, log_dir, run)
-
-
-@fault_app.command("continue")
-def continue_(
-    part: PartName, *, name: Name = "default", log_dir: LogDir = None, run: Run = None
-) -> None:
-    """Let a frozen part go on."""
-    _fault("continue", part, name, log_dir, run)
-
-
-@fault_app.command()
-def start(
-    part: PartName, *, name: Name = "default", log_dir: LogDir = None, run: Run = None
-) -> None:
-    """Start a part that is not running, on its old port and data."""
-    _fault("start", part, name, log_dir, run)
-
-
-@fault_app.command()
-def restart(
-    part: PartName, *, name: Name = "default", log_dir: LogDir = None, run: Run = None
-) -> None:
-    """End a part in order and start it again."""
-    _fault("restart", part, name, log_dir, run)
-
-
-@fault_app.command()
-def pause(
-    part: PartName, *, name: Name = "default", log_dir: LogDir = None, run: Run = None
-) -> None:
-    """Freeze a part's container, by the kernel: with --runtime docker."""
-    _fault("pause", part, name, log_dir, run)
-
-
-@fault_app.command()
-def unpause(
-    part: PartName, *, name: Name = "default", log_dir: LogDir = None, run: Run = None
-) -> None:
-    """Let a paused part go on."""
-    _fault("unpause", part, name, log_dir, run)
-
-
-@fault_app.command()
-def disconnect(
-    part: PartName, *, name: Name = "default", log_dir: LogDir = None, run: Run = None
-) -> None:
-    """Cut a part off the network, while it runs on: with --runtime docker."""
-    _fault("disconnect", part, name, log_dir, run)
-
-
-@fault_app.command()
-def connect(
-    part: PartName, *, name: Name = "default", log_dir: LogDir = None, run: Run = None
-) -> None:
-    """Give a part that was cut off its network back."""
-    _fault("connect", part, name, log_dir, run)
+for _verb, _meaning in _MEANINGS.items():
+    fault_app.command(_verb, help=_meaning)(_command(_verb))
 
 
 @fault_app.command("delete-records")

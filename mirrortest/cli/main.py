@@ -31,7 +31,7 @@ app = typer.Typer(
     epilog=(
         "Exit codes: 0 passed, 1 error, 2 usage, 3 inconclusive, "
         "99 a threshold or a correctness check failed; "
-        "128 + a signal's number: ended by it at once."
+        "128 + a signal's number: the signal ended it at once."
     ),
 )
 
@@ -59,7 +59,7 @@ def _show_version(value: bool) -> None:
 def main(
     *,
     verbose: Annotated[
-        bool, typer.Option("--verbose", "-v", help="Log what the libraries do, too.")
+        bool, typer.Option("--verbose", "-v", help="Also log what the libraries do.")
     ] = False,
     version: Annotated[  # noqa: ARG001  # typer calls its callback
         bool,
@@ -84,7 +84,7 @@ def _register(arguments: Sequence[str]) -> None:
 
 
 def run() -> None:
-    """The entry point: a user's mistake gives one line, never a traceback."""
+    """The entry point: a user's mistake prints one line, never a traceback."""
     try:
         try:
             _register(sys.argv[1:])

@@ -38,30 +38,30 @@ def reconcile(
         list[str],
         typer.Argument(
             metavar="LOGDIR...",
-            help="Where the logs of producers and consumers lie: paths or URIs.",
+            help="Directories with the logs of producers and consumers: paths or URIs.",
         ),
     ],
     run: Annotated[
-        str | None, typer.Option("--run", help="Which run; may be left out if there is only one.")
+        str | None, typer.Option("--run", help="The run to judge; needed if there are several.")
     ] = None,
     output: Annotated[
         str | None,
         typer.Option(
-            "--output", help="Where summary.json and the tables go. [LOGDIR/run=RUN/result]"
+            "--output", help="Directory for summary.json and the tables. [LOGDIR/run=RUN/result]"
         ),
     ] = None,
     threshold: Annotated[
         list[str] | None,
-        typer.Option("--threshold", help="What must hold: lost==0, 'p(99)<2s'; repeatable."),
+        typer.Option("--threshold", help="A condition: lost==0, 'p(99)<2s'; repeatable."),
     ] = None,
     exactly_once: Annotated[
-        bool, typer.Option("--exactly-once", help="No duplicates and no reorders either.")
+        bool, typer.Option("--exactly-once", help="Duplicates and reorders also fail the run.")
     ] = False,
     bootstrap_server: Annotated[
         str | None,
         typer.Option(
             "--bootstrap-server",
-            help="The destination's brokers: look there for what is missing and nobody read.",
+            help="The destination's brokers, to look for missing messages that no consumer read.",
         ),
     ] = None,
     command_config: Annotated[
@@ -74,11 +74,11 @@ def reconcile(
     ] = None,
     portable: Portable = False,
     look_up_limit: Annotated[
-        int, typer.Option("--look-up-limit", min=1, help="Read at most so many offsets there.")
+        int, typer.Option("--look-up-limit", min=1, help="Read at most this many offsets there.")
     ] = MOST_OFFSETS,
     json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
     html: Annotated[
-        str | None, typer.Option("--html", help="Write the HTML report there, too.")
+        str | None, typer.Option("--html", help="Also write the HTML report to this file.")
     ] = None,
     master: Annotated[
         str | None,
@@ -98,16 +98,14 @@ def reconcile(
     conditions = thresholds(threshold or (), exactly_once=exactly_once)
     checked_heap(driver_memory, option="--driver-memory")
     if master is not None and _MASTER.fullmatch(master) is None:
-        raise UsageError(
-            f"--master {master!r}: Spark knows local[N], spark://HOST:PORT, k8s://URL and yarn"
-        )
+        raise UsageError(f"--master {master!r}: use local[N], spark://HOST:PORT, k8s://URL or yarn")
     if not all(text.strip() for text in logdir):
-        raise UsageError("LOGDIR is empty: say where the logs lie")
+        raise UsageError("LOGDIR is empty: name the directory of the logs")
     for text in logdir:
         above, _, name = text.rstrip("/").rpartition("/")
         if name.startswith("run="):
             raise UsageError(
-                f"{Location.parse(text).shown} holds one run alone: name the directory above it, "
+                f"{Location.parse(text).shown} has only one run: name the directory above it, "
                 f"{Location.parse(above or '.').shown}, with --run {name.removeprefix('run=')}"
             )
     logs = plan(logdir, checked_run(run) if run is not None else None)
@@ -118,7 +116,7 @@ def reconcile(
     if page is not None and page.local and not Path(page.path).is_relative_to(place.path):
         can_be_written(Path(page.path), "--html")
     if page is not None:
-        environment_of_templates()  # missing, it is better told now than after the work
+        environment_of_templates()  # if Jinja is missing, fail before the work
     look_up = None
     if bootstrap_server is not None or command_config is not None or command_property:
         client = ClientConfig.load(
@@ -131,7 +129,7 @@ def reconcile(
         look_up = _look_up()(client, logs, look_up_limit)
         look_up.check()
     elif look_up_limit != MOST_OFFSETS:
-        raise UsageError("--look-up-limit is for the look-up of --bootstrap-server: add that")
+        raise UsageError("--look-up-limit is for --bootstrap-server: add it")
     with spark_session(master, driver_memory) as spark:
         # PySpark is an extra: the module that needs it is imported once it is known to be there.
         from mirrortest.reconcile.job import reconcile as judge  # noqa: PLC0415

@@ -19,9 +19,9 @@ from mirrortest.seqlog.location import Location
 from mirrortest.wire.stream import checked_run
 
 ABOUT = (
-    "It says what failed first and when, draws loss, duplicates and latency over time with the "
-    "faults marked, and names partitions and ids. The exit code tells whether it was written, not "
-    "how the run ended."
+    "The report shows what failed first and when, loss, duplicates and latency over time with the "
+    "faults marked, and partitions and ids. The exit code is 0 if the report was written, however "
+    "the run ended."
 )
 EXAMPLES = """
 [bold]Examples[/]
@@ -38,7 +38,7 @@ def report(
         str | None,
         typer.Argument(
             metavar="RESULT",
-            help="Where summary.json and the tables lie, or the run's directory above: "
+            help="Directory with summary.json and the tables, or the run's directory above it: "
             "a path or a URI.",
         ),
     ] = None,
@@ -46,20 +46,22 @@ def report(
         list[str] | None,
         typer.Option(
             "--log-dir",
-            help="Where the run's logs lie, for its set-up and events, and a short run by the "
-            "second; repeatable. By default the place that RESULT lies in.",
+            help="Directory of the run's logs, for its set-up, its events, and a short run by the "
+            "second; repeatable. By default the one that contains RESULT.",
         ),
     ] = None,
     run: Annotated[
         str | None,
-        typer.Option("--run", help="Which run of --log-dir; may be left out if there is only one."),
+        typer.Option("--run", help="The run in --log-dir; needed if there are several."),
     ] = None,
     output: Annotated[
         str | None, typer.Option("--output", help=f"The HTML file. [RESULT/{REPORT_FILE}]")
     ] = None,
     junit: Annotated[
         str | None,
-        typer.Option("--junit", help="Write JUnit XML there, too: a case for each condition."),
+        typer.Option(
+            "--junit", help="Also write JUnit XML to this file: a case for each condition."
+        ),
     ] = None,
     open_it: Annotated[
         bool, typer.Option("--open", help="Open the file in the default browser.")
@@ -69,16 +71,18 @@ def report(
     logs = [Location.parse(place) for place in log_dir or ()]
     if result is not None:
         if run is not None:
-            raise UsageError("RESULT is of one run: leave out --run, or name the run's --log-dir")
+            raise UsageError(
+                "RESULT is one run's: leave out --run, or use --log-dir in place of RESULT"
+            )
         place = result_at(Location.parse(result))
     elif logs:
         place = find_result(logs[0], checked_run(run) if run is not None else None)
     else:
-        raise UsageError("name the RESULT of a reconciliation, or a --log-dir that holds one")
+        raise UsageError("name the RESULT of a reconciliation, or a --log-dir that contains one")
     target = Location.parse(output) if output is not None else place.child(REPORT_FILE)
     xml = Location.parse(junit) if junit is not None else None
     if open_it and not target.local:
-        raise UsageError(f"--open: {target.shown} is no local file: say --output FILE")
+        raise UsageError(f"--open: {target.shown} is not a local file: use --output FILE")
     for document, option in (
         (target if output is not None else None, "--output"),
         (xml, "--junit"),

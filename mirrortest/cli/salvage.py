@@ -1,4 +1,4 @@
-"""`mirrortest salvage`: what killed processes left in a spool goes where their logs belong."""
+"""`mirrortest salvage`: upload the log files that killed processes left in a spool."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from rich.markup import escape
 from mirrortest.cli import console
 from mirrortest.config.visible import visible
 from mirrortest.errors import UsageError
-from mirrortest.seqlog.session_directory import salvage as bring_home
+from mirrortest.seqlog.session_directory import salvage as upload_spool
 from mirrortest.wire.stream import checked_run
 
 if TYPE_CHECKING:
@@ -32,20 +32,20 @@ def salvage(
     spool: Annotated[Path, typer.Argument(help="The killed processes' --log-spool.")],
     log_dir: Annotated[str, typer.Option(help="Their --log-dir.")],
     run: Annotated[
-        str | None, typer.Option(help="This run's logs alone; those of all runs without it.")
+        str | None, typer.Option(help="Only the logs of this run. Default: of all runs.")
     ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print what was saved as JSON.")] = False,
 ) -> None:
     """Finish the sequence logs that killed processes left in their spool.
 
-    Where --log-dir is no local directory, rows wait in the spool for their upload. Processes that
-    live are left alone; doing it twice does no harm. Logs in a local directory need none of this.
+    If --log-dir is a URI, rows wait in the spool for their upload. Files of running processes are
+    not touched, and a second call does no harm. Logs in a local directory do not need this.
     """
     if not spool.is_dir():
-        raise UsageError(f"{spool}: there is no such directory; what was --log-spool?")
+        raise UsageError(f"{spool}: no such directory; use the --log-spool of the killed processes")
     if run is not None:
         checked_run(run)
-    saved = [_summary(session) for session in bring_home(spool, log_dir, run)]
+    saved = [_summary(session) for session in upload_spool(spool, log_dir, run)]
     if json:
         typer.echo(dumps({"salvaged": saved}))
         return

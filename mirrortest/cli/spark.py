@@ -1,4 +1,4 @@
-"""Spark, as verbs use it: an interrupt ends the work, and nothing of it stays."""
+"""A Spark session for a command: an interrupt ends it, and leaves no process."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def spark_session(
     signal.signal(signal.SIGINT, _interrupt)
     try:
         with reconcile_session.spark_session(master, driver_memory) as session:
-            # By now PySpark has a handler of its own. It asks something of Java, be it amid the
-            # answer to another question, and what comes of that is a traceback.
+            # PySpark has installed a handler of its own. It calls Java, even during another call,
+            # which ends in a traceback.
             signal.signal(signal.SIGINT, _interrupt)
             yield session
     except Exception as error:
@@ -42,19 +42,19 @@ def spark_session(
             raise
         _log.debug("Spark failed", exc_info=True)
         raise MirrortestError(
-            f"the logs could not be reconciled, as Spark failed: {_last_line(error)}; with "
-            "--verbose (mirrortest --verbose reconcile ...) all that it says is logged"
+            f"the logs could not be reconciled: Spark failed: {_last_line(error)}; to see Spark's "
+            "log, use --verbose (mirrortest --verbose reconcile ...)"
         ) from error
     finally:
         signal.signal(signal.SIGINT, before)
 
 
 def _last_line(error: Exception) -> str:
-    """What a worker's traceback, or Java's error, says in the end; one line."""
+    """The last line of a worker's traceback, or of Java's error."""
     lines = [line.strip() for line in str(error).splitlines()]
-    # Java's own traces stand behind what was thrown.
-    said = [line for line in lines if line and not line.startswith(("at ", "...", "JVM stack"))]
-    return (said or [type(error).__name__])[-1][:_LONGEST]
+    # Java's own traces come after the message.
+    found = [line for line in lines if line and not line.startswith(("at ", "...", "JVM stack"))]
+    return (found or [type(error).__name__])[-1][:_LONGEST]
 
 
 def _interrupt(number: int, _frame: FrameType | None) -> NoReturn:

@@ -1,4 +1,4 @@
-"""Where the program begins: an interrupt ends it without a traceback, from the first moment on."""
+"""The entry point: from its first moment on, an interrupt ends it without a traceback."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import signal
 from mirrortest.cli.interrupt import end_at_once
 
 _INIT = 1
-"""A container's first process: the kernel keeps from it every signal that it has no handler for."""
+"""A container's first process: the kernel delivers only signals that it has a handler for."""
 _GLIBC = "CS_GNU_LIBC_VERSION"
 
 
@@ -18,13 +18,13 @@ def run() -> None:
     signal.signal(signal.SIGINT, end_at_once)
     if os.getpid() == _INIT:
         signal.signal(signal.SIGTERM, end_at_once)
-    # numpy's linear algebra, which is never asked for, would start a thread for each CPU.
+    # numpy's linear algebra is not used, and would start a thread for each CPU.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # Of Arrow's allocators the one that gives back what a log's file took, and leaves no holes
-    # between the C library's buffers; it is built in where that is glibc.
+    # jemalloc returns the memory of a log's file to the system, and leaves no holes between the C
+    # library's buffers. Arrow has it where that is glibc.
     if _GLIBC in os.confstr_names and os.confstr(_GLIBC):
         os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "jemalloc")
-    # What imports make stays: to search it for garbage takes a tenth of them.
+    # Imports create no garbage, and to search for it takes a tenth of their time.
     gc.disable()
     from mirrortest.cli.main import run as run_main  # noqa: PLC0415  # half a second of imports
 
@@ -32,5 +32,5 @@ def run() -> None:
         run_main()
     finally:
         gc.enable()
-        # The answer is given: a signal that comes now must not change the exit code.
+        # The command is done: a signal that comes now must not change the exit code.
         signal.signal(signal.SIGINT, signal.SIG_IGN)

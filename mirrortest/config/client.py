@@ -193,7 +193,7 @@ class ClientConfig:
                     key, value, item.metadata["read"], secret=not item.repr
                 )
         if not values.get("bootstrap_servers"):
-            raise UsageError("no cluster is given: say --bootstrap-server HOST:PORT")
+            raise UsageError("no cluster is given: use --bootstrap-server HOST:PORT")
         warnings = keys.warnings(properties, frozenset(known))
         return cls(**values, portable=portable, warnings=warnings)
 

@@ -138,7 +138,9 @@ def servers(text: str) -> tuple[str, ...]:
     for item in words(text):
         match = _SERVER.fullmatch(item)
         if match is None or not 0 < int(match["port"]) < 65536:
-            raise ValueError(f"{item!r} is no HOST:PORT")
+            why = "is not HOST:PORT" if ":" in item else "has no port"
+            example = f"{item.partition(':')[0] or 'localhost'}:9092"
+            raise ValueError(f"{item} {why}; use HOST:PORT, for example {example}")
         found.append(match["address"])
     return tuple(found)
 

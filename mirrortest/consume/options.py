@@ -212,7 +212,7 @@ class ConsumeOptions(LogOptions, MetricsOptions):
             else f"{self.ledger_topic} at {','.join(self.ledger_client.bootstrap_servers)}",
             "expected producers": ",".join(self.expect_producers),
             "isolation level": self.client.isolation_level.value,
-            "client library": "public calls alone" if self.client.portable else "",
+            "client library": "public API only" if self.client.portable else "",
             "latencies": "with the backlog" if self.include_backlog else "",
             "duration": "" if self.duration is None else f"{self.duration:g} s",
             "idle timeout": "" if self.idle_timeout is None else f"{self.idle_timeout:g} s",

@@ -145,7 +145,7 @@ DEFINITIONS: Final = (
         Weight.BAD,
         Fails.ALWAYS,
         "seen, though never sent, or certainly not written",
-        predicate="were never sent and yet seen",
+        predicate="were seen but never sent",
     ),
     Definition(
         Finding.ALTERED_KEY,
@@ -177,7 +177,7 @@ DEFINITIONS: Final = (
         Weight.DOUBT,
         Fails.NEVER,
         "acknowledged, not seen, and possibly in a range that no consumer read",
-        predicate="were not to be judged",
+        predicate="could not be judged",
     ),
     Definition(
         Finding.IN_FLIGHT,

@@ -188,7 +188,7 @@ class ProduceOptions(LogOptions, MetricsOptions):
             "idempotence": "" if client.enable_idempotence is not False else "off",
             "compression": client.compression_type.value,
             "linger": f"{client.linger_ms} ms",
-            "client library": "public calls alone" if client.portable else "",
+            "client library": "public API only" if client.portable else "",
         }
         return {name: value for name, value in asked.items() if value}
 

@@ -221,8 +221,8 @@ class Producer:
                 )
                 if begun is None:
                     raise ClusterError(
-                        f"the ledger {self._options.ledger_topic!r} took no claim, and nothing "
-                        "is sent without one"
+                        "could not register this producer in the ledger "
+                        f"{self._options.ledger_topic!r}: nothing was sent"
                     )
                 incarnation, born = begun, self._clock.now()
                 if not started:
@@ -243,8 +243,7 @@ class Producer:
                     async with asyncio.timeout(_ADMIT_SECONDS):
                         await record_failure(view, incarnation.ledger_writer.claim)
                 raise ClusterError(
-                    f"{incarnation.died}; so ended {hopeless} incarnations in a row, and nothing "
-                    "was acknowledged"
+                    f"{incarnation.died}; restarted {hopeless} times without an acknowledgement"
                 )
             _log.warning("a new incarnation is needed", reason=incarnation.died)
         await end_marks(self._ended, stop, grace_seconds=self._options.drain_timeout)
@@ -414,9 +413,9 @@ async def _closed(
 
 
 def _log_failure(task: asyncio.Task[None]) -> None:
-    """Say so if a task that should go on for ever has failed."""
+    """Log the failure of a task that should never end."""
     if not task.cancelled() and (error := task.exception()) is not None:
-        _log.error("an attendant of the producer failed", exc_info=error)
+        _log.error("background task failed", exc_info=error)
 
 
 def _with_incarnation(incarnation: int) -> Callable[[Session], Session]:

@@ -105,7 +105,7 @@ def _asset(name: str) -> str:
     # The library's licence stands in a comment at its head; this holds for any script element.
     text = resources.files("mirrortest.report").joinpath("assets", name).read_text("utf-8")
     if name.endswith(".js") and re.search(r"</script|<!--", text, re.IGNORECASE):
-        raise MirrortestError(f"{name} cannot stand in a page")
+        raise MirrortestError(f"{name} must not contain a script's end")
     return text
 
 

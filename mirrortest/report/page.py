@@ -98,7 +98,7 @@ def page(result: Result) -> dict[str, Any]:
         "no_timeline": _no_timeline(result),
         "no_latency": "No latency was measured."
         if "latency" not in _absent(result)
-        else "The result holds no table of latencies: reconcile again to have one.",
+        else "The result has no table of latencies: reconcile again to create it.",
         "marks": marks,
         "disturbed": bool(disturbing),
         "marks_left_out": max(len(events) - MOST_MARKS, 0),
@@ -115,9 +115,9 @@ def page(result: Result) -> dict[str, Any]:
         "slot_caption": "" if timeline is None else f"{_resolution(timeline)} Latencies of copies.",
         "grid": grid(summary.partitions),
         "ids": ids,
-        "no_ids": "Nothing was found, and everything was delivered."
+        "no_ids": "There are no findings, and everything was delivered."
         if not ({"undelivered", "findings"} & _absent(result))
-        else "The result holds no table of ids: reconcile again to have one.",
+        else "The result has no table of ids: reconcile again to create it.",
         "attribution": summary.attribution,
         "counts": count_rows(summary),
         "producers": producers.rows,
@@ -164,7 +164,7 @@ def _sections(summary: Summary, absent: Sequence[str]) -> list[tuple[str, str]]:
         *([("attribution", "Who lost it")] if summary.attribution else []),
         ("counts", "All counts"),
         ("setting", "Set-up"),
-        *([("absent", "Not told")] if absent else []),
+        *([("absent", "Not shown")] if absent else []),
     ]
 
 
@@ -176,14 +176,14 @@ def _first(summary: Summary, timeline: Timeline | None, events: Sequence[Event])
             later = tuple(f"{each}." for each in found[1:])
             return Box("What failed first", f"{found[0]}.", "bad", later)
         names = ", ".join(each.expression for each in failed)
-        text = f"When is not known: no log tells the time of what broke {names}."
+        text = f"The time is unknown: no log has the time of what broke {names}."
         return Box("What failed first", text, "bad")
     first = None if timeline is None else first_finding(timeline, events)
     if first is not None:
-        return Box("Nothing failed; what was found first", f"{first}.", "note")
+        return Box("Nothing failed; the first finding", f"{first}.", "note")
     if any(summary.counts.get(name) for name in FINDINGS):
-        return Box("Nothing failed", "What was found has no known time.", "note")
-    return Box("Nothing failed", "And nothing out of the ordinary was found.", "good")
+        return Box("Nothing failed", "The findings have no known time.", "note")
+    return Box("Nothing failed", "There are no findings.", "good")
 
 
 def _resolution(timeline: Timeline) -> str:
@@ -207,14 +207,18 @@ def _absent(result: Result) -> set[str]:
 
 def _no_timeline(result: Result) -> str:
     if "by_minute" in _absent(result):
-        return "The result holds no table by minute: reconcile again to have one."
-    return "No message's intended time is known, so that there is nothing to draw."
+        return "The result has no table by minute: reconcile again to create it."
+    return "No message has a known intended time, so there is nothing to draw."
 
 
 def _marks(events: Sequence[Event]) -> list[dict[str, str]]:
     told = []
     for event, up in outages(events[:MOST_MARKS]):
-        down = ", and not up again" if up is None else f", down for {span(up - event.time_ns)}"
+        down = (
+            ", and did not come up again"
+            if up is None
+            else f", down for {span(up - event.time_ns)}"
+        )
         rest = "" if up == event.time_ns else down
         told.append({"at": moment(event.time_ns), "label": f"{event}{rest}"})
     return told
@@ -267,10 +271,10 @@ def _curve_told(timeline: Timeline) -> str:
 def _online(summary: Summary) -> str:
     online = summary.online
     if online is None or not (online.partitions or online.disagreements):
-        return "The consumers logged no verdict of their own to compare this one with."
+        return "The consumers logged no verdict to compare this one with."
     if online.disagreements:
-        return "What the consumers had found while the run went on differs from this result:"
+        return "What the consumers found during the run differs from this result:"
     return (
-        "What the consumers had found while the run went on is the same as this result, by id, "
+        "What the consumers found during the run is the same as this result, by id, "
         f"in {number(online.partitions, 'partition')}."
     )

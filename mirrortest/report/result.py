@@ -1,7 +1,7 @@
-"""A reconciliation's result as it lies there, with the logs beside it as far as they are there.
+"""A reconciliation's result, with the logs of its run if they are next to it.
 
-What an older version did not write, or what nobody put there, is absent and told in `absent`; a
-summary of another version is refused.
+`absent` lists what is missing, as tables that an older version did not write. A summary of another
+version is refused.
 """
 
 from __future__ import annotations
@@ -113,7 +113,7 @@ def read_result(place: Location, logs: Sequence[Location] = ()) -> Result:
     """
     summary = _summary(place)
     absent = [
-        f"the table {name} is not there: this report cannot tell {what}"
+        f"the table {name} does not exist: this report does not show {what}"
         for name, what in LACKING.items()
         if not _exists(place.child(f"{name}.parquet"))
     ]
@@ -125,14 +125,13 @@ def read_result(place: Location, logs: Sequence[Location] = ()) -> Result:
         try:
             sessions += find_sessions(root, summary.run)
         except SequenceLogError as error:
-            absent.append(f"how the run was set up is not told in full: {error}")
+            absent.append(f"how the run was set up is incomplete: {error}")
         told = Events.read(root.child(f"run={summary.run}", EVENTS_FILE))
         events += told.events
         absent += told.damage
     if not sessions:
         absent.append(
-            "the run's logs do not lie here (name their place by --log-dir): this report cannot "
-            "tell how the run was set up"
+            "the run's logs are not here (use --log-dir): this report does not show its set-up"
         )
     return Result(
         summary=summary,
@@ -167,10 +166,10 @@ def find_result(logdir: Location, run: str | None) -> Location:
         return next(iter(there.values()))
     if there:
         raise UsageError(
-            f"{logdir.shown} holds several results, name one by --run: {', '.join(there)}"
+            f"{logdir.shown} has several results, name one with --run: {', '.join(there)}"
         )
     raise UsageError(
-        f"{logdir.shown}: no result of a reconciliation here: mirrortest reconcile {logdir.shown}"
+        f"{logdir.shown}: no reconciliation result; run mirrortest reconcile {logdir.shown}"
     )
 
 
@@ -196,7 +195,7 @@ def _summary(place: Location) -> Summary:
             raw = source.read()
     except FileNotFoundError:
         raise UsageError(
-            f"{place.shown}: no {SUMMARY_FILE} here: reconcile the run first "
+            f"{place.shown}: no {SUMMARY_FILE}; reconcile the run first "
             "(mirrortest reconcile LOGDIR --run RUN)"
         ) from None
     except (pa.ArrowException, OSError) as error:
@@ -205,12 +204,12 @@ def _summary(place: Location) -> Summary:
         document = json.loads(raw)
         version = document["version"], document["kind"]
     except (ValueError, KeyError, TypeError):
-        raise UsageError(f"{file.shown}: this is no summary of a reconciliation") from None
+        raise UsageError(f"{file.shown}: not a summary of a reconciliation") from None
     known = Summary.model_fields["version"].default, Summary.model_fields["kind"].default
     if version != known:
         raise UsageError(
             f"{file.shown}: a summary of kind {version[1]!r}, version {version[0]}; this program "
-            f"reports on kind {known[1]!r}, version {known[0]}: use the mirrortest that wrote it"
+            f"reads kind {known[1]!r}, version {known[0]}: use the mirrortest that wrote it"
         )
     try:
         return Summary.model_validate(document)

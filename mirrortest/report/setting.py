@@ -126,12 +126,12 @@ def _ran(found: SessionFiles, reports: Mapping[str, dict[str, Any]]) -> Ran:
     if session.clean:
         ended = "in order"
     else:
-        ended = "its end is missing" if session.ended_ns is None else "its log is not whole"
+        ended = "no end in its log" if session.ended_ns is None else "its log is incomplete"
     return Ran(
         _ROLES[session.role],
         name,
         moment(session.started_ns),
-        span(session.ended_ns - session.started_ns) if session.ended_ns is not None else "not told",
+        span(session.ended_ns - session.started_ns) if session.ended_ns is not None else "unknown",
         ended,
         facts,
     )

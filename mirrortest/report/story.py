@@ -105,7 +105,7 @@ def headline(summary: Summary) -> str:
             )
         case Verdict.INCONCLUSIVE:
             return (
-                "No condition failed, and yet the run proves nothing: "
+                "No condition failed, but the run could not be judged completely: "
                 f"{number(len(summary.inconclusive), 'reason')} below."
             )
     failed = [held(each) for each in summary.thresholds if not each.passed]
@@ -128,16 +128,16 @@ def details(summary: Summary) -> list[str]:
         (doubtful if weight_of(name) is Weight.DOUBT else allowed).append(found)
     told = []
     if allowed:
-        told.append(f"Also found, and allowed by the conditions: {', '.join(allowed)}.")
+        told.append(f"Other findings, which the conditions allow: {', '.join(allowed)}.")
     if doubtful:
-        told.append(f"Not to be judged: {', '.join(doubtful)}.")
+        told.append(f"Could not be judged: {', '.join(doubtful)}.")
     if counts.get("unknown"):
         told.append(
-            f"{number(counts['unknown'], 'send')} ended without an answer: never counted as lost."
+            f"{number(counts['unknown'], 'send')} ended without an answer: not counted as lost."
         )
     if summary.verdict is Verdict.FAILED and summary.inconclusive:
         reasons = number(len(summary.inconclusive), "reason")
-        told.append(f"Beyond that proven failure, part of the run could not be judged: {reasons}.")
+        told.append(f"Besides this failure, a part of the run could not be judged: {reasons}.")
     return told
 
 

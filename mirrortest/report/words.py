@@ -100,8 +100,7 @@ def share(part: int, whole: int) -> str:
 def without_latency(summary: Summary) -> list[str]:
     """Say, by topic, how many messages' latencies were not measured."""
     return [
-        f"{topic}: {number(count)} were there before their partitions were read: "
-        "their latencies are not measured"
+        f"{topic}: {number(count)} were in the backlog: their latencies are not measured"
         for topic, count in summary.backlog.items()
     ]
 

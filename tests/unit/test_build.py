@@ -140,7 +140,7 @@ def test_what_is_not_compiled_or_of_another_source_is_told_in_a_line(sources: Pa
     older = _told(sources, "produce", "--help")
     for told in (*stale, older):
         assert told.returncode == 1
-        assert "is compiled of another source" in told.stderr.replace("\n", " ")
+        assert "was compiled from another version" in told.stderr.replace("\n", " ")
     for told in (missing, *stale, renamed, older):
         assert "Traceback" not in told.stderr
         assert "make" in told.stderr

@@ -259,7 +259,7 @@ def test_what_spark_fails_with_is_one_line(monkeypatch: pytest.MonkeyPatch) -> N
     trace = (
         "An exception was thrown from Python:\nTraceback ...\nIndexError: 7 is out of bounds\n\n"
     )
-    said = r"Spark failed: IndexError: 7 is out of bounds; with --verbose"
+    said = r"Spark failed: IndexError: 7 is out of bounds; to see Spark"
     with pytest.raises(MirrortestError, match=said), spark_session():
         raise PythonException(trace)
     with pytest.raises(ZeroDivisionError), spark_session():

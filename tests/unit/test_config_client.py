@@ -118,8 +118,8 @@ def test_pem_stores() -> None:
 @pytest.mark.parametrize(
     ("properties", "says"),
     [
-        ({"bootstrap.servers": "a"}, "no HOST:PORT"),
-        ({"bootstrap.servers": "a:0"}, "no HOST:PORT"),
+        ({"bootstrap.servers": "a"}, "a has no port; use HOST:PORT, for example a:9092"),
+        ({"bootstrap.servers": "a:0"}, "a:0 is not HOST:PORT"),
         ({"bootstrap.servers": ","}, "bootstrap.servers"),
         ({"linger.ms": "soon"}, "linger.ms=soon: not a whole number"),
         ({"request.timeout.ms": "0"}, "at least 1"),

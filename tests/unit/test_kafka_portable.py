@@ -118,7 +118,7 @@ def test_the_ledgers_brokers_are_reached_in_the_same_way(
     CliRunner().invoke(program, [*arguments, *more])
     assert asked[0].client.portable
     assert asked[0].ledger_client.portable
-    assert asked[0].settings["client library"] == "public calls alone"
+    assert asked[0].settings["client library"] == "public API only"
 
 
 async def test_topics_by_name_are_subscribed_without_asking_for_them(

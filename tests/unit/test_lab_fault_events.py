@@ -36,12 +36,12 @@ def noted(logdir: Path) -> list[str]:
 def test_a_fault_is_noted_with_its_part(asked: list[Any], tmp_path: Path) -> None:
     """A start is noted twice: when it was asked for, and when the part was ready."""
     where = {"log_dir": str(tmp_path), "run": "r1"}
-    lab_fault.kill("mirror", **where)
-    lab_fault.start("mirror", **where)
-    lab_fault.stop("A1", **where)
-    lab_fault.continue_("A1", **where)
-    lab_fault.restart("B1", **where)
-    lab_fault.terminate("B1", **where)
+    lab_fault._command("kill")("mirror", **where)
+    lab_fault._command("start")("mirror", **where)
+    lab_fault._command("stop")("A1", **where)
+    lab_fault._command("continue")("A1", **where)
+    lab_fault._command("restart")("B1", **where)
+    lab_fault._command("terminate")("B1", **where)
     assert noted(tmp_path) == [
         "mirror: kill", "mirror: start", "mirror: ready", "A1: stop", "A1: continue",
         "B1: restart", "B1: ready", "B1: terminate",
@@ -60,14 +60,14 @@ def test_nothing_is_noted_unasked_or_of_a_fault_that_was_none(
     asked: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without --log-dir there is no file, and a lab that refuses leaves none."""
-    lab_fault.kill("mirror")
+    lab_fault._command("kill")("mirror")
 
     def refuse(*_args: Path | str, **_more: str) -> None:
         raise LabError("no such part")
 
     monkeypatch.setattr("mirrortest.lab.control.ask", refuse)
     with pytest.raises(LabError):
-        lab_fault.kill("mirror", log_dir=str(tmp_path), run="r1")
+        lab_fault._command("kill")("mirror", log_dir=str(tmp_path), run="r1")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -75,7 +75,7 @@ def test_where_and_whose_go_together(asked: list[Any], tmp_path: Path) -> None:
     """One without the other, or a name that is none, is refused before anything is hurt."""
     for where in ({"log_dir": str(tmp_path)}, {"run": "r1"}):
         with pytest.raises(UsageError, match="go together"):
-            lab_fault.kill("mirror", **where)
+            lab_fault._command("kill")("mirror", **where)
     with pytest.raises(UsageError, match="a run's id is"):
-        lab_fault.kill("mirror", log_dir=str(tmp_path), run="Not One")
+        lab_fault._command("kill")("mirror", log_dir=str(tmp_path), run="Not One")
     assert asked == []

@@ -191,7 +191,7 @@ async def test_a_producer_that_gives_up_ends_consumers_and_lets_none_pass(
         while not living.done():
             cluster.away = False
             await asyncio.sleep(0)
-        with pytest.raises(ClusterError, match="3 incarnations in a row"):
+        with pytest.raises(ClusterError, match="restarted 3 times without an acknowledgement"):
             await living
         ledger = stage.consumer.ledger
         assert ledger.complete("r", ["p"])

@@ -49,7 +49,7 @@ def test_a_runs_directory_stands_for_the_result_in_it(
     report(result=str(place.parent))
     assert Path(capsys.readouterr().out.strip()) == place / "report.html"
     assert "c-producer" in (place / "report.html").read_text()
-    with pytest.raises(UsageError, match=r"nowhere: no summary\.json here"):
+    with pytest.raises(UsageError, match=r"nowhere: no summary\.json; reconcile"):
         report(result=str(place.parent / "nowhere"))
 
 
@@ -78,7 +78,7 @@ def test_mistakes_are_told(place: Path, tmp_path: Path) -> None:
         report()
     with pytest.raises(UsageError, match="leave out --run"):
         report(result=str(place), run=RUN)
-    with pytest.raises(UsageError, match="no result of a reconciliation here"):
+    with pytest.raises(UsageError, match="no reconciliation result"):
         report(log_dir=[str(tmp_path / "nowhere")])
     with pytest.raises(UsageError, match="there is no directory"):
         report(result=str(place), output=str(tmp_path / "no" / "such" / "r.html"))

@@ -101,9 +101,9 @@ def test_what_no_condition_forbids_is_said_and_what_could_not_be_judged(tmp_path
     summary = made.summary(tmp_path)
     allowed, doubtful = details(summary)
     assert allowed.replace("\xa0", " ") == (
-        "Also found, and allowed by the conditions: 600 duplicated (0.5 %)."
+        "Other findings, which the conditions allow: 600 duplicated (0.5 %)."
     )
-    assert doubtful.replace("\xa0", " ") == "Not to be judged: 12 in flight (0.01 %)."
+    assert doubtful.replace("\xa0", " ") == "Could not be judged: 12 in flight (0.01 %)."
     assert headline(summary) == "Every condition is met."
 
 
@@ -112,8 +112,8 @@ def test_what_no_condition_forbids_is_said_and_what_could_not_be_judged(tmp_path
     [
         ("altered_key", 1, "1 message had an altered key."),
         ("altered_headers", 2, "2 messages had altered headers."),
-        ("phantom", 2, "2 messages were never sent and yet seen."),
-        ("phantom", 1, "1 message was never sent and yet seen."),
+        ("phantom", 2, "2 messages were seen but never sent."),
+        ("phantom", 1, "1 message was seen but never sent."),
         ("lost", 1, "1 of 120,000 acknowledged messages was lost."),
         ("other_run", 3, "3 messages were of another run."),
         ("negative_latency", 3, "3 messages had a latency below zero."),
@@ -138,10 +138,10 @@ def test_a_clean_run_says_so(tmp_path: Path) -> None:
     words = Page(render(result)).words
     for said in (
         "Nothing failed",
-        "And nothing out of the ordinary was found.",
+        "There are no findings.",
         "Nothing was found in any partition.",
-        "Nothing was found, and everything was delivered.",
-        "No fault was noted in this run",
+        "There are no findings, and everything was delivered.",
+        "No fault was recorded in this run",
     ):
         assert said in words
 
@@ -150,7 +150,7 @@ def test_an_inconclusive_run_gives_its_reasons(tmp_path: Path) -> None:
     """Neither passed nor failed: why stands on the page."""
     made = Made(verdict=Verdict.INCONCLUSIVE, inconclusive=["the log of producer bob.2 is missing"])
     result = result_of(made, tmp_path)
-    assert "proves nothing: 1 reason below" in headline(result.summary)
+    assert "could not be judged completely: 1 reason below" in headline(result.summary)
     assert "the log of producer bob.2 is missing" in Page(render(result)).words
 
 
@@ -327,14 +327,14 @@ def test_an_older_result_is_told_as_far_as_it_goes(tmp_path: Path) -> None:
     assert [row.name for row in told["latency_rows"]] == ["orders", "clicks.eu", "all topics"]
     assert [each.kind for each in told["ids"].ranges] == ["lost"]
     words = Page(render(result)).words
-    assert "The result holds no table of latencies: reconcile again to have one." in words
-    assert "the table undelivered is not there" in words
-    assert "the run's logs do not lie here" not in words.split("What this report could not tell")[0]
+    assert "The result has no table of latencies: reconcile again to create it." in words
+    assert "the table undelivered does not exist" in words
+    assert "the run's logs do not lie here" not in words.split("What this report does not show")[0]
     for name in ("by_minute", "findings", "by_stream"):
         (place / f"{name}.parquet").unlink()
     words = Page(render(read_result(Location.parse(place)))).words
-    assert "The result holds no table by minute: reconcile again to have one." in words
-    assert "the table findings is not there" in words
+    assert "The result has no table by minute: reconcile again to create it." in words
+    assert "the table findings does not exist" in words
 
 
 def test_what_is_no_result_of_this_version_is_refused(tmp_path: Path) -> None:
@@ -345,7 +345,7 @@ def test_what_is_no_result_of_this_version_is_refused(tmp_path: Path) -> None:
     file = tmp_path / "summary.json"
     for raw in ("[]", "{}", "no json", '{"version": 1}'):
         file.write_text(raw)
-        with pytest.raises(UsageError, match="no summary of a reconciliation"):
+        with pytest.raises(UsageError, match="not a summary of a reconciliation"):
             read_result(place)
     for version, kind in ((2, "reconcile"), (1, "produce")):
         file.write_text(json.dumps({"version": version, "kind": kind}))
@@ -367,14 +367,14 @@ def test_a_broken_table_is_an_error_that_names_it(tmp_path: Path) -> None:
 def test_the_only_result_of_a_log_directory_is_found(tmp_path: Path) -> None:
     """Without a run there must be one; the answer names those there are."""
     root = Location.parse(tmp_path)
-    with pytest.raises(UsageError, match="no result of a reconciliation"):
+    with pytest.raises(UsageError, match="no reconciliation result"):
         find_result(root, None)
     place = Made(minutes=1).write(tmp_path)
     (tmp_path / "run=unjudged").mkdir()
     assert find_result(root, None).path == str(place)
     (tmp_path / "run=other" / "result").mkdir(parents=True)
     (tmp_path / "run=other" / "result" / "summary.json").write_text("{}")
-    with pytest.raises(UsageError, match=f"name one by --run: {RUN}, other"):
+    with pytest.raises(UsageError, match=f"name one with --run: {RUN}, other"):
         find_result(root, None)
     assert find_result(root, "other").path.endswith("/run=other/result")
 
@@ -397,7 +397,7 @@ def test_an_outage_lasts_until_the_part_is_ready(tmp_path: Path) -> None:
     ]  # fmt: skip
     labels = [mark["label"] for mark in told["marks"]]
     assert labels[0] == "mirror: kill, down for 3 min"
-    assert labels[1] == "broker: stop, and not up again"
+    assert labels[1] == "broker: stop, and did not come up again"
     assert labels[4] == "cable"
 
 
@@ -424,7 +424,7 @@ def test_a_run_without_latencies_or_minutes_draws_nothing_empty(tmp_path: Path) 
     result = result_of(made, tmp_path)
     assert page(result)["charts"] is None
     words = Page(render(result)).words
-    assert "No message's intended time is known, so that there is nothing to draw." in words
+    assert "No message has a known intended time, so there is nothing to draw." in words
     assert "No latency was measured." in words
 
 

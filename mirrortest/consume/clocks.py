@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from mirrortest.timing.skew import STEP_BOUND_NS, ClockWatch
+from mirrortest.timing.clock_watch import STEP_BOUND_NS, ClockWatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -15,7 +15,7 @@ from mirrortest.seqlog.schema import ENDLESS, Role
 from mirrortest.seqlog.session import Session, Topic
 from mirrortest.seqlog.writer import SequenceLog
 from mirrortest.timing.histogram import sparse_groups
-from mirrortest.verify.fragment import CLOCK_TOLERANCE_NS
+from mirrortest.verify.fragment import latest_intended
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -172,7 +172,6 @@ class ConsumerLog:
         """Log offsets that were gone before we came; `found_ns`: see `PartitionChecker.unread`."""
         self.read(mine)
         mine.read_from = hi
-        latest = None if found_ns is None else found_ns + CLOCK_TOLERANCE_NS
         self._log.append(
             [
                 rows.unread(
@@ -181,7 +180,7 @@ class ConsumerLog:
                     lo,
                     hi,
                     topic_identity=str(mine.identity),
-                    latest_ns=latest,
+                    latest_ns=latest_intended(found_ns),
                 )
             ]
         )

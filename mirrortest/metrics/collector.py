@@ -1,8 +1,8 @@
 """The numbers that are published, and the collector that a scrape reads them from.
 
-The applications keep plain numbers and `timing.histogram.Histogram`s, a batch at a time; nothing
-is converted before a scrape asks. A scrape runs in the endpoint's thread while the application
-goes on: each number is read once, so a histogram's count is always the sum of its own buckets.
+The applications update numbers and `timing.histogram.Histogram`s, a batch at a time; only a scrape
+converts them. It runs in the endpoint's thread while the application goes on: each number is read
+once, so that a histogram's count is always the sum of its own buckets.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ class Counter:
         self.value: float = 0
 
     def add(self, amount: float = 1) -> None:
-        """Count on; ValueError for less than 0."""
+        """Add an amount; ValueError for less than 0."""
         if amount < 0:
             raise ValueError("a counter only rises")
         self.value += amount
 
     def raise_to(self, total: float) -> None:
-        """Take over a total that is counted elsewhere; a lower one is ignored."""
+        """Set a total that is counted elsewhere; a lower one is ignored."""
         self.value = max(self.value, total)
 
 
 class Gauge:
-    """A number that goes up and down, or a function that is asked at each scrape."""
+    """A number that goes up and down, or a function that each scrape calls."""
 
     __slots__ = ("_read", "_value")
 
@@ -66,7 +66,7 @@ class Gauge:
         self._read = None
 
     def read_by(self, function: Callable[[], float]) -> None:
-        """Ask at each scrape, in the endpoint's thread: for ages, which grow by themselves."""
+        """Call `function` at each scrape, in the endpoint's thread: for ages, which grow."""
         self._read = function
 
     @property
@@ -79,11 +79,11 @@ Child = TypeVar("Child", Counter, Gauge, Histogram)
 
 
 class Metrics(Collector):
-    """All that one process publishes, by the names of `names.TABLE`.
+    """All metrics of one process, by the names of `names.TABLE`.
 
-    A child exists from the first time it is asked for, at zero; asking again gives the same one.
-    Labels are keyword arguments, exactly those of the metric's row. ValueError otherwise.
-    `common` are labels that are the same for all that this process publishes.
+    The first call for a child creates it, at zero; later ones return it. Labels are keyword
+    arguments, exactly those of the metric's row; else ValueError. `common` are labels that are the
+    same for the whole process.
     """
 
     def __init__(self, **common: str) -> None:
@@ -105,7 +105,7 @@ class Metrics(Collector):
     def histogram(
         self, metric: Metric, histogram: Histogram | None = None, **labels: str
     ) -> Histogram:
-        """A histogram of the table; a given one takes the child's place and is read as it grows."""
+        """A histogram of the table; a given one replaces the child and is read as it grows."""
         if histogram is not None:
             self.remove(metric, **labels)
         fresh = Histogram() if histogram is None else histogram

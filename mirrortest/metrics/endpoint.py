@@ -1,7 +1,6 @@
-"""The HTTP server that Prometheus and Kubernetes ask: /metrics; /startup, /ready, /live.
+"""The HTTP server for Prometheus and Kubernetes: /metrics; /startup, /ready, /live.
 
-It runs in a thread of its own. A process that has much to do is better served by another one
-(`server_process`).
+It runs in a thread. A busy process uses another process instead (`server_process`).
 """
 
 from __future__ import annotations
@@ -35,14 +34,12 @@ _STOP_POLL_S = 0.05
 class MetricsEndpoint:
     """Serves a collector's metrics, with those of its own process, on an address and a port.
 
-    What answers scrapes itself may stand in the collector's place.
-
-    Port 0 takes a free one; `port` tells which. `health` answers the probes, in the server's
-    thread; without one they all pass. A `listener` that listens already takes the place of both
-    address and port.
+    `metrics` may also be a WSGI application that answers scrapes itself. With port 0 it takes a
+    free port, see `port`. `health` answers the probes, in the server's thread; without it they all
+    pass. A listening `listener` replaces address and port.
 
     Raises:
-        UsageError: the address does not exist here, or the port is taken or not allowed.
+        UsageError: the address does not exist here, or the port is in use or not allowed.
     """
 
     def __init__(
@@ -75,7 +72,7 @@ class MetricsEndpoint:
         self._thread.start()
 
     def stop(self) -> None:
-        """Stop serving and free the port; more than once does no harm."""
+        """Stop serving and free the port; it can be repeated."""
         if self._thread.is_alive():
             self._server.shutdown()
             self._thread.join()
@@ -94,12 +91,12 @@ class MetricsEndpoint:
 
 
 class Serve(Protocol):
-    """How an application's metrics come to be served: `serve_apart`, or through a worker's pipe."""
+    """How an application's metrics are served: by `serve_apart`, or over a worker's pipe."""
 
     def __call__(
         self, metrics: Collector, *, address: str, port: int, health: Probed
     ) -> AbstractContextManager[object] | None:
-        """Serve until what is returned is left; None where nobody asked."""
+        """Serve until the returned context ends; None: metrics are off."""
 
 
 def serve_metrics(
@@ -110,7 +107,7 @@ def serve_metrics(
     health: Probed | None = None,
     own_process: bool = True,
 ) -> MetricsEndpoint | None:
-    """Serve as `--metrics-address` and `--metrics-port` say; port 0 is off."""
+    """Serve on `--metrics-address` and `--metrics-port`; port 0 is off."""
     if not port:
         return None
     return MetricsEndpoint(
@@ -119,7 +116,7 @@ def serve_metrics(
 
 
 class _Server(ThreadingMixIn, WSGIServer):
-    """One thread a request, none of which holds the process up."""
+    """One thread a request; none of them delays the process's end."""
 
     daemon_threads = True
 

@@ -1,4 +1,4 @@
-"""What an application says of itself to Kubernetes's probes."""
+"""An application's answers to Kubernetes' probes."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ if TYPE_CHECKING:
 
 
 class Probed(Protocol):
-    """Who answers the probes; see `Health`."""
+    """What answers the probes; see `Health`."""
 
     @property
     def started(self) -> bool:
-        """Whether it is connected, and has found its place in the run."""
+        """Whether it is connected and has its position in the run."""
 
     @property
     def ready(self) -> bool:
@@ -27,7 +27,7 @@ class Probed(Protocol):
 
 
 class Probes(NamedTuple):
-    """The answers as of now, to be told to another process; none of them passes unless told."""
+    """The answers at one moment, for another process; by default none of them passes."""
 
     started: bool = False
     ready: bool = False
@@ -35,16 +35,16 @@ class Probes(NamedTuple):
 
     @classmethod
     def of(cls, health: Probed) -> Self:
-        """What it answers now."""
+        """Its answers now."""
         return cls(health.started, health.ready, health.alive)
 
 
 class Health:
-    """Three answers; the probes' thread reads them, the application's loop gives them.
+    """Three answers; the application's loop sets them, the probes' thread reads them.
 
-    `started`: it is connected, and has found its place in the run. `ready`: it does its work.
-    `alive`: its loop has told of progress (`beat`) within `patience` seconds. An outage that is
-    sat out is progress, as restarting would not end it.
+    `started`: it is connected and has its position in the run. `ready`: it does its work. `alive`:
+    its loop has made progress (`beat`) within `patience` seconds. Waiting for an outage to end is
+    progress, as a restart would not end it.
     """
 
     def __init__(self, patience: float, monotonic: Callable[[], float] = time.monotonic) -> None:
@@ -55,10 +55,10 @@ class Health:
         self.ready = False
 
     def beat(self) -> None:
-        """The loop has come round."""
+        """The loop has made progress."""
         self._beaten = self._monotonic()
 
     @property
     def alive(self) -> bool:
-        """Whether the loop came round lately."""
+        """Whether the loop made progress within `patience`."""
         return self._monotonic() - self._beaten <= self._patience

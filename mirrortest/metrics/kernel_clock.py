@@ -1,7 +1,7 @@
-"""What the kernel says of its wall clock's error.
+"""The kernel's bound of its wall clock's error.
 
-NTP daemons tell the kernel a bound, root distance included, which it lets grow by 500 ppm until
-they tell again. The two machines' bounds together are the error bar of every latency between them.
+NTP daemons give the kernel a bound, root distance included. It grows by 500 ppm until the next
+update. The bounds of two machines together are the error bar of every latency between them.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import ctypes
 import sys
 
 _ERROR = -1
-_NOT_KNOWN_SECONDS = 16
+_UNKNOWN_SECONDS = 16
 
 
 class _Timex(ctypes.Structure):
-    """The head of Linux's `struct timex`; the rest is room for what it writes beyond."""
+    """The first fields of Linux's `struct timex`; `beyond` is room for the others."""
 
     _fields_ = (
         ("modes", ctypes.c_uint),
@@ -27,21 +27,21 @@ class _Timex(ctypes.Structure):
 
 
 def clock_error_bound() -> float | None:
-    """The most that the wall clock is off, seconds; None where the kernel does not say.
+    """The most that the wall clock is off, seconds; None where there is no such call.
 
-    16 s is the kernel's "not known": nothing disciplines the clock.
+    16 s is the kernel's "unknown": nothing disciplines the clock.
     """
     if not sys.platform.startswith("linux"):
         return None
-    told = _Timex()  # modes = 0: only ask, which needs no privilege
+    timex = _Timex()  # modes = 0: only read, which needs no privilege
     try:
-        state = ctypes.CDLL(None).adjtimex(ctypes.byref(told))
+        state = ctypes.CDLL(None).adjtimex(ctypes.byref(timex))
     except (OSError, AttributeError):
         return None
-    return None if state == _ERROR else told.maxerror / 1e6
+    return None if state == _ERROR else timex.maxerror / 1e6
 
 
 def known_clock_error_ns() -> int | None:
-    """The most that the wall clock is off, ns; None where the kernel does not know."""
+    """The most that the wall clock is off, ns; None: unknown."""
     bound = clock_error_bound()
-    return None if bound is None or bound >= _NOT_KNOWN_SECONDS else int(bound * 1e9)
+    return None if bound is None or bound >= _UNKNOWN_SECONDS else int(bound * 1e9)

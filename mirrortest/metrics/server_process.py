@@ -1,33 +1,34 @@
-"""Metrics of a busy process, served by a process of its own.
+"""The metrics of a busy process, served by a process of their own.
 
-A scrape that a busy process answers itself waits for its interpreter at each step, turn by turn:
-tens of milliseconds. So another process answers, which has nothing else to do, and is told once a
-second all that there is. Whoever is idle serves itself (`endpoint`).
+Where a busy process answers a scrape itself, each step waits for its interpreter: tens of
+milliseconds. So an idle child answers, to which the parent sends a snapshot each second. Idle
+processes serve themselves (`endpoint`). Run as a program, this module is that child. Its arguments
+are two descriptors: the listening socket, and the pipe with the snapshots. It ends with the pipe.
 """
 
 from __future__ import annotations
 
 import contextlib
+import socket
 import subprocess
 import sys
 from multiprocessing import Pipe
+from multiprocessing.connection import Connection
 from threading import Event, Thread
 from typing import TYPE_CHECKING
 
 import structlog
 
-from mirrortest.metrics.endpoint import listening
-from mirrortest.metrics.published import Publisher
+from mirrortest.metrics.endpoint import MetricsEndpoint, listening
+from mirrortest.metrics.snapshot import LatestSnapshot, Snapshot, SnapshotPages, SnapshotSender
 
 if TYPE_CHECKING:
-    from multiprocessing.connection import Connection
     from types import TracebackType
     from typing import Self
 
     from prometheus_client.registry import Collector
 
     from mirrortest.metrics.health import Probed
-    from mirrortest.metrics.published import Published
 
 _log = structlog.get_logger()
 
@@ -35,29 +36,29 @@ _log = structlog.get_logger()
 class ServerProcess:
     """Serves a collector's metrics, with those of this process, at most a second old.
 
-    Takes the arguments of `endpoint.MetricsEndpoint`, and raises as it does. A server that is
-    killed is started anew; where this process ends, in whatever way, so does the server.
+    It takes the arguments of `endpoint.MetricsEndpoint`, and raises as that does. A server that is
+    killed is started again; when this process ends, in whatever way, so does the server.
     """
 
     def __init__(self, metrics: Collector, *, address: str, port: int, health: Probed) -> None:
-        self._publisher = Publisher(metrics, health)
+        self._sender = SnapshotSender(metrics, health)
         self._listener = listening(address, port)
         self.address = address
         self.port: int = self._listener.getsockname()[1]
         self._stopped = Event()
-        self._process, self._server = self._start()
-        self._thread = Thread(target=self._tell, name="metrics", daemon=True)
+        self._process, self._pipe = self._start()
+        self._thread = Thread(target=self._send, name="metrics", daemon=True)
         self._thread.start()
 
     @property
     def pid(self) -> int:
-        """Of the process that serves now."""
+        """The id of the process that serves now."""
         return self._process.pid
 
     def stop(self) -> None:
-        """Stop serving and free the port; more than once does no harm."""
+        """Stop serving and free the port; it can be repeated."""
         self._stopped.set()
-        # What is being written to it fails then, and holds nobody up.
+        # A write to it fails then, and delays nothing.
         self._process.kill()
         self._thread.join()
         self._listener.close()
@@ -73,36 +74,54 @@ class ServerProcess:
     ) -> None:
         self.stop()
 
-    def _start(self) -> tuple[subprocess.Popen[bytes], Connection[Published, None]]:
-        told, server = Pipe(duplex=False)
-        numbers = (self._listener.fileno(), told.fileno())
-        with told:
+    def _start(self) -> tuple[subprocess.Popen[bytes], Connection[Snapshot, None]]:
+        reading, writing = Pipe(duplex=False)
+        numbers = (self._listener.fileno(), reading.fileno())
+        with reading:
             process = subprocess.Popen(
-                [sys.executable, "-P", "-m", "mirrortest.metrics.server", *map(str, numbers)],
+                [sys.executable, "-P", "-m", __name__, *map(str, numbers)],
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 pass_fds=numbers,
-                # A terminal's Ctrl-C is for us alone: we are scraped until we are through.
+                # A terminal's Ctrl-C must not stop it: we are scraped until we have ended.
                 start_new_session=True,
             )
-        return process, server
+        return process, writing
 
-    def _tell(self) -> None:
+    def _send(self) -> None:
         while True:
-            with self._server, contextlib.suppress(BrokenPipeError):
-                self._publisher.tell(self._server.send, self._stopped)
+            with self._pipe, contextlib.suppress(BrokenPipeError):
+                self._sender.run(self._pipe.send, self._stopped)
             self._process.kill()
             self._process.wait()
             if self._stopped.is_set():
                 return
-            _log.warning("the server of the metrics was killed: it is started again")
-            self._process, self._server = self._start()
+            _log.warning("the metrics server was killed: it is started again")
+            self._process, self._pipe = self._start()
 
 
 def serve_apart(
     metrics: Collector, *, address: str, port: int, health: Probed
 ) -> ServerProcess | None:
-    """Serve as `--metrics-address` and `--metrics-port` say; port 0 is off."""
+    """Serve on `--metrics-address` and `--metrics-port`; port 0 is off."""
     if not port:
         return None
     return ServerProcess(metrics, address=address, port=port, health=health)
+
+
+def main() -> None:
+    """Serve until the pipe ends; raises EOFError then."""
+    listener, pipe = map(int, sys.argv[1:])
+    snapshots: Connection[None, Snapshot] = Connection(pipe, writable=False)
+    latest = LatestSnapshot()
+    pages = SnapshotPages(latest)
+    # Before the first answer: a process that has just begun must not seem to have stopped.
+    pages.take(snapshots.recv())
+    with MetricsEndpoint(pages, listener=socket.socket(fileno=listener), health=latest):
+        while True:
+            pages.take(snapshots.recv())
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(EOFError, ConnectionResetError):
+        main()

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from mirrortest.timing.skew import ClockWatch
+from mirrortest.timing.clock_watch import ClockWatch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mirrortest.timing.skew import ClockStep
+    from mirrortest.timing.clock_watch import ClockStep
 
 
 class Clock:

@@ -1,8 +1,8 @@
-"""When each message is meant to be sent: an open loop in exact integer arithmetic.
+"""The intended time of each message: an open loop in exact integer arithmetic.
 
-Messages have indices from 0. A schedule never moves with what the sender manages: what is not
-sent in time stays due, and its latency counts from when it was due. Times are int nanoseconds of
-whatever clock `start_ns` belongs to; producers use the monotonic one (see `skew`).
+Messages have indices from 0. A slow sender does not move the schedule: a message that is not sent
+in time stays due, and its latency counts from its intended time. Times are int nanoseconds of the
+clock of `start_ns`; producers use the monotonic one (see `clock_watch`).
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 _SECOND = 1_000_000_000
 _INT64 = (1 << 63) - 1
 ENDLESS = 1 << 62
-"""How many messages are due where neither a rate nor a limit holds them back."""
+"""How many messages are due without a rate and a limit."""
 
 
 class ConstantRate:
     """Evenly spaced messages: message i at ``start + floor(i / rate)``.
 
-    `per_second` may be any positive rate, below one a second too; a float means its decimal
-    writing, so 0.1 is a tenth. Raises ValueError for a rate that is not positive.
+    `per_second` may be any positive rate, also below one; a float counts as its decimal text, so
+    that 0.1 is a tenth. Raises ValueError for a rate that is not positive.
     """
 
     def __init__(
@@ -35,11 +35,11 @@ class ConstantRate:
         self.start_ns = start_ns
         self.limit = limit
         spacing = _SECOND / self.per_second
-        # Message i lies i * _step // _parts nanoseconds after the start.
+        # Message i is due i * _step // _parts nanoseconds after the start.
         self._step, self._parts = spacing.numerator, spacing.denominator
 
     def due(self, now_ns: int) -> int:
-        """How many messages have their time at or before now."""
+        """How many messages are due by now."""
         elapsed = now_ns - self.start_ns
         if elapsed < 0:
             return 0
@@ -51,14 +51,14 @@ class ConstantRate:
         """The times of messages lo to hi, exact; int64."""
         count = max(hi - lo, 0)
         first, rest = divmod(lo * self._step, self._parts)
-        whole, part = divmod(self._step, self._parts)
+        step, part = divmod(self._step, self._parts)
         if self._parts + count * part > _INT64:
             # A rate of many digits: Python's integers do not overflow.
             times = [self.start_ns + i * self._step // self._parts for i in range(lo, hi)]
             return np.array(times, dtype=np.int64)
         index = np.arange(count, dtype=np.int64)
         base = np.int64(self.start_ns + first)
-        return np.asarray(base + index * whole + (rest + index * part) // self._parts)
+        return np.asarray(base + index * step + (rest + index * part) // self._parts)
 
     def next_time(self, index: int) -> int | None:
         """When message `index` is due; None past the limit."""
@@ -68,12 +68,12 @@ class ConstantRate:
 
 
 def exact_rate(per_second: Fraction | float | str) -> Fraction:
-    """A rate as the fraction that its writing means; ValueError where it is not positive."""
+    """A rate as the exact fraction of its text; ValueError where it is not positive."""
     text = repr(per_second) if isinstance(per_second, float) else per_second
     try:
         rate = Fraction(text)
     except (ValueError, ZeroDivisionError):
-        raise ValueError(f"{per_second!r} is no rate") from None
+        raise ValueError(f"{per_second!r} is not a rate") from None
     if rate <= 0:
         raise ValueError("a rate must be above 0")
     return rate

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from mirrortest.verify.row import SeenRow
 
 CLOCK_TOLERANCE_NS = 300_000_000_000
-"""So far at most the clocks of producers and consumers are apart: Kerberos assumes the same."""
+"""The most that clocks of producers and consumers may differ: Kerberos assumes the same."""
 ALWAYS = 1 << 62
 """Above all minutes and all seqs."""
 _UNPROVEN = int(Finding.UNPROVEN | Finding.CORRUPTED)
@@ -35,13 +35,18 @@ _COUNTED = {"seen", Finding.DUPLICATED.label, Finding.REORDERED.label, *_BY_LABE
 """What a summary counts."""
 
 
-def last_minute(found_ns: int | None) -> int:
-    """The last minute of intended time from which messages may stand in an unread range.
+def latest_intended(found_ns: int | None) -> int | None:
+    """The latest intended time of messages that an unread range may contain; None: unknown.
 
-    `found_ns` is when a consumer found the range gone, by its wall clock, in ns since the epoch;
-    None: nobody knows.
+    `found_ns` is when a consumer found the range deleted, by its wall clock, in ns since the epoch.
     """
-    return ALWAYS if found_ns is None else (found_ns + CLOCK_TOLERANCE_NS) // MINUTE_NS
+    return None if found_ns is None else found_ns + CLOCK_TOLERANCE_NS
+
+
+def last_minute(found_ns: int | None) -> int:
+    """The minute of `latest_intended`; `ALWAYS`: unknown."""
+    latest = latest_intended(found_ns)
+    return ALWAYS if latest is None else latest // MINUTE_NS
 
 
 @dataclass(slots=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Self
 import structlog
 
 from mirrortest.errors import WorkerError
-from mirrortest.metrics.published import Latest, Published
+from mirrortest.metrics.snapshot import LatestSnapshot, Snapshot
 from mirrortest.workers.messages import Ended, Progress, Stop
 from mirrortest.workers.worker import work
 
@@ -37,7 +37,7 @@ class Worker:
     def __init__(self, number: int, process: SpawnProcess, connection: Connection) -> None:
         self.number = number
         self.progress: Any = None
-        self.published = Latest()
+        self.published = LatestSnapshot()
         self.ended: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         # Who waits for several of them retrieves only some.
         self.ended.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
@@ -82,7 +82,7 @@ class Worker:
         with contextlib.suppress(EOFError, OSError):
             while True:
                 message = self._connection.recv()
-                if isinstance(message, Published):
+                if isinstance(message, Snapshot):
                     self.published.take(message)
                 elif isinstance(message, Progress):
                     self._loop.call_soon_threadsafe(self._take, message.progress, on_progress)

@@ -1,6 +1,6 @@
 """What goes over the pipe between a command and each of its workers, pickled.
 
-And from a worker, once a second where metrics are served, `metrics.published.Published`.
+And from a worker, once a second where metrics are served, `metrics.snapshot.Snapshot`.
 """
 
 from __future__ import annotations

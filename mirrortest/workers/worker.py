@@ -14,7 +14,7 @@ import structlog
 import uvloop
 
 from mirrortest.errors import ClusterError, MirrortestError
-from mirrortest.metrics.published import Publisher
+from mirrortest.metrics.snapshot import SnapshotSender
 from mirrortest.workers.messages import Ended, Progress, Stop
 
 if TYPE_CHECKING:
@@ -94,9 +94,9 @@ class _Line:
         """Take the place of `metrics.server_process.serve_apart`: the command's process serves."""
         del address
         if port:
-            told = (self.send, Event())  # until the process ends
-            tell = Publisher(metrics, health).tell
-            Thread(target=tell, args=told, name="metrics", daemon=True).start()
+            sender = SnapshotSender(metrics, health)
+            until_exit = (self.send, Event())
+            Thread(target=sender.run, args=until_exit, name="metrics", daemon=True).start()
 
     def obey(self, stop: Callable[[], object]) -> None:
         """Listen from now on."""

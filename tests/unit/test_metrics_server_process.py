@@ -20,9 +20,8 @@ from mirrortest.metrics import names
 from mirrortest.metrics.collector import Metrics
 from mirrortest.metrics.endpoint import MetricsEndpoint
 from mirrortest.metrics.health import Health, Probes
-from mirrortest.metrics.pages import Pages
-from mirrortest.metrics.published import Latest, Published
 from mirrortest.metrics.server_process import ServerProcess, serve_apart
+from mirrortest.metrics.snapshot import LatestSnapshot, Snapshot, SnapshotPages
 from tests.lab.harness import until
 from tests.lifetime import end_with_parent
 
@@ -152,33 +151,33 @@ def test_a_taken_port_is_a_usage_error() -> None:
 def test_who_stands_still_is_not_well() -> None:
     """What was told long ago is given to nobody, and no probe passes: as if nobody answered."""
     now = [100.0]
-    latest = Latest(lambda: now[0])
+    latest = LatestSnapshot(lambda: now[0])
     assert not latest.fresh
     assert not list(latest.collect())
-    pages = Pages(latest)
+    pages = SnapshotPages(latest)
     with MetricsEndpoint(pages, health=latest) as endpoint:
 
         def answers() -> list[int]:
             return [ask(endpoint.port, at)[0] for at in ("/metrics", "/startup", "/ready", "/live")]
 
         assert answers() == [503, 503, 503, 503]
-        pages.take(Published(list(Metrics().collect()), Probes(started=True, alive=True)))
+        pages.take(Snapshot(list(Metrics().collect()), Probes(started=True, alive=True)))
         assert answers() == [200, 200, 503, 200]
         assert "mirrortest_build_info" in ask(endpoint.port)[1]
         now[0] += 11
         assert answers() == [503, 503, 503, 503]
-        pages.take(Published([], Probes(started=True, ready=True, alive=True)))
+        pages.take(Snapshot([], Probes(started=True, ready=True, alive=True)))
         assert answers() == [200, 200, 200, 200]
 
 
 def test_each_form_that_is_asked_for_is_what_was_told_last() -> None:
     """Whatever was rendered before; and who asks for ever new ones has few of them kept."""
-    metrics, latest = Metrics(), Latest()
-    rows, pages = metrics.counter(names.LOG_ROWS), Pages(latest)
+    metrics, latest = Metrics(), LatestSnapshot()
+    rows, pages = metrics.counter(names.LOG_ROWS), SnapshotPages(latest)
     with MetricsEndpoint(pages, health=latest) as endpoint:
         for value in (1, 2, 3):
             rows.add()
-            pages.take(Published(list(metrics.collect()), Probes()))
+            pages.take(Snapshot(list(metrics.collect()), Probes()))
             plain = ask(endpoint.port)[1]
             open_metrics = ask(endpoint.port, accept="application/openmetrics-text")[1]
             assert f"mirrortest_log_rows_total {value}.0\n" in plain

@@ -19,7 +19,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from mirrortest.errors import ClusterError, WorkerError
-from mirrortest.metrics import published
+from mirrortest.metrics import snapshot
 from mirrortest.metrics.endpoint import MetricsEndpoint
 from mirrortest.workers.crew import Crew
 from mirrortest.workers.scrape import CrewMetrics
@@ -125,13 +125,13 @@ async def test_all_are_ready_only_when_each_is(monkeypatch: pytest.MonkeyPatch) 
     async with crew(worker_jobs.until_told, [1, 3], told) as hands:
         await told.wait()
         metrics = CrewMetrics(hands)
-        monkeypatch.setattr(published, "_FRESH_SECONDS", 60)
+        monkeypatch.setattr(snapshot, "_FRESH_SECONDS", 60)
         await asyncio.to_thread(until, lambda: metrics.alive and metrics.started)
         assert not metrics.ready
         first = pid_of(hands.workers[0])
         os.kill(first, signal.SIGSTOP)
         await asyncio.to_thread(stopped, first)
-        monkeypatch.setattr(published, "_FRESH_SECONDS", 3)
+        monkeypatch.setattr(snapshot, "_FRESH_SECONDS", 3)
         await asyncio.to_thread(until, lambda: not metrics.alive)
         # Who leaves ends all that still run, stopped ones too.
     assert not any(worker._process.is_alive() for worker in hands.workers)

@@ -1,10 +1,10 @@
 """The wall clock watched against the monotonic one.
 
-Schedules and deadlines run on the monotonic clock; messages carry wall time, which other machines
-can read. The offset between the two follows slow corrections (NTP slews by at most 500 ppm) and
-is told apart from a *step*: a jump by more than slewing explains, as from `date -s`, a virtual
-machine's resume, or a machine's sleep, which the monotonic clock does not count. A step changes
-no verdict; latencies around it are flagged.
+Schedules and deadlines use the monotonic clock; messages have wall time, which other machines can
+read. The offset between the two follows slow corrections (NTP slews by at most 500 ppm). A *step*
+is a jump by more than slewing explains, as from `date -s`, a virtual machine's resume, or a
+machine's sleep, which the monotonic clock does not count. A step changes no verdict; latencies
+around it are flagged.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 STEP_BOUND_NS = 50_000_000
-"""What a step is by default: beyond 50 ms two readings are never that far apart by chance."""
+"""The least step by default: two readings are never 50 ms apart by chance."""
 SLEW_PPM = 500
 
 
@@ -28,7 +28,7 @@ class ClockStep(NamedTuple):
 
 
 class ClockWatch:
-    """Follows one machine's wall clock; fed with readings, reads no clock itself.
+    """Follows one machine's wall clock by readings that it is given; it reads no clock.
 
     Attributes:
         offset_ns: wall time minus monotonic time, by the latest reading.
@@ -48,7 +48,7 @@ class ClockWatch:
     def observe(
         self, wall_ns: int, monotonic_ns: int, *, uncertainty_ns: int = 0
     ) -> ClockStep | None:
-        """Take a reading of both clocks; the step since the last one, if there was one.
+        """Take a reading of both clocks; returns the step since the last one, if there was one.
 
         `uncertainty_ns` is how far apart the two clocks may have been read: the monotonic time
         between a reading before the wall clock's and one after it. Raises ValueError where the
@@ -71,7 +71,7 @@ class ClockWatch:
     def measure(
         self, monotonic_ns: Callable[[], int], wall_ns: Callable[[], int]
     ) -> ClockStep | None:
-        """Have both clocks read, and observe them; the step since then, if there was one."""
+        """Read both clocks; returns the step since the last reading, if there was one."""
         before = monotonic_ns()
         wall = wall_ns()
         after = monotonic_ns()

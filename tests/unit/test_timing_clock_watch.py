@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrortest.timing.skew import STEP_BOUND_NS, ClockStep, ClockWatch
+from mirrortest.timing.clock_watch import STEP_BOUND_NS, ClockStep, ClockWatch
 
 WALL = 1_800_000_000 * 10**9
 SECOND = 10**9

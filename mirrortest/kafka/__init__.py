@@ -1,5 +1,5 @@
-"""The one door to Kafka: clients, admin, whole batches out and in, compacted topics as tables.
+"""Everything that talks to Kafka: batches out and in, compacted topics as tables, administration.
 
-Everything that knows the client library lives here, and `seam` is the only module that touches
-what the library does not promise to keep; with `portable` instead, nothing does.
+`sender`, `reader`, `admin`, `compacted` and `follower` are for the applications. They are written
+against `ports`, and use no client library themselves: `fast` and `public` implement the ports.
 """

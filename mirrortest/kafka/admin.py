@@ -5,30 +5,27 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from typing import TYPE_CHECKING, Any, Self, TypeVar
+from dataclasses import replace
+from typing import TYPE_CHECKING, Self, TypeVar
 
-from aiokafka import AIOKafkaConsumer, errors
-from aiokafka import TopicPartition as KafkaPartition
-from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, RecordsToDelete
-from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
-
+from mirrortest.config.client import IsolationLevel
 from mirrortest.errors import TopicMissingError, UsageError
-from mirrortest.kafka.access import access
-from mirrortest.kafka.client import (
+from mirrortest.kafka.connecting import start
+from mirrortest.kafka.error_table import (
+    Code,
+    RequestError,
+    addresses,
     cluster_error,
     cluster_errors,
-    connection,
-    request_error,
-    start,
 )
-from mirrortest.kafka.error_table import Code
-from mirrortest.kafka.stopping import ended
+from mirrortest.kafka.library import library
 from mirrortest.model.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from mirrortest.config.client import ClientConfig
+    from mirrortest.kafka.ports import AdminPort, ConsumerPort
 
 T = TypeVar("T")
 
@@ -48,15 +45,6 @@ def topic_pattern(pattern: str) -> re.Pattern[str]:
         raise UsageError(f"topic pattern {pattern!r} is no regular expression: {error}") from None
 
 
-async def _controlled(request: Awaitable[T]) -> T:
-    """What a cluster's controller answers; a retriable error while there is none."""
-    try:
-        return await request
-    except AttributeError as error:
-        # So aiokafka trips where brokers that have just come back know of no controller.
-        raise errors.NotControllerError("the cluster has no controller now") from error
-
-
 class Admin:
     """One cluster's administration, as an async context manager.
 
@@ -66,12 +54,12 @@ class Admin:
 
     def __init__(self, config: ClientConfig) -> None:
         self._config = config
-        self._client: Any = None
-        self._consumer: Any = None
+        self._client: AdminPort | None = None
+        self._consumer: ConsumerPort | None = None
         self._ask_for_all = False
-        """Whether the question for a missing topic could have it made."""
+        """Whether a metadata request for a missing topic could create it."""
         self._expected: dict[str, float] = {}
-        """Topic -> until when (monotonic seconds) a broker that knows no such topic is late."""
+        """Topic -> until when (monotonic seconds) a broker may not have heard of it."""
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -86,29 +74,31 @@ class Admin:
         Raises:
             UnreachableError: no bootstrap server answers.
         """
-        self._ask_for_all = access(self._config).ASKING_MAKES_TOPICS
-        client = AIOKafkaAdminClient(**connection(self._config))
-        await start(self._config, client, client.close)
+        used = library(self._config)
+        self._ask_for_all = used.METADATA_CREATES_TOPICS
+        client = used.admin(self._config)
+        await start(self._config, client, "connecting")
         self._client = client
 
     async def close(self) -> None:
         """Disconnect; may be called again."""
         consumer, self._consumer = self._consumer, None
         client, self._client = self._client, None
-        if consumer is not None:
-            await ended(consumer.stop, _STOP_SECONDS)
-        if client is not None:
-            await ended(client.close, _STOP_SECONDS)
+        for each in (consumer, client):
+            if each is not None:
+                await each.stop(_STOP_SECONDS)
 
     async def cluster_id(self) -> str:
         """The cluster's own id."""
-        described = await self._asked("asking for the cluster's id", self._client.describe_cluster)
-        return str(described["cluster_id"])
+        cluster_id, _ = await self._asked(
+            "asking for the cluster's id", self._started.describe_cluster
+        )
+        return cluster_id
 
     async def broker_count(self) -> int:
         """How many brokers there are."""
-        described = await self._asked("asking for the brokers", self._client.describe_cluster)
-        return len(described["brokers"])
+        _, brokers = await self._asked("asking for the brokers", self._started.describe_cluster)
+        return brokers
 
     async def partition_counts(self, topics: Iterable[str]) -> dict[str, int]:
         """How many partitions each topic has; those that do not exist are left out."""
@@ -138,7 +128,7 @@ class Admin:
         replication_factor: int = -1,
         configs: Mapping[str, str] | None = None,
     ) -> bool:
-        """Make a topic and wait until it can be used; whether it was missing before.
+        """Create a topic and wait until it can be used; whether it was missing before.
 
         A replication factor of -1 leaves it to the brokers.
         """
@@ -153,91 +143,76 @@ class Admin:
         replication_factor: int = -1,
         configs: Mapping[str, str] | None = None,
     ) -> set[str]:
-        """Make topics (name -> partitions) and wait for them; the names of those that are new."""
-        doing = f"making {', '.join(topics)}"
-        request = [
-            NewTopic(name, count, 1, topic_configs=dict(configs or {}))
-            for name, count in topics.items()
-        ]
-        for topic in request:
-            # Set afterwards, for NewTopic refuses the -1 that brokers since 2.4 understand.
-            topic.replication_factor = replication_factor
-
-        async def create() -> set[str]:
-            response = await _controlled(self._client.create_topics(request))
-            made = set()
-            for name, code, *message in response.topic_errors:
-                if code == errors.TopicAlreadyExistsError.errno:
-                    continue
-                if code:
-                    raise errors.for_code(code)(f"{name}: {message[0] if message else ''}")
-                made.add(name)
-            return made
-
-        made = await self._asked(doing, create)
+        """Create topics (name -> partitions) and wait for them; the names of those that are new."""
+        client, doing = self._started, f"creating {', '.join(topics)}"
+        created = await self._asked(
+            doing, lambda: client.create_topics(topics, replication_factor, configs or {})
+        )
         await self._asked(doing, lambda: self._usable(topics))
         self.expect(*topics)
-        return made
+        return created
 
     def expect(self, *topics: str) -> None:
-        """Know that these topics are there: brokers hear of one that was just made one by one.
+        """Expect these topics to exist: brokers hear of a new one at different times.
 
-        For a few seconds those that do not know it yet are asked again.
+        For a few seconds a topic that a broker does not report is asked for again.
         """
         seconds = min(_LATE_SECONDS, self._config.request_timeout_ms / 2000)
         self._expected |= dict.fromkeys(topics, time.monotonic() + seconds)
 
     async def add_partitions(self, topic: str, total: int) -> None:
         """Raise a topic's partition count to `total` and wait until the new ones can be used."""
-        doing = f"adding partitions to {topic}"
-        request = {topic: NewPartitions(total)}
-        await self._asked(doing, lambda: _controlled(self._client.create_partitions(request)))
+        client, doing = self._started, f"adding partitions to {topic}"
+        await self._asked(doing, lambda: client.create_partitions(topic, total))
 
-        async def grown() -> None:
+        async def wait_until_grown() -> None:
             # The metadata may be older than the answer.
             if (await self._counts_once([topic])).get(topic, 0) < total:
-                raise errors.LeaderNotAvailableError(f"{topic} has not grown yet")
+                raise _no_leader(f"{topic} has not grown yet")
             await self._usable({topic: total})
 
-        await self._asked(doing, grown)
+        await self._asked(doing, wait_until_grown)
 
     async def delete_topic(self, topic: str) -> None:
-        """Delete a topic and wait until it is gone from the metadata."""
-        doing = f"deleting {topic}"
+        """Delete a topic and wait until no metadata names it."""
+        client, doing = self._started, f"deleting {topic}"
 
-        async def delete() -> None:
-            response = await _controlled(self._client.delete_topics([topic]))
-            for _, code, *_ in response.topic_error_codes:
-                if code:
-                    raise errors.for_code(code)(topic)
-
-        async def gone() -> None:
+        async def wait_until_deleted() -> None:
             if topic in await self._counts_once([topic]):
-                raise errors.LeaderNotAvailableError(f"{topic} is still there")
+                raise _no_leader(f"{topic} still exists")
 
         self._expected.pop(topic, None)
-        await self._asked(doing, delete)
-        await self._asked(doing, gone)
+        await self._asked(doing, lambda: client.delete_topic(topic))
+        await self._asked(doing, wait_until_deleted)
 
     async def delete_records(self, topic: str, partition: int, before_offset: int) -> int:
         """Delete a partition's records below an offset; its new beginning offset."""
-        at = KafkaPartition(topic, partition)
+        client, at = self._started, TopicPartition(topic, partition)
         await self._require([at])
-        low = await self._asked(
+        return await self._asked(
             f"deleting records of {topic}-{partition}",
-            lambda: self._client.delete_records({at: RecordsToDelete(before_offset)}),
+            lambda: client.delete_records(at, before_offset),
         )
-        return int(low[at])
 
     async def beginning_offsets(
         self, partitions: Iterable[tuple[str, int]]
     ) -> dict[TopicPartition, int]:
         """The first offset that each partition still holds."""
-        return await self._offsets(partitions, "beginning_offsets")
+        wanted = [TopicPartition(*at) for at in partitions]
+        if not wanted:
+            return {}
+        consumer = await self._consumer_of(wanted)
+        with cluster_errors(self._config, "asking for offsets"):
+            return await consumer.beginning_offsets(wanted)
 
     async def end_offsets(self, partitions: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
         """The offset after each partition's last record, open transactions included."""
-        return await self._offsets(partitions, "end_offsets")
+        wanted = [TopicPartition(*at) for at in partitions]
+        if not wanted:
+            return {}
+        consumer = await self._consumer_of(wanted)
+        with cluster_errors(self._config, "asking for offsets"):
+            return await consumer.end_offsets(wanted)
 
     async def topic_config(self, topic: str) -> dict[str, str]:
         """A topic's whole configuration, defaults included.
@@ -245,16 +220,10 @@ class Admin:
         Raises:
             TopicMissingError: there is no such topic.
         """
-
-        async def describe() -> dict[str, str]:
-            resource = ConfigResource(ConfigResourceType.TOPIC, topic)
-            (response,) = await self._client.describe_configs([resource])
-            ((code, message, _, _, entries),) = response.resources
-            if code:
-                raise errors.for_code(code)(message)
-            return {entry[0]: entry[1] for entry in entries if entry[1] is not None}
-
-        return await self._asked(f"asking for the configuration of {topic}", describe)
+        client = self._started
+        return await self._asked(
+            f"asking for the configuration of {topic}", lambda: client.topic_config(topic)
+        )
 
     async def cleanup_policy(self, topic: str) -> frozenset[str]:
         """A topic's `cleanup.policy`: of `delete` and `compact`.
@@ -273,10 +242,9 @@ class Admin:
         while True:
             try:
                 return await ask()
-            except (errors.KafkaError, OSError) as error:
-                met = request_error(error)
-                missing = met.code == Code.UNKNOWN_TOPIC_OR_PARTITION
-                if missing or not met.row.retriable or time.monotonic() >= deadline:
+            except RequestError as error:
+                missing = error.code == Code.UNKNOWN_TOPIC_OR_PARTITION
+                if missing or not error.row.retriable or time.monotonic() >= deadline:
                     raise cluster_error(self._config, doing, error) from error
             await asyncio.sleep(self._config.retry_backoff_ms / 1000)
 
@@ -289,54 +257,56 @@ class Admin:
                 if topic not in counts and now < self._expected.get(topic, 0)
             ]
             if late:
-                raise errors.LeaderNotAvailableError(", ".join(late))
+                raise _no_leader(", ".join(late))
             return counts
 
         return await self._asked("asking for topics", ask)
 
     async def _counts_once(self, topics: list[str] | None) -> dict[str, int]:
-        described = await self._client.describe_topics(None if self._ask_for_all else topics)
         counts = {}
-        for topic in described:
-            if topics is not None and topic["topic"] not in topics:
+        for topic in await self._started.describe_topics(None if self._ask_for_all else topics):
+            if topics is not None and topic.name not in topics:
                 continue
-            code = topic["error_code"]
-            if code in {0, errors.LeaderNotAvailableError.errno}:
-                if topics is not None or not topic["is_internal"]:
-                    counts[topic["topic"]] = len(topic["partitions"])
-            elif code != errors.UnknownTopicOrPartitionError.errno:
-                raise errors.for_code(code)(topic["topic"])
+            if topic.error is None or topic.error.code == Code.LEADER_NOT_AVAILABLE:
+                if topics is not None or not topic.internal:
+                    counts[topic.name] = topic.partitions
+            elif topic.error.code != Code.UNKNOWN_TOPIC_OR_PARTITION:
+                raise topic.error
         return {topic: count for topic, count in counts.items() if count}
 
     async def _usable(self, topics: Mapping[str, int]) -> None:
         """Raise a retriable error until every partition of these topics has a leader."""
-        for topic in await self._client.describe_topics(list(topics)):
-            leaders = [part["leader"] for part in topic["partitions"] if not part["error_code"]]
-            # A topic that was there before keeps its own count: that is not for us to wait for.
-            if topic["error_code"] or not leaders or min(leaders) < 0:
-                raise errors.LeaderNotAvailableError(topic["topic"])
+        for topic in await self._started.describe_topics(list(topics)):
+            # A topic that existed before keeps its own count: that is not waited for.
+            if topic.error or not topic.leaders or min(topic.leaders) < 0:
+                raise _no_leader(topic.name)
 
-    async def _require(self, partitions: Iterable[KafkaPartition]) -> None:
-        """Raise TopicMissingError now, where aiokafka would wait for the partition to appear."""
+    async def _require(self, partitions: list[TopicPartition]) -> None:
+        """Raise TopicMissingError now, where a client would wait for the partition to appear."""
         counts = await self.partition_counts(at.topic for at in partitions)
         for at in partitions:
             if at.partition >= counts.get(at.topic, 0):
                 raise TopicMissingError(
-                    f"{at.topic}-{at.partition} does not exist at "
-                    f"{','.join(self._config.bootstrap_servers)}"
+                    f"{at.topic}-{at.partition} does not exist at {addresses(self._config)}"
                 )
 
-    async def _offsets(
-        self, partitions: Iterable[tuple[str, int]], method: str
-    ) -> dict[TopicPartition, int]:
-        wanted = [KafkaPartition(*at) for at in partitions]
-        if not wanted:
-            return {}
-        await self._require(wanted)
+    async def _consumer_of(self, partitions: list[TopicPartition]) -> ConsumerPort:
+        """The consumer that is asked for these partitions' offsets."""
+        await self._require(partitions)
         if self._consumer is None:
-            consumer = AIOKafkaConsumer(**connection(self._config), enable_auto_commit=False)
-            await start(self._config, consumer, consumer.stop)
+            # Open transactions count, whatever the application reads.
+            config = replace(self._config, isolation_level=IsolationLevel.READ_UNCOMMITTED)
+            consumer = library(config).consumer(config)
+            await start(config, consumer, "connecting")
             self._consumer = consumer
-        with cluster_errors(self._config, "asking for offsets"):
-            offsets = await getattr(self._consumer, method)(wanted)
-        return {TopicPartition(*at): int(offset) for at, offset in offsets.items()}
+        return self._consumer
+
+    @property
+    def _started(self) -> AdminPort:
+        if self._client is None:
+            raise RuntimeError("the admin client was not started")
+        return self._client
+
+
+def _no_leader(about: str) -> RequestError:
+    return RequestError(Code.LEADER_NOT_AVAILABLE, f"LEADER_NOT_AVAILABLE {about}")

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 import structlog
-from aiokafka import errors
 
 from mirrortest.errors import (
     ClusterError,
@@ -14,10 +14,10 @@ from mirrortest.errors import (
     TopicMissingError,
     TopicReplacedError,
 )
-from mirrortest.kafka.access import access
 from mirrortest.kafka.admin import Admin
-from mirrortest.kafka.client import cluster_error, connection, start
-from mirrortest.kafka.error_table import addresses
+from mirrortest.kafka.connecting import start
+from mirrortest.kafka.error_table import Code, RequestError, addresses, cluster_error
+from mirrortest.kafka.library import library
 from mirrortest.kafka.reader import OutOfRange, Reader
 from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.wire import kernels
@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
     from mirrortest.config.client import ClientConfig
-    from mirrortest.kafka.access import Outlet
     from mirrortest.kafka.fetched import FetchedBatches
+    from mirrortest.kafka.ports import ProducerPort
     from mirrortest.wire.record_batch import RecordArrays
 
     Entry = tuple[int, bytes, bytes | None]
@@ -39,7 +39,7 @@ _log = structlog.get_logger()
 _POLL_SECONDS = 1.0
 _STOP_SECONDS = 2.0
 _MOST_AT_ONCE = 500
-"""Records underway; aiokafka wakes all that wait for room whenever there is some for one."""
+"""Records in flight; aiokafka wakes all that wait for room whenever there is some for one."""
 _BATCH_BYTES = 1 << 17
 _CONFIGS = {
     "cleanup.policy": "compact",
@@ -51,16 +51,16 @@ _CONFIGS = {
 class CompactedTopic:
     """One compacted topic; connections are made when they are first needed.
 
-    Writing is idempotent and waits for all replicas. A record may still stand in the topic twice
-    after a write that raised was called again: readers must not mind.
+    Writing is idempotent and waits for all replicas. A record may still be in the topic twice
+    after a write that raised was called again: readers must allow for that.
     """
 
     def __init__(self, config: ClientConfig, topic: str) -> None:
         self._config = config
         self._at = TopicPartition(topic, 0)
-        self._outlet: Outlet | None = None
-        self._before: Outlet | None = None
-        """The one that failed: its last records may still be on their way."""
+        self._producer: ProducerPort | None = None
+        self._failed: ProducerPort | None = None
+        """The one before, which failed: its last records may still be in flight."""
         self._starting = asyncio.Lock()
         self._room = asyncio.Semaphore(_MOST_AT_ONCE)
         self._readers: set[Reader] = set()
@@ -86,10 +86,10 @@ class CompactedTopic:
         """Disconnect; tails that still run end with it."""
         for reader in list(self._readers):
             await self._close_reader(reader)
-        await self._drop_outlet()
+        await self._drop_producer()
 
     async def create(self, *, replication_factor: int = -1) -> bool:
-        """Make the topic where it is missing, else hold it to its form; whether it was missing.
+        """Create the topic where it is missing, else check its form; whether it was missing.
 
         Raises:
             PartitionCountError: it has more than one partition.
@@ -126,68 +126,59 @@ class CompactedTopic:
     async def write(self, key: bytes, value: bytes | None) -> int:
         """Write a record, or a tombstone, durably; its offset, or one not far above it.
 
-        Calls that run at the same time share requests. Those made one after another by one task
-        stand in the topic in that order.
+        Calls that run at the same time share requests. Those called one after another by one
+        task are in the topic in that order.
 
         Raises:
             ClusterError: it was refused, or not acknowledged within `delivery.timeout.ms`; it may
                 have been written.
         """
-        outlet = await self._started()
+        producer = await self._started()
         doing = f"writing to {self.topic}"
         try:
             async with self._room, asyncio.timeout(self._config.delivery_timeout_ms / 1000):
-                metadata = await outlet.client.send_and_wait(
-                    self.topic, value=value, key=key, partition=self._at.partition
-                )
-        except (errors.KafkaError, OSError) as error:
-            # An idempotent producer cannot go on past what was not acknowledged.
-            await self._drop_outlet(outlet)
+                offset = await producer.write(self.topic, self._at.partition, key, value)
+        except (RequestError, OSError) as error:
+            if not (isinstance(error, RequestError) and error.code == Code.NO_PARTITION):
+                # An idempotent producer cannot go on past what was not acknowledged.
+                await self._drop_producer(producer)
             raise cluster_error(self._config, doing, error) from error
-        except AssertionError as error:
-            raise TopicMissingError(f"{doing}: it has no partition 0") from error
-        if metadata.offset >= 0:
-            return int(metadata.offset)
+        if offset is not None:
+            return offset
         # Acknowledged as a repetition of something so old that its offset is forgotten.
         async with Admin(self._config) as admin:
             return (await admin.end_offsets([self._at]))[self._at] - 1
 
-    async def _started(self) -> Outlet:
+    async def _started(self) -> ProducerPort:
         async with self._starting:
-            if self._outlet is not None:
-                return self._outlet
-            config = self._config
+            if self._producer is not None:
+                return self._producer
+            config, doing = self._config, f"writing to {self.topic}"
             seconds = config.request_timeout_ms / 1000
-            if self._before is not None:
-                # What it has still to write must not come to stand behind what is written now.
+            if self._failed is not None:
+                # Its records must not come behind those that are written now.
                 try:
                     async with asyncio.timeout(seconds):
-                        await self._before.gone()
+                        await self._failed.wait_closed()
                 except TimeoutError as error:
-                    raise cluster_error(config, f"writing to {self.topic}", error) from error
-                self._before = None
-            how = {
-                "acks": "all",
-                "enable_idempotence": True,
-                "max_batch_size": _BATCH_BYTES,
-                "max_request_size": config.max_request_size,
-            }
-            outlet = access(config).outlet(connection(config) | how)
-            await start(config, outlet.client, outlet.client.stop, seconds=seconds)
-            self._outlet = outlet
-            return outlet
+                    raise cluster_error(config, doing, error) from error
+                self._failed = None
+            durable = replace(config, acks=-1, enable_idempotence=True)
+            producer = library(config).producer(durable, batch_bytes=_BATCH_BYTES)
+            await start(config, producer, doing, seconds=seconds)
+            self._producer = producer
+            return producer
 
-    async def _drop_outlet(self, failed: Outlet | None = None) -> None:
+    async def _drop_producer(self, failed: ProducerPort | None = None) -> None:
         """Stop the producer, or the one that failed if it is still in use."""
-        outlet = self._outlet
-        if outlet is None or (failed is not None and failed is not outlet):
+        producer = self._producer
+        if producer is None or (failed is not None and failed is not producer):
             return
-        self._outlet = None
-        why = f"writing to {self.topic} broke off"
+        self._producer = None
         if failed is not None:
-            self._before = outlet
-            outlet.abandon(why)
-        await outlet.stop(_STOP_SECONDS, why)
+            self._failed = producer
+            producer.abandon(f"writing to {self.topic} broke off")
+        await producer.stop(_STOP_SECONDS)
 
     # -- reading --------------------------------------------------------------------------------
 

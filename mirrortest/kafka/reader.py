@@ -1,7 +1,7 @@
-"""Reads partitions as whole batches, in a consumer group or by hand.
+"""Reads partitions as complete batches, in a consumer group or by hand.
 
-Nothing is reset, committed or skipped behind the caller's back: where to read is said by `seek`,
-a position that does not exist any more is an `OutOfRange` (of another topic of the same name
+Nothing is reset, committed or skipped behind the caller's back: `seek` sets where to read, a
+position that does not exist any more is an `OutOfRange` (of another topic of the same name
 `Recreated`, of a log that was cut back `Diverged`), and each batch that `next` returns begins where
 the one before it ended.
 """
@@ -11,28 +11,22 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import re
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, cast
 
 import structlog
-from aiokafka import TopicPartition as KafkaPartition
-from aiokafka import errors
-from aiokafka.coordinator.assignors.range import RangePartitionAssignor
-from aiokafka.coordinator.assignors.roundrobin import RoundRobinPartitionAssignor
-from aiokafka.coordinator.assignors.sticky.sticky_assignor import StickyPartitionAssignor
 
 from mirrortest.errors import ClusterError, TopicMissingError, UsageError
 from mirrortest.host.allocator import give_back, keep_large_buffers
-from mirrortest.kafka.access import access
 from mirrortest.kafka.admin import topic_pattern
-from mirrortest.kafka.client import (
+from mirrortest.kafka.connecting import start
+from mirrortest.kafka.error_table import (
+    GROUP_MOVED_ON,
+    Code,
+    RequestError,
+    addresses,
     cluster_error,
     cluster_errors,
-    connection,
-    reason,
-    request_error,
-    start,
 )
-from mirrortest.kafka.error_table import GROUP_MOVED_ON, addresses
 from mirrortest.kafka.fetched import (
     Diverged,
     End,
@@ -42,15 +36,16 @@ from mirrortest.kafka.fetched import (
     Recreated,
     Unreadable,
 )
+from mirrortest.kafka.library import library
 from mirrortest.kafka.rebalance import Rebalances
 from mirrortest.model.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from mirrortest.config.client import ClientConfig
-    from mirrortest.kafka.access import Inlet
     from mirrortest.kafka.fetched import Fetched
+    from mirrortest.kafka.ports import ConsumerPort
     from mirrortest.kafka.rebalance import OnChange
 
 __all__ = [
@@ -70,8 +65,6 @@ _STOP_SECONDS = 5.0
 _SLACK_SECONDS = 0.05
 _BYTES_AT_ONCE = 16 << 20
 """About so much is returned at once: of what compresses well, a response holds gigabytes."""
-_GROUP_METADATA_MS = 10_000
-"""A group's reader looks for new topics and partitions at least this often."""
 
 
 class Reader:
@@ -83,9 +76,7 @@ class Reader:
     def __init__(self, config: ClientConfig, *, group: str | None = None) -> None:
         self._config = config
         self._group = group
-        self._inlet: Inlet | None = None
-        self._consumer: Any = None
-        """The inlet's AIOKafkaConsumer, for its public calls."""
+        self._consumer: ConsumerPort | None = None
         self._fetching: asyncio.Task[list[list[Fetched]]] | None = None
         self._rebalances: Rebalances | None = None
         self._active: set[TopicPartition] = set()
@@ -110,9 +101,9 @@ class Reader:
             UnreachableError: no bootstrap server answers.
         """
         keep_large_buffers()
-        inlet = access(self._config).inlet(self._arguments())
-        await start(self._config, inlet.client, inlet.client.stop)
-        self._inlet, self._consumer = inlet, inlet.client
+        consumer = library(self._config).consumer(self._config, group=self._group)
+        await start(self._config, consumer, "connecting")
+        self._consumer = consumer
 
     async def close(self) -> None:
         """Leave the group and disconnect; no callback is called any more."""
@@ -120,12 +111,12 @@ class Reader:
             self._rebalances.close()
         if self._fetching is not None:
             self._fetching.cancel()
-            with contextlib.suppress(asyncio.CancelledError, ClusterError, errors.KafkaError):
+            with contextlib.suppress(asyncio.CancelledError, ClusterError, RequestError, OSError):
                 await self._fetching
-        inlet, self._inlet, self._consumer = self._inlet, None, None
-        if inlet is not None:
-            await inlet.stop(_STOP_SECONDS)
-            del inlet
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            await consumer.stop(_STOP_SECONDS)
+            del consumer
             give_back()
 
     # -- what to read ---------------------------------------------------------------------------
@@ -140,18 +131,21 @@ class Reader:
     ) -> None:
         """Join the group for topics by name, or for all whose whole name matches a pattern.
 
-        The callbacks are awaited inside `next`, so they never run beside the caller's own work,
-        and the rebalance waits for them. `on_assigned` must seek each partition, or it is read
-        from the group's committed offset; nothing is fetched for it before the callback returns.
+        The callbacks are awaited inside `next`, so they never run while the caller works on
+        something else, and the rebalance waits for them. `on_assigned` must seek each partition,
+        or it is read from the group's committed offset; nothing is fetched for it before the
+        callback returns.
         """
         if self._group is None:
             raise UsageError("a group's id is needed to subscribe")
+
+        consumer = self._started()
 
         async def assigned(partitions: list[tuple[str, int]]) -> None:
             await on_assigned(partitions)
             named = {TopicPartition(*at) for at in partitions}
             self._active |= named
-            self._consumer.resume(*(KafkaPartition(*at) for at in named - self._paused))
+            consumer.resume(named - self._paused)
 
         async def revoked(partitions: list[tuple[str, int]]) -> None:
             await on_revoked(partitions)
@@ -162,18 +156,14 @@ class Reader:
                 self._paused.discard(at)
 
         self._rebalances = Rebalances(
-            on_assigned=assigned,
-            on_revoked=revoked,
-            at_once=lambda partitions: self._consumer.pause(*partitions),
+            on_assigned=assigned, on_revoked=revoked, at_once=consumer.pause
         )
-        if pattern is None and access(self._config).ASKING_MAKES_TOPICS:
+        if pattern is None and library(self._config).METADATA_CREATES_TOPICS:
             pattern = "|".join(map(re.escape, topics or ()))
         if pattern is not None:
-            self._consumer.subscribe(
-                pattern=topic_pattern(pattern).pattern, listener=self._rebalances
-            )
+            consumer.subscribe_pattern(topic_pattern(pattern).pattern, self._rebalances)
         else:
-            self._consumer.subscribe(topics=list(topics or ()), listener=self._rebalances)
+            consumer.subscribe(topics or (), self._rebalances)
 
     async def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Read these partitions from now on; those read before keep their position and pause.
@@ -181,7 +171,7 @@ class Reader:
         Each new one must be sought before `next` is called.
         """
         wanted = [TopicPartition(*at) for at in partitions]
-        self._consumer.assign([KafkaPartition(*at) for at in wanted])
+        self._started().assign(wanted)
         self._active = set(wanted)
         for at in set(self._expected) - self._active:
             del self._expected[at]  # a fetch that is under way looks there, too
@@ -210,8 +200,7 @@ class Reader:
         of the batch before the offset it is seen where the log was cut back before it.
         """
         at = TopicPartition(*partition)
-        self._consumer.seek(KafkaPartition(*at), offset)
-        self._started().place(at, Place(offset, leader_epoch, topic_id))
+        self._started().seek(at, Place(offset, leader_epoch, topic_id))
         self._expected[at] = offset
         self._of[at] = topic_id, leader_epoch
 
@@ -223,13 +212,13 @@ class Reader:
         """Fetch nothing for these partitions until they are resumed or revoked."""
         named = [TopicPartition(*at) for at in partitions]
         self._paused |= set(named)
-        self._consumer.pause(*(KafkaPartition(*at) for at in named))
+        self._started().pause(named)
 
     def resume(self, partitions: Iterable[tuple[str, int]]) -> None:
         """Fetch for these partitions again."""
         named = [TopicPartition(*at) for at in partitions]
         self._paused -= set(named)
-        self._consumer.resume(*(KafkaPartition(*at) for at in named))
+        self._started().resume(named)
 
     # -- reading --------------------------------------------------------------------------------
 
@@ -246,17 +235,15 @@ class Reader:
         deadline = loop.time() + timeout
         while True:
             if self._rebalances is not None:
-                await self._rebalances.tell()
-            inlet = self._started()
-            failure = inlet.failure()
+                await self._rebalances.run_callbacks()
+            consumer = self._started()
+            failure = consumer.failure()
             if failure is not None:
-                raise ClusterError(
-                    f"fetching from {addresses(self._config)} broke off: {reason(failure)}"
-                )
+                raise ClusterError(f"fetching from {addresses(self._config)} broke off: {failure}")
             left = max(deadline - loop.time(), 0)
             if self._fetching is None:
                 self._fetching = loop.create_task(
-                    inlet.fetch(
+                    consumer.fetch(
                         timeout_ms=int(left * 1000),
                         portion=_BYTES_AT_ONCE,
                         reached=self._expected,
@@ -290,7 +277,7 @@ class Reader:
     async def _wait(self, fetching: asyncio.Task[Any], seconds: float) -> bool:
         """Wait for a fetch or a rebalance; whether the fetch is done."""
         # It ends by itself in time, unless a rebalance holds it up: then it is left for later,
-        # since aiokafka's accounts do not stand a cancellation.
+        # since a cancellation would break aiokafka's accounts.
         seconds += _SLACK_SECONDS
         if self._rebalances is None:
             await asyncio.wait({fetching}, timeout=seconds)
@@ -304,10 +291,10 @@ class Reader:
             changed.cancel()
         return fetching.done()
 
-    def _started(self) -> Inlet:
-        if self._inlet is None:
+    def _started(self) -> ConsumerPort:
+        if self._consumer is None:
             raise RuntimeError("the reader was not started")
-        return self._inlet
+        return self._consumer
 
     def _change_waits(self) -> bool:
         return self._rebalances is not None and self._rebalances.changed.is_set()
@@ -315,25 +302,25 @@ class Reader:
     def _taken(self, fetching: asyncio.Task[list[list[Fetched]]]) -> list[Any]:
         try:
             fetched = fetching.result()
-        except errors.NoOffsetForPartitionError as error:
-            at = error.args[0]
-            if at not in self._active or at in self._expected:
-                return []  # found out before it was sought
-            raise ClusterError(
-                f"{at.topic}-{at.partition} was assigned and never sought, and its group has "
-                "committed nothing"
-            ) from error
-        except (errors.KafkaError, OSError) as error:
-            if request_error(error).row.retriable:
+        except RequestError as error:
+            at = error.partition
+            if error.code == Code.NO_OFFSET and at is not None:
+                if at not in self._active or at in self._expected:
+                    return []  # found out before it was sought
+                raise ClusterError(
+                    f"{at.topic}-{at.partition} was assigned and never sought, and its group has "
+                    "committed nothing"
+                ) from error
+            if error.row.retriable:
                 _log.warning(
-                    "fetching is tried again", cluster=addresses(self._config), why=reason(error)
+                    "fetching is tried again", cluster=addresses(self._config), why=str(error)
                 )
                 return []
             raise cluster_error(self._config, "reading", error) from error
         return [item for items in fetched for item in self._continued(items)]
 
     def _continued(self, items: list[Fetched]) -> list[FetchedBatches | OutOfRange]:
-        """Those batches of one partition that go on where it stands; others are fetched again."""
+        """The batches of one partition that continue it; others are fetched again."""
         kept: list[FetchedBatches | OutOfRange] = []
         at = TopicPartition(items[0].topic, items[0].partition) if items else None
         if at is None or at not in self._active:
@@ -377,13 +364,13 @@ class Reader:
         self, partitions: Iterable[tuple[str, int]]
     ) -> dict[tuple[str, int], int]:
         """The first offset that each partition still holds."""
-        return await self._offsets(partitions, "beginning_offsets")
+        return await self._offsets(partitions, self._started().beginning_offsets)
 
     async def end_offsets(
         self, partitions: Iterable[tuple[str, int]]
     ) -> dict[tuple[str, int], int]:
         """The offset after each partition's last record that this reader may see."""
-        return await self._offsets(partitions, "end_offsets")
+        return await self._offsets(partitions, self._started().end_offsets)
 
     @property
     def sees_topic_ids(self) -> bool:
@@ -408,17 +395,17 @@ class Reader:
         if not read:
             return {}
         with cluster_errors(self._config, "asking for offsets"):
-            found = await self._started().ends({TopicPartition(*at): read[at] for at in read})
-        return {(at.topic, at.partition): end for at, end in found.items()}
+            ends = await self._started().ends({TopicPartition(*at): read[at] for at in read})
+        return cast("dict[tuple[str, int], End]", ends)
 
     async def commit(self, offsets: Mapping[tuple[str, int], int]) -> bool:
         """Commit each partition's next offset; False where the group has moved on meanwhile."""
-        positions = {KafkaPartition(*at): offset for at, offset in offsets.items()}
+        positions = {TopicPartition(*at): offset for at, offset in offsets.items()}
         try:
-            await self._consumer.commit(positions)
-        except (errors.KafkaError, OSError) as error:
-            if request_error(error).code in GROUP_MOVED_ON:
-                _log.info("commit left out: the group has moved on", why=reason(error))
+            await self._started().commit(positions)
+        except RequestError as error:
+            if error.code in GROUP_MOVED_ON:
+                _log.info("commit left out: the group has moved on", why=str(error))
                 return False
             raise cluster_error(self._config, "committing offsets", error) from error
         return True
@@ -426,68 +413,31 @@ class Reader:
     async def committed(self, partition: tuple[str, int]) -> int | None:
         """The group's committed offset of a partition."""
         with cluster_errors(self._config, "asking for committed offsets"):
-            offset = await self._consumer.committed(KafkaPartition(*partition))
-        return None if offset is None else int(offset)
+            return await self._started().committed(TopicPartition(*partition))
 
     async def _offsets(
-        self, partitions: Iterable[tuple[str, int]], method: str
+        self,
+        partitions: Iterable[tuple[str, int]],
+        ask: Callable[[list[TopicPartition]], Awaitable[dict[TopicPartition, int]]],
     ) -> dict[tuple[str, int], int]:
-        wanted = [KafkaPartition(*at) for at in partitions]
+        wanted = [TopicPartition(*at) for at in partitions]
         if not wanted:
             return {}
         try:
-            offsets = await getattr(self._consumer, method)(wanted)
-        except errors.KafkaTimeoutError as error:
+            return cast("dict[tuple[str, int], int]", await ask(wanted))
+        except RequestError as error:
             missing: set[str] = set()
-            with contextlib.suppress(errors.KafkaError, OSError):
-                missing = {at.topic for at in wanted} - await self._consumer.topics()
+            if error.code == Code.GAVE_UP_WAITING:
+                with contextlib.suppress(RequestError):
+                    missing = {at.topic for at in wanted} - await self._started().topics()
             if missing:
                 named = ", ".join(sorted(missing))
                 raise TopicMissingError(
                     f"{named}: no such topic at {addresses(self._config)}"
                 ) from error
             raise cluster_error(self._config, "asking for offsets", error) from error
-        except (errors.KafkaError, OSError) as error:
-            raise cluster_error(self._config, "asking for offsets", error) from error
-        return {TopicPartition(*at): int(offset) for at, offset in offsets.items()}
-
-    def _arguments(self) -> dict[str, Any]:
-        config = self._config
-        arguments = connection(config) | {
-            "auto_offset_reset": "none",
-            "enable_auto_commit": False,
-            "fetch_min_bytes": config.fetch_min_bytes,
-            "fetch_max_bytes": config.fetch_max_bytes,
-            "fetch_max_wait_ms": config.fetch_max_wait_ms,
-            "max_partition_fetch_bytes": config.max_partition_fetch_bytes,
-            "isolation_level": str(config.isolation_level),
-            "client_rack": config.client_rack or None,
-        }
-        if self._group is not None:
-            arguments |= {
-                "group_id": self._group,
-                "group_instance_id": config.group_instance_id,
-                "partition_assignment_strategy": _assignors(config),
-                "session_timeout_ms": config.session_timeout_ms,
-                "heartbeat_interval_ms": config.heartbeat_interval_ms,
-                "max_poll_interval_ms": config.max_poll_interval_ms,
-                # As in Kafka's own consumer: whoever is slow to give up is waited for that long.
-                "rebalance_timeout_ms": config.max_poll_interval_ms,
-                "metadata_max_age_ms": min(config.metadata_max_age_ms, _GROUP_METADATA_MS),
-            }
-        return arguments
 
 
 def _breaks_off(fetching: asyncio.Task[list[list[Fetched]]]) -> bool:
     """Whether a fetch found a position that does not exist any more."""
     return any(isinstance(item, OutOfRange) for items in fetching.result() for item in items)
-
-
-def _assignors(config: ClientConfig) -> tuple[type, ...]:
-    # The sticky one keeps its memory in its class: each reader gets a class of its own.
-    known = {
-        "range": RangePartitionAssignor,
-        "roundrobin": RoundRobinPartitionAssignor,
-        "sticky": type("StickyAssignor", (StickyPartitionAssignor,), {}),
-    }
-    return tuple(known[str(name)] for name in config.partition_assignment_strategy)

@@ -1,7 +1,7 @@
 """Brings a group's rebalances into the task that reads.
 
-aiokafka calls its listener from a task of its own, while the application is amid its work. Here
-the listener only queues what is to be told; the reader tells it between two fetches, and the
+A client calls its listener from a task of its own, while the application works on something else.
+Here the listener only queues the change; the reader runs the callbacks between two fetches, and the
 rebalance waits until that is done.
 """
 
@@ -10,26 +10,22 @@ from __future__ import annotations
 import asyncio
 from typing import TYPE_CHECKING, NamedTuple
 
-from aiokafka import ConsumerRebalanceListener
-
-from mirrortest.model.topic_partition import TopicPartition
-
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable, Iterable
+    from collections.abc import Awaitable, Callable
 
-    from aiokafka import TopicPartition as KafkaPartition
+    from mirrortest.model.topic_partition import TopicPartition
 
     OnChange = Callable[[list[tuple[str, int]]], Awaitable[None]]
 
 
 class _Change(NamedTuple):
-    tell: OnChange
+    callback: OnChange
     partitions: list[tuple[str, int]]
-    told: asyncio.Future[None]
+    done: asyncio.Future[None]
 
 
-class Rebalances(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka is untyped
-    """Queues a group's changes; `changed` is set while some wait to be told.
+class Rebalances:
+    """A `ports.RebalanceListener` that queues changes; `changed` is set while some wait.
 
     `at_once` is called with newly assigned partitions before anything else can happen to them.
     """
@@ -39,7 +35,7 @@ class Rebalances(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka i
         *,
         on_assigned: OnChange,
         on_revoked: OnChange,
-        at_once: Callable[[Iterable[KafkaPartition]], None],
+        at_once: Callable[[list[TopicPartition]], None],
     ) -> None:
         self.changed = asyncio.Event()
         self._on_assigned = on_assigned
@@ -48,41 +44,41 @@ class Rebalances(ConsumerRebalanceListener):  # type: ignore[misc]  # aiokafka i
         self._waiting: list[_Change] = []
         self._closed = False
 
-    async def tell(self) -> None:
-        """Tell all changes that wait; what a callback raises comes out here."""
+    async def run_callbacks(self) -> None:
+        """Run the callbacks of all changes that wait; what a callback raises is raised here."""
         while self._waiting:
             change = self._waiting[0]
             try:
-                await change.tell(change.partitions)
+                await change.callback(change.partitions)
             finally:
                 self._waiting.remove(change)
-                if not change.told.done():
-                    change.told.set_result(None)
+                if not change.done.done():
+                    change.done.set_result(None)
         self.changed.clear()
 
     def close(self) -> None:
-        """Tell nothing any more, and hold no rebalance up."""
+        """Run no callback any more, and delay no rebalance."""
         self._closed = True
         for change in self._waiting:
-            if not change.told.done():
-                change.told.set_result(None)
+            if not change.done.done():
+                change.done.set_result(None)
         self._waiting.clear()
 
-    async def on_partitions_revoked(self, revoked: Iterable[KafkaPartition]) -> None:
-        """Wait until the reading task has let go of these partitions."""
+    async def on_partitions_revoked(self, revoked: list[TopicPartition]) -> None:
+        """Wait until the reading task has given up these partitions."""
         await self._queue(self._on_revoked, revoked)
 
-    async def on_partitions_assigned(self, assigned: Iterable[KafkaPartition]) -> None:
+    async def on_partitions_assigned(self, assigned: list[TopicPartition]) -> None:
         """Wait until the reading task has taken these partitions over."""
         if not self._closed:
             self._at_once(assigned)
         await self._queue(self._on_assigned, assigned)
 
-    async def _queue(self, tell: OnChange, partitions: Iterable[KafkaPartition]) -> None:
+    async def _queue(self, callback: OnChange, partitions: list[TopicPartition]) -> None:
         if self._closed:
             return
-        told = asyncio.get_running_loop().create_future()
-        named: list[tuple[str, int]] = sorted(TopicPartition(*at) for at in partitions)
-        self._waiting.append(_Change(tell, named, told))
+        done = asyncio.get_running_loop().create_future()
+        named: list[tuple[str, int]] = sorted(partitions)
+        self._waiting.append(_Change(callback, named, done))
         self.changed.set()
-        await told
+        await done

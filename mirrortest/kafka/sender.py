@@ -1,6 +1,6 @@
-"""Sends whole batches, and tells of each what is known of its end, never more.
+"""Sends batches, and reports of each an outcome that is proven, never more.
 
-What makes an outcome:
+How a batch ends:
 
 - **acked**: the broker said so.
 - **failed**: the bytes were never handed to a connection and never will be; or they were handed
@@ -9,12 +9,12 @@ What makes an outcome:
   was lost; several errors (not leader, timed out, too few replicas after the append) come from a
   broker that has written already; with acks=0 nobody answers.
 
-By aiokafka's public calls alone (`--portable`) nobody tells when bytes were handed over: whatever
-was queued and not acknowledged is then unknown.
+Where the client does not report when bytes are handed over (`--portable`), whatever was queued and
+not acknowledged is unknown.
 
 An idempotent producer cannot go on past a batch that was not acknowledged: the broker refuses
 what comes after the hole. So the first such batch ends the sender: what waits behind it has
-failed, what is on its way, or may be, still gets its answer, and the application makes a new
+failed, what is in flight, or may be, still gets its answer, and the application creates a new
 sender, as a new incarnation.
 """
 
@@ -23,27 +23,21 @@ from __future__ import annotations
 import asyncio
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import structlog
-from aiokafka import errors
 
 from mirrortest.errors import ClusterError, UsageError
 from mirrortest.host.allocator import keep_large_buffers
-from mirrortest.kafka.access import access
-from mirrortest.kafka.client import (
-    bootstrap_failure,
-    cluster_error,
-    connection,
-    reason,
-    request_error,
-)
-from mirrortest.kafka.error_table import addresses
+from mirrortest.kafka.connecting import start
+from mirrortest.kafka.error_table import RequestError, addresses
+from mirrortest.kafka.library import library
 from mirrortest.model.findings import Outcome
 
 if TYPE_CHECKING:
     from mirrortest.config.client import ClientConfig
-    from mirrortest.kafka.access import Batch, Encoded, Outlet
+    from mirrortest.kafka.ports import Batch, Encoded, ProducerPort
 
 _log = structlog.get_logger()
 
@@ -97,7 +91,7 @@ class Sender:
         if config.transactional_id is not None:
             raise UsageError("transactional.id: mirrortest's producers write no transactions")
         self._config = config
-        self._outlet: Outlet | None = None
+        self._producer: ProducerPort | None = None
         self._pending: set[_Pending] = set()
         self._order: dict[tuple[str, int], asyncio.Lock] = {}
         self._dead: str | None = None
@@ -123,41 +117,27 @@ class Sender:
             ClusterError: the cluster refuses.
         """
         config = self._config
-        reach = access(config)
         keep_large_buffers()
-        idempotence = {"acks": config.acks, "enable_idempotence": config.enable_idempotence}
-        outlet = reach.outlet(
-            connection(config) | idempotence, compression=str(config.compression_type)
-        )
-        self._outlet, producer = outlet, outlet.client
-        try:
-            async with asyncio.timeout(config.request_timeout_ms / 1000):
-                await producer.start()
-        except errors.KafkaConnectionError as error:
-            await producer.stop()
-            raise await bootstrap_failure(config, error) from error
-        except (errors.KafkaError, OSError, TimeoutError) as error:
-            await producer.stop()
-            raise cluster_error(config, "starting a producer", error) from error
-        except BaseException:
-            await producer.stop()
-            raise
+        producer = library(config).producer(config)
+        seconds = config.request_timeout_ms / 1000
+        await start(config, producer, "starting a producer", seconds=seconds)
+        self._producer = producer
 
     async def send(self, topic: str, partition: int, encoded: Encoded) -> asyncio.Future[Sent]:
-        """Hand a batch over for sending; returns once it stands next in line for its partition.
+        """Hand a batch over for sending; returns once it is the next of its partition.
 
         The future always gets a result, never an exception.
 
         Raises:
             SenderDeadError: the sender has ended; the batch was not sent.
         """
-        outlet = self._open
-        if outlet.numbers_left(topic, partition) < encoded.count:
+        producer = self._started
+        if producer.numbers_left(topic, partition) < encoded.count:
             self._end(f"{topic}-{partition}: the producer's sequence numbers are used up")
         if self._dead is not None:
             raise SenderDeadError(self._dead)
         loop = asyncio.get_running_loop()
-        pending = _Pending(outlet.batch(encoded), loop.create_future(), f"{topic}-{partition}")
+        pending = _Pending(producer.batch(encoded), loop.create_future(), f"{topic}-{partition}")
         pending.deadline = loop.call_later(
             self._config.delivery_timeout_ms / 1000, self._overdue, pending
         )
@@ -174,7 +154,7 @@ class Sender:
 
     def partition_count(self, topic: str) -> int:
         """How many partitions the cluster last said that a topic has (`metadata.max.age.ms`)."""
-        return len(self._open.client.client.cluster.partitions_for_topic(topic) or ())
+        return self._started.partition_count(topic)
 
     async def flush(self, timeout: float) -> bool:  # noqa: ASYNC109  # what is left stays pending
         """Wait until every batch has its outcome; False where `timeout` seconds did not do."""
@@ -185,13 +165,13 @@ class Sender:
 
     async def stop(self, timeout: float = 0) -> None:  # noqa: ASYNC109  # as for flush
         """Flush for up to `timeout` seconds, give up what is left, disconnect."""
-        if self._outlet is None or self._closed:
+        if self._producer is None or self._closed:
             return
         self._closed = True
         if self._dead is None:
             await self.flush(timeout)
         self._end("the sender was stopped")
-        await self._outlet.stop(_STOP_SECONDS, self._dead or "")
+        await self._producer.stop(_STOP_SECONDS)
         left = list(self._pending)
         for pending in left:
             pending.give_up(self._dead or "")
@@ -199,10 +179,10 @@ class Sender:
             await asyncio.wait([pending.ended for pending in left])
 
     @property
-    def _open(self) -> Outlet:
-        if self._outlet is None:
+    def _started(self) -> ProducerPort:
+        if self._producer is None:
             raise RuntimeError("the sender was not started")
-        return self._outlet
+        return self._producer
 
     # -- one batch ------------------------------------------------------------------------------
 
@@ -210,53 +190,46 @@ class Sender:
         if pending.ended.done():
             return
         try:
-            delivered = await self._open.send(pending.batch, topic, partition)
-        except (errors.KafkaError, AssertionError) as error:
+            await self._started.send(
+                pending.batch, topic, partition, partial(self._delivered, pending)
+            )
+        except RequestError as error:
             # It was not queued, and a batch that was not queued is not sent.
-            missing = isinstance(error, AssertionError)
-            why = "the partition does not exist" if missing else reason(error)
-            pending.give_up(f"{pending.where}: {why}")
-            self._look_for_death()
-            return
-        if pending.ended.done():
-            delivered.add_done_callback(_retrieve)
-            return
-        delivered.add_done_callback(lambda future: self._delivered(pending, future))
+            pending.give_up(f"{pending.where}: {error}")
+            self._check_failure()
 
-    def _delivered(self, pending: _Pending, future: asyncio.Future[Any]) -> None:
-        error = None if future.cancelled() else future.exception()
+    def _delivered(self, pending: _Pending, offset: int | None, error: RequestError | None) -> None:
         if pending.ended.done():
             return
-        if error is None and not future.cancelled():
-            metadata = future.result()
-            if metadata is None:
+        if error is None:
+            if offset is None:
                 pending.settle(Outcome.UNKNOWN, None)  # acks=0
             else:
-                pending.settle(Outcome.ACKED, None, int(metadata.offset))
+                pending.settle(Outcome.ACKED, None, offset)
             return
-        why = f"{pending.where}: {reason(error)}"
+        why = f"{pending.where}: {error}"
         tries = pending.batch.handed_over
-        refused = tries == 1 and error is not None and request_error(error).row.unwritten
+        refused = tries == 1 and error.row.unwritten
         pending.settle(Outcome.FAILED if refused or not tries else Outcome.UNKNOWN, why)
         if self._config.enable_idempotence:
             self._end(f"sending to {addresses(self._config)} broke off: {why}")
         else:
-            self._look_for_death()
+            self._check_failure()
 
     def _overdue(self, pending: _Pending) -> None:
         """`delivery.timeout.ms` is over for a batch."""
         seconds = self._config.delivery_timeout_ms / 1000
         why = f"{pending.where}: no acknowledgement within {seconds:g} s"
         pending.give_up(why)
-        # Others stand behind it in the queue: the queue ends with it.
+        # Others wait behind it in the queue: the queue ends with it.
         self._end(f"sending to {addresses(self._config)} broke off: {why}")
 
     # -- the end --------------------------------------------------------------------------------
 
-    def _look_for_death(self) -> None:
-        failure = self._open.failure()
+    def _check_failure(self) -> None:
+        failure = self._started.failure()
         if failure is not None:
-            self._end(f"sending to {addresses(self._config)} broke off: {reason(failure)}")
+            self._end(f"sending to {addresses(self._config)} broke off: {failure}")
 
     def _end(self, why: str) -> None:
         """Send no more. What was handed over still gets its answer, where one is on its way."""
@@ -269,9 +242,4 @@ class Sender:
             pending.batch.withdrawn = True
             if not pending.batch.handed_over:
                 pending.give_up(why)
-        self._open.abandon(why)
-
-
-def _retrieve(future: asyncio.Future[Any]) -> None:
-    if not future.cancelled():
-        future.exception()
+        self._started.abandon(why)

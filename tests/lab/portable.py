@@ -4,4 +4,4 @@ from __future__ import annotations
 
 from tests.lab.harness import PROGRAM
 
-PORTABLE = ("-c", f"import sys; sys.modules['mirrortest.kafka.seam'] = None; {PROGRAM[1]}")
+PORTABLE = ("-c", f"import sys; sys.modules['mirrortest.kafka.fast'] = None; {PROGRAM[1]}")

@@ -126,9 +126,10 @@ async def test_a_topic_recreated_behind_a_reader_is_told_by_its_id(
 
 async def leader_and_follower(admin: Admin, topic: str) -> tuple[int, int]:
     """Places among the brokers, for the only partition; not each knows a new topic at once."""
+    port: Any = admin._client
     async with asyncio.timeout(60):
-        while not (  # noqa: ASYNC110  # a cluster tells of no event
-            found := (await admin._client.describe_topics([topic]))[0]["partitions"]
+        while not (  # noqa: ASYNC110  # a cluster reports no event
+            found := (await port.client.describe_topics([topic]))[0]["partitions"]
         ):
             await asyncio.sleep(0.1)
     [partition] = found

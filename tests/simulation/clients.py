@@ -1,70 +1,78 @@
-"""Where the applications meet the simulated clusters: what they ask of aiokafka, served here.
-
-This is the one module that knows both sides: `kafka.access` (Outlet, Inlet) and the public calls
-of aiokafka's clients that `kafka.admin`, `kafka.reader`, `kafka.sender` and `kafka.compacted` use.
-"""
+"""Where the applications meet the simulated clusters: an implementation of `kafka.ports`."""
 
 from __future__ import annotations
 
 import asyncio
 from functools import partial
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from aiokafka import TopicPartition as KafkaPartition
-from aiokafka import errors
-
+from mirrortest.kafka.error_table import Code, RequestError
 from mirrortest.kafka.fetched import Diverged, End, OutOfRange, Place, Recreated, batches
+from mirrortest.kafka.ports import TopicDescription
 
 from .cluster import READ_COMMITTED
 from .group import Membership
 from .loop import PROCESS
-from .producing import SimulatedOutlet
+from .producing import SimulatedProducer
 from .virtual_time import VIRTUAL_TIME
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
+    from mirrortest.config.client import ClientConfig
     from mirrortest.kafka.fetched import Fetched
+    from mirrortest.kafka.ports import RebalanceListener
+    from mirrortest.model.topic_partition import TopicPartition
 
     from .cluster import Cluster, Slice, Topic
     from .loop import Process
     from .world import World
 
-ASKING_MAKES_TOPICS = False
-"""See `kafka.access`."""
+METADATA_CREATES_TOPICS = False
+"""See `ports.Library`."""
+
+_ASKED_AGAIN = {
+    Code.UNKNOWN_TOPIC_OR_PARTITION,
+    Code.LEADER_NOT_AVAILABLE,
+    Code.REQUEST_TIMED_OUT,
+    Code.NOT_CONNECTED,
+}
 
 
-def here(arguments: dict[str, Any]) -> tuple[World, Process, Cluster]:
-    """The world and process that make a client, and the client's cluster."""
+def here(config: ClientConfig) -> tuple[World, Process, Cluster]:
+    """The world and process that create a client, and the client's cluster."""
     process = PROCESS.get()
     assert process is not None
-    return process.world, process, process.world.cluster_at(arguments["bootstrap_servers"][0])
+    return process.world, process, process.world.cluster_at(config.bootstrap_servers[0])
 
 
-def outlet(arguments: dict[str, Any], *, compression: str = "none") -> SimulatedOutlet:
-    """See `kafka.access`."""
-    world, process, cluster = here(arguments)
-    return SimulatedOutlet(world, process, cluster, arguments)
+def producer(config: ClientConfig, *, batch_bytes: int | None = None) -> SimulatedProducer:
+    """See `ports.Library`."""
+    return SimulatedProducer(*here(config), config)
 
 
-def inlet(arguments: dict[str, Any]) -> SimulatedInlet:
-    """See `kafka.access`."""
-    return SimulatedInlet(SimulatedConsumer(**arguments))
+def consumer(config: ClientConfig, *, group: str | None = None) -> SimulatedConsumer:
+    """See `ports.Library`."""
+    return SimulatedConsumer(config, group)
 
 
-async def try_connection(arguments: dict[str, Any]) -> None:
-    """See `kafka.access`."""
-    await SimulatedConsumer(**arguments).start()
+def admin(config: ClientConfig) -> SimulatedAdmin:
+    """See `ports.Library`."""
+    return SimulatedAdmin(config)
+
+
+async def try_connection(config: ClientConfig) -> None:
+    """See `ports.Library`."""
+    await SimulatedConsumer(config, None).start()
 
 
 class _Client:
     """What all clients share."""
 
-    def __init__(self, arguments: dict[str, Any]) -> None:
-        self.world, self.process, self.cluster = here(arguments)
-        self.seconds = arguments["request_timeout_ms"] / 1000
-        self.backoff = arguments["retry_backoff_ms"] / 1000
+    def __init__(self, config: ClientConfig) -> None:
+        self.world, self.process, self.cluster = here(config)
+        self.seconds = config.request_timeout_ms / 1000
+        self.backoff = config.retry_backoff_ms / 1000
 
     async def ask(self, what: str, serve: Callable[[], Any]) -> Any:
         return await self.world.net.ask(self.cluster, what, serve, seconds=self.seconds)
@@ -73,74 +81,88 @@ class _Client:
         """Reach a broker."""
         try:
             await self.ask("start", lambda: None)
-        except errors.RequestTimedOutError as error:
-            raise errors.KafkaConnectionError("Unable to bootstrap") from error
+        except RequestError as error:
+            raise RequestError(Code.NOT_CONNECTED, "Unable to bootstrap") from error
 
-    async def close(self) -> None:
+    async def stop(self, seconds: float) -> None:
         """Nothing is to be closed."""
 
 
 class SimulatedConsumer(_Client):
-    """The public calls of an AIOKafkaConsumer."""
+    """See `ports.ConsumerPort`."""
 
-    def __init__(self, **arguments: Any) -> None:
-        super().__init__(arguments)
-        self.isolation = str(arguments.get("isolation_level", "read_uncommitted"))
-        self.positions: dict[Any, int | None] = {}
+    sees_topic_ids = True
+
+    def __init__(self, config: ClientConfig, group: str | None) -> None:
+        super().__init__(config)
+        self.isolation = str(config.isolation_level)
+        self.positions: dict[TopicPartition, int | None] = {}
         """Assigned partition -> where to fetch next; None: not known yet."""
-        self.paused: set[Any] = set()
+        self.paused: set[TopicPartition] = set()
         self.membership: Membership | None = None
-        self._arguments = arguments
+        self._config, self._group = config, group
+        self._places: dict[TopicPartition, Place] = {}
 
-    async def stop(self) -> None:
+    async def stop(self, seconds: float) -> None:
         """Leave the group."""
         if self.membership is not None:
-            await self.membership.leave()
+            stopping = asyncio.ensure_future(self.membership.leave())
+            await asyncio.wait({stopping}, timeout=seconds)
+            stopping.cancel()
 
-    def assign(self, partitions: Iterable[Any]) -> None:
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Replace the assignment."""
         self.positions = dict.fromkeys(partitions)
         self.paused.clear()
 
-    def subscribe(self, *, listener: Any, topics: Any = (), pattern: str | None = None) -> None:
+    def subscribe(self, topics: Iterable[str], listener: RebalanceListener) -> None:
         """Join the group, in a task of its own."""
-        self.membership = Membership(self, self._arguments, listener, topics, pattern)
+        self._join(listener, topics=topics)
+
+    def subscribe_pattern(self, pattern: str, listener: RebalanceListener) -> None:
+        """Join the group, in a task of its own."""
+        self._join(listener, pattern=pattern)
+
+    def _join(self, listener: RebalanceListener, **what: Any) -> None:
+        assert self._group is not None
+        self.membership = Membership(self, self._config, self._group, listener, **what)
         self.membership.begin()
 
-    def seek(self, at: Any, offset: int) -> None:
-        """See aiokafka."""
-        if at not in self.positions:
-            raise errors.IllegalStateError(f"{at} is not assigned")
-        self.positions[at] = offset
+    def seek(self, partition: TopicPartition, place: Place) -> None:
+        """See `ports.ConsumerPort`."""
+        if partition not in self.positions:
+            raise RequestError(Code.ILLEGAL_STATE, f"{partition} is not assigned")
+        self.positions[partition] = place.offset
+        self._places[partition] = place
 
-    def pause(self, *partitions: Any) -> None:
-        """See aiokafka."""
+    def pause(self, partitions: Iterable[TopicPartition]) -> None:
+        """See `ports.ConsumerPort`."""
         self.paused |= set(partitions)
 
-    def resume(self, *partitions: Any) -> None:
-        """See aiokafka."""
+    def resume(self, partitions: Iterable[TopicPartition]) -> None:
+        """See `ports.ConsumerPort`."""
         self.paused -= set(partitions)
 
     async def topics(self) -> set[str]:
-        """See aiokafka."""
+        """See `ports.ConsumerPort`."""
         found: set[str] = await self.ask("topics", lambda: set(self._known()))
         return found
 
     async def commit(self, positions: Mapping[Any, int]) -> None:
-        """See aiokafka."""
+        """See `ports.ConsumerPort`."""
         assert self.membership is not None
         await self.membership.commit(positions)
 
     async def committed(self, at: Any) -> int | None:
-        """See aiokafka."""
+        """See `ports.ConsumerPort`."""
         return None
 
     async def beginning_offsets(self, partitions: list[Any]) -> dict[Any, int]:
-        """See aiokafka."""
+        """See `ports.ConsumerPort`."""
         return await self._offsets(partitions, 0)
 
     async def end_offsets(self, partitions: list[Any]) -> dict[Any, int]:
-        """See aiokafka."""
+        """See `ports.ConsumerPort`."""
         return await self._offsets(partitions, 1)
 
     async def _offsets(self, partitions: list[Any], which: int) -> dict[Any, int]:
@@ -159,14 +181,11 @@ class SimulatedConsumer(_Client):
         while True:
             try:
                 found: dict[Any, int] = await self.ask("offsets", serve)
-            except (
-                errors.UnknownTopicOrPartitionError,
-                errors.LeaderNotAvailableError,
-                errors.RequestTimedOutError,
-                errors.KafkaConnectionError,
-            ) as error:
+            except RequestError as error:
+                if error.code not in _ASKED_AGAIN:
+                    raise
                 if self.world.loop.time() >= deadline:
-                    raise errors.KafkaTimeoutError("Failed to get offsets") from error
+                    raise RequestError(Code.GAVE_UP_WAITING, "Failed to get offsets") from error
                 await asyncio.sleep(self.backoff)
             else:
                 self.world.note("offsets", self.process.name, which, *sorted(found.items()))
@@ -191,7 +210,7 @@ class SimulatedConsumer(_Client):
             topic = self.cluster.known(at.topic, now)
             try:
                 partition = self.cluster.partition(at.topic, at.partition, now)
-            except errors.KafkaError:
+            except RequestError:
                 continue  # metadata are asked for again, and the fetch repeated
             assert topic is not None
             if topic_id is not None and topic_id != id_of(topic):
@@ -206,11 +225,11 @@ class SimulatedConsumer(_Client):
                 part = partition.read(self.process.name, offset, self.isolation)
                 part.topic_id = id_of(topic)
                 found[at] = part
-            except errors.OffsetOutOfRangeError:
+            except RequestError:
                 found[at] = OutOfRange(at.topic, at.partition, offset)
         return found
 
-    def tell_ends(self, read: Mapping[Any, Place]) -> dict[Any, End]:
+    def _serve_ends(self, read: Mapping[Any, Place]) -> dict[Any, End]:
         """At the brokers: where partitions end, by their newest leaders."""
         found = {}
         for at, (offset, epoch, _) in read.items():
@@ -219,7 +238,7 @@ class SimulatedConsumer(_Client):
             assert topic is not None
             stale = partition.stale_for(self.process.name)
             if stale is not None and stale.alone:
-                raise errors.RequestTimedOutError
+                raise RequestError(Code.REQUEST_TIMED_OUT)
             found[at] = End(
                 partition.high_watermark,
                 partition.stable,
@@ -228,62 +247,46 @@ class SimulatedConsumer(_Client):
             )
         return found
 
-
-class SimulatedInlet:
-    """See `kafka.access.Inlet`."""
-
-    sees_topic_ids = True
-
-    def __init__(self, client: SimulatedConsumer) -> None:
-        self.client = client
-        self._places: dict[Any, Place] = {}
-
-    def place(self, partition: Any, place: Place) -> None:
-        """See `kafka.access.Inlet`."""
-        self._places[KafkaPartition(*partition)] = place
-
     async def topic_id(self, topic: str) -> str | None:
-        """See `kafka.access.Inlet`."""
-        client = self.client
+        """See `ports.ConsumerPort`."""
 
         def serve() -> str | None:
-            known = client.cluster.known(topic, client.world.now_ns)
+            known = self.cluster.known(topic, self.world.now_ns)
             return None if known is None else id_of(known)
 
-        found: str | None = await client.ask("topic id", serve)
-        client.learn(found)
+        found: str | None = await self.ask("topic id", serve)
+        self.learn(found)
         return found
 
     async def ends(self, read: Mapping[Any, Place]) -> dict[Any, End]:
-        """See `kafka.access.Inlet`."""
-        client = self.client
-        found: dict[Any, End] = await client.ask("ends", lambda: client.tell_ends(read))
-        client.world.note("ends", client.process.name, *sorted(found.items()))
+        """See `ports.ConsumerPort`."""
+        found: dict[Any, End] = await self.ask("ends", lambda: self._serve_ends(read))
+        self.world.note("ends", self.process.name, *sorted(found.items()))
         for end in found.values():
-            client.learn(end.topic_id)
+            self.learn(end.topic_id)
         return found
 
     async def fetch(
         self, *, timeout_ms: int, portion: int, reached: Mapping[Any, int]
     ) -> list[list[Fetched]]:
-        """See `kafka.access.Inlet`."""
-        client, loop = self.client, self.client.world.loop
+        """See `ports.ConsumerPort`."""
+        loop = self.world.loop
         deadline = loop.time() + timeout_ms / 1000
         while True:
             wanted = {
                 at: self._places.get(at, Place(position))._replace(offset=position)
-                for at, position in client.positions.items()
-                if position is not None and at not in client.paused
+                for at, position in self.positions.items()
+                if position is not None and at not in self.paused
             }
             waiting = loop.create_future()
             for topic in {at.topic: None for at in wanted}:
-                client.world.watch(client.cluster.name, topic, waiting)
+                self.world.watch(self.cluster.name, topic, waiting)
             if wanted:
                 try:
-                    answer = await client.ask("fetch", partial(client.gather, wanted))
-                except errors.KafkaError:
+                    answer = await self.ask("fetch", partial(self.gather, wanted))
+                except RequestError:
                     answer = {}  # aiokafka's fetcher tries again by itself
-                    await asyncio.sleep(client.backoff)
+                    await asyncio.sleep(self.backoff)
                 found = self._taken(wanted, answer)
                 if found:
                     return found
@@ -300,16 +303,15 @@ class SimulatedInlet:
         self, wanted: dict[Any, Place], answer: dict[Any, Slice | OutOfRange]
     ) -> list[list[Fetched]]:
         """What of an answer is still wanted, with positions moved on."""
-        client = self.client
         found: list[list[Fetched]] = []
         outside: list[list[Fetched]] = []
         for at, part in answer.items():
             begin = wanted[at].offset
-            if client.positions.get(at) != begin or at in client.paused:
+            if self.positions.get(at) != begin or at in self.paused:
                 continue
             if isinstance(part, OutOfRange):
-                client.learn(part.topic_id if isinstance(part, Recreated) else None)
-                client.world.note(type(part).__name__, client.process.name, *at, begin)
+                self.learn(part.topic_id if isinstance(part, Recreated) else None)
+                self.world.note(type(part).__name__, self.process.name, *at, begin)
                 outside.append([part])
                 continue
             if part.next == begin:
@@ -321,28 +323,22 @@ class SimulatedInlet:
                     partition=at.partition,
                     fetch_offset=begin,
                     arrived_ns=VIRTUAL_TIME.time_ns(),
-                    aborted=part.aborted if client.isolation == READ_COMMITTED else None,
+                    aborted=part.aborted if self.isolation == READ_COMMITTED else None,
                     topic_id=part.topic_id,
                 )
             )
             if not items:
                 continue
             last = items[-1]
-            client.positions[at] = last.next_offset
+            self.positions[at] = last.next_offset
             self._places[at] = Place(last.next_offset, last.leader_epoch, part.topic_id)
-            client.world.note("fetched", client.process.name, *at, begin, last.next_offset)
+            self.world.note("fetched", self.process.name, *at, begin, last.next_offset)
             found.append(items)
         return found or outside
 
-    def failure(self) -> BaseException | None:
-        """See `kafka.access.Inlet`."""
+    def failure(self) -> str | None:
+        """See `ports.ConsumerPort`."""
         return None
-
-    async def stop(self, seconds: float) -> None:
-        """See `kafka.access.Inlet`."""
-        stopping = asyncio.ensure_future(self.client.stop())
-        await asyncio.wait({stopping}, timeout=seconds)
-        stopping.cancel()
 
 
 def id_of(topic: Topic) -> str:
@@ -355,100 +351,82 @@ def _wake(future: asyncio.Future[None]) -> None:
         future.set_result(None)
 
 
-class SimulatedAdminClient(_Client):
-    """The public calls of an AIOKafkaAdminClient."""
+class SimulatedAdmin(_Client):
+    """See `ports.AdminPort`."""
 
-    def __init__(self, **arguments: Any) -> None:
-        super().__init__(arguments)
-
-    async def describe_cluster(self) -> dict[str, Any]:
-        """See aiokafka."""
-        found: dict[str, Any] = await self.ask(
-            "cluster", lambda: {"cluster_id": self.cluster.name, "brokers": [1, 2, 3]}
-        )
+    async def describe_cluster(self) -> tuple[str, int]:
+        """See `ports.AdminPort`."""
+        found: tuple[str, int] = await self.ask("cluster", lambda: (self.cluster.name, 3))
         return found
 
-    async def describe_topics(self, topics: list[str] | None = None) -> list[dict[str, Any]]:
-        """See aiokafka."""
+    async def describe_topics(self, topics: list[str] | None) -> list[TopicDescription]:
+        """See `ports.AdminPort`."""
         cluster, world = self.cluster, self.world
 
-        def serve() -> list[dict[str, Any]]:
-            found = []
-            for name in sorted(cluster.topics) if topics is None else topics:
-                topic = cluster.known(name, world.now_ns)
-                missing = errors.UnknownTopicOrPartitionError.errno
-                found.append(
-                    {
-                        "topic": name,
-                        "error_code": 0 if topic else missing,
-                        "is_internal": False,
-                        "partitions": [
-                            {
-                                "partition": partition.number,
-                                "leader": -1 if partition.leaderless else 1,
-                                "error_code": 0,
-                            }
-                            for partition in (topic.partitions if topic else ())
-                        ],
-                    }
-                )
-            return found
+        def describe(name: str) -> TopicDescription:
+            topic = cluster.known(name, world.now_ns)
+            if topic is None:
+                missing = RequestError(Code.UNKNOWN_TOPIC_OR_PARTITION, name)
+                return TopicDescription(name, missing, False, 0, [])
+            leaders = [-1 if partition.leaderless else 1 for partition in topic.partitions]
+            return TopicDescription(name, None, False, len(topic.partitions), leaders)
 
-        described: list[dict[str, Any]] = await self.ask("topics", serve)
+        described: list[TopicDescription] = await self.ask(
+            "topics",
+            lambda: [
+                describe(name) for name in (sorted(cluster.topics) if topics is None else topics)
+            ],
+        )
         return described
 
-    async def create_topics(self, wanted: list[Any]) -> Any:
-        """See aiokafka."""
+    async def create_topics(
+        self, topics: Mapping[str, int], replication_factor: int, configs: Mapping[str, str]
+    ) -> set[str]:
+        """See `ports.AdminPort`."""
         cluster, world = self.cluster, self.world
 
-        def serve() -> Any:
-            told = []
-            for topic in wanted:
-                compacted = dict(topic.topic_configs).get("cleanup.policy") == "compact"
+        def serve() -> set[str]:
+            created = set()
+            for name, partitions in topics.items():
                 try:
                     lag = int(world.random.random() * 5e8)
                     cluster.create(
-                        topic.name,
-                        topic.num_partitions,
-                        compacted=compacted,
+                        name,
+                        partitions,
+                        compacted=configs.get("cleanup.policy") == "compact",
                         now_ns=world.now_ns,
                         lag_ns=lag,
                     )
-                    told.append((topic.name, 0, ""))
-                    world.note("topic created", self.process.name, cluster.name, topic.name)
-                except errors.TopicAlreadyExistsError:
-                    told.append((topic.name, errors.TopicAlreadyExistsError.errno, "exists"))
-            return SimpleNamespace(topic_errors=told)
+                except RequestError:
+                    continue  # it exists
+                created.add(name)
+                world.note("topic created", self.process.name, cluster.name, name)
+            return created
 
-        return await self.ask("create", serve)
+        made: set[str] = await self.ask("create", serve)
+        return made
 
-    async def describe_configs(self, resources: list[Any]) -> list[Any]:
-        """See aiokafka."""
+    async def create_partitions(self, topic: str, total: int) -> None:
+        """No application does it."""
+        raise NotImplementedError
+
+    async def delete_topic(self, topic: str) -> None:
+        """No application does it."""
+        raise NotImplementedError
+
+    async def delete_records(self, partition: TopicPartition, before_offset: int) -> int:
+        """No application does it."""
+        raise NotImplementedError
+
+    async def topic_config(self, topic: str) -> dict[str, str]:
+        """See `ports.AdminPort`."""
         cluster, world = self.cluster, self.world
 
-        def serve() -> list[Any]:
-            found = []
-            for resource in resources:
-                topic = cluster.known(resource.name, world.now_ns)
-                entry: tuple[Any, ...]
-                if topic is None:
-                    entry = (errors.UnknownTopicOrPartitionError.errno, "missing", 2, "", [])
-                else:
-                    policy = "compact" if topic.compacted else "delete"
-                    entry = (0, "", 2, resource.name, [("cleanup.policy", policy)])
-                found.append(SimpleNamespace(resources=[entry]))
-            return found
+        def serve() -> dict[str, str]:
+            known = cluster.known(topic, world.now_ns)
+            if known is None:
+                raise RequestError(Code.UNKNOWN_TOPIC_OR_PARTITION, topic)
+            return {"cleanup.policy": "compact" if known.compacted else "delete"}
 
-        described: list[Any] = await self.ask("configs", serve)
-        return described
-
-
-__all__ = [
-    "ASKING_MAKES_TOPICS",
-    "KafkaPartition",
-    "SimulatedAdminClient",
-    "SimulatedConsumer",
-    "inlet",
-    "outlet",
-    "try_connection",
-]
+        found: dict[str, str] = await self.ask("configs", serve)
+        return found

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
-from aiokafka import errors
+from mirrortest.kafka.error_table import Code, RequestError
 
 from .batch import NO_PRODUCER, Batch, MessageId, Record, marker, placed, thinned
 
@@ -115,7 +115,7 @@ class Partition:
         """The base offset of a batch that this idempotent producer has sent before.
 
         Raises:
-            errors.OutOfOrderSequenceNumber: numbers are missing in between.
+            RequestError: numbers are missing in between.
         """
         if producer == NO_PRODUCER:
             return None
@@ -127,7 +127,7 @@ class Partition:
                 return batch.base
             newest = newest or batch
         if newest is not None and newest.sequence + newest.next - newest.base != sequence:
-            raise errors.OutOfOrderSequenceNumber
+            raise RequestError(Code.OUT_OF_ORDER_SEQUENCE_NUMBER)
         return None
 
     def finish(self, producer: int, *, commit: bool, now_ns: int) -> None:
@@ -150,7 +150,7 @@ class Partition:
         """What a fetch from a position returns.
 
         Raises:
-            errors.OffsetOutOfRangeError: the position is outside of the log.
+            RequestError: the position is outside of the log.
         """
         stale = self.stale_for(client)
         log, start, end, epoch = (
@@ -161,7 +161,7 @@ class Partition:
         high = self.high_watermark if stale is None else end
         stable = self.stable if stale is None else end
         if not start <= position <= end:
-            raise errors.OffsetOutOfRangeError({})
+            raise RequestError(Code.OFFSET_OUT_OF_RANGE)
         bound = stable if isolation == READ_COMMITTED else high
         at = bisect_right(log, position, key=_next)
         found = [b for b in log[at : at + most] if b.next <= bound]
@@ -350,10 +350,10 @@ class Cluster:
         """Create a topic.
 
         Raises:
-            errors.TopicAlreadyExistsError: there is one of that name.
+            RequestError: there is one of that name.
         """
         if name in self.topics:
-            raise errors.TopicAlreadyExistsError(name)
+            raise RequestError(Code.TOPIC_ALREADY_EXISTS, str(name))
         topic = Topic(
             name,
             len(self.all_topics) + 1,
@@ -384,16 +384,15 @@ class Cluster:
         """A partition with a leader.
 
         Raises:
-            errors.UnknownTopicOrPartitionError: there is none.
-            errors.LeaderNotAvailableError: it has no leader now.
+            RequestError: there is none, or it has no leader now.
         """
         topic = self.known(name, now_ns)
         if topic is None or number >= len(topic.partitions):
-            raise errors.UnknownTopicOrPartitionError(name)
+            raise RequestError(Code.UNKNOWN_TOPIC_OR_PARTITION, str(name))
         found = topic.partitions[number]
         if found.leaderless:
             found.missed += 1
-            raise errors.LeaderNotAvailableError(name)
+            raise RequestError(Code.LEADER_NOT_AVAILABLE, str(name))
         return found
 
     def new_producer(self) -> int:

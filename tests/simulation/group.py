@@ -8,11 +8,14 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from aiokafka import TopicPartition as KafkaPartition
-from aiokafka import errors
+from mirrortest.kafka.error_table import Code, RequestError
+from mirrortest.model.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
+
+    from mirrortest.config.client import ClientConfig
+    from mirrortest.kafka.ports import RebalanceListener
 
     from .clients import SimulatedConsumer
     from .world import World
@@ -51,12 +54,12 @@ class Coordinator:
         """A member is alive; the generation that it should be in.
 
         Raises:
-            errors.UnknownMemberIdError: it was given up.
+            RequestError: it was given up.
         """
         self.expire()
         member = self.members.get(name)
         if member is None:
-            raise errors.UnknownMemberIdError
+            raise RequestError(Code.UNKNOWN_MEMBER_ID)
         member.heard_ns = self._world.now_ns
         return self.generation
 
@@ -79,11 +82,11 @@ class Coordinator:
         """A member's share, once all have joined; None while that is awaited.
 
         Raises:
-            errors.UnknownMemberIdError, errors.IllegalGenerationError: it is to join again.
+            RequestError: it is to join again.
         """
         self.heartbeat(name)
         if generation != self.generation:
-            raise errors.IllegalGenerationError
+            raise RequestError(Code.ILLEGAL_GENERATION)
         if not self.settled:
             late = self._world.now_ns - self.began_ns > patience_ns
             behind = [m for m in self.members.values() if m.joined != self.generation]
@@ -126,21 +129,23 @@ class Membership:
     def __init__(
         self,
         client: SimulatedConsumer,
-        arguments: dict[str, Any],
-        listener: Any,
-        topics: list[str],
-        pattern: str | None,
+        config: ClientConfig,
+        group: str,
+        listener: RebalanceListener,
+        *,
+        topics: Iterable[str] = (),
+        pattern: str | None = None,
     ) -> None:
         self._client = client
         self._listener = listener
-        self._topics = topics
+        self._topics = list(topics)
         self._pattern = None if pattern is None else re.compile(pattern)
-        self._session = arguments["session_timeout_ms"] / 1000
-        self._beat = arguments["heartbeat_interval_ms"] / 1000
-        self._patience_ns = arguments["rebalance_timeout_ms"] * 1_000_000
+        self._session = config.session_timeout_ms / 1000
+        self._beat = config.heartbeat_interval_ms / 1000
+        self._patience_ns = config.max_poll_interval_ms * 1_000_000
         world = client.world
         self._coordinator = world.coordinators.setdefault(
-            (client.cluster.name, arguments["group_id"]), Coordinator(world)
+            (client.cluster.name, group), Coordinator(world)
         )
         self._name = f"{client.process.name}#{client.process.random.randrange(1 << 30)}"
         self._generation = 0
@@ -161,19 +166,19 @@ class Membership:
                 task.cancel()
         try:
             await self._client.ask("leave", lambda: self._coordinator.leave(self._name))
-        except errors.KafkaError:
+        except RequestError:
             return
 
     async def commit(self, positions: Mapping[Any, int]) -> None:
         """Commit offsets, which nobody reads here.
 
         Raises:
-            errors.CommitFailedError: the group has moved on.
+            RequestError: the group has moved on.
         """
 
         def serve() -> None:
             if self._coordinator.heartbeat(self._name) != self._generation:
-                raise errors.CommitFailedError
+                raise RequestError(Code.COMMIT_FAILED)
 
         await self._client.ask("commit", serve)
 
@@ -181,7 +186,7 @@ class Membership:
         """The partitions of what is subscribed to."""
         cluster, now = self._client.cluster, self._client.world.now_ns
         return [
-            KafkaPartition(name, number)
+            TopicPartition(name, number)
             for name in sorted(cluster.topics)
             if (topic := cluster.known(name, now)) is not None
             and (self._pattern.match(name) if self._pattern else name in self._topics)
@@ -197,10 +202,9 @@ class Membership:
                     "heartbeat", lambda: self._coordinator.heartbeat(self._name)
                 )
                 wanted = await self._client.ask("metadata", self._wanted)
-            except errors.UnknownMemberIdError:
-                self._again.set()
-                continue
-            except errors.KafkaError:
+            except RequestError as error:
+                if error.code == Code.UNKNOWN_MEMBER_ID:
+                    self._again.set()
                 continue
             if generation != self._generation or wanted != self._joined_for:
                 self._again.set()
@@ -238,5 +242,5 @@ class Membership:
                     if share is not None:
                         return list(share)
                     await asyncio.sleep(_MEMBER_POLL_SECONDS)
-            except errors.KafkaError:
+            except RequestError:
                 await asyncio.sleep(client.backoff)

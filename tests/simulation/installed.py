@@ -8,11 +8,8 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-import aiokafka
-import aiokafka.admin
-
 from mirrortest.host import allocator, interpreter
-from mirrortest.kafka import access
+from mirrortest.kafka import library
 from mirrortest.kafka.sender import _Pending
 from mirrortest.produce.lane import Flight, Lane
 from mirrortest.seqlog.files import last_incarnation
@@ -64,9 +61,7 @@ def _replaced() -> AbstractContextManager[None]:
             (time.time_ns, VIRTUAL_TIME.time_ns),
             (time.time, VIRTUAL_TIME.time),
             (secrets, SimpleNamespace(token_hex=_token)),
-            (access.access, lambda _: clients),
-            (aiokafka.AIOKafkaConsumer, clients.SimulatedConsumer),
-            (aiokafka.admin.AIOKafkaAdminClient, clients.SimulatedAdminClient),
+            (library.library, lambda _: clients),
             (SequenceLog, SimulatedLog),
             (last_incarnation, sequence_log.last_incarnation),
             (Location, Nowhere),

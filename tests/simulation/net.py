@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from aiokafka import errors
+from mirrortest.kafka.error_table import Code, RequestError
 
 from .loop import PROCESS
 
@@ -52,8 +52,8 @@ class Net:
         """One request, and its answer within so many seconds.
 
         Raises:
-            errors.KafkaConnectionError: no broker was reached.
-            errors.RequestTimedOutError: the answer did not come; it may have been served.
+            RequestError: no broker was reached, or the answer did not come (REQUEST_TIMED_OUT):
+                then the request may have been served.
         """
         world, process = self._world, PROCESS.get()
         answer = world.loop.create_future()
@@ -77,21 +77,23 @@ class Net:
         if name in cluster.unreachable_for:
             world.happened[f"request of {name} refused"] += 1
         if cluster.down or name in cluster.unreachable_for or (name, what) in self.refused:
-            world.later(_REFUSED_SECONDS, _fail, answer, errors.KafkaConnectionError("refused"))
+            world.later(
+                _REFUSED_SECONDS, _fail, answer, RequestError(Code.NOT_CONNECTED, "refused")
+            )
             return
         if self.lose_requests and random.random() < self.lose_requests:
             world.happened["request lost"] += 1
-            world.later(seconds, _fail, answer, errors.RequestTimedOutError())
+            world.later(seconds, _fail, answer, RequestError(Code.REQUEST_TIMED_OUT))
             return
         try:
             result = serve()
-        except errors.KafkaError as error:
+        except RequestError as error:
             world.later(self.latency(), _fail, answer, error)
             return
         if self.lose_answers and random.random() < self.lose_answers:
             world.note("answer lost", name, what)
             world.happened["answer lost"] += 1
-            world.later(seconds, _fail, answer, errors.RequestTimedOutError())
+            world.later(seconds, _fail, answer, RequestError(Code.REQUEST_TIMED_OUT))
             return
         world.later(self.latency(), _succeed, answer, result)
 

@@ -1,4 +1,4 @@
-"""The sending side of the adapter: a producer of aiokafka's, as far as its behaviour matters.
+"""The producer of `kafka.ports`, which behaves as aiokafka's does.
 
 Batches of a partition go out one after the other. A try that fails retriably is repeated until the
 batch is too old; an idempotent producer numbers its batches, so that brokers know a repetition.
@@ -9,12 +9,10 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from functools import partial
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from aiokafka import errors
-
-from mirrortest.kafka.seam.outgoing import ReadyBatch, WithdrawnError
+from mirrortest.kafka.error_table import Code, RequestError
+from mirrortest.kafka.fast.sending import ReadyBatch, WithdrawnError
 from mirrortest.wire.record_batch import decode_records
 
 from .batch import NO_PRODUCER, Record, encoded
@@ -22,6 +20,9 @@ from .cluster import message_id
 from .virtual_time import VIRTUAL_TIME
 
 if TYPE_CHECKING:
+    from mirrortest.config.client import ClientConfig
+    from mirrortest.kafka.ports import Encoded, OnDelivery
+
     from .cluster import Cluster
     from .loop import Process
     from .world import World
@@ -42,18 +43,17 @@ class _Item:
 
 
 class SimulatedProducer:
-    """The public calls of an AIOKafkaProducer."""
+    """See `ports.ProducerPort`."""
 
     def __init__(
-        self, world: World, process: Process, cluster: Cluster, arguments: dict[str, Any]
+        self, world: World, process: Process, cluster: Cluster, config: ClientConfig
     ) -> None:
         self.world, self.process, self.cluster = world, process, cluster
-        self.seconds = arguments["request_timeout_ms"] / 1000
-        self.backoff = arguments["retry_backoff_ms"] / 1000
-        self.idempotent = bool(arguments.get("enable_idempotence"))
+        self.seconds = config.request_timeout_ms / 1000
+        self.backoff = config.retry_backoff_ms / 1000
+        self.idempotent = bool(config.enable_idempotence)
         self.producer = NO_PRODUCER
         self.broken: BaseException | None = None
-        self.client = SimpleNamespace(cluster=self)
         self._numbers: dict[tuple[str, int], int] = {}
         self._queues: dict[tuple[str, int], list[_Item]] = {}
         self._workers: dict[tuple[str, int], asyncio.Task[None]] = {}
@@ -69,44 +69,72 @@ class SimulatedProducer:
                 cluster.new_producer if self.idempotent else lambda: NO_PRODUCER,
                 seconds=self.seconds,
             )
-        except errors.RequestTimedOutError as error:
-            raise errors.KafkaConnectionError("Unable to bootstrap") from error
+        except RequestError as error:
+            raise RequestError(Code.NOT_CONNECTED, "Unable to bootstrap") from error
 
-    async def stop(self) -> None:
-        """Send what is queued, then end."""
+    async def stop(self, seconds: float) -> None:
+        """Send what is queued, as far as there is time, then end."""
         workers = [task for task in self._workers.values() if not task.done()]
         if workers:
-            await asyncio.wait(workers)
+            await asyncio.wait(workers, timeout=seconds)
+        self.abandon("the producer was stopped")
+
+    async def wait_closed(self) -> None:
+        """Nothing is sent once it was abandoned."""
+
+    def batch(self, encoded: Encoded) -> ReadyBatch:
+        """See `ports.ProducerPort`."""
+        return ReadyBatch(encoded)
+
+    async def send(self, batch: Any, topic: str, partition: int, on_delivery: OnDelivery) -> None:
+        """See `ports.ProducerPort`."""
+
+        def report(future: asyncio.Future[int]) -> None:
+            error = future.exception()
+            assert error is None or isinstance(error, RequestError)
+            on_delivery(future.result() if error is None else None, error)
+
+        (await self._queue(topic, partition, batch=batch)).add_done_callback(report)
+
+    async def write(self, topic: str, partition: int, key: bytes, value: bytes | None) -> int:
+        """See `ports.ProducerPort`."""
+        stamp = VIRTUAL_TIME.time_ns() // 1_000_000
+        future = await self._queue(topic, partition, record=(stamp, key, value, ()))
+        return await future
+
+    def partition_count(self, topic: str) -> int:
+        """See `ports.ProducerPort`."""
+        return len(self.partitions_for_topic(topic) or ())
+
+    def numbers_left(self, topic: str, partition: int) -> int:
+        """See `ports.ProducerPort`."""
+        return _ENDLESS
+
+    def failure(self) -> str | None:
+        """See `ports.ProducerPort`."""
+        return None if self.broken is None else str(self.broken)
 
     def partitions_for_topic(self, topic: str) -> set[int] | None:
         """As the metadata have it."""
         known = self.cluster.known(topic, self.world.now_ns)
         return set(range(len(known.partitions))) if known else None
 
-    async def send_and_wait(
-        self, topic: str, *, value: bytes | None, key: bytes | None, partition: int
-    ) -> Any:
-        """Send one record."""
-        stamp = VIRTUAL_TIME.time_ns() // 1_000_000
-        future = await self.queue(topic, partition, record=(stamp, key, value, ()))
-        return await future
-
-    async def queue(self, topic: str, partition: int, **what: Any) -> asyncio.Future[Any]:
-        """Queue a record or batch; the future of its metadata.
+    async def _queue(self, topic: str, partition: int, **what: Any) -> asyncio.Future[int]:
+        """Queue a record or batch; the future of its offset.
 
         Raises:
-            errors.UnknownTopicOrPartitionError: there is no such topic, for as long as a request
+            RequestError: there is no such topic, for as long as a request
                 may take.
         """
         loop = self.world.loop
         since = loop.time()
         while not (numbers := self.partitions_for_topic(topic)) or self.cluster.down:
             if loop.time() - since > self.seconds:
-                raise errors.UnknownTopicOrPartitionError(topic)
+                raise RequestError(Code.UNKNOWN_TOPIC_OR_PARTITION, str(topic))
             await asyncio.sleep(self.backoff)
         assert partition in numbers
         if self.abandoned is not None or self.broken is not None:
-            raise errors.KafkaError(self.abandoned or str(self.broken))
+            raise RequestError(Code.BROKE_OFF, self.abandoned or str(self.broken))
         at = (topic, partition)
         item = _Item(loop.create_future(), loop.time(), **what)
         queue = self._queues.setdefault(at, [])
@@ -122,7 +150,7 @@ class SimulatedProducer:
         for queue in self._queues.values():
             for item in queue:
                 if not (item.future.done() or item.begun):
-                    item.future.set_exception(errors.KafkaError(why))
+                    item.future.set_exception(RequestError(Code.BROKE_OFF, why))
                     item.future.exception()
             queue[:] = [item for item in queue if not item.future.done()]
 
@@ -135,10 +163,15 @@ class SimulatedProducer:
                 item.begun = True
             try:
                 base = await self._transmit(at, items)
-            except errors.KafkaError as error:
+            except (RequestError, WithdrawnError) as error:
+                met = (
+                    error
+                    if isinstance(error, RequestError)
+                    else RequestError(Code.UNKNOWN, str(error))
+                )
                 for item in items:
                     if not item.future.done():
-                        item.future.set_exception(error)
+                        item.future.set_exception(met)
                         item.future.exception()
                 if isinstance(error, WithdrawnError):
                     # aiokafka's sender ends with it.
@@ -148,7 +181,7 @@ class SimulatedProducer:
                 for number, item in enumerate(items):
                     if not item.future.done():
                         offset = base + (0 if item.batch is not None else number)
-                        item.future.set_result(SimpleNamespace(offset=offset))
+                        item.future.set_result(offset)
             for item in items:
                 if item in queue:
                     queue.remove(item)
@@ -191,8 +224,8 @@ class SimulatedProducer:
                     partial(self._append, at, raw, sequence),
                     seconds=self.seconds,
                 )
-            except errors.KafkaError as error:
-                if not getattr(error, "retriable", False):
+            except RequestError as error:
+                if not error.row.retriable:
                     raise
                 if loop.time() - first.since > self.seconds or self.abandoned is not None:
                     raise
@@ -217,40 +250,3 @@ class SimulatedProducer:
         )
         world.news(cluster.name, at[0])
         return base
-
-
-class SimulatedOutlet:
-    """See `kafka.access.Outlet`."""
-
-    def __init__(self, *of: Any) -> None:
-        self.client = SimulatedProducer(*of)
-
-    def batch(self, content: Any) -> ReadyBatch:
-        """See `kafka.access.Outlet`."""
-        return ReadyBatch(content)
-
-    async def send(self, batch: Any, topic: str, partition: int) -> asyncio.Future[Any]:
-        """See `kafka.access.Outlet`."""
-        return await self.client.queue(topic, partition, batch=batch)
-
-    def numbers_left(self, topic: str, partition: int) -> int:
-        """See `kafka.access.Outlet`."""
-        return _ENDLESS
-
-    def failure(self) -> BaseException | None:
-        """See `kafka.access.Outlet`."""
-        return self.client.broken
-
-    def abandon(self, why: str) -> None:
-        """See `kafka.access.Outlet`."""
-        self.client.abandon(why)
-
-    async def stop(self, seconds: float, why: str) -> None:
-        """See `kafka.access.Outlet`."""
-        stopping = asyncio.ensure_future(self.client.stop())
-        await asyncio.wait({stopping}, timeout=seconds)
-        stopping.cancel()
-        self.client.abandon(why)
-
-    async def gone(self) -> None:
-        """See `kafka.access.Outlet`."""

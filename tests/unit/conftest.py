@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mirrortest.kafka import portable
+from mirrortest.kafka.public import connection
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,4 +16,4 @@ if TYPE_CHECKING:
 def _no_client_is_left() -> Iterator[None]:
     """A client that is being stopped, and is no longer waited for, has ended by the test's end."""
     yield
-    assert not [each for each in portable._leaving if not each.done()]
+    assert not [each for each in connection._stopping if not each.done()]

@@ -10,10 +10,24 @@ import pytest
 from mirrortest.config.client import ClientConfig
 from mirrortest.errors import ClusterError
 from mirrortest.kafka.admin import Admin
+from mirrortest.kafka.public.administration import PublicAdmin
 
 if TYPE_CHECKING:
     from aiokafka.admin import NewTopic
     from aiokafka.admin.new_partitions import NewPartitions
+
+
+def admin_of(client: Any, **more: str) -> Admin:
+    """Ours around a client of the test's."""
+    properties = {"bootstrap.servers": "nowhere:1", "retry.backoff.ms": "1", **more}
+    config = ClientConfig.from_properties(properties)
+
+    class Played(PublicAdmin):
+        client_type = staticmethod(lambda **_: client)
+
+    admin = Admin(config)
+    admin._client = Played(config)
+    return admin
 
 
 class Lagging:
@@ -42,11 +56,7 @@ class Lagging:
 
 async def test_a_topic_has_grown_when_the_brokers_say_so() -> None:
     """`add_partitions` returns once the metadata has the new partitions, not the old ones."""
-    config = ClientConfig.from_properties(
-        {"bootstrap.servers": "nowhere:1", "retry.backoff.ms": "1"}
-    )
-    admin = Admin(config)
-    admin._client = Lagging()
+    admin = admin_of(Lagging())
     await admin.add_partitions("t", 5)
     assert await admin.partition_counts(["t"]) == {"t": 5}
 
@@ -84,27 +94,24 @@ class Headless(Lagging):
 
 async def test_a_cluster_without_a_controller_is_waited_for() -> None:
     """Brokers that have just come back: topics are made, grown and deleted once there is one."""
-    properties = {"bootstrap.servers": "nowhere:1", "retry.backoff.ms": "1"}
-    admin = Admin(ClientConfig.from_properties(properties))
+    cluster = Headless()
+    admin = admin_of(cluster)
     for change in (
         lambda: admin.create_topic("t", 5),
         lambda: admin.add_partitions("t", 5),
         lambda: admin.delete_topic("t"),
     ):
-        made = admin._client.made if admin._client else []
-        admin._client = Headless()
-        admin._client.made = made
+        cluster.asked = 0
         await change()
-        assert admin._client.asked > 3
-    assert admin._client.made == []
+        assert cluster.asked > 3
+    assert cluster.made == []
 
 
 async def test_a_cluster_that_gets_no_controller_is_told_in_words() -> None:
     """No error of Python's comes through."""
-    properties = {"bootstrap.servers": "nowhere:1", "retry.backoff.ms": "1"}
-    admin = Admin(ClientConfig.from_properties({**properties, "request.timeout.ms": "20"}))
-    admin._client = Headless()
-    admin._client.asked = -(10**9)
+    cluster = Headless()
+    cluster.asked = -(10**9)
+    admin = admin_of(cluster, **{"request.timeout.ms": "20"})
     with pytest.raises(ClusterError, match="no controller"):
         await admin.create_topic("t", 1)
 
@@ -120,29 +127,24 @@ class Unheard(Lagging):
         return described if self.asked in {1, 4} else []
 
 
-def unheard(**more: str) -> Admin:
-    properties = {"bootstrap.servers": "nowhere:1", "retry.backoff.ms": "1", **more}
-    admin = Admin(ClientConfig.from_properties(properties))
-    admin._client = Unheard()
-    return admin
-
-
 async def test_a_topic_that_was_just_made_is_looked_for_until_all_brokers_know_it() -> None:
     """Whoever made it: without that, what is there is told missing."""
-    admin = unheard()
+    admin = admin_of(Unheard())
     await admin.create_topic("t", 3)
     assert await admin.partitions("t") is not None
-    other = unheard()
-    other._client.asked = 1
+    brokers = Unheard()
+    other = admin_of(brokers)
+    brokers.asked = 1
     assert await other.partitions("t") is None
-    other._client.asked = 1
+    brokers.asked = 1
     other.expect("t")
     assert await other.partitions("t") is not None
 
 
 async def test_a_topic_that_never_comes_is_missing_after_a_while() -> None:
     """What was expected and is deleted meanwhile is no error of asking."""
-    admin = unheard(**{"request.timeout.ms": "100"})
-    admin._client.asked = 10
+    brokers = Unheard()
+    brokers.asked = 10
+    admin = admin_of(brokers, **{"request.timeout.ms": "100"})
     admin.expect("t")
     assert await admin.partitions("t") is None

@@ -14,14 +14,13 @@ from aiokafka.protocol.produce import ProduceRequest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrortest.kafka import seam
-from mirrortest.kafka.frames import Cursor, Frame, FrameCutter, FrameProtocol, Section
+from mirrortest.kafka.fast.connection import Connection
+from mirrortest.kafka.fast.frames import Cursor, Frame, FrameCutter, FrameProtocol, Section
 
 if TYPE_CHECKING:
     from asyncio.streams import StreamReader, StreamWriter
     from collections.abc import Callable
 
-    from mirrortest.kafka.seam.connection import Connection
 
 VERSIONS = {0: (0, 8), 1: (0, 11), 3: (0, 5)}
 
@@ -104,8 +103,7 @@ class Broker:
 
 
 async def connected(port: int) -> Connection:
-    seam.install()
-    made: Connection = conn.AIOKafkaConnection("127.0.0.1", port, request_timeout_ms=20_000)
+    made = Connection("127.0.0.1", port, request_timeout_ms=20_000)
     made._do_version_lookup = lambda: asyncio.sleep(0)
     await made.connect()
     made._versions = VERSIONS

@@ -12,15 +12,15 @@ from aiokafka import errors
 from aiokafka.client import AIOKafkaClient
 from aiokafka.protocol.fetch import FetchRequest as PlainFetch
 
-from mirrortest.kafka.fetched import Diverged, End, OutOfRange, Place, Recreated
-from mirrortest.kafka.seam.identity import Identity
-from mirrortest.kafka.seam.requests import (
+from mirrortest.kafka.fast.identity import Identity
+from mirrortest.kafka.fast.requests import (
     EndsRequest,
     EpochEnd,
     FetchRequest,
     LeaderEpochRequest,
     MetadataRequest,
 )
+from mirrortest.kafka.fetched import Diverged, End, OutOfRange, Place, Recreated
 from mirrortest.model.topic_partition import TopicPartition
 
 AT = TopicPartition("t", 0)

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from aiokafka.protocol.fetch import FetchRequest as PlainFetch
 
-from mirrortest.kafka.frames import Cursor, Frame, Section
-from mirrortest.kafka.seam import requests
+from mirrortest.kafka.fast import requests
+from mirrortest.kafka.fast.frames import Cursor, Frame, Section
 
 RAW_ID = bytes(range(0xF0, 0x100))
 TOPIC_ID = "8PHy8_T19vf4-fr7_P3-_w"

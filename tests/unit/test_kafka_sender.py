@@ -1,23 +1,24 @@
-"""What a sender says of a batch's end, for every way in which aiokafka can answer."""
+"""What a sender reports of a batch's end, for every way in which a producer can answer."""
 
 from __future__ import annotations
 
 import asyncio
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from aiokafka import errors
-from aiokafka.structs import RecordMetadata
 
 from mirrortest.config.client import ClientConfig
 from mirrortest.errors import UsageError
-from mirrortest.kafka import seam
-from mirrortest.kafka.error_table import ERRORS
+from mirrortest.kafka.error_table import ERRORS, Code, RequestError
+from mirrortest.kafka.fast.sending import ReadyBatch, WithdrawnError
 from mirrortest.kafka.sender import Sender, SenderDeadError
 from mirrortest.model.findings import Outcome
 
-REFUSED_BEFORE_WRITING = [errors.for_code(code) for code, row in ERRORS.items() if row.unwritten]
+if TYPE_CHECKING:
+    from mirrortest.kafka.ports import OnDelivery
+
+REFUSED_BEFORE_WRITING = [code for code, row in ERRORS.items() if row.unwritten]
 
 CONFIG = ClientConfig(bootstrap_servers=("broker:9092",), delivery_timeout_ms=60_000)
 
@@ -32,16 +33,17 @@ class Encoded:
 
 
 class Producer:
-    """Takes batches as an outlet does; the test says what becomes of them."""
+    """A `ports.ProducerPort`; the test decides how each batch ends."""
 
     def __init__(self) -> None:
-        self.queued: list[tuple[seam.ReadyBatch, asyncio.Future[Any]]] = []
+        self.queued: list[tuple[ReadyBatch, OnDelivery]] = []
+        self.unanswered: list[OnDelivery] = []
         self.refusal: Exception | None = None
         self.abandoned = False
         self.left = 1 << 31
 
     def batch(self, encoded: Any) -> Any:
-        return seam.ReadyBatch(encoded)
+        return ReadyBatch(encoded)
 
     def numbers_left(self, topic: str, partition: int) -> int:
         return self.left
@@ -49,21 +51,28 @@ class Producer:
     def failure(self) -> None:
         return None
 
-    async def send(self, batch: Any, topic: str, partition: int) -> Any:
+    async def send(self, batch: Any, topic: str, partition: int, on_delivery: OnDelivery) -> None:
         if self.refusal is not None:
             raise self.refusal
-        future = asyncio.get_running_loop().create_future()
-        self.queued.append((batch, future))
-        return future
+        self.queued.append((batch, on_delivery))
+        self.unanswered.append(on_delivery)
+
+    def acknowledge(self, index: int, offset: int | None) -> None:
+        self._answer(self.queued[index][1], offset, None)
+
+    def fail(self, index: int, code: int) -> None:
+        self._answer(self.queued[index][1], None, RequestError(code))
+
+    def _answer(self, on_delivery: OnDelivery, offset: int | None, error: Any) -> None:
+        self.unanswered.remove(on_delivery)
+        asyncio.get_running_loop().call_soon(on_delivery, offset, error)
 
     def abandon(self, why: str) -> None:
         self.abandoned = True
-        for _, future in self.queued:
-            if not future.done():
-                future.set_exception(errors.KafkaError(why))
 
-    async def stop(self, seconds: float, why: str) -> None:
-        self.abandon(why)
+    async def stop(self, seconds: float) -> None:
+        for on_delivery in [*self.unanswered]:
+            self._answer(on_delivery, None, RequestError(Code.BROKE_OFF, "stopped"))
 
 
 @pytest.fixture
@@ -73,7 +82,7 @@ def producer() -> Producer:
 
 def sender(producer: Producer, **changes: Any) -> Sender:
     made = Sender(replace(CONFIG, **changes))
-    made._outlet = producer  # type: ignore[assignment]  # it plays one
+    made._producer = producer  # type: ignore[assignment]  # it plays one
     return made
 
 
@@ -81,10 +90,10 @@ async def test_an_acknowledgement_is_acked_at_its_offset(producer: Producer) -> 
     """The broker's word counts, also after a repetition."""
     made = sender(producer)
     ended = await made.send("t", 0, Encoded())
-    batch, future = producer.queued[0]
+    batch, _ = producer.queued[0]
     batch._build()
     batch._build()
-    future.set_result(RecordMetadata("t", 0, None, 42, -1, 0, 0))
+    producer.acknowledge(0, 42)
     sent = await ended
     assert (sent.outcome, sent.base_offset, sent.error) == (Outcome.ACKED, 42, None)
     assert sent.ended_wall_ns > 0
@@ -97,7 +106,7 @@ async def test_without_acknowledgements_nothing_is_known(producer: Producer) -> 
     made = sender(producer, acks=0, enable_idempotence=False)
     ended = await made.send("t", 0, Encoded())
     producer.queued[0][0]._build()
-    producer.queued[0][1].set_result(None)
+    producer.acknowledge(0, None)
     sent = await ended
     assert (sent.outcome, sent.base_offset) == (Outcome.UNKNOWN, -1)
 
@@ -105,38 +114,38 @@ async def test_without_acknowledgements_nothing_is_known(producer: Producer) -> 
 @pytest.mark.parametrize("error", REFUSED_BEFORE_WRITING)
 @pytest.mark.parametrize(("tries", "outcome"), [(1, Outcome.FAILED), (2, Outcome.UNKNOWN)])
 async def test_a_refusal_proves_something_of_the_only_try(
-    producer: Producer, error: type[Exception], tries: int, outcome: Outcome
+    producer: Producer, error: int, tries: int, outcome: Outcome
 ) -> None:
     """Refused at once it was not written; refused at the second try the first may have been."""
     made = sender(producer)
     ended = await made.send("t", 0, Encoded())
-    batch, future = producer.queued[0]
+    batch, _ = producer.queued[0]
     for _ in range(tries):
         batch._build()
-    future.set_exception(error())
+    producer.fail(0, error)
     assert (await ended).outcome is outcome
 
 
 @pytest.mark.parametrize(
     "error",
     [
-        errors.KafkaConnectionError,
-        errors.RequestTimedOutError,
-        errors.NotLeaderForPartitionError,
-        errors.NotEnoughReplicasAfterAppendError,
-        errors.UnknownTopicOrPartitionError,
-        errors.KafkaStorageError,
-        errors.UnknownError,
+        Code.NOT_CONNECTED,
+        Code.REQUEST_TIMED_OUT,
+        Code.NOT_LEADER_OR_FOLLOWER,
+        Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+        Code.UNKNOWN_TOPIC_OR_PARTITION,
+        Code.KAFKA_STORAGE_ERROR,
+        Code.UNKNOWN,
     ],
 )
 async def test_what_a_broker_says_after_writing_proves_nothing(
-    producer: Producer, error: type[Exception]
+    producer: Producer, error: int
 ) -> None:
     """Errors that a broker may raise after the append, and lost connections, leave it unknown."""
     made = sender(producer)
     ended = await made.send("t", 0, Encoded())
     producer.queued[0][0]._build()
-    producer.queued[0][1].set_exception(error())
+    producer.fail(0, error)
     assert (await ended).outcome is Outcome.UNKNOWN
 
 
@@ -144,13 +153,13 @@ async def test_what_was_never_handed_over_has_failed(producer: Producer) -> None
     """Expired in the queue, or not even queued: it was not written."""
     made = sender(producer, acks=1, enable_idempotence=False)
     ended = await made.send("t", 0, Encoded())
-    producer.queued[0][1].set_exception(errors.LeaderNotAvailableError())
+    producer.fail(0, Code.LEADER_NOT_AVAILABLE)
     assert (await ended).outcome is Outcome.FAILED
-    for refusal in (errors.KafkaTimeoutError(), AssertionError("Unrecognized partition")):
-        producer.refusal = refusal
+    for code in (Code.GAVE_UP_WAITING, Code.NO_PARTITION):
+        producer.refusal = RequestError(code)
         sent = await (await made.send("t", 7, Encoded()))
         assert sent.outcome is Outcome.FAILED
-    assert sent.error == "t-7: the partition does not exist"
+    assert sent.error == "t-7: NO_PARTITION"
     assert made.dead is None
 
 
@@ -163,18 +172,19 @@ async def test_an_idempotent_sender_ends_with_its_first_failure(producer: Produc
     waiting = await made.send("t", 0, Encoded())
     for batch, _ in producer.queued[:3]:
         batch._build()
-    producer.queued[0][1].set_exception(errors.MessageSizeTooLargeError())
+    producer.fail(0, Code.MESSAGE_TOO_LARGE)
     # In the same response another batch is acknowledged.
-    producer.queued[2][1].set_result(RecordMetadata("t", 2, None, 5, -1, 0, 0))
+    producer.acknowledge(2, 5)
+    producer.fail(1, Code.BROKE_OFF)
     assert (await first).outcome is Outcome.FAILED
     assert (await waiting).outcome is Outcome.FAILED
     assert (await answered).outcome is Outcome.ACKED
     assert (await on_its_way).outcome is Outcome.UNKNOWN
     assert producer.abandoned
-    assert made.dead == ("sending to broker:9092 broke off: t-0: MESSAGE_SIZE_TOO_LARGE")
+    assert made.dead == ("sending to broker:9092 broke off: t-0: MESSAGE_TOO_LARGE")
     with pytest.raises(SenderDeadError, match="broke off"):
         await made.send("t", 0, Encoded())
-    with pytest.raises(seam.WithdrawnError):
+    with pytest.raises(WithdrawnError):
         producer.queued[3][0]._build()
 
 
@@ -210,11 +220,10 @@ async def test_sends_of_one_partition_keep_their_order(producer: Producer) -> No
     gate = asyncio.Event()
     taken: list[int] = []
 
-    async def send(batch: Any, topic: str, partition: int) -> Any:
+    async def send(batch: Any, topic: str, partition: int, on_delivery: OnDelivery) -> None:
         if not taken:
             await gate.wait()
         taken.append(batch.record_count())
-        return asyncio.get_running_loop().create_future()
 
     producer.send = send  # type: ignore[method-assign]  # what is played may change
     made = sender(producer)

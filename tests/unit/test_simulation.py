@@ -9,9 +9,9 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from aiokafka import errors
 
 from mirrortest.errors import FencedError
+from mirrortest.kafka.error_table import RequestError
 from mirrortest.model.intervals import IntervalSet
 from tests.simulation.faults import KINDS
 from tests.simulation.history import Stage, simulating
@@ -251,7 +251,7 @@ def test_an_answer_that_is_lost_was_served_all_the_same() -> None:
 
     async def ask() -> Any:
         world.net.lose_answers = 1.0
-        with pytest.raises(errors.RequestTimedOutError):
+        with pytest.raises(RequestError, match="REQUEST_TIMED_OUT"):
             await world.net.ask(world.source, "x", lambda: served.append(1), seconds=1)
 
     world.loop.run_until_complete(world.task(ask()))

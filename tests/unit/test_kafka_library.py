@@ -1,4 +1,4 @@
-"""aiokafka by its public calls alone: what is never touched, and who is told what."""
+"""Which implementation of the ports is used, and what `--portable` never touches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import aiokafka
 import pytest
 import typer
-from aiokafka import errors
 from typer.testing import CliRunner
 
 import mirrortest.kafka
@@ -21,9 +20,11 @@ from mirrortest.cli.consume import consume
 from mirrortest.cli.produce import produce
 from mirrortest.config.client import ClientConfig
 from mirrortest.errors import ClusterError, UnreachableError
-from mirrortest.kafka import portable
-from mirrortest.kafka.access import access
-from mirrortest.kafka.client import bootstrap_failure
+from mirrortest.kafka import public
+from mirrortest.kafka.connecting import bootstrap_failure
+from mirrortest.kafka.error_table import Code, RequestError
+from mirrortest.kafka.library import library
+from mirrortest.kafka.public import fetching
 from mirrortest.kafka.reader import Reader
 
 if TYPE_CHECKING:
@@ -40,13 +41,14 @@ PUBLIC = {
     "aiokafka.coordinator.assignors.roundrobin",
     "aiokafka.coordinator.assignors.sticky.sticky_assignor",
 }
-"""What may be imported outside the seam: what aiokafka's users need for what its pages tell."""
+"""What aiokafka's documentation has its users import."""
+ROOM = Path(mirrortest.kafka.__file__).parent
 
 
-def test_outside_the_seam_nothing_of_aiokafka_is_private() -> None:
+def test_outside_fast_nothing_of_aiokafka_is_private() -> None:
     """No attribute with an underscore but one's own, and no module that users do not import."""
     touched: list[str] = []
-    for path in sorted(Path(mirrortest.kafka.__file__).parent.glob("*.py")):
+    for path in sorted([*ROOM.glob("*.py"), *ROOM.glob("public/*.py")]):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Attribute) and re.match(r"_(?!_)", node.attr):
                 own = isinstance(node.value, ast.Name) and node.value.id in {"self", "cls"}
@@ -59,22 +61,35 @@ def test_outside_the_seam_nothing_of_aiokafka_is_private() -> None:
     assert touched == []
 
 
+def test_only_the_ports_implementations_import_aiokafka() -> None:
+    """Another client library is another package, and a line in `library`."""
+    using = {
+        str(path.relative_to(ROOM.parent))
+        for path in ROOM.parent.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if (isinstance(node, ast.Import) and "aiokafka" in {name.name for name in node.names})
+        or (isinstance(node, ast.ImportFrom) and (node.module or "").startswith("aiokafka"))
+    }
+    others = {name for name in using if not name.startswith(("kafka/fast/", "kafka/public/"))}
+    assert others == {"kafka/library.py"}
+
+
 @pytest.fixture
 def unknown_series(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An aiokafka on which the seam cannot even be imported."""
+    """An aiokafka on which `fast` cannot even be imported."""
     monkeypatch.setattr(aiokafka, "__version__", "0.99.0")
-    monkeypatch.delattr(mirrortest.kafka, "seam", raising=False)
-    for name in [name for name in sys.modules if name.startswith("mirrortest.kafka.seam")]:
+    monkeypatch.delattr(mirrortest.kafka, "fast", raising=False)
+    for name in [name for name in sys.modules if name.startswith("mirrortest.kafka.fast")]:
         monkeypatch.setitem(sys.modules, name, None)
-    monkeypatch.setitem(sys.modules, "mirrortest.kafka.seam", None)
+    monkeypatch.setitem(sys.modules, "mirrortest.kafka.fast", None)
 
 
 @pytest.mark.usefixtures("unknown_series")
 def test_an_unknown_series_is_refused_with_the_way_out() -> None:
     """In one line, which names the version, the series that is known, and `--portable`."""
-    with pytest.raises(ClusterError, match=r"it is 0\.99\.0.*aiokafka==0\.14\.\*.*--portable"):
-        access(replace(CONFIG, portable=False))
-    assert access(CONFIG) is portable
+    with pytest.raises(ClusterError, match=r"aiokafka 0\.99\.0 .*aiokafka==0\.14\.\*.*--portable"):
+        library(replace(CONFIG, portable=False))
+    assert library(CONFIG) is public
 
 
 @pytest.mark.usefixtures("unknown_series")
@@ -135,7 +150,7 @@ async def test_topics_by_name_are_subscribed_without_asking_for_them(
         def subscribe(self, **arguments: Any) -> None:
             asked.append(arguments)
 
-    monkeypatch.setattr(portable, "inlet", lambda _: portable.Inlet(Client(), 60))
+    monkeypatch.setattr(fetching.PublicConsumer, "client_type", staticmethod(lambda **_: Client()))
 
     async def nothing(partitions: list[tuple[str, int]]) -> None: ...
 
@@ -147,13 +162,9 @@ async def test_topics_by_name_are_subscribed_without_asking_for_them(
 
 async def test_tls_is_tried_and_its_reason_told() -> None:
     """As far as public calls go: a port where nobody listens is named with its cause."""
-    arguments = {
-        "bootstrap_servers": ["127.0.0.1:9"],
-        "ssl_context": None,
-        "request_timeout_ms": 1000,
-    }
+    config = replace(CONFIG, bootstrap_servers=("127.0.0.1:9",), request_timeout_ms=1000)
     with pytest.raises(ConnectionRefusedError):
-        await portable.try_connection(arguments)
+        await public.try_connection(config)
 
 
 async def test_a_password_that_may_be_refused_is_named() -> None:
@@ -169,6 +180,6 @@ async def test_a_password_that_may_be_refused_is_named() -> None:
     }
     config = ClientConfig.from_properties(sasl, portable=True)
     async with server:
-        error = await bootstrap_failure(config, errors.KafkaConnectionError("no luck"))
+        error = await bootstrap_failure(config, RequestError(Code.NOT_CONNECTED, "no luck"))
     assert "does it offer sasl.mechanism=PLAIN and take the password?" in str(error)
     assert "hush" not in str(error)

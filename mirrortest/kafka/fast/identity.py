@@ -21,8 +21,8 @@ from aiokafka import errors
 from aiokafka.client import ConnectionGroup
 from aiokafka.protocol.fetch import FetchRequest as PlainFetchRequest
 
-from mirrortest.kafka.fetched import Diverged, End, OutOfRange, Place, Recreated
-from mirrortest.kafka.seam.requests import (
+from mirrortest.kafka.error_table import Code
+from mirrortest.kafka.fast.requests import (
     FETCH,
     METADATA,
     EndsRequest,
@@ -31,6 +31,7 @@ from mirrortest.kafka.seam.requests import (
     MetadataRequest,
     Position,
 )
+from mirrortest.kafka.fetched import Diverged, End, OutOfRange, Place, Recreated
 from mirrortest.model.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
@@ -38,18 +39,12 @@ if TYPE_CHECKING:
 
     from aiokafka.client import AIOKafkaClient
 
-    from mirrortest.kafka.seam.requests import FetchResponse
+    from mirrortest.kafka.fast.requests import FetchResponse
 
-_FENCED_LEADER_EPOCH = 74
-_UNKNOWN_LEADER_EPOCH = 75
-_OFFSET_NOT_AVAILABLE = 78
-_UNKNOWN_TOPIC_ID = 100
-_INCONSISTENT_TOPIC_ID = 103
-_OTHER_TOPIC = frozenset({_UNKNOWN_TOPIC_ID, _INCONSISTENT_TOPIC_ID})
-_OTHER_LEADER = frozenset({_FENCED_LEADER_EPOCH, _UNKNOWN_LEADER_EPOCH, _OFFSET_NOT_AVAILABLE})
-_NO_ERROR = 0
-_OUT_OF_RANGE = int(errors.OffsetOutOfRangeError.errno)
-_NOT_LEADER = int(errors.NotLeaderForPartitionError.errno)
+_OTHER_TOPIC = frozenset({Code.UNKNOWN_TOPIC_ID, Code.INCONSISTENT_TOPIC_ID})
+_OTHER_LEADER = frozenset(
+    {Code.FENCED_LEADER_EPOCH, Code.UNKNOWN_LEADER_EPOCH, Code.OFFSET_NOT_AVAILABLE}
+)
 _UNCOMMITTED, _COMMITTED = 0, 1
 
 _BESIDE = "beside"
@@ -99,14 +94,14 @@ class Identity:
     # -- what the reader says and asks ------------------------------------------------------------
 
     def place(self, at: TopicPartition, place: Place) -> None:
-        """See `access.Inlet`."""
+        """See `ports.ConsumerPort`."""
         there = KafkaPartition(*at)
         self.pins[there] = place.topic_id
         self.epochs[there] = place.offset, place.leader_epoch
         self._breaks.pop(there, None)
 
     async def topic_id(self, topic: str) -> str | None:
-        """See `access.Inlet`."""
+        """See `ports.ConsumerPort`."""
         if topic not in self._ids:
             node = self._client.get_random_node()
             if node is None:
@@ -318,20 +313,23 @@ class Identity:
     ) -> tuple[int, bool]:
         """The error that aiokafka is told, and whether to wait before the next fetch."""
         end = response.diverging.get((topic_id, at.partition))
-        if code == _NO_ERROR and end is not None:
+        if code == Code.NONE and end is not None:
             _, leader = self._leaders.get((topic_id, at.partition), (-1, node_id))
             if leader != node_id:
-                return _NOT_LEADER, True  # a follower may only lag behind: the leader decides
+                return (
+                    Code.NOT_LEADER_OR_FOLLOWER,
+                    True,
+                )  # a follower may only lag behind: the leader decides
             self._breaks[at] = Diverged(at.topic, at.partition, offset, *end)
-            return _OUT_OF_RANGE, False
+            return Code.OFFSET_OUT_OF_RANGE, False
         if code in _OTHER_TOPIC:
             now = await self._other_id(at.topic, topic_id)
             if now is not None:
                 self._breaks[at] = Recreated(at.topic, at.partition, offset, now)
-                return _OUT_OF_RANGE, True
-            return _NOT_LEADER, True
+                return Code.OFFSET_OUT_OF_RANGE, True
+            return Code.NOT_LEADER_OR_FOLLOWER, True
         if code in _OTHER_LEADER:
-            return _NOT_LEADER, True
+            return Code.NOT_LEADER_OR_FOLLOWER, True
         return code, False
 
     async def _other_id(self, topic: str, topic_id: str) -> str | None:
@@ -345,7 +343,7 @@ class Identity:
     # -- ends -------------------------------------------------------------------------------------
 
     async def ends(self, read: Mapping[TopicPartition, Place]) -> dict[TopicPartition, End]:
-        """See `access.Inlet`."""
+        """See `ports.ConsumerPort`."""
         deadline = time.monotonic() + self._patience
         while True:
             try:
@@ -454,6 +452,6 @@ def _by_name(answers: list[Any]) -> _Agreed:
 def _raise_for(code: int, topic: str, partition: int) -> None:
     """Raise a broker's error; those that aiokafka does not know are of another leader."""
     if code in _OTHER_LEADER:
-        code = _NOT_LEADER
+        code = Code.NOT_LEADER_OR_FOLLOWER
     if code:
         raise errors.for_code(code)(f"{topic}-{partition}")

@@ -13,11 +13,12 @@ from aiokafka import errors
 from aiokafka.record.memory_records import MemoryRecords
 from aiokafka.structs import RecordMetadata
 
-from mirrortest.config.client import ClientConfig
+from mirrortest.config.client import ClientConfig, Compression
 from mirrortest.errors import ClusterError, UnreachableError
-from mirrortest.kafka import compacted, portable
+from mirrortest.kafka import compacted
 from mirrortest.kafka.compacted import CompactedTopic
 from mirrortest.kafka.error_table import ERRORS
+from mirrortest.kafka.public.sending import PublicProducer
 from mirrortest.kafka.sender import Sender, SenderDeadError
 from mirrortest.model.findings import Outcome
 from mirrortest.wire.batch import LaneEncoder
@@ -45,24 +46,31 @@ def messages(count: int = 3, form: Form = Form.BODY, size: int = 200) -> Encoded
 async def test_the_builder_gets_what_was_encoded(form: Form, codec: str) -> None:
     """Byte for byte the same records, compressed by aiokafka; whatever the batch's size."""
     encoded = messages(5000, form)
-    arguments = {"bootstrap_servers": "127.0.0.1:9"}
-    outlet = portable.outlet(arguments, compression=codec)
-    batch = outlet.batch(encoded)
+    config = ClientConfig(bootstrap_servers=("127.0.0.1:9",), compression_type=Compression(codec))
+    producer = PublicProducer(config)
+    batch = producer.batch(encoded)
     made = MemoryRecords(bytes(batch.builder._build())).next_batch()
     assert (made.compression_type != 0) == (codec != "none")
     read = [(r.timestamp, r.key, r.value, tuple(r.headers)) for r in made]
     assert read == content(encoded.buffer)
-    await outlet.stop(1, "")
+    await producer.stop(1)
 
 
 async def test_a_builder_that_changes_times_is_refused() -> None:
     """Messages that say another time than they carry would be told as altered by the mirror."""
-    outlet = portable.outlet({"bootstrap_servers": "127.0.0.1:9"})
     builder = SimpleNamespace(append=lambda **_: SimpleNamespace(timestamp=1), close=lambda: None)
-    await outlet.stop(1, "")
-    outlet.client = SimpleNamespace(create_batch=lambda: builder)
+    producer = played(SimpleNamespace(create_batch=lambda: builder))
     with pytest.raises(ClusterError, match="changes a record's timestamp"):
-        outlet.batch(messages())
+        producer.batch(messages())
+
+
+def played(client: Any) -> PublicProducer:
+    """Ours around a client of the test's."""
+
+    class Played(PublicProducer):
+        client_type = staticmethod(lambda **_: client)
+
+    return Played(CONFIG)
 
 
 class Producer:
@@ -98,7 +106,7 @@ async def producer() -> Producer:
 
 def sender(producer: Producer, **changes: Any) -> Sender:
     made = Sender(replace(CONFIG, **changes))
-    made._outlet = portable.Outlet(producer)
+    made._producer = played(producer)
     return made
 
 
@@ -150,12 +158,11 @@ async def test_a_stop_leaves_nothing_open(producer: Producer) -> None:
     await made.stop()
     assert (await ended).outcome is Outcome.UNKNOWN
     assert not made._pending
-    outlet = made._open
-    gone = asyncio.create_task(outlet.gone())
+    closed = asyncio.create_task(made._started.wait_closed())
     await asyncio.sleep(0)
-    assert not gone.done()
+    assert not closed.done()
     producer.answers.set()
-    await gone
+    await closed
 
 
 async def test_a_delivery_that_broke_off_ends_the_sender(producer: Producer) -> None:
@@ -170,10 +177,10 @@ async def test_a_delivery_that_broke_off_ends_the_sender(producer: Producer) -> 
 async def test_used_up_sequence_numbers_need_a_new_producer(producer: Producer) -> None:
     """The next would be a negative number: the batch is not sent, and nothing is unknown."""
     made = sender(producer)
-    outlet = made._open
-    assert isinstance(outlet, portable.Outlet)
+    ours = made._started
+    assert isinstance(ours, PublicProducer)
     await made.send("t", 0, messages(3))
-    outlet._numbered["t", 0] = 2**31 - 3
+    ours._numbered["t", 0] = 2**31 - 3
     await made.send("t", 0, messages(3))
     with pytest.raises(SenderDeadError, match="used up"):
         await made.send("t", 0, messages(1))
@@ -194,8 +201,8 @@ async def test_a_record_is_never_written_behind_a_later_one(
                 raise errors.RequestTimedOutError
             return SimpleNamespace(offset=7)
 
-    reach = SimpleNamespace(outlet=lambda _: portable.Outlet(Client()))
-    monkeypatch.setattr(compacted, "access", lambda _: reach)
+    used = SimpleNamespace(producer=lambda *_, **__: played(Client()))
+    monkeypatch.setattr(compacted, "library", lambda _: used)
     monkeypatch.setattr(compacted, "_STOP_SECONDS", 0)
     patient = replace(CONFIG, request_timeout_ms=60_000)
     table = CompactedTopic(patient, "t")

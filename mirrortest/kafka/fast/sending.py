@@ -1,4 +1,4 @@
-"""Batches that are encoded already, as aiokafka's producer wants to have them."""
+"""A producer of batches that are encoded already."""
 
 # ruff: noqa: SLF001  # private members are this package's business, and no other's
 
@@ -6,14 +6,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
-if TYPE_CHECKING:
-    from aiokafka import AIOKafkaProducer
+from mirrortest.kafka.fast.connection import Client
+from mirrortest.kafka.fast.rebinding import rebound
+from mirrortest.kafka.public.connection import reason, stopped_in_order
+from mirrortest.kafka.public.sending import PublicProducer, delivery
 
-    from mirrortest.kafka.access import Encoded
+if TYPE_CHECKING:
+    from mirrortest.config.client import ClientConfig
+    from mirrortest.kafka.ports import Encoded, OnDelivery
 
 _MAX_SEQUENCE = 2**31 - 1
+_ENDLESS = 1 << 62
 
 
 class WithdrawnError(KafkaError):  # type: ignore[misc]  # aiokafka is untyped
@@ -65,24 +71,24 @@ class ReadyBatch:
         return self._encoded.buffer
 
 
-class _Underway(set[Any]):
-    """Batches on their way: one that went back to wait, and failed there, is not among them."""
+class _InFlight(set[Any]):
+    """Batches in flight: one that went back to wait, and failed there, is not among them."""
 
     def remove(self, batch: Any) -> None:
         """Forget a batch, if it is one of them."""
         self.discard(batch)
 
 
-def mend(producer: AIOKafkaProducer) -> None:
-    """Mend what aiokafka does to producers whose batches fail, or count for years.
+def correct(producer: AIOKafkaProducer) -> None:
+    """Correct what aiokafka does to producers whose batches fail, or that number for years.
 
     A batch that was to be sent again, and ran out of time before, is looked for among those on
-    their way: aiokafka stumbles over its not being there. Where sends are idempotent, sequence
+    their way: aiokafka fails where it is missing. Where sends are idempotent, sequence
     numbers go on at 0 after 2^31 - 1, as brokers expect; aiokafka goes negative. And where its
-    delivery fails, no transaction fails with it: aiokafka stumbles over there being none.
+    delivery fails, no transaction fails with it: aiokafka fails where there is none.
     """
     accumulator = producer._message_accumulator
-    accumulator._pending_batches = _Underway(accumulator._pending_batches)
+    accumulator._pending_batches = _InFlight(accumulator._pending_batches)
     manager = producer._txn_manager
     if manager is None:
         return
@@ -115,10 +121,55 @@ def abandon(producer: AIOKafkaProducer, reason: str) -> None:
     task.cancel()
 
 
-def delivery_failure(producer: AIOKafkaProducer) -> BaseException | None:
-    """Why the producer's delivery task has ended by itself; None while it runs."""
-    task = producer._sender.sender_task
-    if task is None or not task.done() or task.cancelled():
-        return None
-    failure: BaseException | None = task.exception()
-    return failure
+class _Producer(AIOKafkaProducer):  # type: ignore[misc]  # aiokafka is untyped
+    __init__ = rebound(AIOKafkaProducer.__init__, AIOKafkaClient=Client)
+
+
+class FastProducer(PublicProducer):
+    """See `ports.ProducerPort`."""
+
+    client_type = _Producer
+
+    def __init__(self, config: ClientConfig, batch_bytes: int | None = None) -> None:
+        super().__init__(config, batch_bytes)
+        self._abandoned = "the producer was stopped"
+        """Why what is queued is not delivered."""
+        correct(self.client)
+
+    def _batch_options(self, config: ClientConfig) -> dict[str, Any]:  # noqa: ARG002  # encoded
+        return {}
+
+    def batch(self, encoded: Encoded) -> Any:
+        """See `ports.ProducerPort`."""
+        return ReadyBatch(encoded)
+
+    async def send(self, batch: Any, topic: str, partition: int, on_delivery: OnDelivery) -> None:
+        """See `ports.ProducerPort`."""
+        delivered = await self._queue(batch, topic, partition)
+        delivered.add_done_callback(lambda future: on_delivery(*delivery(future)))
+
+    def numbers_left(self, topic: str, partition: int) -> int:  # noqa: ARG002  # they begin anew
+        """See `ports.ProducerPort`."""
+        return _ENDLESS
+
+    def failure(self) -> str | None:
+        """See `ports.ProducerPort`."""
+        task = self.client._sender.sender_task
+        if task is None or not task.done() or task.cancelled():
+            return None
+        failure = task.exception()
+        return reason(failure) if failure else None
+
+    def abandon(self, why: str) -> None:
+        """See `ports.ProducerPort`."""
+        self._abandoned = why
+        abandon(self.client, why)
+
+    async def stop(self, seconds: float) -> None:
+        """See `ports.ClientPort`."""
+        if not await stopped_in_order(self.client.stop, seconds):
+            await self.client.client.close()
+        abandon(self.client, self._abandoned)
+
+    async def wait_closed(self) -> None:
+        """Nothing is sent once it was abandoned."""

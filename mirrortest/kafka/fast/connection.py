@@ -1,4 +1,6 @@
-"""aiokafka's connection without its copies of what is large."""
+"""aiokafka's connection without its copies of what is large, and the client that opens it."""
+
+# ruff: noqa: SLF001  # private members are this package's business, and no other's
 
 from __future__ import annotations
 
@@ -7,28 +9,31 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from aiokafka import conn as _conn
-from aiokafka.errors import KafkaConnectionError
+from aiokafka.client import AIOKafkaClient, ConnectionGroup
+from aiokafka.errors import KafkaConnectionError, RequestTimedOutError
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.protocol.types import Array, Bytes, Int32, Schema
 
-from mirrortest.kafka.frames import Cursor, FrameProtocol
+from mirrortest.kafka.fast.frames import Cursor, FrameProtocol
+from mirrortest.kafka.fast.rebinding import rebound
+from mirrortest.kafka.fast.requests import MetadataRequest
 
 if TYPE_CHECKING:
     import asyncio
-
-_StreamProtocol = _conn.AIOKafkaProtocol
 
 
 def frame_protocol(
     closed: asyncio.Future[None], reader: asyncio.StreamReader, *, loop: asyncio.AbstractEventLoop
 ) -> FrameProtocol:
-    """In place of AIOKafkaProtocol."""
-    return FrameProtocol(_StreamProtocol(closed, reader, loop=loop))
+    """Create what `AIOKafkaConnection.connect` takes for an AIOKafkaProtocol."""
+    return FrameProtocol(_conn.AIOKafkaProtocol(closed, reader, loop=loop))
 
 
 class Connection(_conn.AIOKafkaConnection):  # type: ignore[misc]  # aiokafka is untyped
     """aiokafka's connection, but for how large requests are written and answers are received."""
+
+    connect = rebound(_conn.AIOKafkaConnection.connect, AIOKafkaProtocol=frame_protocol)
 
     def send(self, request: Any, expect_response: bool = True) -> Any:
         """See `AIOKafkaConnection.send`; a produce request's batches go out as they are."""
@@ -57,10 +62,10 @@ class Connection(_conn.AIOKafkaConnection):  # type: ignore[misc]  # aiokafka is
         return _conn.wait_for(future, self._request_timeout)
 
     def _broken(self, error: Exception) -> KafkaConnectionError:
-        """Close for good what cannot be written to, and tell it as aiokafka would.
+        """Close for good what cannot be written to, and return the error that aiokafka expects.
 
-        uvloop tells of a transport that was just closed by a RuntimeError, which aiokafka does not
-        expect: it ended whatever task was sending.
+        uvloop raises a RuntimeError for a transport that was just closed. aiokafka does not catch
+        it: it ended whatever task was sending.
         """
         self.close(reason=_conn.CloseReason.CONNECTION_BROKEN)
         return KafkaConnectionError(f"Connection at {self._host}:{self._port} broken: {error}")
@@ -84,14 +89,44 @@ class Connection(_conn.AIOKafkaConnection):  # type: ignore[misc]  # aiokafka is
         correlation_id, request, future = self._requests[0]
         if request is not None and request.API_KEY == FetchRequest.API_KEY:
             cursor = Cursor(frame)
-            told = request.parse_response_header(cursor).correlation_id
-            if told == correlation_id:
+            received = request.parse_response_header(cursor).correlation_id
+            if received == correlation_id:
                 if not future.done():
                     future.set_result(request.RESPONSE_TYPE.decode(cursor))
                 self._last_action = time.monotonic()
                 self._requests.popleft()
                 return
         super()._handle_frame(frame.data.tobytes())
+
+
+create_connection = rebound(_conn.create_conn, AIOKafkaConnection=Connection)
+"""Opens a `Connection`."""
+
+
+class Client(AIOKafkaClient):  # type: ignore[misc]  # aiokafka is untyped
+    """aiokafka's client, with our connections, and metadata requests that create no topic."""
+
+    bootstrap = rebound(
+        AIOKafkaClient.bootstrap, create_conn=create_connection, MetadataRequest=MetadataRequest
+    )
+    _metadata_update = rebound(AIOKafkaClient._metadata_update, MetadataRequest=MetadataRequest)
+    _get_conn = rebound(AIOKafkaClient._get_conn, create_conn=create_connection)
+
+    async def send(
+        self, node_id: int, request: Any, *, group: Any = ConnectionGroup.DEFAULT
+    ) -> Any:
+        """See `AIOKafkaClient.send`; a connection that was closed meanwhile has timed out.
+
+        aiokafka closes a connection for the first request that times out, forgets it once somebody
+        connects anew, and looks for it for the second request. Nothing catches its KeyError, which
+        ends the fetcher or the sender.
+        """
+        try:
+            return await super().send(node_id, request, group=group)
+        except KeyError as error:
+            if error.args != ((node_id, group),):
+                raise
+            raise RequestTimedOutError from error
 
 
 def _put(pieces: list[bytes], field: Any, value: Any) -> None:

@@ -1,4 +1,4 @@
-"""What the seam relies on: aiokafka's series, and the shape of what it touches."""
+"""What this package relies on: the shape of what it uses of aiokafka."""
 
 # ruff: noqa: SLF001  # private members are this package's business, and no other's
 
@@ -8,7 +8,6 @@ import functools
 import inspect
 from typing import Any
 
-import aiokafka
 from aiokafka import client as _client
 from aiokafka import cluster as _cluster
 from aiokafka import conn as _conn
@@ -20,8 +19,6 @@ from aiokafka.protocol import api as _api
 from aiokafka.protocol import fetch as _fetch
 from aiokafka.protocol import metadata as _metadata
 from aiokafka.protocol import offset as _offset
-
-from mirrortest.kafka.series import SERIES, refusal
 
 _SIGNATURES: tuple[tuple[Any, str], ...] = (
     (
@@ -59,20 +56,17 @@ _SIGNATURES: tuple[tuple[Any, str], ...] = (
     (_conn.AIOKafkaConnection._read, "self_ref"),
     (_conn.AIOKafkaConnection._handle_frame, "self resp"),
 )
-"""What this module relies on: callables and their parameters."""
+"""Callables and their parameters."""
 
 
 @functools.cache
-def check_series() -> None:
-    """Refuse an aiokafka of another series or of another shape, before it does harm.
+def check_contract() -> None:
+    """Refuse an aiokafka of another shape, before it does harm.
 
     Raises:
-        ClusterError: what differs.
+        AttributeError: what differs.
     """
-    version = aiokafka.__version__
-    if not version.startswith(f"{SERIES}."):
-        raise refusal(f"it is {version}")
     for function, expected in _SIGNATURES:
         found = " ".join(inspect.signature(function).parameters)
         if found != expected:
-            raise refusal(f"{function.__qualname__} takes ({found})")
+            raise AttributeError(f"{function.__qualname__} takes ({found})")

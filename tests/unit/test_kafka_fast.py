@@ -1,4 +1,4 @@
-"""Contract with aiokafka: these tests fail loudly where another version breaks the seam."""
+"""Contract with aiokafka: these tests fail loudly where another version breaks `fast`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 import aiokafka
 import pytest
 from aiokafka import AIOKafkaProducer, TopicPartition
-from aiokafka.client import AIOKafkaClient, ConnectionGroup
+from aiokafka.client import ConnectionGroup
 from aiokafka.consumer import fetcher
 from aiokafka.consumer.subscription_state import SubscriptionState
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError, RequestTimedOutError
@@ -18,10 +18,15 @@ from aiokafka.producer.message_accumulator import MessageAccumulator
 from aiokafka.producer.transaction_manager import TransactionManager
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
+from mirrortest.config.client import ClientConfig
 from mirrortest.errors import ClusterError
-from mirrortest.kafka import seam
+from mirrortest.kafka.fast import contract
+from mirrortest.kafka.fast.connection import Client
+from mirrortest.kafka.fast.fetching import Fetcher, ReadState
+from mirrortest.kafka.fast.rebinding import rebound
+from mirrortest.kafka.fast.sending import ReadyBatch, WithdrawnError, abandon, correct
 from mirrortest.kafka.fetched import FetchedBatches, Unreadable
-from mirrortest.kafka.seam import contract
+from mirrortest.kafka.library import SERIES, library
 
 TP = TopicPartition("t", 0)
 NO_ERROR = 0
@@ -66,13 +71,17 @@ class FakeClient:
 
 
 async def fetched(
-    client: FakeClient, key_deserializer: Any, offset: int = 0, times: int = 1
+    client: FakeClient,
+    key_deserializer: Any,
+    offset: int = 0,
+    times: int = 1,
+    kind: Any = Fetcher,
 ) -> list[Any]:
     """What one or more fetches through aiokafka's own Fetcher bring."""
     subscriptions = SubscriptionState()
     subscriptions.assign_from_user([TP])
     subscriptions.seek(TP, offset)
-    made = fetcher.Fetcher(
+    made = kind(
         client,
         subscriptions,
         key_deserializer=key_deserializer,
@@ -94,41 +103,43 @@ async def fetched(
     return found
 
 
-@pytest.fixture(autouse=True)
-def _installed() -> None:
-    seam.install()
+CONFIG = ClientConfig(bootstrap_servers=("127.0.0.1:9",))
 
 
-def test_this_aiokafka_is_the_one_that_the_seam_is_made_for() -> None:
+def test_this_aiokafka_is_the_one_that_fast_is_written_for() -> None:
     """The installed version is of the series, and every callable has its known parameters."""
-    assert aiokafka.__version__.startswith(f"{seam.SERIES}.")
-    seam.check_series.cache_clear()
-    seam.check_series()
+    assert aiokafka.__version__.startswith(f"{SERIES}.")
+    contract.check_contract.cache_clear()
+    contract.check_contract()
 
 
 def test_another_series_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another version is refused before a client is made, with the way out."""
+    """Another version is refused before a client is created, with what to do."""
     monkeypatch.setattr(aiokafka, "__version__", "0.15.0")
-    seam.check_series.cache_clear()
-    with pytest.raises(ClusterError, match=r"it is 0\.15\.0; install 'aiokafka==0\.14"):
-        seam.install()
-    seam.check_series.cache_clear()
+    with pytest.raises(ClusterError, match=r"aiokafka 0\.15\.0 .*; install 'aiokafka==0\.14"):
+        library(CONFIG)
 
 
 def test_another_shape_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """A callable with other parameters is refused by its name."""
     monkeypatch.setattr(contract, "_SIGNATURES", ((fetcher.FetchResult.getall, "self"),))
-    seam.check_series.cache_clear()
+    contract.check_contract.cache_clear()
     with pytest.raises(ClusterError, match=r"FetchResult\.getall takes"):
-        seam.install()
-    seam.check_series.cache_clear()
+        library(CONFIG)
+    contract.check_contract.cache_clear()
 
 
-async def test_a_door_gets_whole_batches_through_aiokafkas_fetcher() -> None:
+def test_another_name_is_refused() -> None:
+    """A function that does not use the name any more is not silently left as it is."""
+    with pytest.raises(AttributeError, match=r"FetchResult\.getall does not use MemoryRecords"):
+        rebound(fetcher.FetchResult.getall, MemoryRecords=None)
+
+
+async def test_our_consumer_gets_batches_through_aiokafkas_fetcher() -> None:
     """They come whole, one begun below the offset asked for, and the position moves on."""
     values = [b"x" * 99, b"y"]
     data = batch_bytes(4, values) + batch_bytes(6, values, codec=1) + batch_bytes(8, [b"z"])
-    first, second, third = await fetched(FakeClient(records=data), seam.Door(), offset=5)
+    first, second, third = await fetched(FakeClient(records=data), ReadState(), offset=5)
     assert isinstance(first, FetchedBatches)
     assert (first.fetched_from, first.next_offset, first.count) == (5, 6, 2)
     assert (second.fetched_from, second.next_offset, second.count) == (6, 8, 2)
@@ -137,9 +148,9 @@ async def test_a_door_gets_whole_batches_through_aiokafkas_fetcher() -> None:
 
 
 async def test_other_consumers_get_records_as_ever() -> None:
-    """A consumer without the door is served by aiokafka's own classes."""
+    """Aiokafka's own classes are not changed by ours."""
     data = batch_bytes(4, [b"x", b"y"])
-    records = await fetched(FakeClient(records=data), None, offset=5)
+    records = await fetched(FakeClient(records=data), None, offset=5, kind=fetcher.Fetcher)
     assert [(record.offset, record.value) for record in records] == [(5, b"y")]
 
 
@@ -147,10 +158,10 @@ async def test_a_torn_batch_is_fetched_again_and_at_last_named() -> None:
     """A bad CRC ends the response; what lies before is delivered, the third try names the batch."""
     good, torn = batch_bytes(0, [b"x"]), bytearray(batch_bytes(1, [b"y"]))
     torn[-1] ^= 1
-    client, door = FakeClient(records=good + bytes(torn)), seam.Door()
-    items = await fetched(client, door, times=2)
+    client, state = FakeClient(records=good + bytes(torn)), ReadState()
+    items = await fetched(client, state, times=2)
     assert [item.next_offset for item in items] == [1]
-    (named,) = await fetched(client, door, offset=1)
+    (named,) = await fetched(client, state, offset=1)
     assert isinstance(named, Unreadable)
     assert (named.offset, named.reason) == (1, "the batch fails its CRC")
 
@@ -159,18 +170,18 @@ async def test_a_batch_that_heals_is_read() -> None:
     """A batch torn once on its way is read by the next fetch, and the count starts anew."""
     torn = bytearray(batch_bytes(0, [b"y"]))
     torn[-1] ^= 1
-    client, door = FakeClient(records=bytes(torn)), seam.Door()
-    assert await fetched(client, door) == []
+    client, state = FakeClient(records=bytes(torn)), ReadState()
+    assert await fetched(client, state) == []
     client.response = FakeClient(records=batch_bytes(0, [b"y"])).response
-    (item,) = await fetched(client, door)
+    (item,) = await fetched(client, state)
     assert item.next_offset == 1
-    assert door.torn == {}
+    assert state.torn == {}
 
 
 async def test_an_offset_out_of_range_is_an_error_with_partition_and_offset() -> None:
     """Without a reset policy the error names partition and offset, as the reader relies on."""
     with pytest.raises(OffsetOutOfRangeError) as caught:
-        await fetched(FakeClient(error=OUT_OF_RANGE), seam.Door(), offset=7)
+        await fetched(FakeClient(error=OUT_OF_RANGE), ReadState(), offset=7)
     assert caught.value.args[0] == {TP: 7}
 
 
@@ -185,7 +196,7 @@ async def test_a_ready_batch_goes_through_aiokafkas_accumulator() -> None:
     manager.set_pid_and_epoch(77, 3)
     accumulator = MessageAccumulator(Cluster(), 16_384, 0, 30, txn_manager=manager, linger_ms=9999)
     encoded = Encoded()
-    ready = seam.ReadyBatch(encoded)
+    ready = ReadyBatch(encoded)
     future = await accumulator.add_batch(ready, TP, 1)
     nodes, _ = accumulator.drain_by_nodes(ignore_nodes=())
     batch = nodes[1][TP]
@@ -205,7 +216,7 @@ async def test_a_ready_batch_goes_through_aiokafkas_accumulator() -> None:
 async def test_a_ready_batch_without_a_producer_id_is_sealed_once() -> None:
     """Where nobody gives a producer state the batch says so, and has its CRC."""
     encoded = Encoded()
-    ready = seam.ReadyBatch(encoded)
+    ready = ReadyBatch(encoded)
     ready._build()
     ready._build()
     assert encoded.sealed == [(-1, -1, -1)]
@@ -213,9 +224,9 @@ async def test_a_ready_batch_without_a_producer_id_is_sealed_once() -> None:
 
 async def test_a_withdrawn_batch_is_never_given_out() -> None:
     """After it was given up its bytes cannot reach a connection any more."""
-    ready = seam.ReadyBatch(Encoded())
+    ready = ReadyBatch(Encoded())
     ready.withdrawn = True
-    with pytest.raises(seam.WithdrawnError):
+    with pytest.raises(WithdrawnError):
         ready._build()
     assert ready.handed_over == 0
 
@@ -226,13 +237,13 @@ async def test_abandoned_deliveries_fail_without_a_word_on_the_log(
     """All futures of an abandoned producer fail, those queued and those not yet."""
     producer = AIOKafkaProducer(bootstrap_servers="127.0.0.1:9")
     accumulator = producer._message_accumulator
-    future = await accumulator.add_batch(seam.ReadyBatch(Encoded()), TP, 1)
+    future = await accumulator.add_batch(ReadyBatch(Encoded()), TP, 1)
     with caplog.at_level(logging.WARNING):
-        seam.abandon(producer, "told so")
-        with pytest.raises(KafkaError, match="told so"):
+        abandon(producer, "as asked")
+        with pytest.raises(KafkaError, match="as asked"):
             await future
-        with pytest.raises(KafkaError, match="told so"):
-            await accumulator.add_batch(seam.ReadyBatch(Encoded()), TP, 1)
+        with pytest.raises(KafkaError, match="as asked"):
+            await accumulator.add_batch(ReadyBatch(Encoded()), TP, 1)
     await producer.stop()
     assert not caplog.records
 
@@ -240,7 +251,7 @@ async def test_abandoned_deliveries_fail_without_a_word_on_the_log(
 async def test_sequence_numbers_wrap_as_brokers_expect() -> None:
     """After 2^31 - 1 comes 0; aiokafka alone would send a negative number."""
     producer = AIOKafkaProducer(bootstrap_servers="127.0.0.1:9", enable_idempotence=True)
-    seam.mend(producer)
+    correct(producer)
     manager = producer._txn_manager
     manager.increment_sequence_number(TP, 2**31 - 2)
     manager.increment_sequence_number(TP, 5)
@@ -254,18 +265,18 @@ async def test_delivery_that_fails_fails_no_transaction_where_there_is_none() ->
     with pytest.raises(AttributeError):
         plain._txn_manager.fatal_error(KafkaError())
     ours = AIOKafkaProducer(bootstrap_servers="127.0.0.1:9", enable_idempotence=True)
-    seam.mend(ours)
-    told: list[dict[str, Any]] = []
+    correct(ours)
+    reported: list[dict[str, Any]] = []
     loop = asyncio.get_running_loop()
-    loop.set_exception_handler(lambda _, context: told.append(context))
+    loop.set_exception_handler(lambda _, context: reported.append(context))
     failed: asyncio.Future[None] = loop.create_future()
     failed.add_done_callback(ours._sender._fail_all)
     failed.set_exception(KafkaError("over"))
     await asyncio.sleep(0)
     loop.set_exception_handler(None)
-    assert not told
+    assert not reported
     with pytest.raises(KafkaError, match="over"):
-        await ours._message_accumulator.add_batch(seam.ReadyBatch(Encoded()), TP, 1)
+        await ours._message_accumulator.add_batch(ReadyBatch(Encoded()), TP, 1)
     for producer in (plain, ours):
         await producer.stop()
 
@@ -275,21 +286,21 @@ async def test_a_batch_that_waits_to_be_sent_again_may_fail_there(mended: bool) 
     """Aiokafka alone would raise in a callback, and asyncio print a traceback."""
     producer = AIOKafkaProducer(bootstrap_servers="127.0.0.1:9")
     if mended:
-        seam.mend(producer)
+        correct(producer)
     accumulator = producer._message_accumulator
-    told: list[dict[str, Any]] = []
+    reported: list[dict[str, Any]] = []
     loop = asyncio.get_running_loop()
-    loop.set_exception_handler(lambda _, context: told.append(context))
-    future = await accumulator.add_batch(seam.ReadyBatch(Encoded()), TP, 1)
+    loop.set_exception_handler(lambda _, context: reported.append(context))
+    future = await accumulator.add_batch(ReadyBatch(Encoded()), TP, 1)
     batch = accumulator._pop_batch(TP)
     assert batch in accumulator._pending_batches
     accumulator.reenqueue(batch)
-    seam.abandon(producer, "too late")
+    abandon(producer, "too late")
     with pytest.raises(KafkaError, match="too late"):
         await future
     await asyncio.sleep(0)
     loop.set_exception_handler(None)
-    assert bool(told) is not mended
+    assert bool(reported) is not mended
     assert not accumulator._pending_batches
     await producer.stop()
 
@@ -303,7 +314,7 @@ async def test_no_metadata_request_of_a_client_makes_a_topic() -> None:
             asked.append(request.prepare({3: (0, 5)}))
             return SimpleNamespace(brokers=[])
 
-    client = AIOKafkaClient(bootstrap_servers="127.0.0.1:9")
+    client = Client(bootstrap_servers="127.0.0.1:9")
     client.cluster.brokers = lambda: [SimpleNamespace(nodeId=1)]
 
     async def connect(node_id: int) -> Connection:
@@ -316,7 +327,7 @@ async def test_no_metadata_request_of_a_client_makes_a_topic() -> None:
 
 async def test_a_connection_that_is_gone_when_a_request_times_out_is_no_surprise() -> None:
     """Another request timed out before and closed it, and somebody has since tried to connect."""
-    client = AIOKafkaClient(bootstrap_servers="127.0.0.1:1")
+    client = Client(bootstrap_servers="127.0.0.1:1")
     here = (1, ConnectionGroup.DEFAULT)
 
     async def in_vain() -> None:
@@ -332,7 +343,7 @@ async def test_a_connection_that_is_gone_when_a_request_times_out_is_no_surprise
 
 async def test_other_surprises_are_not_hidden() -> None:
     """A KeyError that tells of something else stays one."""
-    client = AIOKafkaClient(bootstrap_servers="127.0.0.1:1")
+    client = Client(bootstrap_servers="127.0.0.1:1")
 
     async def odd() -> None:
         raise KeyError("odd")

@@ -7,8 +7,10 @@ from typing import Any, cast
 import pytest
 from aiokafka import ConsumerRecord, TopicPartition, errors
 
+from mirrortest.config.client import ClientConfig
 from mirrortest.errors import ClusterError
-from mirrortest.kafka import portable
+from mirrortest.kafka.error_table import Code, RequestError
+from mirrortest.kafka.public.fetching import PublicConsumer
 from mirrortest.kafka.reader import End, FetchedBatches, Place
 from mirrortest.wire import kernels
 from mirrortest.wire.batch_header import LOG_APPEND_TIME
@@ -68,7 +70,7 @@ class Consumer:
     def last_poll_timestamp(self, at: TopicPartition) -> int | None:
         return self.polled
 
-    async def end_offsets(self, partitions: set[TopicPartition]) -> dict[TopicPartition, int]:
+    async def end_offsets(self, partitions: Any) -> dict[TopicPartition, int]:
         if not self.reached:
             raise errors.KafkaTimeoutError
         return dict.fromkeys(partitions, self.end)
@@ -87,9 +89,18 @@ class Consumer:
         self.positions[at] = offset
 
 
+class Played(PublicConsumer):
+    """Ours around what the test plays."""
+
+    def __init__(self, consumer: Any, request_timeout_ms: int = 20_000) -> None:
+        self.client_type = lambda **_: consumer
+        super().__init__(
+            ClientConfig(bootstrap_servers=("b:1",), request_timeout_ms=request_timeout_ms)
+        )
+
+
 async def fetched(consumer: Any, reached: dict[Any, int]) -> list[FetchedBatches]:
-    inlet = portable.Inlet(consumer, 60)
-    found = await inlet.fetch(timeout_ms=1, portion=16 << 20, reached=reached)
+    found = await Played(consumer).fetch(timeout_ms=1, portion=16 << 20, reached=reached)
     return [item for items in found for item in items if isinstance(item, FetchedBatches)]
 
 
@@ -135,9 +146,9 @@ async def test_portions_follow_the_size_of_records() -> None:
     """As many at once as fit; a megabyte each until it is known better."""
     rows = [record(0, value=bytes(1 << 19)), record(1)]
     consumer = Consumer(({AT: rows}, {AT: 2, OTHER: 0}), ({}, {AT: 2, OTHER: 0}))
-    inlet = portable.Inlet(consumer, 60)
+    reader = Played(consumer)
     for _ in range(2):
-        await inlet.fetch(timeout_ms=1, portion=16 << 20, reached={AT: 2, OTHER: 0})
+        await reader.fetch(timeout_ms=1, portion=16 << 20, reached={AT: 2, OTHER: 0})
     assert consumer.asked == [16, 31]
 
 
@@ -154,22 +165,23 @@ async def test_what_an_unreadable_record_took_along_is_read_again(error: Excepti
     The third time it is told, for reading it again does not help.
     """
     consumer = Consumer(*[(error, {AT: 3, OTHER: 9})] * 3)
-    inlet = portable.Inlet(consumer, 60)
+    reader = Played(consumer)
     for _ in range(2):
-        assert await inlet.fetch(timeout_ms=1, portion=1, reached={AT: 3, OTHER: 4}) == []
+        assert await reader.fetch(timeout_ms=1, portion=1, reached={AT: 3, OTHER: 4}) == []
     assert consumer.sought == [(OTHER, 4)] * 2
     with pytest.raises(ClusterError, match="cannot be read by aiokafka: "):
-        await inlet.fetch(timeout_ms=1, portion=1, reached={AT: 3, OTHER: 4})
+        await reader.fetch(timeout_ms=1, portion=1, reached={AT: 3, OTHER: 4})
 
 
 async def test_fetching_that_has_ended_is_found_out() -> None:
     """Brokers that answer another question and no fetch; in an outage they answer neither."""
     nothing: Any = ({}, {AT: 0, OTHER: 0})
     consumer = Consumer(*[nothing] * 8)
-    inlet = portable.Inlet(consumer, patience=-1)
+    reader = Played(consumer, request_timeout_ms=1)
+    reader._patience = -1
 
     async def fetch() -> None:
-        await inlet.fetch(timeout_ms=1, portion=1, reached={AT: 0, OTHER: 0})
+        await reader.fetch(timeout_ms=1, portion=1, reached={AT: 0, OTHER: 0})
 
     consumer.polled = 1
     await fetch()
@@ -177,8 +189,9 @@ async def test_fetching_that_has_ended_is_found_out() -> None:
     await fetch()
     await fetch()  # the brokers answer: fetches are given as long again
     consumer.reached = False
-    with pytest.raises(errors.KafkaTimeoutError):
+    with pytest.raises(RequestError) as caught:
         await fetch()
+    assert caught.value.code == Code.GAVE_UP_WAITING
     consumer.reached, consumer.resting = True, {AT, OTHER}
     await fetch()
     consumer.resting = set()
@@ -205,6 +218,6 @@ async def test_an_open_transaction_hides_the_end_of_a_log(
     """What was fetched last tells of it."""
     consumer = Consumer()
     consumer.fetched, consumer.end = (stable, high), end
-    inlet = portable.Inlet(cast("Any", consumer), 60)
-    assert await inlet.ends({cast("Any", AT): Place(0)}) == {AT: ends}
-    assert (await inlet.topic_id("t"), inlet.sees_topic_ids) == (None, False)
+    reader = Played(consumer)
+    assert await reader.ends({cast("Any", AT): Place(0)}) == {AT: ends}
+    assert (await reader.topic_id("t"), reader.sees_topic_ids) == (None, False)

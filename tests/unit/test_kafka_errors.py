@@ -12,15 +12,15 @@ from aiokafka.conn import AIOKafkaConnection
 
 from mirrortest.config.client import ClientConfig
 from mirrortest.errors import ClusterError, TopicMissingError, UnreachableError, UsageError
-from mirrortest.kafka.client import (
-    bootstrap_failure,
-    cluster_errors,
-    connection,
+from mirrortest.kafka.connecting import bootstrap_failure
+from mirrortest.kafka.error_table import Code, cluster_errors
+from mirrortest.kafka.public.connection import (
+    arguments,
     reason,
     request_error,
+    request_errors,
+    stopped_in_order,
 )
-from mirrortest.kafka.error_table import Code
-from mirrortest.kafka.stopping import ended
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,31 +36,31 @@ def config(**properties: str) -> ClientConfig:
 
 def test_plain_connections_have_no_credentials() -> None:
     """What was not asked for is not passed on; -1 means that idle connections stay."""
-    arguments = connection(config(connections_max_idle_ms="-1"))
-    assert arguments["bootstrap_servers"] == ["a:1", "b:2"]
-    assert arguments["connections_max_idle_ms"] is None
-    assert arguments["ssl_context"] is None
-    assert not [key for key in arguments if key.startswith("sasl")]
+    shared = arguments(config(connections_max_idle_ms="-1"))
+    assert shared["bootstrap_servers"] == ["a:1", "b:2"]
+    assert shared["connections_max_idle_ms"] is None
+    assert shared["ssl_context"] is None
+    assert not [key for key in shared if key.startswith("sasl")]
 
 
 def test_credentials_are_passed_on() -> None:
     """SASL by SCRAM over TLS, the host name checked as in Kafka's own clients."""
-    arguments = connection(
+    shared = arguments(
         config(
             security_protocol="SASL_SSL",
             sasl_mechanism="SCRAM-SHA-512",
             sasl_jaas_config='x.ScramLoginModule required username="u" password="p";',
         )
     )
-    assert arguments["security_protocol"] == "SASL_SSL"
-    assert arguments["sasl_mechanism"] == "SCRAM-SHA-512"
-    assert (arguments["sasl_plain_username"], arguments["sasl_plain_password"]) == ("u", "p")
-    assert arguments["ssl_context"].check_hostname
+    assert shared["security_protocol"] == "SASL_SSL"
+    assert shared["sasl_mechanism"] == "SCRAM-SHA-512"
+    assert (shared["sasl_plain_username"], shared["sasl_plain_password"]) == ("u", "p")
+    assert shared["ssl_context"].check_hostname
 
 
 def test_the_host_name_is_left_unchecked_where_that_is_said() -> None:
     """`ssl.endpoint.identification.algorithm=` switches the check off, the certificate's stays."""
-    context = connection(config(security_protocol="SSL", ssl_endpoint_identification_algorithm=""))[
+    context = arguments(config(security_protocol="SSL", ssl_endpoint_identification_algorithm=""))[
         "ssl_context"
     ]
     assert not context.check_hostname
@@ -73,7 +73,7 @@ def test_a_store_that_cannot_be_read_is_named() -> None:
         security_protocol="SSL", ssl_truststore_type="PEM", ssl_truststore_location="/none.pem"
     )
     with pytest.raises(UsageError, match=r"trust store /none\.pem: no such file"):
-        connection(missing)
+        arguments(missing)
 
 
 def test_a_key_is_neither_shown_nor_left_behind(
@@ -88,7 +88,7 @@ def test_a_key_is_neither_shown_nor_left_behind(
         ssl_keystore_certificate_chain="none",
     )
     with pytest.raises(UsageError, match=r"key store ssl\.keystore\.key") as caught:
-        connection(inline)
+        arguments(inline)
     assert "c2VjcmV0" not in str(caught.value)
     assert list(tmp_path.iterdir()) == []
 
@@ -112,7 +112,7 @@ def test_errors_name_the_cluster_and_what_was_done(
     error: Exception, ours: type[Exception], text: str
 ) -> None:
     """One line for the user, with the address."""
-    with pytest.raises(ours, match=text) as caught, cluster_errors(config(), "x"):
+    with pytest.raises(ours, match=text) as caught, cluster_errors(config(), "x"), request_errors():
         raise error
     assert str(caught.value).startswith("Kafka at a:1,b:2")
     assert "\n" not in str(caught.value)
@@ -143,14 +143,15 @@ def test_every_error_has_a_code(error: Exception, code: Code) -> None:
     assert request_error(error).code == code
 
 
-class _FakeAccess:
+class _FakeLibrary:
     """A listener that refuses; aiokafka's own connection is in its error."""
 
     def __init__(self, refusal: Exception) -> None:
         self.refusal = refusal
 
-    async def try_connection(self, _: dict[str, Any]) -> None:
-        raise self.refusal
+    async def try_connection(self, _: ClientConfig) -> None:
+        with request_errors():
+            raise self.refusal
 
 
 async def test_sasl_where_none_is_asked_for_is_told_in_words(
@@ -158,15 +159,15 @@ async def test_sasl_where_none_is_asked_for_is_told_in_words(
 ) -> None:
     """The listener's own protocol is named, and no object of aiokafka's is printed."""
     refusal = errors.IllegalSaslStateError(AIOKafkaConnection("a", 1))
-    monkeypatch.setattr("mirrortest.kafka.client.access", lambda _: _FakeAccess(refusal))
+    monkeypatch.setattr("mirrortest.kafka.connecting.library", lambda _: _FakeLibrary(refusal))
     secured = config(
         security_protocol="SASL_PLAINTEXT",
         sasl_mechanism="PLAIN",
         sasl_jaas_config='x.PlainLoginModule required username="u" password="p";',
     )
-    told = str(await bootstrap_failure(secured, refusal))
-    assert told.startswith("Kafka at a:1,b:2 refuses us: this listener takes no SASL: ")
-    assert "security.protocol=PLAINTEXT, and not SASL_PLAINTEXT" in told
+    text = str(await bootstrap_failure(secured, request_error(refusal)))
+    assert text.startswith("Kafka at a:1,b:2 refuses us: this listener takes no SASL: ")
+    assert "security.protocol=PLAINTEXT, and not SASL_PLAINTEXT" in text
     assert reason(refusal) == "ILLEGAL_SASL_STATE"
 
 
@@ -194,4 +195,4 @@ async def test_a_client_that_cannot_stop_holds_nothing_up(
     stop: Callable[..., Any], in_order: bool
 ) -> None:
     """Nor does the end of one of its own tasks pass for a cancellation of ours."""
-    assert await ended(stop, 0.01) is in_order
+    assert await stopped_in_order(stop, 0.01) is in_order

@@ -1,0 +1,102 @@
+"""Starts a client; where that fails, finds out why and raises it in the user's words."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from typing import TYPE_CHECKING
+
+from mirrortest.errors import ClusterError, UnreachableError
+from mirrortest.kafka.error_table import (
+    ACCESS_REFUSED,
+    Code,
+    RequestError,
+    addresses,
+    cluster_error,
+    reason,
+)
+from mirrortest.kafka.library import library
+
+if TYPE_CHECKING:
+    from mirrortest.config.client import ClientConfig
+    from mirrortest.kafka.ports import ClientPort
+
+_STOP_SECONDS = 2.0
+_PROBE_SECONDS = 2.0
+"""How long a bootstrap server may take to accept a connection, once nothing else worked."""
+
+
+async def start(
+    config: ClientConfig, client: ClientPort, doing: str, *, seconds: float | None = None
+) -> None:
+    """Start a client within so many seconds; it is stopped where that fails.
+
+    Raises:
+        UnreachableError: no bootstrap server answers.
+        ClusterError: the cluster refuses us.
+    """
+    try:
+        async with asyncio.timeout(seconds):
+            await client.start()
+    except RequestError as error:
+        await client.stop(_STOP_SECONDS)
+        if error.code == Code.NOT_CONNECTED:
+            raise await bootstrap_failure(config, error) from error
+        raise cluster_error(config, doing, error) from error
+    except TimeoutError as error:
+        await client.stop(_STOP_SECONDS)
+        raise cluster_error(config, doing, error) from error
+    except BaseException:
+        await client.stop(_STOP_SECONDS)
+        raise
+
+
+async def bootstrap_failure(config: ClientConfig, error: RequestError) -> ClusterError:
+    """Why no bootstrap server could be used: a client only logs it, so one is tried again."""
+    cause: RequestError | OSError = error
+    try:
+        await library(config).try_connection(config)
+    except (RequestError, OSError) as again:
+        cause = again
+    code = cause.code if isinstance(cause, RequestError) else Code.NOT_CONNECTED
+    if code in ACCESS_REFUSED:
+        why = reason(cause)
+        if code == Code.UNSUPPORTED_SASL_MECHANISM:
+            why = f"it does not offer sasl.mechanism={config.sasl_mechanism}"
+        elif code == Code.ILLEGAL_SASL_STATE:
+            without = config.security_protocol.removeprefix("SASL_")
+            why = (
+                f"this listener takes no SASL: is it security.protocol={without}, "
+                f"and not {config.security_protocol}?"
+            )
+        return ClusterError(f"Kafka at {addresses(config)} refuses us: {why}")
+    origin = _deepest(cause)
+    of_tls = isinstance(origin, ssl.SSLError)
+    text = f"no Kafka broker answers at {addresses(config)}: {reason(origin if of_tls else cause)}"
+    if not of_tls and await _connects(config):
+        text += f"; somebody listens there: is it security.protocol={config.security_protocol}"
+        if config.portable and config.uses_sasl:  # the public API does not report a refusal
+            text += f", does it offer sasl.mechanism={config.sasl_mechanism} and take the password"
+        if config.uses_tls and config.ssl_keystore_location is config.ssl_keystore_key is None:
+            text += ", and does it ask for a certificate (ssl.keystore.location)"
+        text += "?"
+    return UnreachableError(text)
+
+
+def _deepest(error: BaseException) -> BaseException:
+    while (cause := error.__cause__ or error.__context__) is not None:
+        error = cause
+    return error
+
+
+async def _connects(config: ClientConfig) -> bool:
+    """Whether any bootstrap server accepts a connection, whatever it then does with it."""
+    for address in config.bootstrap_servers:
+        host, _, port = address.rpartition(":")
+        with contextlib.suppress(OSError, ValueError):
+            async with asyncio.timeout(_PROBE_SECONDS):
+                _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+            writer.close()
+            return True
+    return False

@@ -1,0 +1,69 @@
+"""The ports with aiokafka's internals, of series 0.14 (`library.SERIES`); tests hold the contract.
+
+Only this package uses what aiokafka does not promise to keep. It replaces nothing in aiokafka's
+modules: other users of aiokafka in the same process are not affected (`rebinding`).
+
+- **Out**: `ReadyBatch` is what `AIOKafkaProducer.send_batch` asks of a batch, around bytes that
+  are encoded already. It counts how often its bytes were handed over for transmission.
+- **In**: the fetcher keeps a response's bytes and cuts them into complete batches.
+- **Connection**: a produce request is written without joining its batches first, and a fetch's
+  answer is received without copying it. Two requests may time out on one connection.
+- **Metadata**: no request creates a missing topic.
+- **Identity**: a consumer's requests carry topic ids and leader epochs (`identity`), in versions
+  that aiokafka does not speak (`requests`).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aiokafka.conn import collect_hosts
+
+from mirrortest.kafka.fast.administration import FastAdmin
+from mirrortest.kafka.fast.connection import create_connection
+from mirrortest.kafka.fast.contract import check_contract
+from mirrortest.kafka.fast.fetching import FastConsumer
+from mirrortest.kafka.fast.sending import FastProducer
+from mirrortest.kafka.public.connection import arguments, request_errors
+
+if TYPE_CHECKING:
+    from mirrortest.config.client import ClientConfig
+
+__all__ = [
+    "METADATA_CREATES_TOPICS",
+    "admin",
+    "check_contract",
+    "consumer",
+    "producer",
+    "try_connection",
+]
+
+METADATA_CREATES_TOPICS = False
+"""See `ports.Library`."""
+
+
+def producer(config: ClientConfig, *, batch_bytes: int | None = None) -> FastProducer:
+    """See `ports.Library`; batches come compressed."""
+    return FastProducer(config, batch_bytes)
+
+
+def consumer(config: ClientConfig, *, group: str | None = None) -> FastConsumer:
+    """See `ports.Library`."""
+    return FastConsumer(config, group)
+
+
+def admin(config: ClientConfig) -> FastAdmin:
+    """See `ports.Library`."""
+    return FastAdmin(config)
+
+
+async def try_connection(config: ClientConfig) -> None:
+    """See `ports.Library`."""
+    options = arguments(config)
+    host, port, _ = collect_hosts(options.pop("bootstrap_servers"))[0]
+    for unused in ("metadata_max_age_ms", "retry_backoff_ms"):
+        del options[unused]
+    idle = options.pop("connections_max_idle_ms")
+    with request_errors():
+        connection = await create_connection(host, port, max_idle_ms=idle, **options)
+        await connection.close()

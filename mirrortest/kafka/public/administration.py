@@ -1,0 +1,126 @@
+"""Topics, configurations and cluster metadata by aiokafka's public calls."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from aiokafka import TopicPartition as KafkaPartition
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, RecordsToDelete
+from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
+
+from mirrortest.kafka.error_table import Code, RequestError
+from mirrortest.kafka.ports import TopicDescription
+from mirrortest.kafka.public.connection import (
+    arguments,
+    broker_error,
+    request_errors,
+    stopped_in_order,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Mapping
+
+    from mirrortest.config.client import ClientConfig
+    from mirrortest.model.topic_partition import TopicPartition
+
+T = TypeVar("T")
+
+
+class PublicAdmin:
+    """See `ports.AdminPort`."""
+
+    client_type: Any = AIOKafkaAdminClient
+
+    def __init__(self, config: ClientConfig) -> None:
+        self.client = self.client_type(**arguments(config))
+
+    async def start(self) -> None:
+        """See `ports.ClientPort`."""
+        with request_errors():
+            await self.client.start()
+
+    async def stop(self, seconds: float) -> None:
+        """See `ports.ClientPort`."""
+        await stopped_in_order(self.client.close, seconds)
+
+    async def describe_cluster(self) -> tuple[str, int]:
+        """See `ports.AdminPort`."""
+        with request_errors():
+            described = await self.client.describe_cluster()
+        return str(described["cluster_id"]), len(described["brokers"])
+
+    async def describe_topics(self, topics: list[str] | None) -> list[TopicDescription]:
+        """See `ports.AdminPort`."""
+        with request_errors():
+            described = await self.client.describe_topics(topics)
+        return [
+            TopicDescription(
+                topic["topic"],
+                broker_error(topic["error_code"], topic["topic"]),
+                topic["is_internal"],
+                len(topic["partitions"]),
+                [part["leader"] for part in topic["partitions"] if not part["error_code"]],
+            )
+            for topic in described
+        ]
+
+    async def create_topics(
+        self, topics: Mapping[str, int], replication_factor: int, configs: Mapping[str, str]
+    ) -> set[str]:
+        """See `ports.AdminPort`."""
+        request = [
+            NewTopic(name, count, 1, topic_configs=dict(configs)) for name, count in topics.items()
+        ]
+        for topic in request:
+            # Set afterwards, for NewTopic refuses the -1 that brokers since 2.4 understand.
+            topic.replication_factor = replication_factor
+        response = await _by_controller(self.client.create_topics(request))
+        created = set()
+        for name, code, *message in response.topic_errors:
+            if code == Code.TOPIC_ALREADY_EXISTS:
+                continue
+            if error := broker_error(code, f"{name}: {message[0] if message else ''}"):
+                raise error
+            created.add(name)
+        return created
+
+    async def create_partitions(self, topic: str, total: int) -> None:
+        """See `ports.AdminPort`."""
+        request = {topic: NewPartitions(total)}
+        await _by_controller(self.client.create_partitions(request))
+
+    async def delete_topic(self, topic: str) -> None:
+        """See `ports.AdminPort`."""
+        response = await _by_controller(self.client.delete_topics([topic]))
+        for _, code, *_ in response.topic_error_codes:
+            if error := broker_error(code, topic):
+                raise error
+
+    async def delete_records(self, partition: TopicPartition, before_offset: int) -> int:
+        """See `ports.AdminPort`."""
+        at = KafkaPartition(*partition)
+        with request_errors():
+            low = await self.client.delete_records({at: RecordsToDelete(before_offset)})
+        return int(low[at])
+
+    async def topic_config(self, topic: str) -> dict[str, str]:
+        """See `ports.AdminPort`."""
+        resource = ConfigResource(ConfigResourceType.TOPIC, topic)
+        with request_errors():
+            (response,) = await self.client.describe_configs([resource])
+        ((code, message, _, _, entries),) = response.resources
+        if error := broker_error(code, message):
+            raise error
+        return {entry[0]: entry[1] for entry in entries if entry[1] is not None}
+
+
+async def _by_controller(request: Awaitable[T]) -> T:
+    """What a cluster's controller answers; a retriable error while there is none."""
+    try:
+        with request_errors():
+            return await request
+    except AttributeError as error:
+        # So aiokafka trips where brokers that have just come back report no controller.
+        raise RequestError(
+            Code.NOT_CONTROLLER, "NOT_CONTROLLER the cluster has no controller now"
+        ) from error

@@ -1,0 +1,212 @@
+"""A producer by aiokafka's public calls.
+
+Each record is given to a batch builder, and aiokafka numbers and compresses the batch. Nothing
+reports when or how often its bytes are handed over: what was queued and not acknowledged is
+unknown. A producer that is given up cannot be stopped from sending.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+from aiokafka import AIOKafkaProducer, errors
+
+from mirrortest.errors import ClusterError
+from mirrortest.kafka.error_table import Code, RequestError
+from mirrortest.kafka.public.connection import (
+    arguments,
+    request_error,
+    request_errors,
+    stop,
+)
+from mirrortest.wire.record_batch import decode_records, parse_headers
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mirrortest.config.client import ClientConfig
+    from mirrortest.kafka.ports import Encoded, OnDelivery
+
+_PERHAPS = 1 << 30
+"""How often a batch may have been handed over, once it was queued."""
+_LARGEST_BATCH = 1 << 30
+"""Bytes: what comes here is small enough already."""
+_NUMBERS = 1 << 31
+"""A partition's sequence numbers, which aiokafka does not let begin anew as brokers expect."""
+_NO_HEADERS = 1
+"""Bytes of a header section that counts no header."""
+
+
+class BuiltBatch:
+    """See `ports.Batch`."""
+
+    def __init__(self, builder: Any, count: int) -> None:
+        self.builder = builder
+        self.count = count
+        self.handed_over = 0
+        self.withdrawn = False
+
+
+class PublicProducer:
+    """See `ports.ProducerPort`."""
+
+    client_type: Any = AIOKafkaProducer
+
+    def __init__(self, config: ClientConfig, batch_bytes: int | None = None) -> None:
+        options = arguments(config) | {
+            "acks": config.acks,
+            "enable_idempotence": config.enable_idempotence,
+        }
+        if batch_bytes is None:
+            options |= self._batch_options(config)
+        else:
+            options |= {
+                "max_batch_size": batch_bytes,
+                "max_request_size": config.max_request_size,
+            }
+        self.client = self.client_type(**options)
+        self._numbered: dict[tuple[str, int], int] = {}
+        self._failure: str | None = None
+        self._stopping: asyncio.Future[None] | None = None
+
+    def _batch_options(self, config: ClientConfig) -> dict[str, Any]:
+        codec = str(config.compression_type)
+        return {
+            "max_batch_size": _LARGEST_BATCH,
+            "compression_type": None if codec == "none" else codec,
+        }
+
+    async def start(self) -> None:
+        """See `ports.ClientPort`."""
+        with request_errors():
+            await self.client.start()
+
+    def batch(self, encoded: Encoded) -> Any:
+        """See `ports.ProducerPort`.
+
+        Raises:
+            ClusterError: this aiokafka's builder does not take records as they are.
+        """
+        builder = self.client.create_batch()
+        for stamp, key, value, headers in _records(encoded.buffer):
+            added = builder.append(timestamp=stamp, key=key, value=value, headers=headers)
+            if added is None or added.timestamp != stamp:
+                why = "is full too early" if added is None else "changes a record's timestamp"
+                raise ClusterError(f"this aiokafka cannot be used: its batch builder {why}")
+        builder.close()
+        return BuiltBatch(builder, encoded.count)
+
+    async def send(self, batch: Any, topic: str, partition: int, on_delivery: OnDelivery) -> None:
+        """See `ports.ProducerPort`."""
+        batch.handed_over = _PERHAPS
+        try:
+            delivered = await self._queue(batch.builder, topic, partition)
+        except Exception as error:
+            batch.handed_over = 0
+            self._note(error)
+            raise
+
+        def report(future: asyncio.Future[Any]) -> None:
+            offset, error = delivery(future)
+            self._note(error)
+            on_delivery(offset, error)
+
+        self._numbered[topic, partition] = self._numbered.get((topic, partition), 0) + batch.count
+        delivered.add_done_callback(report)
+
+    async def _queue(self, builder: Any, topic: str, partition: int) -> asyncio.Future[Any]:
+        """Queue a builder with aiokafka; the future of its metadata."""
+        try:
+            future: asyncio.Future[Any] = await self.client.send_batch(
+                builder, topic, partition=partition
+            )
+        except (errors.KafkaError, OSError) as error:
+            raise request_error(error) from error
+        except AssertionError as error:
+            raise _no_partition() from error
+        return future
+
+    async def write(
+        self, topic: str, partition: int, key: bytes, value: bytes | None
+    ) -> int | None:
+        """See `ports.ProducerPort`."""
+        try:
+            with request_errors():
+                metadata = await self.client.send_and_wait(
+                    topic, value=value, key=key, partition=partition
+                )
+        except AssertionError as error:
+            raise _no_partition() from error
+        return int(metadata.offset) if metadata.offset >= 0 else None
+
+    def partition_count(self, topic: str) -> int:
+        """See `ports.ProducerPort`."""
+        return len(self.client.client.cluster.partitions_for_topic(topic) or ())
+
+    def numbers_left(self, topic: str, partition: int) -> int:
+        """See `ports.ProducerPort`."""
+        return _NUMBERS - self._numbered.get((topic, partition), 0)
+
+    def failure(self) -> str | None:
+        """See `ports.ProducerPort`."""
+        return self._failure
+
+    def abandon(self, why: str) -> None:
+        """No public call does it."""
+
+    async def stop(self, seconds: float) -> None:
+        """See `ports.ClientPort`."""
+        self._stopping = await stop(self.client, seconds)
+
+    async def wait_closed(self) -> None:
+        """See `ports.ProducerPort`."""
+        if self._stopping is not None:
+            await asyncio.wait({self._stopping})
+
+    def _note(self, error: Exception | None) -> None:
+        # With this error aiokafka fails all batches when its delivery ends by itself.
+        if isinstance(error, RequestError) and error.code == Code.BROKE_OFF:
+            self._failure = str(error)
+
+
+def delivery(future: asyncio.Future[Any]) -> tuple[int | None, RequestError | None]:
+    """How a batch ended, as `ports.OnDelivery` is called with it."""
+    if future.cancelled():
+        return None, RequestError(Code.UNKNOWN, "the delivery was cancelled")
+    error = future.exception()
+    if error is not None:
+        return None, request_error(error)
+    metadata = future.result()
+    return (None if metadata is None else int(metadata.offset)), None
+
+
+def _no_partition() -> RequestError:
+    return RequestError(Code.NO_PARTITION, "the partition does not exist")
+
+
+def _records(
+    batch: bytearray | memoryview,
+) -> Iterator[tuple[int, bytes | None, bytes | None, list[tuple[str, bytes | None]]]]:
+    """An uncompressed batch's records: timestamp in ms, key, value, headers."""
+    records = decode_records(batch)
+    data = records.buffer.data
+    columns = zip(
+        records.timestamps.tolist(),
+        records.key_start.tolist(),
+        records.key_len.tolist(),
+        records.value_start.tolist(),
+        records.value_len.tolist(),
+        records.headers_start.tolist(),
+        records.headers_len.tolist(),
+        strict=True,
+    )
+    for stamp, key_at, key_len, value_at, value_len, headers_at, headers_len in columns:
+        yield (
+            stamp,
+            None if key_len < 0 else bytes(data[key_at : key_at + key_len]),
+            None if value_len < 0 else bytes(data[value_at : value_at + value_len]),
+            []
+            if headers_len == _NO_HEADERS
+            else list(parse_headers(bytes(data[headers_at : headers_at + headers_len]))),
+        )

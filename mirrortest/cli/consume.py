@@ -24,10 +24,10 @@ from mirrortest.config.client import ClientConfig, IsolationLevel
 from mirrortest.config.option import option
 from mirrortest.config.run import TopicMapping
 from mirrortest.config.threshold import thresholds as read_thresholds
-from mirrortest.consume.alias import with_alias
 from mirrortest.consume.consume_report import ConsumeReport
 from mirrortest.consume.consumer import run as run_consumer
 from mirrortest.consume.options import CONSUMER_DEFAULTS, READ_COMMITTED, ConsumeOptions
+from mirrortest.consume.source_names import with_alias
 from mirrortest.errors import UsageError
 from mirrortest.seqlog.schema import Role
 from mirrortest.wire.stream import checked_name

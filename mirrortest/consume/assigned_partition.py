@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import crc32c
 import numpy as np
 
-from mirrortest.kafka.fetched import Place
+from mirrortest.consume.partition_views import (
+    MOST_EPOCHS,
+    MOST_LEFT,
+    STATE_VERSION,
+    SavedState,
+    place_of,
+)
 from mirrortest.model.findings import Finding
 from mirrortest.verify import untrusted
 from mirrortest.verify.partition import PartitionChecker
@@ -24,25 +30,17 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from mirrortest.consume.state_store import Partition
-    from mirrortest.kafka.fetched import FetchedBatches
+    from mirrortest.kafka.fetched import FetchedBatches, Place
     from mirrortest.model.intervals import IntervalSet
+    from mirrortest.model.topic_partition import TopicPartition
     from mirrortest.wire.batch import MessageArrays
     from mirrortest.wire.record_batch import RecordArrays
     from mirrortest.wire.stream import StreamId
 
-_STATE_VERSION = 1
-_MOST_EPOCHS = 128
-"""Changes of the leader that are kept of what was read of one partition."""
-_MOST_LEFT = 128
-"""Topics of one name that are known not to come back."""
-_MOST_COUNTS = 1000
-_MOST_NOTES = 1000
-
 
 @dataclass
 class JudgedBatch:
-    """What was fetched held: rows for checker and log, and the latencies of our messages.
+    """Of what was fetched: rows for checker and log, and the latencies of our messages.
 
     `latency_intended` and `latency_sent` are ns, one entry per message of the run in offset order
     (`latency_sent` only where the message carries its actual send). Entry i of
@@ -81,69 +79,6 @@ class JudgedUpTo(NamedTuple):
     next_offset: int
 
 
-@dataclass(frozen=True)
-class SavedState:
-    """What a partition's state holds, whose ever it is; the fields are `AssignedPartition`'s."""
-
-    checker: PartitionChecker
-    identity: int
-    counts: list[int]
-    claimed: dict[StreamId, IntervalSet]
-    notes: list[str]
-    last_record: tuple[int, int] | None
-    topic_id: str | None
-    left_ids: list[str]
-    begins_at: int
-    epochs: list[tuple[int, int]]
-
-    @property
-    def place(self) -> Place:
-        """How far it has been judged, as the cluster can check it."""
-        return _place(self.checker, self.epochs, self.topic_id)
-
-    @classmethod
-    def read(cls, state: dict[str, Any], at: Partition, *, run: str) -> SavedState:
-        """Read what `AssignedPartition.to_state` wrote of this partition.
-
-        Its checker may be of another source topic: one that another --source-alias names.
-
-        Raises:
-            RecordError: it is no such state, of another version, or it contradicts itself.
-        """
-        if untrusted.entry(state, "v") != _STATE_VERSION:
-            raise RecordError(f"a state of version {state['v']!r:.80}, not {_STATE_VERSION}")
-        checker = PartitionChecker.from_state(untrusted.entry(state, "checker"))
-        if checker.partition != at.partition:
-            raise RecordError(f"a state of partition {checker.partition}")
-        if any(stream.run != run for stream in checker.fragments):
-            raise RecordError("messages of another run")
-        counts = untrusted.listed(untrusted.entry(state, "counts"))
-        notes = untrusted.listed(state.get("notes", []))
-        if len(counts) > _MOST_COUNTS or len(notes) > _MOST_NOTES:
-            raise RecordError(f"{len(counts):,} partition counts and {len(notes):,} notes")
-        topic_id = state.get("topic_id")
-        left_ids = untrusted.listed(state.get("left_ids", []))
-        if len(left_ids) > _MOST_LEFT:
-            raise RecordError(f"{len(left_ids):,} topics of one name")
-        last = untrusted.entry(state, "last_record")
-        if last is not None:
-            offset, fingerprint = untrusted.listed(last, 2)
-            untrusted.number(fingerprint, 0, 1 << 32)
-            last = untrusted.number(offset, 0, checker.next_offset), fingerprint
-        return cls(
-            checker,
-            untrusted.number(untrusted.entry(state, "identity"), 0, untrusted.COUNTS_END),
-            [untrusted.number(count, 1, untrusted.COUNTS_END) for count in counts],
-            claims_of(state, checker.topic, run),
-            [untrusted.text(note) for note in notes],
-            last,
-            None if topic_id is None else untrusted.topic_id(topic_id),
-            [untrusted.topic_id(each) for each in left_ids],
-            untrusted.number(state.get("begins_at", 0)),
-            _epochs_of(state),
-        )
-
-
 @dataclass
 class AssignedPartition:
     """A partition with its checker, under the generation that was claimed for it.
@@ -153,13 +88,13 @@ class AssignedPartition:
     of home lanes that were claimed lost here.
     """
 
-    at: Partition
+    at: TopicPartition
     source: str
     run: str
     generation: int
     policy: ExpectPartition
     counts: list[int]
-    """The destination's partition counts in force so far; it grows while this is held."""
+    """The destination's partition counts in force so far; it grows while this is assigned."""
     checker: PartitionChecker
     identity: int = 0
     topic_id: str | None = None
@@ -167,7 +102,7 @@ class AssignedPartition:
     left_ids: list[str] = field(default_factory=list)
     """Of the topics of this name that were deleted: none of them comes back."""
     begins_at: int = 0
-    """Where this incarnation begins: a log that was cut back holds below it what it held before."""
+    """Where this incarnation begins: below it stands what was there before it was cut back."""
     epochs: list[tuple[int, int]] = field(default_factory=list)
     """(leader epoch, offset from which on it was read), of what was read without a gap."""
     claimed: dict[StreamId, IntervalSet] = field(default_factory=dict)
@@ -200,17 +135,17 @@ class AssignedPartition:
     @property
     def place(self) -> Place:
         """How far it has been judged, as the cluster can check it."""
-        return _place(self.checker, self.epochs, self.topic_id)
+        return place_of(self.checker, self.epochs, self.topic_id)
 
     @classmethod
-    def fresh(cls, at: Partition, generation: int, **about: Any) -> AssignedPartition:
+    def fresh(cls, at: TopicPartition, generation: int, **about: Any) -> AssignedPartition:
         """A partition that nobody has judged yet."""
         checker = PartitionChecker(about["source"], at.partition)
         return cls(at=at, generation=generation, checker=checker, **about)
 
     @classmethod
     def restored(
-        cls, at: Partition, generation: int, state: dict[str, Any], **about: Any
+        cls, at: TopicPartition, generation: int, state: dict[str, Any], **about: Any
     ) -> AssignedPartition:
         """A partition as its last judge left it; the counts that it knew are added.
 
@@ -240,7 +175,7 @@ class AssignedPartition:
 
     @classmethod
     def unreadable(
-        cls, at: Partition, generation: int, state: dict[str, Any], why: str, **about: Any
+        cls, at: TopicPartition, generation: int, state: dict[str, Any], why: str, **about: Any
     ) -> AssignedPartition:
         """A partition whose last state cannot be read: it is judged anew, from its beginning.
 
@@ -248,23 +183,23 @@ class AssignedPartition:
         stood there is in doubt, as what nobody read. Which incarnation this is may be readable: its
         records stand in logs under this number already.
         """
-        held = cls.fresh(at, generation, **about)
+        assigned = cls.fresh(at, generation, **about)
         with contextlib.suppress(RecordError):
             identity = untrusted.entry(state, "identity")
-            held.identity = untrusted.number(identity, 0, untrusted.COUNTS_END)
+            assigned.identity = untrusted.number(identity, 0, untrusted.COUNTS_END)
             if state.get("topic_id") is not None:
-                held.topic_id = untrusted.topic_id(state["topic_id"])
-        held.checker.begin_anew()
-        held.notes.append(
+                assigned.topic_id = untrusted.topic_id(state["topic_id"])
+        assigned.checker.begin_anew()
+        assigned.notes.append(
             f"{at.topic}-{at.partition}: the state of its last consumer cannot be read ({why}): "
             "judged anew from its beginning"
         )
-        return held
+        return assigned
 
     def to_state(self) -> dict[str, Any]:
         """The state as JSON's types; it shares nothing with this object."""
         return {
-            "v": _STATE_VERSION,
+            "v": STATE_VERSION,
             "checker": self.checker.to_state(),
             "identity": self.identity,
             # While it is to be proven by the last record, it is not known.
@@ -294,7 +229,7 @@ class AssignedPartition:
         `found_ns` is the wall clock's time, as for `PartitionChecker.unread`.
         """
         if self.topic_id not in {None, topic_id}:
-            self.left_ids = [*self.left_ids, str(self.topic_id)][-_MOST_LEFT:]
+            self.left_ids = [*self.left_ids, str(self.topic_id)][-MOST_LEFT:]
         self.topic_id, self.begins_at = topic_id, offset
         self.epochs = [each for each in self.epochs if each[1] < offset]
         self.checker.begin_anew(found_ns, offset)
@@ -308,7 +243,7 @@ class AssignedPartition:
         for batch in batches:
             if batch.leader_epoch > epoch:
                 epoch = batch.leader_epoch
-                self.epochs = [*self.epochs, (epoch, batch.fetched_from)][-_MOST_EPOCHS:]
+                self.epochs = [*self.epochs, (epoch, batch.fetched_from)][-MOST_EPOCHS:]
 
     def common_end(self, leader_epoch: int, end_offset: int) -> int:
         """Up to where a log agrees with what was read, which it has up to an epoch and offset."""
@@ -422,33 +357,6 @@ def _key_lanes(
         lane = parse_lane(records.key(row))
         lanes[row] = -1 if lane is None else lane
     return lanes
-
-
-def claims_of(state: dict[str, Any], source: str, run: str) -> dict[StreamId, IntervalSet]:
-    """The numbers that were claimed lost, as a state tells them of a topic's streams.
-
-    Raises:
-        RecordError: they are of another topic or run, or no such numbers.
-    """
-    claimed = untrusted.listed(untrusted.entry(state, "claimed"))
-    return {
-        untrusted.stream(stream, of_topic=source, of_run=run): untrusted.intervals(numbers)
-        for stream, numbers in (untrusted.listed(claim, 2) for claim in claimed)
-    }
-
-
-def _place(checker: PartitionChecker, epochs: list[tuple[int, int]], topic_id: str | None) -> Place:
-    return Place(checker.next_offset, epochs[-1][0] if epochs else -1, topic_id)
-
-
-def _epochs_of(state: dict[str, Any]) -> list[tuple[int, int]]:
-    epochs = untrusted.listed(state.get("epochs", []))
-    if len(epochs) > _MOST_EPOCHS:
-        raise RecordError(f"{len(epochs):,} leader epochs")
-    return [
-        (untrusted.number(epoch, 0, untrusted.COUNTS_END), untrusted.number(offset))
-        for epoch, offset in (untrusted.listed(each, 2) for each in epochs)
-    ]
 
 
 def _at(times: int | NDArray[np.int64], where: NDArray[np.bool_]) -> int | NDArray[np.int64]:

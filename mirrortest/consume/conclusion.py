@@ -1,135 +1,209 @@
-"""What a consumer tells at the end: its verdict, and why it may not be final."""
+"""What a consumer logs and reports at the end: its verdict, and why it may not be final."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from mirrortest.config.client import IsolationLevel
 from mirrortest.config.threshold import Series, evaluate, undecided
+from mirrortest.consume.assigned_partition import JudgedUpTo
 from mirrortest.consume.consume_report import Basis, ConsumeReport, counts_of
-from mirrortest.consume.state_store import Partition
+from mirrortest.consume.topic_judge import TopicRound
 from mirrortest.model.findings import Finding
+from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.seqlog.schema import Role
 from mirrortest.verify.judge import RunVerdict
 from mirrortest.verify.loss import all_ends_known, ended_earlier, read_past
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable
 
-    from mirrortest.consume.assignment import Assignment
-    from mirrortest.consume.consumer_log import ConsumerLog
-    from mirrortest.consume.consumer_metrics import ConsumerMetrics
+    from mirrortest.consume.assigned_partition import AssignedPartition
+    from mirrortest.consume.context import ConsumerContext
     from mirrortest.consume.end_offsets import EndOffsetSnapshot, Views
-    from mirrortest.consume.judged_topics import JudgedTopics
-    from mirrortest.consume.ledger_follower import LedgerFollower
-    from mirrortest.consume.options import ConsumeOptions
+    from mirrortest.consume.partition_views import PartitionViews
     from mirrortest.verify.judge import StreamVerdict
     from mirrortest.wire.stream import StreamId
 
 
-class Conclusion:
-    """Makes the report of what the last round found."""
+def conclusion(
+    context: ConsumerContext,
+    states: PartitionViews,
+    views: Views,
+    snapshot: EndOffsetSnapshot,
+    *,
+    ours: Iterable[AssignedPartition],
+    complete: bool,
+    away: str,
+) -> ConsumeReport:
+    """Log and report the verdict of the last round.
 
-    def __init__(
-        self,
-        options: ConsumeOptions,
-        *,
-        topics: JudgedTopics,
-        assignment: Assignment,
-        ledger: LedgerFollower,
-        measures: ConsumerMetrics,
-        log: ConsumerLog,
-    ) -> None:
-        self._options = options
-        self._topics = topics
-        self._assignment = assignment
-        self._follower = ledger
-        self._measures = measures
-        self._log_rows = log
+    `ours` are the partitions that this consumer judged last; `away` is why the cluster could not
+    be read to its end, empty if it was.
+    """
+    verdicts = final_verdicts(context, views, complete=complete)
+    if not away:
+        context.log.looked(snapshot.at_ns)
+    _log_expired(context, views, snapshot)
+    log_tails(context, states, views, snapshot, ours)
+    for stream, verdict in verdicts.items():
+        context.log.verdict(stream, verdict)
+    context.log.vouched(context.ledger.ledger)
+    notes = [
+        note
+        for at, saved in states.saved()
+        for note in (
+            saved.notes
+            if saved
+            else [f"{at.topic}-{at.partition}: the state of its consumer cannot be read"]
+        )
+    ]
+    return _Conclusion(context, views, snapshot, verdicts, away).report(notes)
 
-    def report(
-        self,
-        views: Views,
-        look: EndOffsetSnapshot,
-        verdicts: dict[StreamId, StreamVerdict],
-        *,
-        away: str,
-        notes: Sequence[str] = (),
-    ) -> ConsumeReport:
-        """What is told.
 
-        `away`: why the cluster could not be read to its end; empty if it was. `notes`: what befell
-        the partitions of other consumers.
-        """
-        befell = [note for held in self._assignment.partitions.values() for note in held.notes]
-        befell = list(dict.fromkeys((*befell, *notes)))
-        options, measures = self._options, self._measures
-        checkers = [checker for view in views.values() for checker in view.values()]
-        total = RunVerdict.of(verdicts.values(), checkers)
-        silence = self._follower.silence(options.run)
+def final_verdicts(
+    context: ConsumerContext, views: Views, *, complete: bool
+) -> dict[StreamId, StreamVerdict]:
+    """The verdict on each stream; a `complete` run has no streams that the ledger lacks yet."""
+    return {
+        stream: verdict
+        for topic, view in views.items()
+        for stream, verdict in sorted(
+            TopicRound(context.topics.judges[topic], context.ledger.ledger, view, closed=complete)
+            .completed()
+            .verdicts.items(),
+            key=itemgetter(0),
+        )
+    }
+
+
+def _log_expired(context: ConsumerContext, views: Views, snapshot: EndOffsetSnapshot) -> None:
+    """Log the numbers whose deadlines were past at the snapshot, of topics whose ends it has.
+
+    A message that the reconciliation finds missing below these ends is lost if its number is logged
+    here: this host's wall clock need not be compared with the producers'.
+    """
+    for topic, view in views.items():
+        if snapshot.ends[topic] and all_ends_known(view, snapshot.ends[topic]):
+            losses = context.topics.judges[topic].losses
+            for stream, numbers in losses.all_expired(snapshot.elapsed_ns):
+                context.log.expired(stream, numbers)
+
+
+def log_tails(
+    context: ConsumerContext,
+    states: PartitionViews,
+    views: Views,
+    snapshot: EndOffsetSnapshot,
+    ours: Iterable[AssignedPartition],
+) -> None:
+    """Log where each partition ended; of ours, how far they were judged.
+
+    A consumer that is given a partition while it ends logs nothing of it: so all log all ends.
+    """
+    mine = {assigned.at: assigned.reached for assigned in ours}
+    others = {
+        at: JudgedUpTo(
+            context.topics.judges[at.topic].source,
+            at.partition,
+            saved.identity,
+            views[at.topic][at.partition].next_offset,
+        )
+        for at, saved in states.saved()
+        if saved and at not in mine and at.partition in views.get(at.topic, ())
+    }
+    for at, reached in sorted((others | mine).items()):
+        end = snapshot.ends[at.topic].get(at.partition)
+        if end is None:
+            continue
+        if at in mine:
+            context.log.tail(reached, end)
+        elif end >= reached.next_offset:
+            # How far it was found clean is its own consumer's to log.
+            context.log.tail(reached._replace(next_offset=0), end)
+
+
+@dataclass(frozen=True)
+class _Conclusion:
+    """What the report rests on."""
+
+    context: ConsumerContext
+    views: Views
+    snapshot: EndOffsetSnapshot
+    verdicts: dict[StreamId, StreamVerdict]
+    away: str
+
+    def report(self, notes: Iterable[str]) -> ConsumeReport:
+        """The report; `notes` are those of other consumers' partitions."""
+        context, options, metrics = self.context, self.context.options, self.context.metrics
+        of_partitions = [note for each in context.partitions.values() for note in each.notes]
+        of_partitions = list(dict.fromkeys((*of_partitions, *notes)))
+        checkers = [checker for view in self.views.values() for checker in view.values()]
+        total = RunVerdict.of(self.verdicts.values(), checkers)
+        silence = context.ledger.silence(options.run)
         counts = counts_of(total, vouched=silence is None)
-        intended, sent = measures.merged_latency()
+        intended, sent = metrics.merged_latency()
         results = evaluate(
             options.thresholds,
             counts | {"negative_latency": intended.negative},
             total=total.acked,
             latencies={Series.LATENCY: intended, Series.SENT_LATENCY: sent},
         )
-        doubts = [silence] if silence else self._doubts(total, verdicts, views, look, away=away)
-        if not silence:
-            doubts += befell
-        if away:
-            doubts.insert(0, f"the {self._place} could not be read to its end: {away}")
+        doubts = [silence] if silence else [*self._doubts(total), *of_partitions]
+        if self.away:
+            doubts.insert(0, f"the {self._place} could not be read to its end: {self.away}")
         return ConsumeReport(
             run=options.run,
             name=options.name,
             counts=counts,
             copies=total.copies,
-            verdicts=verdicts,
-            latency=measures.latency,
+            verdicts=self.verdicts,
+            latency=metrics.latency,
             thresholds=results,
             inconclusive=[*doubts, *undecided(results)],
-            notes=self._notes(befell),
-            messages=measures.messages,
-            log=self._log_rows.where,
-            partitions=[f"{at.topic}-{at.partition}" for at in sorted(self._assignment.partitions)],
+            notes=self._notes(of_partitions),
+            messages=metrics.messages,
+            log=context.log.where,
+            partitions=[f"{at.topic}-{at.partition}" for at in sorted(context.partitions)],
             role=options.role,
-            backlog=measures.backlog,
-            rests_on=self._rests_on(views),
+            backlog=metrics.backlog,
+            rests_on=self._rests_on(),
         )
 
-    def _rests_on(self, views: Views) -> dict[str, Basis]:
+    def _rests_on(self) -> dict[str, Basis]:
         """By partition: what was read of it here, and what a state of others says of it."""
-        mine = self._assignment.partitions
+        mine = self.context.partitions
         found: dict[str, Basis] = {}
-        for topic, view in sorted(views.items()):
+        for topic, view in sorted(self.views.items()):
             for number, checker in sorted(view.items()):
-                held = mine.get(Partition(topic, number))
-                over = checker.messages if held is None else held.taken_over
+                assigned = mine.get(TopicPartition(topic, number))
+                over = checker.messages if assigned is None else assigned.taken_over
                 found[f"{topic}-{number}"] = Basis(checker.messages - over, over)
         return found
 
-    def _notes(self, befell: list[str]) -> list[str]:
-        """What a reader should know that decides nothing, and what the doubts told already."""
-        notes = [*self._options.notes, *befell, *self._measures.notes()]
-        client = self._options.client
+    def _notes(self, of_partitions: list[str]) -> list[str]:
+        """What decides nothing, and what is among the doubts already."""
+        notes = [*self.context.options.notes, *of_partitions, *self.context.metrics.notes()]
+        client = self.context.options.client
         if client.portable and client.isolation_level is IsolationLevel.READ_UNCOMMITTED:
             notes.append(
                 "--portable cannot see transactions: if the mirror writes in any, consume with "
                 "--command-property isolation.level=read_committed, or aborted messages count as "
                 "delivered"
             )
-        if malformed := self._follower.ledger.malformed:
+        if malformed := self.context.ledger.ledger.malformed:
             notes.append(
-                f"{malformed:,} records of the ledger's topic {self._follower.where} are none of "
-                "the ledger's, or damaged: somebody else writes to it"
+                f"{malformed:,} records of the ledger's topic {self.context.ledger.where} are none "
+                "of the ledger's, or damaged: somebody else writes to it"
             )
         notes += [
             f"{topic}: the {self._place} does not say whether it compacts the topic (grant "
             "DescribeConfigs on it): what a later message of its key could explain is not lost"
-            for topic in sorted(self._topics.policy_hidden)
+            for topic in sorted(self.context.topics.policy_hidden)
         ]
-        if not self._assignment.sees_topic_ids:
+        if not self.context.reader.sees_topic_ids:
             notes.append(
                 "topic ids cannot be seen, by --portable or by the brokers' version: that a topic "
                 "was deleted and created again, or a partition cut back, is seen after an outage "
@@ -139,19 +213,11 @@ class Conclusion:
 
     @property
     def _place(self) -> str:
-        return "source" if self._options.role is Role.SOURCE else "destination"
+        return "source" if self.context.options.role is Role.SOURCE else "destination"
 
-    def _doubts(
-        self,
-        total: RunVerdict,
-        verdicts: dict[StreamId, StreamVerdict],
-        views: Views,
-        look: EndOffsetSnapshot,
-        *,
-        away: str,
-    ) -> list[str]:
-        """Why the verdict is not final, though the ledger speaks."""
-        options, ledger = self._options, self._follower.ledger
+    def _doubts(self, total: RunVerdict) -> list[str]:
+        """Why the verdict is not final, though the ledger has records of the run."""
+        options, ledger = self.context.options, self.context.ledger.ledger
         doubts = []
         if not total.acked:
             doubts.append(
@@ -162,18 +228,18 @@ class Conclusion:
         lanes = ledger.lanes_of(options.run)
         vouched = {stream.topic for stream in lanes}
         for topic in options.topics:
-            source = self._topics.judges[topic].source
+            source = self.context.topics.judges[topic].source
             if source not in vouched:
                 doubts.append(
                     f"{topic}: the ledger says nothing of {source!r}: do the producers of this "
                     "run write to it, and is the alias right?"
                 )
-        if unknown := sum(stream not in lanes for stream in verdicts):
+        if unknown := sum(stream not in lanes for stream in self.verdicts):
             doubts.append(f"the ledger says nothing of {unknown:,} streams that were seen")
         missing = sorted(set(options.expect_producers) - ledger.producers(options.run))
         if missing:
             doubts.append(f"producers never heard of: {', '.join(missing)}")
-        elif not self._follower.complete(options.run, options.expect_producers):
+        elif not self.context.ledger.complete(options.run, options.expect_producers):
             doubts.append("not all producers have told their end")
         if failed := ledger.failed(options.run):
             doubts.append(f"producers ended by an error, before their time: {', '.join(failed)}")
@@ -183,29 +249,29 @@ class Conclusion:
                 f"that contradicts them: {partial[0].topic}, producer {partial[0].producer}, "
                 f"lane {partial[0].lane}"
             )
-        doubts += look.doubts.values()
-        if blocked := look.blocked_by_transactions(views):
+        doubts += self.snapshot.doubts.values()
+        if blocked := self.snapshot.blocked_by_transactions(self.views):
             doubts.append(
                 f"an open transaction holds back what stands behind it: {', '.join(blocked)}"
             )
-        for topic, there in look.ends.items() if not away else ():
-            if any(at[0] == topic for at in look.doubts):
+        for topic, there in self.snapshot.ends.items() if not self.away else ():
+            if any(at[0] == topic for at in self.snapshot.doubts):
                 continue
             if not there:
                 doubts.append(f"{topic} does not exist in the {self._place}")
-            elif back := ended_earlier(views[topic], there):
+            elif back := ended_earlier(self.views[topic], there):
                 doubts.append(
                     f"{topic} ends before what was read of it, so that it was made again: "
                     f"partitions {back}"
                 )
-            elif not all_ends_known(views[topic], there):
+            elif not all_ends_known(self.views[topic], there):
                 doubts.append(f"{topic} has fewer partitions than it had")
-            behind = [n for n in sorted(there) if not read_past(views[topic], {n: there[n]})]
+            behind = [n for n in sorted(there) if not read_past(self.views[topic], {n: there[n]})]
             if behind:
                 doubts.append(f"{topic}: not read to the end: partitions {behind}")
-        for topic in sorted(self._topics.policy_hidden):
-            source = self._topics.judges[topic].source
-            of_topic = [v for stream, v in verdicts.items() if stream.topic == source]
+        for topic in sorted(self.context.topics.policy_hidden):
+            source = self.context.topics.judges[topic].source
+            of_topic = [v for stream, v in self.verdicts.items() if stream.topic == source]
             if missing_here := sum(
                 verdict.having(Finding.INCONCLUSIVE).count for verdict in of_topic
             ):

@@ -1,6 +1,6 @@
 """The consumer: read, judge, log, and hand over.
 
-One task reads and judges; beside it run the followers of ledger and state topic. Once a second a
+One task reads and judges; the followers of ledger and state topic run concurrently. Once a second a
 judging round runs between two reads.
 """
 
@@ -13,16 +13,19 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from mirrortest.consume.assignment import Assignment
+from mirrortest.consume.assignment import Assignment, Takeover
+from mirrortest.consume.batch_judge import BatchJudge
 from mirrortest.consume.consumer_log import ConsumerLog
 from mirrortest.consume.consumer_metrics import ConsumerMetrics
+from mirrortest.consume.context import ConsumerContext
 from mirrortest.consume.judged_topics import JudgedTopics
 from mirrortest.consume.judging_rounds import JudgingRounds
 from mirrortest.consume.ledger_follower import LedgerFollower
 from mirrortest.consume.outage import Outage
+from mirrortest.consume.saves import Saves
 from mirrortest.consume.shared_state import SharedState
-from mirrortest.consume.state_store import Scope, StateStore
-from mirrortest.consume.takeover import Takeover
+from mirrortest.consume.state_store import StateStore
+from mirrortest.consume.state_table import Scope
 from mirrortest.host.interpreter import favour_the_loop
 from mirrortest.kafka.admin import Admin
 from mirrortest.kafka.compacted import CompactedTopic
@@ -65,17 +68,17 @@ async def run(
     """
     favour_the_loop()
     session = new_session_id(time.time_ns())
-    measures = ConsumerMetrics(options, serve)
+    metrics = ConsumerMetrics(options, serve)
     place = "source" if options.role is Role.SOURCE else "destination"
-    outage = Outage(place, on_answer=measures.health.beat)
-    measures.follow_outage(outage)
+    outage = Outage(place, on_answer=metrics.health.beat)
+    metrics.follow_outage(outage)
     async with AsyncExitStack() as stack:
-        stack.enter_context(measures.serving())
+        stack.enter_context(metrics.serving())
         admin = await stack.enter_async_context(Admin(options.client))
         cluster = await admin.cluster_id()
-        follower, topic = _ledger(options)
-        stack.push_async_callback(topic.close)
-        topics = JudgedTopics(options, admin, follower.ledger)
+        ledger, ledger_topic = _ledger(options)
+        stack.push_async_callback(ledger_topic.close)
+        topics = JudgedTopics(options, admin, ledger.ledger)
         await topics.discover()
         states = await stack.enter_async_context(
             CompactedTopic(options.client, options.state_topic)
@@ -86,126 +89,114 @@ async def run(
         log = await ConsumerLog.open(options, session=session, cluster=cluster, topics=topics)
         stack.push_async_exit(log)
         reader = await stack.enter_async_context(Reader(options.client, group=options.group))
-        common = SharedState(topics, store)
-        assignment = Assignment(
-            options,
-            admin=admin,
-            topics=topics,
-            store=store,
-            reader=reader,
-            log=log,
-            measures=measures,
-            outage=outage,
-            common=common,
-        )
-        stack.push_async_callback(assignment.close)
-        rounds = JudgingRounds(
-            options,
-            topics=topics,
-            assignment=assignment,
-            store=store,
-            ledger=follower,
-            reader=reader,
-            log=log,
-            measures=measures,
-            outage=outage,
-            common=common,
-        )
-
-        async def work() -> ConsumeReport:
-            enough = asyncio.Event()
-            takeover = Takeover(options, assignment=assignment, store=store)
-            reading = _consume(
-                options,
-                assignment,
-                rounds,
-                takeover,
-                topics,
-                log,
-                measures,
-                outage,
-                enough,
-                on_progress,
+        consumer = Consumer(
+            ConsumerContext(
+                options=options,
+                admin=admin,
+                reader=reader,
+                topics=topics,
+                ledger=ledger,
+                store=store,
+                shared=SharedState(topics, store),
+                log=log,
+                metrics=metrics,
+                outage=outage,
             )
-            await _until_end(reading, stop, enough, options.duration)
-            return await _conclusion(rounds, assignment)
+        )
+        stack.push_async_callback(consumer.saves.close)
+        work = consumer.run(stop, on_progress)
+        return await _with_background(work, store.follow(), ledger.follow())
 
-        return await _with_background(work, store.follow, follower.follow)
 
+class Consumer:
+    """The parts of one consumer, and the loop that gives each its turn."""
 
-async def _consume(
-    options: ConsumeOptions,
-    assignment: Assignment,
-    rounds: JudgingRounds,
-    takeover: Takeover,
-    topics: JudgedTopics,
-    log: ConsumerLog,
-    measures: ConsumerMetrics,
-    outage: Outage,
-    enough: asyncio.Event,
-    on_progress: Callable[[ConsumeProgress], None],
-) -> None:
-    """Read until an end condition holds, or it is `enough`; an outage is none."""
-    started = next_round = time.monotonic()
-    measures.last_message = measures.last_of_run = started
-    complete, complete_since = False, started
-    progress: ConsumeProgress | None = None
-    await assignment.begin()
-    measures.health.started = True
-    while not enough.is_set():
-        measures.health.beat()
-        try:
-            if outage.why:
-                await topics.discover()
-                await assignment.recheck()
-            await assignment.read(_POLL_SECONDS)
-            now = time.monotonic()
-            if now < next_round:
-                continue
-            began = now
-            assignment.drop_fenced()
-            await assignment.settle()
-            await topics.discover()
-            await log.update_topics(topics)
-            await assignment.take_share()
-            await assignment.recheck(topics.returned())
-            before, (complete, progress) = complete, await rounds.judge()
-            await takeover.look(rounds.unread)
-            assignment.save_if_due()
-            outage.over()
-            next_round = began + _pause(time.monotonic() - began)
-        except TRANSIENT_ERRORS as error:
-            outage.begin(error)
-            next_round = time.monotonic() + _ROUND_SECONDS
-            now, before, complete = time.monotonic(), False, False
+    def __init__(self, context: ConsumerContext) -> None:
+        self.context = context
+        self.saves = Saves(context)
+        self.assignment = Assignment(context, self.saves)
+        self.batches = BatchJudge(context, self.assignment, self.saves)
+        self.rounds = JudgingRounds(context, self.assignment, self.batches, self.saves)
+        self.takeover = Takeover(context, self.assignment)
+
+    async def run(
+        self, stop: asyncio.Event, on_progress: Callable[[ConsumeProgress], None]
+    ) -> ConsumeReport:
+        """Read and judge until it is enough, or `stop` is set; then conclude."""
+        enough = asyncio.Event()
+        reading = self._read(enough, on_progress)
+        await _until_end(reading, stop, enough, self.context.options.duration)
+        return await self.conclude()
+
+    async def conclude(self) -> ConsumeReport:
+        """The last round's report, and the last save.
+
+        A run whose last state is not saved does not pass: others' verdicts rest on that state.
+        """
+        self.assignment.drop_fenced()
+        report = await self.rounds.conclude()
+        unsaved = await self.saves.save_last()
+        if unsaved is None:
+            return report
+        return replace(report, inconclusive=[*report.inconclusive, unsaved])
+
+    async def _read(
+        self, enough: asyncio.Event, on_progress: Callable[[ConsumeProgress], None]
+    ) -> None:
+        """Read until an end condition holds, or it is `enough`; an outage is no such condition."""
+        options, metrics, outage = self.context.options, self.context.metrics, self.context.outage
+        started = next_round = time.monotonic()
+        metrics.last_message = metrics.last_of_run = started
+        complete, complete_since = False, started
+        progress: ConsumeProgress | None = None
+        await self.assignment.begin()
+        metrics.health.started = True
+        while not enough.is_set():
+            metrics.health.beat()
+            try:
+                if outage.why:
+                    await self.context.topics.discover()
+                    await self.assignment.recheck()
+                await self.batches.read(_POLL_SECONDS)
+                now = time.monotonic()
+                if now < next_round:
+                    continue
+                began = now
+                before, (complete, progress) = complete, await self._judge()
+                await self.takeover.take_abandoned(self.rounds.unread)
+                self.saves.save_if_due()
+                outage.over()
+                next_round = began + _pause(time.monotonic() - began)
+            except TRANSIENT_ERRORS as error:
+                outage.begin(error)
+                next_round = time.monotonic() + _ROUND_SECONDS
+                now, before, complete = time.monotonic(), False, False
+                if progress is not None:
+                    progress = replace(progress, per_second=0.0, outage=str(outage))
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(enough.wait(), _ROUND_SECONDS)
             if progress is not None:
-                progress = replace(progress, per_second=0.0, outage=str(outage))
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(enough.wait(), _ROUND_SECONDS)
-        if progress is not None:
-            on_progress(progress)
-        complete_since = complete_since if complete and before else now
-        quiet = now - measures.last_message
-        settled = now - max(measures.last_of_run, complete_since) >= options.settle_time
-        if options.until_complete and complete and settled:
-            break
-        if options.idle_timeout is not None and quiet >= options.idle_timeout:
-            break
-    assignment.drop_fenced()
-    await assignment.settle()
+                on_progress(progress)
+            complete_since = complete_since if complete and before else now
+            quiet = now - metrics.last_message
+            settled = now - max(metrics.last_of_run, complete_since) >= options.settle_time
+            if options.until_complete and complete and settled:
+                break
+            if options.idle_timeout is not None and quiet >= options.idle_timeout:
+                break
+        self.assignment.drop_fenced()
+        await self.batches.judge_all()
 
-
-async def _conclusion(rounds: JudgingRounds, assignment: Assignment) -> ConsumeReport:
-    """The last round's report, and the last save.
-
-    A run whose last state is not saved does not pass: others' verdicts rest on that state.
-    """
-    assignment.drop_fenced()
-    report = await rounds.conclude()
-    unsaved = await assignment.hand_over()
-    if unsaved is None:
-        return report
-    return replace(report, inconclusive=[*report.inconclusive, unsaved])
+    async def _judge(self) -> tuple[bool, ConsumeProgress]:
+        """Once a second: a judging round of the partitions that there are now."""
+        topics = self.context.topics
+        self.assignment.drop_fenced()
+        await self.batches.judge_all()
+        await topics.discover()
+        await self.context.log.update_topics(topics)
+        await self.assignment.take_share()
+        await self.assignment.recheck(topics.returned())
+        return await self.rounds.judge()
 
 
 def _pause(took: float) -> float:
@@ -216,7 +207,7 @@ def _pause(took: float) -> float:
 async def _until_end(
     reading: Awaitable[None], stop: asyncio.Event, enough: asyncio.Event, seconds: float | None
 ) -> None:
-    """Let the reading end by itself; after a signal or so many seconds it is told that it should.
+    """Let the reading end by itself; after a signal or so many seconds `enough` is set.
 
     A cluster that does not answer may hold it up: then it is ended.
     """
@@ -233,25 +224,24 @@ async def _until_end(
 
 
 async def _with_background(
-    work: Callable[[], Awaitable[ConsumeReport]],
-    *others: Callable[[], Awaitable[None]],
+    work: Awaitable[ConsumeReport], *background: Awaitable[None]
 ) -> ConsumeReport:
-    """Do the work while the others run for ever; whatever fails first ends all and is raised."""
-    main = asyncio.ensure_future(work())
-    beside = [asyncio.ensure_future(follow()) for follow in others]
-    everybody: set[asyncio.Future[Any]] = {main, *beside}
+    """Do the work while the rest runs for ever; whatever fails first ends all and is raised."""
+    main = asyncio.ensure_future(work)
+    others = [asyncio.ensure_future(each) for each in background]
+    everything: set[asyncio.Future[Any]] = {main, *others}
     try:
-        await asyncio.wait(everybody, return_when=asyncio.FIRST_COMPLETED)
-        for other in beside:
+        await asyncio.wait(everything, return_when=asyncio.FIRST_COMPLETED)
+        for other in others:
             if other.done() and not main.done():
                 await other
         return await main
     finally:
-        await _cancelled(everybody)
+        await _cancelled(everything)
 
 
 async def _cancelled(futures: set[asyncio.Future[Any]]) -> None:
-    """Cancel what still runs, and wait for it; what the others met is told by whoever awaits it."""
+    """Cancel what still runs, and wait for it; its errors are raised where it is awaited."""
     pending = {future for future in futures if not future.done()}
     # More than once: the client library swallows a cancellation now and then.
     while pending:

@@ -1,4 +1,4 @@
-"""Where the destination ended when it was looked at, and whether all that stood there was read."""
+"""Where the destination's partitions ended at one moment, and whether they were read that far."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from mirrortest.kafka.fetched import Place
+from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.verify.loss import read_past
 from mirrortest.verify.partition import PartitionChecker
 
@@ -14,10 +15,6 @@ if TYPE_CHECKING:
 
     from mirrortest.kafka.fetched import End
 
-At: TypeAlias = tuple[str, int]
-"""(destination topic, partition)"""
-Places: TypeAlias = dict[At, Place]
-"""How far each partition has been judged."""
 Views: TypeAlias = dict[str, dict[int, PartitionChecker]]
 """Destination topic -> partition -> its newest checker."""
 Ends: TypeAlias = dict[str, dict[int, int]]
@@ -36,7 +33,7 @@ class EndOffsetSnapshot(NamedTuple):
     elapsed_ns: int = 0
     stable: Ends | None = None
     """Up to where each partition's transactions have all ended, where that is not its end."""
-    doubts: Mapping[At, str] = MappingProxyType({})
+    doubts: Mapping[TopicPartition, str] = MappingProxyType({})
     """Of each partition whose end is left out, why."""
 
     @classmethod
@@ -45,21 +42,21 @@ class EndOffsetSnapshot(NamedTuple):
         at_ns: int,
         elapsed_ns: int,
         topics: Iterable[str],
-        read: Places,
-        found: Mapping[At, End],
-        unproven: Collection[At] = (),
+        read: Mapping[tuple[str, int], Place],
+        found: Mapping[tuple[str, int], End],
+        unproven: Collection[TopicPartition] = (),
     ) -> EndOffsetSnapshot:
-        """What was found of these topics; `read` is how far each partition has been judged.
+        """The ends that were `found`; `read` is how far each partition has been judged.
 
-        Of the `unproven` it is not known yet whether what is there now is what was judged.
+        Of the `unproven` partitions the last judged record is still to be compared.
         """
         ends: Ends = {topic: {} for topic in topics}
         stable: Ends = {}
-        doubts: dict[At, str] = {}
-        for at, end in found.items():
-            topic, number = at
-            known = read.get(at, Place(0)).topic_id
-            if known and end.topic_id and known != end.topic_id:
+        doubts: dict[TopicPartition, str] = {}
+        for (topic, number), end in found.items():
+            at = TopicPartition(topic, number)
+            read_id = read.get(at, Place(0)).topic_id
+            if read_id and end.topic_id and read_id != end.topic_id:
                 doubts[at] = (
                     f"{topic}-{number} was deleted and created again, and not read anew yet"
                 )
@@ -74,18 +71,18 @@ class EndOffsetSnapshot(NamedTuple):
         return cls(ends, at_ns, elapsed_ns, stable, doubts)
 
     def blocked_by_transactions(self, views: Views) -> list[str]:
-        """The partitions that were read as far as an open transaction lets anybody read."""
+        """The partitions that were read as far as an open transaction allows."""
         return [
             f"{topic}-{number}"
-            for topic, there in sorted((self.stable or {}).items())
-            for number, stable in sorted(there.items())
+            for topic, of_topic in sorted((self.stable or {}).items())
+            for number, stable in sorted(of_topic.items())
             if number in views[topic]
             and views[topic][number].next_offset >= stable
             and not read_past(views[topic], {number: self.ends[topic][number]})
         ]
 
     def lowered(self, ends: Ends) -> EndOffsetSnapshot:
-        """As of the partitions that there are now; no end lies behind what is told of it now."""
+        """Of the partitions in `ends`; no end is greater than the one given there."""
         return self._replace(
             ends={
                 topic: {n: min(end, self.ends.get(topic, {}).get(n, end)) for n, end in now.items()}
@@ -94,16 +91,16 @@ class EndOffsetSnapshot(NamedTuple):
         )
 
     def passed(self, views: Views) -> bool:
-        """Whether all that stood there has been read."""
+        """Whether every partition has been read up to its end here."""
         return all(read_past(views[topic], ends) for topic, ends in self.ends.items())
 
     def raised(self, views: Views) -> EndOffsetSnapshot:
-        """With what was read beyond it: that stood there, too."""
+        """With what was read beyond these ends: it was written before, too."""
         ends = {
             topic: {
                 n: max(end, views[topic][n].next_offset) if n in views[topic] else end
-                for n, end in there.items()
+                for n, end in of_topic.items()
             }
-            for topic, there in self.ends.items()
+            for topic, of_topic in self.ends.items()
         }
         return self._replace(ends=ends)

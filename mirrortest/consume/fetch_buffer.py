@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from mirrortest.consume.state_store import Partition
     from mirrortest.kafka.fetched import FetchedBatches
+    from mirrortest.model.topic_partition import TopicPartition
 
 WAIT_SECONDS = 0.05
 """How long a batch waits, of few partitions."""
@@ -34,9 +34,9 @@ class FetchBuffer:
     """
 
     def __init__(self) -> None:
-        self._batches: dict[Partition, list[FetchedBatches]] = {}
+        self._batches: dict[TopicPartition, list[FetchedBatches]] = {}
         """In their turn: who came first, and behind them those of which something is left."""
-        self._since: dict[Partition, float] = {}
+        self._since: dict[TopicPartition, float] = {}
         self._bytes = 0
 
     @property
@@ -44,7 +44,7 @@ class FetchBuffer:
         """Whether so much waits that some of it is to be judged at once."""
         return self._bytes >= ENOUGH_BYTES
 
-    def add(self, at: Partition, batch: FetchedBatches, now: float) -> None:
+    def add(self, at: TopicPartition, batch: FetchedBatches, now: float) -> None:
         """Let a batch wait; it follows what waits of its partition."""
         self._batches.setdefault(at, []).append(batch)
         self._since.setdefault(at, now)
@@ -59,13 +59,13 @@ class FetchBuffer:
         wait = min(max(WAIT_SECONDS, WAIT_EACH * len(self._batches)), MOST_SECONDS)
         return max(0.0, min(self._since.values()) + wait - now)
 
-    def drop(self, at: Partition) -> None:
+    def drop(self, at: TopicPartition) -> None:
         """Forget what waits of a partition: it is read again, or is another's."""
         self._since.pop(at, None)
         for batch in self._batches.pop(at, ()):
             self._bytes -= _size(batch)
 
-    def take(self) -> tuple[Partition, list[FetchedBatches]] | None:
+    def take(self) -> tuple[TopicPartition, list[FetchedBatches]] | None:
         """What is to be judged next, all at once, of the partition whose turn it is.
 
         None where nothing waits. What is left of the partition waits behind the others: what comes

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from mirrortest.consume.assigned_partition import claims_of
 from mirrortest.consume.closing import ClosingSnapshot
+from mirrortest.consume.partition_views import claims_of
 from mirrortest.host.time_slice import TimeSlice
 from mirrortest.verify import untrusted
 from mirrortest.verify.untrusted import RecordError
@@ -60,7 +60,7 @@ class SharedState:
         """topic -> the record that we wrote last"""
         self._slice = TimeSlice()
 
-    def take_over(self) -> None:
+    def merge_written(self) -> None:
         """Merge what others have written since; of deadlines, only what was there before us."""
         for topic, judge in self._topics.judges.items():
             first = topic not in self._known
@@ -77,16 +77,16 @@ class SharedState:
                         why=str(error),
                     )
 
-    async def keep(self) -> None:
+    async def write(self) -> None:
         """Write what is known now, by others too. Raises ClusterError."""
         await self._store.renewed()
-        self.take_over()
+        self.merge_written()
         for topic, judge in list(self._topics.judges.items()):
             before = b""
             while _packed_claims(judge) != before:
                 deadlines = await self._packed_deadlines(judge)
                 # From here on nothing is waited for before all is written.
-                self.take_over()
+                self.merge_written()
                 before = claims = _packed_claims(judge)
                 if not claims or not (deadlines or judge.losses.claimed or judge.closing):
                     break
@@ -97,7 +97,7 @@ class SharedState:
                     self._written[topic] = raw
                     if await self._store.share(topic, raw):
                         break
-                self.take_over()
+                self.merge_written()
 
     async def _packed_deadlines(self, judge: TopicJudge) -> bytes:
         """Empty where there are none, or more than anybody would read."""

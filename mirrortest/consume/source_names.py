@@ -1,4 +1,7 @@
-"""Whether a topic's messages were written to the topic that it is taken to be the copy of.
+"""The source topic's name behind a destination topic: found from the names, proven by messages.
+
+Leaving out `--source-alias` is the likeliest first mistake. The ledger rides the mirror like any
+topic: where its copy has a prefix, and the topics to judge have the same one, that is the alias.
 
 Each message proves the name of its source topic. Where the user's options lead to another name,
 every message fails its check, and would count as corrupted though the copy is faithful. One that
@@ -7,27 +10,94 @@ proves itself under the topic's name without a prefix shows that the options are
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
+import structlog
 
-from mirrortest.config.run import names_behind
+from mirrortest.config.run import TopicMapping, names_behind, prefixes_of
+from mirrortest.consume.judged_topics import INTERNAL
 from mirrortest.errors import UsageError
+from mirrortest.kafka.admin import Admin
 from mirrortest.model.findings import Finding
 from mirrortest.wire.batch_decoder import record_at
 from mirrortest.wire.message import decode
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
-    from mirrortest.config.run import TopicMapping
+    from mirrortest.consume.options import ConsumeOptions
     from mirrortest.verify.row import SeenRow
     from mirrortest.wire.record_batch import RecordArrays
+
+_log = structlog.get_logger()
 
 _SAMPLES = 32
 """So many messages of what was fetched are looked at, spread evenly."""
 _MOST = 1024
 """Messages of a topic that are looked at in all: what is truly damaged proves no name."""
+
+
+async def with_alias(options: ConsumeOptions) -> ConsumeOptions:
+    """The same request, with the alias that the destination's topics show, if they show one.
+
+    Raises:
+        ClusterError: the cluster cannot be reached or refuses.
+        UsageError: several aliases fit.
+    """
+    async with Admin(options.client) as admin:
+        present = (await admin.matching(".*")).keys()
+    found = alias_of(options, present)
+    if found is None:
+        return options
+    note = (
+        f"no --source-alias was given: {found.prefix}{options.ledger_topic} is there, so that "
+        f"topics {found.prefix}* are taken for copies from {found.source_alias!r} "
+        "(--source-alias '' if they are not)"
+    )
+    _log.info(note)
+    return replace(options, mapping=found, notes=(*options.notes, note))
+
+
+def alias_of(options: ConsumeOptions, present: Collection[str]) -> TopicMapping | None:
+    """What the names of the destination's topics show: the mapping, or None where it is open.
+
+    Raises UsageError where several aliases fit.
+    """
+    ledger = options.ledger_topic
+    if ledger in present:
+        return None  # the mirror keeps names, or the source is read itself
+    wanted = options.topics or _matching(options, present)
+    fitting = [
+        (alias, separator)
+        for alias, separator in prefixes_of(ledger, present)
+        if wanted and all(topic.startswith(alias + separator) for topic in wanted)
+    ]
+    if len(fitting) > 1:
+        choices = " or ".join(
+            f"--source-alias {alias}" + (f" --separator {separator}" if separator != "." else "")
+            for alias, separator in fitting
+        )
+        raise UsageError(
+            f"several mirrors' copies of {ledger!r} are there, so that it is open which source is "
+            f"meant: give {choices}"
+        )
+    return TopicMapping(source_alias=fitting[0][0], separator=fitting[0][1]) if fitting else None
+
+
+def _matching(options: ConsumeOptions, present: Collection[str]) -> list[str]:
+    """The topics that the pattern names, without those of mirrors and our own."""
+    left_out = "|".join(
+        (
+            *(f".*{re.escape(name)}" for name in (options.ledger_topic, options.state_topic)),
+            ".*heartbeats",
+            *INTERNAL,
+        )
+    )
+    wanted = f"(?!(?:{left_out})\\Z)(?:{options.topic_pattern})"
+    return [topic for topic in present if re.fullmatch(wanted, topic)]
 
 
 class SourceNameCheck:

@@ -213,7 +213,7 @@ class TopicRound:
                     self.overdue[stream] = expired
             yield
 
-    def whole(self) -> TopicRound:
+    def completed(self) -> TopicRound:
         """Itself, with all steps taken."""
         for _ in self.steps():
             pass
@@ -243,7 +243,7 @@ class TopicRound:
         return not any(verdict.having(Finding.IN_FLIGHT) for verdict in self.verdicts.values())
 
     @property
-    def mark(self) -> LedgerSize:
+    def ledger_size(self) -> LedgerSize:
         """How much the ledger vouches for of the topic."""
         return len(self._lanes), sum(lane.acked.count for lane in self._lanes.values())
 

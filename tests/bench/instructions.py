@@ -19,9 +19,9 @@ import crc32c
 import numpy as np
 
 from mirrortest.consume.assigned_partition import AssignedPartition
-from mirrortest.consume.state_store import Partition
-from mirrortest.consume.transactions import in_transactions
+from mirrortest.consume.batch_judge import in_transactions
 from mirrortest.kafka.fetched import FetchedBatches, batches
+from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.seqlog import rows
 from mirrortest.timing.histogram import sparse_groups
 from mirrortest.verify.routing import ExpectPartition
@@ -75,7 +75,7 @@ def fetches(case: Case) -> list[tuple[int, memoryview]]:
 def judge(fetched: list[tuple[int, memoryview]]) -> None:
     """From a response's bytes to judged rows for the log, as a consumer does it."""
     held = AssignedPartition.fresh(
-        Partition("t", 0), 1, source="t", run="r1", policy=ExpectPartition.SOURCE, counts=[1]
+        TopicPartition("t", 0), 1, source="t", run="r1", policy=ExpectPartition.SOURCE, counts=[1]
     )
     for first, data in fetched:
         found = [

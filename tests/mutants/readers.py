@@ -20,7 +20,7 @@ import structlog
 
 from mirrortest.consume.assigned_partition import AssignedPartition
 from mirrortest.consume.shared_state import SharedState
-from mirrortest.consume.state_store import Partition, StateStore
+from mirrortest.consume.state_store import StateStore
 from mirrortest.model.findings import MISSING, Finding
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.verify.judge import RunVerdict, judge
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mirrortest.consume.judged_topics import JudgedTopics
+    from mirrortest.model.topic_partition import TopicPartition
     from mirrortest.verify.judge import StreamVerdict
     from mirrortest.wire.stream import StreamId
 
@@ -104,9 +105,9 @@ def read_state(rng: Random) -> bool:
     commit: dict[str, Any] = {"v": 1, "version": 1, "slot": 1, "chunks": 1}
     commit["sha256"] = hashlib.sha256(packed).hexdigest()
     for key, value in (
-        (store._key("claim", at, 1, "s"), b"{}"),
-        (store._key("chunk", at, 1, 1, 0), packed),
-        (store._key("commit", at, 1), json.dumps(commit).encode()),
+        (store._table.key("claim", at, 1, "s"), b"{}"),
+        (store._table.key("chunk", at, 1, 1, 0), packed),
+        (store._table.key("commit", at, 1), json.dumps(commit).encode()),
     ):
         store._apply(key, value)
     found = store.state(at)
@@ -146,7 +147,7 @@ def read_shared(rng: Random) -> bool:
     store: Any = SimpleNamespace(written=lambda _: [raw])
     topics = cast("JudgedTopics", SimpleNamespace(judges={TOPIC: judged}))
     with structlog.testing.capture_logs() as logged:
-        SharedState(topics, store, lambda: 0).take_over()
+        SharedState(topics, store, lambda: 0).merge_written()
     for stream, numbers in judged.losses.claimed.items():
         _check_stream(stream)
         _check_numbers(numbers)
@@ -257,7 +258,7 @@ def _ledger_records(seed: int) -> tuple[list[Record], list[Record]]:
 
 
 @functools.cache
-def _states(seed: int) -> dict[Partition, dict[str, Any]]:
+def _states(seed: int) -> dict[TopicPartition, dict[str, Any]]:
     rng = Random(seed)
     return {at: records.assigned(rng, at).to_state() for at in (HURT, WHOLE)}
 

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING, Any, cast
 from mirrortest.consume.assigned_partition import AssignedPartition
 from mirrortest.consume.closing import ClosingSnapshot
 from mirrortest.consume.shared_state import SharedState
-from mirrortest.consume.state_store import Partition, Scope, StateStore
+from mirrortest.consume.state_store import StateStore
+from mirrortest.consume.state_table import Scope
 from mirrortest.consume.topic_judge import TopicJudge
 from mirrortest.model.findings import Finding
 from mirrortest.model.intervals import IntervalSet
+from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.verify.ledger_parts import LaneParts
 from mirrortest.verify.ledger_record import Claim, ClosedLane, LaneRecord, claim_key, claim_value
 from mirrortest.verify.loss import Losses
@@ -32,7 +34,7 @@ if TYPE_CHECKING:
 
 RUN, SOURCE, TOPIC = "r1", "t", "A.t"
 SCOPE = Scope(RUN, "cluster", "consumer", "g")
-HURT, WHOLE = Partition(TOPIC, 0), Partition(TOPIC, 1)
+HURT, WHOLE = TopicPartition(TOPIC, 0), TopicPartition(TOPIC, 1)
 """The partition whose records are changed, and another one."""
 Record = tuple[bytes, bytes | None]
 
@@ -72,7 +74,7 @@ def ledger(rng: Random, producer: str = "p") -> list[Record]:
     return found
 
 
-def checker(rng: Random, at: Partition) -> PartitionChecker:
+def checker(rng: Random, at: TopicPartition) -> PartitionChecker:
     """A partition in which everything that a state can hold has happened."""
     made = PartitionChecker(SOURCE, at.partition, max_intervals=rng.choice((40, 10_000)))
     findings = [0, 0, 0, Finding.CORRUPTED, Finding.ALTERED_KEY, Finding.MISROUTED]
@@ -95,7 +97,7 @@ def checker(rng: Random, at: Partition) -> PartitionChecker:
     return made
 
 
-def assigned(rng: Random, at: Partition) -> AssignedPartition:
+def assigned(rng: Random, at: TopicPartition) -> AssignedPartition:
     """A partition in a consumer's care."""
     made = checker(rng, at)
     last = (made.next_offset - 1, rng.getrandbits(32)) if made.next_offset else None
@@ -145,7 +147,7 @@ def judged_document(rng: Random) -> tuple[dict[str, Any], list[Any]]:
 
     store: Any = SimpleNamespace(written=lambda _: [], share=share, renewed=renewed)
     topics = cast("JudgedTopics", SimpleNamespace(judges={TOPIC: claimed(rng)}))
-    asyncio.run(SharedState(topics, store, lambda: 90_000_000_000).keep())
+    asyncio.run(SharedState(topics, store, lambda: 90_000_000_000).write())
     reader = zlib.decompressobj()
     document = json.loads(reader.decompress(raw[-1]))
     lines = zlib.decompress(reader.unused_data).splitlines() if reader.unused_data else []
@@ -182,7 +184,7 @@ class Written:
                 await grown.wait()
 
 
-async def states(states: dict[Partition, dict[str, Any]]) -> list[Record]:
+async def states(states: dict[TopicPartition, dict[str, Any]]) -> list[Record]:
     """What a consumer writes that takes these partitions, and saves these states of them."""
     topic = Written()
     store = StateStore(topic, SCOPE, "session")

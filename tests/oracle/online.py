@@ -15,15 +15,17 @@ import numpy as np
 
 from mirrortest.consume import judging_rounds as consume_rounds
 from mirrortest.consume.assigned_partition import AssignedPartition, JudgedBatch
+from mirrortest.consume.conclusion import final_verdicts, log_tails
 from mirrortest.consume.consumer_log import ConsumerLog
+from mirrortest.consume.context import ConsumerContext
 from mirrortest.consume.judging_rounds import JudgingRounds
 from mirrortest.consume.ledger_follower import LedgerFollower
 from mirrortest.consume.shared_state import SharedState
-from mirrortest.consume.state_store import Partition
 from mirrortest.consume.topic_judge import TopicJudge
 from mirrortest.kafka.fetched import End
 from mirrortest.model.findings import Finding, Outcome
 from mirrortest.model.intervals import IntervalSet
+from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.verify.fragment import CLOCK_TOLERANCE_NS
 from mirrortest.verify.ledger import Claim, ClosedLane, LaneRecord
 from mirrortest.verify.ledger_record import claim_key
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from mirrortest.consume.outage import Outage
+    from mirrortest.kafka.admin import Admin
     from mirrortest.kafka.follower import Tailed
     from mirrortest.kafka.reader import Reader
     from mirrortest.seqlog.rows import Row
@@ -103,7 +106,7 @@ class _Session:
         follower = LedgerFollower(cast("Tailed", None), _there, where="", now_ns=lambda: play.now)
         self.ledger = follower.ledger
         self.heard = 0
-        self.partitions: dict[Partition, AssignedPartition] = {}
+        self.partitions: dict[TopicPartition, AssignedPartition] = {}
         self.ends: dict[tuple[str, int], int] = {}
         self.news: dict[StreamId, IntervalSet] = {}
         self.judge = TopicJudge(truth.topic, RUN, truth.policy, Losses(DEADLINE))
@@ -112,26 +115,28 @@ class _Session:
         self._play = play
         topics.judges = {truth.topic: self.judge}
         plays: Any = self  # all that the rounds ask for stands below
-        self.common = SharedState(topics, plays, lambda: play.now)
-        self.rounds = JudgingRounds(
-            options,
-            topics=topics,
-            assignment=plays,
-            store=plays,
-            ledger=follower,
+        self.shared = SharedState(topics, plays, lambda: play.now)
+        self.context = ConsumerContext(
+            options=options,
+            admin=cast("Admin", None),
             reader=cast("Reader", SimpleNamespace(ends=self.told_ends)),
+            topics=topics,
+            ledger=follower,
+            store=plays,
+            shared=self.shared,
             log=self.log_rows,
-            measures=plays,
+            metrics=plays,
             outage=cast("Outage", None),
-            common=self.common,
+            partitions=self.partitions,
         )
+        self.rounds = JudgingRounds(self.context, assignment=plays, batches=plays, saves=plays)
 
     # What the rounds ask for.
 
-    def serials(self) -> dict[Partition, int]:
+    def serials(self) -> dict[TopicPartition, int]:
         return {at: serial for at, (serial, _) in self._play.store.items()}
 
-    def state(self, at: Partition) -> Any:
+    def state(self, at: TopicPartition) -> Any:
         return json.loads(self._play.store[at][1])
 
     def written(self, topic: str) -> list[bytes]:
@@ -145,7 +150,7 @@ class _Session:
         self._play.shared[topic] = raw
         return True
 
-    def save_soon(self) -> None:
+    def request(self) -> None:
         """Saves are the script's."""
 
     async def buffer_arrived(self) -> None:
@@ -173,7 +178,7 @@ class Online:
         self._states: dict[int, str] = {}
         self._last: dict[StreamId, StreamVerdict] = {}
         self.now = 0
-        self.store: dict[Partition, tuple[int, str]] = {}
+        self.store: dict[TopicPartition, tuple[int, str]] = {}
         self.shared: dict[str, bytes] = {}
         self._records = [_record(self.truth, record) for record in self.truth.ledger]
 
@@ -226,9 +231,9 @@ class Online:
             state = self._states[event.number] = json.dumps(held.to_state())
             if not event.zombie:
                 self.store[held.at] = (event.number, state)
-            _now(session.common.keep())
+            _now(session.shared.write())
         elif isinstance(event, Drop):
-            del session.partitions[Partition(self.truth.topic, event.partition)]
+            del session.partitions[TopicPartition(self.truth.topic, event.partition)]
         elif isinstance(event, Die):
             del self._sessions[event.consumer]
             rows = session.log.rows
@@ -255,7 +260,7 @@ class Online:
         if event.final:
             self._last = self._verdicts(session, closed=complete)
             ours = session.partitions.values()
-            session.rounds._log_tails(views, look, ours)
+            log_tails(session.context, session.rounds._views, views, look, ours)
             for stream, verdict in self._last.items():
                 session.log_rows.verdict(stream, verdict)
             session.log_rows.vouched(session.ledger)
@@ -272,16 +277,15 @@ class Online:
 
     @staticmethod
     def _verdicts(session: _Session, *, closed: bool) -> dict[StreamId, StreamVerdict]:
-        return session.rounds._verdicts(
-            _now(session.rounds._views([session.truth.topic])), closed=closed
-        )
+        views = _now(session.rounds._views.of([session.truth.topic], session.rounds._pause))
+        return final_verdicts(session.context, views, complete=closed)
 
     def _held(self, consumer: int, partition: int) -> AssignedPartition:
-        return self.session(consumer).partitions[Partition(self.truth.topic, partition)]
+        return self.session(consumer).partitions[TopicPartition(self.truth.topic, partition)]
 
     def _take(self, session: _Session, event: Take) -> None:
         truth = self.truth
-        at = Partition(truth.topic, event.partition)
+        at = TopicPartition(truth.topic, event.partition)
         about: dict[str, Any] = {
             "source": truth.topic,
             "run": RUN,

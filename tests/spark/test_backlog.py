@@ -14,7 +14,7 @@ import pytest
 from mirrortest.config.threshold import thresholds
 from mirrortest.consume.assigned_partition import AssignedPartition
 from mirrortest.consume.consumer_log import ConsumerLog
-from mirrortest.consume.state_store import Partition
+from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.reconcile.job import reconcile
 from mirrortest.reconcile.plan import plan
 from mirrortest.seqlog.batches import Detail
@@ -51,7 +51,12 @@ class Reader:
         options = cast("ConsumeOptions", SimpleNamespace(run=RUN))
         self.book = ConsumerLog(kept, options, cast("JudgedTopics", topics))
         self.held = AssignedPartition.fresh(
-            Partition("t", 0), 1, source="t", run=RUN, policy=ExpectPartition.SOURCE, counts=[1]
+            TopicPartition("t", 0),
+            1,
+            source="t",
+            run=RUN,
+            policy=ExpectPartition.SOURCE,
+            counts=[1],
         )
         self.held.read_from, self.held.backlog_to = 0, end
         self.book.backlog(self.held)

@@ -15,7 +15,7 @@ import pytest
 from mirrortest.config.threshold import thresholds
 from mirrortest.consume.assigned_partition import AssignedPartition
 from mirrortest.consume.consumer_log import ConsumerLog
-from mirrortest.consume.state_store import Partition
+from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.reconcile.job import reconcile
 from mirrortest.reconcile.plan import plan
 from mirrortest.seqlog import rows
@@ -71,7 +71,7 @@ class Run:
 
     async def _online(self, deadlines: Losses) -> ConsumeReport:
         rounds = self.world.rounds()
-        for judge in rounds._topics.judges.values():
+        for judge in rounds._context.topics.judges.values():
             judge.losses = deadlines
         await rounds.judge()
         return await rounds.conclude()
@@ -121,7 +121,7 @@ def test_what_the_last_consumer_could_not_decide_the_logs_decide_and_say_so(
     """
     run = Run(ago=5, off=3600, partitions=2)
     other = AssignedPartition.fresh(
-        Partition("A.t", 1), 1, source="t", run="r1", policy=run.world.held.policy, counts=[2]
+        TopicPartition("A.t", 1), 1, source="t", run="r1", policy=run.world.held.policy, counts=[2]
     )
     run.world.states = {other.at: (1, other.to_state())}
     run.world.ends = {("A.t", 0): 2, ("A.t", 1): 5}

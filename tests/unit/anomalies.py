@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from mirrortest.consume.assigned_partition import AssignedPartition
-from mirrortest.consume.state_store import Partition
 from mirrortest.model.findings import NO_STREAM, OF_STREAM, Finding
 from mirrortest.model.intervals import IntervalSet
+from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.verify.anomaly import Anomaly
 from mirrortest.verify.ledger_record import LaneRecord
 from mirrortest.verify.routing import ExpectPartition
@@ -231,7 +231,7 @@ class World:
         checkers = {}
         for (topic, partition), here in self.made.items():
             held = AssignedPartition.fresh(
-                Partition(f"A.{topic}", partition),
+                TopicPartition(f"A.{topic}", partition),
                 1,
                 source=topic,
                 run=ANN.run,

@@ -11,14 +11,15 @@ from mirrortest.config.run import TopicMapping
 from mirrortest.config.threshold import thresholds
 from mirrortest.consume.assigned_partition import AssignedPartition, JudgedBatch, JudgedUpTo
 from mirrortest.consume.consumer_metrics import ConsumerMetrics
+from mirrortest.consume.context import ConsumerContext
 from mirrortest.consume.judging_rounds import JudgingRounds
 from mirrortest.consume.ledger_follower import LedgerFollower
 from mirrortest.consume.outage import Outage
 from mirrortest.consume.shared_state import SharedState
-from mirrortest.consume.state_store import Partition, StateStore
 from mirrortest.consume.topic_judge import TopicJudge
 from mirrortest.kafka.fetched import End
 from mirrortest.model.intervals import IntervalSet
+from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.verify.ledger import Claim, LaneRecord, Ledger
 from mirrortest.verify.loss import Losses
 from mirrortest.verify.partition import PartitionChecker
@@ -31,10 +32,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from mirrortest.consume.assignment import Assignment
+    from mirrortest.consume.batch_judge import BatchJudge
     from mirrortest.consume.consume_report import ConsumeReport
     from mirrortest.consume.consumer_log import ConsumerLog
     from mirrortest.consume.judged_topics import JudgedTopics
+    from mirrortest.consume.saves import Saves
+    from mirrortest.consume.state_store import StateStore
     from mirrortest.errors import UnreachableError
+    from mirrortest.kafka.admin import Admin
     from mirrortest.kafka.fetched import Place
     from mirrortest.kafka.follower import Tailed
     from mirrortest.kafka.reader import Reader
@@ -95,7 +100,7 @@ class World:
         for offset, seq in enumerate(seqs):
             checker.apply(SeenRow(stream, seq, seq + 1, offset, offset + 1, 0, 1, 1, 1, 1, 2, 2))
         self.held = AssignedPartition(
-            at=Partition("A.t", 0),
+            at=TopicPartition("A.t", 0),
             source="t",
             run="r1",
             generation=1,
@@ -114,15 +119,10 @@ class World:
         self.follower.present = True
         self.log = Log()
         self.outage = Outage("destination")
-        self.states: dict[Partition, tuple[int, dict[str, Any]]] = {}
-        self.assignment = SimpleNamespace(
-            partitions={self.held.at: self.held},
-            save_soon=lambda: None,
-            buffer_arrived=self.buffer_arrived,
-            rebalancing=False,
-            released=[],
-            sees_topic_ids=True,
-        )
+        self.states: dict[TopicPartition, tuple[int, dict[str, Any]]] = {}
+        self.partitions = {self.held.at: self.held}
+        self.assignment = SimpleNamespace(rebalancing=False, released=[])
+        self.sees_topic_ids = True
         self.logs: dict[tuple[str, int], End] = {}
         """What is told of ends beside their offsets."""
         self.policy_hidden: set[str] = set()
@@ -181,17 +181,25 @@ class World:
             state=lambda at: self.states[at][1],
             written=lambda topic: [],  # no other consumer writes
         )
-        return JudgingRounds(
-            self.options,
+        reader = SimpleNamespace(ends=self.told_ends, sees_topic_ids=self.sees_topic_ids)
+        context = ConsumerContext(
+            options=self.options,
+            admin=cast("Admin", None),
+            reader=cast("Reader", reader),
             topics=cast("JudgedTopics", topics),
-            assignment=cast("Assignment", self.assignment),
-            store=cast("StateStore", store),
             ledger=self.follower,
-            reader=cast("Reader", SimpleNamespace(ends=self.told_ends)),
+            store=cast("StateStore", store),
+            shared=SharedState(cast("JudgedTopics", topics), cast("StateStore", store)),
             log=cast("ConsumerLog", self.log),
-            measures=measures,
+            metrics=measures,
             outage=self.outage,
-            common=SharedState(cast("JudgedTopics", topics), cast("StateStore", store)),
+            partitions=self.partitions,
+        )
+        return JudgingRounds(
+            context,
+            cast("Assignment", self.assignment),
+            cast("BatchJudge", SimpleNamespace(buffer_arrived=self.buffer_arrived)),
+            cast("Saves", SimpleNamespace(request=lambda: None)),
         )
 
     async def report(self, latencies: Sequence[int] = ()) -> ConsumeReport:

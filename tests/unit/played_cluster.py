@@ -1,4 +1,4 @@
-"""Admin, reader, store and log of a consumer's holdings, played."""
+"""Admin, reader, store and log of a consumer, played."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import asyncio
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
-from mirrortest.consume.assignment import Assignment
+from mirrortest.consume.consumer import Consumer
 from mirrortest.consume.consumer_metrics import ConsumerMetrics
+from mirrortest.consume.context import ConsumerContext
 from mirrortest.consume.judged_topics import JudgedTopics
 from mirrortest.consume.outage import Outage
 from mirrortest.kafka.fetched import End, Place
@@ -18,8 +19,9 @@ if TYPE_CHECKING:
 
     from mirrortest.consume.assigned_partition import AssignedPartition, JudgedBatch
     from mirrortest.consume.consumer_log import ConsumerLog
+    from mirrortest.consume.ledger_follower import LedgerFollower
     from mirrortest.consume.shared_state import SharedState
-    from mirrortest.consume.state_store import Partition, StateStore
+    from mirrortest.consume.state_store import StateStore
     from mirrortest.kafka.admin import Admin
     from mirrortest.kafka.fetched import FetchedBatches, OutOfRange
     from mirrortest.kafka.reader import Reader
@@ -36,9 +38,9 @@ class Played:
 
     def __init__(self, counts: dict[str, int]) -> None:
         self.counts = counts
-        self.assigned: list[Partition] = []
+        self.assigned: list[TopicPartition] = []
         self.sought: list[tuple[str, int, int]] = []
-        self.saved: list[tuple[Partition, int, int]] = []
+        self.saved: list[tuple[TopicPartition, int, int]] = []
         self.hold = asyncio.Event()
         self.hold.set()
         self.broken: Exception | None = None
@@ -93,7 +95,7 @@ class Played:
     async def beginning_offsets(self, wanted: list[TopicPartition]) -> dict[TopicPartition, int]:
         return dict.fromkeys(wanted, 0)
 
-    async def assign(self, share: list[Partition]) -> None:
+    async def assign(self, share: list[TopicPartition]) -> None:
         self.assigned = sorted(share)
 
     def seek(
@@ -107,19 +109,19 @@ class Played:
         self.sought.append((*at, offset))
         self.placed[at] = Place(offset, leader_epoch, topic_id)
 
-    async def claim(self, _: Partition) -> tuple[int, dict[str, Any] | None]:
+    async def claim(self, _: TopicPartition) -> tuple[int, dict[str, Any] | None]:
         return 1, self.state
 
     async def caught_up(self) -> None:
         """Nothing is followed."""
 
-    keep = caught_up
+    write = caught_up
 
-    def fenced(self, *_: Partition | int) -> bool:
+    def fenced(self, *_: TopicPartition | int) -> bool:
         return False
 
     async def save(
-        self, at: Partition, generation: int, state: dict[str, Any], *, parting: bool = False
+        self, at: TopicPartition, generation: int, state: dict[str, Any], *, parting: bool = False
     ) -> None:
         if self.away is not None:
             raise self.away
@@ -141,25 +143,26 @@ class Played:
     found = left = backlog = read
 
 
-def holdings_of(
+def consumer_of(
     played: Played, topics: tuple[str, ...] = ("a", "b"), **changed: Any
-) -> tuple[Assignment, JudgedTopics]:
+) -> tuple[Consumer, JudgedTopics]:
     options = consume_options(topics=topics, **changed)
     known = JudgedTopics(options, cast("Admin", played), cast("Ledger", SimpleNamespace(lanes={})))
-    assignment = Assignment(
-        options,
+    context = ConsumerContext(
+        options=options,
         admin=cast("Admin", played),
-        topics=known,
-        store=cast("StateStore", played),
         reader=cast("Reader", played),
+        topics=known,
+        ledger=cast("LedgerFollower", SimpleNamespace(ledger=None)),
+        store=cast("StateStore", played),
+        shared=cast("SharedState", played),
         log=cast("ConsumerLog", played),
-        measures=ConsumerMetrics(options),
+        metrics=ConsumerMetrics(options),
         outage=Outage("destination"),
-        common=cast("SharedState", played),
     )
-    return assignment, known
+    return Consumer(context), known
 
 
-def saving_of(assignment: Assignment) -> asyncio.Task[None]:
-    assert assignment._saves._saving is not None
-    return assignment._saves._saving
+def saving_of(consumer: Consumer) -> asyncio.Task[None]:
+    assert consumer.saves._saving is not None
+    return consumer.saves._saving

@@ -1,4 +1,4 @@
-"""Consumers with fixed shares of one topic: their real rounds, holdings, states and common record.
+"""Consumers with fixed shares of one topic: real rounds, assignments, states and shared record.
 
 Played are the cluster, which tells offsets, and the log.
 """
@@ -9,20 +9,19 @@ import contextlib
 from typing import TYPE_CHECKING, Any, Self, cast
 
 from mirrortest.config.run import TopicMapping
-from mirrortest.consume.assignment import Assignment
-from mirrortest.consume.consumer import _conclusion
+from mirrortest.consume.assignment import Takeover
+from mirrortest.consume.consumer import Consumer
 from mirrortest.consume.consumer_metrics import ConsumerMetrics
+from mirrortest.consume.context import ConsumerContext
 from mirrortest.consume.judged_topics import JudgedTopics
-from mirrortest.consume.judging_rounds import JudgingRounds
 from mirrortest.consume.ledger_follower import LedgerFollower
 from mirrortest.consume.options import Shard
 from mirrortest.consume.outage import Outage
 from mirrortest.consume.shared_state import SharedState
-from mirrortest.consume.state_store import Partition, StateStore
-from mirrortest.consume.takeover import Takeover
 from mirrortest.kafka.fetched import End, Place
 from mirrortest.model.findings import Finding
 from mirrortest.model.intervals import IntervalSet
+from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.verify.ledger import Claim, LaneRecord
 from mirrortest.verify.row import SeenRow
 from mirrortest.wire.stream import StreamId
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from mirrortest.consume.assigned_partition import JudgedUpTo
     from mirrortest.consume.consume_report import ConsumeReport
     from mirrortest.consume.consumer_log import ConsumerLog
+    from mirrortest.consume.state_store import StateStore
     from mirrortest.kafka.admin import Admin
     from mirrortest.kafka.follower import Tailed
     from mirrortest.kafka.reader import Reader
@@ -119,48 +119,36 @@ class Peer:
             topics=(TOPIC,), mapping=TopicMapping.parse(source_alias="A"), shard=Shard.parse(shard)
         )
         self.topics = JudgedTopics(options, cast("Admin", self.cluster), destination.ledger.ledger)
-        common = SharedState(self.topics, store)
-        measures, outage = ConsumerMetrics(options), Outage("destination")
-        self.assignment = Assignment(
-            options,
+        log = cast("ConsumerLog", self.cluster)
+        self.context = ConsumerContext(
+            options=options,
             admin=cast("Admin", self.cluster),
-            topics=self.topics,
-            store=store,
             reader=cast("Reader", self.cluster),
-            log=cast("ConsumerLog", self.cluster),
-            measures=measures,
-            outage=outage,
-            common=common,
-        )
-        self.rounds = JudgingRounds(
-            options,
             topics=self.topics,
-            assignment=self.assignment,
-            store=store,
             ledger=destination.ledger,
-            reader=cast("Reader", self.cluster),
-            log=cast("ConsumerLog", self.cluster),
-            measures=measures,
-            outage=outage,
-            common=common,
+            store=store,
+            shared=SharedState(self.topics, store),
+            log=log,
+            metrics=ConsumerMetrics(options),
+            outage=Outage("destination"),
         )
-        self.takeover = Takeover(
-            options, assignment=self.assignment, store=store, monotonic=lambda: self.now
-        )
+        self.consumer = Consumer(self.context)
+        self.rounds = self.consumer.rounds
+        self.takeover = Takeover(self.context, self.consumer.assignment, lambda: self.now)
 
     async def begin(self) -> Self:
         await self.topics.discover()
-        await self.assignment.begin()
+        await self.consumer.assignment.begin()
         return self
 
     @property
     def reads(self) -> list[int]:
         """The partitions that it reads now."""
-        return sorted(at.partition for at in self.assignment.partitions)
+        return sorted(at.partition for at in self.context.partitions)
 
     def read(self, most: int = 1 << 30) -> None:
         """Read what is there, so many records of each partition at most."""
-        for at, held in self.assignment.partitions.items():
+        for at, held in self.context.partitions.items():
             lo = held.checker.next_offset
             for offset, seq in enumerate(
                 self._destination.records[at.partition][lo : lo + most], lo
@@ -180,24 +168,24 @@ class Peer:
 
     async def save(self) -> None:
         """What `save_if_due` does now and then."""
-        self.assignment.save_soon()
-        self.assignment.save_if_due()
-        assert self.assignment._saves._saving is not None
-        await self.assignment._saves._saving
+        self.consumer.saves.request()
+        self.consumer.saves.save_if_due()
+        assert self.consumer.saves._saving is not None
+        await self.consumer.saves._saving
 
     async def round(self, seconds: float = 1.0) -> bool:
         """A round so much later; whether it would end."""
         self.now += seconds
         await self.store.caught_up()  # what others wrote has come
-        self.assignment.drop_fenced()
-        await self.assignment.take_share()
+        self.consumer.assignment.drop_fenced()
+        await self.consumer.assignment.take_share()
         complete, _ = await self.rounds.judge()
-        await self.takeover.look(self.rounds.unread)
+        await self.takeover.take_abandoned(self.rounds.unread)
         return complete
 
     async def end(self) -> ConsumeReport:
         """The last round and the last save."""
-        return await _conclusion(self.rounds, self.assignment)
+        return await self.consumer.conclude()
 
 
 class Peers(contextlib.AsyncExitStack):
@@ -216,5 +204,5 @@ class Peers(contextlib.AsyncExitStack):
         return await Peer(self.destination, store, shard).begin()
 
 
-def at(number: int) -> Partition:
-    return Partition(TOPIC, number)
+def at(number: int) -> TopicPartition:
+    return TopicPartition(TOPIC, number)

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from mirrortest.consume.assigned_partition import AssignedPartition
-from mirrortest.consume.state_store import Partition
 from mirrortest.model.findings import Finding
+from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.verify.fragment import ALWAYS
 from mirrortest.verify.routing import ExpectPartition
 from mirrortest.wire.batch import LaneEncoder
@@ -57,11 +57,11 @@ def test_partitions_added_in_mid_run_misroute_nothing(number: int) -> None:
     """Where any count that was in force puts a message, there it belongs."""
     counts = [3]
     about = _about(policy=ExpectPartition.MURMUR2) | {"counts": counts}
-    held = AssignedPartition.fresh(Partition("A.t", number), 1, **about)
+    held = AssignedPartition.fresh(TopicPartition("A.t", number), 1, **about)
     counts.append(5)
     held.take(_records(0, 4, at=0), START)
     assert _misrouted(held) == 0
-    elsewhere = AssignedPartition.fresh(Partition("A.t", 2), 1, **about)
+    elsewhere = AssignedPartition.fresh(TopicPartition("A.t", 2), 1, **about)
     elsewhere.take(_records(0, 4, at=0), START)
     assert _misrouted(elsewhere) == 4
 
@@ -70,7 +70,7 @@ def test_partitions_added_in_mid_run_misroute_nothing(number: int) -> None:
 def test_a_consumer_that_starts_after_the_growth_knows_the_count_of_before(number: int) -> None:
     """F9: each message tells for how many partitions its producer had planned."""
     about = _about(policy=ExpectPartition.MURMUR2, counts=(5,))
-    held = AssignedPartition.fresh(Partition("A.t", number), 1, **about)
+    held = AssignedPartition.fresh(TopicPartition("A.t", number), 1, **about)
     held.watched_from = 4
     held.take(_records(0, 4, at=0), START)
     assert _misrouted(held) == 0
@@ -82,10 +82,10 @@ def test_a_consumer_that_starts_after_the_growth_knows_the_count_of_before(numbe
 )
 def test_whatever_has_a_lanes_key_is_known_by_it(key: bytes | None, value: bytes | None) -> None:
     """F13: other runs' messages, foreign ones and tombstones supersede ours of their key."""
-    held = AssignedPartition.fresh(Partition("A.t", 0), 1, **_about())
+    held = AssignedPartition.fresh(TopicPartition("A.t", 0), 1, **_about())
     held.take(decode_records(write_records([(3, 1, key, value, ())])), START)
     assert held.checker.key_seen(LANE) == (3 if key == b"%d" % LANE else -1)
-    others = AssignedPartition.fresh(Partition("A.t", 0), 1, **_about() | {"run": "r2"})
+    others = AssignedPartition.fresh(TopicPartition("A.t", 0), 1, **_about() | {"run": "r2"})
     taken = others.take(_records(0, 4, at=5), START)
     assert [(row.stream, row.key_lane) for row in taken.rows] == [(None, LANE)]
     assert others.checker.key_seen(LANE) == 8
@@ -93,13 +93,13 @@ def test_whatever_has_a_lanes_key_is_known_by_it(key: bytes | None, value: bytes
 
 def test_the_state_remembers_the_counts_that_were_in_force() -> None:
     """What was mirrored before the growth may be read after a restart."""
-    held = AssignedPartition.fresh(Partition("A.t", 0), 1, **_about(counts=(3, 5)))
+    held = AssignedPartition.fresh(TopicPartition("A.t", 0), 1, **_about(counts=(3, 5)))
     assert held.to_state()["counts"] == [3, 5]
 
 
 def test_a_resumption_reads_its_last_record_once_more_and_judges_it_once() -> None:
     """The record before the next offset proves that the topic is still the same."""
-    held = AssignedPartition.fresh(Partition("A.t", 0), 1, **_about())
+    held = AssignedPartition.fresh(TopicPartition("A.t", 0), 1, **_about())
     held.take(_records(0, 4, at=0), START)
     resumed = _again(held)
     assert (resumed.start_offset, resumed.checker.next_offset) == (3, 4)
@@ -115,7 +115,7 @@ def test_what_was_seen_before_a_topic_was_made_anew_stays_seen() -> None:
     What was seen must not be claimed lost; what may have stood unread in the old topic is in
     doubt, and what is missing within the new one is missing.
     """
-    held = AssignedPartition.fresh(Partition("A.t", 0), 1, **_about())
+    held = AssignedPartition.fresh(TopicPartition("A.t", 0), 1, **_about())
     held.take(_records(0, 4, at=0), START)
     resumed = _again(held)
     assert resumed.was_recreated(_records(10, 5, at=0))
@@ -131,7 +131,7 @@ def test_what_was_seen_before_a_topic_was_made_anew_stays_seen() -> None:
 
 def test_latencies_are_from_each_messages_own_arrival() -> None:
     """Batches of several responses are judged together; what was judged before is passed over."""
-    held = AssignedPartition.fresh(Partition("A.t", 0), 1, **_about())
+    held = AssignedPartition.fresh(TopicPartition("A.t", 0), 1, **_about())
     held.take(_records(0, 2, at=0), START)
     taken = held.take(_records(0, 4, at=0), START + np.array([1, 2, 30, 40]))
     assert taken.latency_intended.tolist() == taken.latency_sent.tolist() == [30, 40]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mirrortest.consume.clocks import Clocks
+from mirrortest.consume.consumer_metrics import Clocks
 from mirrortest.verify.row import SeenRow
 from mirrortest.wire.stream import StreamId
 

@@ -31,7 +31,7 @@ async def test_a_follower_that_swallows_a_cancellation_does_not_hang_the_end() -
         return report
 
     async with asyncio.timeout(30):
-        assert await _with_background(work, _stubborn) is report
+        assert await _with_background(work(), _stubborn()) is report
 
 
 async def test_what_fails_beside_the_work_ends_it_and_is_raised() -> None:
@@ -50,7 +50,7 @@ async def test_what_fails_beside_the_work_ends_it_and_is_raised() -> None:
         raise ClusterError("gone")
 
     with pytest.raises(ClusterError, match="gone"):
-        await _with_background(work, fails, _stubborn)
+        await _with_background(work(), fails(), _stubborn())
     assert cancelled.is_set()
 
 

@@ -13,10 +13,10 @@ from mirrortest.consume.fetch_buffer import (
     WAIT_SECONDS,
     FetchBuffer,
 )
-from mirrortest.consume.state_store import Partition
 from mirrortest.kafka.fetched import FetchedBatches
+from mirrortest.model.topic_partition import TopicPartition
 
-ONE, TWO = Partition("t", 0), Partition("t", 1)
+ONE, TWO = TopicPartition("t", 0), TopicPartition("t", 1)
 
 
 def _batch(
@@ -31,7 +31,7 @@ def _portions(*batches: FetchedBatches) -> list[int]:
     gathering = FetchBuffer()
     for batch in batches:
         gathering.add(ONE, batch, 5.0)
-    portions: list[tuple[Partition, list[FetchedBatches]]] = []
+    portions: list[tuple[TopicPartition, list[FetchedBatches]]] = []
     while taken := gathering.take():
         portions.append(taken)
     assert [batch for _, portion in portions for batch in portion] == list(batches)
@@ -67,7 +67,7 @@ def test_many_partitions_wait_longer() -> None:
     """Judging them takes a fifth of the time, however many they are; none waits for seconds."""
     gathering = FetchBuffer()
     for count in range(1, 1000):
-        gathering.add(Partition("t", count), _batch(0), 0.0)
+        gathering.add(TopicPartition("t", count), _batch(0), 0.0)
         assert gathering.due_in(0.0) == min(max(WAIT_SECONDS, count * WAIT_EACH), MOST_SECONDS)
 
 

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from mirrortest.consume import assignment as holdings_module
-from mirrortest.consume.assigned_partition import AssignedPartition, SavedState
+from mirrortest.consume import assignment as assignment_module
+from mirrortest.consume.assigned_partition import AssignedPartition
 from mirrortest.consume.end_offsets import EndOffsetSnapshot
-from mirrortest.consume.state_store import Partition
+from mirrortest.consume.partition_views import SavedState
 from mirrortest.errors import UnreachableError
 from mirrortest.kafka.fetched import Diverged, End, FetchedBatches, OutOfRange, Place, Recreated
 from mirrortest.model.intervals import IntervalSet
@@ -28,14 +28,14 @@ from mirrortest.wire.message import Form
 from mirrortest.wire.stream import ProducerId, StreamId
 from tests.unit.judged_world import STREAM as JUDGED
 from tests.unit.judged_world import World
-from tests.unit.played_cluster import Played, holdings_of
+from tests.unit.played_cluster import Played, consumer_of
 
 if TYPE_CHECKING:
-    from mirrortest.consume.assignment import Assignment
+    from mirrortest.consume.consumer import Consumer
 
 X, Y, Z = (letter * 22 for letter in "XYZ")
 """Topic ids."""
-AT, TP = Partition("a", 0), TopicPartition("a", 0)
+AT, TP = TopicPartition("a", 0), TopicPartition("a", 0)
 STREAM = StreamId("a", "r1", "p", 1, 0)
 
 
@@ -62,11 +62,11 @@ class Ordered(Played):
         self.state: dict[str, Any] | None = None
         self.fenced_from: int | None = None
 
-    async def claim(self, _: Partition) -> tuple[int, Any]:
+    async def claim(self, _: TopicPartition) -> tuple[int, Any]:
         return 1, self.state
 
     async def save(
-        self, at: Partition, generation: int, state: dict[str, Any], *, parting: bool = False
+        self, at: TopicPartition, generation: int, state: dict[str, Any], *, parting: bool = False
     ) -> None:
         await super().save(at, generation, state, parting=parting)
         self.state = json.loads(json.dumps(state))
@@ -84,7 +84,7 @@ class Ordered(Played):
         super().seek(at, offset, **about)
         self.order.append(f"seek {offset}")
 
-    def fenced(self, *_: Partition | int) -> bool:
+    def fenced(self, *_: TopicPartition | int) -> bool:
         return self.fenced_from is not None and len(self.states) >= self.fenced_from
 
     def unread(
@@ -93,18 +93,18 @@ class Ordered(Played):
         self.order.append(f"unread {held.identity} {lo} {hi}")
 
 
-async def reading(played: Ordered) -> tuple[Assignment, AssignedPartition]:
-    assignment, topics = holdings_of(played, ("a",))
+async def reading(played: Ordered) -> tuple[Consumer, AssignedPartition]:
+    consumer, topics = consumer_of(played, ("a",))
     await topics.discover()
-    await assignment.take_share()
+    await consumer.assignment.take_share()
     played.order.clear()
-    return assignment, assignment.partitions[AT]
+    return consumer, consumer.context.partitions[AT]
 
 
-async def read(played: Played, assignment: Assignment, *items: FetchedBatches | OutOfRange) -> None:
+async def read(played: Played, consumer: Consumer, *items: FetchedBatches | OutOfRange) -> None:
     played.fetched = list(items)
-    await assignment.read(0.0)
-    await assignment.settle()
+    await consumer.batches.read(0.0)
+    await consumer.batches.judge_all()
 
 
 def seen(held: AssignedPartition) -> list[tuple[int, int]]:
@@ -118,12 +118,12 @@ async def test_what_stands_in_a_topic_created_again_behind_a_stalled_consumer_is
 ) -> None:
     """F1, F12: wherever the new topic ends, it is read from its beginning, and nothing is lost."""
     played = Ordered()
-    assignment, held = await reading(played)
-    await read(played, assignment, fetched(0, position, 0))
+    consumer, held = await reading(played)
+    await read(played, consumer, fetched(0, position, 0))
     played.topic_ids = {"a": Y}
-    await read(played, assignment, Recreated("a", 0, position, Y))
+    await read(played, consumer, Recreated("a", 0, position, Y))
     assert played.placed[TP] == Place(0, -1, Y)
-    await read(played, assignment, fetched(position, 10, 0, topic_id=Y))
+    await read(played, consumer, fetched(position, 10, 0, topic_id=Y))
     assert seen(held) == [(0, position + 10)]
     assert (held.identity, held.topic_id, held.left_ids) == (1, Y, [X])
     [note] = held.notes
@@ -135,10 +135,10 @@ async def test_what_stands_in_a_topic_created_again_behind_a_stalled_consumer_is
 async def test_a_state_names_an_incarnation_before_anything_of_it_is_read() -> None:
     """F3: whoever takes over after a kill counts as the killed one did."""
     played = Ordered()
-    assignment, _ = await reading(played)
-    await read(played, assignment, fetched(0, 3, 0))
+    consumer, _ = await reading(played)
+    await read(played, consumer, fetched(0, 3, 0))
     played.order.clear()
-    await read(played, assignment, Recreated("a", 0, 3, Y))
+    await read(played, consumer, Recreated("a", 0, 3, Y))
     assert played.order == ["left 0", "log", f"state 1 {Y}", "seek 0"]
     # Killed here, whatever it had read; the topic is created once more.
     played.topic_ids = {"a": Z}
@@ -155,9 +155,9 @@ async def test_the_first_incarnation_is_named_by_a_state_too() -> None:
     await reading(played)
     assert [(state["identity"], state["topic_id"]) for state in played.states] == [(0, X)]
     played.topic_ids = {"a": Y}
-    assignment, held = await reading(played)
+    consumer, held = await reading(played)
     assert played.placed[TP].topic_id == X
-    await read(played, assignment, Recreated("a", 0, 0, Y))
+    await read(played, consumer, Recreated("a", 0, 0, Y))
     assert held.identity == 1
 
 
@@ -168,16 +168,16 @@ async def test_a_topic_created_again_before_its_last_partition_is_claimed_is_tol
     played = Ordered()
     played.counts = {"a": 2}
 
-    async def claimed(at: Partition) -> tuple[int, Any]:
+    async def claimed(at: TopicPartition) -> tuple[int, Any]:
         if at.partition == 1:
             played.topic_ids = {"a": Y}
         return 1, None
 
     object.__setattr__(played, "claim", claimed)
-    assignment, _ = await reading(played)
+    consumer, _ = await reading(played)
     assert played.placed[TopicPartition("a", 1)].topic_id == X
-    await read(played, assignment, Recreated("a", 1, 0, Y))
-    held = assignment.partitions[Partition("a", 1)]
+    await read(played, consumer, Recreated("a", 1, 0, Y))
+    held = consumer.context.partitions[TopicPartition("a", 1)]
     assert (held.identity, held.topic_id, held.left_ids) == (1, Y, [X])
 
 
@@ -193,10 +193,10 @@ async def test_what_is_no_topics_id_is_not_asked_for(damage: dict[str, Any]) -> 
 async def test_what_a_new_leader_wrote_and_nobody_can_read_is_of_its_epoch() -> None:
     """Else the broker is asked where the epoch before ended, and says: before what was read."""
     played = Ordered()
-    assignment, held = await reading(played)
-    await read(played, assignment, fetched(0, 3, 0, epoch=3))
+    consumer, held = await reading(played)
+    await read(played, consumer, fetched(0, 3, 0, epoch=3))
     unreadable = replace(fetched(3, 1, 3, epoch=4), buffer=None, unread="it does not decompress")
-    await read(played, assignment, unreadable)
+    await read(played, consumer, unreadable)
     assert held.place == Place(4, 4, X)
 
 
@@ -206,9 +206,9 @@ async def test_an_outage_amid_an_incarnations_beginning_is_sat_out(
     """Nothing is read meanwhile, and the incarnation is counted once."""
     monkeypatch.setattr("mirrortest.consume.outage._RETRY_SECONDS", 0)
     played = Ordered()
-    assignment, held = await reading(played)
+    consumer, held = await reading(played)
     played.away = UnreachableError("no broker answers")
-    task = asyncio.ensure_future(read(played, assignment, Recreated("a", 0, 0, Y)))
+    task = asyncio.ensure_future(read(played, consumer, Recreated("a", 0, 0, Y)))
     for _ in range(20):
         await asyncio.sleep(0)
     assert not task.done()
@@ -221,9 +221,9 @@ async def test_an_outage_amid_an_incarnations_beginning_is_sat_out(
 async def test_who_was_replaced_reads_nothing_of_the_next_incarnation() -> None:
     """The new judge of the partition finds the same, and counts it the same."""
     played = Ordered()
-    assignment, _ = await reading(played)
+    consumer, _ = await reading(played)
     played.fenced_from = len(played.states) + 1
-    await read(played, assignment, Recreated("a", 0, 0, Y))
+    await read(played, consumer, Recreated("a", 0, 0, Y))
     assert played.paused == {AT}
     assert not [each for each in played.order if each.startswith("seek")]
 
@@ -231,9 +231,9 @@ async def test_who_was_replaced_reads_nothing_of_the_next_incarnation() -> None:
 async def test_a_topic_that_was_left_does_not_come_back() -> None:
     """A broker that is cut off may still tell of it."""
     played = Ordered()
-    assignment, held = await reading(played)
-    await read(played, assignment, Recreated("a", 0, 0, Y))
-    await read(played, assignment, Recreated("a", 0, 0, X))
+    consumer, held = await reading(played)
+    await read(played, consumer, Recreated("a", 0, 0, Y))
+    await read(played, consumer, Recreated("a", 0, 0, X))
     assert (held.identity, held.topic_id) == (1, Y)
 
 
@@ -243,14 +243,14 @@ async def test_a_log_that_was_cut_back_goes_on_where_it_agrees() -> None:
     Places go on: what was read and cut off stays seen, and stands before what comes now.
     """
     played = Ordered()
-    assignment, held = await reading(played)
-    await read(played, assignment, fetched(0, 10, 0, epoch=3))
+    consumer, held = await reading(played)
+    await read(played, consumer, fetched(0, 10, 0, epoch=3))
     assert held.place == Place(10, 3, X)
-    await read(played, assignment, Diverged("a", 0, 10, 3, 6))
+    await read(played, consumer, Diverged("a", 0, 10, 3, 6))
     assert played.order == ["left 0", "log", f"state 1 {X}", "seek 6"]
     assert played.placed[TP] == Place(6, 3, X)
     assert (held.begins_at, held.read_from, held.left_ids) == (6, 0, [])
-    await read(played, assignment, fetched(10, 4, 6, epoch=4))
+    await read(played, consumer, fetched(10, 4, 6, epoch=4))
     assert seen(held) == [(0, 14)]
     assert not held.checker.fragments[STREAM].duplicated
     assert not held.checker.fragments[STREAM].reordered
@@ -262,23 +262,23 @@ async def test_a_log_that_was_cut_back_goes_on_where_it_agrees() -> None:
 async def test_a_log_agrees_no_further_than_the_epochs_that_were_read() -> None:
     """The leader's log may hold more of an epoch than was read of it, written after the cut."""
     played = Ordered()
-    assignment, held = await reading(played)
+    consumer, held = await reading(played)
     for seq, count, epoch in ((0, 4, 1), (4, 2, 3), (6, 4, 5)):
-        await read(played, assignment, fetched(seq, count, seq, epoch=epoch))
+        await read(played, consumer, fetched(seq, count, seq, epoch=epoch))
     assert held.epochs == [(1, 0), (3, 4), (5, 6)]
     assert [held.common_end(*end) for end in ((3, 8), (3, 5), (2, 9), (0, 7), (5, 9))] == [
         6, 5, 4, 0, 9,
     ]  # fmt: skip
-    await read(played, assignment, Diverged("a", 0, 10, 3, 8))
+    await read(played, consumer, Diverged("a", 0, 10, 3, 8))
     assert (held.epochs, held.checker.next_offset) == ([(1, 0), (3, 4)], 6)
 
 
 async def test_who_takes_over_at_a_cut_logs_what_lies_before_it() -> None:
     """The row that says so may not have been durable when the state was."""
     played = Ordered()
-    assignment, _ = await reading(played)
-    await read(played, assignment, fetched(0, 10, 0, epoch=3))
-    await read(played, assignment, Diverged("a", 0, 10, 3, 6))
+    consumer, _ = await reading(played)
+    await read(played, consumer, fetched(0, 10, 0, epoch=3))
+    await read(played, consumer, Diverged("a", 0, 10, 3, 6))
     _, held = await reading(played)
     assert (held.checker.next_offset, held.read_from) == (6, 0)
     assert played.placed[TP] == Place(6, 3, X)
@@ -287,10 +287,10 @@ async def test_who_takes_over_at_a_cut_logs_what_lies_before_it() -> None:
 async def test_a_shorter_log_of_the_same_topic_without_a_known_epoch_is_in_doubt() -> None:
     """Nobody can tell up to where it is what was read: what stands there now counts as unread."""
     played = Ordered()
-    assignment, held = await reading(played)
-    await read(played, assignment, fetched(0, 10, 0, epoch=-1))
+    consumer, held = await reading(played)
+    await read(played, consumer, fetched(0, 10, 0, epoch=-1))
     played.ended = {TP: End(7, 7, X)}
-    await read(played, assignment, OutOfRange("a", 0, 10))
+    await read(played, consumer, OutOfRange("a", 0, 10))
     assert (held.identity, held.checker.next_offset) == (1, 7)
     assert played.order.index("unread 1 0 7") < played.order.index(f"state 1 {X}")
     assert held.checker.unread_offsets
@@ -305,33 +305,33 @@ async def test_retention_forgets_which_leader_wrote_what_is_gone(
 ) -> None:
     """Its epoch may have ended before the position: that is no cut."""
     played = Ordered()
-    assignment, held = await reading(played)
-    await read(played, assignment, fetched(0, 3, 0, epoch=3))
+    consumer, held = await reading(played)
+    await read(played, consumer, fetched(0, 3, 0, epoch=3))
 
     async def begins(wanted: Any) -> Any:
         return dict.fromkeys(wanted, 50)
 
     monkeypatch.setattr(played, "beginning_offsets", begins)
     played.ended = {TP: End(60, 60, X)}
-    await read(played, assignment, OutOfRange("a", 0, 3))
+    await read(played, consumer, OutOfRange("a", 0, 3))
     assert (held.identity, held.place) == (0, Place(50, -1, X))
 
 
 async def test_a_state_of_the_version_before_is_resumed_by_its_last_record() -> None:
     """It names no topic id: the last record proves that the topic is the same, or is not."""
     played = Ordered(topic_id=None)
-    assignment, held = await reading(played)
-    await read(played, assignment, fetched(0, 3, 0, epoch=-1, topic_id=None))
+    consumer, held = await reading(played)
+    await read(played, consumer, fetched(0, 3, 0, epoch=-1, topic_id=None))
     state = held.to_state()
     for key in ("topic_id", "left_ids", "begins_at", "epochs"):
         del state[key]
     played.topic_ids = {"a": X}
     for again, identity in ((fetched(2, 3, 2), 0), (fetched(7, 6, 2), 1)):
         played.state = json.loads(json.dumps(state))
-        assignment, held = await reading(played)
+        consumer, held = await reading(played)
         assert played.placed[TP] == Place(2, -1, X)
         assert held.to_state()["topic_id"] is None  # not before it is proven
-        await read(played, assignment, again)
+        await read(played, consumer, again)
         assert (held.identity, held.topic_id, held.left_ids) == (identity, X, [])
         assert held.to_state()["topic_id"] == X
 
@@ -341,8 +341,8 @@ async def test_a_partition_that_is_claimed_while_its_topic_is_gone_stays_bound_t
 ):
     """Else its state forgets the id, and of a topic that ends at its last record nothing comes."""
     played = Ordered()
-    assignment, held = await reading(played)
-    await read(played, assignment, fetched(0, 3, 0))
+    consumer, held = await reading(played)
+    await read(played, consumer, fetched(0, 3, 0))
     played.state = json.loads(json.dumps(held.to_state()))
     played.topic_ids = {}
     _, held = await reading(played)
@@ -355,22 +355,22 @@ async def test_without_topic_ids_an_idle_partition_is_looked_at_now_and_then(
 ) -> None:
     """F12: the topic created again may end exactly where reading stands, so that nothing comes."""
     played = Ordered(topic_id=None)
-    assignment, held = await reading(played)
-    await read(played, assignment, fetched(0, 3, 0, topic_id=None))
-    monkeypatch.setattr(holdings_module, "_IDLE_SECONDS", 0.0)
-    await assignment.recheck(set())
+    consumer, held = await reading(played)
+    await read(played, consumer, fetched(0, 3, 0, topic_id=None))
+    monkeypatch.setattr(assignment_module, "_IDLE_SECONDS", 0.0)
+    await consumer.assignment.recheck(set())
     played.order.clear()
-    await assignment.recheck(set())
+    await consumer.assignment.recheck(set())
     assert played.order == ["seek 2"]
-    await read(played, assignment, fetched(7, 1, 2, topic_id=None))
+    await read(played, consumer, fetched(7, 1, 2, topic_id=None))
     assert (held.identity, played.order[-1]) == (1, "seek 0")
 
 
 async def test_with_topic_ids_nothing_is_looked_at_again() -> None:
     """Every fetch compares them, and to seek would forget which leader wrote the last batch."""
     played = Ordered()
-    assignment, _ = await reading(played)
-    await assignment.recheck()
+    consumer, _ = await reading(played)
+    await consumer.assignment.recheck()
     assert played.order == []
 
 
@@ -380,7 +380,7 @@ async def test_before_the_last_record_was_compared_nothing_is_claimed_or_complet
     world.vouch((0, 10), end=10)
     world.held.resumed, world.held.last_record = True, (4, 1234)
     rounds = world.rounds()
-    judge = rounds._topics.judges["A.t"]
+    judge = rounds._context.topics.judges["A.t"]
     judge.losses.restore_clocks([[list(JUDGED), [0, 10], []]], 0, of_topic="t", of_run="r1")
     complete, _ = await rounds.judge()
     assert (complete, judge.losses.claimed) == (False, {})

@@ -15,7 +15,7 @@ from mirrortest.consume.judged_topics import JudgedTopics
 from mirrortest.errors import ClusterError, UsageError
 from mirrortest.wire.stream import StreamId
 from tests.unit.consuming import consume_options
-from tests.unit.played_cluster import Played, holdings_of
+from tests.unit.played_cluster import Played, consumer_of
 
 if TYPE_CHECKING:
     from mirrortest.kafka.admin import Admin
@@ -173,7 +173,7 @@ async def test_a_clock_that_was_set_back_keeps_no_partition_from_being_counted(
 ) -> None:
     """F9: else what was mirrored into new partitions would be misrouted for up to an hour."""
     played = Played({"a": 4})
-    _, topics = holdings_of(played, ("a",))
+    _, topics = consumer_of(played, ("a",))
     await topics.discover()
     now = time.time_ns()
     await topics.recount("a", now - 1)

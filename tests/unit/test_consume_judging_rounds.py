@@ -15,13 +15,13 @@ import pytest
 from rich.console import Console
 
 from mirrortest.consume.assigned_partition import AssignedPartition
-from mirrortest.consume.state_store import Partition
 from mirrortest.consume.topic_judge import TopicJudge
 from mirrortest.errors import UnreachableError
 from mirrortest.host.time_slice import TimeSlice
 from mirrortest.kafka.fetched import End
 from mirrortest.model.findings import Finding
 from mirrortest.model.intervals import IntervalSet
+from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.verify.ledger import LaneRecord
 from mirrortest.verify.loss import Losses
 from mirrortest.verify.partition import PartitionChecker
@@ -108,7 +108,7 @@ async def test_what_another_consumer_claimed_is_late_for_all() -> None:
     """Claims travel in the states: whoever sees the message in the end calls it late."""
     world = World(0, 1).vouch((0, 2), end=2)
     other = AssignedPartition.fresh(
-        Partition("A.t", 1), 1, source="t", run="r1", policy=ExpectPartition.ANY, counts=[2]
+        TopicPartition("A.t", 1), 1, source="t", run="r1", policy=ExpectPartition.ANY, counts=[2]
     )
     other.claimed = {STREAM: IntervalSet([(1, 2)])}
     world.states = {other.at: (1, other.to_state())}
@@ -125,7 +125,7 @@ async def test_a_verdict_says_what_was_read_here_and_what_states_say() -> None:
     """
     world = World(0, 1).vouch((0, 5), end=5)
     other = AssignedPartition.fresh(
-        Partition("A.t", 1), 1, source="t", run="r1", policy=ExpectPartition.ANY, counts=[2]
+        TopicPartition("A.t", 1), 1, source="t", run="r1", policy=ExpectPartition.ANY, counts=[2]
     )
     other.checker.apply(SeenRow(STREAM, 2, 5, 0, 3, 0, 1, 1, 1, 1, 2, 2))
     other.checker.apply(SeenRow(STREAM, 2, 4, 3, 5, 0, 1, 1, 1, 1, 2, 2))
@@ -143,7 +143,7 @@ async def test_a_verdict_says_what_was_read_here_and_what_states_say() -> None:
     }
     about = {"source": "t", "run": "r1", "policy": ExpectPartition.ANY, "counts": [2]}
     resumed = AssignedPartition.restored(world.held.at, 2, world.held.to_state(), **about)
-    world.assignment.partitions = {resumed.at: resumed}
+    world.partitions = {resumed.at: resumed}
     report = await world.report()
     assert report.basis == (0, 7)
     out = io.StringIO()
@@ -184,7 +184,7 @@ async def test_a_partition_whose_log_was_replaced_after_its_consumer_had_ended_i
     world = World(0, ends={("A.t", 0): 1, ("A.t", 1): end.offset})
     checker = PartitionChecker("t", 1)
     checker.advance(3)
-    other = replace(world.held, at=Partition("A.t", 1), checker=checker, topic_id=OLD)
+    other = replace(world.held, at=TopicPartition("A.t", 1), checker=checker, topic_id=OLD)
     world.states = {other.at: (1, other.to_state())}
     world.logs = {("A.t", 1): end}
     rounds = world.vouch((0, 1), end=1).rounds()
@@ -195,7 +195,7 @@ async def test_a_partition_whose_log_was_replaced_after_its_consumer_had_ended_i
 async def test_what_cannot_be_seen_without_topic_ids_is_noted() -> None:
     """By public calls alone, or with old brokers, a topic made again may go unnoticed a while."""
     world = World(0).vouch((0, 1), end=1)
-    world.assignment.sees_topic_ids = False
+    world.sees_topic_ids = False
     report = await world.report()
     assert report.verdict == "passed"
     assert any("topic ids cannot be seen" in note for note in report.notes)
@@ -238,7 +238,7 @@ async def test_what_befell_a_partition_is_told_by_whoever_reports_it() -> None:
     """A topic made again in mid-run is told after a restart, and of others' partitions too."""
     world = World(0, 1).vouch((0, 2), end=2)
     other = AssignedPartition.fresh(
-        Partition("A.t", 1), 1, source="t", run="r1", policy=ExpectPartition.ANY, counts=[2]
+        TopicPartition("A.t", 1), 1, source="t", run="r1", policy=ExpectPartition.ANY, counts=[2]
     )
     other.notes.append("A.t-1 was deleted and made again")
     world.states = {other.at: (1, json.loads(json.dumps(other.to_state())))}
@@ -257,7 +257,7 @@ async def test_nobody_ends_of_itself_between_two_assignments() -> None:
     assert (await rounds.judge())[0]
     # As a revocation leaves it: saved, given away, and what is ours from now on is not told yet.
     world.states = {world.held.at: (1, world.held.to_state())}
-    world.assignment.partitions.clear()
+    world.partitions.clear()
     world.assignment.rebalancing, world.assignment.released = True, [world.held]
     assert not (await rounds.judge())[0]
     report = await rounds.conclude()
@@ -282,7 +282,7 @@ async def test_what_is_taken_while_the_ends_are_asked_for_has_its_end_told() -> 
     """Its next owner may have nothing left to read, or be ending, too."""
     world = World(0, 1).vouch((0, 2), end=2)
     world.states = {world.held.at: (1, world.held.to_state())}
-    world.while_asked = world.assignment.partitions.clear
+    world.while_asked = world.partitions.clear
     report = await world.report()
     assert (report.verdict, report.partitions) == ("passed", [])
     assert world.log.tails == [(0, 2)]
@@ -352,7 +352,7 @@ async def test_the_ends_of_others_partitions_are_told_too() -> None:
     """
     world = World(0, 1).vouch((0, 2), end=2)
     other = AssignedPartition.fresh(
-        Partition("A.t", 1), 1, source="t", run="r1", policy=ExpectPartition.ANY, counts=[2]
+        TopicPartition("A.t", 1), 1, source="t", run="r1", policy=ExpectPartition.ANY, counts=[2]
     )
     other.checker.apply(SeenRow(None, 0, 0, 0, 3, Finding.FOREIGN.value, 1, 1, 1, 1, 2, 2))
     world.states = {other.at: (1, json.loads(json.dumps(other.to_state())))}
@@ -376,7 +376,7 @@ async def test_a_round_over_many_streams_lets_the_loop_go_on(ours: bool) -> None
         world.held.checker.apply(row)
     if not ours:
         world.states = {world.held.at: (1, json.loads(json.dumps(world.held.to_state())))}
-        world.assignment.partitions.clear()
+        world.partitions.clear()
     rounds = world.rounds()
     rounds._slice = TimeSlice(0)
     async with taking_turns() as arriving:
@@ -390,13 +390,13 @@ async def test_a_topic_that_comes_amid_a_round_is_the_next_ones() -> None:
     """An assignment brings it while the ends are asked for; this round knows nothing of it."""
     world = World(0, 1).vouch((0, 2))
     rounds = world.rounds()
-    topics, new = rounds._topics, Partition("A.u", 0)
+    topics, new = rounds._context.topics, TopicPartition("A.u", 0)
 
     def assigned() -> None:
         topics.judges["A.u"] = TopicJudge("u", "r1", ExpectPartition.ANY, Losses(MINUTE))
         topics.counts["A.u"] = 1
         checker = PartitionChecker("u", 0)
-        world.assignment.partitions[new] = replace(world.held, at=new, source="u", checker=checker)
+        world.partitions[new] = replace(world.held, at=new, source="u", checker=checker)
 
     world.while_asked = assigned
     _, progress = await rounds.judge()
@@ -410,7 +410,7 @@ async def test_a_topic_that_comes_amid_a_round_is_the_next_ones() -> None:
 async def test_another_consumers_state_that_cannot_be_read_ends_nobody() -> None:
     """P2: a consumer of a newer version, as while all are replaced one by one, ended the others."""
     world = World(0, 1, ends={("A.t", 0): 2, ("A.t", 1): 2}).vouch((0, 2), end=2)
-    other = Partition("A.t", 1)
+    other = TopicPartition("A.t", 1)
     world.states = {other: (1, {"v": 99})}
     rounds = world.rounds()
     assert not (await rounds.judge())[0]

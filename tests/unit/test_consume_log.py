@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, cast
 from mirrortest.config.run import TopicMapping
 from mirrortest.consume.assigned_partition import AssignedPartition
 from mirrortest.consume.consumer_log import ConsumerLog
-from mirrortest.consume.state_store import Partition
 from mirrortest.model.findings import Finding
+from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.seqlog.schema import ENDLESS
 from mirrortest.seqlog.session import Session
 from mirrortest.verify.routing import ExpectPartition
@@ -99,7 +99,7 @@ def test_an_end_says_how_far_was_judged_be_it_by_others() -> None:
         cast("JudgedTopics", SimpleNamespace(counts={}, compacted=set(), policy_hidden=set())),
     )
     held = AssignedPartition.fresh(
-        Partition("A.t", 3), 2, source="t", run="r1", policy=ExpectPartition.ANY, counts=[4]
+        TopicPartition("A.t", 3), 2, source="t", run="r1", policy=ExpectPartition.ANY, counts=[4]
     )
     held.checker.advance(7)
     held.read_from = 7
@@ -124,7 +124,7 @@ def test_a_topic_made_again_is_told_apart_from_the_one_before() -> None:
         cast("SequenceLog", log), cast("ConsumeOptions", None), cast("JudgedTopics", topics)
     )
     held = AssignedPartition.fresh(
-        Partition("A.t", 0), 1, source="t", run="r1", policy=ExpectPartition.ANY, counts=[1]
+        TopicPartition("A.t", 0), 1, source="t", run="r1", policy=ExpectPartition.ANY, counts=[1]
     )
     held.read_from = 0
     held.checker.apply(SeenRow(STREAM, 0, 9, 0, 9, 0, 1, 1, 1, 1, 2, 2))

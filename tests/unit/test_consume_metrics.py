@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from mirrortest.consume.assigned_partition import JudgedBatch
-from mirrortest.consume.clocks import Clocks
-from mirrortest.consume.consumer_metrics import ConsumerMetrics
+from mirrortest.consume.consumer_metrics import Clocks, ConsumerMetrics
 from mirrortest.consume.outage import Outage
 from mirrortest.errors import UnreachableError
 from mirrortest.metrics.kernel_clock import clock_error_bound

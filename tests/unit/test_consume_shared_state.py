@@ -41,7 +41,7 @@ class Consumer:
         self.store = store
         self.judge = TopicJudge("t", "r1", ExpectPartition.ANY, Losses(deadline * SECOND))
         topics = SimpleNamespace(judges={"A.t": self.judge})
-        self.common = SharedState(cast("JudgedTopics", topics), store, lambda: self.now)
+        self.shared = SharedState(cast("JudgedTopics", topics), store, lambda: self.now)
 
     async def begin(self) -> Consumer:
         await self.store.caught_up()
@@ -50,10 +50,10 @@ class Consumer:
     def round(self, ledger: Ledger, seconds: int = 0) -> dict[StreamId, IntervalSet]:
         """A judging round so much later; what it newly claims."""
         self.now += seconds * SECOND
-        self.common.take_over()
+        self.shared.merge_written()
         for lane in self.judge.lanes(ledger).values():
             self.judge.note(lane, self.now)
-        topic_round = TopicRound(self.judge, ledger, {}, self.now).whole()
+        topic_round = TopicRound(self.judge, ledger, {}, self.now).completed()
         self.judge.losses.open(topic_round.overdue, {})
         return self.judge.claim_losses(topic_round, {})
 
@@ -79,7 +79,7 @@ async def test_claims_on_a_topic_that_was_never_made_reach_the_next_consumer() -
         first = await Consumer(store).begin()
         first.round(ledger)
         assert first.round(ledger, 61) == {STREAM: IntervalSet([(0, 5)])}
-        await first.common.keep()
+        await first.shared.write()
     async with following(topic, "b") as store:
         second = await Consumer(store).begin()
         assert second.round(ledger) == {}
@@ -93,7 +93,7 @@ async def test_a_restart_does_not_set_deadlines_back() -> None:
         first = await Consumer(store).begin()
         first.round(ledger)
         first.round(ledger, 50)
-        await first.common.keep()
+        await first.shared.write()
     async with following(topic.compacted(), "b") as store:
         second = await Consumer(store).begin()
         assert second.round(ledger, 5000) == {}
@@ -108,7 +108,7 @@ async def test_another_deadline_starts_anew() -> None:
         first = await Consumer(store).begin()
         first.round(ledger)
         first.round(ledger, 50)
-        await first.common.keep()
+        await first.shared.write()
     async with following(topic, "b") as store:
         second = await Consumer(store, deadline=40).begin()
         second.round(ledger)
@@ -123,12 +123,12 @@ async def test_claims_of_consumers_that_run_side_by_side_are_united() -> None:
         first, second = await Consumer(here).begin(), await Consumer(there).begin()
         first.judge.losses.merge({STREAM: IntervalSet([(0, 2)])})
         second.judge.losses.merge({STREAM: IntervalSet([(7, 9)])})
-        await first.common.keep()
+        await first.shared.write()
         await second.begin()
-        second.common.take_over()
-        await second.common.keep()
+        second.shared.merge_written()
+        await second.shared.write()
         await first.begin()
-        first.common.take_over()
+        first.shared.merge_written()
     both = {STREAM: IntervalSet([(0, 2), (7, 9)])}
     assert first.judge.losses.claimed == second.judge.losses.claimed == both
 
@@ -141,9 +141,9 @@ async def test_who_writes_does_not_forget_what_another_wrote() -> None:
         second.round(_ledger())
         first.round(ledger)
         first.round(ledger, 61)
-        await first.common.keep()
+        await first.shared.write()
         await second.begin()
-        await second.common.keep()
+        await second.shared.write()
     async with following(topic, "c") as store:
         third = await Consumer(store).begin()
         third.round(ledger)
@@ -159,10 +159,10 @@ async def test_claims_written_at_the_same_time_are_all_kept(others_first: bool) 
         for consumer, lo in zip(ending, (0, 7), strict=True):
             consumer.judge.losses.merge({STREAM: IntervalSet([(lo, lo + 2)])})
         order = reversed(ending) if others_first else ending
-        await asyncio.gather(*(consumer.common.keep() for consumer in order))
+        await asyncio.gather(*(consumer.shared.write() for consumer in order))
     async with following(topic.compacted(), "c") as store:
         after = await Consumer(store).begin()
-        after.common.take_over()
+        after.shared.merge_written()
     assert after.judge.losses.claimed == {STREAM: IntervalSet([(0, 2), (7, 9)])}
 
 
@@ -174,7 +174,7 @@ async def test_a_record_that_was_replaced_unread_is_taken_over(
     async with following(theirs, "b") as there:
         second = await Consumer(there).begin()
         second.judge.losses.merge({STREAM: IntervalSet([(7, 9)])})
-        await second.common.keep()
+        await second.shared.write()
     between = [record[1:] for record in theirs.records if record[2] is not None]
     write = topic.write
 
@@ -187,10 +187,10 @@ async def test_a_record_that_was_replaced_unread_is_taken_over(
     async with following(topic, "a") as here:
         first = await Consumer(here).begin()
         first.judge.losses.merge({STREAM: IntervalSet([(0, 2)])})
-        await first.common.keep()
+        await first.shared.write()
     async with following(topic.compacted(), "c") as store:
         after = await Consumer(store).begin()
-        after.common.take_over()
+        after.shared.merge_written()
     assert after.judge.losses.claimed == {STREAM: IntervalSet([(0, 2), (7, 9)])}
 
 
@@ -200,10 +200,10 @@ async def test_claims_too_many_for_a_record_end_no_consumer() -> None:
     async with following(topic, "a") as store:
         consumer = await Consumer(store).begin()
         consumer.judge.losses.merge({STREAM: IntervalSet([(0, 2)])})
-        await consumer.common.keep()
+        await consumer.shared.write()
         stood = list(topic.records)
         consumer.judge.losses.merge({STREAM: _scattered()})
-        await consumer.common.keep()
+        await consumer.shared.write()
     assert topic.records == stood
 
 
@@ -214,10 +214,10 @@ async def test_deadlines_too_many_for_a_record_are_left_out() -> None:
         consumer = await Consumer(store).begin()
         consumer.judge.losses.merge({STREAM: IntervalSet([(0, 2)])})
         consumer.judge.losses.note(STREAM, _scattered(), consumer.now)
-        await consumer.common.keep()
+        await consumer.shared.write()
     async with following(topic, "b") as store:
         after = await Consumer(store).begin()
-        after.common.take_over()
+        after.shared.merge_written()
     assert after.judge.losses.claimed == {STREAM: IntervalSet([(0, 2)])}
     assert max(len(value or b"") for _, _, value in topic.records) < 1_000_000
 
@@ -230,16 +230,16 @@ async def test_other_scopes_and_junk_are_passed_over() -> None:
     async with following(topic, "a") as store:
         await store.caught_up()
         assert store.written("A.t") == []
-        await topic.write(store._key("topic", "A.t"), b"junk")
+        await topic.write(store._table.key("topic", "A.t"), b"junk")
         consumer = await Consumer(store).begin()
         with structlog.testing.capture_logs() as told:
             consumer.round(Ledger())
         assert [(each["log_level"], each["topic"]) for each in told] == [("warning", "A.t")]
         consumer.judge.losses.merge({STREAM: IntervalSet([(0, 2)])})
-        await consumer.common.keep()
+        await consumer.shared.write()
     async with following(topic.compacted(), "b") as store:
         after = await Consumer(store).begin()
-        after.common.take_over()
+        after.shared.merge_written()
     assert after.judge.losses.claimed == {STREAM: IntervalSet([(0, 2)])}
 
 
@@ -251,21 +251,21 @@ async def test_what_we_wrote_ourselves_is_not_read_again(monkeypatch: pytest.Mon
         read: list[bytes] = []
         merge = SharedState._merge
 
-        def merged(common: SharedState, judge: TopicJudge, raw: bytes, *, deadlines: bool) -> None:
+        def merged(shared: SharedState, judge: TopicJudge, raw: bytes, *, deadlines: bool) -> None:
             read.append(raw)
-            merge(common, judge, raw, deadlines=deadlines)
+            merge(shared, judge, raw, deadlines=deadlines)
 
         monkeypatch.setattr(SharedState, "_merge", merged)
         first.round(ledger)
         for _ in range(3):
             first.now += SECOND
-            await first.common.keep()
+            await first.shared.write()
         assert read == []
         second.judge.losses.merge({STREAM: IntervalSet([(7, 9)])})
         await second.begin()
-        await second.common.keep()
+        await second.shared.write()
         await first.begin()
-        first.common.take_over()
+        first.shared.merge_written()
     assert len(read) == 2
     assert first.judge.losses.claimed == {STREAM: IntervalSet([(7, 9)])}
 
@@ -283,16 +283,16 @@ async def test_records_of_the_version_before_and_ours_read_each_others() -> None
     closing = ClosingSnapshot((1, 5), {0: 7}, 3)
     async with following(topic, "new") as store:
         consumer = await Consumer(store).begin()
-        consumer.common.take_over()
+        consumer.shared.merge_written()
         assert consumer.judge.losses.claimed == {STREAM: IntervalSet([(0, 2)])}
         assert consumer.judge.closing is None
         consumer.judge.close(closing)
-        await consumer.common.keep()
+        await consumer.shared.write()
     written = json.loads(zlib.decompressobj().decompress(topic.records[-1][2] or b""))
     assert written.items() >= before.items()
     async with following(topic.compacted(), "next") as store:
         after = await Consumer(store).begin()
-        after.common.take_over()
+        after.shared.merge_written()
         assert after.judge.closing == closing
 
 
@@ -302,7 +302,7 @@ async def test_a_shared_look_alone_is_written_and_a_damaged_one_harms_no_claim()
     async with following(topic, "a") as store:
         consumer = await Consumer(store).begin()
         consumer.judge.close(ClosingSnapshot((1, 5), {0: 7}, 3))
-        await consumer.common.keep()
+        await consumer.shared.write()
         damaged = {
             "claimed": [[list(STREAM), IntervalSet([(0, 2)]).to_list()]],
             "deadline": 60 * SECOND,
@@ -310,7 +310,7 @@ async def test_a_shared_look_alone_is_written_and_a_damaged_one_harms_no_claim()
             "closing": {"mark": [1, 5], "ends": [[0, -1]], "at_ns": 3},
         }
         await store.share("A.t", zlib.compress(json.dumps(damaged).encode(), 1))
-        consumer.common.take_over()
+        consumer.shared.merge_written()
         assert consumer.judge.closing == ClosingSnapshot((1, 5), {0: 7}, 3)
         assert consumer.judge.losses.claimed == {STREAM: IntervalSet([(0, 2)])}
 
@@ -334,12 +334,14 @@ async def test_a_record_that_cannot_be_read_is_taken_over_in_no_part(content: by
         consumer = await Consumer(store).begin()
         await store.share("A.t", zlib.compress(content))
         with structlog.testing.capture_logs() as logged:
-            consumer.common.take_over()
+            consumer.shared.merge_written()
         assert "cannot be read" in logged[0]["event"]
-        losses = consumer.judge.losses
-        assert (losses.claimed, list(losses.clocks_to_state(0))) == ({}, [])
+        assert (consumer.judge.losses.claimed, list(consumer.judge.losses.clocks_to_state(0))) == (
+            {},
+            [],
+        )
         consumer.judge.losses.merge({STREAM: IntervalSet([(0, 5)])})
-        await consumer.common.keep()
+        await consumer.shared.write()
     async with following(topic, "b") as store:
         assert (await Consumer(store).begin()).round(Ledger()) == {}
 
@@ -350,13 +352,13 @@ async def test_claims_are_written_again_into_a_topic_created_again() -> None:
     async with following(topic, "a") as store:
         first = await Consumer(store).begin()
         first.judge.losses.merge({STREAM: IntervalSet([(0, 5)])})
-        await first.common.keep()
+        await first.shared.write()
         topic.keep_first(0)
         for _ in range(3):
             with contextlib.suppress(UnreachableError):
                 await store.caught_up()
-        await first.common.keep()
+        await first.shared.write()
     async with following(topic, "b") as store:
         second = await Consumer(store).begin()
-        second.common.take_over()
+        second.shared.merge_written()
         assert second.judge.losses.claimed == {STREAM: IntervalSet([(0, 5)])}

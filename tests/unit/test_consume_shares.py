@@ -6,18 +6,22 @@ import json
 import random
 import time
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mirrortest.consume.assignment import PARTED_SECONDS, SILENT_SECONDS
 from mirrortest.consume.closing import ClosingSnapshot
-from mirrortest.consume.consumer import _conclusion
-from mirrortest.consume.takeover import PARTED_SECONDS, SILENT_SECONDS
+from mirrortest.consume.consumer import Consumer
 from mirrortest.errors import FencedError, UnreachableError
 from tests.unit.judged_world import World
 from tests.unit.shared_world import Destination, Peer, Peers, at
+
+if TYPE_CHECKING:
+    from mirrortest.consume.assignment import Assignment
+    from mirrortest.consume.saves import Saves
 
 
 async def _rounds(peer: Peer, seconds: int) -> bool:
@@ -300,11 +304,15 @@ async def test_a_last_state_that_is_not_saved_is_no_pass() -> None:
     assert report.exit_code == 0
     unsaved = "the last state could not be saved (no broker answers)"
 
-    async def hand_over() -> str:
+    async def save_last() -> str:
         return unsaved
 
-    assignment = SimpleNamespace(drop_fenced=lambda: None, hand_over=hand_over)
-    doubted = await _conclusion(world.rounds(), cast("Any", assignment))
+    rounds = world.rounds()
+    consumer = Consumer(rounds._context)
+    consumer.rounds = rounds
+    consumer.saves = cast("Saves", SimpleNamespace(save_last=save_last))
+    consumer.assignment = cast("Assignment", SimpleNamespace(drop_fenced=lambda: None))
+    doubted = await consumer.conclude()
     assert (doubted.exit_code, doubted.inconclusive) == (3, [unsaved])
 
 

@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 
 from mirrortest.config.run import TopicMapping
-from mirrortest.consume.alias import alias_of
+from mirrortest.consume.source_names import alias_of
 from mirrortest.errors import UsageError
 from mirrortest.kafka.fetched import FetchedBatches
 from mirrortest.wire.batch import LaneEncoder
 from mirrortest.wire.message import Form
 from mirrortest.wire.stream import ProducerId
 from tests.unit.consuming import consume_options
-from tests.unit.played_cluster import Played, holdings_of
+from tests.unit.played_cluster import Played, consumer_of
 
 if TYPE_CHECKING:
-    from mirrortest.consume.assignment import Assignment
+    from mirrortest.consume.consumer import Consumer
 
 LEDGER = "mirrortest.ledger"
 
@@ -98,18 +98,18 @@ def _damaged(batch: FetchedBatches) -> FetchedBatches:
     return batch
 
 
-async def _assignment(topic: str, **mapping: Any) -> tuple[Assignment, Played]:
+async def _consumer(topic: str, **mapping: Any) -> tuple[Consumer, Played]:
     played = Played({topic: 1})
-    assignment, topics = holdings_of(played, (topic,), mapping=TopicMapping.parse(**mapping))
+    consumer, topics = consumer_of(played, (topic,), mapping=TopicMapping.parse(**mapping))
     await topics.discover()
-    await assignment.begin()
-    return assignment, played
+    await consumer.assignment.begin()
+    return consumer, played
 
 
-async def _judge(assignment: Assignment, played: Played, *batches: FetchedBatches) -> None:
+async def _judge(consumer: Consumer, played: Played, *batches: FetchedBatches) -> None:
     played.fetched = list(batches)
-    await assignment.read(0.0)
-    await assignment.settle()
+    await consumer.batches.read(0.0)
+    await consumer.batches.judge_all()
 
 
 @pytest.mark.parametrize(
@@ -132,9 +132,9 @@ async def test_messages_show_a_wrong_name_before_anything_is_counted(
     topic: str, mapping: dict[str, Any], written_to: str, advice: str, run: str
 ) -> None:
     """F16: it was `corrupted` for each of them, and exit code 99. Nothing is logged or saved."""
-    assignment, played = await _assignment(topic, **mapping)
+    consumer, played = await _consumer(topic, **mapping)
     with pytest.raises(UsageError) as told:
-        await _judge(assignment, played, _fetched(written_to, topic=topic, run=run))
+        await _judge(consumer, played, _fetched(written_to, topic=topic, run=run))
     assert f"written to topic {written_to!r}, not " in str(told.value)
     assert advice in str(told.value)
     assert (played.judged, played.saved) == ([], [])
@@ -142,19 +142,19 @@ async def test_messages_show_a_wrong_name_before_anything_is_counted(
 
 async def test_what_is_truly_corrupted_is_no_wrong_name() -> None:
     """It proves no name at all; and where one message has proven ours, another's is a finding."""
-    assignment, played = await _assignment("A.orders", source_alias="A")
-    await _judge(assignment, played, _damaged(_fetched("orders", topic="A.orders")))
-    await _judge(assignment, played, _fetched("orders", topic="A.orders", offset=3))
-    await _judge(assignment, played, _fetched("A.orders", topic="A.orders", offset=6))
+    consumer, played = await _consumer("A.orders", source_alias="A")
+    await _judge(consumer, played, _damaged(_fetched("orders", topic="A.orders")))
+    await _judge(consumer, played, _fetched("orders", topic="A.orders", offset=3))
+    await _judge(consumer, played, _fetched("A.orders", topic="A.orders", offset=6))
     assert [taken.messages for taken in played.judged] == [3, 3, 3]
-    [held] = assignment.partitions.values()
+    [held] = consumer.context.partitions.values()
     assert sum(held.checker.streamless.values()) == 6
 
 
 async def test_a_state_of_another_name_is_judged_anew(monkeypatch: pytest.MonkeyPatch) -> None:
     """F16: who corrects the alias goes on with the same run, and nothing of before is counted."""
-    wrong, played = await _assignment("A.orders")
-    [held] = wrong.partitions.values()
+    wrong, played = await _consumer("A.orders")
+    [held] = wrong.context.partitions.values()
     held.checker.advance(7)
     state = held.to_state()
 
@@ -163,13 +163,11 @@ async def test_a_state_of_another_name_is_judged_anew(monkeypatch: pytest.Monkey
 
     for mapping, reached in (({}, 7), ({"source_alias": "A"}, 0)):
         played = Played({"A.orders": 1})
-        assignment, topics = holdings_of(
-            played, ("A.orders",), mapping=TopicMapping.parse(**mapping)
-        )
+        consumer, topics = consumer_of(played, ("A.orders",), mapping=TopicMapping.parse(**mapping))
         monkeypatch.setattr(played, "claim", claim)
         await topics.discover()
-        await assignment.begin()
-        [held] = assignment.partitions.values()
+        await consumer.assignment.begin()
+        [held] = consumer.context.partitions.values()
         assert held.checker.next_offset == reached
 
 

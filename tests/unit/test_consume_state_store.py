@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import pytest
 
 from mirrortest.consume import state_store as state_module
-from mirrortest.consume.state_store import CHUNK_BYTES, Partition, Scope, StateStore
+from mirrortest.consume.state_store import StateStore
+from mirrortest.consume.state_table import CHUNK_BYTES, Scope
 from mirrortest.errors import (
     ClusterError,
     TopicMissingError,
@@ -23,6 +24,7 @@ from mirrortest.errors import (
     UnreachableError,
 )
 from mirrortest.kafka import follower
+from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.verify.untrusted import RecordError, document
 
 if TYPE_CHECKING:
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
 _Result = TypeVar("_Result")
 
 SCOPE = Scope("r1", "cluster", "consumer", "g")
-P0 = Partition("A.t", 0)
+P0 = TopicPartition("A.t", 0)
 
 
 class MemoryTopic:
@@ -123,7 +125,7 @@ async def test_a_zombie_overwrites_nothing_and_learns_that_it_is_fenced() -> Non
         new, state = await heir.claim(P0)
         await heir.save(P0, new, {"next": 20})
         await zombie.save(P0, old, {"next": 9})
-        await zombie.claim(Partition("A.t", 1))  # reads back past the heir's claim
+        await zombie.claim(TopicPartition("A.t", 1))  # reads back past the heir's claim
         assert zombie.fenced(P0, old)
         assert not heir.fenced(P0, new)
     assert state == {"next": 7}
@@ -268,7 +270,7 @@ async def test_records_that_are_no_state_are_passed_over() -> None:
             b'["commit","r1","cluster","consumer","g","A.t","x"]',
         ):
             await topic.write(key, b"\x00")
-        await store.claim(Partition("A.t", 1))
+        await store.claim(TopicPartition("A.t", 1))
         assert store.damaged == 1
     assert await _load(topic) == {"next": 3}
 
@@ -282,8 +284,8 @@ async def test_what_a_successor_deleted_is_held_by_nobody() -> None:
                 generation, _ = await store.claim(P0)
                 await store.save(P0, generation, {"next": generation})
                 await store.save(P0, generation, {"next": generation})
-        await watcher.claim(Partition("A.t", 1))  # reads back past all of it
-        held = watcher._held[P0]
+        await watcher.claim(TopicPartition("A.t", 1))  # reads back past all of it
+        held = watcher._table.partitions[P0]
         assert {generation for generation, _, _ in held.chunks} == {3}
         assert watcher.state(P0) == {"next": 3}
     assert await _load(topic.compacted()) == {"next": 3}

@@ -65,7 +65,7 @@ def _standing(
     *,
     closed: bool = False,
 ) -> TopicRound:
-    return TopicRound(judge, ledger, checkers, elapsed_ns, closed=closed).whole()
+    return TopicRound(judge, ledger, checkers, elapsed_ns, closed=closed).completed()
 
 
 def _decide(

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from mirrortest.consume.assigned_partition import AssignedPartition
-from mirrortest.consume.state_store import Partition
 from mirrortest.kafka.fetched import FetchedBatches, batches
+from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.produce.topic_plan import TopicPlan
 from mirrortest.verify.routing import ExpectPartition
 from mirrortest.wire.batch import LaneEncoder
@@ -43,7 +43,7 @@ def response(form: Form, *, batch_count: int, each: int) -> memoryview:
 def judged(data: memoryview) -> int:
     """All that is done with a partition's part of a response, but for logs and metrics."""
     held = AssignedPartition.fresh(
-        Partition("t", 0), 1, source="t", run="r", policy=ExpectPartition.SOURCE, counts=[4]
+        TopicPartition("t", 0), 1, source="t", run="r", policy=ExpectPartition.SOURCE, counts=[4]
     )
     found = batches(data, topic="t", partition=0, fetch_offset=0, arrived_ns=NOW)
     buffers = [batch.buffer for batch in found if isinstance(batch, FetchedBatches)]

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from http.client import HTTPConnection
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from mirrortest.config.client import ClientConfig
 from mirrortest.consume import outage
 from mirrortest.consume.assignment import Assignment
+from mirrortest.consume.context import ConsumerContext
 from mirrortest.consume.outage import Outage
+from mirrortest.consume.saves import Saves
 from mirrortest.errors import UnreachableError
 from mirrortest.metrics.collector import Metrics
 from mirrortest.metrics.endpoint import MetricsEndpoint
@@ -26,13 +28,6 @@ from tests.unit.consuming import consume_options
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mirrortest.consume.consumer_log import ConsumerLog
-    from mirrortest.consume.consumer_metrics import ConsumerMetrics
-    from mirrortest.consume.judged_topics import JudgedTopics
-    from mirrortest.consume.shared_state import SharedState
-    from mirrortest.consume.state_store import StateStore
-    from mirrortest.kafka.admin import Admin
-    from mirrortest.kafka.reader import Reader
     from mirrortest.produce.incarnation import Incarnation
 
 PROBES = ("/startup", "/ready", "/live")
@@ -161,19 +156,21 @@ async def test_a_consumer_is_ready_while_it_has_its_share() -> None:
         pass
 
     health = Health(10)
-    answers = SimpleNamespace(sync=done, keep=done, judges={})
-    measures = SimpleNamespace(health=health, saved=lambda: None)
-    assignment = Assignment(
-        consume_options(group="g"),
-        admin=cast("Admin", answers),
-        topics=cast("JudgedTopics", answers),
-        store=cast("StateStore", answers),
-        reader=cast("Reader", answers),
-        log=cast("ConsumerLog", answers),
-        measures=cast("ConsumerMetrics", measures),
+    answers: Any = SimpleNamespace(sync=done, write=done, judges={})
+    measures: Any = SimpleNamespace(health=health, saved=lambda: None)
+    context = ConsumerContext(
+        options=consume_options(group="g"),
+        admin=answers,
+        reader=answers,
+        topics=answers,
+        ledger=answers,
+        store=answers,
+        shared=answers,
+        log=answers,
+        metrics=measures,
         outage=Outage("destination"),
-        common=cast("SharedState", answers),
     )
+    assignment = Assignment(context, Saves(context))
     for _ in range(2):
         await assignment._on_assigned([])
         assert health.ready

@@ -19,10 +19,10 @@ from typer.testing import CliRunner
 from mirrortest.cli.synth import synth
 from mirrortest.consume.assigned_partition import AssignedPartition
 from mirrortest.consume.consumer_log import ConsumerLog
-from mirrortest.consume.state_store import Partition
 from mirrortest.errors import UsageError
 from mirrortest.model.findings import Finding, Outcome
 from mirrortest.model.intervals import IntervalSet
+from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.produce.clock import Clock
 from mirrortest.produce.lane import Flight, Lane
 from mirrortest.produce.recording import LaneRecorder, TopicNumbers, Window
@@ -262,7 +262,7 @@ def really_consumed(detail: Detail) -> list[dict[str, Any]]:
         cast("JudgedTopics", topics),
     )
     held = AssignedPartition.fresh(
-        Partition("t", 0), 1, source="t", run="r1", policy=ExpectPartition.ANY, counts=[1]
+        TopicPartition("t", 0), 1, source="t", run="r1", policy=ExpectPartition.ANY, counts=[1]
     )
     held.read_from = 0
     encoder = LaneEncoder("t", ProducerId("p", "r1", 1), 0, 0, 1, Form.BODY, 200)

@@ -9,13 +9,15 @@ import zlib
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
-from mirrortest.consume.assigned_partition import AssignedPartition, SavedState
+from mirrortest.consume.assigned_partition import AssignedPartition
 from mirrortest.consume.closing import ClosingSnapshot
+from mirrortest.consume.partition_views import SavedState
 from mirrortest.consume.shared_state import SharedState
-from mirrortest.consume.state_store import Partition, Scope
+from mirrortest.consume.state_table import Scope
 from mirrortest.consume.topic_judge import TopicJudge
 from mirrortest.model.findings import Finding
 from mirrortest.model.intervals import IntervalSet
+from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.verify.ledger_parts import CLOSED, LaneParts
 from mirrortest.verify.ledger_record import (
     Claim,
@@ -38,7 +40,7 @@ if TYPE_CHECKING:
 STREAM = StreamId("orders", "run7", "pa", 3, 11)
 START = 1_700_000_000_123_456_789
 SCOPE = Scope("run7", "cluster", "consumer", "group")
-AT = Partition("A.orders", 5)
+AT = TopicPartition("A.orders", 5)
 SECOND = 10**9
 
 
@@ -97,7 +99,7 @@ async def _states() -> list[list[str | None]]:
         generation, _ = await first.claim(AT)
         await first.save(AT, generation, _assigned().to_state())
         await first.save(AT, generation, {"v": 1})
-        await SharedState(_topics(), first, lambda: 1000 * SECOND).keep()
+        await SharedState(_topics(), first, lambda: 1000 * SECOND).write()
     async with following(topic, "20231114T221320Z-00000002", SCOPE) as second:
         await second.caught_up()
         generation, _ = await second.claim(AT)

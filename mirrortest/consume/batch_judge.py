@@ -1,0 +1,264 @@
+"""From fetched batches to judged rows: what waits is judged, logged and counted in portions.
+
+A batch may instead say that its position does not exist any more: then the log was replaced, and
+its next incarnation is read.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import structlog
+
+from mirrortest.config.client import IsolationLevel
+from mirrortest.consume.source_names import SourceNameCheck
+from mirrortest.kafka.fetched import Diverged, OutOfRange, Recreated
+from mirrortest.model.intervals import IntervalSet
+from mirrortest.model.topic_partition import TopicPartition
+from mirrortest.wire.record_batch import decode_batches
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from numpy.typing import NDArray
+
+    from mirrortest.consume.assigned_partition import AssignedPartition
+    from mirrortest.consume.assignment import Assignment
+    from mirrortest.consume.context import ConsumerContext
+    from mirrortest.consume.saves import Saves
+    from mirrortest.kafka.fetched import End, FetchedBatches
+    from mirrortest.verify.row import SeenRow
+
+_log = structlog.get_logger()
+
+_MOST_PENDING = 1 << 19
+"""Rows that may wait for the disk; half a kilobyte each."""
+_MOST_NOTES = 20
+"""Ranges of a partition that are named among its notes, and so in its state; the log has all."""
+
+
+class BatchJudge:
+    """Reads the assigned partitions, and judges what arrives."""
+
+    def __init__(self, context: ConsumerContext, assignment: Assignment, saves: Saves) -> None:
+        self._context = context
+        self._assignment = assignment
+        self._saves = saves
+        self._source_names = SourceNameCheck(context.options.mapping)
+        isolation = context.options.client.isolation_level
+        self._uncommitted = isolation is IsolationLevel.READ_UNCOMMITTED
+
+    async def read(self, timeout: float) -> None:  # noqa: ASYNC109  # how long to wait for data
+        """Judge and log what arrives within `timeout` seconds; little of it waits for more."""
+        context, buffer = self._context, self._context.buffer
+        left = min(timeout, buffer.due_in(time.monotonic()))
+        for item in await context.reader.next(left):
+            at = TopicPartition(item.topic, item.partition)
+            if at not in context.partitions:
+                continue
+            if isinstance(item, OutOfRange):
+                await self._position_lost(context.partitions[at], item)
+            else:
+                buffer.add(at, item, time.monotonic())
+        if not buffer.due_in(time.monotonic()):
+            await self._judge_next()
+        while buffer.is_full:
+            await self._judge_next()
+        if context.log.pending_rows >= _MOST_PENDING:
+            # The disk does not keep up: memory is not to wait for it.
+            await context.log.sync()
+
+    async def buffer_arrived(self) -> None:
+        """Let what has arrived wait to be judged, unless much waits: so that more is fetched."""
+        context = self._context
+        if context.buffer.is_full:
+            return
+        for item in await context.reader.arrived():
+            at = TopicPartition(item.topic, item.partition)
+            if at in context.partitions:
+                context.buffer.add(at, item, time.monotonic())
+
+    async def judge_all(self) -> None:
+        """Judge all that was fetched."""
+        while await self._judge_next():
+            pass
+
+    async def _judge_next(self) -> bool:
+        """Judge a portion of what waits; whether there was anything."""
+        waiting = self._context.buffer.take()
+        if waiting is None:
+            return False
+        at, batches = waiting
+        if at in self._context.partitions:
+            await self._judge(self._context.partitions[at], batches)
+        # What arrives meanwhile is stamped at once.
+        await asyncio.sleep(0)
+        return True
+
+    async def _judge(self, assigned: AssignedPartition, batches: list[FetchedBatches]) -> None:
+        """Judge what was fetched of a partition, all at once: mirrors write small batches."""
+        if batches[0].unread is not None:
+            self._pass_over(assigned, batches[0], batches[0].unread)
+            assigned.passed(batches[:1])
+            return
+        full = [(batch.buffer, batch) for batch in batches if batch.buffer is not None]
+        if full:
+            context, topic = self._context, assigned.at.topic
+            until_answered = context.outage.until_answered
+            records = decode_batches([buffer for buffer, _ in full])
+            if assigned.was_recreated(records):
+                topic_id = await until_answered(context.reader.topic_id, topic)
+                await self._begin_incarnation(assigned, _recreated(assigned, topic_id))
+                return
+            decoded = assigned.decode(records, _arrivals([batch for _, batch in full]))
+            if assigned.strays(decoded):
+                # They may be the first that were mirrored since partitions were added.
+                arrived_ns = max(batch.arrived_ns for _, batch in full)
+                await until_answered(context.topics.recount, topic, arrived_ns)
+            judged = assigned.judge(decoded)
+            self._source_names.check(topic, assigned.source, records, judged.rows)
+            if self._uncommitted and (note := in_transactions(topic, judged.rows, batches)):
+                context.log.uncommitted(topic)
+                if note not in assigned.notes:
+                    assigned.notes.append(note)
+            context.log.seen(assigned, judged)
+            context.metrics.count(assigned.source, judged)
+        assigned.passed(batches)
+        assigned.checker.advance(batches[-1].next_offset)
+
+    def _pass_over(self, assigned: AssignedPartition, batch: FetchedBatches, why: str) -> None:
+        """Go on behind records that cannot be read: their offsets are an unread range."""
+        lo, hi = max(batch.fetched_from, assigned.checker.next_offset), batch.next_offset
+        if lo >= hi:
+            return
+        found_ns = self._context.metrics.clocks.latest_ns()
+        self._context.log.unread(assigned, lo, hi, found_ns)
+        assigned.checker.unread(lo, hi, found_ns)
+        at = assigned.at
+        note = f"{at.topic}-{at.partition}: offsets {lo} to {hi - 1} not read: {why}"
+        if note not in assigned.notes and len(assigned.notes) < _MOST_NOTES:
+            assigned.notes.append(note)
+
+    async def _position_lost(self, assigned: AssignedPartition, why: OutOfRange) -> None:
+        """Go on where a position does not exist any more."""
+        context, identity = self._context, assigned.identity
+        await self.judge_all()
+        if assigned.identity != identity:
+            return  # it was found out meanwhile
+        if isinstance(why, (Recreated, Diverged)):
+            following = _after_answer(assigned, why)
+        else:
+            at = assigned.at
+            end = (await context.reader.ends({at: assigned.place}))[at]
+            if None not in {end.topic_id, assigned.topic_id} and end.topic_id != assigned.topic_id:
+                return  # the next fetch finds it
+            following = _before_position(assigned, end)
+            if following is None:
+                await context.outage.until_answered(self._assignment.seek, assigned)
+        if following is not None:
+            await self._begin_incarnation(assigned, following)
+
+    async def _begin_incarnation(
+        self, assigned: AssignedPartition, following: NextIncarnation
+    ) -> None:
+        """Go on with a log's next incarnation, once a durable state names it."""
+        context = self._context
+        _log.warning(following.note)
+        assigned.notes.append(following.note)
+        context.buffer.drop(assigned.at)
+        found_ns = context.metrics.clocks.latest_ns()
+        await self._saves.begin_incarnation(assigned, found_ns, following)
+        if context.store.fenced(assigned.at, assigned.generation):
+            # Its new judge finds the same by itself, and under the same number.
+            context.reader.pause([assigned.at])
+            return
+        # What was fetched counts as read: it must not go on from there if this fails.
+        await context.outage.until_answered(self._assignment.seek, assigned)
+
+
+def _arrivals(batches: list[FetchedBatches]) -> int | NDArray[np.int64]:
+    """When the records of these batches arrived: one time for all, or one each."""
+    times = [batch.arrived_ns for batch in batches]
+    if all(time_ns == times[0] for time_ns in times):
+        return times[0]
+    return np.repeat(np.array(times, np.int64), [batch.count for batch in batches])
+
+
+def in_transactions(
+    topic: str, rows: Iterable[SeenRow], batches: Sequence[FetchedBatches]
+) -> str | None:
+    """The note for the report if messages of the run were written in transactions; None if not.
+
+    Under `isolation.level=read_uncommitted` a consumer reads what an aborted transaction wrote.
+    Such a message was not delivered, and cannot be told apart. `rows` are the run's, of these
+    batches of one partition: others' transactions do not matter.
+    """
+    written = [(each.fetched_from, each.next_offset) for each in batches if each.transactional]
+    if not written:
+        return None
+    ours = IntervalSet((row.offset_lo, row.offset_hi) for row in rows if row.stream is not None)
+    if not ours & IntervalSet(written):
+        return None
+    return (
+        f"{topic}: messages of this run were written in transactions, and isolation.level="
+        "read_uncommitted reads aborted ones, too: judge a run with --exactly-once or "
+        "--command-property isolation.level=read_committed"
+    )
+
+
+# -- a log that was replaced ----------------------------------------------------------------------
+
+
+class NextIncarnation(NamedTuple):
+    """`note` is for the user, `topic_id` Kafka's id of the topic that is there now."""
+
+    note: str
+    topic_id: str | None
+    offset: int = 0
+    """Offsets below it are what was read before."""
+    unread: int = 0
+    """Offsets from there up to this one are not read: some of them may have been before."""
+
+
+def _after_answer(assigned: AssignedPartition, why: OutOfRange) -> NextIncarnation | None:
+    """The incarnation that a broker's answer proves; None: no new one."""
+    if isinstance(why, Diverged):
+        return _cut_back(assigned, assigned.common_end(why.leader_epoch, why.end_offset))
+    # A broker that is cut off may still list a topic that was deleted.
+    if isinstance(why, Recreated) and why.topic_id not in assigned.left_ids:
+        return _recreated(assigned, why.topic_id)
+    return None
+
+
+def _before_position(assigned: AssignedPartition, end: End) -> NextIncarnation | None:
+    """The incarnation of a log that was read beyond its end; None: it only lost its head."""
+    if end.stable_offset >= assigned.checker.next_offset:
+        return None
+    if None in {end.topic_id, assigned.topic_id}:
+        return _recreated(assigned, end.topic_id)
+    # Which leader wrote what was read last is open, and so up to where it is still there.
+    return _cut_back(assigned, 0, unread=end.stable_offset)
+
+
+def _recreated(assigned: AssignedPartition, topic_id: str | None) -> NextIncarnation:
+    """The topic was deleted and created again; without ids, it may have been cut back, too."""
+    proven = topic_id is not None and assigned.topic_id not in {None, topic_id}
+    doubt = "" if proven else ", or cut back before it"
+    note = (
+        f"{assigned.at.topic}-{assigned.at.partition} was deleted and made again after offset "
+        f"{assigned.checker.next_offset}{doubt}: judged anew from its beginning"
+    )
+    return NextIncarnation(note, topic_id)
+
+
+def _cut_back(assigned: AssignedPartition, offset: int, *, unread: int = 0) -> NextIncarnation:
+    """The log was cut back to an offset."""
+    note = (
+        f"{assigned.at.topic}-{assigned.at.partition} was cut back after offset "
+        f"{assigned.checker.next_offset} was read (an unclean leader election): judged anew from "
+        f"offset {max(offset, unread)}"
+    )
+    return NextIncarnation(note, assigned.topic_id, offset, unread)

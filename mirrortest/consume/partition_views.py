@@ -1,0 +1,191 @@
+"""How far each partition has been judged: by this consumer, or by another that saved its state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from mirrortest.kafka.fetched import Place
+from mirrortest.verify import untrusted
+from mirrortest.verify.partition import PartitionChecker
+from mirrortest.verify.untrusted import RecordError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Iterable, Iterator
+
+    from mirrortest.consume.context import ConsumerContext
+    from mirrortest.consume.end_offsets import Views
+    from mirrortest.model.intervals import IntervalSet
+    from mirrortest.model.topic_partition import TopicPartition
+    from mirrortest.wire.stream import StreamId
+
+_log = structlog.get_logger()
+
+STATE_VERSION = 1
+MOST_EPOCHS = 128
+"""Changes of the leader that are kept of what was read of one partition."""
+MOST_LEFT = 128
+"""Topics of one name that are known not to come back."""
+_MOST_COUNTS = 1000
+_MOST_NOTES = 1000
+
+
+@dataclass(frozen=True)
+class SavedState:
+    """What a partition's state holds, whose ever it is; the fields are `AssignedPartition`'s."""
+
+    checker: PartitionChecker
+    identity: int
+    counts: list[int]
+    claimed: dict[StreamId, IntervalSet]
+    notes: list[str]
+    last_record: tuple[int, int] | None
+    topic_id: str | None
+    left_ids: list[str]
+    begins_at: int
+    epochs: list[tuple[int, int]]
+
+    @property
+    def place(self) -> Place:
+        """How far it has been judged, as the cluster can check it."""
+        return place_of(self.checker, self.epochs, self.topic_id)
+
+    @classmethod
+    def read(cls, state: dict[str, Any], at: TopicPartition, *, run: str) -> SavedState:
+        """Read what `AssignedPartition.to_state` wrote of this partition.
+
+        Its checker may be of another source topic: one that another --source-alias names.
+
+        Raises:
+            RecordError: it is no such state, of another version, or it contradicts itself.
+        """
+        if untrusted.entry(state, "v") != STATE_VERSION:
+            raise RecordError(f"a state of version {state['v']!r:.80}, not {STATE_VERSION}")
+        checker = PartitionChecker.from_state(untrusted.entry(state, "checker"))
+        if checker.partition != at.partition:
+            raise RecordError(f"a state of partition {checker.partition}")
+        if any(stream.run != run for stream in checker.fragments):
+            raise RecordError("messages of another run")
+        counts = untrusted.listed(untrusted.entry(state, "counts"))
+        notes = untrusted.listed(state.get("notes", []))
+        if len(counts) > _MOST_COUNTS or len(notes) > _MOST_NOTES:
+            raise RecordError(f"{len(counts):,} partition counts and {len(notes):,} notes")
+        topic_id = state.get("topic_id")
+        left_ids = untrusted.listed(state.get("left_ids", []))
+        if len(left_ids) > MOST_LEFT:
+            raise RecordError(f"{len(left_ids):,} topics of one name")
+        last = untrusted.entry(state, "last_record")
+        if last is not None:
+            offset, fingerprint = untrusted.listed(last, 2)
+            untrusted.number(fingerprint, 0, 1 << 32)
+            last = untrusted.number(offset, 0, checker.next_offset), fingerprint
+        return cls(
+            checker,
+            untrusted.number(untrusted.entry(state, "identity"), 0, untrusted.COUNTS_END),
+            [untrusted.number(count, 1, untrusted.COUNTS_END) for count in counts],
+            claims_of(state, checker.topic, run),
+            [untrusted.text(note) for note in notes],
+            last,
+            None if topic_id is None else untrusted.topic_id(topic_id),
+            [untrusted.topic_id(each) for each in left_ids],
+            untrusted.number(state.get("begins_at", 0)),
+            _epochs_of(state),
+        )
+
+
+def claims_of(state: dict[str, Any], source: str, run: str) -> dict[StreamId, IntervalSet]:
+    """The numbers that were claimed lost, as a state tells them of a topic's streams.
+
+    Raises:
+        RecordError: they are of another topic or run, or no such numbers.
+    """
+    claimed = untrusted.listed(untrusted.entry(state, "claimed"))
+    return {
+        untrusted.stream(stream, of_topic=source, of_run=run): untrusted.intervals(numbers)
+        for stream, numbers in (untrusted.listed(claim, 2) for claim in claimed)
+    }
+
+
+def place_of(
+    checker: PartitionChecker, epochs: list[tuple[int, int]], topic_id: str | None
+) -> Place:
+    """How far a partition has been judged, as the cluster can check it."""
+    return Place(checker.next_offset, epochs[-1][0] if epochs else -1, topic_id)
+
+
+def _epochs_of(state: dict[str, Any]) -> list[tuple[int, int]]:
+    epochs = untrusted.listed(state.get("epochs", []))
+    if len(epochs) > MOST_EPOCHS:
+        raise RecordError(f"{len(epochs):,} leader epochs")
+    return [
+        (untrusted.number(epoch, 0, untrusted.COUNTS_END), untrusted.number(offset))
+        for epoch, offset in (untrusted.listed(each, 2) for each in epochs)
+    ]
+
+
+class PartitionViews:
+    """Every partition's newest checker, and what else another consumer's state says of it."""
+
+    def __init__(self, context: ConsumerContext) -> None:
+        self._context = context
+        self._saved: dict[TopicPartition, tuple[int, SavedState | None]] = {}
+        """Others' states, each with its serial; None where it cannot be read."""
+
+    async def of(self, topics: Iterable[str], pause: Callable[[], Awaitable[None]]) -> Views:
+        """Of these topics, every partition's newest checker: ours, else the last one saved.
+
+        `pause` is called before each state is read.
+        """
+        context = self._context
+        views: Views = {topic: {} for topic in topics}
+        for at, serial in context.store.serials().items():
+            if at.topic not in views or at in context.partitions:
+                continue
+            await pause()
+            saved = self._state(at, serial)
+            # One of another name is of a consumer that was given another alias.
+            if saved and saved.checker.topic == context.topics.judges[at.topic].source:
+                views[at.topic][at.partition] = saved.checker
+        for at, assigned in context.partitions.items():
+            if at.topic in views:
+                views[at.topic][at.partition] = assigned.checker
+        return views
+
+    def saved(self) -> Iterator[tuple[TopicPartition, SavedState | None]]:
+        """Other consumers' states of the judged topics; None where one cannot be read."""
+        context = self._context
+        for at, serial in context.store.serials().items():
+            if at.topic in context.topics.judges and at not in context.partitions:
+                yield at, self._state(at, serial)
+
+    def place(self, at: TopicPartition) -> Place:
+        """How far a partition has been judged, as far as that was read last."""
+        if at in self._context.partitions:
+            return self._context.partitions[at].place
+        _, saved = self._saved.get(at, (0, None))
+        return saved.place if saved else Place(0)
+
+    def _state(self, at: TopicPartition, serial: int) -> SavedState | None:
+        """What a partition's consumer saved, read once for each serial; None: it cannot be read."""
+        known = self._saved.get(at)
+        if known is None or known[0] != serial:
+            known = self._saved[at] = serial, self._read_state(at)
+        return known[1]
+
+    def _read_state(self, at: TopicPartition) -> SavedState | None:
+        judge, state = self._context.topics.judges[at.topic], self._context.store.state(at)
+        try:
+            saved = SavedState.read(state or {}, at, run=judge.run)
+        except RecordError as error:
+            _log.warning(
+                "a consumer's state cannot be read: what it has judged does not count here",
+                partition=f"{at.topic}-{at.partition}",
+                why=str(error),
+            )
+            return None
+        if saved.checker.topic == judge.source:
+            # A message that comes after its loss was claimed is late, whichever consumer claimed.
+            judge.losses.merge(saved.claimed)
+        return saved

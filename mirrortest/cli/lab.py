@@ -19,7 +19,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from mirrortest.cli import console
-from mirrortest.cli.lab_fault import Name, fault_app, probe_of
+from mirrortest.cli.lab_fault import Name, client_of, fault_app
 from mirrortest.cli.options import given
 from mirrortest.config.run import checked_topic
 from mirrortest.config.units import checked_heap
@@ -327,7 +327,7 @@ def create_topic(
     """Create a topic on the source; the mirror takes it up by itself."""
     checked_topic(topic, option="TOPIC")
     settings = _pairs(config, "--config")
-    made = probe_of(name, destination=destination).create_topic(topic, partitions, settings)
+    made = client_of(name, destination=destination).create_topic(topic, partitions, settings)
     if not made:
         console.err.print(f"[yellow]{escape(topic)} was there already[/]")
 

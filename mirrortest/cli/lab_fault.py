@@ -12,7 +12,7 @@ from rich.markup import escape
 from mirrortest.cli import console
 from mirrortest.errors import UsageError
 from mirrortest.lab import control
-from mirrortest.lab.probe import Probe
+from mirrortest.lab.cluster_client import ClusterClient
 from mirrortest.seqlog.events import EventLog
 from mirrortest.wire.stream import checked_run
 
@@ -34,10 +34,10 @@ Run = Annotated[
 PartName = Annotated[str, typer.Argument(help="A1, B1, ... or mirror: see `lab status`.")]
 
 
-def probe_of(name: str, *, destination: bool) -> Probe:
+def client_of(name: str, *, destination: bool) -> ClusterClient:
     """A client of a running lab's source or destination."""
     status = control.ask(control.socket_path(name), "status")
-    return Probe(status["destination" if destination else "source"]["bootstrap_servers"])
+    return ClusterClient(status["destination" if destination else "source"]["bootstrap_servers"])
 
 
 def _events(log_dir: str | None, run: str | None) -> EventLog | None:
@@ -94,8 +94,8 @@ def delete_records(
     name: Name = "default",
 ) -> None:
     """Delete a topic's records below an offset, as retention would."""
-    probe = probe_of(name, destination=destination)
-    numbers = range(probe.partitions(topic)) if partition is None else [partition]
+    client = client_of(name, destination=destination)
+    numbers = range(client.partitions(topic)) if partition is None else [partition]
     if not numbers:
         raise UsageError(f"there is no topic {topic} there")
-    probe.delete_records(topic, dict.fromkeys(numbers, before))
+    client.delete_records(topic, dict.fromkeys(numbers, before))

@@ -7,9 +7,9 @@ import uuid
 from typing import TYPE_CHECKING
 
 from mirrortest.errors import LabError, MirrortestError
+from mirrortest.lab.cluster_client import ClusterClient
 from mirrortest.lab.part import Part
 from mirrortest.lab.ports import ADDRESS, free_ports
-from mirrortest.lab.probe import Probe
 from mirrortest.lab.properties_file import write_properties
 
 if TYPE_CHECKING:
@@ -104,7 +104,7 @@ class Broker(Part):
             if _STARTED not in self.log_since_start():
                 return False
             try:
-                found = Probe(self.address, timeout=2).broker_count()
+                found = ClusterClient(self.address, timeout=2).broker_count()
             except MirrortestError:
                 return False
             answer = f"{found} of {brokers} brokers"
@@ -113,8 +113,8 @@ class Broker(Part):
         self.wait_until(answers, timeout, lambda: f"answered with {answer}")
 
 
-class Cluster:
-    """Brokers that form one cluster.
+class Cluster(ClusterClient):
+    """Brokers that form one cluster, and a client of it.
 
     Attributes:
         alias: the mirror's name for it.
@@ -169,15 +169,11 @@ class Cluster:
             )
             for number, name in enumerate(names, 1)
         ]
-
-    @property
-    def bootstrap_servers(self) -> str:
-        """The addresses of all its brokers, separated by commas."""
-        return ",".join(broker.address for broker in self.brokers)
+        super().__init__(",".join(broker.address for broker in self.brokers))
 
     @property
     def bootstrap_servers_for_parts(self) -> str:
-        """The same as other parts of the lab reach them."""
+        """Where other parts of the lab reach the brokers."""
         return self.runtime.bootstrap_servers(
             {broker.name: broker.address for broker in self.brokers}
         )
@@ -200,44 +196,6 @@ class Cluster:
         """Start every broker and wait until they are ready."""
         self.spawn()
         self.wait_ready()
-
-    @property
-    def probe(self) -> Probe:
-        """A client of this cluster: topics, offsets, deletion of records."""
-        return Probe(self.bootstrap_servers)
-
-    def create_topic(
-        self, topic: str, partitions: int = 1, *, configs: Mapping[str, str] | None = None
-    ) -> None:
-        """Create a topic, unless it exists, and wait until it can be used.
-
-        Raises:
-            ClusterError: the cluster does not answer, or refuses.
-            PartitionCountError: it exists with another number of partitions.
-        """
-        self.probe.create_topic(topic, partitions, configs)
-
-    def partitions(self, topic: str) -> int:
-        """How many partitions a topic has; 0 if there is no such topic."""
-        return self.probe.partitions(topic)
-
-    def end_offsets(self, topic: str) -> dict[int, int]:
-        """The end offset of each partition of a topic; empty if there is no such topic."""
-        return self.probe.end_offsets(topic)
-
-    def beginning_offsets(self, topic: str) -> dict[int, int]:
-        """The first offset of each partition of a topic; empty if there is no such topic."""
-        return self.probe.beginning_offsets(topic)
-
-    def delete_records(self, topic: str, before: Mapping[int, int] | int) -> None:
-        """Delete records below an offset: one for each partition, or one for all; -1: the end.
-
-        Raises:
-            ClusterError: the cluster does not answer, or refuses.
-        """
-        if isinstance(before, int):
-            before = dict.fromkeys(range(self.partitions(topic)), before)
-        self.probe.delete_records(topic, before)
 
 
 def _new_cluster_id() -> str:

@@ -15,9 +15,9 @@ import pytest
 
 from mirrortest.errors import LabError, UnreachableError
 from mirrortest.lab import Lab, Part
+from mirrortest.lab.cluster_client import ClusterClient
 from mirrortest.lab.docker.engine import KAFKA_IMAGE, LABEL
 from mirrortest.lab.docker.program import Container
-from mirrortest.lab.probe import Probe
 from mirrortest.lab.runtime import PartState
 from mirrortest.lab.temporary_directories import is_running
 from tests.docker.images import docker, has
@@ -73,7 +73,7 @@ def test_a_paused_broker_answers_nothing_until_it_goes_on(contained: Lab) -> Non
     try:
         states = [broker.state]
         with pytest.raises(UnreachableError):
-            Probe(broker.address, timeout=1).broker_count()
+            ClusterClient(broker.address, timeout=1).broker_count()
     finally:
         container_of(broker).unpause()
     broker.wait_ready()
@@ -90,7 +90,7 @@ def test_a_broker_cut_off_comes_back_at_its_address(contained: Lab) -> None:
     try:
         assert broker.state is PartState.RUNNING
         with pytest.raises(UnreachableError):
-            Probe(broker.address, timeout=1).broker_count()
+            ClusterClient(broker.address, timeout=1).broker_count()
     finally:
         container_of(broker).connect()
     broker.wait_ready()

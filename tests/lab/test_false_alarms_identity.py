@@ -223,7 +223,7 @@ async def test_a_topic_created_again_behind_a_stopped_consumer(
     sent = vouched(scene.produce("ann", *LOAD, "--num-records", "200").answer())
     delivered(consumer, 200)
     consumer.signal(signal.SIGSTOP)
-    cluster.probe.delete_topic(topic)
+    cluster.delete_topic(topic)
     await create(config, topic)
     for name in ("amy", "bob"):
         sent |= vouched(scene.produce(name, *LOAD, "--num-records", "300").answer())

@@ -145,7 +145,7 @@ def test_a_ledger_is_deleted_in_mid_run(
     scene.produce("bob", *LOAD, "--num-records", "300").answer()
     ann = scene.produce("ann", *LOAD, "--num-records", "9000")
     until(lambda: "ann" in scene.senders(), what="ann sends")
-    probe = lab.source.probe
+    probe = lab.source
     probe.delete_topic(scene.ledger)
     if again:
         probe.create_topic(scene.ledger, 1, configs={"cleanup.policy": "compact"})

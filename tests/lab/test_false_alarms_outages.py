@@ -109,7 +109,7 @@ def test_the_ledgers_broker_and_the_states_topic_go_away(
     waiting = scene.consume("waiting", *direct)
     sent = vouched(scene.produce("ann", *LOAD, "--num-records", "600").answer())
     until(lambda: "600 delivered of 600" in waiting.stderr, what="all is judged")
-    lab.destination.probe.delete_topic(scene.state)
+    lab.destination.delete_topic(scene.state)
     until(lambda: lab.destination.partitions(scene.state) == 1, what="the states' topic is remade")
 
     broker = lab.source.brokers[0]

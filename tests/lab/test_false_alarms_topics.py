@@ -85,10 +85,10 @@ def test_a_topic_made_again_and_partitions_added(
         until(lambda told=reader, line=line: line in told.stderr, what="all is read")
 
     for cluster, topic in ((lab.destination, f"A.{again}"), (lab.source, anew)):
-        cluster.probe.delete_topic(topic)
+        cluster.delete_topic(topic)
         cluster.create_topic(topic, 2)
-    lab.source.probe.add_partitions(grown, 4)
-    lab.destination.probe.add_partitions(f"A.{wider}", 5)
+    lab.source.add_partitions(grown, 4)
+    lab.destination.add_partitions(f"A.{wider}", 5)
     lab.mirror.wait_topic(grown)
     bob = scene.produce("bob", *LOAD, "--num-records", "400", "--destination-partitions", "2")
     sent |= vouched(bob.answer())

@@ -128,7 +128,7 @@ def test_without_acts_it_is_a_faithful_mirror(
     load = ("--num-records", str(RECORDS), "--throughput", "1500", "--message-size", "300")
     producers = [scene.produce("ann", *load), scene.produce("bob", *load, "--form", "headers")]
     judge = scene.consume("carl", "--expect-producers", "ann,bob", "--exactly-once")
-    lab.source.probe.add_partitions(odd, 4)
+    lab.source.add_partitions(odd, 4)
     write(servers, odd, [{"partition": 3, "value": b"later"}, *strange])
     for producer in producers:
         producer.answer()

@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from mirrortest.errors import ClusterError, PartitionCountError, UnreachableError
-from mirrortest.lab.probe import Probe
+from mirrortest.lab.cluster_client import ClusterClient
 from mirrortest.lab.runtime import PartState
 from tests.lab.harness import until, write
 
@@ -65,7 +65,7 @@ def test_a_killed_broker_comes_back_with_its_data(lab: Lab, topic_name: Callable
     address, pid = lab.source.bootstrap_servers, broker.pid
     broker.kill()
     with pytest.raises(UnreachableError):
-        Probe(address, timeout=2).broker_count()
+        ClusterClient(address, timeout=2).broker_count()
     broker.start()
     assert lab.source.bootstrap_servers == address
     assert broker.pid != pid
@@ -79,7 +79,7 @@ def test_a_frozen_broker_answers_nothing_until_it_goes_on(lab: Lab) -> None:
     try:
         assert broker.state is PartState.STOPPED
         with pytest.raises(UnreachableError):
-            Probe(broker.address, timeout=1).broker_count()
+            ClusterClient(broker.address, timeout=1).broker_count()
     finally:
         broker.cont()
     broker.wait_ready()
@@ -117,7 +117,7 @@ def test_the_lab_works_inside_a_running_loop(lab: Lab) -> None:
     """Its requests run on a loop of their own."""
 
     async def ask() -> int:
-        return Probe(lab.source.bootstrap_servers).broker_count()
+        return ClusterClient(lab.source.bootstrap_servers).broker_count()
 
     assert asyncio.run(ask()) == 1
 

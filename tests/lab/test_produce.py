@@ -321,7 +321,7 @@ async def test_a_topic_that_grows_keeps_its_lanes_and_is_told(stage: Stage) -> N
         *("--command-property", "metadata.max.age.ms=1000"),
     )
     progressing(command, stage, 1)
-    stage.lab.source.probe.add_partitions(stage.topic, 3)
+    stage.lab.source.add_partitions(stage.topic, 3)
     grew = "grew from 2 to 3 partitions"
     until(lambda: grew in command.stderr, what="the growth is noticed")
     progressing(command, stage, stage.records() + 500)

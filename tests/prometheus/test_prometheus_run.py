@@ -14,8 +14,8 @@ import pytest
 
 from grafana.alerts import Limits, rules
 from mirrortest.lab import control
+from mirrortest.lab.cluster_client import ClusterClient
 from mirrortest.lab.ports import ADDRESS, free_ports
-from mirrortest.lab.probe import Probe
 from mirrortest.metrics.kernel_clock import clock_error_bound
 from tests.lab.harness import GATHER_MS, Command, until, write
 from tests.prometheus.server import Firing, Prometheus
@@ -112,9 +112,9 @@ class Stage:
         self.call("lab", "create-topic", "orders", "--partitions", "3", "--name", self.name)
         # The mirror stands still while it takes up a new topic: none is made during the run.
         ledger = {"cleanup.policy": "compact"}
-        Probe(self.source).create_topic("mirrortest.ledger", 1, ledger)
+        ClusterClient(self.source).create_topic("mirrortest.ledger", 1, ledger)
         write(self.source, "mirrortest.ledger", [{"key": b"nobody's", "value": None}])
-        probe = Probe(self.destination)
+        probe = ClusterClient(self.destination)
         until(lambda: probe.partitions("A.orders") == 3, what="the topic is mirrored")
         copied = "A.mirrortest.ledger"
         until(lambda: sum(probe.end_offsets(copied).values()), what="the newest topic is copied")
@@ -222,7 +222,7 @@ def _hurt(seen: Seen, stage: Stage) -> None:
 
 def _leave_alone(seen: Seen, stage: Stage) -> None:
     """Go on until MirrorMaker 2 has told of itself, too."""
-    probe = Probe(stage.destination)
+    probe = ClusterClient(stage.destination)
     until(
         lambda: sum(probe.end_offsets("A.orders").values()) > 5000, what="enough has been mirrored"
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 import threading
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from mirrortest.config.client import ClientConfig
@@ -20,19 +19,18 @@ T = TypeVar("T")
 TIMEOUT = 30.0
 
 
-@dataclass(frozen=True)
-class Probe:
+class ClusterClient:
     """A client of one cluster; each request uses a connection of its own, as brokers restart.
 
     Methods raise ClusterError where the cluster does not answer or refuses.
 
     Attributes:
-        bootstrap: addresses, separated by commas.
-        timeout: seconds for an answer.
+        bootstrap_servers: addresses, separated by commas.
     """
 
-    bootstrap: str
-    timeout: float = TIMEOUT
+    def __init__(self, bootstrap_servers: str, timeout: float = TIMEOUT) -> None:
+        self.bootstrap_servers = bootstrap_servers
+        self._timeout = timeout
 
     def broker_count(self) -> int:
         """How many brokers are in the cluster's metadata."""
@@ -40,7 +38,7 @@ class Probe:
         return self._ask(Admin.broker_count)
 
     def create_topic(
-        self, topic: str, partitions: int, configs: Mapping[str, str] | None = None
+        self, topic: str, partitions: int = 1, configs: Mapping[str, str] | None = None
     ) -> bool:
         """Create a topic and wait until it can be used; whether it was missing before.
 
@@ -87,32 +85,37 @@ class Probe:
 
         return self._ask(ask)
 
-    def delete_records(self, topic: str, before: Mapping[int, int]) -> None:
-        """Delete the records of each partition (number -> offset) below an offset."""
+    def delete_records(self, topic: str, before: Mapping[int, int] | int) -> None:
+        """Delete records below an offset: one for each partition, or one for all; -1: the end."""
 
         async def ask(admin: Admin) -> None:
-            for number, offset in before.items():
+            every = (
+                dict.fromkeys(await admin.partitions(topic) or [], before)
+                if isinstance(before, int)
+                else before
+            )
+            for number, offset in every.items():
                 await admin.delete_records(topic, number, offset)
 
         return self._ask(ask)
 
     def _check_port(self) -> None:
         """Fail where nothing listens: the client library would log an error each time."""
-        host, port = self.bootstrap.split(",")[0].rsplit(":", 1)
+        host, port = self.bootstrap_servers.split(",")[0].rsplit(":", 1)
         try:
-            socket.create_connection((host, int(port)), self.timeout).close()
+            socket.create_connection((host, int(port)), self._timeout).close()
         except OSError as error:
-            raise UnreachableError(f"{self.bootstrap} does not answer: {error}") from error
+            raise UnreachableError(f"{self.bootstrap_servers} does not answer: {error}") from error
 
     def _ask(self, ask: Callable[[Admin], Awaitable[T]]) -> T:
         config = ClientConfig(
-            bootstrap_servers=tuple(self.bootstrap.split(",")),
+            bootstrap_servers=tuple(self.bootstrap_servers.split(",")),
             client_id="mirrortest-lab",
-            request_timeout_ms=round(self.timeout * 1000),
+            request_timeout_ms=round(self._timeout * 1000),
         )
 
         async def main() -> T:
-            async with asyncio.timeout(self.timeout + 5), Admin(config) as admin:
+            async with asyncio.timeout(self._timeout + 5), Admin(config) as admin:
                 return await ask(admin)
 
         # On a thread of its own: the caller may be inside a running loop.
@@ -123,11 +126,11 @@ class Probe:
             try:
                 answers.append(asyncio.run(main()))
             except TimeoutError:
-                failures.append(UnreachableError(f"{self.bootstrap} does not answer"))
+                failures.append(UnreachableError(f"{self.bootstrap_servers} does not answer"))
             except BaseException as error:  # noqa: BLE001  # raised again by the caller
                 failures.append(error)
 
-        thread = threading.Thread(target=body, name="lab-probe", daemon=True)
+        thread = threading.Thread(target=body, name="lab-client", daemon=True)
         thread.start()
         thread.join()
         if failures:

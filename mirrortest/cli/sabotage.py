@@ -17,8 +17,8 @@ from mirrortest.cli.parameters import from_models
 from mirrortest.config.client import ClientConfig
 from mirrortest.config.run import TopicMapping
 from mirrortest.errors import UsageError
-from mirrortest.faults.mirror import run as run_faulty_mirror
 from mirrortest.faults.options import CLIENT_DEFAULTS, FaultyMirrorOptions
+from mirrortest.faults.replicator import run as run_faulty_mirror
 from mirrortest.faults.spec import DEFAULTS
 from mirrortest.verify.anomaly import Anomaly
 

@@ -1,6 +1,6 @@
-"""What the acts that fall on one message make of it: a pure function.
+"""Applies all acts that fall on one message: a pure function.
 
-They are done in this order, whatever their order in the specification, and several of one kind in
+They are applied in this order, whatever their order in the specification; several of one kind in
 the specification's:
 
 1. drop-producer, drop-partition, drop-tail, drop-run, drop: the first one takes the message;
@@ -8,11 +8,11 @@ the specification's:
 3. change-id, change-seq, change-time, change-descriptor, strip-header, rename-header,
    change-payload, truncate, extend, add-header, rekey, restamp;
 4. reroute, merge-partitions: the first one moves the message;
-5. swap, hold, delay: the first one keeps it back, unless it was moved;
-6. duplicate, duplicate-later, other-run, replay (see `course`).
+5. swap, hold, delay: the first one defers it, unless it was moved;
+6. duplicate, duplicate-later, other-run, replay (see `injector`).
 
-No act touches a message after one that took it or left nothing by which its id can be read. An act
-that would make a message that is too small for its proof pass for another one is left out.
+After an act that removes a message or its id, no further act is applied. A message that is too
+small for a proof must not become another valid message: such an act is not applied.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from mirrortest.faults.record_changes import CONTENT, change
-from mirrortest.faults.records import put_together
+from mirrortest.faults.records import encode_record
 from mirrortest.faults.seeded_random import Draw
-from mirrortest.faults.selection import place_of
+from mirrortest.faults.selection import scope_of
 from mirrortest.verify.anomaly import Anomaly
 from mirrortest.wire.message import decode
 
@@ -51,13 +51,13 @@ REPETITIONS = (
     Anomaly.REPLAY,
 )
 ORDER = (*DROPS, Anomaly.MERGE_TOPICS, *CONTENT, *MOVES, *DEFERRALS, *REPETITIONS)
-"""Every kind, in the order in which acts on one message are done."""
+"""Every kind, in the order in which acts on one message are applied."""
 
 _RANK = {kind: rank for rank, kind in enumerate(ORDER)}
 
 
 class Subject(NamedTuple):
-    """The message acted on: where it stands in the source, and what it says it is.
+    """The message acted on: its place in the source, and its id.
 
     `id`, `form` are None, `lane` and `seq` -1, where it cannot be read.
     """
@@ -76,8 +76,8 @@ class Subject(NamedTuple):
         return f"{self.id.encode().decode()} {self.lane} {self.seq}"
 
 
-class Note(NamedTuple):
-    """A row of the truth, but for the place in the destination, which is known when it is there."""
+class Fault(NamedTuple):
+    """A row of the truth, without the place in the destination, which is added when written."""
 
     act: int
     kind: Anomaly
@@ -96,24 +96,29 @@ class Target(NamedTuple):
 
 @dataclass(slots=True)
 class AlteredMessage:
-    """What becomes of a message.
+    """A message after steps 1 to 4.
 
-    `raw` is what is written, None where it is dropped; `gone` says that what is written names no
-    id any more, `moved` that it goes elsewhere. `notes` tell what was done to it, `left` are the
-    acts of steps 5 and 6 that are to be done, by their indices.
+    Attributes:
+        subject: the message as it was.
+        raw: what is written; None where it is dropped.
+        target: where it is written.
+        faults: what was done to it.
+        lost_id: its id can no longer be read.
+        moved: it is written to another partition or topic.
+        remaining: the acts of steps 5 and 6, by their indices.
     """
 
     subject: Subject
     raw: RawRecord | None
     target: Target
-    notes: list[Note] = field(default_factory=list)
-    gone: bool = False
+    faults: list[Fault] = field(default_factory=list)
+    lost_id: bool = False
     moved: bool = False
-    left: list[tuple[int, Act]] = field(default_factory=list)
+    remaining: list[tuple[int, Act]] = field(default_factory=list)
 
 
 def in_order(spec: Spec, indices: Sequence[int]) -> list[tuple[int, Act]]:
-    """Acts by their indices, in the order in which they are done."""
+    """Acts by their indices, in the order in which they are applied."""
     acts = [(index, spec.acts[index]) for index in indices]
     return sorted(acts, key=lambda each: (_RANK[each[1].kind], each[0]))
 
@@ -126,72 +131,72 @@ def alter_message(
     record: Record | None,
     partitions: Mapping[str, int],
 ) -> AlteredMessage:
-    """Do to one message what acts 1 to 4 do, and name those that are left.
+    """Apply steps 1 to 4 to one message.
 
-    `record` is the same as `raw`, taken apart, or None where that cannot be done; `partitions` are
-    the counts of the source's topics.
+    `record` is `raw` decoded, None where that is impossible; `partitions` are the counts of the
+    source's topics.
     """
-    fate = AlteredMessage(subject, raw, Target(subject.topic, subject.partition))
-    place = place_of(subject.topic, subject.partition, subject.id, subject.lane)
+    altered = AlteredMessage(subject, raw, Target(subject.topic, subject.partition))
+    scope = scope_of(subject.topic, subject.partition, subject.id, subject.lane)
     number = subject.offset if subject.id is None else subject.seq
     current = record
     for index, act in in_order(spec, indices):
         kind = act.kind
-        draw = Draw(spec.seed, index, place, number)
+        draw = Draw(spec.seed, index, scope, number)
         if kind in DROPS:
-            fate.raw = None
-            fate.notes.append(Note(index, kind, subject, "not written"))
-            return fate
-        if fate.gone:
+            altered.raw = None
+            altered.faults.append(Fault(index, kind, subject, "not written"))
+            return altered
+        if altered.lost_id:
             break
         if kind is Anomaly.MERGE_TOPICS:
-            _merge_topics(fate, index, act, partitions)
+            _merge_topics(altered, index, act, partitions)
         elif kind in CONTENT:
             if current is not None:
-                current = _change(fate, index, act, current, draw)
+                current = _change(altered, index, act, current, draw)
         elif kind in MOVES:
-            if not fate.moved:
-                _move(fate, index, act, partitions[subject.topic], draw)
+            if not altered.moved:
+                _move(altered, index, act, partitions[subject.topic], draw)
         else:
-            fate.left.append((index, act))
+            altered.remaining.append((index, act))
     if current is not None and current is not record:
-        fate.raw = put_together(current)
-    if fate.gone:
-        fate.left.clear()
-    return fate
+        altered.raw = encode_record(current)
+    if altered.lost_id:
+        altered.remaining.clear()
+    return altered
 
 
 def _merge_topics(
-    fate: AlteredMessage, index: int, act: Act, partitions: Mapping[str, int]
+    altered: AlteredMessage, index: int, act: Act, partitions: Mapping[str, int]
 ) -> None:
     other = act.parameter("to_topic")
     count = partitions.get(other)
-    if count is None or other == fate.subject.topic:
+    if count is None or other == altered.subject.topic:
         return
-    fate.target = Target(other, fate.subject.partition % count)
-    fate.moved = True
-    # What a message proves, it proves of its own topic; the ancestor's prove nothing.
-    fate.gone = fate.subject.id is not None
-    fate.notes.append(Note(index, act.kind, fate.subject, f"to the copy of {other}"))
+    altered.target = Target(other, altered.subject.partition % count)
+    altered.moved = True
+    # A proof covers the topic, so in another topic it proves nothing.
+    altered.lost_id = altered.subject.id is not None
+    altered.faults.append(Fault(index, act.kind, altered.subject, f"to the copy of {other}"))
 
 
-def _change(fate: AlteredMessage, index: int, act: Act, record: Record, draw: Draw) -> Record:
-    done = change(act, record, draw)
-    if done is None:
+def _change(altered: AlteredMessage, index: int, act: Act, record: Record, draw: Draw) -> Record:
+    changed = change(act, record, draw)
+    if changed is None:
         return record
-    subject = fate.subject
+    subject = altered.subject
     if subject.id is not None:
-        read = decode(done.record, subject.topic)
+        read = decode(changed.record, subject.topic)
         if read.id is None:
-            fate.gone = True
+            altered.lost_id = True
         elif (read.id, read.lane, read.seq) != (subject.id, subject.lane, subject.seq):
             return record
-    fate.notes.append(Note(index, act.kind, subject, done.detail, done.part))
-    return done.record
+    altered.faults.append(Fault(index, act.kind, subject, changed.detail, changed.part))
+    return changed.record
 
 
-def _move(fate: AlteredMessage, index: int, act: Act, count: int, draw: Draw) -> None:
-    here = fate.subject.partition
+def _move(altered: AlteredMessage, index: int, act: Act, count: int, draw: Draw) -> None:
+    here = altered.subject.partition
     wanted = act.parameter("to_partition")
     if wanted is None:
         if count < 2:
@@ -199,6 +204,6 @@ def _move(fate: AlteredMessage, index: int, act: Act, count: int, draw: Draw) ->
         wanted = draw.other_than(here, count)
     if wanted == here:
         return
-    fate.target = fate.target._replace(partition=wanted)
-    fate.moved = True
-    fate.notes.append(Note(index, act.kind, fate.subject, f"partition {here} -> {wanted}"))
+    altered.target = altered.target._replace(partition=wanted)
+    altered.moved = True
+    altered.faults.append(Fault(index, act.kind, altered.subject, f"partition {here} -> {wanted}"))

@@ -1,14 +1,15 @@
-"""The truth: what the faulty mirror did, to be held against what was found.
+"""The ground truth: what the faulty mirror did, to compare with what was found.
 
-A directory with Parquet files of the columns below and `truth.json`, which names the files that
-count, the specification, and what was read and written. A file that it does not name is of a
-mirror that was killed before it had made sure of it, and is told again by the next one.
+A directory with Parquet files of the columns below and `truth.json`, which names the valid files,
+the specification, and what was read and written. A file that it does not name was written by a
+mirror that was killed before its save was complete; the next one records its rows again.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,8 +18,13 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from mirrortest import __version__
 from mirrortest.errors import MirrortestError
 from mirrortest.faults.spec import Spec
+from mirrortest.results.tables import table
+
+if TYPE_CHECKING:
+    from rich.table import Table
 
 TRUTH_FILE = "truth.json"
+REPORT_VERSION = 1
 
 TRUTH = pa.schema(
     [
@@ -45,17 +51,20 @@ TRUTH = pa.schema(
 
 `act` is the act's index in the specification. `topic`, source partition and offset, run to seq and
 `form` are of the message acted on (run to form null where it cannot be read). `part` is the header
-that was hit, or where a truncated value ends (`fill`, `descriptor`, `header`, `numbers`, `id`).
+that was changed, or where a truncated value ends (`fill`, `descriptor`, `header`, `numbers`, `id`).
 `overtaken` is, for swap, hold and delay, how many later messages of its stream were written to its
-partition before it; a swap or hold that nothing at all overtook has no row, nor has any act that
-changed nothing. For duplicates and replays the destination is that of the surplus copy, which is
-the same record as the message's own, changes included: those have no rows of their own at the copy.
-For other-run the message is the one behind which another was put, and the destination that other's.
+partition before it. An act that changed nothing has no row. For duplicates and replays the
+destination is that of the surplus copy; the copy includes the message's other changes, without
+further rows. For other-run it is that of the added message.
 """
 
 
-class Waiting(BaseModel):
-    """A message, or a later copy of one, that is kept back: see `course.Pending`."""
+class Deferral(BaseModel):
+    """A message, or a later copy of one, that is written later.
+
+    `due` is the source offset after which it is written, `left_ns` the time that a delay still
+    has, `copy_of` whether it is a copy, and `overtaken` as in the rows.
+    """
 
     offset: int
     act: int
@@ -66,22 +75,22 @@ class Waiting(BaseModel):
 
 
 class Partition(BaseModel):
-    """How many records of a source partition were read, and the offset to go on from."""
+    """How many records of a source partition were read, the next offset, and what is deferred."""
 
     model_config = ConfigDict(extra="ignore")
 
     read: int = 0
     next: int = 0
-    waiting: list[Waiting] = Field(default_factory=list)
+    waiting: list[Deferral] = Field(default_factory=list)
 
 
 class Truth(BaseModel):
-    """truth.json: the specification, the files that count, and the totals.
+    """truth.json: the specification, the valid files, and the totals.
 
-    `read` is by source topic and partition, `written` by destination topic and partition: records
-    that the destination acknowledged; `ends` are the offsets there that all of them lie below.
-    `skipped` are source offsets that were deleted before they could be read, or cannot be read.
-    `clean` says that the mirror ended in order, with everything written down.
+    `read` is by source topic and partition. `written` counts acknowledged records by destination
+    topic and partition; all of them are below `ends`. `skipped` are source offsets that were
+    deleted before they were read, or cannot be read. `clean`: the mirror ended in order, and
+    everything is recorded.
     """
 
     model_config = ConfigDict(extra="ignore")
@@ -97,7 +106,7 @@ class Truth(BaseModel):
     skipped: list[dict[str, Any]] = Field(default_factory=list)
 
     def specification(self) -> Spec:
-        """What was to be done."""
+        """The acts that were to be done."""
         return Spec.from_json(self.spec)
 
 
@@ -105,15 +114,15 @@ def read_summary(path: Path | str) -> Truth:
     """Read a truth's summary.
 
     Raises:
-        MirrortestError: there is none, or none that this version can read.
+        MirrortestError: there is none, or this version cannot read it.
     """
     file = Path(path) / TRUTH_FILE
     try:
         return Truth.model_validate_json(file.read_bytes())
     except OSError as error:
-        raise MirrortestError(f"{file}: no faulty mirror's truth: {error.strerror}") from None
+        raise MirrortestError(f"{file} cannot be read: {error.strerror}") from None
     except ValidationError as error:
-        raise MirrortestError(f"{file}: no truth of this version of mirrortest: {error}") from None
+        raise MirrortestError(f"{file} has another format: {error}") from None
 
 
 def read_truth(path: Path | str) -> pa.Table:
@@ -136,5 +145,56 @@ def rows_of(folder: Path, truth: Truth) -> pa.Table:
         try:
             tables.append(pq.read_table(folder / name, schema=TRUTH))
         except (OSError, pa.ArrowException) as error:
-            raise MirrortestError(f"{folder / name}: cannot be read: {error}") from None
+            raise MirrortestError(f"{folder / name} cannot be read: {error}") from None
     return pa.concat_tables(tables)
+
+
+@dataclass(frozen=True)
+class FaultyMirrorReport:
+    """Totals of a truth, over all restarts of the mirror; `acts` are its rows by kind."""
+
+    truth: str
+    read: dict[str, int]
+    written: dict[str, int]
+    acts: dict[str, int]
+    seconds: float
+
+    @classmethod
+    def of(cls, folder: Path, elapsed_ns: int) -> FaultyMirrorReport:
+        """Sum up the truth in a directory; `elapsed_ns` is how long this process mirrored."""
+        summary = read_summary(folder)
+        kinds = rows_of(folder, summary)["kind"].value_counts().to_pylist()
+        return cls(
+            truth=str(folder),
+            read={t: sum(p.read for p in found.values()) for t, found in summary.read.items()},
+            written={t: sum(found.values()) for t, found in summary.written.items()},
+            acts={each["values"]: each["counts"] for each in kinds},
+            seconds=elapsed_ns / 1e9,
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The report for programs."""
+        return {
+            "version": REPORT_VERSION,
+            "truth": self.truth,
+            "read": self.read,
+            "written": self.written,
+            "acts": self.acts,
+            "seconds": round(self.seconds, 3),
+        }
+
+    def table(self) -> Table:
+        """The report for people."""
+        records = {
+            f"{name} {topic}": count
+            for name, found in (("read", self.read), ("written", self.written))
+            for topic, count in sorted(found.items())
+        }
+        records |= {f"act {kind}": count for kind, count in sorted(self.acts.items())}
+        return table(
+            ("what", "records"),
+            [(name, f"{count:,}") for name, count in records.items()],
+            box=None,
+            pad_edge=False,
+            title=f"truth in {self.truth}",
+        )

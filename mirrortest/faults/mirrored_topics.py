@@ -1,4 +1,4 @@
-"""Which topics there are to mirror, and their copies: made, and grown, as the source's are."""
+"""The topics to mirror; their copies are created, and get more partitions, as the source's do."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _KEPT_CONFIGS = (
     "segment.bytes",
     "segment.ms",
 )
-"""What a copy takes over of the source topic's configuration."""
+"""The configuration that a copy takes over from the source topic."""
 
 
 class MirroredTopics:
@@ -35,7 +35,7 @@ class MirroredTopics:
 
     Attributes:
         partitions: the source's topics and their partition counts.
-        faithful: those that are left alone: the ledger, and what is compacted.
+        faithful: those without faults by default: the ledger, and compacted topics.
     """
 
     def __init__(self, options: FaultyMirrorOptions, source: Admin, destination: Admin) -> None:
@@ -46,7 +46,7 @@ class MirroredTopics:
         self.faithful: set[str] = set()
 
     async def refresh(self) -> list[tuple[str, int]]:
-        """Look for new topics and partitions, and make their copies; those that are new.
+        """Create the copies of new topics and partitions; returns these partitions.
 
         Raises:
             UsageError: an act names a partition that its topic does not have.
@@ -72,24 +72,24 @@ class MirroredTopics:
         return Selection(self._options.spec, topic, partition, faithful=topic in self.faithful)
 
     async def _copy(self, topic: str, count: int) -> None:
-        """See to it that the copy is there, with at least as many partitions."""
+        """Create a topic's copy, or add partitions to it, where they are missing."""
         configs: dict[str, str] = {}
         try:
             found = await self._source.topic_config(topic)
             configs = {name: found[name] for name in _KEPT_CONFIGS if name in found}
-        except ClusterError as error:  # describing a configuration is a permission of its own
-            _log.warning("a topic's configuration cannot be seen", topic=topic, why=str(error))
+        except ClusterError as error:  # DescribeConfigs is a permission of its own
+            _log.warning("cannot read the configuration of a topic", topic=topic, why=str(error))
         policy = configs.get("cleanup.policy", "")
         if topic == self._options.ledger_topic or policy.strip() == "compact":
             self.faithful.add(topic)
         copy = self._options.mapping.destination_of(topic)
-        there = (await self._destination.partition_counts([copy])).get(copy)
-        if there is None:
+        existing = (await self._destination.partition_counts([copy])).get(copy)
+        if existing is None:
             await self._destination.create_topic(copy, count, configs=configs)
-            _log.info("made a copy", topic=topic, copy=copy, partitions=count)
-        elif there < count:
+            _log.info("created a copy", topic=topic, copy=copy, partitions=count)
+        elif existing < count:
             await self._destination.add_partitions(copy, count)
-            _log.info("a copy grows", topic=topic, copy=copy, partitions=count)
+            _log.info("added partitions to a copy", topic=topic, copy=copy, partitions=count)
 
     def _check(self, topic: str) -> None:
         count = self.partitions[topic]
@@ -98,6 +98,6 @@ class MirroredTopics:
                 continue
             if any(each is act for each in self.selection(topic, act.partition or 0).acts):
                 raise UsageError(
-                    f"acts.{index} ({act.kind}): {topic} has {count} partitions, and there is no "
-                    f"partition {act.to_partition}"
+                    f"acts.{index} ({act.kind}): to_partition is {act.to_partition}, but {topic} "
+                    f"has {count} partitions"
                 )

@@ -1,4 +1,4 @@
-"""What a faulty mirror is asked to do."""
+"""The options of a faulty mirror."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CLIENT_DEFAULTS = {
 """Client properties where this application's defaults are not the Java client's."""
 
 TOPICS_EXCLUDED = r"mm2.*\.internal,.*\.replica,__.*"
-"""What MirrorMaker 2 leaves out, too."""
+"""The topics that MirrorMaker 2 excludes, too."""
 
 
 def _parse_spec(text: str, *, option: str) -> Spec:  # noqa: ARG001  # errors name the file
@@ -38,8 +38,7 @@ class FaultyMirrorOptions:
     """A validated request, and the options of `mirrortest sabotage` that give it.
 
     `topics` and `exclude` are regular expressions of whole names in the source, separated by
-    commas. `truth` is a local directory: what was done is written there, and how far the mirror
-    got. Times are seconds; without `idle_timeout` it mirrors until it is stopped.
+    commas. Times are seconds; without `idle_timeout` it mirrors until it is stopped.
 
     Raises:
         UsageError: a pattern is no regular expression, or a time is negative.

@@ -1,7 +1,7 @@
-"""What one act makes of one record: pure functions, a kind each, in both forms of message.
+"""Applies one act to one record: a pure function for each kind, for both forms of message.
 
-Each returns the changed record, or None where this cannot be done to it (a header stripped that is
-not there, a payload changed that is empty). A change is a real one: some byte differs after it.
+Each returns the changed record, or None where the act does not apply (to strip a header that does
+not exist, to change an empty payload). A change always changes some byte.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _OTHER_LANES = 9
 
 
 class Change(NamedTuple):
-    """A changed record, and what was done in words; `part` as in the truth's columns."""
+    """A changed record, and a description; `part` as in the truth's columns."""
 
     record: Record
     detail: str
@@ -35,7 +35,7 @@ class Change(NamedTuple):
 
 
 class Span(NamedTuple):
-    """Where a part of a message stands: in a header's value, or in the record's (`header` "")."""
+    """Where a part of a message is: in a header's value, or in the record's (`header` "")."""
 
     header: str
     lo: int
@@ -46,13 +46,13 @@ class Span(NamedTuple):
 
 
 def form_of(record: Record) -> Form:
-    """In which form a record is read, whether or not it is a message of ours."""
+    """The form in which a record is read, whether or not it is a message."""
     names = {name for name, _ in record.headers}
     return Form.HEADERS if ID in names and SEQ in names else Form.BODY
 
 
 def span_of(record: Record, part: str) -> Span | None:
-    """Where `part` (a header's name, or `FILL`) stands; None where the message has none."""
+    """Where `part` (a header's name, or `FILL`) is; None where the message has none."""
     if form_of(record) is Form.HEADERS:
         if part == FILL:
             return Span("", 0, len(record.value or b""))
@@ -74,12 +74,12 @@ def span_of(record: Record, part: str) -> Span | None:
 
 
 def change(act: Act, record: Record, draw: Draw) -> Change | None:
-    """Do an act of a kind in `CONTENT` to a record."""
+    """Apply an act of a kind in `CONTENT` to a record."""
     return CONTENT[act.kind](act, record, draw)
 
 
 def _semicolons(value: bytes) -> list[int]:
-    """Where the first three semicolons of a body stand."""
+    """The positions of a body's first three semicolons."""
     found: list[int] = []
     while len(found) < 3:
         at = value.find(b";", found[-1] + 1 if found else 0)
@@ -95,7 +95,7 @@ def _read(record: Record, span: Span) -> bytes:
 
 
 def _replace_byte(record: Record, span: Span, at: int, byte: int) -> Change:
-    """Write one byte at a position of the whole value, the record's or a header's."""
+    """Replace one byte of a value, the record's or a header's."""
     if not span.header:
         value, detail = _with_byte(record.value or b"", at, byte)
         return Change(record._replace(value=value), detail, span.header)
@@ -123,13 +123,13 @@ def _change_in(
     draw: Draw,
     allowed: Callable[[bytes, int], bytes],
 ) -> Change | None:
-    """Change one byte of a part to one that `allowed` names for its position; b"": not there."""
+    """Change one byte of a part to one of `allowed(part, position)`; b"" allows none there."""
     span = span_of(record, part)
     if not span:
         return None
     raw = _read(record, span)
     at = draw.below(len(raw))
-    for step in range(len(raw)):  # from the drawn position on, to the first that may be changed
+    for step in range(len(raw)):  # from a random position on, the first that may be changed
         position = (at + step) % len(raw)
         choice = allowed(raw, position)
         if choice:
@@ -139,7 +139,7 @@ def _change_in(
 
 
 def _id_bytes(raw: bytes, position: int) -> bytes:
-    """The id stays one that a producer could have: its signs and its form are kept."""
+    """The id stays valid: its separators and its form are kept."""
     incarnation_at = raw.rfind(b".") + 1
     if b"@" in raw and position >= incarnation_at:
         return _DIGITS[1:] if position == incarnation_at else _DIGITS
@@ -156,7 +156,7 @@ def _change_seq(_: Act, record: Record, draw: Draw) -> Change | None:
 
 def _change_time(_: Act, record: Record, draw: Draw) -> Change | None:
     def digits(raw: bytes, position: int) -> bytes:
-        # A time must stay below 2^63 to be one.
+        # A valid time is below 2^63.
         return _DIGITS[:9] if position == 0 and len(raw) == TIME_DIGITS else _DIGITS
 
     return _change_in(record, TIME, draw, digits)
@@ -182,7 +182,7 @@ def _truncate(act: Act, record: Record, _: Draw) -> Change | None:
 
 
 def _end_within(record: Record, size: int) -> str:
-    """Into which part of a body a value of this size reaches."""
+    """The part of a body in which a value of this size ends."""
     id_, proof, fill = (span_of(record, part) for part in (ID, PROOF, FILL))
     if id_ is None or fill is None or size <= id_.hi:
         return IN_ID
@@ -216,10 +216,10 @@ def _rekey(act: Act, record: Record, draw: Draw) -> Change | None:
 
 def _strip_header(act: Act, record: Record, _: Draw) -> Change | None:
     wanted = act.parameter("header")
-    kept = tuple(header for header in record.headers if header[0] != wanted)
-    if len(kept) == len(record.headers):
+    deferred = tuple(header for header in record.headers if header[0] != wanted)
+    if len(deferred) == len(record.headers):
         return None
-    return Change(record._replace(headers=kept), f"header {wanted} stripped", wanted)
+    return Change(record._replace(headers=deferred), f"header {wanted} stripped", wanted)
 
 
 def _add_header(act: Act, record: Record, _: Draw) -> Change:
@@ -259,4 +259,4 @@ CONTENT: dict[Anomaly, Callable[[Act, Record, Draw], Change | None]] = {
     Anomaly.REKEY: _rekey,
     Anomaly.RESTAMP: _restamp,
 }
-"""What changes a record, in the order in which acts on one message are done."""
+"""The kinds that change a record, in the order in which they are applied."""

@@ -1,6 +1,6 @@
-"""Records as they are copied: what follows a record's offset delta is carried over as bytes.
+"""Records as they are copied: the bytes after a record's offset delta stay as they are.
 
-Only a record that an act has changed is taken apart and put together again.
+Only a record that an act changes is decoded and encoded again.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
     from mirrortest.wire.record_batch import RecordArrays
 
-# A header's name that is no UTF-8 comes back as the same bytes.
+# A header name that is not UTF-8 is written as the same bytes.
 _ODD = "surrogateescape"
 _NO_HEADERS = 1
-"""Bytes of a header section that counts no header."""
+"""Size of a header section without headers, in bytes."""
 
 
 class RawRecord(NamedTuple):
@@ -34,13 +34,13 @@ class RawRecord(NamedTuple):
     timestamp_ms: int
 
     def digest(self) -> bytes:
-        """What tells it from every other content."""
+        """A digest of its content and time."""
         stamp = self.timestamp_ms.to_bytes(8, "big", signed=True)
         return hashlib.blake2b(self.tail + stamp, digest_size=16).digest()
 
 
 def raw_record(records: RecordArrays, row: int) -> RawRecord:
-    """One record, as it stands."""
+    """One record, unchanged."""
     start = int(records.key_start[row])
     end = int(records.headers_start[row] + records.headers_len[row])
     tail = varint(int(records.key_len[row])) + records.buffer[start:end].tobytes()
@@ -48,7 +48,7 @@ def raw_record(records: RecordArrays, row: int) -> RawRecord:
 
 
 def record_at(records: RecordArrays, row: int) -> Record | None:
-    """One record, taken apart; None where its headers cannot be read."""
+    """One record, decoded; None where its headers cannot be read."""
     raw = records.raw_headers(row)
     try:
         spans = header_spans(raw)
@@ -62,7 +62,7 @@ def record_at(records: RecordArrays, row: int) -> Record | None:
 
 
 def form_at(records: RecordArrays, row: int) -> Form:
-    """In which form a record is read."""
+    """The form in which a record is read."""
     if int(records.headers_len[row]) == _NO_HEADERS:
         return Form.BODY
     record = record_at(records, row)
@@ -70,15 +70,15 @@ def form_at(records: RecordArrays, row: int) -> Form:
     return Form.HEADERS if {ID, SEQ} <= names else Form.BODY
 
 
-def put_together(record: Record) -> RawRecord:
+def encode_record(record: Record) -> RawRecord:
     """A record in Kafka's encoding."""
     tail = record_tail(record.key, record.value, record.headers, errors=_ODD)
     return RawRecord(tail, record.timestamp_ms)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Rows:
-    """Records that are copied as they stand: rows [lo, hi)."""
+class CopiedRows:
+    """Records that are copied unchanged: rows [lo, hi)."""
 
     records: RecordArrays
     lo: int
@@ -89,20 +89,20 @@ class Rows:
 
     @property
     def size(self) -> int:
-        """Bytes of what is copied."""
+        """Bytes that are copied."""
         records, last = self.records, self.hi - 1
         end = int(records.headers_start[last] + records.headers_len[last])
         return end - int(records.key_start[self.lo])
 
-    def cut(self, limit: int) -> Iterator[Rows]:
+    def cut(self, limit: int) -> Iterator[CopiedRows]:
         """The same in pieces of about `limit` bytes at most, each of at least one record."""
         pieces = -(-self.size // limit)
         step = max(1, len(self) // pieces)
         for lo in range(self.lo, self.hi, step):
-            yield Rows(self.records, lo, min(lo + step, self.hi))
+            yield CopiedRows(self.records, lo, min(lo + step, self.hi))
 
 
-def encode_batch(parts: Iterable[Rows | RawRecord]) -> EncodedBatch:
+def encode_batch(parts: Iterable[CopiedRows | RawRecord]) -> EncodedBatch:
     """One uncompressed batch of all these records, in their order; at least one."""
     stamps: list[int] = []
     pieces: list[bytes | memoryview] = [b""]
@@ -132,7 +132,7 @@ def _opening(timestamp_delta: int, offset_delta: int) -> bytes:
 
 
 def _append_rows(
-    pieces: list[bytes | memoryview], stamps: list[int], rows: Rows, first: int
+    pieces: list[bytes | memoryview], stamps: list[int], rows: CopiedRows, first: int
 ) -> None:
     records, where = rows.records, slice(rows.lo, rows.hi)
     view = records.buffer.data

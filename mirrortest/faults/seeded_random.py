@@ -1,4 +1,4 @@
-"""Seeded chance: hashes that depend on what is asked about, and on nothing else.
+"""Seeded randomness: hashes of a seed, an act and a message, and of nothing else.
 
 The same mixing of 64-bit words as in a message's check value, for one number or a whole array.
 """
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 
-class Place(NamedTuple):
-    """What numbers count within: a stream by its names, or a partition for what is unreadable.
+class Scope(NamedTuple):
+    """Where a number is unique: a stream by its names, or a partition for unreadable records.
 
-    The run is left out, so that a test that is repeated as another run is hurt at the same places.
+    The run is not part of it, so that a test that is repeated as another run gets the same faults.
     """
 
     topic: str
@@ -30,21 +30,21 @@ class Place(NamedTuple):
 
 
 @lru_cache(maxsize=1 << 16)
-def _start(seed: int, act: int, place: Place) -> int:
-    name = "\0".join(map(str, (seed, act, *place))).encode()
+def _start(seed: int, act: int, scope: Scope) -> int:
+    name = "\0".join(map(str, (seed, act, *scope))).encode()
     return int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "little")
 
 
-def hashes(seed: int, act: int, place: Place, numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
-    """A hash for each number within a place, as one act sees it."""
-    return finish_arrays(mix_arrays(_start(seed, act, place), (numbers.view(np.uint64),)))
+def hashes(seed: int, act: int, scope: Scope, numbers: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """A hash for each number of a scope, for one act."""
+    return finish_arrays(mix_arrays(_start(seed, act, scope), (numbers.view(np.uint64),)))
 
 
 class Draw:
-    """A sequence of chances for one act on one message."""
+    """A random sequence for one act on one message."""
 
-    def __init__(self, seed: int, act: int, place: Place, number: int) -> None:
-        self._state = mix(_start(seed, act, place), (number & ((1 << 64) - 1), 1))
+    def __init__(self, seed: int, act: int, scope: Scope, number: int) -> None:
+        self._state = mix(_start(seed, act, scope), (number & ((1 << 64) - 1), 1))
 
     def below(self, limit: int) -> int:
         """A number in [0, limit)."""
@@ -52,9 +52,9 @@ class Draw:
         return finish(self._state) % limit
 
     def other_than(self, value: int, limit: int) -> int:
-        """A number in [0, limit) that is not `value`, which lies in it."""
+        """A number in [0, limit) other than `value`."""
         return (value + 1 + self.below(limit - 1)) % limit
 
     def bytes(self, count: int) -> bytes:
-        """So many bytes."""
+        """Random bytes."""
         return bytes(self.below(256) for _ in range(count))

@@ -1,7 +1,7 @@
-"""Which acts fall on which messages: a function of seed, act and message alone.
+"""Selects the acts that fall on each message: a function of seed, act and message alone.
 
-What cannot be read as a message (or not any more) is named by its topic, partition and offset
-instead. Acts that ask for a producer, lane, seq or count leave it alone.
+A record that cannot be read as a message is identified by topic, partition and offset. Acts that
+name a producer, lane, seq or count do not select it.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from mirrortest.faults.seeded_random import Place, hashes
+from mirrortest.faults.seeded_random import Scope, hashes
 from mirrortest.verify.anomaly import Anomaly
 from mirrortest.wire.digits import SEQ_LIMIT
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 _HASHES = 1 << 64
 _LANE_BITS = 33
 UNREADABLE = "\0unreadable"
-"""Stands for the producer in the place of what cannot be read: no producer is called so."""
+"""The producer in the scope of unreadable records; no producer has this name."""
 
 
-class _Planned(NamedTuple):
-    """An act that may fall on a partition's messages, and the seqs of its window."""
+class _ActiveAct(NamedTuple):
+    """An act that may select messages of a partition, and the seqs of its window."""
 
     number: int
     act: Act
@@ -39,8 +39,8 @@ class _Planned(NamedTuple):
     hi: int
     ids: tuple[MessageId, ...]
 
-    def lets_through(self, producer: ProducerId, lane: int) -> bool:
-        """Whether the act may fall on messages of this stream."""
+    def accepts(self, producer: ProducerId, lane: int) -> bool:
+        """Whether the act may select messages of this stream."""
         act = self.act
         return (
             act.producer in {None, producer.name}
@@ -50,33 +50,33 @@ class _Planned(NamedTuple):
         )
 
     @property
-    def takes_unreadable(self) -> bool:
-        """Whether nothing that it asks for needs a message that can be read."""
+    def accepts_unreadable(self) -> bool:
+        """Whether no filter of it needs a readable message."""
         act = self.act
-        asked = (act.producer, act.run, act.incarnation, act.lane, act.window, act.count)
-        return not act.ids and all(each is None for each in asked)
+        filters = (act.producer, act.run, act.incarnation, act.lane, act.window, act.count)
+        return not act.ids and all(each is None for each in filters)
 
 
-def place_of(topic: str, partition: int, producer: ProducerId | None, lane: int) -> Place:
-    """What a message's number, its seq or else its offset, counts within."""
+def scope_of(topic: str, partition: int, producer: ProducerId | None, lane: int) -> Scope:
+    """The scope of a message's number: its seq, or the offset of an unreadable record."""
     if producer is None:
-        return Place(topic, UNREADABLE, 0, partition)
-    return Place(topic, producer.name, producer.incarnation, lane)
+        return Scope(topic, UNREADABLE, 0, partition)
+    return Scope(topic, producer.name, producer.incarnation, lane)
 
 
 class Selection:
     """The acts that may fall on one source partition.
 
-    `faithful` topics are left alone but by acts whose `topic` is their very name: the ledger must
-    be true, and what is compacted is somebody's table.
+    In `faithful` topics (the ledger, and compacted topics) only acts whose `topic` is the exact
+    name select messages.
     """
 
     def __init__(self, spec: Spec, topic: str, partition: int, *, faithful: bool = False) -> None:
         self._seed = spec.seed
         self._topic = topic
         self._partition = partition
-        self._planned = [
-            _Planned(index, act, *act.seqs(spec.lane_messages), tuple(act.message_ids()))
+        self._active = [
+            _ActiveAct(index, act, *act.seqs(spec.lane_messages), tuple(act.message_ids()))
             for index, act in enumerate(spec.acts)
             if act.partition in {None, partition}
             and (
@@ -89,36 +89,36 @@ class Selection:
     @property
     def acts(self) -> list[Act]:
         """The acts that may fall here."""
-        return [planned.act for planned in self._planned]
+        return [active.act for active in self._active]
 
     def chosen(self, messages: MessageArrays) -> dict[int, list[int]]:
-        """The rows on which acts fall, ascending, and the indices of those acts."""
-        if not self._planned:
+        """The selected rows, ascending, and the indices of the acts that select them."""
+        if not self._active:
             return {}
         found: dict[int, list[int]] = {}
         for producer, lane, rows in _by_stream(messages):
-            place = place_of(self._topic, self._partition, producer, lane)
-            for planned in self._planned:
+            scope = scope_of(self._topic, self._partition, producer, lane)
+            for active in self._active:
                 if producer is None:
-                    if not planned.takes_unreadable:
+                    if not active.accepts_unreadable:
                         continue
-                elif not planned.lets_through(producer, lane):
+                elif not active.accepts(producer, lane):
                     continue
                 numbers = (messages.offset if producer is None else messages.seq)[rows]
-                for row in rows[self._falls(planned, producer, place, numbers)].tolist():
-                    found.setdefault(row, []).append(planned.number)
+                for row in rows[self._selects(active, producer, scope, numbers)].tolist():
+                    found.setdefault(row, []).append(active.number)
         return {row: sorted(found[row]) for row in sorted(found)}
 
-    def _falls(
+    def _selects(
         self,
-        planned: _Planned,
+        active: _ActiveAct,
         producer: ProducerId | None,
-        place: Place,
+        scope: Scope,
         numbers: NDArray[np.int64],
     ) -> NDArray[np.bool_]:
-        act = planned.act
+        act = active.act
         if act.ids:
-            wanted = [each.seq for each in planned.ids if each[:2] == (producer, place.lane)]
+            wanted = [each.seq for each in active.ids if each[:2] == (producer, scope.lane)]
             if act.kind is Anomaly.DROP_TAIL:
                 return numbers >= min(wanted, default=SEQ_LIMIT)
             if act.kind is Anomaly.DROP_RUN:
@@ -126,44 +126,44 @@ class Selection:
                 wanted = [seq + step for seq in wanted for step in range(length)]
             return np.asarray(np.isin(numbers, wanted))
         if act.kind is Anomaly.DROP_RUN:
-            return self._in_a_run(planned, place, numbers, act.parameter("length"))
-        return self._starts(planned, place, numbers)
+            return self._in_a_run(active, scope, numbers, act.parameter("length"))
+        return self._starts(active, scope, numbers)
 
     def _starts(
-        self, planned: _Planned, place: Place, numbers: NDArray[np.int64]
+        self, active: _ActiveAct, scope: Scope, numbers: NDArray[np.int64]
     ) -> NDArray[np.bool_]:
-        """Which numbers the act chooses by its window, rate or count."""
-        act, lo, hi = planned.act, planned.lo, planned.hi
+        """Which numbers the act selects by its window, rate or count."""
+        act, lo, hi = active.act, active.lo, active.hi
         if act.count is not None:
-            # One in each of `count` parts of the window, none smaller than another by two.
+            # One in each of `count` parts of the window, whose sizes differ by at most one.
             size = hi - lo
             part = np.clip(numbers - lo, 0, size - 1) * act.count // size
             begin = -(-part * size // act.count)
             width = -(-(part + 1) * size // act.count) - begin
-            drawn = hashes(self._seed, planned.number, place, part) % width.astype(np.uint64)
+            drawn = hashes(self._seed, active.number, scope, part) % width.astype(np.uint64)
             chosen: NDArray[np.int64] = lo + begin + drawn.astype(np.int64)
             return np.equal(numbers, chosen, dtype=np.bool_)
         inside = np.ones(len(numbers), np.bool_)
-        if place.producer != UNREADABLE:
+        if scope.producer != UNREADABLE:
             inside = (numbers >= lo) & (numbers < hi)
         if act.rate is not None and act.rate < 1:
             limit = np.uint64(int(act.rate * _HASHES))
-            inside &= hashes(self._seed, planned.number, place, numbers) < limit
+            inside &= hashes(self._seed, active.number, scope, numbers) < limit
         return inside
 
     def _in_a_run(
-        self, planned: _Planned, place: Place, numbers: NDArray[np.int64], length: int
+        self, active: _ActiveAct, scope: Scope, numbers: NDArray[np.int64], length: int
     ) -> NDArray[np.bool_]:
-        """Which numbers lie less than `length` behind a start, or on one."""
+        """Which numbers are a start, or less than `length` after one."""
         found = np.zeros(len(numbers), np.bool_)
         order = np.argsort(numbers, kind="stable")
         ascending = numbers[order]
-        # Dense stretches are looked at whole, with the starts that may lie before them.
+        # Dense ranges are processed at once, with the starts that may precede them.
         edges = np.flatnonzero(np.diff(ascending) > length) + 1
         for rows in np.split(order, edges):
             lo, hi = int(numbers[rows[0]]), int(numbers[rows[-1]]) + 1
             every = np.arange(lo - length + 1, hi)
-            before = np.concatenate(([0], np.cumsum(self._starts(planned, place, every))))
+            before = np.concatenate(([0], np.cumsum(self._starts(active, scope, every))))
             at = numbers[rows] - lo
             found[rows] = before[at + length] > before[at]
         return found

@@ -1,4 +1,4 @@
-"""What the faulty mirror is to do wrong: a seed and a list of acts, read from a TOML file.
+"""The specification of the faults to inject: a seed and a list of acts, from a TOML file.
 
 An act falls on the messages that pass its filters (`topic`: a regular expression of the whole
 source name, `partition` of the source, `producer`, `run`, `incarnation`, `lane`), lie in its
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 _IDS = re.compile(r"(?P<id>\S+) (?P<lane>[0-9]{1,10}) (?P<seq>[0-9]{1,12})")
 
-WHOLE = frozenset(
+ON_ALL_MESSAGES = frozenset(
     {
         Anomaly.DROP_TAIL,
         Anomaly.DROP_PRODUCER,
@@ -38,15 +38,15 @@ WHOLE = frozenset(
         Anomaly.MERGE_TOPICS,
     }
 )
-"""Kinds that fall on all messages of their filters and window: neither `rate` nor `count`."""
+"""Kinds that fall on all messages of their filters and window, without `rate` or `count`."""
 
-NEEDS: dict[Anomaly, tuple[str, ...]] = {
+REQUIRED: dict[Anomaly, tuple[str, ...]] = {
     Anomaly.DROP_PRODUCER: ("producer",),
     Anomaly.DROP_PARTITION: ("partition",),
     Anomaly.MERGE_PARTITIONS: ("partition", "to_partition"),
     Anomaly.MERGE_TOPICS: ("topic", "to_topic"),
 }
-"""What must be said of an act of these kinds."""
+"""The parameters that these kinds require."""
 
 DEFAULTS: dict[Anomaly, dict[str, Any]] = {
     Anomaly.DROP_RUN: {"length": 10},
@@ -67,32 +67,32 @@ DEFAULTS: dict[Anomaly, dict[str, Any]] = {
     Anomaly.MERGE_TOPICS: {"to_topic": None},
     Anomaly.OTHER_RUN: {"other_run": "older", "age": 3600.0},
 }
-"""The parameters that a kind takes, and what holds where they are not given."""
+"""The parameters of each kind, with their defaults."""
 
 _PARAMETERS = frozenset(name for taken in DEFAULTS.values() for name in taken)
 
-_PLAIN = {
+_TOML_ERRORS = {
     **dict.fromkeys(("tuple_type", "list_type"), "it must be a list: [...]"),
     **dict.fromkeys(("int_type", "int_from_float", "int_parsing"), "it must be a whole number"),
     **dict.fromkeys(("float_type", "float_parsing"), "it must be a number"),
     "string_type": 'it must be a text: "..."',
     **dict.fromkeys(("model_type", "model_attributes_type"), "it must be a table: {{ ... }}"),
     "finite_number": "it must be a finite number",
-    "missing": "it must be said",
+    "missing": "it is required",
     "extra_forbidden": "there is no such setting",
     "greater_than": "it must be above {gt}",
     "greater_than_equal": "it must be at least {ge}",
     "less_than": "it must be below {lt}",
     "less_than_equal": "it must be at most {le}",
 }
-"""What is told of each of pydantic's errors that a specification can meet."""
+"""The text for each of pydantic's errors that a specification can cause."""
 
 Positive = Annotated[int, Field(gt=0)]
 Number = Annotated[int, Field(ge=0)]
 
 
 class MessageId(NamedTuple):
-    """One message by name, in whatever topic the act's filter lets through."""
+    """One message, in each topic that the act's filter accepts."""
 
     id: ProducerId
     lane: int
@@ -117,23 +117,23 @@ class Window(_Model):
         if value is None:
             return None
         if not isinstance(value, (list, tuple)) or len(value) not in {1, 2}:
-            raise ValueError("write it as [lo, hi], or as [lo]: from there on")
+            raise ValueError("use [lo, hi], or [lo] for an open end")
         return tuple(value)
 
     @model_validator(mode="after")
-    def _whole(self) -> Self:
+    def _check_bounds(self) -> Self:
         if (self.seq is None) == (self.share is None):
-            raise ValueError("say either seq = [lo, hi] or share = [lo, hi]")
+            raise ValueError("use either seq = [lo, hi] or share = [lo, hi]")
         bounds = self.seq or self.share or ()
         if list(bounds) != sorted(set(bounds)):
             raise ValueError("lo must be below hi")
         if self.share is not None and not all(0 <= bound <= 1 for bound in self.share):
-            raise ValueError("a share lies between 0 and 1")
+            raise ValueError("a share is between 0 and 1")
         return self
 
 
 class Act(_Model):
-    """One wrong, and on which messages; see the module's text.
+    """One kind of fault, and the messages it falls on; see the module's text.
 
     Parameters, each for the kinds that take it (`DEFAULTS` has the defaults):
 
@@ -147,7 +147,7 @@ class Act(_Model):
     - `to_topic`: the source topic in whose copy it goes.
     - `header`, `to_header`, `value`: which header, its new name, its value.
     - `shift_ms`: added to the record's timestamp.
-    - `seconds`: how long the message is kept back.
+    - `seconds`: how long the message is deferred.
     - `other_run`, `age`: the run of the message that is put in, and how old it is, seconds.
     """
 
@@ -184,7 +184,7 @@ class Act(_Model):
         try:
             return Anomaly(value)
         except ValueError:
-            raise ValueError(f"{value!r} is none of {', '.join(Anomaly)}") from None
+            raise ValueError(f"{value!r} is unknown; the kinds are {', '.join(Anomaly)}") from None
 
     @field_validator("ids", mode="before")
     @classmethod
@@ -201,7 +201,7 @@ class Act(_Model):
         try:
             re.compile(value or "")
         except re.error as error:
-            raise ValueError(f"{value!r} is no regular expression: {error}") from None
+            raise ValueError(f"{value!r} is not a regular expression: {error}") from None
         return value
 
     @field_validator("other_run")
@@ -215,14 +215,14 @@ class Act(_Model):
     @classmethod
     def _name(cls, value: str | None) -> str | None:
         if value is not None and NAME_PATTERN.fullmatch(value) is None:
-            raise ValueError(f"{value!r} is no producer's name")
+            raise ValueError(f"{value!r} is not a producer's name")
         return value
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
         kind = self.kind
         taken = DEFAULTS.get(kind, {})
-        needed = NEEDS.get(kind, ())
+        needed = REQUIRED.get(kind, ())
         for name in sorted(_PARAMETERS):
             if getattr(self, name) is not None and name not in taken:
                 raise ValueError(f"{kind} takes no {name}")
@@ -231,29 +231,29 @@ class Act(_Model):
                 raise ValueError(f"{kind} needs {name}")
         chosen = [name for name in ("rate", "count", "ids") if getattr(self, name)]
         if len(chosen) > 1:
-            raise ValueError(f"say one of {' and '.join(chosen)}")
+            raise ValueError(f"use only one of {' and '.join(chosen)}")
         if self.ids and self.window is not None:
-            raise ValueError("ids need no window")
-        if kind in WHOLE:
-            self._check_whole(chosen)
+            raise ValueError("ids and window exclude each other")
+        if kind in ON_ALL_MESSAGES:
+            self._check_all_messages(chosen)
         elif not chosen and self.window is None:
             raise ValueError(f"{kind} needs rate, count, ids or window")
         if self.to_partition is not None and self.to_partition == self.partition:
             raise ValueError("to_partition is the partition itself")
         return self
 
-    def _check_whole(self, chosen: list[str]) -> None:
+    def _check_all_messages(self, chosen: list[str]) -> None:
         kind, window = self.kind, self.window
         if kind is Anomaly.DROP_TAIL:
             if chosen not in ([], ["ids"]) or (not chosen and window is None):
                 raise ValueError("drop-tail needs window = { seq = [from] } or ids")
             if window is not None and len(window.seq or window.share or ()) > 1:
-                raise ValueError("a tail has no end: say window = { seq = [from] }")
+                raise ValueError("a tail has no end: use window = { seq = [from] }")
         elif chosen:
             raise ValueError(f"{kind} falls on all messages: it takes no {chosen[0]}")
 
     def parameter(self, name: str) -> Any:
-        """A parameter, or what holds where it is not given."""
+        """A parameter, or its default."""
         given = getattr(self, name)
         return DEFAULTS[self.kind][name] if given is None else given
 
@@ -262,10 +262,10 @@ class Act(_Model):
         return [message_id(text) for text in self.ids]
 
     def seqs(self, lane_messages: int | None) -> tuple[int, int]:
-        """The half-open range of seqs that the window leaves; SEQ_LIMIT stands for no end.
+        """The half-open range of seqs in the window; SEQ_LIMIT means no end.
 
-        Without a window it ends at `lane_messages` where a count is to be spread. Raises
-        ValueError where `lane_messages` is needed and not known.
+        Without a window it ends at `lane_messages` where there is a count. Raises ValueError where
+        `lane_messages` is needed but not set.
         """
         lo, hi = 0, SEQ_LIMIT
         if self.window is None:
@@ -282,15 +282,15 @@ class Act(_Model):
             if hi == SEQ_LIMIT:
                 raise ValueError("a count needs lane_messages, or a window with an end")
             if self.count > hi - lo:
-                raise ValueError(f"{self.count} of {hi - lo} messages")
+                raise ValueError(f"count is {self.count}, but the window has {hi - lo} messages")
         return lo, hi
 
 
 class Spec(_Model):
-    """All that the faulty mirror does; without acts it is a faithful mirror.
+    """The acts of a faulty mirror; without acts it copies without faults.
 
-    `lane_messages` is how many messages each lane will have, which shares and counts go by. Where
-    a partition is silent for `release_after` seconds, what is held back there is let go.
+    `lane_messages` is how many messages each lane will have; shares and counts refer to it. After
+    `release_after` seconds without a record in a partition, its deferred messages are written.
     """
 
     seed: int = 0
@@ -318,28 +318,28 @@ class Spec(_Model):
         try:
             return cls.model_validate(tomllib.loads(text))
         except tomllib.TOMLDecodeError as error:
-            raise UsageError(f"{where} is no TOML: {error}") from None
+            raise UsageError(f"{where} is not TOML: {error}") from None
         except ValidationError as error:
             first = error.errors()[0]
             at = ".".join(map(str, first["loc"]))
-            told = _plain(first)
-            raise UsageError(f"{where}: {at}: {told}" if at else f"{where}: {told}") from None
+            problem = _in_toml_terms(first)
+            raise UsageError(f"{where}: {at}: {problem}" if at else f"{where}: {problem}") from None
 
     def to_json(self) -> dict[str, Any]:
-        """The specification as it stands in the truth; `Spec.from_json` reads it back."""
+        """The specification as it is saved in the truth; `Spec.from_json` reads it."""
         return self.model_dump(mode="json", exclude_defaults=True)
 
     @classmethod
     def from_json(cls, found: dict[str, Any]) -> Spec:
-        """Read what `to_json` made; raises ValueError where it is none."""
+        """Read what `to_json` returned; raises ValueError where it is invalid."""
         return cls.model_validate(found)
 
 
-def _plain(error: ErrorDetails) -> str:
-    """What is wrong, in words of TOML and not of Python's types."""
+def _in_toml_terms(error: ErrorDetails) -> str:
+    """The error in terms of TOML, not of Python's types."""
     kind, details = error["type"], error.get("ctx", {})
-    if kind in _PLAIN:
-        return _PLAIN[kind].format(**details)
+    if kind in _TOML_ERRORS:
+        return _TOML_ERRORS[kind].format(**details)
     return error["msg"].removeprefix("Value error, ")
 
 
@@ -348,7 +348,7 @@ def read_spec(path: Path) -> Spec:
     try:
         text = path.read_text()
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        why = error.strerror if isinstance(error, OSError) else "it is not text"
         raise UsageError(f"--spec {path}: cannot be read: {why}") from None
     return Spec.parse(text, f"--spec {path}")
 
@@ -358,5 +358,5 @@ def message_id(text: str) -> MessageId:
     match = _IDS.fullmatch(text)
     found = ProducerId.parse(match["id"].encode()) if match is not None else None
     if match is None or found is None:
-        raise ValueError(f"{text!r}: write an id as NAME@RUN.INCARNATION LANE SEQ")
+        raise ValueError(f"{text!r}: an id is NAME@RUN.INCARNATION LANE SEQ")
     return MessageId(found, int(match["lane"]), int(match["seq"]))

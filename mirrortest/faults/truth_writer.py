@@ -1,8 +1,8 @@
-"""Keeps the truth on disk: what was done, and from where to go on.
+"""Writes the ground truth: what was done, and the positions to continue from.
 
-Rows are gathered, and become durable together with the positions that they belong to: first a
-Parquet file, then `truth.json`, which names it, in one step. So after a kill the two agree, and
-what was done since is done, found and told again.
+Rows become durable together with the positions that they belong to: first a Parquet file, then
+`truth.json`, which names it, in one step. So after a kill the two agree, and what was done since
+the last save is recorded again.
 """
 
 from __future__ import annotations
@@ -29,57 +29,54 @@ from mirrortest.seqlog.session_directory import replace
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mirrortest.faults.alteration import Note
+    from mirrortest.faults.alteration import Fault
     from mirrortest.faults.spec import Spec
 
 _MOST_FILES = 32
 
 
 class TruthWriter:
-    """A faulty mirror's truth while it is being made; all methods block.
+    """The truth of a running faulty mirror; all methods block.
 
     Attributes:
-        truth: the summary as it will be saved: positions and counts are written into it.
-        fresh: whether nothing was there before.
-        resumed_unclean: whether the one before was killed.
+        summary: positions and totals, as they will be saved.
+        was_killed: whether the mirror before this one was killed.
+        counts: rows by kind, since this object was created.
     """
 
     def __init__(self, folder: Path, spec: Spec) -> None:
         self._folder = folder
         self._rows: list[tuple[Any, ...]] = []
         self._number = 0
-        self.done: dict[str, int] = {}
-        """Rows by kind, since this object was made."""
+        self.counts: dict[str, int] = {}
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            self.fresh = not (folder / TRUTH_FILE).exists()
+            is_new = not (folder / TRUTH_FILE).exists()
         except OSError as error:
             raise UsageError(f"--truth {folder}: {error.strerror}") from None
-        self.truth = Truth(spec=spec.to_json()) if self.fresh else read_summary(folder)
-        if not self.truth.files and not any(
-            each.read for found in self.truth.read.values() for each in found.values()
+        self.summary = Truth(spec=spec.to_json()) if is_new else read_summary(folder)
+        if not self.summary.files and not any(
+            each.read for found in self.summary.read.values() for each in found.values()
         ):
-            self.truth.spec = spec.to_json()  # nothing was done by the one before
-        if self.truth.specification() != spec:
-            raise UsageError(
-                f"--truth {folder} tells of another specification: name another directory"
-            )
-        self.resumed_unclean = not self.fresh and not self.truth.clean
-        self.truth.clean = False
-        self._clear_away()
+            self.summary.spec = spec.to_json()  # no mirror has used it yet
+        if self.summary.specification() != spec:
+            raise UsageError(f"--truth {folder} is of another specification: use another directory")
+        self.was_killed = not is_new and not self.summary.clean
+        self.summary.clean = False
+        self._remove_stale_files()
         self.save()
 
-    def note(
-        self, note: Note, topic: str | None, partition: int | None, offset: int | None
+    def record(
+        self, fault: Fault, topic: str | None, partition: int | None, offset: int | None
     ) -> None:
-        """Tell of an act, and where its record stands in the destination."""
-        subject = note.subject
+        """Add a row: an act, and where its record is in the destination."""
+        subject = fault.subject
         producer = subject.id
         known = producer is not None
         self._rows.append(
             (
-                note.act,
-                note.kind.value,
+                fault.act,
+                fault.kind.value,
                 subject.topic,
                 subject.partition,
                 subject.offset,
@@ -89,44 +86,44 @@ class TruthWriter:
                 subject.lane if known else None,
                 subject.seq if known else None,
                 subject.form.value if subject.form is not None else None,
-                note.part or None,
-                note.overtaken,
+                fault.part or None,
+                fault.overtaken,
                 topic,
                 partition,
                 offset,
-                note.detail,
+                fault.detail,
             )
         )
-        self.done[note.kind] = self.done.get(note.kind, 0) + 1
+        self.counts[fault.kind] = self.counts.get(fault.kind, 0) + 1
 
     def read(self, topic: str, partition: int) -> Partition:
         """The position and count of a source partition."""
-        return self.truth.read.setdefault(topic, {}).setdefault(partition, Partition())
+        return self.summary.read.setdefault(topic, {}).setdefault(partition, Partition())
 
     def wrote(self, topic: str, partition: int, count: int, end: int) -> None:
-        """So many records stand in a destination partition, all below `end`."""
-        written = self.truth.written.setdefault(topic, {})
+        """Count acknowledged records of a destination partition, all below `end`."""
+        written = self.summary.written.setdefault(topic, {})
         written[partition] = written.get(partition, 0) + count
-        ends = self.truth.ends.setdefault(topic, {})
+        ends = self.summary.ends.setdefault(topic, {})
         ends[partition] = max(ends.get(partition, 0), end)
 
     def save(self, *, clean: bool = False) -> None:
-        """Make durable what was noted and where to go on; `clean` at the end.
+        """Make rows and positions durable; `clean` at the end.
 
         Raises:
             MirrortestError: the directory cannot be written.
         """
         try:
             if self._rows:
-                self.truth.files.append(self._write(self._table()))
+                self.summary.files.append(self._write(self._table()))
                 self._rows.clear()
-            merged = len(self.truth.files) > (1 if clean else _MOST_FILES)
+            merged = len(self.summary.files) > (1 if clean else _MOST_FILES)
             if merged:
-                self.truth.files = [self._write(rows_of(self._folder, self.truth))]
-            self.truth.clean = clean
-            replace(self._folder / TRUTH_FILE, self.truth.model_dump_json(indent=1).encode())
+                self.summary.files = [self._write(rows_of(self._folder, self.summary))]
+            self.summary.clean = clean
+            replace(self._folder / TRUTH_FILE, self.summary.model_dump_json(indent=1).encode())
             if merged:
-                self._clear_away()
+                self._remove_stale_files()
         except OSError as error:
             raise MirrortestError(f"--truth {self._folder}: {error.strerror}") from error
 
@@ -138,7 +135,7 @@ class TruthWriter:
         return pa.Table.from_arrays(arrays, schema=TRUTH)
 
     def _write(self, table: pa.Table) -> str:
-        names = {*self.truth.files, *(path.name for path in self._folder.glob("*.parquet"))}
+        names = {*self.summary.files, *(path.name for path in self._folder.glob("*.parquet"))}
         while (name := f"acts-{self._number:06d}.parquet") in names:
             self._number += 1
         with (self._folder / name).open("wb") as file:
@@ -148,9 +145,9 @@ class TruthWriter:
         sync_directory(self._folder)
         return name
 
-    def _clear_away(self) -> None:
-        """Remove files that the summary does not name: merged, or of a save that was cut off."""
+    def _remove_stale_files(self) -> None:
+        """Remove files that the summary does not name: merged, or of an interrupted save."""
         for path in self._folder.glob("acts-*.parquet"):
-            if path.name not in self.truth.files:
+            if path.name not in self.summary.files:
                 with contextlib.suppress(OSError):
                     path.unlink()

@@ -1,8 +1,8 @@
-"""What a mirror that was killed had written and not yet told: found again by its content.
+"""Finds what a killed mirror wrote and did not record yet, by its content.
 
-The faulty mirror does the same to the same messages each time, so the next one makes the same
-records from where the truth ends. Those that are already in the destination are not written again,
-and get their row with the offset at which they were found.
+The faulty mirror injects the same faults into the same messages each time, so the next one creates
+the same records from where the truth ends. Those that are already in the destination are not
+written again, and get their row with the offset at which they were found.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from mirrortest.faults.records import RawRecord, Rows, raw_record
+from mirrortest.faults.records import CopiedRows, RawRecord, raw_record
 from mirrortest.kafka.reader import OutOfRange, Reader
 from mirrortest.wire.record_batch import decode_records
 
@@ -32,7 +32,7 @@ _POLL_SECONDS = 0.5
 
 
 class UnrecordedWrites:
-    """Records of the destination that nobody has told of, by their content."""
+    """Records of the destination that are not in the truth, by their content."""
 
     def __init__(self) -> None:
         self._offsets: dict[At, dict[bytes, deque[int]]] = {}
@@ -41,13 +41,13 @@ class UnrecordedWrites:
         return bool(self._offsets)
 
     def add(self, at: At, raw: RawRecord, offset: int) -> None:
-        """A record that stands in the destination."""
+        """Add a record of the destination."""
         self._offsets.setdefault(at, defaultdict(deque))[raw.digest()].append(offset)
 
     def match(
-        self, at: At, content: Rows | RawRecord
-    ) -> Iterator[tuple[Rows | RawRecord, int | None]]:
-        """The content in pieces, each with the offset where it stands already, or None."""
+        self, at: At, content: CopiedRows | RawRecord
+    ) -> Iterator[tuple[CopiedRows | RawRecord, int | None]]:
+        """The content in pieces, each with its offset in the destination; None: not written yet."""
         known = self._offsets.get(at)
         if not known:
             yield content, None
@@ -59,14 +59,14 @@ class UnrecordedWrites:
                 offset = self._take(at, raw_record(content.records, row))
                 if offset is not None:
                     if lo < row:
-                        yield Rows(content.records, lo, row), None
-                    yield Rows(content.records, row, row + 1), offset
+                        yield CopiedRows(content.records, lo, row), None
+                    yield CopiedRows(content.records, row, row + 1), offset
                     lo = row + 1
             if lo < content.hi:
-                yield Rows(content.records, lo, content.hi), None
+                yield CopiedRows(content.records, lo, content.hi), None
 
-    def forget(self) -> int:
-        """Look for nothing any more; how many records nobody wrote again."""
+    def clear(self) -> int:
+        """Stop matching; returns how many records were never matched."""
         left = sum(len(o) for known in self._offsets.values() for o in known.values())
         self._offsets.clear()
         return left
@@ -88,26 +88,26 @@ class UnrecordedWrites:
 
 
 async def find_unrecorded_writes(
-    config: ClientConfig, admin: Admin, told: Mapping[At, int]
+    config: ClientConfig, admin: Admin, recorded: Mapping[At, int]
 ) -> UnrecordedWrites:
-    """Read the destination from where the truth ends (`told`: partition to offset)."""
+    """Read the destination from where the truth ends (`recorded`: partition to offset)."""
     found = UnrecordedWrites()
-    before = await admin.end_offsets(told)
-    while True:  # a request of the killed one may still be on its way
+    before = await admin.end_offsets(recorded)
+    while True:  # a request of the killed mirror may still be in flight
         await asyncio.sleep(_SETTLE_SECONDS)
-        ends = await admin.end_offsets(told)
+        ends = await admin.end_offsets(recorded)
         if ends == before:
             break
         before = ends
     places = {(at.topic, at.partition): end for at, end in ends.items()}
-    left = {at: end for at, end in places.items() if end > told[at]}
+    left = {at: end for at, end in places.items() if end > recorded[at]}
     if not left:
         return found
-    _log.info("looking for what was written and not told", partitions=len(left))
+    _log.info("reading what was written but not recorded", partitions=len(left))
     async with Reader(config) as reader:
         await reader.assign(left)
         for at in left:
-            reader.seek(at, told[at])
+            reader.seek(at, recorded[at])
         while left:
             for item in await reader.next(_POLL_SECONDS):
                 at = (item.topic, item.partition)

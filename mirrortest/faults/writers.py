@@ -1,6 +1,7 @@
-"""Writes what comes out: one queue and one request at a time for each destination partition.
+"""Writes to the destination: one queue and one request at a time for each partition.
 
-Whatever waits is put into one batch, so that small batches of the source cost no request each.
+All queued records go into one batch, so that small batches of the source do not cost a request
+each.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from mirrortest.errors import ClusterError, MirrortestError
-from mirrortest.faults.records import RawRecord, Rows, encode_batch
+from mirrortest.faults.records import CopiedRows, RawRecord, encode_batch
 from mirrortest.kafka.codec import compressor
 from mirrortest.model.findings import Outcome
 
@@ -18,80 +19,80 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mirrortest.config.client import ClientConfig
-    from mirrortest.faults.alteration import Note
+    from mirrortest.faults.alteration import Fault
     from mirrortest.faults.truth_writer import TruthWriter
     from mirrortest.kafka.sender import Sender, Sent
     from mirrortest.wire.batch import EncodedBatch
 
-    Content = Rows | RawRecord
-    Item = tuple[Content, tuple[Note, ...]]
+    Content = CopiedRows | RawRecord
+    Item = tuple[Content, tuple[Fault, ...]]
 
 _BATCH_BYTES = 512 << 10
 _QUEUED_BYTES = 64 << 20
 _REFUSALS = ("MessageSizeTooLarge", "RecordListTooLarge", "InvalidTimestamp", "Authorization")
-"""In the words of an error that trying again does not help against."""
+"""Parts of the names of errors that a retry does not resolve."""
 
 
 class RefusedError(MirrortestError):
-    """The destination refuses a record, and would again."""
+    """The destination refuses a record; a retry would not help."""
 
 
 class Writers:
     """The destination's partitions, each with its queue and its task.
 
-    What breaks one of them is raised by whatever is called next.
+    An error in one of the tasks is raised by the next call.
     """
 
-    def __init__(self, sender: Sender, config: ClientConfig, account: TruthWriter) -> None:
+    def __init__(self, sender: Sender, config: ClientConfig, truth: TruthWriter) -> None:
         self._sender = sender
-        self._account = account
+        self._truth = truth
         self._codec = compressor(str(config.compression_type))
         self._queues: dict[tuple[str, int], deque[Item]] = {}
         self._tasks: dict[tuple[str, int], asyncio.Task[None]] = {}
         self._wake: dict[tuple[str, int], asyncio.Event] = {}
         self._bytes = 0
-        self._moved = asyncio.Event()
+        self._progress = asyncio.Event()
         self._failure: Exception | None = None
 
-    def put(self, topic: str, partition: int, content: Content, notes: tuple[Note, ...]) -> None:
+    def put(self, topic: str, partition: int, content: Content, faults: tuple[Fault, ...]) -> None:
         """Queue records for a partition."""
         at = (topic, partition)
         if at not in self._queues:
             self._queues[at] = deque()
             self._wake[at] = asyncio.Event()
             self._tasks[at] = asyncio.create_task(self._run(at), name=f"write {topic}-{partition}")
-        pieces = content.cut(_BATCH_BYTES) if isinstance(content, Rows) else (content,)
+        pieces = content.cut(_BATCH_BYTES) if isinstance(content, CopiedRows) else (content,)
         for piece in pieces:
-            self._queues[at].append((piece, notes))
+            self._queues[at].append((piece, faults))
             self._bytes += _size(piece)
         self._wake[at].set()
 
     def check(self) -> None:
-        """Raise what broke a partition's writing."""
+        """Raise the error that ended a partition's task."""
         if self._failure is not None:
             raise self._failure
 
-    async def room(self) -> None:
-        """Wait until there is room for more."""
+    async def wait_for_room(self) -> None:
+        """Wait until fewer bytes are queued than the limit."""
         await self._until(lambda: self._bytes < _QUEUED_BYTES)
 
-    async def drained(self) -> None:
-        """Wait until all that was queued is acknowledged and told."""
+    async def drain(self) -> None:
+        """Wait until all queued records are acknowledged and recorded."""
         await self._until(lambda: self._bytes == 0)
 
     async def stop(self) -> None:
-        """Write no more; what is queued is forgotten."""
+        """Stop writing; drop what is queued."""
         for task in self._tasks.values():
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
-    async def _until(self, holds: Callable[[], bool]) -> None:
+    async def _until(self, condition: Callable[[], bool]) -> None:
         while True:
             self.check()
-            if holds():
+            if condition():
                 return
-            self._moved.clear()
-            await self._moved.wait()
+            self._progress.clear()
+            await self._progress.wait()
 
     async def _run(self, at: tuple[str, int]) -> None:
         queue, wake = self._queues[at], self._wake[at]
@@ -104,7 +105,7 @@ class Writers:
         except Exception as error:  # noqa: BLE001  # raised again by `check`
             self._failure = self._failure or error
         finally:
-            self._moved.set()
+            self._progress.set()
 
     async def _write(self, at: tuple[str, int], queue: deque[Item]) -> None:
         taken: list[Item] = []
@@ -115,26 +116,26 @@ class Writers:
         batch = self._encoded([content for content, _ in taken])
         topic, partition = at
         sent = await (await self._sender.send(topic, partition, batch))
-        self._settle(at, taken, batch.count, sent)
+        self._record(at, taken, batch.count, sent)
         self._bytes -= size
-        self._moved.set()
+        self._progress.set()
 
     def _encoded(self, contents: list[Content]) -> EncodedBatch:
         batch = encode_batch(contents)
         return batch if self._codec is None else batch.compressed(*self._codec)
 
-    def _settle(self, at: tuple[str, int], taken: list[Item], count: int, sent: Sent) -> None:
+    def _record(self, at: tuple[str, int], taken: list[Item], count: int, sent: Sent) -> None:
         if sent.outcome is Outcome.FAILED and any(w in (sent.error or "") for w in _REFUSALS):
             raise RefusedError(f"the destination refuses a record: {sent.error}")
         if sent.outcome is not Outcome.ACKED or sent.base_offset < 0:
-            raise ClusterError(f"writing broke off: {sent.error or 'an acknowledgement was lost'}")
+            raise ClusterError(f"a write failed: {sent.error or 'its acknowledgement was lost'}")
         offset = sent.base_offset
-        for content, notes in taken:
-            for note in notes:
-                self._account.note(note, *at, offset)
-            offset += len(content) if isinstance(content, Rows) else 1
-        self._account.wrote(*at, count, sent.base_offset + count)
+        for content, faults in taken:
+            for fault in faults:
+                self._truth.record(fault, *at, offset)
+            offset += len(content) if isinstance(content, CopiedRows) else 1
+        self._truth.wrote(*at, count, sent.base_offset + count)
 
 
 def _size(content: Content) -> int:
-    return content.size if isinstance(content, Rows) else len(content.tail) + 1
+    return content.size if isinstance(content, CopiedRows) else len(content.tail) + 1

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from mirrortest.faults.alteration import Note, Target
-from mirrortest.faults.injector import PartitionInjector, Sending
+from mirrortest.faults.alteration import Fault, Target
+from mirrortest.faults.injector import PartitionInjector, Write
 from mirrortest.faults.records import encode_batch
 from mirrortest.faults.selection import Selection
-from mirrortest.faults.source_records import SourceRecords
+from mirrortest.faults.source_batch import SourceBatch
 from mirrortest.faults.spec import Spec
 from mirrortest.wire.batch_decoder import BatchDecoder
 from mirrortest.wire.message import Form, Message, Record, decode, encode
@@ -42,16 +42,16 @@ def message(
     return Message(topic, producer, lane, seq, at, at + 500_000, partition, 4, size)
 
 
-def stretch_of(
+def batch_of(
     records: list[Record], *, first: int = 0, partition: int = 1, topic: str = TOPIC
-) -> SourceRecords:
+) -> SourceBatch:
     """Records as one fetched batch that begins at a source offset."""
     builder = DefaultRecordBatchBuilder(2, 0, 0, -1, -1, -1, 1 << 30)
     for offset, r in enumerate(records):
         assert builder.append(offset, r.timestamp_ms, r.key, r.value, list(r.headers))
     arrays = decode_records(bytes(builder.build()))
     arrays.offsets[:] += np.int64(first)
-    return SourceRecords(topic, partition, arrays, BatchDecoder(topic).decode(arrays))
+    return SourceBatch(topic, partition, arrays, BatchDecoder(topic).decode(arrays))
 
 
 class Written(NamedTuple):
@@ -59,7 +59,7 @@ class Written(NamedTuple):
 
     target: Target
     record: Record
-    notes: tuple[Note, ...]
+    faults: tuple[Fault, ...]
 
     @property
     def seq(self) -> int:
@@ -68,21 +68,21 @@ class Written(NamedTuple):
         return seq
 
 
-def written(sendings: list[Sending]) -> list[Written]:
+def written(writes: list[Write]) -> list[Written]:
     """What a destination would hold, record by record, in the order of each partition."""
     found = []
-    for target, content, notes in sendings:
+    for target, content, faults in writes:
         arrays = decode_records(encode_batch([content]).buffer)
         assert arrays.offsets.tolist() == list(range(len(arrays)))
         for row in range(len(arrays)):
             headers = parse_headers(arrays.raw_headers(row))
             stamp = int(arrays.timestamps[row])
             record = Record(arrays.key(row), arrays.value(row), headers, stamp)
-            found.append(Written(target, record, notes))
+            found.append(Written(target, record, faults))
     return found
 
 
-def course(
+def injector(
     spec_text: str, *, topic: str = TOPIC, partition: int = 1, faithful: bool = False
 ) -> PartitionInjector:
     spec = Spec.parse(spec_text)
@@ -92,20 +92,20 @@ def course(
 
 def through(
     spec_text: str, records: list[Record], *, cuts: Sequence[int] = (), **where: Any
-) -> tuple[list[Written], list[Note]]:
+) -> tuple[list[Written], list[Fault]]:
     """All that comes out of a course for these records, and the notes of what was not written.
 
     `cuts` are where the records are split into stretches.
     """
-    way = course(spec_text, **where)
-    sendings, notes = [], []
+    way = injector(spec_text, **where)
+    writes, faults = [], []
     bounds = [0, *cuts, len(records)]
     for lo, hi in pairwise(bounds):
-        step = way.feed(stretch_of(records[lo:hi], first=lo, **where), 0)
-        sendings += step.sendings
-        notes += step.notes
+        step = way.feed(batch_of(records[lo:hi], first=lo, **where), 0)
+        writes += step.writes
+        faults += step.faults
     step = way.finish(7_000_000_000)
-    return written(sendings + step.sendings), notes + step.notes
+    return written(writes + step.writes), faults + step.faults
 
 
 def lane(count: int, form: Form, **changes: Any) -> list[Record]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from mirrortest.faults.alteration import ORDER, Note
+from mirrortest.faults.alteration import ORDER, Fault
 from mirrortest.faults.record_changes import CONTENT
 from mirrortest.faults.spec import Spec
 from mirrortest.model.findings import Finding
@@ -29,8 +29,8 @@ def seqs(found: list[Written]) -> list[int]:
     return [each.seq for each in found]
 
 
-def told(found: list[Written]) -> list[Note]:
-    return [note for each in found for note in each.notes]
+def told(found: list[Written]) -> list[Fault]:
+    return [note for each in found for note in each.faults]
 
 
 def differences(a: bytes, b: bytes) -> list[int]:
@@ -43,11 +43,11 @@ def differences(a: bytes, b: bytes) -> list[int]:
 def test_without_acts_all_is_copied(form: Form) -> None:
     """Every record comes out as it went in, once, in order, in its own partition."""
     records = lane(COUNT, form)
-    found, notes = through("seed = 1", records, cuts=(3, 30))
+    found, faults = through("seed = 1", records, cuts=(3, 30))
     assert [each.record for each in found] == records
     assert {each.target for each in found} == {(TOPIC, 1)}
     assert not told(found)
-    assert not notes
+    assert not faults
 
 
 @FORMS
@@ -67,13 +67,13 @@ def test_without_acts_all_is_copied(form: Form) -> None:
 def test_drops(form: Form, kind: str, chosen: str, dropped: set[int]) -> None:
     """What is dropped is not written and told once each; all else is as it was."""
     records = lane(COUNT, form)
-    found, notes = through(act(kind, chosen=chosen), records, cuts=(18,))
+    found, faults = through(act(kind, chosen=chosen), records, cuts=(18,))
     assert [each.record for each in found] == [
         record for seq, record in enumerate(records) if seq not in dropped
     ]
-    assert {note.subject.seq for note in notes} == dropped
-    assert len(notes) == len(dropped)
-    for note in notes:
+    assert {note.subject.seq for note in faults} == dropped
+    assert len(faults) == len(dropped)
+    for note in faults:
         assert (note.kind, note.act, note.detail) == (kind, 0, "not written")
         assert note.subject == (TOPIC, 1, note.subject.seq, ANN, 3, note.subject.seq, form)
 
@@ -113,12 +113,12 @@ def test_changes(form: Form, kind: str, details: dict[str, Any], part: str) -> N
         assert [each.record for each in found] == records
         assert not told(found)
         return
-    found, notes = through(act(kind, **details), records)
-    assert not notes
+    found, faults = through(act(kind, **details), records)
+    assert not faults
     changed = [at for at, each in enumerate(found) if each.record != records[at]]
     assert changed == [VICTIM]
     (note,) = told(found)
-    assert found[VICTIM].notes == (note,)
+    assert found[VICTIM].faults == (note,)
     assert note.subject[:6] == (TOPIC, 1, VICTIM, ANN, 3, VICTIM)
     if kind == "truncate" and form is Form.HEADERS:
         part = ""
@@ -210,11 +210,11 @@ def test_moves(form: Form, kind: str, details: dict[str, Any], goes: set[tuple[s
     """The record is the same and stands elsewhere; of another topic it proves nothing."""
     records = lane(COUNT, form)
     details.setdefault("chosen", "rate = 1") if kind == "reroute" else None
-    found, notes = through(act(kind, **details), records)
+    found, faults = through(act(kind, **details), records)
     assert [each.record for each in found] == records
     assert {tuple(each.target) for each in found} == goes
     assert len(told(found)) == COUNT
-    assert not notes
+    assert not faults
     read = decode(found[0].record, found[0].target.topic)
     if kind == "merge-topics":
         assert read.findings == Finding.CORRUPTED
@@ -228,10 +228,10 @@ def test_duplicates(form: Form) -> None:
     records = lane(COUNT, form)
     found, _ = through(act("duplicate", copies=2), records)
     assert seqs(found) == [*range(18), 17, 17, *range(18, COUNT)]
-    assert [len(each.notes) for each in found[17:20]] == [0, 1, 1]
+    assert [len(each.faults) for each in found[17:20]] == [0, 1, 1]
     found, _ = through(act("duplicate-later", distance=5), records, cuts=(20,))
     assert seqs(found) == [*range(23), 17, *range(23, COUNT)]
-    assert [note.kind for note in found[23].notes] == ["duplicate-later"]
+    assert [note.kind for note in found[23].faults] == ["duplicate-later"]
     found, _ = through(act("duplicate-later", distance=500), records)
     assert seqs(found) == [*range(COUNT), 17]
 
@@ -249,7 +249,7 @@ def test_out_of_order(form: Form, cuts: tuple[int, ...]) -> None:
     assert seqs(found) == [*range(17), *range(18, 26), 17, *range(26, COUNT)]
     (note,) = told(found)
     assert (note.kind, note.overtaken) == ("hold", 8)
-    assert found[25].notes == (note,)
+    assert found[25].faults == (note,)
 
 
 def test_neighbours_are_of_one_stream() -> None:
@@ -304,7 +304,7 @@ def test_a_replay_repeats_what_was_written(form: Form) -> None:
         )
     )
     found, _ = through(act("replay", length=6) + others, records)
-    again = [each for each in found if any(note.kind == "replay" for note in each.notes)]
+    again = [each for each in found if any(note.kind == "replay" for note in each.faults)]
     assert seqs(again) == [12, 16, 17]
     assert decode(again[1].record, TOPIC).findings == Finding.ALTERED_TIMESTAMP
 
@@ -320,7 +320,7 @@ def test_another_run_is_put_in(form: Form) -> None:
     assert (read.id, read.lane, read.seq) == (ANN._replace(run="r6"), 3, VICTIM)
     assert read.findings == Finding(0)
     assert read.sent_ns == message(VICTIM).sent_ns - 60 * 10**9
-    assert [note.subject.seq for note in extra.notes] == [VICTIM]
+    assert [note.subject.seq for note in extra.faults] == [VICTIM]
 
 
 @FORMS
@@ -333,8 +333,8 @@ def test_several_acts_on_one_message(form: Form) -> None:
     records = lane(COUNT, form)
     found, _ = through(both("duplicate", "restamp", "hold", "add-header", "rekey"), records)
     assert seqs(found) == [*range(17), *range(18, 28), 17, 17, *range(28, COUNT)]
-    assert [note.kind for note in found[27].notes] == ["add-header", "rekey", "restamp", "hold"]
-    assert [note.kind for note in found[28].notes] == ["duplicate"]
+    assert [note.kind for note in found[27].faults] == ["add-header", "rekey", "restamp", "hold"]
+    assert [note.kind for note in found[28].faults] == ["duplicate"]
     assert found[27].record == found[28].record
     assert decode(found[27].record, TOPIC).findings == (
         Finding.ALTERED_HEADERS | Finding.ALTERED_KEY | Finding.ALTERED_TIMESTAMP
@@ -342,8 +342,8 @@ def test_several_acts_on_one_message(form: Form) -> None:
     found, _ = through(both("hold", "duplicate", "rekey", "change-seq"), records)
     assert len(found) == COUNT
     assert [note.kind for note in told(found)] == ["change-seq"]
-    found, notes = through(both("duplicate", "change-id", "drop", "drop-run"), records)
-    assert [note.kind for note in notes if note.subject.seq == VICTIM] == ["drop-run"]
+    found, faults = through(both("duplicate", "change-id", "drop", "drop-run"), records)
+    assert [note.kind for note in faults if note.subject.seq == VICTIM] == ["drop-run"]
 
 
 def test_foreign_records_pass_and_can_be_dropped() -> None:
@@ -358,9 +358,9 @@ def test_foreign_records_pass_and_can_be_dropped() -> None:
     every = "".join(act(kind, chosen="rate = 1") for kind in ("swap", "change-id", "other-run"))
     found, _ = through(every.replace("seed = 5\n", ""), odd)
     assert [each.record for each in found] == odd
-    _, notes = through(act("drop", chosen="rate = 1"), odd)
-    assert [note.subject[2:] for note in notes] == [(n, None, -1, -1, None) for n in range(3)]
-    found, notes = through(act("drop", chosen='rate = 1\nproducer = "ann"'), odd)
+    _, faults = through(act("drop", chosen="rate = 1"), odd)
+    assert [note.subject[2:] for note in faults] == [(n, None, -1, -1, None) for n in range(3)]
+    found, faults = through(act("drop", chosen='rate = 1\nproducer = "ann"'), odd)
     assert len(found) == 3
 
 

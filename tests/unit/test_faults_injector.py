@@ -14,17 +14,18 @@ from tests.unit.faults_source import (
     BOB,
     OTHER,
     TOPIC,
-    course,
+    batch_of,
+    injector,
     lane,
     message,
-    stretch_of,
     through,
     written,
 )
 
 if TYPE_CHECKING:
-    from mirrortest.faults.alteration import Note
-    from mirrortest.faults.injector import Pending, Sending
+    from mirrortest.faults.alteration import Fault
+    from mirrortest.faults.ground_truth import Deferral
+    from mirrortest.faults.injector import Write
 
 KINDS = (
     *("drop", "drop-run", "duplicate", "duplicate-later", "swap", "hold", "change-id"),
@@ -61,41 +62,41 @@ def test_a_restart_makes_no_difference(stops: list[int], back: int) -> None:
 
     What is kept back and how far a replay reaches are seen again, and nothing comes out of it.
     """
-    sendings: list[Sending] = []
-    notes: list[Note] = []
-    way = course(REPLAYED)
-    pending: list[Pending] = []
+    writes: list[Write] = []
+    faults: list[Fault] = []
+    way = injector(REPLAYED)
+    deferrals: list[Deferral] = []
     for lo, hi in pairwise([0, *sorted(stops), len(RECORDS)]):
         if lo:
-            way = course(REPLAYED)
-            floor = min([lo - way.memory, *(each.offset for each in pending)])
+            way = injector(REPLAYED)
+            floor = min([lo - way.replay_length, *(each.offset for each in deferrals)])
             floor = max(floor - back, 0)
             for a, b in pairwise(sorted({floor, (floor + lo) // 2, lo})):
-                before = len(sendings)
+                before = len(writes)
                 # As it is fetched: a batch goes on beyond what is to be recalled.
-                fetched = stretch_of(RECORDS[a : b + 5], first=a)
-                way.recall(fetched.first(b - a), pending, 0)
-                assert len(sendings) == before
-        step = way.feed(stretch_of(RECORDS[lo:hi], first=lo), 0)
-        sendings += step.sendings
-        notes += step.notes
-        pending = way.pending(0)
+                fetched = batch_of(RECORDS[a : b + 5], first=a)
+                way.recall(fetched, b - a, deferrals, 0)
+                assert len(writes) == before
+        step = way.feed(batch_of(RECORDS[lo:hi], first=lo), 0)
+        writes += step.writes
+        faults += step.faults
+        deferrals = way.deferrals(0)
     step = way.finish(7_000_000_000)
-    assert (written(sendings + step.sendings), notes + step.notes) == EXPECTED
+    assert (written(writes + step.writes), faults + step.faults) == EXPECTED
 
 
 def test_the_examples_are_worth_it() -> None:
     """Every kind happens in what the tests above compare."""
-    found, notes = EXPECTED
-    told = {note.kind for note in notes} | {n.kind for each in found for n in each.notes}
+    found, faults = EXPECTED
+    told = {note.kind for note in faults} | {n.kind for each in found for n in each.faults}
     assert told == {*KINDS, "replay"}
 
 
 def test_only_what_is_touched_is_taken_apart() -> None:
     """All other records pass in bulk, in as few pieces as the touched ones leave."""
-    way = course('[[acts]]\nkind = "rekey"\nids = ["ann@r7.1 3 10", "ann@r7.1 3 30"]')
-    step = way.feed(stretch_of(lane(50, Form.BODY)), 0)
-    assert [len(content) if hasattr(content, "lo") else 0 for _, content, _ in step.sendings] == [
+    way = injector('[[acts]]\nkind = "rekey"\nids = ["ann@r7.1 3 10", "ann@r7.1 3 30"]')
+    step = way.feed(batch_of(lane(50, Form.BODY)), 0)
+    assert [len(content) if hasattr(content, "lo") else 0 for _, content, _ in step.writes] == [
         10,
         0,
         19,
@@ -115,21 +116,21 @@ def test_silence_lets_go() -> None:
         '[[acts]]\nkind = "duplicate-later"\nids = ["ann@r7.1 3 5"]\n'
         '[[acts]]\nkind = "delay"\nids = ["ann@r7.1 3 6"]\nseconds = 3\n'
     )
-    way = course(text)
-    out = written(way.feed(stretch_of(lane(9, Form.BODY)), second).sendings)
+    way = injector(text)
+    out = written(way.feed(batch_of(lane(9, Form.BODY)), second).writes)
     assert [each.seq for each in out] == [0, 1, 2, 3, 5, 7, 8]
-    assert way.kept == 3
+    assert way.deferred == 3
     assert not way.is_silent(2 * second - 1)
     assert way.is_silent(2 * second)
-    assert way.tick(2 * second, ended=False).sendings == []
-    out = written(way.tick(2 * second, ended=True).sendings)
+    assert way.tick(2 * second, ended=False).writes == []
+    out = written(way.tick(2 * second, ended=True).writes)
     assert [each.seq for each in out] == [4, 5]
-    assert [note.overtaken for note in out[0].notes] == [3]
+    assert [note.overtaken for note in out[0].faults] == [3]
     assert not way.is_silent(3 * second)
-    assert way.tick(4 * second - 1, ended=True).sendings == []
-    out = written(way.tick(4 * second, ended=False).sendings)
-    assert [(each.seq, each.notes[0].detail) for each in out] == [(6, "written 3.000 s later")]
-    assert way.kept == 0
+    assert way.tick(4 * second - 1, ended=True).writes == []
+    out = written(way.tick(4 * second, ended=False).writes)
+    assert [(each.seq, each.faults[0].detail) for each in out] == [(6, "written 3.000 s later")]
+    assert way.deferred == 0
 
 
 def test_a_topic_that_is_not_there_takes_nothing() -> None:

@@ -42,11 +42,11 @@ class Quiet(Replicator):
         self.reader = Reader(position)
         self._reader: Any = self.reader
         self._writers: Any = SimpleNamespace(check=lambda: None)
-        self._account: Any = SimpleNamespace(read=lambda *_: position)
-        self._courses: Any = {AT: None}
+        self._truth: Any = SimpleNamespace(read=lambda *_: position)
+        self._injectors: Any = {AT: None}
         self._changed = False
 
-    async def _take(self, items: Iterable[Any]) -> None: ...
+    async def _inject(self, items: Iterable[Any]) -> None: ...
 
     async def _tick(self) -> None: ...
 
@@ -55,6 +55,6 @@ class Quiet(Replicator):
 
 async def test_what_has_come_is_read_before_silence_ends_it() -> None:
     """A machine that stood still lets the idle timeout pass before anything was fetched."""
-    life = Quiet(idle_timeout=0)
-    await life._work(asyncio.Event())
-    assert life.reader.calls == 3
+    replicator = Quiet(idle_timeout=0)
+    await replicator._mirror(asyncio.Event())
+    assert replicator.reader.calls == 3

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from mirrortest.faults.selection import Selection
 from mirrortest.faults.spec import Spec
 from mirrortest.wire.message import Form, Record, encode
-from tests.unit.faults_source import ANN, BOB, TOPIC, lane, message, stretch_of
+from tests.unit.faults_source import ANN, BOB, TOPIC, batch_of, lane, message
 
 
 def chosen(
@@ -25,8 +25,8 @@ def chosen(
 ) -> dict[int, list[int]]:
     """The offsets on which acts fall, with the acts."""
     selection = Selection(Spec.parse(text), topic, partition, faithful=faithful)
-    stretch = stretch_of(records, first=first, topic=topic, partition=partition)
-    return {stretch.offset(row): acts for row, acts in selection.chosen(stretch.messages).items()}
+    batch = batch_of(records, first=first, topic=topic, partition=partition)
+    return {batch.offset(row): acts for row, acts in selection.chosen(batch.messages).items()}
 
 
 def drop(lines: str, *, kind: str = "drop", top: str = "seed = 3") -> str:

@@ -14,7 +14,7 @@ from mirrortest.cli import sabotage as command
 from mirrortest.errors import UsageError
 from mirrortest.faults.alteration import ORDER
 from mirrortest.faults.ground_truth import TRUTH
-from mirrortest.faults.spec import DEFAULTS, NEEDS, WHOLE, Act, Spec, read_spec
+from mirrortest.faults.spec import DEFAULTS, ON_ALL_MESSAGES, REQUIRED, Act, Spec, read_spec
 from mirrortest.verify.anomaly import Anomaly
 from mirrortest.wire.digits import SEQ_LIMIT
 from mirrortest.wire.stream import ProducerId
@@ -51,8 +51,8 @@ def test_what_is_written_down_is_read_back() -> None:
 def test_every_kind_can_be_asked_for(kind: Anomaly) -> None:
     """With what it needs and a choice; each parameter has its default."""
     given = {"producer": "ann", "partition": 1, "to_partition": 0, "topic": "a", "to_topic": "b"}
-    needs = {name: given[name] for name in NEEDS.get(kind, ())}
-    choice: dict[str, Any] = {} if kind in WHOLE else {"rate": 0.5}
+    needs = {name: given[name] for name in REQUIRED.get(kind, ())}
+    choice: dict[str, Any] = {} if kind in ON_ALL_MESSAGES else {"rate": 0.5}
     if kind is Anomaly.DROP_TAIL:
         choice = {"window": {"seq": [3]}}
     act = Act.model_validate({"kind": kind.value, **needs, **choice})
@@ -87,20 +87,29 @@ def test_windows() -> None:
         ('[[acts]]\nkind = "drop"\nrate = 1\ntopic = 3', 'acts.0.topic: it must be a text: "'),
         ('[[acts]]\nkind = "drop"\nrate = 1\npartition = -1', "partition: it must be at least 0"),
         ('[[acts]]\nkind = "drop"\nwindow = 3', "acts.0.window: it must be a table: { ... }"),
-        ("[[acts]]\nrate = 1", "acts.0.kind: it must be said"),
-        ('[[acts]]\nkind = "steal"\nrate = 1', "acts.0.kind: 'steal' is none of drop, "),
+        ("[[acts]]\nrate = 1", "acts.0.kind: it is required"),
+        (
+            '[[acts]]\nkind = "steal"\nrate = 1',
+            "acts.0.kind: 'steal' is unknown; the kinds are drop, ",
+        ),
         ('[[acts]]\nkind = "drop"', "acts.0: drop needs rate, count, ids or window"),
         ('[[acts]]\nkind = "drop"\nrate = 2', "acts.0.rate: it must be at most 1"),
-        ('[[acts]]\nkind = "drop"\nrate = 0.5\ncount = 1', "acts.0: say one of rate and count"),
+        (
+            '[[acts]]\nkind = "drop"\nrate = 0.5\ncount = 1',
+            "acts.0: use only one of rate and count",
+        ),
         ('[[acts]]\nkind = "drop"\ncount = 1', "a count needs lane_messages"),
-        ('[[acts]]\nkind = "drop"\ncount = 3\nwindow = { seq = [1, 3] }', "3 of 2 messages"),
+        (
+            '[[acts]]\nkind = "drop"\ncount = 3\nwindow = { seq = [1, 3] }',
+            "count is 3, but the window has 2 messages",
+        ),
         ('[[acts]]\nkind = "drop"\nwindow = { share = [0.5] }', "a share needs lane_messages"),
         ('[[acts]]\nkind = "drop"\nwindow = { share = [0, 2] }', "between 0 and 1"),
         ('[[acts]]\nkind = "drop"\nwindow = { seq = [3, 3] }', "lo must be below hi"),
-        ('[[acts]]\nkind = "drop"\nwindow = {}', "say either seq"),
-        ('[[acts]]\nkind = "drop"\nids = ["ann@r 1 2"]', "write an id as NAME@RUN.INC"),
+        ('[[acts]]\nkind = "drop"\nwindow = {}', "use either seq"),
+        ('[[acts]]\nkind = "drop"\nids = ["ann@r 1 2"]', "an id is NAME@RUN.INC"),
         ('[[acts]]\nkind = "drop"\nrate = 1\nlength = 3', "drop takes no length"),
-        ('[[acts]]\nkind = "drop"\nrate = 1\ntopic = "("', "is no regular expression"),
+        ('[[acts]]\nkind = "drop"\nrate = 1\ntopic = "("', "is not a regular expression"),
         ('[[acts]]\nkind = "drop-tail"\nrate = 1', "drop-tail needs window"),
         ('[[acts]]\nkind = "drop-tail"\nwindow = { seq = [1, 2] }', "a tail has no end"),
         ('[[acts]]\nkind = "drop-producer"', "drop-producer needs producer"),
@@ -108,16 +117,16 @@ def test_windows() -> None:
         ('[[acts]]\nkind = "reroute"\nrate = 1\npartition = 1\nto_partition = 1', "itself"),
         ('[[acts]]\nkind = "other-run"\nrate = 1\nother_run = "A"', "lower-case letters"),
         ('[[acts]]\nkind = "drop"\nids = 3', "acts.0.ids: it must be a list"),
-        ('[[acts]]\nkind = "drop"\nids = [3]', "'3': write an id as"),
-        ('[[acts]]\nkind = "drop"\nwindow = { seq = 3 }', "acts.0.window.seq: write it as"),
+        ('[[acts]]\nkind = "drop"\nids = [3]', "'3': an id is"),
+        ('[[acts]]\nkind = "drop"\nwindow = { seq = 3 }', "acts.0.window.seq: use"),
         (
             '[[acts]]\nkind = "drop"\nwindow = { seq = [1, 2, 3] }',
-            "window.seq: write it as [lo, hi]",
+            "window.seq: use [lo, hi]",
         ),
         ('[[acts]]\nkind = "drop"\nwindow = { seq = [1, "x"] }', "seq.1: it must be a whole"),
         ('[[acts]]\nkind = "drop"\nwindow = { share = ["x"] }', "share.0: it must be a number"),
-        ('[[acts]]\nkind = ["drop"]\nrate = 1', "acts.0.kind: ['drop'] is none of"),
-        ("[[acts", "is no TOML"),
+        ('[[acts]]\nkind = ["drop"]\nrate = 1', "acts.0.kind: ['drop'] is unknown"),
+        ("[[acts", "is not TOML"),
     ],
 )
 def test_mistakes_are_told_in_one_line(text: str, told: str) -> None:
@@ -135,7 +144,7 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be read: No such file"):
         read_spec(tmp_path / "x.toml")
     (tmp_path / "y.toml").write_bytes(b"\xff\xfe")
-    with pytest.raises(UsageError, match="it is no text"):
+    with pytest.raises(UsageError, match="it is not text"):
         read_spec(tmp_path / "y.toml")
 
 

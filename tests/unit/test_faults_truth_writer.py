@@ -9,13 +9,13 @@ import pytest
 from aiokafka.record.default_records import DefaultRecordBatch
 
 from mirrortest.errors import MirrortestError, UsageError
-from mirrortest.faults.alteration import Note, Subject
-from mirrortest.faults.ground_truth import TRUTH, Waiting, read_summary, read_truth
+from mirrortest.faults.alteration import Fault, Subject
+from mirrortest.faults.ground_truth import TRUTH, Deferral, read_summary, read_truth
 from mirrortest.faults.records import (
+    CopiedRows,
     RawRecord,
-    Rows,
     encode_batch,
-    put_together,
+    encode_record,
     raw_record,
     record_at,
 )
@@ -25,7 +25,7 @@ from mirrortest.faults.unrecorded_writes import UnrecordedWrites
 from mirrortest.verify.anomaly import Anomaly
 from mirrortest.wire.message import Form, Record, encode
 from mirrortest.wire.record_batch import decode_records
-from tests.unit.faults_source import ANN, TOPIC, lane, message, stretch_of
+from tests.unit.faults_source import ANN, TOPIC, batch_of, lane, message
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,19 +35,19 @@ KNOWN = Subject(TOPIC, 1, 70, ANN, 3, 7, Form.BODY)
 UNREADABLE = Subject(TOPIC, 1, 71, None, -1, -1, None)
 
 
-def note(subject: Subject = KNOWN, **changes: Any) -> Note:
-    return Note(0, Anomaly.DROP, subject, "not written")._replace(**changes)
+def note(subject: Subject = KNOWN, **changes: Any) -> Fault:
+    return Fault(0, Anomaly.DROP, subject, "not written")._replace(**changes)
 
 
 def test_rows_and_summary(tmp_path: Path) -> None:
     """What was noted is read back, nulls where something is not known or not there."""
-    account = TruthWriter(tmp_path / "truth", SPEC)
-    account.note(note(), None, None, None)
-    account.note(note(UNREADABLE, part="id", overtaken=4, detail="x"), "A.orders", 2, 99)
-    account.read(TOPIC, 1).next = 72
-    account.read(TOPIC, 1).read = 60
-    account.wrote("A.orders", 2, 59, 100)
-    account.save(clean=True)
+    writer = TruthWriter(tmp_path / "truth", SPEC)
+    writer.record(note(), None, None, None)
+    writer.record(note(UNREADABLE, part="id", overtaken=4, detail="x"), "A.orders", 2, 99)
+    writer.read(TOPIC, 1).next = 72
+    writer.read(TOPIC, 1).read = 60
+    writer.wrote("A.orders", 2, 59, 100)
+    writer.save(clean=True)
     table = read_truth(tmp_path / "truth")
     assert table.schema == TRUTH
     assert table.to_pylist() == [
@@ -73,35 +73,35 @@ def test_rows_and_summary(tmp_path: Path) -> None:
 
 def test_what_was_not_saved_was_not_done(tmp_path: Path) -> None:
     """After a kill the truth is as of the last save: rows, positions and what was kept back."""
-    account = TruthWriter(tmp_path, SPEC)
-    account.note(note(), None, None, None)
-    waiting = Waiting(offset=3, act=0, due=9, left_ns=5, overtaken=1, copy_of=True)
-    account.read(TOPIC, 1).waiting = [waiting]
-    account.save()
-    account.note(note(), None, None, None)
-    account.read(TOPIC, 1).next = 500
+    writer = TruthWriter(tmp_path, SPEC)
+    writer.record(note(), None, None, None)
+    waiting = Deferral(offset=3, act=0, due=9, left_ns=5, overtaken=1, copy_of=True)
+    writer.read(TOPIC, 1).waiting = [waiting]
+    writer.save()
+    writer.record(note(), None, None, None)
+    writer.read(TOPIC, 1).next = 500
     pq.write_table(TRUTH.empty_table(), tmp_path / "acts-000007.parquet")  # of a save cut off
     (tmp_path / "truth.json.draft").write_text("{")
 
     again = TruthWriter(tmp_path, SPEC)
-    assert again.resumed_unclean
+    assert again.was_killed
     assert (again.read(TOPIC, 1).next, again.read(TOPIC, 1).waiting) == (0, [waiting])
     assert read_truth(tmp_path).num_rows == 1
     assert not (tmp_path / "acts-000007.parquet").exists()
     again.save(clean=True)
-    assert not TruthWriter(tmp_path, SPEC).resumed_unclean
+    assert not TruthWriter(tmp_path, SPEC).was_killed
 
 
 def test_many_saves_make_few_files(tmp_path: Path) -> None:
     """Files are merged now and then, and into one at the end."""
-    account = TruthWriter(tmp_path, SPEC)
+    writer = TruthWriter(tmp_path, SPEC)
     for number in range(40):
-        account.note(note(detail=str(number)), None, None, None)
-        account.save()
-        assert len(account.truth.files) <= 33
-    account.save(clean=True)
+        writer.record(note(detail=str(number)), None, None, None)
+        writer.save()
+        assert len(writer.summary.files) <= 33
+    writer.save(clean=True)
     assert [path.name for path in tmp_path.glob("*.parquet")] == read_summary(tmp_path).files
-    assert len(account.truth.files) == 1
+    assert len(writer.summary.files) == 1
     assert read_truth(tmp_path)["detail"].to_pylist() == [str(number) for number in range(40)]
 
 
@@ -112,15 +112,15 @@ def test_one_directory_one_specification(tmp_path: Path) -> None:
     assert read_summary(tmp_path / "a").specification() == Spec(seed=9)
     corrected.read(TOPIC, 0).read = 1
     corrected.save()
-    with pytest.raises(UsageError, match="tells of another specification"):
+    with pytest.raises(UsageError, match="is of another specification"):
         TruthWriter(tmp_path / "a", Spec())
     (tmp_path / "b").touch()
     with pytest.raises(UsageError, match="--truth"):
         TruthWriter(tmp_path / "b", SPEC)
-    with pytest.raises(MirrortestError, match="no faulty mirror's truth"):
+    with pytest.raises(MirrortestError, match="cannot be read"):
         read_truth(tmp_path / "c")
     (tmp_path / "a" / "truth.json").write_text("{}")
-    with pytest.raises(MirrortestError, match="no truth of this version"):
+    with pytest.raises(MirrortestError, match="another format"):
         read_summary(tmp_path / "a")
 
 
@@ -134,11 +134,13 @@ ODD = [
 
 def test_records_are_put_together_as_they_were() -> None:
     """Taken apart and put together again: the same bytes, and a batch of both reads the same."""
-    arrays = stretch_of(ODD).records
+    arrays = batch_of(ODD).records
     for row, record in enumerate(ODD):
         assert record_at(arrays, row) == record
-        assert put_together(record) == raw_record(arrays, row)
-    batch = encode_batch([Rows(arrays, 0, 2), put_together(ODD[2]), Rows(arrays, 3, len(ODD))])
+        assert encode_record(record) == raw_record(arrays, row)
+    batch = encode_batch(
+        [CopiedRows(arrays, 0, 2), encode_record(ODD[2]), CopiedRows(arrays, 3, len(ODD))]
+    )
     again = decode_records(batch.buffer)
     assert [record_at(again, row) for row in range(len(again))] == ODD
     newest = DefaultRecordBatch(bytes(batch.buffer)).max_timestamp
@@ -151,32 +153,32 @@ def test_names_that_are_no_text_are_kept() -> None:
     arrays = decode_records(encode_batch([RawRecord(tail, 7)]).buffer)
     record = record_at(arrays, 0)
     assert record is not None
-    assert put_together(record) == RawRecord(tail, 7)
+    assert encode_record(record) == RawRecord(tail, 7)
 
 
 def test_large_stretches_are_cut() -> None:
     """Each piece stays about below the limit, and nothing is left out."""
-    arrays = stretch_of(lane(200, Form.BODY, size=1000)).records
-    pieces = list(Rows(arrays, 3, 200).cut(20_000))
+    arrays = batch_of(lane(200, Form.BODY, size=1000)).records
+    pieces = list(CopiedRows(arrays, 3, 200).cut(20_000))
     assert [piece.lo for piece in pieces] == [3, *(piece.hi for piece in pieces[:-1])]
     assert pieces[-1].hi == 200
     assert max(piece.size for piece in pieces) <= 20_000
-    assert [len(piece) for piece in Rows(arrays, 0, 5).cut(10)] == [1] * 5
+    assert [len(piece) for piece in CopiedRows(arrays, 0, 5).cut(10)] == [1] * 5
 
 
 def test_what_stands_there_already_is_found() -> None:
     """Each record once, by its content and time; the others are to be written."""
-    arrays = stretch_of(lane(6, Form.BODY)).records
+    arrays = batch_of(lane(6, Form.BODY)).records
     found = UnrecordedWrites()
     at, elsewhere = ("A.orders", 1), ("A.orders", 2)
     for row, offset in ((1, 70), (2, 71), (4, 75), (4, 80)):
         found.add(at, raw_record(arrays, row), offset)
-    whole = Rows(arrays, 0, 6)
+    whole = CopiedRows(arrays, 0, 6)
     assert list(found.match(elsewhere, whole)) == [(whole, None)]
     pieces = [
         (piece.lo, piece.hi, offset)
         for piece, offset in found.match(at, whole)
-        if isinstance(piece, Rows)
+        if isinstance(piece, CopiedRows)
     ]
     assert pieces == [
         (0, 1, None),
@@ -191,5 +193,5 @@ def test_what_stands_there_already_is_found() -> None:
     assert list(found.match(at, raw_record(arrays, 4))) == [(raw_record(arrays, 4), 80)]
     assert not found
     found.add(at, restamped, 1)
-    assert found.forget() == 1
+    assert found.clear() == 1
     assert not found

@@ -14,15 +14,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from mirrortest.config.run import TopicMapping
-from mirrortest.faults.alteration import Note, Target
-from mirrortest.faults.injector import PartitionInjector, Step
+from mirrortest.faults.alteration import Fault, Target
+from mirrortest.faults.injector import Output, PartitionInjector
 from mirrortest.faults.selection import Selection
 from mirrortest.faults.spec import Act, Spec, Window
 from mirrortest.selftest.expected import expect, read_injected
 from mirrortest.verify.anomaly import Anomaly
 from mirrortest.wire.message import HEADER_NAMES, Form, Record
 from tests.unit.anomalies import ANN, BOB, COUNT, PARTITIONS, TOPICS, Copy, World, copies
-from tests.unit.faults_source import stretch_of, written
+from tests.unit.faults_source import batch_of, written
 from tests.unit.test_selftest_expected import as_found, told
 
 PLACES = list(product(TOPICS, range(PARTITIONS)))
@@ -99,11 +99,11 @@ def faulted(spec: Spec, cuts: list[int]) -> tuple[World, list[dict[str, Any]]]:
     world.made = {place: [] for place in PLACES}
     rows: list[dict[str, Any]] = []
 
-    def take(step: Step) -> None:
-        rows.extend(row(note, None, None) for note in step.notes)
-        for target, record, notes in written(step.sendings):
+    def take(step: Output) -> None:
+        rows.extend(row(note, None, None) for note in step.faults)
+        for target, record, faults in written(step.writes):
             here = world.made[target]
-            rows.extend(row(note, target, len(here)) for note in notes)
+            rows.extend(row(note, target, len(here)) for note in faults)
             here.append(Copy(None, record))
 
     courses = {
@@ -111,17 +111,17 @@ def faulted(spec: Spec, cuts: list[int]) -> tuple[World, list[dict[str, Any]]]:
         for place in PLACES
     }
     for number, (lo, hi) in enumerate(pairwise([0, *cuts, COUNT * 2])):
-        for (topic, partition), course in courses.items():
+        for (topic, partition), injector in courses.items():
             records = source(topic, partition)[lo:hi]
-            stretch = stretch_of(records, first=lo, topic=topic, partition=partition)
-            take(course.feed(stretch, number * SECOND))
-            take(course.tick(number * SECOND, ended=lo % 2 == 1))
-    for course in courses.values():
-        take(course.finish(100 * SECOND))
+            batch = batch_of(records, first=lo, topic=topic, partition=partition)
+            take(injector.feed(batch, number * SECOND))
+            take(injector.tick(number * SECOND, ended=lo % 2 == 1))
+    for injector in courses.values():
+        take(injector.finish(100 * SECOND))
     return world, rows
 
 
-def row(note: Note, target: Target | None, offset: int | None) -> dict[str, Any]:
+def row(note: Fault, target: Target | None, offset: int | None) -> dict[str, Any]:
     """A row of the truth."""
     subject = note.subject
     assert subject.id is not None

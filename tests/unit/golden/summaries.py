@@ -11,8 +11,7 @@ from mirrortest.cli import salvage
 from mirrortest.config.threshold import evaluate, thresholds
 from mirrortest.consume.consume_report import Basis, ConsumeReport, counts_of
 from mirrortest.errors import ClusterError, MirrortestError
-from mirrortest.faults.ground_truth import Partition, Truth, Waiting
-from mirrortest.faults.report import FaultyMirrorReport
+from mirrortest.faults.ground_truth import Deferral, FaultyMirrorReport, Partition, Truth
 from mirrortest.model.findings import OF_STREAM, Outcome
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.model.verdict import Verdict
@@ -223,7 +222,7 @@ def _calibrated() -> Calibration:
 
 
 def _truth() -> Truth:
-    waiting = Waiting(offset=7, act=0, due=9, left_ns=5, overtaken=1, copy_of=False)
+    waiting = Deferral(offset=7, act=0, due=9, left_ns=5, overtaken=1, copy_of=False)
     return Truth(
         spec={"acts": []},
         clean=True,

@@ -20,7 +20,7 @@ from mirrortest.cli.options import (
     named_after_host,
 )
 from mirrortest.cli.parameters import from_models
-from mirrortest.config.client import ClientConfig, IsolationLevel
+from mirrortest.config.client_config import ClientConfig, IsolationLevel
 from mirrortest.config.option import option
 from mirrortest.config.run import TopicMapping
 from mirrortest.config.threshold import thresholds as read_thresholds

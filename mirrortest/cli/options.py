@@ -12,7 +12,7 @@ from typing import Annotated, ClassVar, TypeAlias
 
 import typer
 
-from mirrortest.config.client import ClientConfig
+from mirrortest.config.client_config import ClientConfig
 from mirrortest.config.option import Kind, option
 from mirrortest.errors import UsageError
 

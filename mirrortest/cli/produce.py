@@ -23,7 +23,7 @@ from mirrortest.cli.options import (
     named_after_host,
 )
 from mirrortest.cli.parameters import from_models
-from mirrortest.config.client import Compression
+from mirrortest.config.client_config import Compression
 from mirrortest.config.option import option
 from mirrortest.config.run import run_id
 from mirrortest.errors import UsageError

@@ -11,7 +11,7 @@ import typer
 from mirrortest.cli import compiled, console
 from mirrortest.cli.options import Portable, can_be_filled, can_be_written
 from mirrortest.cli.spark import spark_session
-from mirrortest.config.client import ClientConfig
+from mirrortest.config.client_config import ClientConfig
 from mirrortest.config.threshold import thresholds
 from mirrortest.config.units import checked_heap
 from mirrortest.errors import UsageError

@@ -14,7 +14,7 @@ from mirrortest.cli import console
 from mirrortest.cli.live import LiveLines
 from mirrortest.cli.options import Connection, Output
 from mirrortest.cli.parameters import from_models
-from mirrortest.config.client import ClientConfig
+from mirrortest.config.client_config import ClientConfig
 from mirrortest.config.run import TopicMapping
 from mirrortest.errors import UsageError
 from mirrortest.faults.options import CLIENT_DEFAULTS, FaultyMirrorOptions

@@ -25,20 +25,20 @@ _FLAGS = frozenset({"required", "requisite", "sufficient", "optional"})
 
 @dataclass(frozen=True)
 class LoginModule:
-    """A login module's class name and its options, which are kept out of the repr."""
+    """A login module's class name and its options, which its repr does not show."""
 
     name: str
     options: dict[str, str] = field(repr=False)
 
 
 def parse_jaas(text: str) -> LoginModule:
-    """Read a JAAS configuration; UsageError, which never repeats the text, where it is none."""
+    """Read a JAAS configuration; the UsageError of a malformed one never repeats its text."""
     tokens = _tokens(text)
     if len(tokens) < 3 or tokens[1][1].lower() not in _FLAGS or tokens[-1] != ("mark", ";"):
         raise _malformed("expected 'LOGIN_MODULE required NAME=\"VALUE\" ...;'")
     body = tokens[2:-1]
     if ("mark", ";") in body:
-        raise _malformed("it must hold exactly one login module")
+        raise _malformed("it must have exactly one login module")
     if len(body) % 3:
         raise _malformed("each option is NAME=VALUE")
     options: dict[str, str] = {}
@@ -55,7 +55,7 @@ def _tokens(text: str) -> list[tuple[str, str]]:
     while position < len(text):
         match = _TOKEN.match(text, position)
         if match is None:
-            raise _malformed("a quotation is not closed")
+            raise _malformed("a quote is not closed")
         position = match.end()
         kind = match.lastgroup
         if kind in {"double", "single"}:

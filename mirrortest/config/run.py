@@ -1,8 +1,8 @@
-"""A run's id, and what its topics are called on the two sides of the mirror.
+"""A run's id, and its topics' names on the two sides of the mirror.
 
-Streams carry the *source* topic's name on both sides. How the mirror names its copies is never
-guessed from a name alone: a topic `a.b` may be the copy of `b` from cluster `a`, or a topic of its
-own that happens to have a dot. The user gives the alias, or the ledger's copy shows it.
+Streams have the *source* topic's name on both sides. A name alone never shows how the mirror names
+its copies: a topic `a.b` may be the copy of `b` from cluster `a`, or another topic with a dot. The
+user gives the alias, or the ledger's copy shows it.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
 RUN_ID_LENGTH = 8
-# 32 signs, so that a byte's low five bits draw each alike; 0, 1, l and o are easily misread.
-_SIGNS = "abcdefghijkmnpqrstuvwxyz23456789"
+# 32 characters, so that a byte's low five bits draw each equally; 0, 1, l and o are misread.
+_CHARACTERS = "abcdefghijkmnpqrstuvwxyz23456789"
 
 SEPARATORS = ".-_"
-"""What mirrors put between alias and topic; no other sign that is no letter fits a name."""
+"""What mirrors put between alias and topic: the only punctuation that a name may have."""
 
 
 def checked_topic(name: str, *, option: str) -> str:
-    """Return a topic's name, or raise UsageError that names `option` and says what it may be."""
+    """Return a topic's name, or raise UsageError with `option` and the valid form."""
     if not is_topic(name):
         raise UsageError(
             f"{option} {name!r}: a topic's name is 1 to 249 letters, digits, '.', '_' or '-'"
@@ -34,20 +34,20 @@ def checked_topic(name: str, *, option: str) -> str:
 
 
 def checked_topics(names: str, *, option: str) -> tuple[str, ...]:
-    """Read topics' names, separated by commas; UsageError where one of them can be none."""
+    """Read topics' names, separated by commas; UsageError where one is invalid."""
     return tuple(
         checked_topic(name.strip(), option=option) for name in names.split(",") if name.strip()
     )
 
 
 def prefixes_of(source: str, topics: Iterable[str]) -> list[tuple[str, str]]:
-    """(alias, separator) of each of these topics whose name is that of a copy of `source`."""
+    """(alias, separator) of each of these topics whose name may be that of a copy of `source`."""
     prefixes = sorted(topic.removesuffix(source) for topic in topics if topic.endswith(source))
     return [(p[:-1], p[-1]) for p in prefixes if len(p) > 1 and p[-1] in SEPARATORS]
 
 
 def names_behind(destination: str) -> list[str]:
-    """What a topic may be called in the source: its name, and that without a prefix."""
+    """The names that a topic may have in the source: its name, with and without a prefix."""
     return [
         destination[at:]
         for at in range(len(destination))
@@ -56,21 +56,21 @@ def names_behind(destination: str) -> list[str]:
 
 
 def run_id(entropy: bytes) -> str:
-    """Make a run's id of random bytes, one of its eight signs from each; pure.
+    """Create a run's id from random bytes, a character from each of the first eight.
 
     Raises ValueError for fewer than eight bytes.
     """
     if len(entropy) < RUN_ID_LENGTH:
         raise ValueError(f"a run's id takes {RUN_ID_LENGTH} random bytes")
-    return "".join(_SIGNS[byte & 31] for byte in entropy[:RUN_ID_LENGTH])
+    return "".join(_CHARACTERS[byte & 31] for byte in entropy[:RUN_ID_LENGTH])
 
 
 @dataclass(frozen=True, kw_only=True)
 class TopicMapping:
     """From a topic's name in the destination to its name in the source, and back.
 
-    A name in `explicit` (destination to source) is looked up there; any other loses, or on the
-    way back gains, the prefix ``source_alias + separator``; without an alias names are the same.
+    A name in `explicit` (destination to source) is mapped there. All others have the prefix
+    ``source_alias + separator`` in the destination; without an alias names are the same.
 
     Raises:
         UsageError: two destinations of one source, or an empty name.
@@ -81,16 +81,16 @@ class TopicMapping:
     explicit: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse what would fold two topics into one."""
+        """Refuse to map two topics to one."""
         if self.source_alias and not self.separator:
             raise UsageError("--separator must not be empty")
         by_source: dict[str, str] = {}
         for destination, source in self.explicit.items():
             if not destination or not source:
-                raise UsageError("--topic-map: write it as DESTINATION=SOURCE")
+                raise UsageError("--topic-map: use DESTINATION=SOURCE")
             if source in by_source:
                 raise UsageError(
-                    f"--topic-map: both {by_source[source]!r} and {destination!r} stand for the "
+                    f"--topic-map: both {by_source[source]!r} and {destination!r} map to the "
                     f"source topic {source!r}; judge them in two runs of the consumer"
                 )
             by_source[source] = destination
@@ -99,42 +99,42 @@ class TopicMapping:
     def parse(
         cls, *, source_alias: str = "", separator: str = ".", topic_map: Sequence[str] = ()
     ) -> TopicMapping:
-        """Read the options; `topic_map` holds ``DESTINATION=SOURCE`` arguments."""
+        """Read the options; `topic_map` has ``DESTINATION=SOURCE`` arguments."""
         explicit: dict[str, str] = {}
         for item in topic_map:
             destination, equals, source = (part.strip() for part in item.partition("="))
             if not (equals and destination and source):
-                raise UsageError(f"--topic-map {item!r}: write it as DESTINATION=SOURCE")
+                raise UsageError(f"--topic-map {item!r}: use DESTINATION=SOURCE")
             if explicit.get(destination, source) != source:
-                raise UsageError(f"--topic-map: {destination!r} is given two source topics")
+                raise UsageError(f"--topic-map: {destination!r} has two source topics")
             explicit[destination] = source
         return cls(source_alias=source_alias, separator=separator, explicit=explicit)
 
     @property
     def prefix(self) -> str:
-        """What the mirror puts before the names of its copies; empty where it keeps names."""
+        """The prefix of the mirror's copies; empty where names are the same."""
         return f"{self.source_alias}{self.separator}" if self.source_alias else ""
 
     def source_of(self, destination: str) -> str:
-        """The source's name of a destination topic; UsageError where no rule gives one."""
+        """The source's name of a destination topic; UsageError where there is none."""
         explicit = self.explicit.get(destination)
         if explicit is not None:
             return explicit
         source = destination.removeprefix(self.prefix)
         if self.prefix and (source == destination or not source):
             raise UsageError(
-                f"topic {destination!r} is no copy from {self.source_alias!r}: its name does not "
-                f"begin with {self.prefix!r}; {self._instead(destination)}"
+                f"topic {destination!r} is not a copy from {self.source_alias!r}: its name does "
+                f"not begin with {self.prefix!r}; {self._hint(destination)}"
             )
         return source
 
-    def _instead(self, destination: str) -> str:
-        """What to do where a topic's name does not begin with the prefix."""
+    def _hint(self, destination: str) -> str:
+        """What to do if a topic's name does not begin with the prefix."""
         rest = destination.removeprefix(self.source_alias)
         if rest != destination and len(rest) > 1 and rest[0] in SEPARATORS:
             return f"did you mean --separator {rest[0]}?"
         return (
-            "leave out --source-alias if the mirror keeps names, or give --topic-map "
+            "omit --source-alias if the mirror keeps names, or use --topic-map "
             f"{destination}=SOURCE"
         )
 
@@ -144,27 +144,27 @@ class TopicMapping:
             return f"did you mean --topic-map {destination}={source}?"
         prefix = destination.removesuffix(source)
         if not prefix:
-            return "does the mirror keep names? Then leave out --source-alias"
+            return "omit --source-alias if the mirror keeps names"
         alias, separator = prefix[:-1], prefix[-1]
         named = f" --separator {separator}" if separator != "." else ""
         return f"did you mean --source-alias {alias}{named}?"
 
     def destination_of(self, source: str) -> str:
-        """The destination's name of a source topic: for the ledger, which rides the mirror too."""
+        """The destination's name of a source topic, as of the ledger, which is mirrored, too."""
         for destination, mapped in self.explicit.items():
             if mapped == source:
                 return destination
         return f"{self.prefix}{source}"
 
     def sources_of(self, destinations: Iterable[str]) -> dict[str, str]:
-        """Map many destination topics; UsageError where two of them stand for one source."""
+        """Map many destination topics; UsageError where two of them map to one source topic."""
         sources = {destination: self.source_of(destination) for destination in destinations}
         by_source: dict[str, str] = {}
         for destination, source in sources.items():
             other = by_source.setdefault(source, destination)
             if other != destination:
                 raise UsageError(
-                    f"both {other!r} and {destination!r} stand for the source topic {source!r}; "
+                    f"both {other!r} and {destination!r} map to the source topic {source!r}; "
                     "judge them in two runs of the consumer"
                 )
         return sources

@@ -34,15 +34,15 @@ _LONGEST = (1 << 63) - 1
 def parse_duration(text: str, *, option: str) -> int:
     """Read a duration with its unit as int nanoseconds; ``0`` alone needs no unit.
 
-    Raises UsageError, which names `option`, for a missing or unknown unit, for what is no whole
-    number of nanoseconds, and for more than any clock counts.
+    Raises UsageError with `option` for a missing or unknown unit, a fraction of a nanosecond, and
+    more than any clock counts.
     """
     compact = text.strip()
     if compact == "0":
         return 0
     if _WHOLE.fullmatch(compact) is None:
         raise UsageError(
-            f"{option} {text!r}: write a duration with its unit (ns, us, ms, s, m, h, d), "
+            f"{option} {text!r}: must be a duration with its unit (ns, us, ms, s, m, h, d), "
             "for example 500ms or 1h30m"
         )
     total = sum(Fraction(number) * _DURATION_NS[unit] for number, unit in _PART.findall(compact))
@@ -67,24 +67,24 @@ def parse_positive_seconds(text: str, *, option: str) -> float:
 
 
 def parse_size(text: str, *, option: str) -> int:
-    """Read a size in bytes: plain, or with kB, MB, GB, TB (powers of 1000), KiB ... (of 1024).
+    """Read a size in bytes, also with kB, MB, GB, TB (powers of 1000) or KiB ... (of 1024).
 
-    Raises UsageError, which names `option`, for what is no whole number of bytes.
+    Raises UsageError with `option` for all else.
     """
     match = _SIZED.fullmatch(text.strip())
     factor = _SIZE.get(match[2].lower()) if match is not None else None
     if match is None or factor is None:
-        raise UsageError(f"{option} {text!r}: write bytes, for example 900, 64KiB or 1MB")
+        raise UsageError(f"{option} {text!r}: must be a size, for example 900, 64KiB or 1MB")
     total = Fraction(match[1]) * factor
     if total.denominator != 1:
-        raise UsageError(f"{option} {text!r}: not a whole number of bytes")
+        raise UsageError(f"{option} {text!r}: a fraction of a byte")
     return int(total)
 
 
 def checked_heap(text: str, *, option: str) -> str:
-    """Return the size of a Java heap as Java reads it; UsageError, which names `option`, else."""
+    """Return the size of a Java heap in Java's notation; else UsageError with `option`."""
     if _HEAP.fullmatch(text) is None:
-        raise UsageError(f"{option} {text!r}: write it as Java does, for example 2g or 512m")
+        raise UsageError(f"{option} {text!r}: must be in Java's notation, for example 2g or 512m")
     return text
 
 
@@ -92,7 +92,7 @@ def format_duration(nanoseconds: int) -> str:
     """Write a duration for people: three significant digits and the unit that fits."""
     sign, size = ("-", -nanoseconds) if nanoseconds < 0 else ("", nanoseconds)
     for unit, factor in (("s", 10**9), ("ms", 10**6), ("us", 10**3)):
-        # 999.6 ms rounds to 1000: the next unit says it better.
+        # 999.6 ms rounds to 1000, so that the next unit fits better.
         if size >= factor * 0.9995:
             value = size / factor
             digits = 2 if value < 9.995 else 1 if value < 99.95 else 0

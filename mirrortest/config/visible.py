@@ -1,7 +1,7 @@
-"""What strangers wrote, as it may be shown: names, topics and reasons that came from elsewhere.
+"""Untrusted text in a form that is safe to show: names, topics and reasons from elsewhere.
 
-A terminal obeys escape sequences, a log takes a line end for a new entry, and characters that turn
-the direction of writing make a text read as another one.
+A terminal obeys escape sequences, a line end looks like a new log entry, and characters that change
+the direction of writing let a text look like another one.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ _LINES = re.compile(r"(\n)")
 
 
 def visible(text: str) -> str:
-    """The text in one line: what cannot be printed is escaped, as Python's `repr` does.
+    """The text in one line, with characters that cannot be printed escaped as by Python's `repr`.
 
-    That is control characters, ends of lines, overrides of direction, invisible and unassigned
-    characters, and lone surrogates, which no encoding takes. No-break spaces stay.
+    These are control characters, ends of lines, overrides of direction, invisible and unassigned
+    characters, and lone surrogates, which cannot be encoded. No-break spaces stay.
     """
     if text.isprintable():
         return text
@@ -25,16 +25,16 @@ def visible(text: str) -> str:
 
 
 def visible_lines(text: str) -> str:
-    """The same of a text of several lines, which stay lines: where these are ours."""
+    """The same for a text of several lines of our own, whose line ends stay."""
     if text.replace("\n", "").isprintable():
         return text
     return "".join(each if each == "\n" else visible(each) for each in _LINES.split(text))
 
 
 def visible_json(text: str) -> str:
-    """A JSON document with those characters in JSON's own escapes: it says the same.
+    """The same JSON document with those characters in JSON's own escapes.
 
-    They stand in strings alone; line ends between are the document's.
+    Only strings contain them; line ends are the document's.
     """
     if text.replace("\n", "").isprintable():
         return text

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import structlog
 
-from mirrortest.config.client import IsolationLevel
+from mirrortest.config.client_config import IsolationLevel
 from mirrortest.consume.source_names import SourceNameCheck
 from mirrortest.kafka.fetched import Diverged, OutOfRange, Recreated
 from mirrortest.model.intervals import IntervalSet

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from mirrortest.config.client import IsolationLevel
+from mirrortest.config.client_config import IsolationLevel
 from mirrortest.config.threshold import Series, evaluate, undecided
 from mirrortest.consume.assigned_partition import JudgedUpTo
 from mirrortest.consume.consume_report import Basis, ConsumeReport, counts_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from mirrortest.config.client import ClientConfig
+from mirrortest.config.client_config import ClientConfig
 from mirrortest.config.option import POSITIVE_SECONDS, REQUIRED, SECONDS, Kind, option
 from mirrortest.config.run import TopicMapping, checked_topic, checked_topics
 from mirrortest.config.threshold import Threshold

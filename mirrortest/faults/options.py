@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from mirrortest.config.client import ClientConfig
+from mirrortest.config.client_config import ClientConfig
 from mirrortest.config.option import SECONDS, Kind, option
 from mirrortest.config.run import TopicMapping, checked_topic
 from mirrortest.errors import UsageError

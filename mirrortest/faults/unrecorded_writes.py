@@ -20,7 +20,7 @@ from mirrortest.wire.record_batch import decode_records
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from mirrortest.config.client import ClientConfig
+    from mirrortest.config.client_config import ClientConfig
     from mirrortest.kafka.admin import Admin
 
     At = tuple[str, int]

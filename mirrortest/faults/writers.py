@@ -18,7 +18,7 @@ from mirrortest.model.findings import Outcome
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mirrortest.config.client import ClientConfig
+    from mirrortest.config.client_config import ClientConfig
     from mirrortest.faults.alteration import Fault
     from mirrortest.faults.truth_writer import TruthWriter
     from mirrortest.kafka.sender import Sender, Sent

@@ -8,7 +8,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Self, TypeVar
 
-from mirrortest.config.client import IsolationLevel
+from mirrortest.config.client_config import IsolationLevel
 from mirrortest.errors import TopicMissingError, UsageError
 from mirrortest.kafka.connecting import start
 from mirrortest.kafka.error_table import (
@@ -24,7 +24,7 @@ from mirrortest.model.topic_partition import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
-    from mirrortest.config.client import ClientConfig
+    from mirrortest.config.client_config import ClientConfig
     from mirrortest.kafka.ports import AdminPort, ConsumerPort
 
 T = TypeVar("T")

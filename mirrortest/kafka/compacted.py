@@ -26,7 +26,7 @@ from mirrortest.wire.record_batch import MalformedBatchError, decode_records
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
 
-    from mirrortest.config.client import ClientConfig
+    from mirrortest.config.client_config import ClientConfig
     from mirrortest.kafka.fetched import FetchedBatches
     from mirrortest.kafka.ports import ProducerPort
     from mirrortest.wire.record_batch import RecordArrays

@@ -19,7 +19,7 @@ from mirrortest.kafka.error_table import (
 from mirrortest.kafka.library import library
 
 if TYPE_CHECKING:
-    from mirrortest.config.client import ClientConfig
+    from mirrortest.config.client_config import ClientConfig
     from mirrortest.kafka.ports import ClientPort
 
 _STOP_SECONDS = 2.0

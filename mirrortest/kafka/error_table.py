@@ -21,7 +21,7 @@ from mirrortest.errors import (
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mirrortest.config.client import ClientConfig
+    from mirrortest.config.client_config import ClientConfig
     from mirrortest.model.topic_partition import TopicPartition
 
 TRANSIENT_ERRORS = (UnreachableError, TopicMissingError)

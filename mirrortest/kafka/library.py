@@ -9,7 +9,7 @@ import aiokafka
 from mirrortest.errors import ClusterError
 
 if TYPE_CHECKING:
-    from mirrortest.config.client import ClientConfig
+    from mirrortest.config.client_config import ClientConfig
     from mirrortest.kafka.ports import Library
 
 SERIES = "0.14"

@@ -43,7 +43,7 @@ from mirrortest.model.topic_partition import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
-    from mirrortest.config.client import ClientConfig
+    from mirrortest.config.client_config import ClientConfig
     from mirrortest.kafka.fetched import Fetched
     from mirrortest.kafka.ports import ConsumerPort
     from mirrortest.kafka.rebalance import OnChange

@@ -36,7 +36,7 @@ from mirrortest.kafka.library import library
 from mirrortest.model.findings import Outcome
 
 if TYPE_CHECKING:
-    from mirrortest.config.client import ClientConfig
+    from mirrortest.config.client_config import ClientConfig
     from mirrortest.kafka.ports import Batch, Encoded, ProducerPort
 
 _log = structlog.get_logger()

@@ -7,7 +7,7 @@ import socket
 import threading
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from mirrortest.config.client import ClientConfig
+from mirrortest.config.client_config import ClientConfig
 from mirrortest.errors import PartitionCountError, UnreachableError
 from mirrortest.kafka.admin import Admin
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from mirrortest.config.client import ClientConfig
+from mirrortest.config.client_config import ClientConfig
 from mirrortest.config.option import NANOSECONDS, REQUIRED, SECONDS, Kind, option
 from mirrortest.config.run import checked_topic, checked_topics
 from mirrortest.config.units import parse_duration, parse_size

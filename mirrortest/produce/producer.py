@@ -49,7 +49,7 @@ from mirrortest.wire.stream import ProducerId, StreamId
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mirrortest.config.client import ClientConfig
+    from mirrortest.config.client_config import ClientConfig
     from mirrortest.metrics.endpoint import Serve
     from mirrortest.produce.options import ProduceOptions
     from mirrortest.produce.produce_report import ProduceProgress

@@ -22,7 +22,7 @@ from mirrortest.wire.record_batch import decode_records
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from mirrortest.config.client import ClientConfig
+    from mirrortest.config.client_config import ClientConfig
     from mirrortest.reconcile.coverage import Observed
     from mirrortest.reconcile.plan import Plan
     from mirrortest.wire.stream import StreamId

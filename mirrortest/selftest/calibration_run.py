@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from mirrortest.config.client import ClientConfig
+from mirrortest.config.client_config import ClientConfig
 from mirrortest.config.run import TopicMapping
 from mirrortest.consume import consumer
 from mirrortest.consume.options import CONSUMER_DEFAULTS, ConsumeOptions

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from mirrortest.config.client import ClientConfig
+from mirrortest.config.client_config import ClientConfig
 from mirrortest.kafka.admin import Admin
 from mirrortest.kafka.sender import Sender
 from mirrortest.lab import Lab

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 
-from mirrortest.config.client import ClientConfig
+from mirrortest.config.client_config import ClientConfig
 from mirrortest.faults.ground_truth import read_summary, read_truth
 from mirrortest.kafka.admin import Admin
 from mirrortest.lab import FaultyMirror, FaultyMirrorSettings, Lab

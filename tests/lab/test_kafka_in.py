@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from aiokafka import AIOKafkaProducer
 
-from mirrortest.config.client import ClientConfig, IsolationLevel
+from mirrortest.config.client_config import ClientConfig, IsolationLevel
 from mirrortest.errors import ClusterError, UnreachableError
 from mirrortest.kafka.reader import OutOfRange, Reader
 from mirrortest.wire.record_batch import decode_records

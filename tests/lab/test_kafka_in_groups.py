@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mirrortest.config.client import ClientConfig
+from mirrortest.config.client_config import ClientConfig
 from mirrortest.errors import UsageError
 from mirrortest.kafka.reader import FetchedBatches, Reader
 from tests.lab.reading import At, both, read

@@ -12,7 +12,7 @@ import psutil
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
 
-from mirrortest.config.client import ClientConfig, Compression
+from mirrortest.config.client_config import ClientConfig, Compression
 from mirrortest.errors import (
     ClusterError,
     PartitionCountError,

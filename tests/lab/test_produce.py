@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mirrortest.config.client import ClientConfig
+from mirrortest.config.client_config import ClientConfig
 from mirrortest.kafka.compacted import CompactedTopic
 from mirrortest.kafka.reader import OutOfRange, Reader, TopicPartition
 from mirrortest.model.findings import Outcome

@@ -19,7 +19,7 @@ from .virtual_time import VIRTUAL_TIME
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from mirrortest.config.client import ClientConfig
+    from mirrortest.config.client_config import ClientConfig
     from mirrortest.kafka.fetched import Fetched
     from mirrortest.kafka.ports import RebalanceListener
     from mirrortest.model.topic_partition import TopicPartition

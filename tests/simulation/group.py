@@ -14,7 +14,7 @@ from mirrortest.model.topic_partition import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from mirrortest.config.client import ClientConfig
+    from mirrortest.config.client_config import ClientConfig
     from mirrortest.kafka.ports import RebalanceListener
 
     from .clients import SimulatedConsumer

@@ -20,7 +20,7 @@ from .cluster import message_id
 from .virtual_time import VIRTUAL_TIME
 
 if TYPE_CHECKING:
-    from mirrortest.config.client import ClientConfig
+    from mirrortest.config.client_config import ClientConfig
     from mirrortest.kafka.ports import Encoded, OnDelivery
 
     from .cluster import Cluster

@@ -18,7 +18,7 @@ from mirrortest.cli import console, main
 from mirrortest.cli.interrupt import end_at_once
 from mirrortest.cli.options import can_be_filled, can_be_written
 from mirrortest.cli.spark import spark_session
-from mirrortest.config.keys import JAVA_INT, JAVA_LONG, whole
+from mirrortest.config.client_properties import JAVA_INT, JAVA_LONG, integer
 from mirrortest.config.run import checked_topic, checked_topics
 from mirrortest.config.units import checked_heap, parse_duration
 from mirrortest.errors import MirrortestError, UsageError
@@ -269,10 +269,10 @@ def test_what_spark_fails_with_is_one_line(monkeypatch: pytest.MonkeyPatch) -> N
 def test_what_numbers_and_names_may_be() -> None:
     """The bounds themselves are allowed."""
     assert parse_duration(f"{(1 << 63) - 1}ns", option="--x") == (1 << 63) - 1
-    assert whole()(str(JAVA_INT)) == JAVA_INT
-    assert whole(0, JAVA_LONG)("999999999999") == 999_999_999_999
+    assert integer()(str(JAVA_INT)) == JAVA_INT
+    assert integer(0, JAVA_LONG)("999999999999") == 999_999_999_999
     with pytest.raises(ValueError, match="at most"):
-        whole()(str(JAVA_INT + 1))
+        integer()(str(JAVA_INT + 1))
     assert checked_topic("a" * 249, option="--x") == "a" * 249
     assert checked_topics(" a ,,b.C_d-1,", option="--x") == ("a", "b.C_d-1")
     for wrong in ("a" * 250, "", ".", "..", "a\n", "ä"):

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 import structlog
 
-from mirrortest.config.client import ClientConfig
+from mirrortest.config.client_config import ClientConfig
 from mirrortest.consume import outage
 from mirrortest.consume.partition_views import SavedState
 from mirrortest.errors import SequenceLogError, UnreachableError

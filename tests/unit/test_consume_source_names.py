@@ -118,7 +118,7 @@ async def _judge(consumer: Consumer, played: Played, *batches: FetchedBatches) -
         ("A.orders", {}, "orders", "did you mean --source-alias A?"),
         ("A-orders", {}, "orders", "did you mean --source-alias A --separator -?"),
         ("A.B.orders", {"source_alias": "A"}, "orders", "did you mean --source-alias A.B?"),
-        ("A.orders", {"source_alias": "A"}, "A.orders", "leave out --source-alias"),
+        ("A.orders", {"source_alias": "A"}, "A.orders", "omit --source-alias"),
         (
             "A.orders",
             {"topic_map": ["A.orders=clicks"]},
@@ -175,7 +175,7 @@ async def test_a_state_of_another_name_is_judged_anew(monkeypatch: pytest.Monkey
     ("topic", "advice"),
     [
         ("A-orders", "did you mean --separator -?"),
-        ("orders", "leave out --source-alias if the mirror keeps names"),
+        ("orders", "omit --source-alias if the mirror keeps names"),
     ],
 )
 def test_an_alias_that_does_not_fit_the_topics_is_told_with_what_may(

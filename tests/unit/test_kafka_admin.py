@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mirrortest.config.client import ClientConfig
+from mirrortest.config.client_config import ClientConfig
 from mirrortest.errors import ClusterError
 from mirrortest.kafka.admin import Admin
 from mirrortest.kafka.public.administration import PublicAdmin

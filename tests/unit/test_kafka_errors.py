@@ -10,7 +10,7 @@ import pytest
 from aiokafka import errors
 from aiokafka.conn import AIOKafkaConnection
 
-from mirrortest.config.client import ClientConfig
+from mirrortest.config.client_config import ClientConfig
 from mirrortest.errors import ClusterError, TopicMissingError, UnreachableError, UsageError
 from mirrortest.kafka.connecting import bootstrap_failure
 from mirrortest.kafka.error_table import Code, cluster_errors

@@ -18,7 +18,7 @@ from aiokafka.producer.message_accumulator import MessageAccumulator
 from aiokafka.producer.transaction_manager import TransactionManager
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
-from mirrortest.config.client import ClientConfig
+from mirrortest.config.client_config import ClientConfig
 from mirrortest.errors import ClusterError
 from mirrortest.kafka.fast import contract
 from mirrortest.kafka.fast.connection import Client

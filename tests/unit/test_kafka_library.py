@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 import mirrortest.kafka
 from mirrortest.cli.consume import consume
 from mirrortest.cli.produce import produce
-from mirrortest.config.client import ClientConfig
+from mirrortest.config.client_config import ClientConfig
 from mirrortest.errors import ClusterError, UnreachableError
 from mirrortest.kafka import public
 from mirrortest.kafka.connecting import bootstrap_failure

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 from aiokafka import ConsumerRecord, TopicPartition, errors
 
-from mirrortest.config.client import ClientConfig
+from mirrortest.config.client_config import ClientConfig
 from mirrortest.errors import ClusterError
 from mirrortest.kafka.error_table import Code, RequestError
 from mirrortest.kafka.public.fetching import PublicConsumer

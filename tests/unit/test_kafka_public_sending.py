@@ -13,7 +13,7 @@ from aiokafka import errors
 from aiokafka.record.memory_records import MemoryRecords
 from aiokafka.structs import RecordMetadata
 
-from mirrortest.config.client import ClientConfig, Compression
+from mirrortest.config.client_config import ClientConfig, Compression
 from mirrortest.errors import ClusterError, UnreachableError
 from mirrortest.kafka import compacted
 from mirrortest.kafka.compacted import CompactedTopic

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mirrortest.config.client import ClientConfig
+from mirrortest.config.client_config import ClientConfig
 from mirrortest.errors import UsageError
 from mirrortest.kafka.error_table import ERRORS, Code, RequestError
 from mirrortest.kafka.fast.sending import ReadyBatch, WithdrawnError

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
-from mirrortest.config.client import ClientConfig
+from mirrortest.config.client_config import ClientConfig
 from mirrortest.consume import outage
 from mirrortest.consume.assignment import Assignment
 from mirrortest.consume.context import ConsumerContext

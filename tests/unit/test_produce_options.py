@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 
 from mirrortest.cli import main
-from mirrortest.config.client import ClientConfig
+from mirrortest.config.client_config import ClientConfig
 from mirrortest.errors import ClusterError, PartitionCountError, TopicMissingError, UsageError
 from mirrortest.produce.options import NewTopics, ProduceOptions
 from mirrortest.produce.topic_plan import TopicAdmin as Admin

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrortest.config.client import ClientConfig
+from mirrortest.config.client_config import ClientConfig
 from mirrortest.errors import UsageError
 from mirrortest.kafka.reader import FetchedBatches, OutOfRange
 from mirrortest.model.intervals import IntervalSet

@@ -27,7 +27,7 @@ from mirrortest.kafka.fast.sending import FastProducer
 from mirrortest.kafka.public.connection import arguments, request_errors
 
 if TYPE_CHECKING:
-    from mirrortest.config.client import ClientConfig
+    from mirrortest.config.client_config import ClientConfig
 
 __all__ = [
     "METADATA_CREATES_TOPICS",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from aiokafka import AIOKafkaConsumer, errors
 from aiokafka.consumer import fetcher
 
-from mirrortest.config.client import IsolationLevel
+from mirrortest.config.client_config import IsolationLevel
 from mirrortest.kafka.fast.connection import Client
 from mirrortest.kafka.fast.frames import Section
 from mirrortest.kafka.fast.identity import Identity
@@ -27,7 +27,7 @@ from mirrortest.kafka.public.fetching import PublicConsumer
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from mirrortest.config.client import ClientConfig
+    from mirrortest.config.client_config import ClientConfig
     from mirrortest.kafka.fetched import End, Fetched, Place
     from mirrortest.model.topic_partition import TopicPartition
 

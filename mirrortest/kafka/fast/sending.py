@@ -15,7 +15,7 @@ from mirrortest.kafka.public.connection import reason, stopped_in_order
 from mirrortest.kafka.public.sending import PublicProducer, delivery
 
 if TYPE_CHECKING:
-    from mirrortest.config.client import ClientConfig
+    from mirrortest.config.client_config import ClientConfig
     from mirrortest.kafka.ports import Encoded, OnDelivery
 
 _MAX_SEQUENCE = 2**31 - 1

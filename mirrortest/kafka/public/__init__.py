@@ -16,7 +16,7 @@ from mirrortest.kafka.public.fetching import PublicConsumer
 from mirrortest.kafka.public.sending import PublicProducer
 
 if TYPE_CHECKING:
-    from mirrortest.config.client import ClientConfig
+    from mirrortest.config.client_config import ClientConfig
 
 METADATA_CREATES_TOPICS = True
 """See `ports.Library`."""

@@ -20,7 +20,7 @@ from mirrortest.kafka.public.connection import (
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping
 
-    from mirrortest.config.client import ClientConfig
+    from mirrortest.config.client_config import ClientConfig
     from mirrortest.model.topic_partition import TopicPartition
 
 T = TypeVar("T")

@@ -19,7 +19,7 @@ from mirrortest.model.topic_partition import TopicPartition
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
-    from mirrortest.config.client import ClientConfig
+    from mirrortest.config.client_config import ClientConfig
 
 _CODES = {
     errors.AuthenticationFailedError: Code.ACCESS_REFUSED,

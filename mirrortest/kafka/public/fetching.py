@@ -27,7 +27,7 @@ from mirrortest.wire.record_write import write_records
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
-    from mirrortest.config.client import ClientConfig
+    from mirrortest.config.client_config import ClientConfig
     from mirrortest.kafka.fetched import Fetched, Place
     from mirrortest.kafka.ports import RebalanceListener
 

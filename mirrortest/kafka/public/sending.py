@@ -25,7 +25,7 @@ from mirrortest.wire.record_batch import decode_records, parse_headers
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from mirrortest.config.client import ClientConfig
+    from mirrortest.config.client_config import ClientConfig
     from mirrortest.kafka.ports import Encoded, OnDelivery
 
 _PERHAPS = 1 << 30

@@ -1,4 +1,4 @@
-"""How single client properties are declared and read, and what is said of those without effect."""
+"""How client properties are declared and read, and the warnings about those without effect."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ _SERVER = re.compile(
 )
 
 OURS_TO_SET = {
-    "auto.offset.reset": "where to start reading is decided by the checker's state",
-    "enable.auto.commit": "positions are kept together with the checker's state",
-    "auto.commit.interval.ms": "positions are kept together with the checker's state",
-    "group.id": "say --consumer-group",
+    "auto.offset.reset": "the checker's state decides where to start reading",
+    "enable.auto.commit": "positions are stored with the checker's state",
+    "auto.commit.interval.ms": "positions are stored with the checker's state",
+    "group.id": "use --consumer-group",
     "key.serializer": "mirrortest writes its own messages",
     "value.serializer": "mirrortest writes its own messages",
     "key.deserializer": "mirrortest reads its own messages",
     "value.deserializer": "mirrortest reads its own messages",
-    "partitioner.class": "the lane of a message names its partition",
-    "retries": "sends are tried again until delivery.timeout.ms",
-    "config.providers": "write the value itself, or have it substituted before",
+    "partitioner.class": "the lane of a message determines its partition",
+    "retries": "sends are retried until delivery.timeout.ms",
+    "config.providers": "write the value itself, or substitute it before",
 }
-"""Properties that belong to mirrortest, and why."""
+"""Properties that mirrortest sets itself, and why."""
 
 WITHOUT_EFFECT = frozenset(
     {
@@ -54,13 +54,13 @@ WITHOUT_EFFECT = frozenset(
         "ssl.truststore.password",
     }
 )  # fmt: skip
-"""Properties of Kafka's Java client that this client has no use for."""
+"""Properties of Kafka's Java client that this client does not use."""
 
 
 def prop(
     key: str, read: Callable[[str], Any], default: Any = _MISSING, *, secret: bool = False
 ) -> Any:
-    """Declare a dataclass field for the property `key`; `read` raises ValueError to say why not."""
+    """Declare a dataclass field for the property `key`; errors of `read` are ValueErrors."""
     metadata = {"key": key, "read": read}
     if default is _MISSING:
         return field(metadata=metadata, repr=not secret)
@@ -77,15 +77,15 @@ def typed(key: str, text: str, read: Callable[[str], T], *, secret: bool = False
 
 
 JAVA_INT, JAVA_LONG = (1 << 31) - 1, (1 << 63) - 1
-"""What Kafka's own clients, and its protocol, can hold in a number."""
+"""The greatest numbers of Kafka's own clients and protocol."""
 
 
-def whole(least: int = 0, most: int = JAVA_INT) -> Callable[[str], int]:
+def integer(least: int = 0, most: int = JAVA_INT) -> Callable[[str], int]:
     """A reader of decimal integers from `least` to `most`."""
 
     def read(text: str) -> int:
         if re.fullmatch(r"[+-]?[0-9]{1,18}", text) is None:
-            raise ValueError("not a whole number")
+            raise ValueError("not an integer")
         value = int(text)
         if value < least:
             raise ValueError(f"must be at least {least}")
@@ -112,16 +112,16 @@ def one_of(names: type[E]) -> Callable[[str], E]:
 def boolean(text: str) -> bool:
     """Read true or false."""
     if text.lower() not in {"true", "false"}:
-        raise ValueError("true or false")
+        raise ValueError("must be true or false")
     return text.lower() == "true"
 
 
 def acks(text: str) -> int:
-    """Read `acks`: -1 stands for all."""
-    known = {"all": -1, "-1": -1, "0": 0, "1": 1}
-    if text.lower() not in known:
-        raise ValueError("one of all, 1, 0")
-    return known[text.lower()]
+    """Read `acks`: -1 is all."""
+    values = {"all": -1, "-1": -1, "0": 0, "1": 1}
+    if text.lower() not in values:
+        raise ValueError("must be one of all, 1, 0")
+    return values[text.lower()]
 
 
 def words(text: str) -> list[str]:
@@ -148,16 +148,17 @@ def servers(text: str) -> tuple[str, ...]:
 def check_store(
     store: str, kind: str, location: str | None, inline: Mapping[str, str | None]
 ) -> None:
-    """Hold a key or trust store to what can be read here: PEM, as a file or inline, not both."""
+    """Check that a key or trust store can be read here: PEM, as a file or inline, not both."""
     given = [name for name, value in inline.items() if value is not None]
     if location is None and not given:
         return
     if kind != "PEM":
         file = location or "STORE"
         raise UsageError(
-            f"{store}.type={kind} cannot be read here: make it PEM by 'keytool -importkeystore "
-            f"-srckeystore {file} -destkeystore store.p12 -deststoretype PKCS12' and 'openssl "
-            f"pkcs12 -in store.p12 -out store.pem', then set {store}.type=PEM and {store}.location"
+            f"{store}.type={kind} cannot be read here: convert it to PEM by 'keytool "
+            f"-importkeystore -srckeystore {file} -destkeystore store.p12 -deststoretype PKCS12' "
+            f"and 'openssl pkcs12 -in store.p12 -out store.pem', then set {store}.type=PEM and "
+            f"{store}.location"
         )
     if location is not None and given:
         raise UsageError(f"give either {store}.location or {store}.{given[0]}, not both")
@@ -166,7 +167,7 @@ def check_store(
 
 
 def warnings(properties: Iterable[str], known: frozenset[str]) -> tuple[str, ...]:
-    """One line for each property that has no effect: why, or what may have been meant."""
+    """One line for each property without effect: the reason, or the nearest valid name."""
     lines: list[str] = []
     for key in properties:
         if key in known:

@@ -2,7 +2,7 @@ r"""Java `.properties` text, read as `java.util.Properties` reads it.
 
 Kafka's own tools load client.properties this way, so a file that works there works here:
 comments (`#`, `!`), keys that end at an unescaped `=`, `:` or white space, continuation lines,
-and the escapes ``\t \n \r \f \uXXXX``; any other escaped character stands for itself.
+and the escapes ``\t \n \r \f \uXXXX``; any other escaped character means itself.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _NAMED = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
 
 
 def parse_properties(text: str, *, origin: str = "properties") -> dict[str, str]:
-    r"""Read properties; of a key given twice the last value stands, as in Java.
+    r"""Read properties; of a key given twice the last value counts, as in Java.
 
     `origin` names the text in errors. Raises UsageError for a malformed ``\uXXXX``; the error
-    tells the line's number and never its content, which may be a secret.
+    has the line's number, not its content, which may be a secret.
     """
     found: dict[str, str] = {}
     for number, line in _logical_lines(text):
@@ -46,7 +46,7 @@ def parse_properties(text: str, *, origin: str = "properties") -> dict[str, str]
 def read_properties(path: Path) -> dict[str, str]:
     r"""Read a properties file: the one place of the core that opens a file.
 
-    The encoding is ISO 8859-1, as Java's; what lies outside is written ``\uXXXX``.
+    The encoding is ISO 8859-1, as Java's; other characters are written ``\uXXXX``.
     Raises UsageError where the file cannot be read.
     """
     try:
@@ -57,12 +57,12 @@ def read_properties(path: Path) -> dict[str, str]:
 
 
 def parse_assignments(items: Iterable[str], *, option: str) -> dict[str, str]:
-    """Read ``KEY=VALUE`` arguments as they stand, no escapes; UsageError where one has no ``=``."""
+    """Read ``KEY=VALUE`` arguments without escapes; UsageError where one has no ``=``."""
     found: dict[str, str] = {}
     for item in items:
         key, equals, value = item.partition("=")
         if not equals or not key.strip():
-            # Neither part is repeated: without the "=" the whole may be a secret.
+            # The error repeats neither part: without the "=" all of it may be a secret.
             raise UsageError(f"{option}: write it as KEY=VALUE")
         found[key.strip()] = value
     return found
@@ -75,7 +75,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
     for number, natural in enumerate(_LINE_END.split(text), start=1):
         line = natural.lstrip(_BLANK)
         if not any(parts):
-            # Nothing of a logical line yet: to Java, a lone backslash before does not count.
+            # No logical line has begun: for Java, a lone backslash before it does not count.
             parts = []
             if not line or line[0] in "#!":
                 continue

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrortest.config.jaas import parse_jaas
-from mirrortest.config.properties import parse_assignments, parse_properties, read_properties
+from mirrortest.config.java_properties import parse_assignments, parse_properties, read_properties
 from mirrortest.config.units import format_duration, parse_duration, parse_size
 from mirrortest.errors import UsageError
 

@@ -2,7 +2,7 @@
 
 Precedence: an option of ours (`--bootstrap-server`), then `--command-property`, then the file
 of `--command-config`, then the defaults of the application, then the defaults below, which are
-those of Kafka's Java client. Secrets never show in a repr, an error or a warning.
+those of Kafka's Java client. No repr, error or warning shows a secret.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ from dataclasses import dataclass, fields
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from mirrortest.config import keys
+from mirrortest.config import client_properties as keys
+from mirrortest.config.client_properties import prop
 from mirrortest.config.jaas import parse_jaas
-from mirrortest.config.keys import prop
-from mirrortest.config.properties import parse_assignments, read_properties
+from mirrortest.config.java_properties import parse_assignments, read_properties
 from mirrortest.errors import UsageError
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class SecurityProtocol(StrEnum):
 
 
 class SaslMechanism(StrEnum):
-    """How a client says who it is."""
+    """How a client authenticates."""
 
     PLAIN = "PLAIN"
     SCRAM_SHA_256 = "SCRAM-SHA-256"
@@ -50,14 +50,14 @@ class Compression(StrEnum):
 
 
 class IsolationLevel(StrEnum):
-    """What a consumer sees of transactions."""
+    """Which records of transactions a consumer reads."""
 
     READ_UNCOMMITTED = "read_uncommitted"
     READ_COMMITTED = "read_committed"
 
 
 class Assignor(StrEnum):
-    """How a group shares out its partitions, as far as the client library knows how."""
+    """How a group assigns its partitions: what the client library supports."""
 
     RANGE = "range"
     ROUND_ROBIN = "roundrobin"
@@ -71,7 +71,7 @@ ASSIGNORS = {
     "roundrobinassignor": Assignor.ROUND_ROBIN,
     "sticky": Assignor.STICKY,
     "stickyassignor": Assignor.STICKY,
-    # No cooperative rebalancing in the client library; the eager kind moves as few partitions.
+    # The client library has no cooperative rebalancing; eager sticky moves as few partitions.
     "cooperative-sticky": Assignor.STICKY,
     "cooperativestickyassignor": Assignor.STICKY,
 }
@@ -82,7 +82,7 @@ def _assignors(text: str) -> tuple[Assignor, ...]:
     for item in keys.words(text):
         assignor = ASSIGNORS.get(item.rpartition(".")[2].lower())
         if assignor is None:
-            raise ValueError(f"{item!r} is none of range, roundrobin, sticky")
+            raise ValueError(f"{item!r} is not supported; one of range, roundrobin, sticky")
         if assignor not in found:
             found.append(assignor)
     return tuple(found)
@@ -92,8 +92,8 @@ def _assignors(text: str) -> tuple[Assignor, ...]:
 class ClientConfig:
     """Checked client properties; times are int milliseconds, sizes int bytes.
 
-    `portable` is none of Kafka's properties: aiokafka is to be used by its public calls alone.
-    `warnings` are lines for the user about properties that have no effect.
+    `portable` is not a Kafka property: use only aiokafka's public calls. `warnings` are lines for
+    the user about properties that have no effect.
 
     Raises:
         UsageError: a value is wrong, or values contradict each other.
@@ -102,11 +102,11 @@ class ClientConfig:
     bootstrap_servers: tuple[str, ...] = prop("bootstrap.servers", keys.servers)
     client_id: str = prop("client.id", str, "mirrortest")
     client_rack: str = prop("client.rack", str, "")
-    request_timeout_ms: int = prop("request.timeout.ms", keys.whole(1), 30_000)
-    metadata_max_age_ms: int = prop("metadata.max.age.ms", keys.whole(1, keys.JAVA_LONG), 300_000)
-    retry_backoff_ms: int = prop("retry.backoff.ms", keys.whole(most=keys.JAVA_LONG), 100)
+    request_timeout_ms: int = prop("request.timeout.ms", keys.integer(1), 30_000)
+    metadata_max_age_ms: int = prop("metadata.max.age.ms", keys.integer(1, keys.JAVA_LONG), 300_000)
+    retry_backoff_ms: int = prop("retry.backoff.ms", keys.integer(most=keys.JAVA_LONG), 100)
     connections_max_idle_ms: int = prop(
-        "connections.max.idle.ms", keys.whole(-1, keys.JAVA_LONG), 540_000
+        "connections.max.idle.ms", keys.integer(-1, keys.JAVA_LONG), 540_000
     )
 
     security_protocol: SecurityProtocol = prop(
@@ -131,21 +131,21 @@ class ClientConfig:
 
     acks: int = prop("acks", keys.acks, -1)
     enable_idempotence: bool | None = prop("enable.idempotence", keys.boolean, None)
-    linger_ms: int = prop("linger.ms", keys.whole(most=keys.JAVA_LONG), 5)
-    batch_size: int = prop("batch.size", keys.whole(), 16_384)
-    buffer_memory: int = prop("buffer.memory", keys.whole(1, keys.JAVA_LONG), 33_554_432)
+    linger_ms: int = prop("linger.ms", keys.integer(most=keys.JAVA_LONG), 5)
+    batch_size: int = prop("batch.size", keys.integer(), 16_384)
+    buffer_memory: int = prop("buffer.memory", keys.integer(1, keys.JAVA_LONG), 33_554_432)
     compression_type: Compression = prop(
         "compression.type", keys.one_of(Compression), Compression.NONE
     )
-    max_request_size: int = prop("max.request.size", keys.whole(1), 1_048_576)
-    delivery_timeout_ms: int = prop("delivery.timeout.ms", keys.whole(1), 120_000)
+    max_request_size: int = prop("max.request.size", keys.integer(1), 1_048_576)
+    delivery_timeout_ms: int = prop("delivery.timeout.ms", keys.integer(1), 120_000)
     transactional_id: str | None = prop("transactional.id", str, None)
-    transaction_timeout_ms: int = prop("transaction.timeout.ms", keys.whole(1), 60_000)
+    transaction_timeout_ms: int = prop("transaction.timeout.ms", keys.integer(1), 60_000)
 
-    fetch_min_bytes: int = prop("fetch.min.bytes", keys.whole(), 1)
-    fetch_max_bytes: int = prop("fetch.max.bytes", keys.whole(1), 52_428_800)
-    fetch_max_wait_ms: int = prop("fetch.max.wait.ms", keys.whole(), 500)
-    max_partition_fetch_bytes: int = prop("max.partition.fetch.bytes", keys.whole(1), 1_048_576)
+    fetch_min_bytes: int = prop("fetch.min.bytes", keys.integer(), 1)
+    fetch_max_bytes: int = prop("fetch.max.bytes", keys.integer(1), 52_428_800)
+    fetch_max_wait_ms: int = prop("fetch.max.wait.ms", keys.integer(), 500)
+    max_partition_fetch_bytes: int = prop("max.partition.fetch.bytes", keys.integer(1), 1_048_576)
     isolation_level: IsolationLevel = prop(
         "isolation.level", keys.one_of(IsolationLevel), IsolationLevel.READ_UNCOMMITTED
     )
@@ -153,15 +153,15 @@ class ClientConfig:
         "partition.assignment.strategy", _assignors, (Assignor.RANGE,)
     )
     group_instance_id: str | None = prop("group.instance.id", str, None)
-    session_timeout_ms: int = prop("session.timeout.ms", keys.whole(1), 45_000)
-    heartbeat_interval_ms: int = prop("heartbeat.interval.ms", keys.whole(1), 3_000)
-    max_poll_interval_ms: int = prop("max.poll.interval.ms", keys.whole(1), 300_000)
+    session_timeout_ms: int = prop("session.timeout.ms", keys.integer(1), 45_000)
+    heartbeat_interval_ms: int = prop("heartbeat.interval.ms", keys.integer(1), 3_000)
+    max_poll_interval_ms: int = prop("max.poll.interval.ms", keys.integer(1), 300_000)
 
     portable: bool = False
     warnings: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Take the credentials out of the JAAS text and hold what depends on each other."""
+        """Read credentials from the JAAS text, and check properties that depend on each other."""
         self._settle_sasl()
         self._check_stores()
         if self.enable_idempotence is None:
@@ -181,7 +181,7 @@ class ClientConfig:
         defaults: Mapping[str, str] | None = None,
         portable: bool = False,
     ) -> ClientConfig:
-        """Type properties by Kafka's names; `defaults` are the application's own."""
+        """Check properties by Kafka's names; `defaults` are the application's own."""
         known = {item.metadata["key"]: item for item in fields(cls) if item.metadata}
         values: dict[str, Any] = {}
         for key, text in {**(defaults or {}), **properties}.items():
@@ -207,7 +207,7 @@ class ClientConfig:
         defaults: Mapping[str, str] | None = None,
         portable: bool = False,
     ) -> ClientConfig:
-        """Merge the options of one cluster by their precedence and type them."""
+        """Merge the options of one cluster by their precedence, and check them."""
         properties = read_properties(config_file) if config_file is not None else {}
         properties |= parse_assignments(command_properties, option="--command-property")
         if bootstrap_server:
@@ -216,7 +216,7 @@ class ClientConfig:
 
     @property
     def uses_sasl(self) -> bool:
-        """Whether the client says who it is by SASL."""
+        """Whether the client authenticates by SASL."""
         return self.security_protocol.startswith("SASL_")
 
     @property
@@ -226,7 +226,7 @@ class ClientConfig:
 
     @property
     def checks_hostname(self) -> bool:
-        """Whether a broker's certificate must carry the name by which it was reached."""
+        """Whether a broker's certificate must have the host name of the connection."""
         return bool(self.ssl_endpoint_identification_algorithm)
 
     def _settle_sasl(self) -> None:
@@ -252,7 +252,7 @@ class ClientConfig:
         if not self.uses_tls:
             return
         if self.ssl_endpoint_identification_algorithm not in {"", "https"}:
-            raise UsageError("ssl.endpoint.identification.algorithm is 'https' or empty")
+            raise UsageError("ssl.endpoint.identification.algorithm must be 'https' or empty")
         keys.check_store(
             "ssl.truststore",
             self.ssl_truststore_type,

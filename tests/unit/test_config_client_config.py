@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mirrortest.config.client import (
+from mirrortest.config.client_config import (
     Assignor,
     ClientConfig,
     Compression,
@@ -121,7 +121,7 @@ def test_pem_stores() -> None:
         ({"bootstrap.servers": "a"}, "a has no port; use HOST:PORT, for example a:9092"),
         ({"bootstrap.servers": "a:0"}, "a:0 is not HOST:PORT"),
         ({"bootstrap.servers": ","}, "bootstrap.servers"),
-        ({"linger.ms": "soon"}, "linger.ms=soon: not a whole number"),
+        ({"linger.ms": "soon"}, "linger.ms=soon: not an integer"),
         ({"request.timeout.ms": "0"}, "at least 1"),
         ({"acks": "2"}, "one of all, 1, 0"),
         ({"acks": "1", "enable.idempotence": "true"}, "acks=all"),

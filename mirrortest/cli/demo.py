@@ -23,8 +23,7 @@ from mirrortest.errors import MirrortestError
 from mirrortest.model.verdict import ExitCode
 from mirrortest.reconcile.plan import plan
 from mirrortest.report.html import render
-from mirrortest.report.output import write_text
-from mirrortest.report.result import REPORT_FILE, read_result
+from mirrortest.report.result import REPORT_FILE, read_result, write_text
 from mirrortest.report.terminal import summary_view
 
 if TYPE_CHECKING:

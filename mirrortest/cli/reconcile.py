@@ -18,8 +18,7 @@ from mirrortest.errors import UsageError
 from mirrortest.reconcile.plan import MOST_OFFSETS, plan
 from mirrortest.reconcile.session import DEFAULT_MASTER, DEFAULT_MEMORY
 from mirrortest.report.html import environment_of_templates, render
-from mirrortest.report.output import write_text
-from mirrortest.report.result import read_result
+from mirrortest.report.result import read_result, write_text
 from mirrortest.report.terminal import summary_view
 from mirrortest.seqlog.location import Location
 from mirrortest.wire.stream import checked_run

@@ -13,8 +13,7 @@ from mirrortest.cli.options import can_be_written
 from mirrortest.errors import UsageError
 from mirrortest.report.html import render
 from mirrortest.report.junit import junit as as_junit
-from mirrortest.report.output import write_text
-from mirrortest.report.result import REPORT_FILE, find_result, read_result, result_at
+from mirrortest.report.result import REPORT_FILE, find_result, read_result, result_at, write_text
 from mirrortest.seqlog.location import Location
 from mirrortest.wire.stream import checked_run
 

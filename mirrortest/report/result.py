@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 from pydantic import ValidationError
 
-from mirrortest.errors import SequenceLogError, UsageError
+from mirrortest.errors import MirrortestError, SequenceLogError, UsageError
 from mirrortest.results.summary import Summary
 from mirrortest.seqlog.events import EVENTS_FILE, Event, Events
 from mirrortest.seqlog.files import SessionFiles, find_sessions
@@ -246,3 +246,12 @@ def _reports(sessions: Sequence[SessionFiles]) -> dict[str, dict[str, Any]]:
             if isinstance(report, dict) and report.get("version") == 1:
                 reports[found.session.session] = report
     return reports
+
+
+def write_text(place: Location, text: str) -> None:
+    """Write a document, replacing what was there; MirrortestError where that cannot be."""
+    try:
+        with place.filesystem.open_output_stream(place.path) as sink:
+            sink.write(text.encode())
+    except (pa.ArrowException, OSError) as error:
+        raise MirrortestError(f"{place.shown}: cannot be written: {error}") from error

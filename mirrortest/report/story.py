@@ -17,7 +17,7 @@ from mirrortest.report.words import FINDINGS, moment, number, plain, share, span
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from mirrortest.report.timeline import Timeline
+    from mirrortest.report.html.timeline import Timeline
     from mirrortest.results.summary import Summary, Threshold
     from mirrortest.seqlog.events import Event
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from rich.console import Group
 from rich.text import Text
 
-from mirrortest.report.words import rests_on, without_latency
+from mirrortest.report.words import NO_SHARE, rests_on, without_latency
 from mirrortest.results.summary import MINUTE_COUNTS, as_percentage, shorten
 from mirrortest.results.tables import count, lines, table, verdict_line
 
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
 
 _ALWAYS = ("acked", "delivered", "lost", "duplicated", "reordered")
 _WORST_FIRST = ("lost", "corrupted", "misrouted", "phantom")
-_OF_NOTHING = ("sent", "acked", "failed", "unknown", "unknown_seen", "seen", "foreign", "other_run")
 _SHOWN_PARTITIONS = 16
 _SHOWN_MINUTES = 12
 # Eighty columns have no room for more: the rest is in the table `by_minute`.
@@ -71,7 +70,7 @@ def _counts(summary: Summary) -> Table:
     return table(
         ("reconciled", "messages", "of acked"),
         [
-            (name, f"{found:,}", "" if name in _OF_NOTHING else as_percentage(found, acked))
+            (name, f"{found:,}", "" if name in NO_SHARE else as_percentage(found, acked))
             for name, found in shown.items()
         ],
         styles=["red" if n and name in _WORST_FIRST else None for name, n in shown.items()],

@@ -31,6 +31,10 @@ ORDER = tuple(sorted(_WORDS, key=lambda name: list(Weight).index(_WORDS[name][0]
 """All names: the order of all tables, worst first."""
 FINDINGS = tuple(name for name in ORDER if name not in _SUMS or name == "corrupted_unknown_id")
 """What can be found of a message, worst first; the rest are outcomes of sends and mere sums."""
+NO_SHARE = frozenset(
+    {"sent", "acked", "failed", "unknown", "unknown_seen", "seen", "foreign", "other_run"}
+)
+"""Counts that are no part of the acknowledged messages."""
 _NAMES = {
     "acked": "acknowledged",
     "corrupted_unknown_id": "corrupted, id unknown",

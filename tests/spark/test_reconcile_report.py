@@ -11,7 +11,8 @@ from mirrortest.config.threshold import thresholds
 from mirrortest.reconcile.job import reconcile
 from mirrortest.reconcile.plan import plan
 from mirrortest.report.html import render
-from mirrortest.report.page import best_timeline, page
+from mirrortest.report.html.page import page
+from mirrortest.report.html.timeline import best_timeline
 from mirrortest.report.result import read_result
 from mirrortest.seqlog import rows
 from mirrortest.seqlog.events import EventLog

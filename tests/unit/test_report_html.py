@@ -16,14 +16,13 @@ import pytest
 
 from mirrortest.errors import SequenceLogError, UsageError
 from mirrortest.model.verdict import Verdict
-from mirrortest.report.charts import MOST_TOPICS, chart_data
 from mirrortest.report.html import ECHARTS_VERSION, render
-from mirrortest.report.ids import MOST, first_ids
-from mirrortest.report.page import page
-from mirrortest.report.places import MOST_CELLS, grid, short
+from mirrortest.report.html.breakdown import MOST, MOST_CELLS, first_ids, grid, short
+from mirrortest.report.html.charts import MOST_TOPICS, chart_data
+from mirrortest.report.html.page import page
+from mirrortest.report.html.timeline import from_minutes
 from mirrortest.report.result import Result, find_result, read_result
 from mirrortest.report.story import details, failures, headline
-from mirrortest.report.timeline import from_minutes
 from mirrortest.results.summary import Partition
 from mirrortest.seqlog.location import Location
 from tests.made_result import RUN, SCHEMAS, START, Made, failed_run, note_events

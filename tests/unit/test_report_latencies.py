@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mirrortest.report.latencies import MOST_BINS, Distribution, Latencies
+from mirrortest.report.html.latencies import MOST_BINS, Distribution, Latencies
 from mirrortest.timing.histogram import Histogram, lower_bound
 
 if TYPE_CHECKING:

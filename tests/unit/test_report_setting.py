@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mirrortest.report.result import read_result
-from mirrortest.report.setting import (
+from mirrortest.report.html.setting import (
     MOST_SESSIONS,
     MappedTopic,
     Setting,
@@ -16,6 +15,7 @@ from mirrortest.report.setting import (
     run_events,
     setting,
 )
+from mirrortest.report.result import read_result
 from mirrortest.seqlog.location import Location
 from mirrortest.seqlog.session import Session
 from tests.made_result import RUN, START, Made

@@ -11,17 +11,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from mirrortest.model.findings import Finding, Outcome
-from mirrortest.report.closeup import from_logs
-from mirrortest.report.page import best_timeline
-from mirrortest.report.result import Result, read_result
-from mirrortest.report.timeline import (
+from mirrortest.report.html.timeline import (
     MINUTE_NS,
     MOST_SLOTS,
     SECOND_NS,
     Slots,
     Timeline,
+    best_timeline,
+    from_logs,
     from_minutes,
 )
+from mirrortest.report.result import Result, read_result
 from mirrortest.seqlog import rows
 from mirrortest.seqlog.location import Location
 from mirrortest.seqlog.schema import Role

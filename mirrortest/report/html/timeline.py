@@ -1,12 +1,14 @@
-"""A short run by the second: the reconciliation's findings placed in time by the logs' rows.
+"""What happened when: counts and latencies by topic and slot of intended time.
 
-The result's tables know minutes, which is too coarse for a run of a few. Where the logs lie beside
-the result and are small, each producer's row says when its numbers were meant to be sent; within
-a row, which is some milliseconds to seconds long, times are taken to be evenly spaced.
+A timeline comes from the result's tables by minute; a long run has several minutes to a slot. That
+is too coarse for a run of a few minutes. If its logs are next to the result and small, its timeline
+comes from them, by the second: each producer's row has the intended time of its numbers. Within a
+row, which takes milliseconds to seconds, times are taken to be evenly spaced.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -14,17 +16,147 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mirrortest.model.findings import Outcome
-from mirrortest.report.latencies import Latencies
-from mirrortest.report.timeline import MINUTE_NS, SECOND_NS, Slots, Timeline, topic_numbers
+from mirrortest.report.html.latencies import Latencies
 from mirrortest.seqlog.files import read_file
 from mirrortest.seqlog.schema import Kind, Role
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from mirrortest.report.result import Result
+
+SECOND_NS = 1_000_000_000
+MINUTE_NS = 60 * SECOND_NS
+MOST_SLOTS = 180
+_STEPS = tuple(
+    SECOND_NS * seconds
+    for seconds in (
+        *(1, 2, 5, 10, 15, 30),
+        *(60 * minutes for minutes in (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720)),
+    )
+)
+
+
+@dataclass(frozen=True)
+class Slots:
+    """Equal stretches of time: `count` of `step_ns` from `start_ns` (ns since the epoch)."""
+
+    start_ns: int
+    step_ns: int
+    count: int
+
+    @classmethod
+    def over(cls, first_ns: int, last_ns: int, finest_ns: int) -> Slots:
+        """At most `MOST_SLOTS` round slots over [first, last], none finer than `finest_ns`."""
+        day = _STEPS[-1] * 2
+        steps = [step for step in _STEPS if step >= finest_ns]
+        for step in (*steps, *(day << power for power in range(40))):
+            start = first_ns // step * step
+            count = (last_ns - start) // step + 1
+            if count <= MOST_SLOTS:
+                return cls(start, step, count)
+        raise ValueError("no time is that long")
+
+    def of(self, times_ns: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The slots of times within."""
+        slots: NDArray[np.int64] = (times_ns - self.start_ns) // self.step_ns
+        return slots
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Counts of messages by their names, each an array [topic, slot]; and latencies.
+
+    `unplaced` are those whose intended time is not known, by name. `latencies` is None where
+    there is no table of them.
+    """
+
+    slots: Slots
+    topics: tuple[str, ...]
+    counts: Mapping[str, NDArray[np.int64]]
+    unplaced: Mapping[str, int]
+    latencies: Latencies | None
+    from_logs: bool = False
+
+    def total(self, name: str) -> NDArray[np.int64]:
+        """A count by slot, over all topics."""
+        counts = self.counts.get(name)
+        if counts is None:
+            return np.zeros(self.slots.count, np.int64)
+        summed: NDArray[np.int64] = counts.sum(axis=0)
+        return summed
+
+
+def best_timeline(result: Result) -> Timeline | None:
+    """By the second where that can be, else by the minute; None where nothing has a time."""
+    minutes = from_minutes(result.table("by_minute"), result.table("latency"))
+    close = from_logs(result, 0 if minutes is None else minutes.slots.step_ns * minutes.slots.count)
+    return minutes if close is None else close
+
+
+def from_minutes(by_minute: pa.Table | None, latency: pa.Table | None) -> Timeline | None:
+    """Read the tables `by_minute` and `latency`; None where no message has an intended time."""
+    minutes, numbers = _placed(by_minute)
+    histograms, _ = _placed(latency)
+    times = [_nanoseconds(table) for table in (minutes, histograms) if table is not None]
+    known = np.concatenate(times) if times else np.empty(0, np.int64)
+    if not known.size:
+        return None
+    slots = Slots.over(int(known.min()), int(known.max()), MINUTE_NS)
+    tables = [table for table in (minutes, histograms) if table is not None]
+    topics = tuple(sorted({topic for table in tables for topic in table["topic"].to_pylist()}))
+    counts: dict[str, NDArray[np.int64]] = {}
+    if minutes is not None:
+        row = topic_numbers(minutes["topic"], topics)
+        column = slots.of(_nanoseconds(minutes))
+        for name in _counted(minutes):
+            values = minutes[name].fill_null(0).to_numpy()
+            counts[name] = np.zeros((len(topics), slots.count), np.int64)
+            np.add.at(counts[name], (row, column), values)
+    latencies = None
+    if histograms is not None:
+        latencies = Latencies.of_rows(
+            topic_numbers(histograms["topic"], topics),
+            slots.of(_nanoseconds(histograms)),
+            histograms,
+            shape=(len(topics), slots.count),
+        )
+    return Timeline(slots, topics, counts, numbers, latencies)
+
+
+def topic_numbers(column: pa.ChunkedArray, topics: Sequence[str]) -> NDArray[np.int64]:
+    """Each row's topic as its place in `topics`; -1 where it is none of them."""
+    places = pc.index_in(column, pa.array(topics, pa.string()))
+    numbers: NDArray[np.int64] = pc.fill_null(places, -1).to_numpy().astype(np.int64)
+    return numbers
+
+
+def _placed(table: pa.Table | None) -> tuple[pa.Table | None, dict[str, int]]:
+    """The rows that have a minute, and the sums of those that have none."""
+    if table is None:
+        return None, {}
+    without = table.filter(pc.is_null(table["minute"]))
+    sums = {name: int(pc.sum(without[name]).as_py() or 0) for name in _counted(table)}
+    placed = table.filter(pc.is_valid(table["minute"]))
+    return placed if placed.num_rows else None, {name: n for name, n in sums.items() if n}
+
+
+def _counted(table: pa.Table) -> list[str]:
+    """The columns that count messages; beside them stand latencies."""
+    return [
+        field.name
+        for field in table.schema
+        if field.type == pa.int64() and not field.name.endswith("_ns")
+    ]
+
+
+def _nanoseconds(table: pa.Table) -> NDArray[np.int64]:
+    at = table["minute"].cast(pa.timestamp("ns", tz="UTC")).cast(pa.int64())
+    values: NDArray[np.int64] = at.to_numpy()
+    return values
+
 
 LONGEST_NS = 10 * MINUTE_NS
 MOST_ROWS = 3_000_000

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 from mirrortest.config.units import format_duration
 from mirrortest.model.verdict import Verdict
-from mirrortest.report.charts import (
+from mirrortest.report.html.breakdown import by_producer, first_ids, grid
+from mirrortest.report.html.charts import (
     MOST_MARKS,
     PERCENTILES,
     chart_data,
     outages,
     strip_names,
 )
-from mirrortest.report.closeup import from_logs
-from mirrortest.report.figures import (
+from mirrortest.report.html.figures import (
     count_rows,
     duration,
     fine,
@@ -24,12 +24,9 @@ from mirrortest.report.figures import (
     slot_columns,
     slot_rows,
 )
-from mirrortest.report.ids import first_ids
-from mirrortest.report.places import grid
-from mirrortest.report.producers import by_producer
-from mirrortest.report.setting import changes, run_events, setting
+from mirrortest.report.html.setting import changes, run_events, setting
+from mirrortest.report.html.timeline import best_timeline
 from mirrortest.report.story import details, failures, first_finding, headline, held
-from mirrortest.report.timeline import from_minutes
 from mirrortest.report.words import (
     FINDINGS,
     moment,
@@ -45,10 +42,10 @@ from mirrortest.results.summary import shorten
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mirrortest.report.latencies import Distribution
+    from mirrortest.report.html.latencies import Distribution
+    from mirrortest.report.html.setting import Setting
+    from mirrortest.report.html.timeline import Timeline
     from mirrortest.report.result import Result
-    from mirrortest.report.setting import Setting
-    from mirrortest.report.timeline import Timeline
     from mirrortest.results.summary import Summary
     from mirrortest.seqlog.events import Event
 
@@ -131,13 +128,6 @@ def page(result: Result) -> dict[str, Any]:
         "setting": ran,
         "notes": shorten(summary.notes, _MOST_LINES),
     }
-
-
-def best_timeline(result: Result) -> Timeline | None:
-    """By the second where that can be, else by the minute; None where nothing has a time."""
-    minutes = from_minutes(result.table("by_minute"), result.table("latency"))
-    close = from_logs(result, 0 if minutes is None else minutes.slots.step_ns * minutes.slots.count)
-    return minutes if close is None else close
 
 
 def _time(event: Event) -> int:

@@ -19,8 +19,8 @@ from mirrortest.seqlog.events import UP_AFTER
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from mirrortest.report.latencies import Distribution, Latencies
-    from mirrortest.report.timeline import Timeline
+    from mirrortest.report.html.latencies import Distribution, Latencies
+    from mirrortest.report.html.timeline import Timeline
     from mirrortest.results.summary import Summary
     from mirrortest.seqlog.events import Event
 

@@ -8,10 +8,11 @@ import numpy as np
 
 from mirrortest.config.units import format_duration
 from mirrortest.model.findings import Weight
-from mirrortest.report.charts import EVERY, PERCENTILES, drawn_topics, strip_names
-from mirrortest.report.timeline import SECOND_NS
+from mirrortest.report.html.charts import EVERY, PERCENTILES, drawn_topics, strip_names
+from mirrortest.report.html.timeline import SECOND_NS
 from mirrortest.report.words import (
     FINDINGS,
+    NO_SHARE,
     meaning_of,
     moment,
     plain,
@@ -21,12 +22,8 @@ from mirrortest.report.words import (
 )
 
 if TYPE_CHECKING:
-    from mirrortest.report.timeline import Timeline
+    from mirrortest.report.html.timeline import Timeline
     from mirrortest.results.summary import Summary
-
-_NO_SHARE = frozenset(
-    {"sent", "acked", "failed", "unknown", "unknown_seen", "seen", "foreign", "other_run"}
-)
 
 
 class Figure(NamedTuple):
@@ -161,6 +158,6 @@ def duration(value_ns: int | None) -> str:
 
 
 def _of(counts: dict[str, int], name: str) -> str:
-    if name in _NO_SHARE or not counts.get(name):
+    if name in NO_SHARE or not counts.get(name):
         return ""
     return share(counts[name], counts.get("acked", 0))

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 from mirrortest import __version__
 from mirrortest.config.visible import visible
 from mirrortest.errors import MirrortestError
-from mirrortest.report.page import page
-from mirrortest.report.places import short
+from mirrortest.report.html.breakdown import short
+from mirrortest.report.html.page import page
 from mirrortest.report.words import plain, weight_of
 
 if TYPE_CHECKING:

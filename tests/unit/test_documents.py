@@ -83,6 +83,14 @@ def test_files_and_targets_that_are_named_are_there(document: Path) -> None:
         assert target in targets, target
 
 
+@each_document
+def test_modules_that_are_named_are_there(document: Path) -> None:
+    """`room/module` between backticks, without the package's name."""
+    for name in re.findall(rf"`((?:{'|'.join(ROOMS)})/[a-z_/]+)`", _text(document)):
+        there = [PACKAGE / name, *(PACKAGE / f"{name}{end}" for end in (".py", ".pyx"))]
+        assert any(path.exists() for path in there), name
+
+
 def test_what_is_to_be_made_is_no_file() -> None:
     """Else a file or a folder of a target's name would keep it from being made."""
     makefile = (ROOT / "Makefile").read_text().replace("\\\n", " ")

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from mirrortest.kafka.fetched import FetchedBatches, Place
+    from mirrortest.kafka.fetched import FetchedBatches, ReadPosition
     from mirrortest.model.intervals import IntervalSet
     from mirrortest.model.topic_partition import TopicPartition
     from mirrortest.wire.batch import MessageArrays
@@ -133,7 +133,7 @@ class AssignedPartition:
         return JudgedUpTo(self.source, self.at.partition, self.identity, self.checker.next_offset)
 
     @property
-    def place(self) -> Place:
+    def place(self) -> ReadPosition:
         """How far it has been judged, as the cluster can check it."""
         return place_of(self.checker, self.epochs, self.topic_id)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from mirrortest.kafka.fetched import Place
+from mirrortest.kafka.fetched import ReadPosition
 from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.verify.loss import read_past
 from mirrortest.verify.partition import PartitionChecker
@@ -42,7 +42,7 @@ class EndOffsetSnapshot(NamedTuple):
         at_ns: int,
         elapsed_ns: int,
         topics: Iterable[str],
-        read: Mapping[tuple[str, int], Place],
+        read: Mapping[tuple[str, int], ReadPosition],
         found: Mapping[tuple[str, int], End],
         unproven: Collection[TopicPartition] = (),
     ) -> EndOffsetSnapshot:
@@ -55,7 +55,7 @@ class EndOffsetSnapshot(NamedTuple):
         doubts: dict[TopicPartition, str] = {}
         for (topic, number), end in found.items():
             at = TopicPartition(topic, number)
-            read_id = read.get(at, Place(0)).topic_id
+            read_id = read.get(at, ReadPosition(0)).topic_id
             if read_id and end.topic_id and read_id != end.topic_id:
                 doubts[at] = (
                     f"{topic}-{number} was deleted and created again, and not read anew yet"

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from mirrortest.consume.context import ConsumerContext
     from mirrortest.consume.end_offsets import Views
     from mirrortest.consume.saves import Saves
-    from mirrortest.kafka.fetched import Place
+    from mirrortest.kafka.fetched import ReadPosition
 
 _LAST_ROUND_SECONDS = 10.0
 """How long the cluster may take to answer with its ends in the last round."""
@@ -177,7 +177,7 @@ class JudgingRounds:
         """Ask where every partition of these topics ends now."""
         context = self._context
         at_ns = context.metrics.clocks.earliest_ns()
-        read: dict[tuple[str, int], Place] = {
+        read: dict[tuple[str, int], ReadPosition] = {
             at: self._views.place(at)
             for topic, count in context.topics.counts.items()
             if topic in views

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from mirrortest.consume.options import ConsumeOptions
     from mirrortest.consume.topic_judge import TopicRound
-    from mirrortest.kafka.follower import Tailed
+    from mirrortest.kafka.follower import FollowedTopic
     from mirrortest.wire.stream import StreamId
 
 _log = structlog.get_logger()
@@ -40,7 +40,7 @@ class LedgerFollower:
 
     def __init__(
         self,
-        topic: Tailed,
+        topic: FollowedTopic,
         exists: Callable[[], Awaitable[bool]],
         *,
         where: str,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from mirrortest.kafka.fetched import Place
+from mirrortest.kafka.fetched import ReadPosition
 from mirrortest.verify import untrusted
 from mirrortest.verify.partition import PartitionChecker
 from mirrortest.verify.untrusted import RecordError
@@ -48,7 +48,7 @@ class SavedState:
     epochs: list[tuple[int, int]]
 
     @property
-    def place(self) -> Place:
+    def place(self) -> ReadPosition:
         """How far it has been judged, as the cluster can check it."""
         return place_of(self.checker, self.epochs, self.topic_id)
 
@@ -110,9 +110,9 @@ def claims_of(state: dict[str, Any], source: str, run: str) -> dict[StreamId, In
 
 def place_of(
     checker: PartitionChecker, epochs: list[tuple[int, int]], topic_id: str | None
-) -> Place:
+) -> ReadPosition:
     """How far a partition has been judged, as the cluster can check it."""
-    return Place(checker.next_offset, epochs[-1][0] if epochs else -1, topic_id)
+    return ReadPosition(checker.next_offset, epochs[-1][0] if epochs else -1, topic_id)
 
 
 def _epochs_of(state: dict[str, Any]) -> list[tuple[int, int]]:
@@ -160,12 +160,12 @@ class PartitionViews:
             if at.topic in context.topics.judges and at not in context.partitions:
                 yield at, self._state(at, serial)
 
-    def place(self, at: TopicPartition) -> Place:
+    def place(self, at: TopicPartition) -> ReadPosition:
         """How far a partition has been judged, as far as that was read last."""
         if at in self._context.partitions:
             return self._context.partitions[at].place
         _, saved = self._saved.get(at, (0, None))
-        return saved.place if saved else Place(0)
+        return saved.place if saved else ReadPosition(0)
 
     def _state(self, at: TopicPartition, serial: int) -> SavedState | None:
         """What a partition's consumer saved, read once for each serial; None: it cannot be read."""

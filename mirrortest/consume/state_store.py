@@ -38,7 +38,7 @@ from mirrortest.consume.state_table import (
     StateTable,
 )
 from mirrortest.errors import ClusterError, TopicMissingError, UnreachableError
-from mirrortest.kafka.follower import Follower, Place, Tailed
+from mirrortest.kafka.follower import FollowedTopic, Follower, FollowerPosition
 from mirrortest.verify import untrusted
 from mirrortest.verify.untrusted import RecordError
 
@@ -53,7 +53,7 @@ _TRIES = 3
 """How often a save is begun again because the topic was created again meanwhile."""
 
 
-class Compacted(Tailed, Protocol):
+class Compacted(FollowedTopic, Protocol):
     """What this module asks of a compacted topic (`kafka.compacted.CompactedTopic`)."""
 
     async def write(self, key: bytes, value: bytes | None) -> int:
@@ -73,7 +73,7 @@ class StateStore:
         self._table = StateTable(scope)
         self._epoch = 0
         """The follower's, which steps where the topic was created again."""
-        self._acknowledged = Place(0, 0)
+        self._acknowledged = FollowerPosition(0, 0)
         """The offset after the last record of ours that is known to be in the topic."""
         self._claiming: set[tuple[TopicPartition, int]] = set()
         """What we claim again right now: by that record others are fenced, or we."""
@@ -221,7 +221,7 @@ class StateStore:
             place = self._place
             offset = await self._write(key, value)
             if offset < place.position:
-                await self._follower.passed(offset, place)
+                await self._follower.wait_applied(offset, place)
             if epoch != self._follower.epoch:
                 return False
         self._unconfirmed.discard((partition, generation))
@@ -286,7 +286,7 @@ class StateStore:
     async def _written_and_read(self, key: bytes, value: bytes | None) -> None:
         """Write a record, and wait until all up to it is applied; raises UnreachableError."""
         place = self._place
-        if not await self._follower.passed(await self._write(key, value), place):
+        if not await self._follower.wait_applied(await self._write(key, value), place):
             raise UnreachableError(f"{self._topic.topic} was deleted amid a write")
         self._table.end_reached()
 
@@ -297,17 +297,17 @@ class StateStore:
         )
 
     @property
-    def _place(self) -> Place:
+    def _place(self) -> FollowerPosition:
         """What is in the topic now; a record that is written from here on comes behind it."""
         epoch, position = self._follower.place
         known, acknowledged = self._acknowledged
-        return Place(epoch, max(position, acknowledged if known == epoch else 0))
+        return FollowerPosition(epoch, max(position, acknowledged if known == epoch else 0))
 
     async def _write(self, key: bytes, value: bytes | None) -> int:
         epoch = self._follower.epoch
         offset = await self._write_anywhere(key, value)
         if epoch == self._follower.epoch:
-            self._acknowledged = Place(epoch, max(offset + 1, self._place.position))
+            self._acknowledged = FollowerPosition(epoch, max(offset + 1, self._place.position))
         return offset
 
     async def _write_anywhere(self, key: bytes, value: bytes | None) -> int:

@@ -1,4 +1,4 @@
-"""What is asked of a cluster beside sending and reading: topics, offsets, configuration."""
+"""A cluster's administration: topics, offsets, configuration."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _LATE_SECONDS = 10.0
 
 
 def topic_pattern(pattern: str) -> re.Pattern[str]:
-    """Compile a pattern that must match a topic's whole name, as in Kafka's own tools.
+    """Compile a pattern that must match a topic's complete name, as in Kafka's own tools.
 
     Raises:
         UsageError: it is no regular expression.
@@ -111,7 +111,7 @@ class Admin:
         return None if count is None else list(range(count))
 
     async def matching(self, pattern: str) -> dict[str, int]:
-        """Partition counts of all topics whose whole name matches, internal ones left out.
+        """Partition counts of all topics whose complete name matches, internal ones left out.
 
         Raises:
             UsageError: the pattern is no regular expression.
@@ -197,7 +197,7 @@ class Admin:
     async def beginning_offsets(
         self, partitions: Iterable[tuple[str, int]]
     ) -> dict[TopicPartition, int]:
-        """The first offset that each partition still holds."""
+        """The first offset that is still in each partition."""
         wanted = [TopicPartition(*at) for at in partitions]
         if not wanted:
             return {}
@@ -215,7 +215,7 @@ class Admin:
             return await consumer.end_offsets(wanted)
 
     async def topic_config(self, topic: str) -> dict[str, str]:
-        """A topic's whole configuration, defaults included.
+        """A topic's complete configuration, defaults included.
 
         Raises:
             TopicMissingError: there is no such topic.

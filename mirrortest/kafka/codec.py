@@ -1,7 +1,7 @@
 """The codecs of a record batch's records section, as Kafka writes and reads them.
 
-Decompressing goes into memory of a fixed size, whatever a frame says of itself: some kilobytes may
-stand for gigabytes.
+Decompressing goes into memory of a fixed size, whatever size a frame claims: some kilobytes may
+expand to gigabytes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CODEC_IDS = {"none": 0, "gzip": 1, "snappy": 2, "lz4": 3, "zstd": 4}
 """Name in `compression.type` -> the low three bits of a batch's attributes."""
 
 MOST_BYTES = 128 << 20
-"""What a batch may hold, decompressed.
+"""The most bytes of a batch, decompressed.
 
 Brokers limit batches as they are sent, to 1 MiB by default (`message.max.bytes`), and nothing
 limits what is in them: our messages and text come to some MiB. A batch that grows a hundredfold is
@@ -36,11 +36,11 @@ _XERIAL_HEADER = 16
 _LENGTH = 4
 _TOO_MUCH = f"its records are more than {MOST_BYTES >> 20} MiB, decompressed"
 _FULL = "failed to write whole buffer"
-"""How cramjam says that what it was to write to is full."""
+"""cramjam's error where the memory to write to is full."""
 
 
 def _by_name(name: str, *arguments: int) -> Callable[[bytes], bytes]:
-    """A function of `aiokafka.codec`, looked up when it is called: not everybody calls it."""
+    """A function of `aiokafka.codec`, looked up when it is called: few programs call it."""
 
     def function(data: bytes) -> bytes:
         done: bytes = getattr(importlib.import_module("aiokafka.codec"), name)(data, *arguments)
@@ -72,11 +72,11 @@ class _Scratch(threading.local):
 
 
 _scratch = functools.cache(_Scratch)
-"""The one; made when it is first needed, for not everybody reads what is compressed."""
+"""The one; created when it is first needed, for few programs read what is compressed."""
 
 
 def compressor(name: str) -> tuple[int, Callable[[bytes], bytes]] | None:
-    """A codec's id and its function for a whole records section; None for `none`."""
+    """A codec's id and its function for a complete records section; None for `none`."""
     return (CODEC_IDS[name], _COMPRESS[name]) if name != "none" else None
 
 
@@ -84,7 +84,7 @@ def decompress(codec_id: int, data: bytes | memoryview) -> bytes:
     """Undo what `compressor` does.
 
     Raises:
-        ValueError: the codec is unknown, or the bytes are none of its, or stand for more than
+        ValueError: the codec is unknown, or the bytes are none of its, or expand to more than
             `MOST_BYTES`.
     """
     if codec_id != _SNAPPY and codec_id not in _FRAMED:
@@ -127,7 +127,7 @@ def _from_snappy(snappy: Any, data: memoryview, memory: mmap.mmap) -> int:
 
 
 def _block(snappy: Any, data: memoryview, free: memoryview) -> int:
-    # The block's own word of its size: decompressing holds it to that.
+    # The size that the block claims; decompressing checks it.
     if snappy.decompress_raw_len(data) > len(free):
         raise ValueError(_TOO_MUCH)
     return int(snappy.decompress_raw_into(data, free))

@@ -65,11 +65,11 @@ class CompactedTopic:
         self._room = asyncio.Semaphore(_MOST_AT_ONCE)
         self._readers: set[Reader] = set()
         self._there = False
-        """Whether `create` has found it, or made it, and nobody has read it since."""
+        """Whether `create` has found or created it, and it was not read since."""
         self._reached = 0
         """The offset after the last that a tail has read."""
         self._topic_id: str | None = None
-        """Of the topic that it read, where the cluster tells."""
+        """Of the topic that it read, where the cluster has topic ids."""
 
     @property
     def topic(self) -> str:
@@ -183,7 +183,7 @@ class CompactedTopic:
     # -- reading --------------------------------------------------------------------------------
 
     async def read_to_end(self) -> list[Entry]:
-        """All records that the topic holds now, oldest first; older ones of a key may be gone.
+        """All records that are in the topic now, oldest first; older ones of a key may be missing.
 
         Raises:
             TopicMissingError: there is no such topic.
@@ -210,8 +210,8 @@ class CompactedTopic:
 
         Raises:
             TopicMissingError: there is no such topic.
-            TopicReplacedError: it does not hold any more what this tail or the one before has
-                read: it was deleted and created again, or cut. The next tail begins anew.
+            TopicReplacedError: what this tail or the one before has read is not in it any more: it
+                was deleted and created again, or cut. The next tail begins anew.
         """
         reader = await self._open_reader()
         try:
@@ -266,7 +266,7 @@ class CompactedTopic:
 
 
 def _entries(batch: FetchedBatches) -> Iterator[Entry]:
-    """A batch's records from where reading stood; those without a key say nothing of the table.
+    """A batch's records from the position on; those without a key are not part of the table.
 
     Anybody may write to the topic: batches that cannot be read are left out, one by one.
     """

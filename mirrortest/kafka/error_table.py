@@ -1,6 +1,6 @@
 """Every error of Kafka's in one table: what it is to the user, and what may be done about it.
 
-`RequestError` is all that a port raises beside the errors of `mirrortest.errors`. It has a code: a
+`RequestError` is all that a port raises besides the errors of `mirrortest.errors`. It has a code: a
 broker's own (0 and above, and -1), or one of ours below that, for what happens in the client.
 """
 
@@ -32,7 +32,7 @@ class Code(IntEnum):
     """The codes that the table or a caller names; brokers have more."""
 
     NO_PARTITION = -10
-    """The client knows the topic, and no such partition of it."""
+    """The topic exists, and has no such partition."""
     NO_OFFSET = -9
     """A partition was neither sought, nor has its group committed an offset."""
     ILLEGAL_STATE = -8
@@ -40,7 +40,7 @@ class Code(IntEnum):
     ACCESS_REFUSED = -6
     """A broker closed the connection while the client authenticated."""
     BROKE_OFF = -5
-    """The client gave up as a whole: it found no broker that answers."""
+    """The client gave up all its work: it found no broker that answers."""
     GAVE_UP_WAITING = -4
     """The client repeated a request until its time was over."""
     NO_ANSWER = -3
@@ -160,7 +160,7 @@ GROUP_MOVED_ON = frozenset(
 
 
 class RequestError(Exception):
-    """A request to Kafka failed; the text says why, on one line.
+    """A request to Kafka failed; the text is the reason, on one line.
 
     Attributes:
         code: a `Code`, or another one of a broker's.

@@ -1,4 +1,4 @@
-"""What a fetch brings: record batches of format v2, cut out of a response whole.
+"""What a fetch brings: complete record batches of format v2, cut out of a response.
 
 Checked here are a batch's CRC-32C and the shape of its header; its records are not looked at.
 """
@@ -34,16 +34,16 @@ _PREFIX = struct.Struct(">qi")
 _EPOCH = struct.Struct(">i")
 _ABORT = 0
 _MOST_RECORDS = 1 << 13
-"""More records are not put together, but for those of one batch: who judges takes portions."""
+"""More records are not put together, but for those of one batch: they are judged in portions."""
 
 
 @dataclass(slots=True)  # not frozen: that would treble what it costs to make one
 class FetchedBatches:
     """Record batches as they were fetched, one behind another: one, or several of a response.
 
-    They are whole: records below the offset that was asked for may stand at their head. `buffer`
-    is the batches, where they were compressed with their records decompressed (the CRC then holds
-    no more); or None where nothing is to be read: control and aborted batches, those that
+    They are complete: records below the offset that was asked for may come first. `buffer`
+    is the batches, where they were compressed with their records decompressed (the CRC is then
+    wrong); or None where nothing is to be read: control and aborted batches, those that
     compaction has emptied, and what is `unread`. Either way the reader's position moves on to
     `next_offset`.
 
@@ -53,11 +53,11 @@ class FetchedBatches:
         arrived_ns: wall time at which the response was taken apart.
         buffer: of each batch 61 bytes of header, then the records; never to be written to.
         count: number of records in `buffer`.
-        leader_epoch: of the leader that wrote these batches; -1 where that is not known.
-        topic_id: of the topic that was read; None where the cluster has none, or does not tell.
-        transactional: whether they were written in transactions; never where aiokafka's public
-            calls do not tell it.
-        unread: why records stand at these offsets that cannot be read, however often they are
+        leader_epoch: of the leader that wrote these batches; -1 where that is unknown.
+        topic_id: of the topic that was read; None where the cluster reports none.
+        transactional: whether they were written in transactions; never where the client
+            does not report it.
+        unread: why there are records at these offsets that cannot be read, however often they are
             fetched; None where it is not so.
     """
 
@@ -76,7 +76,7 @@ class FetchedBatches:
 
 @dataclass(frozen=True, slots=True)
 class OutOfRange:
-    """The position `offset` lies outside what the partition holds now: seek before reading on."""
+    """The position `offset` is outside of the partition now: seek before reading on."""
 
     topic: str
     partition: int
@@ -92,7 +92,7 @@ class Recreated(OutOfRange):
 
 @dataclass(frozen=True, slots=True)
 class Diverged(OutOfRange):
-    """The log was cut back, so that what was read below `offset` is not what it holds there now.
+    """The log was cut back, so that what was read below `offset` is not there any more.
 
     The log that is there now was written up to `leader_epoch` (at most the last that was read)
     below `end_offset`. What was read agrees with it as far as it was written up to that epoch,
@@ -117,10 +117,10 @@ class Unreadable(NamedTuple):
 Fetched: TypeAlias = FetchedBatches | Unreadable | OutOfRange
 
 
-class Place(NamedTuple):
+class ReadPosition(NamedTuple):
     """How far a partition was read: of which topic, and by which leader's last batch.
 
-    -1 and None stand for what is not known, and is then not checked.
+    -1 and None mean unknown, which is not checked.
     """
 
     offset: int
@@ -135,9 +135,9 @@ class End(NamedTuple):
         offset: after the last record that is replicated (the high watermark), whatever a reader
             may see of it.
         stable_offset: below it every transaction has ended; a reader of committed records comes
-            no further. The same as `offset` for who reads uncommitted ones.
-        topic_id: of the topic that ends there; None where the cluster has none, or does not tell.
-        agrees: False where what was read is not what the log holds there now: it was cut back.
+            no further. The same as `offset` for a reader of uncommitted ones.
+        topic_id: of the topic that ends there; None where the cluster reports none.
+        agrees: False where what was read is not there any more: the log was cut back.
     """
 
     offset: int
@@ -146,8 +146,8 @@ class End(NamedTuple):
     agrees: bool = True
 
 
-def has_whole_batch(data: memoryview) -> bool:
-    """Whether a response's bytes hold at least one batch to its end."""
+def has_complete_batch(data: memoryview) -> bool:
+    """Whether a response's bytes contain a complete batch."""
     if len(data) < _PREFIX.size:
         return False
     _, length = _PREFIX.unpack_from(data)
@@ -166,7 +166,7 @@ def batches(
 ) -> Iterator[FetchedBatches | Unreadable]:
     """Yield a response's batches in order; the last one may be cut off and is then left out.
 
-    Those that are read as they stand come together, up to some thousand records, those of
+    Those that need no change come together, up to some thousand records, those of
     transactions apart from the others; those that have to be decompressed or are left out come one
     by one, and so do those of transactions where some were aborted.
 
@@ -178,7 +178,7 @@ def batches(
         arrived_ns: wall time to stamp.
         aborted: (producer id, first offset) of aborted transactions to leave out; None to read
             uncommitted.
-        topic_id: the topic's id, where it is known.
+        topic_id: the topic's id, where it has one.
     """
     transactions = _Transactions(aborted) if aborted else None
     special = CODEC_MASK | CONTROL | (0 if transactions is None else TRANSACTIONAL)
@@ -196,13 +196,13 @@ def batches(
         following = base + last_delta + 1
         if following <= fetch_offset:
             continue
-        plain = records and not attributes & special
+        unchanged = records and not attributes & special
         before = epoch
         if not one_epoch:
             epoch = _epoch(data, at)
         transactional = attributes & TRANSACTIONAL
         if count and not (
-            plain
+            unchanged
             and at == end
             and count + records <= _MOST_RECORDS
             and epoch == before
@@ -222,7 +222,7 @@ def batches(
             )
             reached, count = upto, 0
         within = transactional
-        if plain:
+        if unchanged:
             begin, end = begin if count else at, stop
             upto, count = following, count + records
             continue
@@ -266,7 +266,7 @@ def batches(
             bool(within),
         )
     rest = data[sound:]
-    if has_whole_batch(rest):
+    if has_complete_batch(rest):
         offset, length = _PREFIX.unpack_from(rest)
         reason, torn = _damage(rest[: max(_PREFIX.size + length, 0)])
         yield Unreadable(topic, partition, max(offset, fetch_offset), reason, torn)

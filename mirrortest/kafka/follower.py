@@ -1,4 +1,4 @@
-"""Follows a compacted topic: applies its records in order, for ever, and tells how far it is.
+"""Follows a compacted topic: applies its records in order, for ever, and reports how far it is.
 
 What is applied must not mind repetition: after an outage, and where the topic was created again,
 its records come again from the beginning.
@@ -24,7 +24,7 @@ STALLED_SECONDS = 15.0
 """How long a wait for a record lasts while no record at all is applied."""
 
 
-class Tailed(Protocol):
+class FollowedTopic(Protocol):
     """What is asked of the topic (`kafka.compacted.CompactedTopic`)."""
 
     @property
@@ -34,11 +34,11 @@ class Tailed(Protocol):
     def tail(self) -> AsyncIterator[tuple[int, bytes, bytes | None]]:
         """All records from the beginning, then those to come: (offset, key, value).
 
-        Raises TopicReplacedError where the topic does not hold any more what was read of it.
+        Raises TopicReplacedError where what was read of the topic is not in it any more.
         """
 
 
-class Place(NamedTuple):
+class FollowerPosition(NamedTuple):
     """Where a follower was: `position` is an offset in the topic of this `epoch`."""
 
     epoch: int
@@ -49,15 +49,15 @@ class Follower:
     """Applies each record of `topic` as `apply(key, value)`; `run` must run as a task.
 
     Attributes:
-        epoch: how often the topic was found not to hold any more what was read of it, because it
+        epoch: how often what was read of the topic was not in it any more, because it
             was deleted, created again or cut. What was written in an earlier epoch may not be in
-            the topic: whoever wrote it writes it again. It steps before a record of the new epoch
+            the topic: its writer writes it again. It steps before a record of the new epoch
             is applied.
         position: the offset after the record applied last, in the topic of this epoch; 0 before
             the first.
     """
 
-    def __init__(self, topic: Tailed, apply: Callable[[bytes, bytes | None], None]) -> None:
+    def __init__(self, topic: FollowedTopic, apply: Callable[[bytes, bytes | None], None]) -> None:
         self._topic = topic
         self._apply = apply
         self.epoch = 0
@@ -70,9 +70,9 @@ class Follower:
         self._waiting = 0
 
     @property
-    def place(self) -> Place:
+    def place(self) -> FollowerPosition:
         """Where it is now: to be asked for before a record is written that is to be awaited."""
-        return Place(self.epoch, self.position)
+        return FollowerPosition(self.epoch, self.position)
 
     async def run(self) -> None:
         """Apply all records, for ever; an outage is waited for, whenever it comes.
@@ -101,14 +101,14 @@ class Follower:
         except Exception as error:
             # Waiters must hear of it: their records will never be applied.
             self._failure = error
-            await self._tell()
+            await self._notify()
             raise
 
-    async def passed(self, offset: int, since: Place) -> bool:
+    async def wait_applied(self, offset: int, since: FollowerPosition) -> bool:
         """Wait until everything up to a written record's offset, itself included, is applied.
 
-        `since` is the follower's `place` before the record was written. False: the topic does
-        not hold any more what was read of it, nor perhaps the record: write it again.
+        `since` is the follower's `place` before the record was written. False: what was
+        read is not in the topic any more, nor perhaps the record: write it again.
 
         Raises:
             UnreachableError: for `STALLED_SECONDS` nothing was applied; the wait may be repeated.
@@ -154,8 +154,8 @@ class Follower:
             await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _read(self) -> None:
-        # Records come in hundreds at once, and each may hold many streams.
-        held, epoch = TimeSlice(), self.epoch
+        # Records come in hundreds at once, and each may be of many streams.
+        time_slice, epoch = TimeSlice(), self.epoch
         async for offset, key, value in self._topic.tail():
             if self.epoch != epoch:
                 return
@@ -164,8 +164,8 @@ class Follower:
                 _log.info("the topic is followed again", topic=self._topic.topic)
             self._apply(key, value)
             self.position = offset + 1
-            await self._tell()
-            await held.over()
+            await self._notify()
+            await time_slice.over()
 
     async def _step(self) -> None:
         """What was read or written is not there any more; that may be nothing."""
@@ -176,8 +176,8 @@ class Follower:
                 "a topic was deleted, created again or cut; it is read from its beginning",
                 topic=self._topic.topic,
             )
-            await self._tell()
+            await self._notify()
 
-    async def _tell(self) -> None:
+    async def _notify(self) -> None:
         async with self._moved:
             self._moved.notify_all()

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from mirrortest.config.client_config import ClientConfig
     from mirrortest.kafka.error_table import RequestError
-    from mirrortest.kafka.fetched import End, Fetched, Place
+    from mirrortest.kafka.fetched import End, Fetched, ReadPosition
     from mirrortest.model.topic_partition import TopicPartition
 
     OnDelivery = Callable[[int | None, RequestError | None], None]
@@ -120,7 +120,7 @@ class ConsumerPort(ClientPort, Protocol):
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Read these partitions; each is sought before it is fetched."""
 
-    def seek(self, partition: TopicPartition, place: Place) -> None:
+    def seek(self, partition: TopicPartition, place: ReadPosition) -> None:
         """Read an assigned partition from here on.
 
         A place without a topic id refers to the topic that exists at the next fetch.
@@ -138,7 +138,7 @@ class ConsumerPort(ClientPort, Protocol):
         """What has arrived, in lists of one partition each, in order.
 
         `portion` is about how many bytes are returned at once. `reached` is the next offset of
-        each partition whose position is known. A position that does not exist any more comes
+        each partition that has a position. A position that does not exist any more comes
         alone, as OutOfRange, Recreated or Diverged, and again until it is sought.
         """
 
@@ -148,7 +148,7 @@ class ConsumerPort(ClientPort, Protocol):
     async def beginning_offsets(
         self, partitions: Iterable[TopicPartition]
     ) -> dict[TopicPartition, int]:
-        """The first offset that each partition still holds."""
+        """The first offset that is still in each partition."""
 
     async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The offset after each partition's last record that this consumer may see."""
@@ -159,11 +159,11 @@ class ConsumerPort(ClientPort, Protocol):
         It may be that of a topic that was deleted just now: then a fetch finds out.
         """
 
-    async def ends(self, read: Mapping[TopicPartition, Place]) -> dict[TopicPartition, End]:
+    async def ends(self, read: Mapping[TopicPartition, ReadPosition]) -> dict[TopicPartition, End]:
         """Where partitions end, and whether that is the log that was read up to these places.
 
-        No end comes from a leader that another broker knows to be replaced, and none of a topic
-        that was replaced meanwhile. It fails where fewer than half of the brokers answer.
+        No end comes from a leader of which a broker has heard that it was replaced, and none of a
+        topic that was replaced meanwhile. It fails where fewer than half of the brokers answer.
         """
 
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:

@@ -32,7 +32,7 @@ from mirrortest.kafka.fetched import (
     End,
     FetchedBatches,
     OutOfRange,
-    Place,
+    ReadPosition,
     Recreated,
     Unreadable,
 )
@@ -53,7 +53,7 @@ __all__ = [
     "End",
     "FetchedBatches",
     "OutOfRange",
-    "Place",
+    "ReadPosition",
     "Reader",
     "Recreated",
     "TopicPartition",
@@ -64,7 +64,7 @@ _log = structlog.get_logger()
 _STOP_SECONDS = 5.0
 _SLACK_SECONDS = 0.05
 _BYTES_AT_ONCE = 16 << 20
-"""About so much is returned at once: of what compresses well, a response holds gigabytes."""
+"""About so much is returned at once: of what compresses well, a response expands to gigabytes."""
 
 
 class Reader:
@@ -80,11 +80,11 @@ class Reader:
         self._fetching: asyncio.Task[list[list[Fetched]]] | None = None
         self._rebalances: Rebalances | None = None
         self._active: set[TopicPartition] = set()
-        """What may be returned: assigned, and the caller knows it."""
+        """What may be returned: assigned, after the caller's callback."""
         self._expected: dict[TopicPartition, int] = {}
         """Where the next batch of a partition must begin."""
         self._of: dict[TopicPartition, tuple[str | None, int]] = {}
-        """Of which topic it must be, where that was said, and which leader wrote what is before."""
+        """The topic id that it must have, where one was given; the epoch of the batch before."""
         self._paused: set[TopicPartition] = set()
 
     async def __aenter__(self) -> Self:
@@ -129,7 +129,7 @@ class Reader:
         on_assigned: OnChange,
         on_revoked: OnChange,
     ) -> None:
-        """Join the group for topics by name, or for all whose whole name matches a pattern.
+        """Join the group for topics by name, or for all whose complete name matches a pattern.
 
         The callbacks are awaited inside `next`, so they never run while the caller works on
         something else, and the rebalance waits for them. `on_assigned` must seek each partition,
@@ -183,7 +183,7 @@ class Reader:
             self.pause(self._paused)
 
     def assignment(self) -> set[TopicPartition]:
-        """The partitions that are being read, as far as the caller has been told."""
+        """The partitions that are being read, after the caller's callbacks."""
         return set(self._active)
 
     def seek(
@@ -200,7 +200,7 @@ class Reader:
         of the batch before the offset it is seen where the log was cut back before it.
         """
         at = TopicPartition(*partition)
-        self._started().seek(at, Place(offset, leader_epoch, topic_id))
+        self._started().seek(at, ReadPosition(offset, leader_epoch, topic_id))
         self._expected[at] = offset
         self._of[at] = topic_id, leader_epoch
 
@@ -258,9 +258,9 @@ class Reader:
                 return []
 
     async def arrived(self) -> list[FetchedBatches]:
-        """What has arrived by now, so that more is fetched; what stands in the way `next` tells.
+        """What has arrived by now, so that more is fetched; `next` raises what goes wrong.
 
-        For those who are busy otherwise: no assignment changes within. Raises ClusterError.
+        For callers that are busy with other work: no assignment changes here.
         """
         if self._fetching is None:
             fetch = self._started().fetch(
@@ -276,7 +276,7 @@ class Reader:
 
     async def _wait(self, fetching: asyncio.Task[Any], seconds: float) -> bool:
         """Wait for a fetch or a rebalance; whether the fetch is done."""
-        # It ends by itself in time, unless a rebalance holds it up: then it is left for later,
+        # It ends by itself in time, unless a rebalance delays it: then it is left for later,
         # since a cancellation would break aiokafka's accounts.
         seconds += _SLACK_SECONDS
         if self._rebalances is None:
@@ -363,7 +363,7 @@ class Reader:
     async def beginning_offsets(
         self, partitions: Iterable[tuple[str, int]]
     ) -> dict[tuple[str, int], int]:
-        """The first offset that each partition still holds."""
+        """The first offset that is still in each partition."""
         return await self._offsets(partitions, self._started().beginning_offsets)
 
     async def end_offsets(
@@ -378,19 +378,21 @@ class Reader:
         return self._started().sees_topic_ids
 
     async def topic_id(self, topic: str) -> str | None:
-        """A topic's id; None where the cluster does not tell.
+        """A topic's id; None where the cluster has none.
 
-        It may be that of a topic that was deleted just now: `next` tells. Raises ClusterError
-        (TopicMissingError).
+        It may be that of a topic that was deleted just now: then `next` finds out.
+        Raises ClusterError (TopicMissingError).
         """
         with cluster_errors(self._config, "asking for a topic's id"):
             return await self._started().topic_id(topic)
 
-    async def ends(self, read: Mapping[tuple[str, int], Place]) -> dict[tuple[str, int], End]:
+    async def ends(
+        self, read: Mapping[tuple[str, int], ReadPosition]
+    ) -> dict[tuple[str, int], End]:
         """Where partitions end, and whether that is the log that was read up to these places.
 
-        What no reader of committed records may see yet lies before it. No end is that of a leader
-        that another broker knows to be replaced. Raises ClusterError.
+        It includes what no reader of committed records may see yet. No end comes from a
+        leader of which a broker has heard that it was replaced. Raises ClusterError.
         """
         if not read:
             return {}

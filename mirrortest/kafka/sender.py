@@ -2,7 +2,7 @@
 
 How a batch ends:
 
-- **acked**: the broker said so.
+- **acked**: the broker acknowledged it.
 - **failed**: the bytes were never handed to a connection and never will be; or they were handed
   over once, and the broker refused that one request by an error which it raises before it writes.
 - **unknown**: all else. A request that was repeated may have been written by a try whose answer
@@ -51,7 +51,7 @@ class SenderDeadError(ClusterError):
 class Sent(NamedTuple):
     """How the send of a batch ended.
 
-    `base_offset` is the offset of its first record, or -1 where that is not known; `ended_wall_ns`
+    `base_offset` is the offset of its first record, or -1 where that is unknown; `ended_wall_ns`
     is when the end was learnt, `error` why it was not acknowledged.
     """
 
@@ -153,7 +153,7 @@ class Sender:
         return pending.ended
 
     def partition_count(self, topic: str) -> int:
-        """How many partitions the cluster last said that a topic has (`metadata.max.age.ms`)."""
+        """How many partitions the cluster last reported for a topic (`metadata.max.age.ms`)."""
         return self._started.partition_count(topic)
 
     async def flush(self, timeout: float) -> bool:  # noqa: ASYNC109  # what is left stays pending

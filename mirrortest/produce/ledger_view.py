@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 import structlog
 
 from mirrortest.errors import ClusterError, FencedError, TopicMissingError, UnreachableError
-from mirrortest.kafka.follower import Follower, Place, Tailed
+from mirrortest.kafka.follower import FollowedTopic, Follower, FollowerPosition
 from mirrortest.verify.ledger import Ledger
 from mirrortest.verify.ledger_record import parse_claim_key
 
@@ -37,7 +37,7 @@ OTHERS_NS = 5_000_000_000
 _MOST_OF_OTHERS = 500
 
 
-class CompactedLog(Tailed, Protocol):
+class CompactedLog(FollowedTopic, Protocol):
     """What is asked of the ledger's topic (`kafka.compacted.CompactedTopic`)."""
 
     async def write(self, key: bytes, value: bytes | None) -> int:
@@ -93,9 +93,9 @@ class LedgerView:
             offsets = await self._written(records)
             try:
                 # The least of them proves that the topic is another one, where it is.
-                if await self._follower.passed(min(offsets), place) and await self._follower.passed(
-                    max(offsets), place
-                ):
+                if await self._follower.wait_applied(
+                    min(offsets), place
+                ) and await self._follower.wait_applied(max(offsets), place):
                     return
             except UnreachableError as error:
                 _log.warning("the ledger is written again", reason=str(error))
@@ -106,7 +106,7 @@ class LedgerView:
         Raises:
             UnreachableError: it cannot be read.
         """
-        await self._follower.passed(offset, Place(self._follower.epoch, 0))
+        await self._follower.wait_applied(offset, FollowerPosition(self._follower.epoch, 0))
 
     async def restore(self, *, others: bool = False) -> None:
         """Write again what went down with the topic, if it was deleted or cut. See `write`.

@@ -13,7 +13,7 @@ import pytest
 
 from mirrortest.config.client_config import ClientConfig
 from mirrortest.kafka.admin import Admin
-from mirrortest.kafka.reader import Diverged, End, FetchedBatches, Place, Reader, Recreated
+from mirrortest.kafka.reader import Diverged, End, FetchedBatches, Reader, ReadPosition, Recreated
 from mirrortest.kafka.sender import Sender
 from mirrortest.lab.cluster import Cluster
 from mirrortest.lab.process.runtime import Jvm
@@ -106,7 +106,7 @@ async def test_a_topic_recreated_behind_a_reader_is_told_by_its_id(
         first_id = await reader.topic_id(topic)
         assert first_id is not None
         assert (last.topic_id, reader.sees_topic_ids) == (first_id, True)
-        read = Place(5, last.leader_epoch, first_id)
+        read = ReadPosition(5, last.leader_epoch, first_id)
         assert await reader.ends({at: read}) == {at: End(5, 5, first_id)}
         for grown in (12, 5):
             await admin.delete_topic(topic)
@@ -153,7 +153,7 @@ async def test_a_log_cut_back_behind_a_reader_is_told_by_the_leaders_epoch(
         await reader.assign([at])
         reader.seek(at, 0)
         last = await read_to(reader, 10)
-        read = Place(10, last.leader_epoch, last.topic_id)
+        read = ReadPosition(10, last.leader_epoch, last.topic_id)
         leader.kill()
         follower.start()
         await send(config, topic, 3, 3)

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from mirrortest.consume.outage import Outage
     from mirrortest.kafka.admin import Admin
-    from mirrortest.kafka.follower import Tailed
+    from mirrortest.kafka.follower import FollowedTopic
     from mirrortest.kafka.reader import Reader
     from mirrortest.seqlog.rows import Row
     from mirrortest.seqlog.writer import SequenceLog
@@ -103,7 +103,9 @@ class _Session:
         )
         options: Any = SimpleNamespace(run=RUN, expect_producers=())
         self.log_rows = ConsumerLog(cast("SequenceLog", self.log), options, topics)
-        follower = LedgerFollower(cast("Tailed", None), _there, where="", now_ns=lambda: play.now)
+        follower = LedgerFollower(
+            cast("FollowedTopic", None), _there, where="", now_ns=lambda: play.now
+        )
         self.ledger = follower.ledger
         self.heard = 0
         self.partitions: dict[TopicPartition, AssignedPartition] = {}

@@ -7,7 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from mirrortest.kafka.error_table import Code, RequestError
-from mirrortest.kafka.fetched import Diverged, End, OutOfRange, Place, Recreated, batches
+from mirrortest.kafka.fetched import Diverged, End, OutOfRange, ReadPosition, Recreated, batches
 from mirrortest.kafka.ports import TopicDescription
 
 from .cluster import READ_COMMITTED
@@ -101,7 +101,7 @@ class SimulatedConsumer(_Client):
         self.paused: set[TopicPartition] = set()
         self.membership: Membership | None = None
         self._config, self._group = config, group
-        self._places: dict[TopicPartition, Place] = {}
+        self._places: dict[TopicPartition, ReadPosition] = {}
 
     async def stop(self, seconds: float) -> None:
         """Leave the group."""
@@ -128,7 +128,7 @@ class SimulatedConsumer(_Client):
         self.membership = Membership(self, self._config, self._group, listener, **what)
         self.membership.begin()
 
-    def seek(self, partition: TopicPartition, place: Place) -> None:
+    def seek(self, partition: TopicPartition, place: ReadPosition) -> None:
         """See `ports.ConsumerPort`."""
         if partition not in self.positions:
             raise RequestError(Code.ILLEGAL_STATE, f"{partition} is not assigned")
@@ -202,7 +202,7 @@ class SimulatedConsumer(_Client):
 
     # -- fetching ---------------------------------------------------------------------------------
 
-    def gather(self, wanted: dict[Any, Place]) -> dict[Any, Slice | OutOfRange]:
+    def gather(self, wanted: dict[Any, ReadPosition]) -> dict[Any, Slice | OutOfRange]:
         """At the brokers: what there is behind these places."""
         found: dict[Any, Slice | OutOfRange] = {}
         now = self.world.now_ns
@@ -229,7 +229,7 @@ class SimulatedConsumer(_Client):
                 found[at] = OutOfRange(at.topic, at.partition, offset)
         return found
 
-    def _serve_ends(self, read: Mapping[Any, Place]) -> dict[Any, End]:
+    def _serve_ends(self, read: Mapping[Any, ReadPosition]) -> dict[Any, End]:
         """At the brokers: where partitions end, by their newest leaders."""
         found = {}
         for at, (offset, epoch, _) in read.items():
@@ -258,7 +258,7 @@ class SimulatedConsumer(_Client):
         self.learn(found)
         return found
 
-    async def ends(self, read: Mapping[Any, Place]) -> dict[Any, End]:
+    async def ends(self, read: Mapping[Any, ReadPosition]) -> dict[Any, End]:
         """See `ports.ConsumerPort`."""
         found: dict[Any, End] = await self.ask("ends", lambda: self._serve_ends(read))
         self.world.note("ends", self.process.name, *sorted(found.items()))
@@ -274,7 +274,7 @@ class SimulatedConsumer(_Client):
         deadline = loop.time() + timeout_ms / 1000
         while True:
             wanted = {
-                at: self._places.get(at, Place(position))._replace(offset=position)
+                at: self._places.get(at, ReadPosition(position))._replace(offset=position)
                 for at, position in self.positions.items()
                 if position is not None and at not in self.paused
             }
@@ -300,7 +300,7 @@ class SimulatedConsumer(_Client):
                 timer.cancel()
 
     def _taken(
-        self, wanted: dict[Any, Place], answer: dict[Any, Slice | OutOfRange]
+        self, wanted: dict[Any, ReadPosition], answer: dict[Any, Slice | OutOfRange]
     ) -> list[list[Fetched]]:
         """What of an answer is still wanted, with positions moved on."""
         found: list[list[Fetched]] = []
@@ -331,7 +331,7 @@ class SimulatedConsumer(_Client):
                 continue
             last = items[-1]
             self.positions[at] = last.next_offset
-            self._places[at] = Place(last.next_offset, last.leader_epoch, part.topic_id)
+            self._places[at] = ReadPosition(last.next_offset, last.leader_epoch, part.topic_id)
             self.world.note("fetched", self.process.name, *at, begin, last.next_offset)
             found.append(items)
         return found or outside

@@ -40,8 +40,8 @@ if TYPE_CHECKING:
     from mirrortest.consume.state_store import StateStore
     from mirrortest.errors import UnreachableError
     from mirrortest.kafka.admin import Admin
-    from mirrortest.kafka.fetched import Place
-    from mirrortest.kafka.follower import Tailed
+    from mirrortest.kafka.fetched import ReadPosition
+    from mirrortest.kafka.follower import FollowedTopic
     from mirrortest.kafka.reader import Reader
     from mirrortest.verify.judge import StreamVerdict
 
@@ -112,7 +112,10 @@ class World:
             {("A.t", 0): len(seqs)} if ends is None else ends
         )
         self.follower = LedgerFollower(
-            cast("Tailed", None), never_asked, where="'ledger'", now_ns=lambda: self.elapsed_ns
+            cast("FollowedTopic", None),
+            never_asked,
+            where="'ledger'",
+            now_ns=lambda: self.elapsed_ns,
         )
         self.elapsed_ns = 0
         """The monotonic time of the ledger's follower."""
@@ -133,7 +136,9 @@ class World:
     async def buffer_arrived(self) -> None:
         self.taken_in += 1
 
-    async def told_ends(self, read: Mapping[tuple[str, int], Place]) -> dict[tuple[str, int], End]:
+    async def told_ends(
+        self, read: Mapping[tuple[str, int], ReadPosition]
+    ) -> dict[tuple[str, int], End]:
         self.while_asked()
         if isinstance(self.ends, Exception):
             raise self.ends

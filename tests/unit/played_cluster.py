@@ -11,7 +11,7 @@ from mirrortest.consume.consumer_metrics import ConsumerMetrics
 from mirrortest.consume.context import ConsumerContext
 from mirrortest.consume.judged_topics import JudgedTopics
 from mirrortest.consume.outage import Outage
-from mirrortest.kafka.fetched import End, Place
+from mirrortest.kafka.fetched import End, ReadPosition
 from tests.unit.consuming import consume_options
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class Played:
         self.fetched: list[FetchedBatches | OutOfRange] = []
         self.topic_ids: dict[str, str] = {}
         self.ended: dict[TopicPartition, End] = {}
-        self.placed: dict[TopicPartition, Place] = {}
+        self.placed: dict[TopicPartition, ReadPosition] = {}
         self.paused: set[Any] = set()
         self.judged: list[JudgedBatch] = []
         self.doubted: set[str] = set()
@@ -83,7 +83,7 @@ class Played:
     async def end_offsets(self, wanted: list[TopicPartition]) -> dict[TopicPartition, int]:
         return dict.fromkeys(wanted, self.end)
 
-    async def ends(self, read: dict[TopicPartition, Place]) -> dict[TopicPartition, End]:
+    async def ends(self, read: dict[TopicPartition, ReadPosition]) -> dict[TopicPartition, End]:
         return {at: self.ended.get(at, End(99, 99, self.topic_ids.get(at[0]))) for at in read}
 
     async def topic_id(self, topic: str) -> str | None:
@@ -107,7 +107,7 @@ class Played:
         leader_epoch: int = -1,
     ) -> None:
         self.sought.append((*at, offset))
-        self.placed[at] = Place(offset, leader_epoch, topic_id)
+        self.placed[at] = ReadPosition(offset, leader_epoch, topic_id)
 
     async def claim(self, _: TopicPartition) -> tuple[int, dict[str, Any] | None]:
         return 1, self.state

@@ -18,7 +18,7 @@ from mirrortest.consume.ledger_follower import LedgerFollower
 from mirrortest.consume.options import Shard
 from mirrortest.consume.outage import Outage
 from mirrortest.consume.shared_state import SharedState
-from mirrortest.kafka.fetched import End, Place
+from mirrortest.kafka.fetched import End, ReadPosition
 from mirrortest.model.findings import Finding
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.model.topic_partition import TopicPartition
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from mirrortest.consume.consumer_log import ConsumerLog
     from mirrortest.consume.state_store import StateStore
     from mirrortest.kafka.admin import Admin
-    from mirrortest.kafka.follower import Tailed
+    from mirrortest.kafka.follower import FollowedTopic
     from mirrortest.kafka.reader import Reader
 
 TOPIC = "A.t"
@@ -51,7 +51,7 @@ class Destination:
         self.records = [list(partition) for partition in partitions]
         self.states = MemoryTopic()
         self.ledger = LedgerFollower(
-            cast("Tailed", None), never_asked, where="'ledger'", now_ns=lambda: 0
+            cast("FollowedTopic", None), never_asked, where="'ledger'", now_ns=lambda: 0
         )
         self.ledger.present = True
         self.vouch()
@@ -88,7 +88,7 @@ class Cluster(Played):
         self.tails: dict[int, int] = {}
         self.looked_ns = 0
 
-    async def ends(self, read: dict[Any, Place]) -> dict[Any, End]:
+    async def ends(self, read: dict[Any, ReadPosition]) -> dict[Any, End]:
         ends = {at: len(self._destination.records[at[1]]) for at in read}
         return {at: End(end, end) for at, end in ends.items()}
 

@@ -16,7 +16,14 @@ from mirrortest.consume.assigned_partition import AssignedPartition
 from mirrortest.consume.end_offsets import EndOffsetSnapshot
 from mirrortest.consume.partition_views import SavedState
 from mirrortest.errors import UnreachableError
-from mirrortest.kafka.fetched import Diverged, End, FetchedBatches, OutOfRange, Place, Recreated
+from mirrortest.kafka.fetched import (
+    Diverged,
+    End,
+    FetchedBatches,
+    OutOfRange,
+    ReadPosition,
+    Recreated,
+)
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.reconcile.coverage import Observed, Span, cover
@@ -122,7 +129,7 @@ async def test_what_stands_in_a_topic_created_again_behind_a_stalled_consumer_is
     await read(played, consumer, fetched(0, position, 0))
     played.topic_ids = {"a": Y}
     await read(played, consumer, Recreated("a", 0, position, Y))
-    assert played.placed[TP] == Place(0, -1, Y)
+    assert played.placed[TP] == ReadPosition(0, -1, Y)
     await read(played, consumer, fetched(position, 10, 0, topic_id=Y))
     assert seen(held) == [(0, position + 10)]
     assert (held.identity, held.topic_id, held.left_ids) == (1, Y, [X])
@@ -144,7 +151,7 @@ async def test_a_state_names_an_incarnation_before_anything_of_it_is_read() -> N
     played.topic_ids = {"a": Z}
     successor, held = await reading(played)
     assert (held.identity, held.topic_id) == (1, Y)
-    assert played.placed[TP] == Place(0, -1, Y)
+    assert played.placed[TP] == ReadPosition(0, -1, Y)
     await read(played, successor, Recreated("a", 0, 0, Z))
     assert (held.identity, held.topic_id, held.left_ids) == (2, Z, [X, Y])
 
@@ -197,7 +204,7 @@ async def test_what_a_new_leader_wrote_and_nobody_can_read_is_of_its_epoch() -> 
     await read(played, consumer, fetched(0, 3, 0, epoch=3))
     unreadable = replace(fetched(3, 1, 3, epoch=4), buffer=None, unread="it does not decompress")
     await read(played, consumer, unreadable)
-    assert held.place == Place(4, 4, X)
+    assert held.place == ReadPosition(4, 4, X)
 
 
 async def test_an_outage_amid_an_incarnations_beginning_is_sat_out(
@@ -245,16 +252,16 @@ async def test_a_log_that_was_cut_back_goes_on_where_it_agrees() -> None:
     played = Ordered()
     consumer, held = await reading(played)
     await read(played, consumer, fetched(0, 10, 0, epoch=3))
-    assert held.place == Place(10, 3, X)
+    assert held.place == ReadPosition(10, 3, X)
     await read(played, consumer, Diverged("a", 0, 10, 3, 6))
     assert played.order == ["left 0", "log", f"state 1 {X}", "seek 6"]
-    assert played.placed[TP] == Place(6, 3, X)
+    assert played.placed[TP] == ReadPosition(6, 3, X)
     assert (held.begins_at, held.read_from, held.left_ids) == (6, 0, [])
     await read(played, consumer, fetched(10, 4, 6, epoch=4))
     assert seen(held) == [(0, 14)]
     assert not held.checker.fragments[STREAM].duplicated
     assert not held.checker.fragments[STREAM].reordered
-    assert held.place == Place(10, 4, X)
+    assert held.place == ReadPosition(10, 4, X)
     [note] = held.notes
     assert "a-0 was cut back after offset 10 was read" in note
 
@@ -281,7 +288,7 @@ async def test_who_takes_over_at_a_cut_logs_what_lies_before_it() -> None:
     await read(played, consumer, Diverged("a", 0, 10, 3, 6))
     _, held = await reading(played)
     assert (held.checker.next_offset, held.read_from) == (6, 0)
-    assert played.placed[TP] == Place(6, 3, X)
+    assert played.placed[TP] == ReadPosition(6, 3, X)
 
 
 async def test_a_shorter_log_of_the_same_topic_without_a_known_epoch_is_in_doubt() -> None:
@@ -296,7 +303,7 @@ async def test_a_shorter_log_of_the_same_topic_without_a_known_epoch_is_in_doubt
     assert held.checker.unread_offsets
     # Killed here: its successor does not read again either what counts as unread.
     _, successor = await reading(played)
-    assert successor.place == held.place == Place(7, -1, X)
+    assert successor.place == held.place == ReadPosition(7, -1, X)
     assert successor.checker.unread_offsets
 
 
@@ -314,7 +321,7 @@ async def test_retention_forgets_which_leader_wrote_what_is_gone(
     monkeypatch.setattr(played, "beginning_offsets", begins)
     played.ended = {TP: End(60, 60, X)}
     await read(played, consumer, OutOfRange("a", 0, 3))
-    assert (held.identity, held.place) == (0, Place(50, -1, X))
+    assert (held.identity, held.place) == (0, ReadPosition(50, -1, X))
 
 
 async def test_a_state_of_the_version_before_is_resumed_by_its_last_record() -> None:
@@ -329,7 +336,7 @@ async def test_a_state_of_the_version_before_is_resumed_by_its_last_record() -> 
     for again, identity in ((fetched(2, 3, 2), 0), (fetched(7, 6, 2), 1)):
         played.state = json.loads(json.dumps(state))
         consumer, held = await reading(played)
-        assert played.placed[TP] == Place(2, -1, X)
+        assert played.placed[TP] == ReadPosition(2, -1, X)
         assert held.to_state()["topic_id"] is None  # not before it is proven
         await read(played, consumer, again)
         assert (held.identity, held.topic_id, held.left_ids) == (identity, X, [])
@@ -346,7 +353,7 @@ async def test_a_partition_that_is_claimed_while_its_topic_is_gone_stays_bound_t
     played.state = json.loads(json.dumps(held.to_state()))
     played.topic_ids = {}
     _, held = await reading(played)
-    assert played.placed[TP] == Place(3, 0, X)
+    assert played.placed[TP] == ReadPosition(3, 0, X)
     assert held.to_state()["topic_id"] == X
 
 
@@ -399,7 +406,7 @@ def test_a_place_survives_its_state() -> None:
     assert (
         SavedState.read(json.loads(json.dumps(held.to_state())), held.at, run=held.run).place
         == held.place
-        == Place(9, 5, X)
+        == ReadPosition(9, 5, X)
     )
 
 
@@ -437,7 +444,7 @@ def test_a_transaction_behind_which_nothing_stands_holds_nothing_back() -> None:
     """Only where reading has come as far as it may is it the reason."""
     checker = PartitionChecker("t", 0, next_offset=3)
     found = {("A.t", 0): End(9, 5)}
-    look = EndOffsetSnapshot.of(1, 0, ["A.t"], {("A.t", 0): Place(3)}, found)
+    look = EndOffsetSnapshot.of(1, 0, ["A.t"], {("A.t", 0): ReadPosition(3)}, found)
     assert look.blocked_by_transactions({"A.t": {0: checker}}) == []
     checker.next_offset = 5
     assert look.blocked_by_transactions({"A.t": {0: checker}}) == ["A.t-0"]

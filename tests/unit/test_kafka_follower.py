@@ -16,7 +16,7 @@ from mirrortest.errors import (
     UnreachableError,
 )
 from mirrortest.kafka import follower
-from mirrortest.kafka.follower import Follower, Place
+from mirrortest.kafka.follower import Follower, FollowerPosition
 
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator, Iterator
@@ -58,7 +58,7 @@ async def following(topic: Topic) -> AsyncIterator[tuple[Follower, list[bytes]]]
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def reached(made: Follower, place: Place) -> None:
+async def reached(made: Follower, place: FollowerPosition) -> None:
     while made.place != place:  # noqa: ASYNC110  # the follower's own task brings it about
         await asyncio.sleep(0)
 
@@ -72,7 +72,7 @@ async def test_an_outage_is_waited_for_and_the_topic_read_again(
         [error], [error], [(0, b"a"), (1, b"b"), error], [(0, b"a"), (1, b"b"), (2, b"c")]
     )
     async with following(topic) as (made, applied):
-        await reached(made, Place(isinstance(error, TopicMissingError), 3))
+        await reached(made, FollowerPosition(isinstance(error, TopicMissingError), 3))
     assert applied == [b"a", b"b", b"a", b"b", b"c"]
     levels = [line["log_level"] for line in told if "beginning" not in line["event"]]
     assert levels == ["warning", "info"] * 2
@@ -83,7 +83,7 @@ async def test_a_refusal_ends_it_and_waiters_hear_of_it() -> None:
     refused = Topic([(0, b"a"), ClusterError("not authorized")])
     async with following(refused) as (made, _):
         with pytest.raises(ClusterError, match="not authorized"):
-            await made.passed(5, made.place)
+            await made.wait_applied(5, made.place)
 
 
 @pytest.mark.parametrize("error", [TopicReplacedError("cut"), TopicMissingError("deleted")])
@@ -94,8 +94,8 @@ async def test_the_epoch_steps_where_the_topic_holds_no_more_what_was_read(
     topic = Topic([(0, b"a"), (7, b"b"), error], [(0, b"c")])
     async with following(topic) as (made, applied):
         before = made.place
-        assert not await made.passed(9, before)
-        await reached(made, Place(1, 1))
+        assert not await made.wait_applied(9, before)
+        await reached(made, FollowerPosition(1, 1))
     assert applied == [b"a", b"b", b"c"]
 
 
@@ -103,7 +103,7 @@ async def test_the_epoch_stays_where_nothing_was_read_and_nobody_waits() -> None
     """A topic that does not exist yet, asked for each second, is nobody's reason to write."""
     missing = TopicMissingError("not yet")
     async with following(Topic([missing], [missing], [missing], [(0, b"a")])) as (made, _):
-        await reached(made, Place(0, 1))
+        await reached(made, FollowerPosition(0, 1))
 
 
 async def test_an_offset_below_the_position_proves_that_the_topic_is_another_one() -> None:
@@ -112,10 +112,10 @@ async def test_an_offset_below_the_position_proves_that_the_topic_is_another_one
     The tail of the old topic, which would wait for ever, is left, and the new one read.
     """
     async with following(Topic([(0, b"a"), (7, b"b")], [(0, b"c"), (1, b"d")])) as (made, applied):
-        await reached(made, Place(0, 8))
-        assert not await made.passed(1, made.place)
-        assert made.place == Place(1, 0)
-        assert await made.passed(1, made.place)
+        await reached(made, FollowerPosition(0, 8))
+        assert not await made.wait_applied(1, made.place)
+        assert made.place == FollowerPosition(1, 0)
+        assert await made.wait_applied(1, made.place)
     assert applied == [b"a", b"b", b"c", b"d"]
 
 
@@ -126,4 +126,4 @@ async def test_a_record_that_is_not_read_is_not_awaited_for_ever(
     monkeypatch.setattr(follower, "STALLED_SECONDS", 0.01)
     async with following(Topic([(0, b"a")])) as (made, _):
         with pytest.raises(UnreachableError, match="written to ledger was not read within"):
-            await made.passed(5, made.place)
+            await made.wait_applied(5, made.place)

@@ -20,7 +20,7 @@ from mirrortest.kafka.fast.requests import (
     LeaderEpochRequest,
     MetadataRequest,
 )
-from mirrortest.kafka.fetched import Diverged, End, OutOfRange, Place, Recreated
+from mirrortest.kafka.fetched import Diverged, End, OutOfRange, ReadPosition, Recreated
 from mirrortest.model.topic_partition import TopicPartition
 
 AT = TopicPartition("t", 0)
@@ -107,10 +107,10 @@ def metadata(broker: Broker) -> Any:
     )
 
 
-AT_TEN = Place(10, 4, "X")
+AT_TEN = ReadPosition(10, 4, "X")
 
 
-async def placed(played: Played, place: Place = AT_TEN) -> Played:
+async def placed(played: Played, place: ReadPosition = AT_TEN) -> Played:
     await played.identity.topic_id("t")
     played.identity.place(AT, place)
     return played
@@ -130,7 +130,7 @@ async def test_a_fetch_says_which_topic_leader_and_last_batch() -> None:
 
 async def test_a_position_without_an_id_is_of_the_topic_that_there_is() -> None:
     """And stays in it: whoever replaces it is told."""
-    played = await placed(Played(Broker()), Place(10))
+    played = await placed(Played(Broker()), ReadPosition(10))
     await played.fetch(("X", 0, 0))
     assert played.identity.pins[THERE] == "X"
     played.brokers[1].topic_id = "Y"
@@ -178,7 +178,7 @@ async def test_another_leader_is_looked_for(code: int) -> None:
 async def test_what_was_fetched_of_another_topic_is_dropped() -> None:
     """The partition was sought in its successor while the answer was on its way."""
     played = await placed(Played(Broker()))
-    played.while_asked = lambda: played.identity.place(AT, Place(10, -1, "Y"))
+    played.while_asked = lambda: played.identity.place(AT, ReadPosition(10, -1, "Y"))
     assert await played.fetch(("X", 0, 0)) == []
 
 
@@ -230,7 +230,7 @@ async def test_ends_come_from_the_newest_leader_that_any_broker_knows() -> None:
     old, new = Broker(epoch=5, leader=1, end=10), Broker(epoch=6, leader=2, end=14)
     new.epoch_end = EpochEnd(5, 10)
     played = Played(old, new)
-    assert await played.identity.ends({AT: Place(10, 5, "X")}) == {AT: End(14, 14, "X")}
+    assert await played.identity.ends({AT: ReadPosition(10, 5, "X")}) == {AT: End(14, 14, "X")}
 
 
 async def test_a_leader_that_was_replaced_meanwhile_tells_no_end() -> None:
@@ -248,7 +248,7 @@ async def test_a_leader_that_was_replaced_meanwhile_tells_no_end() -> None:
         return answer
 
     played.identity._plain_send = changes
-    assert await played.identity.ends({AT: Place(0)}) == {AT: End(12, 12, "X")}
+    assert await played.identity.ends({AT: ReadPosition(0)}) == {AT: End(12, 12, "X")}
     assert asked == 3  # in vain, and before and after the ends
 
 
@@ -256,7 +256,7 @@ async def test_while_brokers_are_upgraded_one_by_one_ends_are_told() -> None:
     """One of them has no topic ids yet, so that none counts; the leader has."""
     played = Played(*(Broker(epoch=-1, leader=2) for _ in range(3)))
     played.brokers[1].version = 5
-    assert await played.identity.ends({AT: Place(10)}) == {AT: End(10, 10, None)}
+    assert await played.identity.ends({AT: ReadPosition(10)}) == {AT: End(10, 10, None)}
 
 
 async def test_no_end_is_told_where_most_brokers_are_silent() -> None:
@@ -265,9 +265,9 @@ async def test_no_end_is_told_where_most_brokers_are_silent() -> None:
     for node in (2, 3):
         played.brokers[node].away = True
     with pytest.raises(errors.NodeNotReadyError, match="1 of 3 brokers answered"):
-        await played.identity.ends({AT: Place(10, 5, "X")})
+        await played.identity.ends({AT: ReadPosition(10, 5, "X")})
     played.brokers[3].away = False
-    assert await played.identity.ends({AT: Place(10, 5, "X")}) == {AT: End(10, 10, "X")}
+    assert await played.identity.ends({AT: ReadPosition(10, 5, "X")}) == {AT: End(10, 10, "X")}
 
 
 async def test_no_end_is_told_of_a_topic_that_is_another_by_then() -> None:
@@ -281,10 +281,10 @@ async def test_no_end_is_told_of_a_topic_that_is_another_by_then() -> None:
         return answer
 
     played.identity._plain_send = changes
-    assert (await played.identity.ends({AT: Place(10, 5, "X")}))[AT].topic_id == "Y"
+    assert (await played.identity.ends({AT: ReadPosition(10, 5, "X")}))[AT].topic_id == "Y"
     played.brokers[1].topic_id = ""
     with pytest.raises(errors.UnknownTopicOrPartitionError):
-        await played.identity.ends({AT: Place(10, 5, "X")})
+        await played.identity.ends({AT: ReadPosition(10, 5, "X")})
 
 
 @pytest.mark.parametrize(
@@ -296,14 +296,16 @@ async def test_a_log_that_was_cut_back_and_grew_again_is_another(
     """F2, F12: it may end exactly where reading stands."""
     played = Played(Broker(epoch=6))
     played.brokers[1].epoch_end = EpochEnd(*end)
-    assert await played.identity.ends({AT: Place(10, 5, "X")}) == {AT: End(10, 10, "X", agrees)}
+    assert await played.identity.ends({AT: ReadPosition(10, 5, "X")}) == {
+        AT: End(10, 10, "X", agrees)
+    }
 
 
 async def test_while_the_leader_is_the_same_nothing_was_cut_back() -> None:
     """Then nothing more is asked."""
     played = Played(Broker(epoch=5))
     played.brokers[1].epoch_end = EpochEnd(0, 0)
-    assert (await played.identity.ends({AT: Place(10, 5, "X")}))[AT].agrees
+    assert (await played.identity.ends({AT: ReadPosition(10, 5, "X")}))[AT].agrees
     assert not any(isinstance(request, LeaderEpochRequest) for _, request in played.asked)
 
 
@@ -313,7 +315,7 @@ async def test_an_open_transaction_ends_nothing_for_a_reader_of_committed_record
     broker.stable = 7
     for committed, stable in ((True, 7), (False, 10)):
         played = Played(broker, committed=committed)
-        assert await played.identity.ends({AT: Place(0)}) == {AT: End(10, stable, "X")}
+        assert await played.identity.ends({AT: ReadPosition(0)}) == {AT: End(10, stable, "X")}
 
 
 async def test_a_topic_that_is_not_there_has_no_id() -> None:

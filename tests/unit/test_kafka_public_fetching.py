@@ -11,7 +11,7 @@ from mirrortest.config.client_config import ClientConfig
 from mirrortest.errors import ClusterError
 from mirrortest.kafka.error_table import Code, RequestError
 from mirrortest.kafka.public.fetching import PublicConsumer
-from mirrortest.kafka.reader import End, FetchedBatches, Place
+from mirrortest.kafka.reader import End, FetchedBatches, ReadPosition
 from mirrortest.wire import kernels
 from mirrortest.wire.batch_header import LOG_APPEND_TIME
 from mirrortest.wire.record_batch import decode_records
@@ -219,5 +219,5 @@ async def test_an_open_transaction_hides_the_end_of_a_log(
     consumer = Consumer()
     consumer.fetched, consumer.end = (stable, high), end
     reader = Played(consumer)
-    assert await reader.ends({cast("Any", AT): Place(0)}) == {AT: ends}
+    assert await reader.ends({cast("Any", AT): ReadPosition(0)}) == {AT: ends}
     assert (await reader.topic_id("t"), reader.sees_topic_ids) == (None, False)

@@ -49,7 +49,7 @@ def test_a_topics_id_has_kafkas_spelling() -> None:
 
 def fetch(rack: str = "") -> requests.FetchRequest:
     plain = PlainFetch(500, 1, 1 << 20, 1, [("t", [(3, 42, 4096)])], rack_id=rack)
-    position = requests.Position(3, 7, 42, 6, 4096)
+    position = requests.FetchPosition(3, 7, 42, 6, 4096)
     return requests.FetchRequest(plain, {TOPIC_ID: [position]})
 
 

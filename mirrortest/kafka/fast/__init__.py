@@ -1,4 +1,4 @@
-"""The ports with aiokafka's internals, of series 0.14 (`library.SERIES`); tests hold the contract.
+"""The ports with aiokafka's internals, of series 0.14 (`library.SERIES`); tests check the contract.
 
 Only this package uses what aiokafka does not promise to keep. It replaces nothing in aiokafka's
 modules: other users of aiokafka in the same process are not affected (`rebinding`).

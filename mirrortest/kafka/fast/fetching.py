@@ -15,7 +15,7 @@ from mirrortest.kafka.fast.connection import Client
 from mirrortest.kafka.fast.frames import Section
 from mirrortest.kafka.fast.identity import Identity
 from mirrortest.kafka.fast.rebinding import rebound
-from mirrortest.kafka.fetched import FetchedBatches, Unreadable, batches, has_whole_batch
+from mirrortest.kafka.fetched import FetchedBatches, Unreadable, batches, has_complete_batch
 from mirrortest.kafka.public.connection import (
     reason,
     request_error,
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from mirrortest.config.client_config import ClientConfig
-    from mirrortest.kafka.fetched import End, Fetched, Place
+    from mirrortest.kafka.fetched import End, Fetched, ReadPosition
     from mirrortest.model.topic_partition import TopicPartition
 
 _READ_COMMITTED = 1
@@ -61,7 +61,7 @@ class RawRecords:
 
     def has_next(self) -> bool:
         """Whether there is a complete batch."""
-        return has_whole_batch(self.data)
+        return has_complete_batch(self.data)
 
 
 class WholeBatches:
@@ -152,7 +152,7 @@ class FastConsumer(PublicConsumer):
         """See `ports.ConsumerPort`."""
         return self._identity.by_id
 
-    def seek(self, partition: TopicPartition, place: Place) -> None:
+    def seek(self, partition: TopicPartition, place: ReadPosition) -> None:
         """See `ports.ConsumerPort`."""
         super().seek(partition, place)
         self._identity.place(partition, place)
@@ -162,7 +162,7 @@ class FastConsumer(PublicConsumer):
         with request_errors():
             return await self._identity.topic_id(topic)
 
-    async def ends(self, read: Mapping[TopicPartition, Place]) -> dict[TopicPartition, End]:
+    async def ends(self, read: Mapping[TopicPartition, ReadPosition]) -> dict[TopicPartition, End]:
         """See `ports.ConsumerPort`."""
         with request_errors():
             return await self._identity.ends(read)

@@ -16,7 +16,7 @@ import numpy as np
 
 _LENGTH = 4
 _SCRATCH = 16 << 10
-"""Bytes read at once while it is not known how long the next answer is."""
+"""Bytes read at once before the next answer's length has come."""
 _LONG = 4 << 10
 """Bytes from which a part of an answer is not copied any more."""
 
@@ -55,7 +55,7 @@ class Cursor:
 
 
 class FrameCutter:
-    """Cuts a byte stream into frames; bytes are received into `room()` and told by `received`."""
+    """Cuts a byte stream into frames; bytes are received into `room()`, then counted."""
 
     def __init__(self) -> None:
         self._scratch = memoryview(bytearray(_SCRATCH))

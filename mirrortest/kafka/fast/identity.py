@@ -1,9 +1,9 @@
-"""Which topic and which log a consumer reads, as the brokers tell: by topic id and leader epoch.
+"""Which topic and which log a consumer reads, by topic id and leader epoch.
 
-Every fetch says of which topic it wants records, which leader it takes the broker for, and which
-leader wrote the last batch before the position. A broker answers with an error, and without
-records, where one of them is not so. These errors are told apart here; aiokafka is told of one
-that it knows.
+Every fetch names the topic by id, the epoch of the leader that is asked, and the epoch of the
+leader that wrote the last batch before the position. Where one of them is wrong, a broker answers
+with an error and without records. These errors are distinguished here; aiokafka gets one that it
+can handle.
 """
 
 # ruff: noqa: SLF001  # private members are this package's business, and no other's
@@ -26,12 +26,12 @@ from mirrortest.kafka.fast.requests import (
     FETCH,
     METADATA,
     EndsRequest,
+    FetchPosition,
     FetchRequest,
     LeaderEpochRequest,
     MetadataRequest,
-    Position,
 )
-from mirrortest.kafka.fetched import Diverged, End, OutOfRange, Place, Recreated
+from mirrortest.kafka.fetched import Diverged, End, OutOfRange, ReadPosition, Recreated
 from mirrortest.model.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
@@ -47,16 +47,16 @@ _OTHER_LEADER = frozenset(
 )
 _UNCOMMITTED, _COMMITTED = 0, 1
 
-_BESIDE = "beside"
-"""The group of connections of what is asked beside the fetches."""
+_METADATA_GROUP = "metadata"
+"""The group of connections of all that is no fetch."""
 _MOST_ASKED = 5
-"""So many brokers are asked at most who leads: of any two of them one is not cut off."""
+"""So many brokers are asked at most for leaders: of any two of them one is not cut off."""
 _ANSWER_SECONDS = 2.0
 """How long brokers are waited for once half of them have answered."""
 
 
 class _Agreed(NamedTuple):
-    """What most brokers say of topics, and the newest leader that any of them knows."""
+    """What most brokers report of topics, and the newest leader that any of them reports."""
 
     topic_ids: dict[str, str | None]
     """None where brokers have no ids. A topic is left out while they do not agree about it."""
@@ -65,7 +65,7 @@ class _Agreed(NamedTuple):
 
 
 class Identity:
-    """One consumer's; it stands between the consumer and the requests of its AIOKafkaClient."""
+    """One consumer's; it changes the requests and responses of its AIOKafkaClient."""
 
     def __init__(self, client: AIOKafkaClient, *, committed: bool = False) -> None:
         self._client = client
@@ -85,15 +85,15 @@ class Identity:
         """partition -> (next offset, leader epoch of the batch before it)"""
         self._ids: dict[str, str] = {}
         self._leaders: dict[tuple[str, int], tuple[int, int]] = {}
-        """(topic id, partition) -> the newest leader epoch that any broker told, and its leader"""
+        """(topic id, partition) -> the newest leader epoch of any broker, and its leader"""
         self._breaks: dict[Any, OutOfRange] = {}
         """partition -> why its position does not exist, where it is more than out of range"""
         self._asked: dict[Any, PlainFetchRequest] = {}
         """partition -> the last request for it"""
 
-    # -- what the reader says and asks ------------------------------------------------------------
+    # -- for the consumer port --------------------------------------------------------------------
 
-    def place(self, at: TopicPartition, place: Place) -> None:
+    def place(self, at: TopicPartition, place: ReadPosition) -> None:
         """See `ports.ConsumerPort`."""
         there = KafkaPartition(*at)
         self.pins[there] = place.topic_id
@@ -113,18 +113,18 @@ class Identity:
         return self._ids.get(topic)
 
     def broken_off(self, offsets: Mapping[Any, int]) -> list[OutOfRange]:
-        """What stands behind an OffsetOutOfRangeError of these positions."""
+        """The reasons of an OffsetOutOfRangeError for these positions."""
         found = []
         for at, offset in offsets.items():
-            known = self._breaks.get(at)
-            if known is None or known.offset != offset:
-                known = OutOfRange(at.topic, at.partition, offset)
-            found.append(known)
+            reason = self._breaks.get(at)
+            if reason is None or reason.offset != offset:
+                reason = OutOfRange(at.topic, at.partition, offset)
+            found.append(reason)
         return found
 
     async def _ask(self, node: int, request: Any) -> Any:
-        """Ask a broker beside the fetches: on their connection an answer waits for theirs."""
-        return await self._plain_send(node, request, group=_BESIDE)
+        """Ask a broker on another connection: on that of the fetches an answer waits for theirs."""
+        return await self._plain_send(node, request, group=_METADATA_GROUP)
 
     # -- metadata ---------------------------------------------------------------------------------
 
@@ -133,7 +133,7 @@ class Identity:
         self._plain_update(metadata)
 
     def _learn(self, metadata: Any) -> None:
-        """Keep ids and leaders; a leader older than one that is known is replaced by that one."""
+        """Keep ids and leaders; a leader that is older than a kept one is replaced by that one."""
         if metadata.API_VERSION < METADATA:
             return
         for topic, topic_id in metadata.topic_ids.items():
@@ -141,25 +141,26 @@ class Identity:
         for _, topic, _, partitions in metadata.topics:
             topic_id = metadata.topic_ids.get(topic)
             for index, (code, number, leader, *rest) in enumerate(partitions):
-                told = metadata.leaders[topic, number]
-                known = self._newer((topic_id or "", number), told)
-                if known[0] > told[0] and leader != known[1]:
-                    partitions[index] = (code, number, known[1], *rest)
+                reported = metadata.leaders[topic, number]
+                newest = self._newer((topic_id or "", number), reported)
+                if newest[0] > reported[0] and leader != newest[1]:
+                    partitions[index] = (code, number, newest[1], *rest)
 
-    def _newer(self, at: tuple[str, int], told: tuple[int, int]) -> tuple[int, int]:
+    def _newer(self, at: tuple[str, int], reported: tuple[int, int]) -> tuple[int, int]:
         """The newer of two leaders of a partition, which is kept."""
-        known = self._leaders.get(at)
-        if at[0] and (known is None or told[0] >= known[0]):
-            self._leaders[at] = known = told
-        return known or told
+        kept = self._leaders.get(at)
+        if at[0] and (kept is None or reported[0] >= kept[0]):
+            self._leaders[at] = kept = reported
+        return kept or reported
 
     async def _agreed(self, topics: Iterable[str]) -> _Agreed:
         """Ask several brokers for these topics.
 
         Raises:
-            UnknownTopicOrPartitionError: none that answers knows one of the topics.
+            UnknownTopicOrPartitionError: no broker that answers has one of the topics.
             KafkaError: fewer than half of them answer. Brokers that are away are not named by
-                those that know it; who cannot reach most of them may ask one that is cut off.
+                those that have noticed; a client that reaches only a few may ask one that is cut
+                off.
         """
         topics = set(topics)
         nodes = [broker.nodeId for broker in self._client.cluster.brokers()]
@@ -176,10 +177,10 @@ class Identity:
                 each.cancel()
         if len(answers) * 2 < len(nodes) or not answers:
             raise errors.NodeNotReadyError(
-                f"{len(answers)} of {len(nodes)} brokers answered: not enough to know the leaders"
+                f"{len(answers)} of {len(nodes)} brokers answered: not enough to find the leaders"
             )
-        known = {topic for answer in answers for code, topic, *_ in answer.topics if not code}
-        if missing := topics - known:
+        found = {topic for answer in answers for code, topic, *_ in answer.topics if not code}
+        if missing := topics - found:
             raise errors.UnknownTopicOrPartitionError(", ".join(sorted(missing)))
         if any(answer.API_VERSION < METADATA for answer in answers):
             return _by_name(answers)
@@ -194,10 +195,10 @@ class Identity:
             if count * 2 > len(answers):
                 ids[topic] = self._ids[topic] = topic_id
         for answer in answers:
-            for (topic, number), told in answer.leaders.items():
+            for (topic, number), reported in answer.leaders.items():
                 topic_id = answer.topic_ids.get(topic, "")
                 if topic_id and ids.get(topic) == topic_id:
-                    leaders[topic, number] = self._newer((topic_id, number), told)
+                    leaders[topic, number] = self._newer((topic_id, number), reported)
         return _Agreed(ids, leaders)
 
     async def _answers(self, asked: list[asyncio.Future[Any]]) -> list[Any]:
@@ -237,9 +238,9 @@ class Identity:
             return response
         return await self._examined(node_id, request, response)
 
-    def _positions(self, request: PlainFetchRequest) -> dict[str, list[Position]] | None:
-        """A request's positions by topic id; None where a topic's id is not known."""
-        found: dict[str, list[Position]] = {}
+    def _positions(self, request: PlainFetchRequest) -> dict[str, list[FetchPosition]] | None:
+        """A request's positions by topic id; None where a topic has no id."""
+        found: dict[str, list[FetchPosition]] = {}
         for topic, partitions in request.topics:
             for number, offset, most in partitions:
                 at = KafkaPartition(topic, number)
@@ -250,7 +251,7 @@ class Identity:
                 reached, last_epoch = self.epochs.get(at, (-1, -1))
                 leader_epoch, _ = self._leaders.get((topic_id, number), (-1, -1))
                 found.setdefault(topic_id, []).append(
-                    Position(
+                    FetchPosition(
                         number, leader_epoch, offset, last_epoch if reached == offset else -1, most
                     )
                 )
@@ -259,10 +260,10 @@ class Identity:
     async def _examined(
         self, node_id: int, request: PlainFetchRequest, response: FetchResponse
     ) -> Any:
-        """The response by names, with errors that aiokafka knows.
+        """The response by names, with errors that aiokafka can handle.
 
         While its leader changes a partition may be asked for at two brokers at once. Of such
-        answers the last request's alone is passed on: an error that is told twice would end
+        answers the last request's alone is passed on: an error that comes twice would end
         aiokafka's fetching.
         """
         asked = {
@@ -282,7 +283,7 @@ class Identity:
                     continue
                 if code or (topic_id, number) in response.diverging:
                     self._breaks.pop(at, None)
-                    code, waits = await self._told(  # noqa: PLW2901
+                    code, waits = await self._error_for_aiokafka(  # noqa: PLW2901
                         node_id, at, offset, topic_id, code, response
                     )
                     wait |= waits
@@ -290,7 +291,7 @@ class Identity:
         if wait:
             # Else it would be asked again at once, over and over.
             await asyncio.sleep(self._backoff)
-        # Whoever was sought in another topic while the answer was waited for gets none of it.
+        # A partition that was sought in another topic meanwhile gets nothing of this answer.
         pinned = {KafkaPartition(topic, n): topic_id for (topic_id, n), (topic, _) in asked.items()}
 
         def is_current(at: Any) -> bool:
@@ -302,7 +303,7 @@ class Identity:
         ]
         return response
 
-    async def _told(
+    async def _error_for_aiokafka(
         self,
         node_id: int,
         at: Any,
@@ -311,7 +312,7 @@ class Identity:
         code: int,
         response: FetchResponse,
     ) -> tuple[int, bool]:
-        """The error that aiokafka is told, and whether to wait before the next fetch."""
+        """The error that aiokafka gets, and whether to wait before the next fetch."""
         end = response.diverging.get((topic_id, at.partition))
         if code == Code.NONE and end is not None:
             _, leader = self._leaders.get((topic_id, at.partition), (-1, node_id))
@@ -333,7 +334,7 @@ class Identity:
         return code, False
 
     async def _other_id(self, topic: str, topic_id: str) -> str | None:
-        """The id that most brokers know for a topic, where it is not this one."""
+        """The id that most brokers report for a topic, where it is not this one."""
         try:
             now = (await self._agreed([topic])).topic_ids.get(topic)
         except (errors.KafkaError, OSError):
@@ -342,7 +343,7 @@ class Identity:
 
     # -- ends -------------------------------------------------------------------------------------
 
-    async def ends(self, read: Mapping[TopicPartition, Place]) -> dict[TopicPartition, End]:
+    async def ends(self, read: Mapping[TopicPartition, ReadPosition]) -> dict[TopicPartition, End]:
         """See `ports.ConsumerPort`."""
         deadline = time.monotonic() + self._patience
         while True:
@@ -355,7 +356,9 @@ class Identity:
                     raise
             await asyncio.sleep(self._backoff)
 
-    async def _ends_once(self, read: Mapping[TopicPartition, Place]) -> dict[TopicPartition, End]:
+    async def _ends_once(
+        self, read: Mapping[TopicPartition, ReadPosition]
+    ) -> dict[TopicPartition, End]:
         agreed = await self._agreed({at.topic for at in read})
         by_leader: dict[int, list[tuple[TopicPartition, int]]] = defaultdict(list)
         for at in read:
@@ -377,10 +380,10 @@ class Identity:
         self,
         node: int,
         led: list[tuple[TopicPartition, int]],
-        read: Mapping[TopicPartition, Place],
+        read: Mapping[TopicPartition, ReadPosition],
         topic_ids: Mapping[str, str | None],
     ) -> dict[TopicPartition, End]:
-        """The ends that one leader tells. Raises StaleMetadata where a topic is another by then."""
+        """The ends that one leader reports. Raises StaleMetadata where a topic was replaced."""
         topics: dict[str, list[tuple[int, int]]] = defaultdict(list)
         for at, epoch in led:
             topics[at.topic].append((at.partition, epoch))
@@ -411,18 +414,18 @@ class Identity:
         self,
         node: int,
         led: list[tuple[TopicPartition, int]],
-        read: Mapping[TopicPartition, Place],
+        read: Mapping[TopicPartition, ReadPosition],
         topic_ids: Mapping[str, str | None],
     ) -> set[TopicPartition]:
-        """Of which partitions the leader's log does not hold what was read any more.
+        """The partitions of which the leader's log has lost what was read.
 
         While the leader is the one that wrote what was read last, nothing was cut back.
         """
         topics: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
         for at, epoch in led:
             place = read[at]
-            known = place.topic_id is None or place.topic_id == topic_ids[at.topic]
-            if known and 0 <= place.leader_epoch < epoch:
+            same_topic = place.topic_id is None or place.topic_id == topic_ids[at.topic]
+            if same_topic and 0 <= place.leader_epoch < epoch:
                 topics[at.topic].append((at.partition, epoch, place.leader_epoch))
         if not topics:
             return set()
@@ -438,7 +441,7 @@ class Identity:
 
 
 def _by_name(answers: list[Any]) -> _Agreed:
-    """Of brokers without topic ids: what the first that answered knows."""
+    """Of brokers without topic ids: what the oldest version of them reports."""
     first = min(answers, key=lambda answer: answer.API_VERSION)
     topics = {topic: parts for code, topic, _, parts in first.topics if not code}
     leaders = {
@@ -450,7 +453,7 @@ def _by_name(answers: list[Any]) -> _Agreed:
 
 
 def _raise_for(code: int, topic: str, partition: int) -> None:
-    """Raise a broker's error; those that aiokafka does not know are of another leader."""
+    """Raise a broker's error; those that aiokafka has not are of another leader."""
     if code in _OTHER_LEADER:
         code = Code.NOT_LEADER_OR_FOLLOWER
     if code:

@@ -1,7 +1,7 @@
 """How a function of aiokafka's is made to use a class of ours.
 
 aiokafka's classes create each other by names of their modules, and take no classes as arguments.
-Replacing those names would change aiokafka for the process as a whole; repeating the functions
+Replacing those names would change aiokafka for the entire process; repeating the functions
 would be a few hundred lines. `rebound` copies a function and changes what the copy finds by a name.
 """
 

@@ -1,7 +1,7 @@
 """Requests newer than aiokafka's: with topic ids (KIP-516) and leader epochs (KIP-320, KIP-595).
 
 Each picks its version by what the broker supports, and is aiokafka's own request where that is too
-little. Responses have the shape that aiokafka reads, and beside it what it does not ask for.
+little. Responses have the shape that aiokafka reads, and besides it what it does not ask for.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ LEADER_EPOCH = 3
 """The version of OffsetForLeaderEpoch that serves consumers; since Kafka 2.3."""
 
 LATEST = -1
-"""The timestamp that stands for the end of a log."""
+"""The timestamp that asks for the end of a log."""
 
 _UUID = 16
 _NO_ID = bytes(_UUID)
 _CONSUMER = -1
 _NO_START = -1
-"""Only followers know where their log starts."""
+"""A consumer has no log that starts anywhere."""
 _DIVERGING_EPOCH_TAG = 0
 
 _PARTITION = struct.Struct(">hiii")  # error, partition, leader, leader's epoch
@@ -175,7 +175,7 @@ class MetadataRequest(_metadata.MetadataRequest):  # type: ignore[misc]  # aioka
 # -- fetch -----------------------------------------------------------------------------------------
 
 
-class Position(NamedTuple):
+class FetchPosition(NamedTuple):
     """What is fetched of a partition, as the broker is to check it."""
 
     partition: int
@@ -269,12 +269,12 @@ class FetchRequest_v13(RequestStruct):  # type: ignore[misc]  # noqa: N801  # as
 
 
 class FetchRequest(_fetch.FetchRequest):  # type: ignore[misc]  # aiokafka is untyped
-    """aiokafka's `plain` request, with each topic's positions by id, where the broker takes it."""
+    """aiokafka's request, with each topic's positions by id, where the broker takes it."""
 
     def __init__(
-        self, plain: _fetch.FetchRequest, positions: Mapping[str, Sequence[Position]]
+        self, original: _fetch.FetchRequest, positions: Mapping[str, Sequence[FetchPosition]]
     ) -> None:
-        self.__dict__ |= vars(plain)
+        self.__dict__ |= vars(original)
         self._positions = positions
 
     def prepare(self, versions: Mapping[int, tuple[int, int]]) -> Any:
@@ -331,8 +331,8 @@ class EndsRequest(_offset.OffsetRequest):  # type: ignore[misc]  # aiokafka is u
     """Where partitions end; `topics` maps a name to (partition, leader's epoch) pairs."""
 
     def __init__(self, isolation_level: int, topics: Mapping[str, list[tuple[int, int]]]) -> None:
-        plain = [(topic, [(n, LATEST) for n, _ in asked]) for topic, asked in topics.items()]
-        super().__init__(_CONSUMER, isolation_level, plain)
+        original = [(topic, [(n, LATEST) for n, _ in asked]) for topic, asked in topics.items()]
+        super().__init__(_CONSUMER, isolation_level, original)
         self._with_epochs = [
             (topic, [(n, epoch, LATEST) for n, epoch in asked]) for topic, asked in topics.items()
         ]

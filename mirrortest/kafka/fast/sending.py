@@ -30,7 +30,7 @@ class ReadyBatch:
     """What `send_batch` takes for a BatchBuilder.
 
     `handed_over` counts the times the bytes were taken for transmission: whether the network took
-    them, too, cannot be known. Once `withdrawn` they are never given out again.
+    them, too, cannot be seen. Once `withdrawn` they are never given out again.
     """
 
     def __init__(self, encoded: Encoded) -> None:

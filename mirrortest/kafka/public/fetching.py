@@ -28,13 +28,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
     from mirrortest.config.client_config import ClientConfig
-    from mirrortest.kafka.fetched import Fetched, Place
+    from mirrortest.kafka.fetched import Fetched, ReadPosition
     from mirrortest.kafka.ports import RebalanceListener
 
 _RECORD_BYTES = 1 << 20
 """What a record is taken to have before one was seen."""
 _RECORD_COST = 200
-"""Bytes in memory for a record beside its content, at least."""
+"""Bytes in memory for a record besides its content, at least."""
 _MOST_RECORDS = 4_000
 """Returned at once: each is made of several objects, while nothing else runs."""
 _LOG_APPEND_TIME = 1
@@ -93,7 +93,7 @@ class PublicConsumer:
         """See `ports.ConsumerPort`."""
         self.client.assign(_theirs(partitions))
 
-    def seek(self, partition: TopicPartition, place: Place) -> None:
+    def seek(self, partition: TopicPartition, place: ReadPosition) -> None:
         """See `ports.ConsumerPort`; no public call takes more than the offset."""
         with request_errors():
             self.client.seek(KafkaPartition(*partition), place.offset)
@@ -128,10 +128,10 @@ class PublicConsumer:
             return _ours(await self.client.end_offsets(_theirs(partitions)))
 
     async def topic_id(self, topic: str) -> str | None:  # noqa: ARG002  # a port's method
-        """See `ports.ConsumerPort`; no public call tells one."""
+        """See `ports.ConsumerPort`; no public call returns one."""
         return None
 
-    async def ends(self, read: Mapping[TopicPartition, Place]) -> dict[TopicPartition, End]:
+    async def ends(self, read: Mapping[TopicPartition, ReadPosition]) -> dict[TopicPartition, End]:
         """See `ports.ConsumerPort`; the high watermark is only that of the last fetch."""
         ends = await self.end_offsets(read)
         return {at: End(self._high_watermark(at, end), end) for at, end in ends.items()}
@@ -195,7 +195,7 @@ class PublicConsumer:
         return found
 
     def failure(self) -> str | None:
-        """No public call tells it; see `_still_fetches`."""
+        """No public call reports it; see `_still_fetches`."""
         return None
 
     def _high_watermark(self, partition: TopicPartition, end: int) -> int:
@@ -295,12 +295,12 @@ def _options(config: ClientConfig, group: str | None) -> dict[str, Any]:
 
 def _assignors(config: ClientConfig) -> tuple[type, ...]:
     # The sticky one keeps its memory in its class: each reader gets a class of its own.
-    known = {
+    classes = {
         "range": RangePartitionAssignor,
         "roundrobin": RoundRobinPartitionAssignor,
         "sticky": type("StickyAssignor", (StickyPartitionAssignor,), {}),
     }
-    return tuple(known[str(name)] for name in config.partition_assignment_strategy)
+    return tuple(classes[str(name)] for name in config.partition_assignment_strategy)
 
 
 def _batches(

@@ -13,6 +13,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from mirrortest.model.findings import OF_STREAM, Finding
 from mirrortest.model.verdict import Verdict
 from mirrortest.results.summary import Latency, Missing, Partition, Summary, Threshold
 from mirrortest.seqlog.session import FileNote, Session, Topic
@@ -24,10 +25,7 @@ if TYPE_CHECKING:
 RUN = "made1"
 START = 28_000_000 * 60
 """The first minute, in seconds since the epoch."""
-JUDGED = (
-    "unproven", "corrupted", "altered_key", "altered_headers", "altered_timestamp", "misrouted",
-    "duplicated", "reordered", "lost", "in_flight", "late", "phantom", "inconclusive",
-)  # fmt: skip
+JUDGED = tuple(each.label for each in OF_STREAM if each is not Finding.COMPACTED)
 SUMS = (
     "sent", "acked", "failed", "unknown", "unknown_seen", "seen", "delivered", "surplus",
     "unlogged", "unaccounted", *JUDGED,

@@ -41,7 +41,7 @@ COUNTS: tuple[str, ...] = (
 
 
 class Series(StrEnum):
-    """Latencies that thresholds may speak of."""
+    """Latencies that thresholds may name."""
 
     LATENCY = "latency"
     """From the intended time to the arrival at the consumer."""
@@ -123,7 +123,7 @@ class Threshold:
     def evaluate(
         self, counts: Mapping[str, int], *, total: int, latencies: Mapping[str, Histogram]
     ) -> ThresholdResult:
-        """Hold the threshold to what was measured; see `evaluate`."""
+        """Compare the threshold with what was measured; see `evaluate`."""
         measured = self._measured(counts, total, latencies)
         if measured is None:
             return ThresholdResult(self, None, passed=True)
@@ -159,7 +159,7 @@ class Threshold:
 class ThresholdResult:
     """How a threshold ended.
 
-    `value` is what was measured, in messages, per cent or seconds as the threshold speaks; None
+    `value` is what was measured, in the threshold's unit (messages, per cent or seconds); None
     where it is undecided. `passed` is False only for a proven failure.
     """
 
@@ -183,14 +183,14 @@ class ThresholdResult:
 
 
 def thresholds(texts: Iterable[str], *, exactly_once: bool = False) -> tuple[Threshold, ...]:
-    """The user's thresholds, after those defaults whose metric the user does not speak of.
+    """The user's thresholds, after the defaults for metrics that the user does not name.
 
     By default there may be none of the findings of `model.findings.failing`.
     """
     own = [Threshold.parse(text) for text in texts]
-    spoken = {threshold.metric for threshold in own}
+    named = {threshold.metric for threshold in own}
     never = [finding.label for finding in failing(exactly_once=exactly_once)]
-    return (*(Threshold.parse(f"{name}==0") for name in never if name not in spoken), *own)
+    return (*(Threshold.parse(f"{name}==0") for name in never if name not in named), *own)
 
 
 def evaluate(
@@ -200,7 +200,7 @@ def evaluate(
     total: int,
     latencies: Mapping[str, Histogram],
 ) -> list[ThresholdResult]:
-    """Hold thresholds to what was measured.
+    """Compare thresholds with what was measured.
 
     `counts` are by the names of `COUNTS`, and a name that is absent was not measured; `total` is
     the number of acknowledged messages; `latencies` are by the names of `Series`.

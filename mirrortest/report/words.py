@@ -46,12 +46,12 @@ _NAMES = {
 
 
 def weight_of(name: str) -> Weight:
-    """How much a count matters; one that a newer version added is told, and no more."""
+    """How much a count matters; one that only a newer version has is a note."""
     return _WORDS[name][0] if name in _WORDS else Weight.NOTE
 
 
 def meaning_of(name: str) -> str:
-    """What a count counts; empty for one that this version does not know."""
+    """What a count counts; empty for one that only a newer version has."""
     return _WORDS[name][1] if name in _WORDS else ""
 
 
@@ -61,7 +61,7 @@ def plain(name: str) -> str:
 
 
 def rank(name: str) -> tuple[int, str]:
-    """Sorts names by what weighs most; unknown ones last, by the alphabet."""
+    """Sorts names worst first; those of newer versions last, by the alphabet."""
     return (ORDER.index(name) if name in _WORDS else len(ORDER), name)
 
 

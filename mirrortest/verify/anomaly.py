@@ -1,7 +1,7 @@
-"""What a mirror can do wrong to a message, and what is found of it: one table for all.
+"""What a mirror can do wrong to a message, and which findings that causes: one table for all.
 
 The faulty mirror commits these wrongs, `mirrortest calibrate` expects what the table says, and the
-unit tests hold the decoder and the checkers to it. docs/findings.md is made of it.
+unit tests compare the decoder and the checkers with it. docs/findings.md is generated from it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Anomaly(StrEnum):
-    """One kind of wrong; the values stand in specifications and in truth logs."""
+    """One kind of wrong; the values are written into specifications and truth logs."""
 
     DROP = "drop"
     DROP_RUN = "drop-run"
@@ -57,8 +57,8 @@ class Effect(NamedTuple):
         form: of the message.
         part: what it hits of the message, where that makes a difference: a header's name, where a
             truncated value ends, or `OVERTAKEN`. Empty: whatever it hits.
-        message: the findings told of the message's id: all of them, and no others.
-        record: the finding told of the record as it stands in the destination, where it names no
+        message: the findings under the message's id: all of them, and no others.
+        record: the finding on the record in the destination, where it names no
             id any more; 0: it names its id.
     """
 
@@ -142,13 +142,13 @@ def effect_of(kind: Anomaly, form: Form, part: str = "") -> Effect:
     """
     found = _BY_NAME.get((kind, form, part)) or _BY_NAME.get((kind, form, ""))
     if found is None:
-        told = f" of {part!r}" if part else ""
-        raise ValueError(f"there is no {kind}{told} in {form} form")
+        of_part = f" of {part!r}" if part else ""
+        raise ValueError(f"there is no {kind}{of_part} in {form} form")
     return found
 
 
 def together(effects: Iterable[Effect]) -> tuple[Finding, Finding]:
-    """What several anomalies on one record cause: (told of the message, told of the record).
+    """What several anomalies on one record cause: (findings of the message, of the record).
 
     Duplicates apart, which are further records: see the rules in `markdown`.
     """
@@ -174,38 +174,38 @@ metrics, summaries, reports and thresholds.
 """
 
 _ABOUT = """
-## What is found of what a mirror does wrong
+## Which fault causes which finding
 
-Each kind of wrong causes exactly this set of findings, online and offline, and no other. It holds
+Each kind of fault causes exactly this set of findings, online and offline, and no other. This holds
 for messages that carry their proof (all that are large enough for it: 66 bytes and the id in body
 form, any in header form), under `--expect-partition source`, once the destination is read to its
 end and the deadline is past. `mirrortest calibrate` measures it against a faulty mirror.
 
-"Told of the message" counts under the message's exact id. "Told of the record" is of a record in
-the destination that names no id any more: it counts by partition, and its offset stands in the
-sequence log.
+A finding of the message is counted under the message's exact id. A finding of the record is that of
+a record in the destination from which no id can be read: it is counted by partition, and its offset
+is in the sequence log.
 
-| anomaly | form | part | told of the message | told of the record |
+| fault | form | part | finding of the message | finding of the record |
 |---|---|---|---|---|
 """
 
-_RULES_TOLD = """
+_COMBINATIONS = """
 The part of `truncate` is where the value now ends: within the fill, within the descriptor, with the
 header (what is left looks like a message too small for its proof), within the header's numbers, or
 within the id. A message that is delayed is overtaken where later ones of its stream were written to
 its partition before it. Headers are stripped and renamed in header form only: the body form has
 none.
 
-Several anomalies on one message are all told, by these rules:
+If several faults hit one message, these rules apply:
 
-1. A message that is dropped is lost, and nothing else is told of it.
-2. A record that names no id tells its one finding and nothing else. Where it could tell several,
-   foreign goes before corrupted, and corrupted before other_run.
-3. A message of which no record is left that names its id is lost, and nothing else is told of it.
-4. A message with more than one record that names its id is duplicated; each of these records adds
-   what it shows.
-5. A message is reordered in a partition where its first record that names its id lies after such
-   a record of a later message of its stream, whatever was done to either.
+1. A message that is dropped is lost, and has no other finding.
+2. A record without a readable id has one finding. If several apply, foreign comes before corrupted,
+   and corrupted before other_run.
+3. A message without any record from which its id can be read is lost, and has no other finding.
+4. A message with more than one record from which its id can be read is duplicated. Each of these
+   records adds its own findings.
+5. A message is reordered in a partition if its first record from which its id can be read comes
+   after such a record of a later message of its stream, whatever happened to either.
 6. A message whose first copy may have been deleted unread is not reordered.
 7. A message that arrives after it was claimed lost is late, and not lost.
 """
@@ -213,7 +213,7 @@ Several anomalies on one message are all told, by these rules:
 
 def markdown() -> str:
     """The table and its rules as documentation."""
-    return _FINDINGS + findings_table() + _ABOUT + "\n".join(_lines()) + "\n" + _RULES_TOLD
+    return _FINDINGS + findings_table() + _ABOUT + "\n".join(_lines()) + "\n" + _COMBINATIONS
 
 
 def _lines() -> Iterator[str]:
@@ -222,8 +222,8 @@ def _lines() -> Iterator[str]:
         key = (effect.kind, effect.part, effect.message, effect.record)
         grouped.setdefault(key, []).append(effect.form)
     for (kind, part, message, record), forms in grouped.items():
-        told = "both" if len(forms) == len(Form) else forms[0].value
-        cells = (f"`{kind}`", told, part, _names(message), _names(record))
+        form = "both" if len(forms) == len(Form) else forms[0].value
+        cells = (f"`{kind}`", form, part, _names(message), _names(record))
         yield "| " + " | ".join(cells) + " |"
 
 

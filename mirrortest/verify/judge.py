@@ -26,8 +26,8 @@ _LABELS = tuple((finding, finding.label) for finding in OF_STREAM)
 class StreamVerdict:
     """The judgement of one stream, in sets of seqs that are to be read, not changed.
 
-    The empty ones are one, and some are the ledger's. Each acknowledged number is in `delivered`,
-    or has exactly one of the findings of `Scope.MISSING`.
+    The empty ones are one object, and some are the ledger's. Each acknowledged number is in
+    `delivered`, or has exactly one of the findings of `Scope.MISSING`.
     """
 
     stream: StreamId
@@ -79,11 +79,11 @@ def judge(
 
     Args:
         stream: which.
-        fragments: destination partition -> what it knows, as `PartitionChecker.fragment` tells.
+        fragments: destination partition -> what `PartitionChecker.fragment` gives for it.
         lane: what the ledger or the logs vouch for; None: nothing.
         claimed: the numbers ever claimed lost; missing, they stay lost, seen, they are late.
-            (Of a stream past the memory bound that is not known: it is inconclusive.)
-        ledger_complete: whether a lane that the ledger does not know cannot exist.
+            (What is missing of a stream past the memory bound is inconclusive.)
+        ledger_complete: whether a lane without a ledger record cannot exist.
         policy: how `MISROUTED` is judged.
         homes: where the lane belongs, and belonged under earlier partition counts; none: unknown.
         explained_below: the bound below which compaction explains what is missing.
@@ -135,7 +135,7 @@ def judge(
 
 
 def doubtful_below(fragments: Mapping[int, Fragment], *, homes: Collection[int] = ()) -> int:
-    """The bound below which every missing number may stand where nobody read; 0: none may.
+    """The bound below which every missing number may be in an unread range; 0: none may.
 
     A partition's unread offsets put a stream in doubt if the stream was seen in it or belongs
     into it; a stream with no known home may be anywhere.
@@ -218,7 +218,7 @@ def _union(fragments: Collection[Fragment]) -> tuple[IntervalSet, IntervalSet, i
 
 
 def _away_from_home(fragments: Mapping[int, Fragment]) -> IntervalSet:
-    """Where any partition will do: what stands elsewhere than the most of its stream."""
+    """Where any partition will do: what is elsewhere than the most of its stream."""
     away = NOTHING
     home = min(fragments, key=lambda n: (-fragments[n].seen.count, n), default=None)
     for number, fragment in fragments.items():
@@ -232,7 +232,7 @@ def _never_sent(
 ) -> IntervalSet:
     if lane is None:
         return seen.copy() if ledger_complete else NOTHING
-    # Of a lane that goes on the failed ones are known; what lies above its mark may yet be told.
+    # What failed is final. While a lane goes on, higher numbers may still be recorded.
     never = seen & lane.failed if lane.failed else NOTHING
     if lane.end is None or seen.end <= lane.end:
         return never

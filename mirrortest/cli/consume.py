@@ -31,8 +31,8 @@ from mirrortest.consume.source_names import with_alias
 from mirrortest.errors import UsageError
 from mirrortest.seqlog.schema import Role
 from mirrortest.wire.stream import checked_name
-from mirrortest.workers.consuming import run as run_workers
-from mirrortest.workers.together import Together
+from mirrortest.workers.consumers import run as run_workers
+from mirrortest.workers.worker_pool import PoolReport
 
 EXAMPLES = """
 [bold]Examples[/]
@@ -158,7 +158,7 @@ def consume(  # noqa: D103  # the help text is an option of its own, with exampl
     find_alias = names.source_alias is None and not names.topic_map
     with LiveLines(console.err) as live:
 
-        async def main(stop: asyncio.Event) -> Together[ConsumeReport]:
+        async def main(stop: asyncio.Event) -> PoolReport[ConsumeReport]:
             named = request
             if find_alias and request.role is Role.CONSUMER:
                 named = await with_alias(request)
@@ -171,7 +171,7 @@ def consume(  # noqa: D103  # the help text is an option of its own, with exampl
                     stop=stop,
                     on_progress=live.show,
                 )
-            return Together(await run_consumer(named, stop=stop, on_progress=live.show))
+            return PoolReport(await run_consumer(named, stop=stop, on_progress=live.show))
 
         together = console.run_application(main)
     result = together.report

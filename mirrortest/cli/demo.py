@@ -18,7 +18,7 @@ from mirrortest.cli.spark import spark_session
 from mirrortest.config.run import run_id
 from mirrortest.config.threshold import thresholds
 from mirrortest.config.visible import visible
-from mirrortest.demo.demo import Board, perform, raised
+from mirrortest.demo.scenario import Board, demo_lab, perform
 from mirrortest.errors import MirrortestError
 from mirrortest.model.verdict import ExitCode
 from mirrortest.reconcile.plan import plan
@@ -92,7 +92,7 @@ def demo(
     logs = directory / "logs"
     with _Show() as show:
         board = Board(show.show)
-        with raised(board) as lab:
+        with demo_lab(board) as lab:
             played = console.run_application(
                 lambda stop: perform(lab, logs, run, board, seconds=seconds, stop=stop)
             )

@@ -32,8 +32,8 @@ from mirrortest.produce.produce_report import ProduceProgress, ProduceReport
 from mirrortest.produce.producer import run as run_producer
 from mirrortest.wire.message import Form
 from mirrortest.wire.stream import checked_name, checked_run
-from mirrortest.workers.producing import run as run_workers
-from mirrortest.workers.together import Together
+from mirrortest.workers.producers import run as run_workers
+from mirrortest.workers.worker_pool import PoolReport
 
 EXAMPLES = """
 [bold]Examples[/]
@@ -178,7 +178,7 @@ def produce(
     raise typer.Exit(result.exit_code)
 
 
-def _run(options: ProduceOptions, workers: int) -> Together[ProduceReport]:
+def _run(options: ProduceOptions, workers: int) -> PoolReport[ProduceReport]:
     terminal = console.err.is_terminal
     with LiveLines(console.err) as live:
 
@@ -190,7 +190,7 @@ def _run(options: ProduceOptions, workers: int) -> Together[ProduceReport]:
 
         seconds = _TERMINAL_SECONDS if terminal else _QUIET_SECONDS
 
-        async def main(stop: asyncio.Event) -> Together[ProduceReport]:
+        async def main(stop: asyncio.Event) -> PoolReport[ProduceReport]:
             if workers > 1:
                 return await run_workers(
                     options,
@@ -200,7 +200,7 @@ def _run(options: ProduceOptions, workers: int) -> Together[ProduceReport]:
                     on_progress=show,
                     progress_seconds=seconds,
                 )
-            return Together(
+            return PoolReport(
                 await run_producer(options, stop=stop, on_progress=show, progress_seconds=seconds)
             )
 

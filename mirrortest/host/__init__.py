@@ -1,1 +1,1 @@
-"""What this machine has: a Java runtime, a place for downloads."""
+"""What this machine provides: Java, a cache, memory and time."""

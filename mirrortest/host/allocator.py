@@ -1,8 +1,8 @@
-"""Keep glibc from giving large buffers back to the system after each use.
+"""Makes glibc keep large buffers instead of returning them to the system after each use.
 
-A fetch response, a produce request or a column of a log is hundreds of kB, above malloc's threshold
-for a mapping of its own: each one costs fresh page faults, which may be more CPU than all that is
-done with its bytes.
+A fetch response, a produce request or a column of a log has hundreds of kB: above malloc's
+threshold for a mapping of its own. Each would cost page faults, which can take more CPU than its
+processing.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ _TRIM_BYTES = 512 * 1024 * 1024
 
 @functools.cache
 def keep_large_buffers() -> bool:
-    """Raise malloc's thresholds once for this process; whether that was possible.
+    """Raise malloc's thresholds once for this process; returns whether that was possible.
 
-    Left alone where the user has set them by the environment, and where there is no glibc.
+    They stay where the environment sets them, and without glibc.
     """
     if any(name.startswith("MALLOC_") for name in os.environ):
         return False
@@ -33,7 +33,7 @@ def keep_large_buffers() -> bool:
         return False
     mallopt.argtypes = (ctypes.c_int, ctypes.c_int)
     mallopt.restype = ctypes.c_int
-    # Pages that are kept are kept once: not for each thread that writes a log now and then.
+    # One arena keeps these pages once, not once for each thread.
     wanted = (
         (_M_ARENA_MAX, 1),
         (_M_MMAP_THRESHOLD, _MMAP_BYTES),
@@ -43,6 +43,6 @@ def keep_large_buffers() -> bool:
 
 
 def give_back() -> None:
-    """Give the system what is free now: what comes next needs no large buffers any more."""
+    """Return free memory to the system, when no large buffers will follow."""
     with contextlib.suppress(AttributeError, OSError, TypeError):
         ctypes.CDLL(None).malloc_trim(0)

@@ -1,4 +1,4 @@
-"""Where downloads, and what else can be made anew, are kept between runs."""
+"""The directory of downloads and other files that can be created again."""
 
 from __future__ import annotations
 

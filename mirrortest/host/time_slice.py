@@ -9,10 +9,10 @@ SLICE_SECONDS = 0.002
 
 
 class TimeSlice:
-    """Lets the event loop go on wherever a task has held it for a slice of time.
+    """Yields to the event loop when a task has run for a slice of time.
 
-    What arrives meanwhile is stamped as it arrives: a loop that is held for a second makes
-    latencies of up to a second of what took a millisecond.
+    Messages get their arrival time on the event loop: a loop that is blocked for a second adds
+    up to a second to their latencies.
     """
 
     def __init__(self, seconds: float = SLICE_SECONDS) -> None:
@@ -20,7 +20,7 @@ class TimeSlice:
         self._since = time.perf_counter()
 
     async def over(self) -> bool:
-        """Call it after each small piece of work: waits a turn where the slice is over."""
+        """To be awaited after each small piece of work; yields where the slice is over."""
         if time.perf_counter() - self._since < self._seconds:
             return False
         await asyncio.sleep(0)

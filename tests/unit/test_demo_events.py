@@ -6,7 +6,7 @@ import asyncio
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
-from mirrortest.demo import demo
+from mirrortest.demo import scenario
 from mirrortest.seqlog.events import EventLog, Events
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ async def test_the_kill_and_the_recovery_are_noted_around_what_is_done(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each event stands in the file before its deed is done, but for `ready`, which follows it."""
-    monkeypatch.setattr(demo, "AWAY", 0.0)
+    monkeypatch.setattr(scenario, "DOWN_SECONDS", 0.0)
     events = EventLog(tmp_path, "r1")
     seen = []
 
@@ -35,8 +35,8 @@ async def test_the_kill_and_the_recovery_are_noted_around_what_is_done(
     mirror = SimpleNamespace(
         kill=doing("kill"), start=doing("start"), wait_ready=doing("wait_ready")
     )
-    board = demo.Board(lambda _board: None)
-    await demo._fault(
+    board = scenario.Board(lambda _board: None)
+    await scenario._fault(
         cast("Lab", SimpleNamespace(mirror=mirror)), board, events, asyncio.Event(), 0.0
     )
     assert seen == [
@@ -53,7 +53,7 @@ async def test_a_demo_that_ends_before_its_fault_has_none(tmp_path: Path) -> Non
     stop = asyncio.Event()
     stop.set()
     events = EventLog(tmp_path, "r1")
-    await demo._fault(
-        cast("Lab", SimpleNamespace()), demo.Board(lambda _board: None), events, stop, 60.0
+    await scenario._fault(
+        cast("Lab", SimpleNamespace()), scenario.Board(lambda _board: None), events, stop, 60.0
     )
     assert Events.read(events.place).events == []

@@ -21,10 +21,9 @@ from mirrortest.produce.options import ProduceOptions
 from mirrortest.produce.produce_report import ProduceReport
 from mirrortest.produce.recording import TopicNumbers
 from mirrortest.timing.histogram import Histogram
-from mirrortest.workers import consuming, producing
-from mirrortest.workers.scrape import together
-from mirrortest.workers.shares import consumers, producers, shard_of
-from mirrortest.workers.together import common_place
+from mirrortest.workers import consumers, producers
+from mirrortest.workers.worker_metrics import merged_families
+from mirrortest.workers.worker_pool import common_directory
 
 CLIENT = ClientConfig.load(bootstrap_server="h:1")
 PRODUCE = ProduceOptions(run="r", name="p", client=CLIENT, topics=("t",), metrics_port=9)
@@ -48,7 +47,7 @@ def test_producers_together_send_what_was_asked_for(workers: int, more: int, war
     # A warm-up that leaves each of them something.
     warmup = min(warmup, workers * (count // workers - 1))
     asked = replace(PRODUCE, num_records=count, warmup_records=warmup, throughput=1000.0)
-    parts = producers(asked, workers)
+    parts = producers.split(asked, workers)
     assert sum(part.num_records or 0 for part in parts) == count
     assert sum(part.warmup_records for part in parts) == asked.warmup_records
     assert sum(part.throughput or 0 for part in parts) == pytest.approx(1000)
@@ -58,15 +57,17 @@ def test_producers_together_send_what_was_asked_for(workers: int, more: int, war
 
 def test_producers_without_bounds_have_none_each() -> None:
     """Unlimited stays unlimited."""
-    assert [(p.throughput, p.num_records) for p in producers(PRODUCE, 2)] == [(None, None)] * 2
+    assert [(p.throughput, p.num_records) for p in producers.split(PRODUCE, 2)] == [
+        (None, None)
+    ] * 2
 
 
 def test_too_many_workers_are_a_users_mistake() -> None:
     """Fewer messages than workers, and a name that becomes too long."""
     with pytest.raises(UsageError, match="--num-records 2"):
-        producers(replace(PRODUCE, num_records=2), 3)
+        producers.split(replace(PRODUCE, num_records=2), 3)
     with pytest.raises(UsageError, match="64"):
-        producers(replace(PRODUCE, name="n" * 64), 2)
+        producers.split(replace(PRODUCE, name="n" * 64), 2)
 
 
 @given(st.integers(1, 6), st.integers(0, 5), st.integers(1, 6), st.integers(0, 500))
@@ -75,14 +76,14 @@ def test_each_partition_of_a_shard_is_one_workers(
 ) -> None:
     """The workers' shards part the user's shard, and nothing else."""
     whole = Shard(index % of + 1, of)
-    parts = [shard_of(whole, at, workers) for at in range(workers)]
+    parts = [consumers.shard_of(whole, at, workers) for at in range(workers)]
     assert sum(partition in part for part in parts) == (partition in whole)
 
 
 def test_consumers_share_a_group_or_the_partitions() -> None:
     """Members of a group take no shard; when it is enough is not for the single one to say."""
-    assert [str(part.shard) for part in consumers(CONSUME, 3)] == ["1/3", "2/3", "3/3"]
-    members = consumers(replace(CONSUME, group="g"), 2)
+    assert [str(part.shard) for part in consumers.split(CONSUME, 3)] == ["1/3", "2/3", "3/3"]
+    members = consumers.split(replace(CONSUME, group="g"), 2)
     assert [(part.group, part.shard) for part in members] == [("g", None)] * 2
     assert [part.until_complete for part in members] == [True, False]
     assert {(part.duration, part.idle_timeout, part.metrics_port) for part in members} == {
@@ -107,7 +108,7 @@ def told(
 
 def test_producers_reports_become_one() -> None:
     """Counts add up, latencies are of all, and the first error is the report's."""
-    whole = producing.merged(PRODUCE, [told("p.1", 2, 1000), told("p.2", 4, 5000)])
+    whole = producers.merged(PRODUCE, [told("p.1", 2, 1000), told("p.2", 4, 5000)])
     assert whole.whole.outcomes[Outcome.ACKED] == 6
     assert (whole.whole.first_ns, whole.whole.last_ns) == (2, 40)
     assert whole.whole.from_intended.histogram.mean == pytest.approx(3666, rel=0.01)
@@ -115,7 +116,7 @@ def test_producers_reports_become_one() -> None:
     assert (whole.reasons, whole.behind_ns, whole.notes) == ({"timeout": 2}, {"t": 4}, ["the same"])
     assert whole.exit_code == 0
     broken = told("p.2", 1, 1, error=ClusterError("away"))
-    assert str(producing.merged(PRODUCE, [told("p.1", 1, 1), broken]).error) == "away"
+    assert str(producers.merged(PRODUCE, [told("p.1", 1, 1), broken]).error) == "away"
 
 
 def read(
@@ -142,7 +143,7 @@ def test_consumers_reports_become_the_firsts_verdict_on_all_latencies() -> None:
     options = replace(CONSUME, thresholds=thresholds(["max<1s"]))
     first = read("c.1", [], ["t-0"], conditions=[])
     second = read("c.2", [2 * 10**9] * 3, ["t-1"], conditions=[])
-    whole = consuming.merged(options, [first, second])
+    whole = consumers.merged(options, [first, second])
     assert (whole.name, whole.messages, whole.partitions) == ("c", 3, ["t-0", "t-1"])
     failed = [str(result.threshold) for result in whole.thresholds if not result.passed]
     assert failed == ["max<1s"]
@@ -158,7 +159,7 @@ def test_what_a_worker_read_is_read_by_the_command() -> None:
     second = read(
         "c.2", [], ["t-1"], conditions=[], rests_on={"t-0": Basis(0, 7), "t-1": Basis(5, 4)}
     )
-    whole = consuming.merged(CONSUME, [first, second])
+    whole = consumers.merged(CONSUME, [first, second])
     assert whole.rests_on == {"t-0": Basis(7, 0), "t-1": Basis(5, 4)}
     assert whole.basis == Basis(12, 4)
     assert whole.backlog == {"t": 10}
@@ -173,7 +174,7 @@ def test_a_family_stands_once_with_all_workers_samples() -> None:
         return made
 
     told = [(1, [family("a", 1)]), (2, []), (3, [family("a", 2), family("b", 3)])]
-    found = {made.name: made.samples for made in together(told)}
+    found = {made.name: made.samples for made in merged_families(told)}
     assert [(s.labels, s.value) for s in found["a"]] == [
         ({"topic": "t", "worker": "1"}, 1),
         ({"topic": "t", "worker": "3"}, 2),
@@ -183,5 +184,5 @@ def test_a_family_stands_once_with_all_workers_samples() -> None:
 
 def test_the_place_of_all_logs() -> None:
     """A folder or a URI."""
-    assert common_place(["s3://b/logs/r/p.1/x", "s3://b/logs/r/p.2/x"]) == "s3://b/logs/r"
-    assert common_place(["/logs/r/p.1"]) == "/logs/r/p.1"
+    assert common_directory(["s3://b/logs/r/p.1/x", "s3://b/logs/r/p.2/x"]) == "s3://b/logs/r"
+    assert common_directory(["/logs/r/p.1"]) == "/logs/r/p.1"

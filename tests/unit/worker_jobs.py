@@ -14,7 +14,7 @@ from mirrortest.errors import ClusterError
 from mirrortest.metrics import names
 from mirrortest.metrics.collector import Metrics
 from mirrortest.metrics.health import Health
-from mirrortest.workers.crew import Crew, Worker
+from mirrortest.workers.worker_pool import Worker, WorkerPool
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,7 +72,7 @@ async def first_falls(share: str, **told: Any) -> SimpleNamespace:
 
 async def _tell_pids(file: Path) -> None:
     told = AllTold(2)
-    async with Crew(until_told, [1, 2], prepare=quiet, on_progress=told) as crew:
+    async with WorkerPool(until_told, [1, 2], prepare=quiet, on_progress=told) as crew:
         await told.wait()
         part = file.with_suffix(".part")
         part.write_text(" ".join(str(worker.pid) for worker in crew.workers))

@@ -27,7 +27,7 @@ from mirrortest.timing.histogram import Histogram
 from mirrortest.verify.judge import RunVerdict, StreamVerdict
 from mirrortest.verify.ledger_record import LaneRecord
 from mirrortest.wire.stream import StreamId
-from mirrortest.workers.together import Together
+from mirrortest.workers.worker_pool import PoolReport
 
 START = 1_700_000_000_000_000_000
 SECOND = 10**9
@@ -40,7 +40,7 @@ def document() -> dict[str, Any]:
     return {
         "produce": {
             "nothing sent": _produced(Outcome.ACKED, count=0).to_json(),
-            "all fields": Together(_produced(Outcome.ACKED), [{"a worker": "says"}]).to_json(),
+            "all fields": PoolReport(_produced(Outcome.ACKED), [{"a worker": "says"}]).to_json(),
             "exit codes": {
                 **{f"{o.name.lower()}": _ended(_produced(o)) for o in Outcome},
                 "nothing sent": _ended(_produced(Outcome.ACKED, count=0)),
@@ -49,7 +49,7 @@ def document() -> dict[str, Any]:
         },
         "consume": {
             "nothing read": _consumed(full=False).to_json(),
-            "all fields": Together(_consumed(full=True), [{"a worker": "says"}]).to_json(),
+            "all fields": PoolReport(_consumed(full=True), [{"a worker": "says"}]).to_json(),
             "counts": list(counts_of(RunVerdict(), vouched=True)),
             "counts without a ledger": list(counts_of(RunVerdict(), vouched=False)),
             "exit codes": {

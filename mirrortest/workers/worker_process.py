@@ -1,4 +1,4 @@
-"""A worker's side: it runs an application, obeys the command's process, and ends with it."""
+"""A worker process: it runs an application, and ends with the command's process."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import contextlib
 import gc
 import os
 import signal
+from dataclasses import dataclass
 from threading import Event, Lock, Thread
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -15,7 +16,6 @@ import uvloop
 
 from mirrortest.errors import ClusterError, MirrortestError
 from mirrortest.metrics.snapshot import SnapshotSender
-from mirrortest.workers.messages import Ended, Progress, Stop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
@@ -26,6 +26,26 @@ if TYPE_CHECKING:
     from mirrortest.metrics.health import Probed
 
 _ORPHANED = 128 + signal.SIGKILL
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Sent to a worker: drain, report, end."""
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Sent by a worker: its progress."""
+
+    progress: Any
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The last message of a worker: its report, or the error that ended it."""
+
+    report: Any = None
+    error: MirrortestError | None = None
 
 
 class Job(Protocol):
@@ -40,53 +60,53 @@ class Job(Protocol):
         on_progress: Callable[[Any], None],
         serve: Callable[..., Any],
     ) -> Coroutine[Any, Any, Any]:
-        """Run until it is enough, or `stop` is set; the report. `serve` takes the metrics."""
+        """Run to the end, or until `stop` is set; returns the report. `serve` gets the metrics."""
 
 
 def work(
     connection: Connection, number: int, prepare: Callable[[], None], job: Job, options: Any
 ) -> None:
-    """Run a job; the body of a worker's process, whose end is its last message.
+    """Run a job: the body of a worker process, which sends `Ended` as its last message.
 
-    SIGINT and SIGTERM are blocked here: a terminal and a supervisor send them to every process of
-    a command, and the one that the user started says what is to be done.
+    SIGINT and SIGTERM are blocked here. A terminal and a supervisor send them to every process of
+    a command; the command's own process sends `Stop`.
     """
     prepare()
     gc.freeze()  # as `cli.console.run_application` does
     structlog.contextvars.bind_contextvars(worker=number)
-    line = _Line(connection)
-    uvloop.run(_run(line, job, options))
+    pipe = _Pipe(connection)
+    uvloop.run(_run(pipe, job, options))
 
 
-async def _run(line: _Line, job: Job, options: Any) -> None:
+async def _run(pipe: _Pipe, job: Job, options: Any) -> None:
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    line.obey(lambda: loop.call_soon_threadsafe(stop.set))
+    pipe.receive(lambda: loop.call_soon_threadsafe(stop.set))
     try:
         report = await job(
             options,
             stop=stop,
-            on_progress=lambda progress: line.send(Progress(progress)),
-            serve=line.serve,
+            on_progress=lambda progress: pipe.send(Progress(progress)),
+            serve=pipe.serve,
         )
     except MirrortestError as error:
-        line.send(Ended(error=error))
+        pipe.send(Ended(error=error))
     except asyncio.CancelledError:
-        # Nobody cancels a worker: the client library's own tasks were cancelled under it.
-        line.send(Ended(error=ClusterError("it broke off while it was waiting for a broker")))
+        # Workers are not cancelled: this came from a task of the client library.
+        pipe.send(Ended(error=ClusterError("the client library cancelled a request to a broker")))
     else:
-        line.send(Ended(report))
+        pipe.send(Ended(report))
 
 
-class _Line:
-    """The worker's end of the pipe; a thread listens, so that no busy loop delays an answer."""
+class _Pipe:
+    """The worker's end of the pipe; a thread receives, so that a busy event loop delays nothing."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._sending = Lock()
 
     def send(self, message: object) -> None:
-        """Tell the command's process; that it is gone is seen by who listens."""
+        """Send a message; the receiving thread notices when the command's process has ended."""
         with self._sending, contextlib.suppress(BrokenPipeError):
             self._connection.send(message)
 
@@ -98,16 +118,16 @@ class _Line:
             until_exit = (self.send, Event())
             Thread(target=sender.run, args=until_exit, name="metrics", daemon=True).start()
 
-    def obey(self, stop: Callable[[], object]) -> None:
-        """Listen from now on."""
-        Thread(target=self._listen, args=(stop,), name="obey", daemon=True).start()
+    def receive(self, stop: Callable[[], object]) -> None:
+        """Start the thread that receives messages."""
+        Thread(target=self._receive, args=(stop,), name="receive", daemon=True).start()
 
-    def _listen(self, stop: Callable[[], object]) -> None:
+    def _receive(self, stop: Callable[[], object]) -> None:
         while True:
             try:
                 message = self._connection.recv()
             except (EOFError, OSError):
-                # The command's process was killed: so is what it had done.
+                # The command's process was killed.
                 os._exit(_ORPHANED)
             if isinstance(message, Stop):
                 stop()

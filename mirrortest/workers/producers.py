@@ -4,26 +4,24 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from mirrortest.errors import MirrortestError
+from mirrortest.errors import MirrortestError, UsageError
 from mirrortest.model.findings import Outcome
 from mirrortest.produce.produce_report import ProduceProgress, ProduceReport
 from mirrortest.produce.producer import run as produce
 from mirrortest.produce.recording import TopicNumbers
-from mirrortest.workers.crew import Crew
-from mirrortest.workers.scrape import serving
-from mirrortest.workers.shares import producers
-from mirrortest.workers.together import Together, common_place
+from mirrortest.workers.worker_metrics import serving
+from mirrortest.workers.worker_pool import PoolReport, WorkerPool, common_directory, worker_name
 
 if TYPE_CHECKING:
     import asyncio
     from collections.abc import Callable, Sequence
 
     from mirrortest.produce.options import ProduceOptions
-    from mirrortest.workers.crew import Worker
+    from mirrortest.workers.worker_pool import Worker
 
 
 async def run(
@@ -34,27 +32,27 @@ async def run(
     stop: asyncio.Event,
     on_progress: Callable[[ProduceProgress], None],
     progress_seconds: float,
-) -> Together[ProduceReport]:
-    """Produce in so many processes; see `produce.producer.run`.
+) -> PoolReport[ProduceReport]:
+    """Produce in several processes; see `produce.producer.run`.
 
-    One that fails ends all, since none of its messages is vouched for to the end any longer: what
-    failed is the report's `error`.
+    One that fails ends all, since the ledger of its messages stays incomplete: the report's `error`
+    is its error.
 
     Raises:
         MirrortestError: no worker has a report; the error of the first.
     """
     view = _View(on_progress, progress_seconds)
     job = partial(produce, progress_seconds=progress_seconds / 2)
-    async with Crew(
-        job, producers(options, workers), prepare=prepare, on_progress=view.hear
-    ) as crew:
-        with serving(crew, address=options.metrics_address, port=options.metrics_port):
-            ends = await crew.ended(stop)
+    async with WorkerPool(
+        job, split(options, workers), prepare=prepare, on_progress=view.update
+    ) as pool:
+        with serving(pool, address=options.metrics_address, port=options.metrics_port):
+            ends = await pool.ended(stop)
     reports = [end for end in ends if isinstance(end, ProduceReport)]
     errors = [end for end in ends if isinstance(end, MirrortestError)]
     if not reports:
         raise errors[0]
-    return Together(
+    return PoolReport(
         merged(options, reports, errors),
         [
             {
@@ -69,12 +67,40 @@ async def run(
     )
 
 
+def split(options: ProduceOptions, workers: int) -> list[ProduceOptions]:
+    """The options of producers NAME.1 to NAME.N, each with its share of rate and messages.
+
+    Raises:
+        UsageError: there are fewer messages than workers, or a name becomes too long.
+    """
+    if options.num_records is not None and options.num_records < workers:
+        raise UsageError(
+            f"--workers {workers}: --num-records {options.num_records} must be at least as many"
+        )
+    return [
+        replace(
+            options,
+            name=worker_name(options.name, index),
+            throughput=None if options.throughput is None else options.throughput / workers,
+            num_records=None
+            if options.num_records is None
+            else _share(options.num_records, index, workers),
+            warmup_records=_share(options.warmup_records, index, workers),
+        )
+        for index in range(workers)
+    ]
+
+
+def _share(count: int, index: int, workers: int) -> int:
+    return count // workers + (index < count % workers)
+
+
 def merged(
     options: ProduceOptions,
     reports: Sequence[ProduceReport],
     errors: Sequence[MirrortestError] = (),
 ) -> ProduceReport:
-    """What several producers did, as one report under the name that the user gave."""
+    """The reports of several producers as one, under the name that the user gave."""
     numbers: dict[str, TopicNumbers] = {}
     reasons: Counter[str] = Counter()
     behind: dict[str, int] = {}
@@ -94,7 +120,7 @@ def merged(
         run=options.run,
         name=options.name,
         session=",".join(report.session for report in reports),
-        log=common_place([report.log for report in reports]),
+        log=common_directory([report.log for report in reports]),
         numbers=numbers,
         lanes=[lane for report in reports for lane in report.lanes],
         reasons=reasons,
@@ -107,7 +133,7 @@ def merged(
 
 @dataclass
 class _Sum:
-    """What the workers told since the last line."""
+    """The sums since the last line."""
 
     acked: int = 0
     value_bytes: int = 0
@@ -121,12 +147,12 @@ class _View:
     def __init__(self, on_progress: Callable[[ProduceProgress], None], seconds: float) -> None:
         self._on_progress = on_progress
         self._seconds = seconds
-        self._told = time.monotonic()
+        self._shown_at = time.monotonic()
         self._sum = _Sum()
         self._latest: dict[int, ProduceProgress] = {}
 
-    def hear(self, worker: Worker) -> None:
-        """Take in what a worker told, and tell it on when it is time."""
+    def update(self, worker: Worker) -> None:
+        """Add a worker's progress, and show the sum when it is due."""
         progress: ProduceProgress = worker.progress
         self._latest[worker.number] = progress
         total = self._sum
@@ -135,18 +161,18 @@ class _View:
         total.latency_sum += progress.latency_mean * progress.acked
         total.latency_max = max(total.latency_max, progress.latency_max)
         now = time.monotonic()
-        if now - self._told < self._seconds:
+        if now - self._shown_at < self._seconds:
             return
         latest = self._latest.values()
         line = ProduceProgress(
             acked=total.acked,
             value_bytes=total.value_bytes,
-            seconds=now - self._told,
+            seconds=now - self._shown_at,
             latency_mean=total.latency_sum / total.acked if total.acked else 0.0,
             latency_max=total.latency_max,
             in_flight=sum(each.in_flight for each in latest),
             behind_ns=max(each.behind_ns for each in latest),
             outcomes={kind: sum(each.outcomes[kind] for each in latest) for kind in Outcome},
         )
-        self._told, self._sum = now, _Sum()
+        self._shown_at, self._sum = now, _Sum()
         self._on_progress(line)

@@ -21,15 +21,15 @@ from prometheus_client.parser import text_string_to_metric_families
 from mirrortest.errors import ClusterError, WorkerError
 from mirrortest.metrics import snapshot
 from mirrortest.metrics.endpoint import MetricsEndpoint
-from mirrortest.workers.crew import Crew
-from mirrortest.workers.scrape import CrewMetrics
+from mirrortest.workers.worker_metrics import PoolMetrics
+from mirrortest.workers.worker_pool import WorkerPool
 from tests.lab.harness import until
 from tests.unit import worker_jobs
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mirrortest.workers.crew import Worker
+    from mirrortest.workers.worker_pool import Worker
     from tests.unit.worker_jobs import AllTold
 
 
@@ -37,8 +37,8 @@ def crew(
     job: Callable[..., Any],
     shares: list[int | str],
     on_progress: Callable[..., Any] | AllTold = lambda _: None,
-) -> Crew:
-    return Crew(job, shares, prepare=worker_jobs.quiet, on_progress=on_progress)
+) -> WorkerPool:
+    return WorkerPool(job, shares, prepare=worker_jobs.quiet, on_progress=on_progress)
 
 
 def pid_of(worker: Worker) -> int:
@@ -71,7 +71,7 @@ async def test_workers_work_their_shares_until_all_are_told_to_end() -> None:
         assert [worker.progress for worker in hands.workers] == [
             (worker.pid, worker.number) for worker in hands.workers
         ]
-        metrics = CrewMetrics(hands)
+        metrics = PoolMetrics(hands)
         await asyncio.to_thread(until, lambda: metrics.alive)
         with MetricsEndpoint(metrics, health=metrics, own_process=False) as endpoint:
             address = f"http://{endpoint.address}:{endpoint.port}"
@@ -124,7 +124,7 @@ async def test_all_are_ready_only_when_each_is(monkeypatch: pytest.MonkeyPatch) 
     told = worker_jobs.AllTold(2)
     async with crew(worker_jobs.until_told, [1, 3], told) as hands:
         await told.wait()
-        metrics = CrewMetrics(hands)
+        metrics = PoolMetrics(hands)
         monkeypatch.setattr(snapshot, "_FRESH_SECONDS", 60)
         await asyncio.to_thread(until, lambda: metrics.alive and metrics.started)
         assert not metrics.ready
@@ -154,7 +154,7 @@ async def test_one_that_fails_is_told_and_ends_all(
         assert isinstance(first, error)
         assert told in str(first)
         assert second.share == 0
-        assert not list(CrewMetrics(hands).collect())
+        assert not list(PoolMetrics(hands).collect())
 
 
 async def test_one_that_reports_an_error_ends_all() -> None:

@@ -1,4 +1,4 @@
-"""Producers, consumers and a kill, between two clusters: all but the reconciliation."""
+"""The demo up to the online verdicts: producers, consumers, and a mirror that is killed."""
 
 from __future__ import annotations
 
@@ -30,44 +30,44 @@ PRODUCERS = ("ann", "bob")
 CONSUMERS = ("carl", "dora")
 RATE = 2_000.0
 """Messages/s of each producer to each topic."""
-KILL_AT, AWAY = 0.4, 3.0
-"""When the mirror is killed, as a share of the producers' time; how long it is away, seconds."""
+KILL_AT, DOWN_SECONDS = 0.4, 3.0
+"""When the mirror is killed, as a share of the producers' time; for how many seconds."""
 
 
 @dataclass
 class Board:
-    """What everybody is doing right now, a line each; `tell` is called when one changes."""
+    """One line of progress for each participant; `on_change` is called when one changes."""
 
-    tell: Callable[[Board], None]
+    on_change: Callable[[Board], None]
     lines: dict[str, str] = field(default_factory=dict)
 
-    def put(self, who: str, line: object) -> None:
-        """Renew a line."""
-        self.lines[who] = str(line)
-        self.tell(self)
+    def put(self, name: str, line: object) -> None:
+        """Replace a line."""
+        self.lines[name] = str(line)
+        self.on_change(self)
 
-    def of(self, who: str) -> Callable[[object], None]:
-        """The line of one, for who only knows what to say."""
-        return lambda line: self.put(who, line)
+    def of(self, name: str) -> Callable[[object], None]:
+        """A function that replaces one participant's line."""
+        return lambda line: self.put(name, line)
 
 
 @dataclass(frozen=True)
-class Played:
-    """What producers and consumers reported."""
+class Reports:
+    """The reports of producers and consumers."""
 
     producers: list[ProduceReport]
     consumers: list[ConsumeReport]
 
 
-def raised(board: Board) -> Lab:
-    """The lab of the demo, not up yet: use it as a context manager."""
-    # A mirror that stores its place every 10 s repeats up to 10 s after a kill: worth seeing.
+def demo_lab(board: Board) -> Lab:
+    """The lab of the demo, not started yet: use it as a context manager."""
+    # A mirror that stores its position every 10 s repeats up to 10 s of messages after a kill.
     return Lab(mirror=MirrorSettings(offset_flush_ms=10_000), on_step=board.of("lab"))
 
 
 async def perform(
     lab: Lab, logs: Path, run: str, board: Board, *, seconds: int, stop: asyncio.Event
-) -> Played:
+) -> Reports:
     """Produce, consume, kill the mirror in between, and wait for the online verdicts."""
     board.put(
         "lab",
@@ -95,7 +95,7 @@ async def perform(
             for name in PRODUCERS
         ]
         await _fault(lab, board, EventLog(logs, run), stop, seconds * KILL_AT)
-    return Played([t.result() for t in producing], [t.result() for t in consuming])
+    return Reports([t.result() for t in producing], [t.result() for t in consuming])
 
 
 async def _fault(
@@ -107,7 +107,7 @@ async def _fault(
     events.note("kill", "mirror")
     await asyncio.to_thread(lab.mirror.kill)
     board.put("mirror", "killed by SIGKILL")
-    await _stopped_within(stop, AWAY)
+    await _stopped_within(stop, DOWN_SECONDS)
     events.note("start", "mirror")
     await asyncio.to_thread(lab.mirror.start)
     board.put("mirror", "killed by SIGKILL, starting again")

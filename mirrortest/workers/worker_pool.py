@@ -1,4 +1,4 @@
-"""The command's side: it starts the workers, hears them, and lets none outlive it."""
+"""Starts the worker processes of a command, receives their messages, and ends them with it."""
 
 from __future__ import annotations
 
@@ -6,32 +6,73 @@ import asyncio
 import contextlib
 import multiprocessing
 import signal
+from dataclasses import dataclass
 from multiprocessing import resource_tracker
 from threading import Thread
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Generic, Protocol, Self, TypeVar
 
 import structlog
 
 from mirrortest.errors import WorkerError
 from mirrortest.metrics.snapshot import LatestSnapshot, Snapshot
-from mirrortest.workers.messages import Ended, Progress, Stop
-from mirrortest.workers.worker import work
+from mirrortest.wire.stream import checked_name
+from mirrortest.workers.worker_process import Ended, Progress, Stop, work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from multiprocessing.connection import Connection
     from multiprocessing.context import SpawnProcess
 
-    from mirrortest.workers.worker import Job
+    from mirrortest.workers.worker_process import Job
 
 _log = structlog.get_logger()
 
 
-class Worker:
-    """One process, as the command knows it; `number` counts from 1.
+class _Summary(Protocol):
+    def to_json(self) -> dict[str, Any]: ...
 
-    `ended` is its report, or raises what ended it: an error of its own, or WorkerError where it
-    died. `progress` is what it told last, and `published` its metrics and probes.
+
+Report = TypeVar("Report", bound=_Summary)
+
+
+@dataclass(frozen=True)
+class PoolReport(Generic[Report]):
+    """One report of all workers, and a few facts of each if there are several."""
+
+    report: Report
+    workers: Sequence[dict[str, Any]] = ()
+
+    def to_json(self) -> dict[str, Any]:
+        """The versioned summary, with the facts of each worker."""
+        summary = self.report.to_json()
+        return {**summary, "workers": list(self.workers)} if self.workers else summary
+
+
+def common_directory(logs: Sequence[str]) -> str:
+    """The directory, or URI, that contains all logs."""
+    parts = [log.split("/") for log in logs]
+    common = []
+    for level in zip(*parts, strict=False):
+        if len(set(level)) > 1:
+            break
+        common.append(level[0])
+    return "/".join(common)
+
+
+def worker_name(name: str, index: int) -> str:
+    """The name of a worker's producer or consumer; `index` from 0.
+
+    Raises:
+        UsageError: it becomes too long.
+    """
+    return checked_name(f"{name}.{index + 1}")
+
+
+class Worker:
+    """One worker process, as the command sees it; `number` counts from 1.
+
+    `ended` is its report, or raises the error that ended it: its own, or WorkerError where it died.
+    `progress` is the last that it sent, and `published` its metrics and probes.
     """
 
     def __init__(self, number: int, process: SpawnProcess, connection: Connection) -> None:
@@ -39,12 +80,12 @@ class Worker:
         self.progress: Any = None
         self.published = LatestSnapshot()
         self.ended: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        # Who waits for several of them retrieves only some.
+        # Callers that wait for several workers do not retrieve all exceptions.
         self.ended.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
         self._loop = asyncio.get_running_loop()
         self._process = process
         self._connection = connection
-        self._silent = False
+        self._has_ended = False
         self._listener: Thread | None = None
 
     @property
@@ -53,24 +94,24 @@ class Worker:
         return self._process.pid
 
     @property
-    def gone(self) -> bool:
-        """Whether it has ended, and tells nothing more."""
-        return self._silent
+    def has_ended(self) -> bool:
+        """Whether it has ended, and sends nothing more."""
+        return self._has_ended
 
     def listen(self, on_progress: Callable[[Worker], None]) -> None:
-        """Hear it from now on."""
+        """Start to receive its messages."""
         self._listener = Thread(
             target=self._listen, args=(on_progress,), name=f"worker {self.number}", daemon=True
         )
         self._listener.start()
 
     def stop(self) -> None:
-        """Tell it to drain and end; one that has ended does not mind."""
+        """Ask it to drain and end."""
         with contextlib.suppress(OSError):
             self._connection.send(Stop())
 
     def kill(self) -> None:
-        """End it at once, if it has not ended; returns when it is gone."""
+        """End it at once, unless it has; return once it has ended."""
         self._process.kill()
         self._process.join()
         if self._listener is not None:
@@ -88,9 +129,9 @@ class Worker:
                     self._loop.call_soon_threadsafe(self._take, message.progress, on_progress)
                 elif isinstance(message, Ended):
                     last = message
-        self._silent = True
+        self._has_ended = True
         self._process.join()
-        with contextlib.suppress(RuntimeError):  # nobody waits any longer
+        with contextlib.suppress(RuntimeError):  # the event loop is closed
             self._loop.call_soon_threadsafe(self._end, last)
 
     def _take(self, progress: Any, on_progress: Callable[[Worker], None]) -> None:
@@ -101,7 +142,7 @@ class Worker:
         if self.ended.done():
             return
         if last is None:
-            how = _how(self._process.exitcode)
+            how = _end_of(self._process.exitcode)
             _log.error("a worker died", worker=self.number, pid=self.pid, how=how)
             self.ended.set_exception(WorkerError(f"worker {self.number} died: {how}"))
         elif last.error is not None:
@@ -110,11 +151,11 @@ class Worker:
             self.ended.set_result(last.report)
 
 
-class Crew:
+class WorkerPool:
     """The workers of a command, one for each of `shares`, as an async context manager.
 
-    Whoever leaves it kills those that still run. `prepare` is called in each process before
-    anything else, `on_progress` on the event loop.
+    Its exit kills those that still run. `prepare` is called first in each process, `on_progress` on
+    the event loop.
     """
 
     def __init__(
@@ -135,7 +176,7 @@ class Crew:
         try:
             self._start()
         except BaseException as error:
-            # Nobody leaves what was not entered.
+            # A context manager that fails to enter is not exited.
             await self.__aexit__()
             if isinstance(error, OSError):
                 number = len(self.workers) + 1
@@ -147,7 +188,7 @@ class Crew:
         return self
 
     def _start(self) -> None:
-        # A process of its own kind: no lock and no socket of ours is in it.
+        # A spawned process inherits no lock and no socket.
         context = multiprocessing.get_context("spawn")
         with _signals_blocked():
             for number, options in enumerate(self._shares, 1):
@@ -166,15 +207,15 @@ class Crew:
             worker.kill()
 
     def stop(self) -> None:
-        """Tell all to drain and end."""
+        """Ask all to drain and end."""
         for worker in self.workers:
             worker.stop()
 
     async def ended(self, stop: asyncio.Event) -> list[Any]:
-        """Wait for all: the report of each, or what ended it.
+        """Wait for all; returns the report of each, or the error that ended it.
 
-        All are told to end once `stop` is set, and when one of them has failed: one that gave up
-        its share leaves the others nothing to hold a verdict by.
+        All are asked to end once `stop` is set, or when one has failed: without its share there is
+        no verdict.
         """
         stopping = asyncio.ensure_future(stop.wait())
         waited: set[asyncio.Future[Any]] = {stopping, *(worker.ended for worker in self.workers)}
@@ -189,7 +230,7 @@ class Crew:
 
 
 def failed(ended: asyncio.Future[Any]) -> bool:
-    """Whether a worker that is `ended` did not do what it was asked to."""
+    """Whether a worker that has `ended` failed."""
     if ended.exception() is not None:
         return True
     return getattr(ended.result(), "error", None) is not None
@@ -197,8 +238,8 @@ def failed(ended: asyncio.Future[Any]) -> bool:
 
 @contextlib.contextmanager
 def _signals_blocked() -> Iterator[None]:
-    """Processes started meanwhile have SIGINT and SIGTERM blocked; ours come when it is over."""
-    # Its start unblocks them, so it comes first.
+    """Block SIGINT and SIGTERM, also in processes that are started meanwhile."""
+    # The start of the tracker would unblock them.
     resource_tracker.ensure_running()
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT, signal.SIGTERM})
     try:
@@ -207,7 +248,7 @@ def _signals_blocked() -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-def _how(exit_code: int | None) -> str:
+def _end_of(exit_code: int | None) -> str:
     if exit_code is not None and exit_code < 0:
         return f"ended by {signal.Signals(-exit_code).name}"
     return f"exit code {exit_code}, and no report"

@@ -1,7 +1,7 @@
 """Several consumers behind one command.
 
-Each judges the whole run by the states of all, as it would alone. The first one's verdict counts:
-so it ends last, when what the others read stands in their saved states.
+Each judges the run by the states of all, as it would alone. The first one's verdict counts, so it
+ends last, when the others have saved their states.
 """
 
 from __future__ import annotations
@@ -14,18 +14,17 @@ from typing import TYPE_CHECKING, Any
 
 from mirrortest.config.threshold import Series, evaluate, undecided
 from mirrortest.consume.consumer import run as consume
+from mirrortest.consume.options import Shard
 from mirrortest.timing.histogram import Histogram
-from mirrortest.workers.crew import Crew
-from mirrortest.workers.scrape import serving
-from mirrortest.workers.shares import consumers
-from mirrortest.workers.together import Together, common_place
+from mirrortest.workers.worker_metrics import serving
+from mirrortest.workers.worker_pool import PoolReport, WorkerPool, common_directory, worker_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from mirrortest.consume.consume_report import Basis, ConsumeProgress, ConsumeReport
     from mirrortest.consume.options import ConsumeOptions
-    from mirrortest.workers.crew import Worker
+    from mirrortest.workers.worker_pool import Worker
 
 _LOOK_SECONDS = 0.2
 
@@ -37,19 +36,19 @@ async def run(
     prepare: Callable[[], None],
     stop: asyncio.Event,
     on_progress: Callable[[ConsumeProgress], None],
-) -> Together[ConsumeReport]:
-    """Consume and judge in so many processes; see `consume.consumer.run`.
+) -> PoolReport[ConsumeReport]:
+    """Consume and judge in several processes; see `consume.consumer.run`.
 
     Raises:
         MirrortestError: a worker failed or died; the others are stopped, and there is no verdict.
     """
     view = _View(on_progress)
-    async with Crew(
-        consume, consumers(options, workers), prepare=prepare, on_progress=view.hear
-    ) as crew:
-        with serving(crew, address=options.metrics_address, port=options.metrics_port):
-            reports = await _ended(crew, options, view, stop)
-    return Together(
+    async with WorkerPool(
+        consume, split(options, workers), prepare=prepare, on_progress=view.update
+    ) as pool:
+        with serving(pool, address=options.metrics_address, port=options.metrics_port):
+            reports = await _ended(pool, options, view, stop)
+    return PoolReport(
         merged(options, reports),
         [
             {
@@ -64,28 +63,28 @@ async def run(
 
 
 async def _ended(
-    crew: Crew, options: ConsumeOptions, view: _View, stop: asyncio.Event
+    pool: WorkerPool, options: ConsumeOptions, view: _View, stop: asyncio.Event
 ) -> list[ConsumeReport]:
-    """Wait until it is enough, and end the first one last; all reports."""
-    first, *others = crew.workers
-    everybody = [worker.ended for worker in crew.workers]
-    enough = asyncio.ensure_future(_enough(options, view, stop))
+    """Wait until the run is over, and end the first one last; returns all reports."""
+    first, *others = pool.workers
+    all_ended = [worker.ended for worker in pool.workers]
+    over = asyncio.ensure_future(_wait_until_over(options, view, stop))
     try:
-        # One of the others ends by itself only when it has failed.
-        await asyncio.wait({enough, *everybody}, return_when=asyncio.FIRST_COMPLETED)
+        # The others end by themselves only when they fail.
+        await asyncio.wait({over, *all_ended}, return_when=asyncio.FIRST_COMPLETED)
     finally:
-        enough.cancel()
+        over.cancel()
     for worker in others:
         worker.stop()
     if others:
         await asyncio.wait([worker.ended for worker in others])
     first.stop()
-    await asyncio.wait(everybody)
-    return [ended.result() for ended in everybody]
+    await asyncio.wait(all_ended)
+    return [ended.result() for ended in all_ended]
 
 
-async def _enough(options: ConsumeOptions, view: _View, stop: asyncio.Event) -> None:
-    """Wait for a signal, or for what the options say of time and silence, of all together."""
+async def _wait_until_over(options: ConsumeOptions, view: _View, stop: asyncio.Event) -> None:
+    """Wait for a signal, the duration, or the idle timeout of all together."""
     started = time.monotonic()
     while not stop.is_set():
         now = time.monotonic()
@@ -99,8 +98,32 @@ async def _enough(options: ConsumeOptions, view: _View, stop: asyncio.Event) -> 
             continue
 
 
+def split(options: ConsumeOptions, workers: int) -> list[ConsumeOptions]:
+    """The options of consumers NAME.1 to NAME.N: members of the group, or shards.
+
+    Only the first, whose verdict counts, may end by itself; the others read until they are stopped.
+    """
+    return [
+        replace(
+            options,
+            name=worker_name(options.name, index),
+            shard=None if options.group else shard_of(options.shard, index, workers),
+            until_complete=options.until_complete and index == 0,
+            duration=None,
+            idle_timeout=None,
+        )
+        for index in range(workers)
+    ]
+
+
+def shard_of(shard: Shard | None, index: int, workers: int) -> Shard:
+    """A worker's part of a shard, or of all partitions; `index` from 0."""
+    parent = shard or Shard(1, 1)
+    return Shard(parent.index + parent.of * index, parent.of * workers)
+
+
 def merged(options: ConsumeOptions, reports: Sequence[ConsumeReport]) -> ConsumeReport:
-    """The first one's verdict, with the latencies of all that was read."""
+    """The first one's verdict, with the latencies of all."""
     first = reports[0]
     latency: dict[str, tuple[Histogram, Histogram]] = {}
     backlog: Counter[str] = Counter()
@@ -133,13 +156,13 @@ def merged(options: ConsumeOptions, reports: Sequence[ConsumeReport]) -> Consume
         notes=list(dict.fromkeys(note for report in reports for note in report.notes)),
         messages=sum(report.messages for report in reports),
         rests_on=_rests_on(reports),
-        log=common_place([report.log for report in reports]),
+        log=common_directory([report.log for report in reports]),
         partitions=sorted({place for report in reports for place in report.partitions}),
     )
 
 
 def _rests_on(reports: Sequence[ConsumeReport]) -> dict[str, Basis]:
-    """By partition, what its reader among the workers says: to the others it is a state's word."""
+    """The basis of each partition's verdict: its reader's, where that is one of the workers."""
     found: dict[str, Basis] = {}
     for report in reports:
         for name, basis in report.rests_on.items():
@@ -148,7 +171,7 @@ def _rests_on(reports: Sequence[ConsumeReport]) -> dict[str, Basis]:
 
 
 class _View:
-    """One progress line: the verdict as the first one knows it, the reading of all."""
+    """One progress line: the first one's verdict, and the reading of all."""
 
     def __init__(self, on_progress: Callable[[ConsumeProgress], None]) -> None:
         self._on_progress = on_progress
@@ -156,8 +179,8 @@ class _View:
         self._consumed = 0
         self.last_message = time.monotonic()
 
-    def hear(self, worker: Worker) -> None:
-        """Take in what a worker told; the first one's word sets the pace."""
+    def update(self, worker: Worker) -> None:
+        """Take a worker's progress; the first one's is shown."""
         self._latest[worker.number] = worker.progress
         latest: Any = self._latest.values()
         consumed = sum(progress.consumed for progress in latest)

@@ -228,7 +228,7 @@ def _trust(scope: Scope, limits: Limits) -> list[Alert]:
             "info",
             f"{bounds} > {limits.skew:g}",
             limits.patience,
-            "Run {{ $labels.run }}: nobody vouches for the clocks",
+            "Run {{ $labels.run }}: the clocks are not synchronized",
             "By their kernels the two sides' clocks may be {{ $value | humanizeDuration }} apart: "
             "that is the error bar of every latency.",
             "overview",

@@ -228,7 +228,7 @@ def _volume() -> list[Panel]:
         ),
         number(
             "Acked in all",
-            "Messages that the ledger vouches for, over the whole run.",
+            "Messages with a record in the ledger, over the whole run.",
             "locale",
             Query(whole(scope, "run", scope.one(names.CONSUMER_ACKED, outcome="acked")), "{{run}}"),
             span=6,

@@ -176,7 +176,7 @@ def _vouching() -> list[Panel]:
     return [
         lines(
             "Since the ledger was last written",
-            "Producers vouch once a second.",
+            "Producers write it once a second.",
             "s",
             Query(_of_producers(scope.one(names.LEDGER_AGE)), "{{name}}"),
             span=8,

@@ -31,7 +31,7 @@ def trust() -> list[Panel]:
     return [
         lines(
             "Clock skew: kernels' bound",
-            "The error bar of every latency, as the two machines' kernels vouch for their clocks, "
+            "The error bar of every latency, from the clock errors that the two kernels report, "
             "added up: 16 s each where nothing sets the clock.",
             "s",
             Query(both, "both sides {{run}}"),
@@ -61,7 +61,7 @@ def trust() -> list[Panel]:
         ),
         lines(
             "Ledger's silence",
-            "Since the producers last vouched (producer), and since a consumer last heard of it. "
+            "Since the producers last wrote to it (producer), and since a consumer last read it. "
             "Without the ledger no loss can be proven.",
             "s",
             Query(

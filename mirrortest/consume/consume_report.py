@@ -53,7 +53,7 @@ class ConsumeProgress:
         if told:
             line += f"; {told}"
         if self.ledger_silent:
-            line += "; no word from the ledger yet"
+            line += "; no ledger record yet"
         if self.outage:
             line += f"; {self.outage}"
         return line
@@ -221,7 +221,7 @@ def _names(role: Role) -> Mapping[str, str]:
 def counts_of(total: RunVerdict, *, vouched: bool) -> dict[str, int]:
     """Numbers of messages by the names that thresholds and metrics use.
 
-    Without a ledger that vouches, what can only be told by it was not measured and is left out.
+    Without a ledger, what only its records can show was not measured and is left out.
     """
     counts = {finding.label: total.counts[finding] for finding in Finding}
     counts |= {"acked": total.acked, "delivered": total.delivered, "unknown": total.unknown}

@@ -1,8 +1,8 @@
-"""What the producers vouch for, as it reaches the destination.
+"""The producers' records of what they sent, as they reach the destination.
 
 The ledger rides the mirror under test, or is read directly from the source. Either way its topic
 may not exist yet when the consumer starts, and may never come: a user's topic filter may leave it
-out. Then nothing vouches for anything, and the verdict is inconclusive.
+out. Then there is no record of what was sent, and the verdict is inconclusive.
 """
 
 from __future__ import annotations
@@ -105,14 +105,14 @@ class LedgerFollower:
         """Why the ledger says nothing of a run, in words for the user; None if it does."""
         if not self.present:
             return (
-                f"the ledger's topic {self.where} does not exist, so nothing vouches for what was "
-                "sent: let the mirror copy it, too, or read it where it is written by "
-                "--ledger-bootstrap-server"
+                f"the ledger topic {self.where} does not exist, so there is no record of what was "
+                "acknowledged: let the mirror copy it, or use --ledger-bootstrap-server to read it "
+                "from the source"
             )
         if not self.ledger.lanes_of(run):
             return (
-                f"the ledger {self.where} says nothing of run {run!r}: is that the producers' "
-                "--run, and does the mirror copy the ledger's topic?"
+                f"the ledger {self.where} has no record of run {run!r}: is that the producers' "
+                "--run, and does the mirror copy the ledger topic?"
             )
         return None
 

@@ -1,4 +1,4 @@
-"""What the consumers of a run know of a topic together, beside each partition's state.
+"""What the consumers of a run share of a topic, besides each partition's state.
 
 Claims of loss, since when a number has been awaited, and up to where to read before a run is over.
 It is kept for a topic as a whole, so that it outlives its consumers also where the mirror has not

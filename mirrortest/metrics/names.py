@@ -167,7 +167,7 @@ CONSUMER_DELIVERED = _consumer(
 )  # fmt: skip
 CONSUMER_ACKED = _consumer(
     "vouched_messages", Kind.GAUGE, ("topic", "outcome"),
-    "Messages that the ledger vouches for, by the outcome of their send; of the whole run.",
+    "Messages with a record in the ledger, by the outcome of their send; of the whole run.",
 )  # fmt: skip
 CONSUMER_LOST_CLAIMED = _consumer(
     "lost_claimed_total", Kind.COUNTER, ("topic",), "Messages that were claimed lost."

@@ -36,7 +36,7 @@ def lines(texts: Iterable[str], label: str = "", colour: str = "") -> list[Text]
 
 def table(
     headings: Sequence[str],
-    rows: Iterable[Sequence[str]],
+    rows: Iterable[Sequence[str]] = (),
     *,
     texts: int = 1,
     styles: Iterable[str | None] = (),

@@ -9,16 +9,14 @@ from typing import TYPE_CHECKING, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from rich.box import SIMPLE
 from rich.console import Group
-from rich.table import Table
-from rich.text import Text
 
 from mirrortest import __version__
 from mirrortest.config.run import TopicMapping
-from mirrortest.config.visible import visible
 from mirrortest.faults.ground_truth import read_truth
 from mirrortest.model.findings import Finding
 from mirrortest.model.verdict import Verdict
 from mirrortest.results.summary import Summary, as_percentage, shorten
+from mirrortest.results.tables import lines, table, verdict_line
 from mirrortest.selftest.calibration_run import LOGS, ONLINE, TRUTH, CalibrationRun
 from mirrortest.selftest.expected import expect, read_injected
 from mirrortest.selftest.observed import offline, online, records_without_id
@@ -32,13 +30,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rich.console import RenderableType
+    from rich.table import Table
 
     from mirrortest.selftest.expected import Injected
     from mirrortest.selftest.score import Line
 
 CALIBRATION_FILE = "calibration.json"
 _DISAGREE = "online and offline disagree"
-_COLOURS = {Verdict.PASSED: "green", Verdict.INCONCLUSIVE: "yellow", Verdict.FAILED: "red"}
 
 
 class _Model(BaseModel):
@@ -251,43 +249,43 @@ def _figures(evidence: _Evidence) -> list[KindFigures]:
 
 def calibration_view(calibration: Calibration) -> RenderableType:
     """For a terminal: the verdict, a line for each kind, and what went wrong."""
-    colour = _COLOURS[calibration.verdict]
-    head = Text.assemble(
+    head = verdict_line(
         f"run {calibration.run}: {calibration.messages:,} messages, {calibration.seeded:,} "
         f"anomalies at rates of {', '.join(f'{rate:g}' for rate in calibration.rates)}, "
         f"seed {calibration.seed}, {calibration.consumers} consumers, "
-        f"{' and '.join(calibration.forms)} form: ",
-        (calibration.verdict.value, f"bold {colour}"),
+        f"{' and '.join(calibration.forms)} form",
+        calibration.verdict,
     )
-    parts: list[RenderableType] = [head, _table(calibration)]
-    for what, colour, lines in (
-        ("differs", "red", shorten(calibration.differences)),
-        ("wrong", "red", calibration.examples),
-        ("inconclusive", "yellow", shorten(calibration.inconclusive)),
-    ):
-        parts += [Text(visible(f"{what}: {each}"), colour) for each in lines]
-    parts.append(Text(f"truth, logs and tables are in {calibration.directory}"))
-    return Group(*parts)
+    return Group(
+        head,
+        _table(calibration),
+        *lines((f"differs: {each}" for each in shorten(calibration.differences)), colour="red"),
+        *lines((f"wrong: {each}" for each in calibration.examples), colour="red"),
+        *lines(shorten(calibration.inconclusive), "inconclusive: ", "yellow"),
+        *lines([f"truth, logs and tables are in {calibration.directory}"]),
+    )
 
 
 def _table(calibration: Calibration) -> Table:
-    names = ("anomaly", "seeded", "way", "found", "missed", "false", "recall", "precision")
-    table = Table(*names, box=SIMPLE, pad_edge=False, collapse_padding=True)
-    for column in table.columns[1:]:
-        column.justify = "right"
-    table.columns[0].no_wrap = True
-    table.columns[2].justify = "left"
     by_kind: dict[str, list[KindFigures]] = {}
     for each in calibration.kinds:
         by_kind.setdefault(each.kind, []).append(each)
+    made = table(
+        ("anomaly", "seeded", "way", "found", "missed", "false", "recall", "precision"),
+        box=SIMPLE,
+        pad_edge=False,
+        collapse_padding=True,
+    )
+    made.columns[0].no_wrap = True
+    made.columns[2].justify = "left"
     for kind, figures in by_kind.items():
-        _add_rows(table, kind, figures)
-    table.add_section()
-    _add_rows(table, "all", calibration.kinds)
-    return table
+        _add_rows(made, kind, figures)
+    made.add_section()
+    _add_rows(made, "all", calibration.kinds)
+    return made
 
 
-def _add_rows(table: Table, name: str, kinds: list[KindFigures]) -> None:
+def _add_rows(made: Table, name: str, kinds: list[KindFigures]) -> None:
     """One row for both ways if they are equal, else one for each."""
     seeded = sum(each.seeded for each in kinds)
     ways = {"online": [each.online for each in kinds], "offline": [each.offline for each in kinds]}
@@ -296,7 +294,7 @@ def _add_rows(table: Table, name: str, kinds: list[KindFigures]) -> None:
         cells = {"both": cells["online"]}
     wrong = any(each.missed or each.false for figures in ways.values() for each in figures)
     for way, shown in cells.items():
-        table.add_row(name, f"{seeded:,}", way, *shown, style="red" if wrong else None)
+        made.add_row(name, f"{seeded:,}", way, *shown, style="red" if wrong else None)
 
 
 def _cells(seeded: int, figures: Sequence[Figures]) -> tuple[str, ...]:

@@ -191,7 +191,7 @@ class TopicRound:
         self._lanes = judge.lanes(ledger)
         self._checkers = checkers
         self._elapsed_ns = elapsed_ns
-        claims = ledger.claims(judge.run) if closed else ()
+        claims = ledger.registrations(judge.run) if closed else ()
         # A ledger's copy may have forgotten producers that have ended: of those nothing is proven.
         self._closed = {(claim.producer, claim.incarnation) for claim in claims}
         """Those of which all is told and judged."""

@@ -18,10 +18,10 @@ import structlog
 from mirrortest.errors import ClusterError, FencedError, TopicMissingError, UnreachableError
 from mirrortest.kafka.follower import FollowedTopic, Follower, FollowerPosition
 from mirrortest.verify.ledger import Ledger
-from mirrortest.verify.ledger_record import parse_claim_key
+from mirrortest.verify.ledger_record import parse_registration_key
 
 if TYPE_CHECKING:
-    from mirrortest.verify.ledger_record import Claim
+    from mirrortest.verify.ledger_record import Registration
 
     Record = tuple[bytes, bytes | None]
 
@@ -151,16 +151,17 @@ class LedgerView:
             lost = list(self._lost.items())
             await self.write(*random.sample(lost, min(len(lost), _MOST_OF_OTHERS)))
 
-    def check_fence(self, claim: Claim) -> None:
-        """Raise FencedError if a later incarnation of this producer has been claimed."""
-        latest = self.ledger.latest(claim.run, claim.producer)
+    def check_fence(self, registration: Registration) -> None:
+        """Raise FencedError if a later incarnation of this producer has been registered."""
+        latest = self.ledger.latest(registration.run, registration.producer)
         if latest is not None and (latest.incarnation, latest.session) != (
-            claim.incarnation,
-            claim.session,
+            registration.incarnation,
+            registration.session,
         ):
             raise FencedError(
-                f"another process has taken over as producer {claim.producer!r} of run "
-                f"{claim.run!r} (incarnation {latest.incarnation}): give each producer its own --id"
+                f"another process has taken over as producer {registration.producer!r} of run "
+                f"{registration.run!r} (incarnation {latest.incarnation}): give each producer its "
+                "own --id"
             )
 
     async def _written(self, records: tuple[Record, ...]) -> list[int]:
@@ -207,7 +208,7 @@ class LedgerView:
             self._table[key] = value
 
     def _notice(self) -> None:
-        """In a new epoch the first claim of the new topic wins, so that claims start anew."""
+        """In a new epoch the new topic's first registration wins: registrations start anew."""
         if self._epoch == self._follower.epoch:
             return
         self._epoch = self._follower.epoch
@@ -218,16 +219,16 @@ class LedgerView:
                 self._learn(key, value)
 
     def _learn(self, key: bytes, value: bytes | None) -> None:
-        """Of others only who has claimed what is asked for."""
+        """Of others only who has registered what is asked for."""
         if key.startswith((*self._own, self._of_run[0])):
             self.ledger.apply(key, value)
 
     def _vouched(self, key: bytes) -> bool:
-        """Whether a record is a lane's, or the claim that won."""
-        claim = parse_claim_key(key) if key.startswith(self._of_run[0]) else None
-        if claim is None:
+        """Whether a record is a lane's, or the registration that won."""
+        registration = parse_registration_key(key) if key.startswith(self._of_run[0]) else None
+        if registration is None:
             return True
-        run, producer, incarnation, session = claim
+        run, producer, incarnation, session = registration
         first = self.ledger.winner(run, producer, incarnation)
         return first is not None and first.session == session
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from mirrortest.produce.ledger_view import LedgerView
     from mirrortest.produce.recording import LaneRecorder
     from mirrortest.seqlog.rows import Row
-    from mirrortest.verify.ledger_record import Claim
+    from mirrortest.verify.ledger_record import Registration
 
 ROUND_SECONDS = 0.5
 PUBLISH_NS = 1_000_000_000
@@ -58,13 +58,13 @@ class LedgerWriter:
         self,
         log: Log,
         view: LedgerView,
-        claim: Claim,
+        registration: Registration,
         recorded: Sequence[RecordedLane],
         clock: Clock,
     ) -> None:
         self._log = log
         self._view = view
-        self.claim = claim
+        self.registration = registration
         """Whose books these are."""
         self._recorded = recorded
         self._parts = {each.lane.stream: LaneParts() for each in recorded}
@@ -79,7 +79,7 @@ class LedgerWriter:
     @property
     def incarnation(self) -> int:
         """Its number."""
-        return self.claim.incarnation
+        return self.registration.incarnation
 
     @property
     def tries(self) -> int:
@@ -117,7 +117,7 @@ class LedgerWriter:
             self._published_ns = now
         marks = [(lane, lane.reservation.requested) for lane in asking]
         await self._write({*asking, *publishing}, asking)
-        self._view.check_fence(self.claim)
+        self._view.check_fence(self.registration)
         for lane, mark in marks:
             lane.reservation.grant(mark)
             lane.wake.set()
@@ -128,7 +128,7 @@ class LedgerWriter:
         """Make all outcomes durable and publish them; with end marks if the lanes are `ended`.
 
         An end mark says that of this lane nothing more comes: once all lanes have theirs, and no
-        claim announces others, the run is over for consumers. True: it is done.
+        registration announces others, the run is over for consumers. True: it is done.
         """
         lanes = [recorded.lane for recorded in self._recorded]
         await self._view.restore(others=ended)

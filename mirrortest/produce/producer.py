@@ -1,4 +1,4 @@
-"""The producer: claims an incarnation, lets it work, and where its sender dies claims the next."""
+"""The producer: registers an incarnation, runs it, and registers the next if its sender dies."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from mirrortest.metrics.endpoint import Serve
     from mirrortest.produce.options import ProduceOptions
     from mirrortest.produce.produce_report import ProduceProgress
-    from mirrortest.verify.ledger_record import Claim
+    from mirrortest.verify.ledger_record import Registration
     from mirrortest.wire.batch import EncodedBatch
 
 _log = structlog.get_logger()
@@ -108,7 +108,7 @@ class Producer:
         """(topic, index of the lane) -> its schedule, which goes on over incarnations"""
         self._lanes: list[Lane] = []
         self._ended: list[LedgerWriter] = []
-        """Of incarnations whose sender died; without end marks until a successor has claimed."""
+        """Of incarnations whose sender died; without end marks until a successor has registered."""
         self._reasons: Counter[str] = Counter()
         self._metrics = ProducerMetrics(options, self._clock, self._numbers, serve)
         self._housekeeping = Housekeeping(
@@ -241,7 +241,7 @@ class Producer:
             if hopeless >= _HOPELESS:
                 with contextlib.suppress(TimeoutError):
                     async with asyncio.timeout(_ADMIT_SECONDS):
-                        await record_failure(view, incarnation.ledger_writer.claim)
+                        await record_failure(view, incarnation.ledger_writer.registration)
                 raise ClusterError(
                     f"{incarnation.died}; restarted {hopeless} times without an acknowledgement"
                 )
@@ -251,9 +251,9 @@ class Producer:
     async def _begin(
         self, log: SequenceLog, view: LedgerView, sender: Sender, session: str
     ) -> Incarnation:
-        """Claim an incarnation and have its first numbers reserved."""
+        """Registration an incarnation and have its first numbers reserved."""
         options = self._options
-        claim = await register(
+        registration = await register(
             view,
             run=options.run,
             producer=options.name,
@@ -263,15 +263,19 @@ class Producer:
                 last_incarnation, options.log_dir, options.run, options.name
             ),
         )
-        _log.info("incarnation claimed", producer=claim.producer, incarnation=claim.incarnation)
-        await log.revise(_with_incarnation(claim.incarnation))
-        incarnation = self._build_incarnation(claim, log, view, sender)
+        _log.info(
+            "incarnation registered",
+            producer=registration.producer,
+            incarnation=registration.incarnation,
+        )
+        await log.revise(_with_incarnation(registration.incarnation))
+        incarnation = self._build_incarnation(registration, log, view, sender)
         await incarnation.ledger_writer.round()
-        # The claim is in the ledger, in front of them: nobody takes the run for over.
+        # The registration is in the ledger, in front of them: nobody takes the run for over.
         while self._ended:
             await self._ended[0].finish(ended=True)
             del self._ended[0]
-        await publish_closed(view, claim)
+        await publish_closed(view, registration)
         return incarnation
 
     async def _sender(self, stop: asyncio.Event, *, patient: bool) -> Sender | None:
@@ -293,17 +297,17 @@ class Producer:
                 return None
 
     def _build_incarnation(
-        self, claim: Claim, log: SequenceLog, view: LedgerView, sender: Sender
+        self, registration: Registration, log: SequenceLog, view: LedgerView, sender: Sender
     ) -> Incarnation:
         options = self._options
         client = options.client
         pools = BufferPools(self._plans, client.buffer_memory)
         recorded = [
-            self._keep(claim, log, plan, index, pools)
+            self._keep(registration, log, plan, index, pools)
             for plan in self._plans
             for index in range(len(plan.lanes))
         ]
-        ledger_writer = LedgerWriter(log, view, claim, recorded, self._clock)
+        ledger_writer = LedgerWriter(log, view, registration, recorded, self._clock)
         rules = SendRules(
             linger_ns=client.linger_ms * 1_000_000,
             drain_seconds=options.drain_timeout,
@@ -315,7 +319,7 @@ class Producer:
 
     def _keep(
         self,
-        claim: Claim,
+        registration: Registration,
         log: SequenceLog,
         plan: TopicPlan,
         index: int,
@@ -324,7 +328,7 @@ class Producer:
         options = self._options
         number, partition = plan.lanes[index], plan.partitions[index]
         pace = self._paces[plan.topic, index]
-        who = ProducerId(options.name, options.run, claim.incarnation)
+        who = ProducerId(options.name, options.run, registration.incarnation)
         encoder = LaneEncoder(
             plan.topic,
             who,
@@ -336,7 +340,7 @@ class Producer:
         )
         most = encoder.most_within(self._batch_bytes(plan, pools))
         lane = Lane(
-            StreamId(plan.topic, options.run, options.name, claim.incarnation, number),
+            StreamId(plan.topic, options.run, options.name, registration.incarnation, number),
             partition=partition,
             source_partitions=plan.source_partitions,
             destination_partitions=plan.destination_partitions,

@@ -1,10 +1,10 @@
 """What producers vouch for: the records of the ledger's topic, merged.
 
-Lanes are merged by union, so that repeated, reordered or old records are harmless. A claim is a
-producer's incarnation; the first one applied under a number wins, and the loser tombstones its
-own. A claim closes every earlier incarnation of its producer: what those had reserved and given
-no outcome is unknown for ever, and they send nothing more. One that says that it failed closes its
-own as well.
+Lanes are merged by union, so that repeated, reordered or old records are harmless. A registration
+announces a producer's incarnation; the first one applied under a number wins, and the loser
+tombstones its own. It closes every earlier incarnation of its producer: what those had reserved and
+given no outcome is unknown for ever, and they send nothing more. One that is marked failed closes
+its own as well.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from mirrortest.verify.ledger_record import (
-    Claim,
     ClosedLane,
     LaneRecord,
-    claim_key,
-    claim_value,
+    Registration,
     lane_key,
     lane_value,
     parse,
-    parse_claim_key,
+    parse_registration_key,
+    registration_key,
+    registration_value,
 )
 
 if TYPE_CHECKING:
@@ -30,14 +30,14 @@ if TYPE_CHECKING:
     from mirrortest.wire.stream import StreamId
 
 __all__ = [
-    "Claim",
     "ClosedLane",
     "LaneRecord",
     "Ledger",
-    "claim_key",
-    "claim_value",
+    "Registration",
     "lane_key",
     "lane_value",
+    "registration_key",
+    "registration_value",
 ]
 
 
@@ -45,16 +45,16 @@ __all__ = [
 class _Producer:
     """What the ledger has of one producer of one run."""
 
-    claims: dict[int, dict[str, Claim]] = field(default_factory=dict)
-    """incarnation -> session -> claim, in the order they were applied"""
+    registrations: dict[int, dict[str, Registration]] = field(default_factory=dict)
+    """incarnation -> session -> registration, in the order they were applied"""
     streams: dict[int, set[StreamId]] = field(default_factory=dict)
-    """incarnation -> its streams that a lane's record or a claim names"""
+    """incarnation -> its streams that a lane's record or a registration names"""
     newest: int = 0
-    """The newest incarnation with a claim; 0: none has one."""
+    """The newest incarnation with a registration; 0: none has one."""
     over: int = 0
     """Incarnations below it send nothing more."""
     stale: range = range(0)
-    """Incarnations of whose streams the lanes are to be found anew: claims came or went."""
+    """Incarnations of whose streams the lanes are to be found anew: registrations came or went."""
 
     def touch(self, incarnation: int, end: int) -> None:
         """Have the streams of the incarnations [incarnation, end) found anew."""
@@ -65,11 +65,14 @@ class _Producer:
     @property
     def failed(self) -> bool:
         """Whether its newest incarnation ended by an error."""
-        return any(claim.failed for claim in [*self.claims.get(self.newest, {}).values()][:1])
+        return any(
+            registration.failed
+            for registration in [*self.registrations.get(self.newest, {}).values()][:1]
+        )
 
     def changed(self) -> None:
-        """After a claim came or went: it closes or opens incarnations."""
-        self.newest = max(self.claims, default=0)
+        """After a registration came or went: it closes or opens incarnations."""
+        self.newest = max(self.registrations, default=0)
         before, self.over = self.over, self.newest + self.failed
         if before != self.over:
             self.touch(min(before, self.over), max(before, self.over))
@@ -78,8 +81,8 @@ class _Producer:
 class Ledger:
     """The merged ledger, of all runs in its topic.
 
-    A record costs what it holds, be it a lane's or a claim. What a claim does to the lanes of
-    other incarnations is found when they are asked for, once for all claims that came since.
+    A record costs what is in it, be it a lane's or a registration. What a registration does to the
+    lanes of other incarnations is found when they are asked for, once for all that came since.
     """
 
     def __init__(self) -> None:
@@ -96,7 +99,7 @@ class Ledger:
         """run -> name -> producer"""
         self._stale: list[_Producer] = []
         self._marks: dict[StreamId, int] = {}
-        """What a later claim knew to be reserved; true whether that claim won or not."""
+        """What a later registration has as reserved; true whether that one won or not."""
 
     @property
     def lanes(self) -> Mapping[StreamId, LaneRecord]:
@@ -124,7 +127,7 @@ class Ledger:
         elif isinstance(record, LaneRecord):
             self.merge(record)
         else:
-            self.add_claim(record)
+            self.add_registration(record)
 
     def merge(self, record: LaneRecord) -> None:
         """Merge what a producer says of a lane."""
@@ -135,40 +138,44 @@ class Ledger:
         producer.streams.setdefault(stream.incarnation, set()).add(stream)
         self._resolve(stream, producer)
 
-    def add_claim(self, claim: Claim) -> None:
-        """Take in a claim; one of the same session again adds lanes."""
-        producer = self._producer(claim.run, claim.producer)
-        sessions = producer.claims.setdefault(claim.incarnation, {})
-        known = sessions.get(claim.session)
-        sessions[claim.session] = claim if known is None else known.merge(claim)
-        producer.streams.setdefault(claim.incarnation, set()).update(claim.streams())
-        for stream, reserved in claim.closed_streams():
+    def add_registration(self, registration: Registration) -> None:
+        """Take in a registration; one of the same session again adds lanes."""
+        producer = self._producer(registration.run, registration.producer)
+        sessions = producer.registrations.setdefault(registration.incarnation, {})
+        known = sessions.get(registration.session)
+        sessions[registration.session] = (
+            registration if known is None else known.merge(registration)
+        )
+        producer.streams.setdefault(registration.incarnation, set()).update(registration.streams())
+        for stream, reserved in registration.closed_streams():
             producer.streams.setdefault(stream.incarnation, set()).add(stream)
             self._marks[stream] = max(self._marks.get(stream, 0), reserved)
-        producer.touch(claim.incarnation - 1, claim.incarnation + 1)
+        producer.touch(registration.incarnation - 1, registration.incarnation + 1)
         producer.changed()
         self._stale.append(producer)
 
-    def claims(self, run: str) -> list[Claim]:
-        """The winning claims of a run, by producer and incarnation."""
+    def registrations(self, run: str) -> list[Registration]:
+        """The winning registrations of a run, by producer and incarnation."""
         return [
             next(iter(sessions.values()))
             for _, producer in sorted(self._producers.get(run, {}).items())
-            for _, sessions in sorted(producer.claims.items())
+            for _, sessions in sorted(producer.registrations.items())
         ]
 
-    def winner(self, run: str, producer: str, incarnation: int) -> Claim | None:
-        """The claim that was first under this number; None: it is free."""
+    def winner(self, run: str, producer: str, incarnation: int) -> Registration | None:
+        """The registration that was first under this number; None: it is free."""
         known = self._producers.get(run, {}).get(producer)
-        return next(iter(known.claims.get(incarnation, {}).values()), None) if known else None
+        return (
+            next(iter(known.registrations.get(incarnation, {}).values()), None) if known else None
+        )
 
-    def latest(self, run: str, producer: str) -> Claim | None:
-        """The winning claim of the producer's newest incarnation."""
+    def latest(self, run: str, producer: str) -> Registration | None:
+        """The winning registration of the producer's newest incarnation."""
         known = self._producers.get(run, {}).get(producer)
         return self.winner(run, producer, known.newest) if known else None
 
-    def closed_by_claims(self, run: str, producer: str) -> list[LaneRecord]:
-        """The lanes of a producer without end marks of their own, as later claims closed them."""
+    def closed_by_registrations(self, run: str, producer: str) -> list[LaneRecord]:
+        """The lanes of a producer that have no end mark, as later registrations closed them."""
         return [
             lane
             for stream, lane in self.lanes.items()
@@ -177,8 +184,8 @@ class Ledger:
         ]
 
     def producers(self, run: str) -> set[str]:
-        """The names that have claimed an incarnation within a run."""
-        return {name for name, known in self._producers.get(run, {}).items() if known.claims}
+        """The names that have registered an incarnation within a run."""
+        return {name for name, known in self._producers.get(run, {}).items() if known.registrations}
 
     def failed(self, run: str) -> list[str]:
         """The producers that ended by an error and have not come back: more was to come."""
@@ -202,13 +209,17 @@ class Ledger:
         producers = self.producers(run)
         if not producers or not producers.issuperset(expect_producers):
             return False
-        return all(stream in lanes for claim in self.claims(run) for stream in claim.streams())
+        return all(
+            stream in lanes
+            for registration in self.registrations(run)
+            for stream in registration.streams()
+        )
 
     def _producer(self, run: str, name: str) -> _Producer:
         return self._producers.setdefault(run, {}).setdefault(name, _Producer())
 
     def _settle(self) -> None:
-        """Bring the lanes up to date with the claims that came or went."""
+        """Bring the lanes up to date with the registrations that came or went."""
         stale, self._stale = self._stale, []
         for producer in stale:
             touched, producer.stale = producer.stale, range(0)
@@ -243,16 +254,18 @@ class Ledger:
             (streams.add if there else streams.discard)(stream)
 
     def _withdraw(self, key: bytes) -> None:
-        """A tombstone withdraws a claim; of a lane, what was vouched for stays."""
-        claim = parse_claim_key(key)
-        producer = claim and self._producers.get(claim.run, {}).get(claim.producer)
-        if not claim or not producer:
+        """A tombstone withdraws a registration; of a lane, what was vouched for stays."""
+        registration = parse_registration_key(key)
+        producer = registration and self._producers.get(registration.run, {}).get(
+            registration.producer
+        )
+        if not registration or not producer:
             return
-        sessions = producer.claims.get(claim.incarnation, {})
-        if sessions.pop(claim.session, None) is None:
+        sessions = producer.registrations.get(registration.incarnation, {})
+        if sessions.pop(registration.session, None) is None:
             return
         if not sessions:
-            del producer.claims[claim.incarnation]
-        producer.touch(claim.incarnation - 1, claim.incarnation + 1)
+            del producer.registrations[registration.incarnation]
+        producer.touch(registration.incarnation - 1, registration.incarnation + 1)
         producer.changed()
         self._stale.append(producer)

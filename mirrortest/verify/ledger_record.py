@@ -23,7 +23,7 @@ _VERSION = 1
 _LANE_KEY = 6
 """How many values a lane's key has; a further part of its record has one more."""
 _MOST_LANES = 100_000
-"""Of one claim: a producer has one lane for each partition."""
+"""Of one registration: a producer has one lane for each partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +95,8 @@ class LaneRecord:
         )
 
 
-class ClaimKey(NamedTuple):
-    """Which claim: what identifies its record."""
+class RegistrationKey(NamedTuple):
+    """Which registration: what identifies its record."""
 
     run: str
     producer: str
@@ -113,7 +113,7 @@ class ClosedLane(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Claim:
+class Registration:
     """A producer's incarnation: who, which session of it, on what, and what it closes."""
 
     run: str
@@ -138,15 +138,17 @@ class Claim:
         for topic, lane, reserved in self.closes:
             yield StreamId(topic, self.run, self.producer, self.incarnation - 1, lane), reserved
 
-    def merge(self, other: Claim) -> Claim:
-        """The union with the same session's claim as it was written at another time."""
+    def merge(self, other: Registration) -> Registration:
+        """The union with the same session's registration as it was written at another time."""
         lanes = {
             topic: tuple(sorted({*self.lanes.get(topic, ()), *other.lanes.get(topic, ())}))
             for topic in {*self.lanes, *other.lanes}
         }
         closes = tuple(sorted({*self.closes, *other.closes}))
         failed = self.failed or other.failed
-        return Claim(self.run, self.producer, self.incarnation, self.session, lanes, closes, failed)
+        return Registration(
+            self.run, self.producer, self.incarnation, self.session, lanes, closes, failed
+        )
 
 
 def lane_key(stream: StreamId, part: int = 0) -> bytes:
@@ -170,22 +172,30 @@ def lane_value(record: LaneRecord) -> bytes:
     return _encode(body | told | ({"compacted": True} if record.compacted else {}))
 
 
-def claim_key(claim: Claim) -> bytes:
-    """The record key of a claim: one for each session, so that two claimants both stay."""
-    return _encode(["claim", claim.run, claim.producer, claim.incarnation, claim.session])
+def registration_key(registration: Registration) -> bytes:
+    """The record key of a registration: one for each session, so that both of two stay."""
+    return _encode(
+        [
+            "claim",
+            registration.run,
+            registration.producer,
+            registration.incarnation,
+            registration.session,
+        ]
+    )
 
 
-def claim_value(claim: Claim) -> bytes:
-    """The record value of a claim."""
+def registration_value(registration: Registration) -> bytes:
+    """The record value of a registration."""
     body = {
         "v": _VERSION,
-        "lanes": {topic: list(lanes) for topic, lanes in claim.lanes.items()},
-        "closes": [list(lane) for lane in claim.closes],
+        "lanes": {topic: list(lanes) for topic, lanes in registration.lanes.items()},
+        "closes": [list(lane) for lane in registration.closes],
     }
-    return _encode(body | {"failed": True} if claim.failed else body)
+    return _encode(body | {"failed": True} if registration.failed else body)
 
 
-def parse(key: bytes, value: bytes) -> LaneRecord | Claim | None:
+def parse(key: bytes, value: bytes) -> LaneRecord | Registration | None:
     """Read a record; None if it is none of the ledger's, damaged or of another version."""
     try:
         parts, body = (
@@ -196,15 +206,15 @@ def parse(key: bytes, value: bytes) -> LaneRecord | Claim | None:
             return None
         if parts[0] == "lane":
             return _lane(parts, body)
-        return _claim(parts, body) if parts[0] == "claim" else None
+        return _registration(parts, body) if parts[0] == "claim" else None
     except RecordError:
         return None
 
 
-def parse_claim_key(key: bytes) -> ClaimKey | None:
-    """Read a claim's key; None if it is none."""
+def parse_registration_key(key: bytes) -> RegistrationKey | None:
+    """Read a registration's key; None if it is none."""
     try:
-        return _claim_key(untrusted.listed(untrusted.document(key), 5))
+        return _registration_key(untrusted.listed(untrusted.document(key), 5))
     except RecordError:
         return None
 
@@ -244,8 +254,8 @@ def _lane(parts: list[Any], body: dict[str, Any]) -> LaneRecord:
     return record.merge(record)
 
 
-def _claim(parts: list[Any], body: dict[str, Any]) -> Claim:
-    key = _claim_key(untrusted.listed(parts, 5))
+def _registration(parts: list[Any], body: dict[str, Any]) -> Registration:
+    key = _registration_key(untrusted.listed(parts, 5))
     lanes = {
         untrusted.topic(its_topic): tuple(map(untrusted.lane, untrusted.listed(numbers)))
         for its_topic, numbers in untrusted.mapped(untrusted.entry(body, "lanes")).items()
@@ -261,14 +271,14 @@ def _claim(parts: list[Any], body: dict[str, Any]) -> Claim:
         raise RecordError("the first incarnation closes none")
     if max(sum(map(len, lanes.values())), len(closes)) > _MOST_LANES:
         raise RecordError(f"more than {_MOST_LANES:,} lanes")
-    return Claim(*key, lanes, closes, body.get("failed") is True)
+    return Registration(*key, lanes, closes, body.get("failed") is True)
 
 
-def _claim_key(parts: list[Any]) -> ClaimKey:
+def _registration_key(parts: list[Any]) -> RegistrationKey:
     kind, its_run, producer, its_incarnation, its_session = parts
     if kind != "claim":
-        raise RecordError(f"{kind!r:.80} is not a claim")
-    return ClaimKey(
+        raise RecordError(f"{kind!r:.80} is no registration")
+    return RegistrationKey(
         untrusted.run(its_run),
         untrusted.name(producer),
         untrusted.incarnation(its_incarnation),

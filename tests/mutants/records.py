@@ -19,7 +19,13 @@ from mirrortest.model.findings import Finding
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.verify.ledger_parts import LaneParts
-from mirrortest.verify.ledger_record import Claim, ClosedLane, LaneRecord, claim_key, claim_value
+from mirrortest.verify.ledger_record import (
+    ClosedLane,
+    LaneRecord,
+    Registration,
+    registration_key,
+    registration_value,
+)
 from mirrortest.verify.loss import Losses
 from mirrortest.verify.partition import PartitionChecker
 from mirrortest.verify.routing import ExpectPartition
@@ -62,8 +68,10 @@ def ledger(rng: Random, producer: str = "p") -> list[Record]:
     found: list[Record] = []
     for incarnation in (1, 2):
         closes = () if incarnation == 1 else (ClosedLane(SOURCE, 0, 90), ClosedLane(SOURCE, 7, 99))
-        claim = Claim(RUN, producer, incarnation, f"s{incarnation}", {SOURCE: (0, 7)}, closes)
-        found.append((claim_key(claim), claim_value(claim)))
+        claim = Registration(
+            RUN, producer, incarnation, f"s{incarnation}", {SOURCE: (0, 7)}, closes
+        )
+        found.append((registration_key(claim), registration_value(claim)))
     for stream in streams(producer):
         acked = _numbers(rng, 0, 80)
         failed = _numbers(rng, 0, 80) - acked

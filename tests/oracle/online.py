@@ -27,8 +27,8 @@ from mirrortest.model.findings import Finding, Outcome
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.verify.fragment import CLOCK_TOLERANCE_NS
-from mirrortest.verify.ledger import Claim, ClosedLane, LaneRecord
-from mirrortest.verify.ledger_record import claim_key
+from mirrortest.verify.ledger import ClosedLane, LaneRecord, Registration
+from mirrortest.verify.ledger_record import registration_key
 from mirrortest.verify.loss import Losses
 from mirrortest.verify.routing import misrouted
 from mirrortest.verify.row import MINUTE_NS, Messages, rows_of, streams_of
@@ -380,10 +380,10 @@ def _record(truth: Truth, record: Told | Claimed) -> Callable[[Ledger], None]:
         return lambda ledger: ledger.merge(lane)
     closes = tuple(ClosedLane(truth.topic, lane, mark) for lane, mark in record.closes)
     lanes = {truth.topic: record.lanes}
-    claim = Claim(RUN, record.producer, record.incarnation, record.session, lanes, closes)
+    claim = Registration(RUN, record.producer, record.incarnation, record.session, lanes, closes)
     if record.withdrawn:
-        return lambda ledger: ledger.apply(claim_key(claim), None)
-    return lambda ledger: ledger.add_claim(claim)
+        return lambda ledger: ledger.apply(registration_key(claim), None)
+    return lambda ledger: ledger.add_registration(claim)
 
 
 def _stream_of(row: Row) -> StreamId:

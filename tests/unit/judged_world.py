@@ -20,7 +20,7 @@ from mirrortest.consume.topic_judge import TopicJudge
 from mirrortest.kafka.fetched import End
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.model.topic_partition import TopicPartition
-from mirrortest.verify.ledger import Claim, LaneRecord, Ledger
+from mirrortest.verify.ledger import LaneRecord, Ledger, Registration
 from mirrortest.verify.loss import Losses
 from mirrortest.verify.partition import PartitionChecker
 from mirrortest.verify.routing import ExpectPartition
@@ -154,7 +154,7 @@ class World:
         numbers, unsure = IntervalSet(acked), IntervalSet(unknown)
         reserved = max(numbers.end, unsure.end, end or 0)
         ledger = self.follower.ledger
-        ledger.add_claim(Claim("r1", "p", 1, "s", {"t": (0,)}))
+        ledger.add_registration(Registration("r1", "p", 1, "s", {"t": (0,)}))
         ledger.merge(LaneRecord(STREAM, reserved, numbers, unknown=unsure, end=end))
         return self
 

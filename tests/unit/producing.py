@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from mirrortest.seqlog.batches import Columns
     from mirrortest.seqlog.rows import Row
     from mirrortest.seqlog.schema import Kind
-    from mirrortest.verify.ledger_record import Claim
+    from mirrortest.verify.ledger_record import Registration
 
 LANES = {"t": (1, 4)}
 
@@ -191,7 +191,7 @@ class World:
     log: MemoryLog
     clock: Clock
 
-    async def claim(self, session: str = "s1") -> Claim:
+    async def claim(self, session: str = "s1") -> Registration:
         return await register(self.view, run="r", producer="p", session=session, lanes=LANES)
 
     async def incarnation(

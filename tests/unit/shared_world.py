@@ -22,7 +22,7 @@ from mirrortest.kafka.fetched import End, ReadPosition
 from mirrortest.model.findings import Finding
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.model.topic_partition import TopicPartition
-from mirrortest.verify.ledger import Claim, LaneRecord
+from mirrortest.verify.ledger import LaneRecord, Registration
 from mirrortest.verify.row import SeenRow
 from mirrortest.wire.stream import StreamId
 from tests.unit.consuming import consume_options
@@ -60,7 +60,7 @@ class Destination:
         """All that stands there of an incarnation was acknowledged; lane N is partition N's."""
         ledger = self.ledger.ledger
         lanes = tuple(range(len(self.records)))
-        ledger.add_claim(Claim("r1", "p", incarnation, "s", {"t": lanes}))
+        ledger.add_registration(Registration("r1", "p", incarnation, "s", {"t": lanes}))
         for lane, records in enumerate(self.records):
             seqs = IntervalSet((seq, seq + 1) for seq in records if seq is not None)
             stream = stream_of(lane, incarnation)

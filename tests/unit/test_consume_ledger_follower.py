@@ -11,7 +11,7 @@ from mirrortest.consume import ledger_follower
 from mirrortest.consume.ledger_follower import LedgerFollower
 from mirrortest.errors import UnreachableError
 from mirrortest.model.intervals import IntervalSet
-from mirrortest.verify.ledger import Claim, LaneRecord, lane_key, lane_value
+from mirrortest.verify.ledger import LaneRecord, Registration, lane_key, lane_value
 from mirrortest.wire.stream import StreamId
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ async def test_missing_parts_of_a_lane_are_not_waited_for_for_ever() -> None:
     now = 0
     follower = LedgerFollower(OneRecord(), _never, where="'ledger'", now_ns=lambda: now)
     ledger = follower.ledger
-    ledger.add_claim(Claim("r1", "p", 1, "s", {"t": (0,)}))
+    ledger.add_registration(Registration("r1", "p", 1, "s", {"t": (0,)}))
     ledger.merge(LaneRecord(STREAM, 9, IntervalSet([(0, 3)]), end=9, told=9))
     assert not follower.complete("r1")
     now = ledger_follower._PARTS_NS

@@ -15,7 +15,7 @@ from mirrortest.model.findings import Finding
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.verify import judge as check_judge
 from mirrortest.verify.fragment import ALWAYS
-from mirrortest.verify.ledger import Claim, LaneRecord, Ledger, lane_value
+from mirrortest.verify.ledger import LaneRecord, Ledger, Registration, lane_value
 from mirrortest.verify.ledger import lane_key as ledger_lane_key
 from mirrortest.verify.loss import Losses, all_ends_known, ended_earlier, read_past
 from mirrortest.verify.partition import PartitionChecker
@@ -299,7 +299,7 @@ def test_only_of_an_incarnation_that_the_ledger_knows_an_unknown_stream_is_a_pha
     What a producer claimed is in its claim: beside that a stream of its own was never sent.
     """
     ledger = _ledger([(0, 3)], end=3)
-    ledger.add_claim(Claim("r1", "p", 1, "s", {"t": (0,)}))
+    ledger.add_registration(Registration("r1", "p", 1, "s", {"t": (0,)}))
     forgotten = [STREAM._replace(producer="ended"), STREAM._replace(incarnation=2)]
     beside = STREAM._replace(lane=1)
     checker = _checker(0, 1, 2)
@@ -415,7 +415,7 @@ def test_a_stream_of_which_nothing_changed_is_not_judged_again(
 
     monkeypatch.setattr("mirrortest.consume.topic_judge.judge", counted)
     judge, ledger, checker = _judge(), _ledger([(0, 5)]), _checker(0, 2)
-    ledger.add_claim(Claim("r1", "p", 1, "s", {"t": (0,)}))
+    ledger.add_registration(Registration("r1", "p", 1, "s", {"t": (0,)}))
     changes: list[Callable[[], object]] = [
         lambda: None,
         lambda: checker.apply(SeenRow(STREAM, 3, 4, 2, 3, 0, 1, 1, 1, 1, 2, 2)),

@@ -10,7 +10,7 @@ import structlog
 
 from mirrortest.consume import judging_rounds as consume_rounds
 from mirrortest.model.intervals import IntervalSet
-from mirrortest.verify.ledger import Claim, LaneRecord
+from mirrortest.verify.ledger import LaneRecord, Registration
 from mirrortest.verify.row import SeenRow
 from tests.unit.judged_world import STREAM, World
 
@@ -70,7 +70,7 @@ def read(world: World, stream: StreamId, count: int) -> None:
 def record(world: World, stream: StreamId, acked: int, end: int | None = None) -> None:
     """The ledger's record of a stream arrives."""
     ledger = world.follower.ledger
-    ledger.add_claim(Claim("r1", stream.producer, 1, "s", {"t": (0,)}))
+    ledger.add_registration(Registration("r1", stream.producer, 1, "s", {"t": (0,)}))
     ledger.merge(LaneRecord(stream, acked, IntervalSet([(0, acked)]), end=end))
 
 

@@ -17,12 +17,12 @@ from mirrortest.produce.ledger_view import REFRESH_NS, CompactedLog, LedgerView
 from mirrortest.produce.registration import publish_closed
 from mirrortest.verify.ledger import Ledger
 from mirrortest.verify.ledger_record import (
-    Claim,
     LaneRecord,
-    claim_key,
-    claim_value,
+    Registration,
     lane_key,
     lane_value,
+    registration_key,
+    registration_value,
 )
 from mirrortest.wire.stream import StreamId
 from tests.unit.producing import LANES, MemoryLog, MemorySender, MemoryTopic, World, until
@@ -57,8 +57,8 @@ async def test_a_ledger_that_is_deleted_amid_a_run_is_written_again(
     """
     bob, carl = (StreamId("t", run, "bob", 1, 1) for run in ("r", "other"))
     for stream in (bob, carl):
-        claim = Claim(stream.run, "bob", 1, "s", {"t": (1,)})
-        await world.topic.write(claim_key(claim), claim_value(claim))
+        claim = Registration(stream.run, "bob", 1, "s", {"t": (1,)})
+        await world.topic.write(registration_key(claim), registration_value(claim))
         ended = LaneRecord(stream, 3, IntervalSet([(0, 3)]), end=3)
         await world.topic.write(lane_key(stream), lane_value(ended))
     earlier, _ = await world.incarnation(MemorySender(), total=100)
@@ -80,7 +80,7 @@ async def test_a_ledger_that_is_deleted_amid_a_run_is_written_again(
     assert world.topic.created == missing
     ledger = world.topic.ledger()
     assert ledger.complete("r", ["p", "bob"])
-    claims = [(claim.producer, claim.incarnation) for claim in ledger.claims("r")]
+    claims = [(claim.producer, claim.incarnation) for claim in ledger.registrations("r")]
     assert claims == [("bob", 1), ("p", 1), ("p", 2)]
     assert ledger.lanes[bob].acked == IntervalSet([(0, 3)])
     assert carl not in ledger.lanes
@@ -94,7 +94,7 @@ async def test_a_ledger_that_is_deleted_amid_a_run_is_written_again(
 async def test_a_write_that_went_down_with_the_topic_is_written_again(world: World) -> None:
     """F15: acknowledged, then deleted before it was read back; the wait for it ends."""
     claim = await world.claim("a")
-    again = claim_key(claim), claim_value(claim)
+    again = registration_key(claim), registration_value(claim)
     world.topic.wrote = lambda *_: None if world.topic.created else world.topic.delete()
     async with asyncio.timeout(30):
         await world.view.write(again)
@@ -115,8 +115,8 @@ async def test_who_claimed_first_in_the_new_topic_fences_the_other(world: World)
     """F15: two producers of one name never number alike; each reads who was first there."""
     life, _ = await world.incarnation(MemorySender(), total=None)
     world.topic.delete(missing=False)
-    other = Claim("r", "p", 1, "other", LANES)
-    await world.topic.write(claim_key(other), claim_value(other))
+    other = Registration("r", "p", 1, "other", LANES)
+    await world.topic.write(registration_key(other), registration_value(other))
     async with asyncio.timeout(30):
         with pytest.raises(FencedError, match="taken over"):
             await life.run(asyncio.Event())
@@ -147,8 +147,8 @@ async def test_every_record_is_written_again_in_its_turn(world: World) -> None:
     """The copy's own retention drops what was written once: claims, and lanes that are still."""
     life, _ = await world.incarnation(MemorySender(), total=100)
     await life.run(asyncio.Event())
-    lost = Claim("r", "p", 1, "loser", LANES)
-    await world.view.write((claim_key(lost), claim_value(lost)))
+    lost = Registration("r", "p", 1, "loser", LANES)
+    await world.view.write((registration_key(lost), registration_value(lost)))
     table = dict(world.topic.records)
     await world.view.refresh(0)
     stand = len(world.topic.records)
@@ -157,15 +157,17 @@ async def test_every_record_is_written_again_in_its_turn(world: World) -> None:
         await world.view.refresh(number * REFRESH_NS // rounds)
         assert len(world.topic.records) - stand <= -(-number * len(table) // rounds)
     again = dict(world.topic.records[stand:])
-    del table[claim_key(lost)]
+    del table[registration_key(lost)]
     assert again == table
 
 
 async def test_what_others_lost_is_left_to_them_for_a_while(world: World) -> None:
     """F15: those that live write it themselves; what is then missing any survivor writes."""
     await world.claim("a")
-    others = [Claim("r", f"p{number}", 1, "s", {"t": (1,)}) for number in range(600)]
-    await world.view.write(*((claim_key(claim), claim_value(claim)) for claim in others))
+    others = [Registration("r", f"p{number}", 1, "s", {"t": (1,)}) for number in range(600)]
+    await world.view.write(
+        *((registration_key(claim), registration_value(claim)) for claim in others)
+    )
     world.topic.delete()
     await until(lambda: world.view._follower.epoch)
     await world.view.restore()

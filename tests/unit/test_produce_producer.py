@@ -228,7 +228,7 @@ async def test_an_incarnation_is_above_those_that_the_logs_tell_though_the_ledge
     (torn.parent / "p-file").touch()
     async with stage_of(Cluster(), monkeypatch, tmp_path) as stage:
         await stage.live()
-        (claim,) = stage.consumer.ledger.claims("r")
+        (claim,) = stage.consumer.ledger.registrations("r")
         assert claim.incarnation == 7
         assert stage.consumer.ledger.complete("r")
         assert stage.consumer.acked == 1000

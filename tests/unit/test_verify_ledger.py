@@ -12,14 +12,14 @@ from hypothesis import strategies as st
 
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.verify.ledger import (
-    Claim,
     ClosedLane,
     LaneRecord,
     Ledger,
-    claim_key,
-    claim_value,
+    Registration,
     lane_key,
     lane_value,
+    registration_key,
+    registration_value,
 )
 from mirrortest.verify.untrusted import MOST_RECORD_BYTES
 from mirrortest.wire.stream import StreamId
@@ -60,12 +60,12 @@ def records(draw: Callable[..., Any], stream: StreamId = STREAM) -> LaneRecord:
     )
 
 
-def written(ledger: Ledger, *things: Claim | LaneRecord) -> Ledger:
+def written(ledger: Ledger, *things: Registration | LaneRecord) -> Ledger:
     for thing in things:
         if isinstance(thing, LaneRecord):
             ledger.apply(lane_key(thing.stream), lane_value(thing))
         else:
-            ledger.apply(claim_key(thing), claim_value(thing))
+            ledger.apply(registration_key(thing), registration_value(thing))
     return ledger
 
 
@@ -74,8 +74,10 @@ def claim(
     session: str = "s",
     producer: str = "a",
     **about: Any,
-) -> Claim:
-    return Claim("r", producer, incarnation, session, about.pop("lanes", {"t": (0,)}), **about)
+) -> Registration:
+    return Registration(
+        "r", producer, incarnation, session, about.pop("lanes", {"t": (0,)}), **about
+    )
 
 
 @given(records(), records(), records())
@@ -102,7 +104,7 @@ def test_any_order_and_any_repetition(
     listed: list[LaneRecord], closed: bool, data: st.DataObject
 ) -> None:
     """The lanes are the same however often and in whatever order the records come."""
-    things: list[Claim | LaneRecord] = [*listed, claim()]
+    things: list[Registration | LaneRecord] = [*listed, claim()]
     if closed:
         things.append(claim(2, closes=(ClosedLane("t", 0, 18),)))
     again = data.draw(st.permutations(things + data.draw(st.lists(st.sampled_from(things)))))
@@ -154,12 +156,12 @@ def test_the_first_claim_wins_and_the_loser_withdraws() -> None:
     first, second = claim(session="x"), claim(session="y", lanes={"u": (4,)})
     ledger = written(Ledger(), first, second, first)
     assert ledger.winner("r", "a", 1) == first
-    assert ledger.claims("r") == [first]
+    assert ledger.registrations("r") == [first]
     assert ledger.latest("r", "a") == first
-    ledger.apply(claim_key(second), None)
-    ledger.apply(claim_key(second), None)
+    ledger.apply(registration_key(second), None)
+    ledger.apply(registration_key(second), None)
     assert ledger.winner("r", "a", 1) == first
-    ledger.apply(claim_key(first), None)
+    ledger.apply(registration_key(first), None)
     assert ledger.winner("r", "a", 1) is None
     assert ledger.producers("r") == set()
 
@@ -167,7 +169,7 @@ def test_the_first_claim_wins_and_the_loser_withdraws() -> None:
 def test_a_claim_that_failed_closes_its_own_lanes() -> None:
     """F4: at their marks, as a successor's would; the successor takes that back."""
     ledger = Ledger()
-    claim = Claim("r", "a", 1, "s", {"t": (0, 1)})
+    claim = Registration("r", "a", 1, "s", {"t": (0, 1)})
     acked = LaneRecord(STREAM, 5, of(range(3)))
     failed = replace(claim, failed=True)
     for first, second in ((claim, failed), (failed, claim)):
@@ -176,7 +178,7 @@ def test_a_claim_that_failed_closes_its_own_lanes() -> None:
         assert ledger.failed("r") == ["a"]
         lane = ledger.lanes[STREAM]
         assert (lane.end, lane.acked, lane.unknown) == (5, of(range(3)), of([3, 4]))
-    written(ledger, Claim("r", "a", 2, "t", {"t": (0,)}))
+    written(ledger, Registration("r", "a", 2, "t", {"t": (0,)}))
     assert not ledger.complete("r")
     assert not ledger.failed("r")
 
@@ -187,7 +189,7 @@ def test_a_withdrawn_successor_closes_nothing() -> None:
     late = claim(2, "late", closes=(ClosedLane("t", 0, 9),))
     written(ledger, late)
     assert ledger.lanes[STREAM].end == 9
-    ledger.apply(claim_key(late), None)
+    ledger.apply(registration_key(late), None)
     assert ledger.lanes[STREAM].end is None
 
 
@@ -229,16 +231,16 @@ VALUE = json.loads(lane_value(LaneRecord(STREAM, 5, of([1]))))
         (KEY, json.dumps(VALUE | {"acked": [-1, 1]}).encode()),
         (KEY, json.dumps(VALUE | {"reserved": True}).encode()),
         (KEY, json.dumps(VALUE | {"end": 6}).encode()),
-        (claim_key(claim()), b'{"v":1,"lanes":{"t":["x"]},"closes":[]}'),
-        (claim_key(claim()), b'{"v":1,"lanes":[],"closes":[]}'),
-        (claim_key(claim()), b'{"v":1,"lanes":{"..":[0]},"closes":[]}'),
-        (claim_key(claim()), b'{"v":1,"lanes":{"t":[4294967296]},"closes":[]}'),
-        (claim_key(claim()), b'{"v":1,"lanes":{"t":[0]},"closes":[["t",0,9]]}'),
-        (claim_key(claim(producer="\ud800")), claim_value(claim())),
-        (claim_key(claim(producer="a\n")), claim_value(claim())),
-        (claim_key(claim(1_000_000_000)), claim_value(claim())),
-        (claim_key(claim(session="a\x1b[2J")), claim_value(claim())),
-        (claim_key(claim()), claim_value(claim(lanes={"t": tuple(range(100_001))}))),
+        (registration_key(claim()), b'{"v":1,"lanes":{"t":["x"]},"closes":[]}'),
+        (registration_key(claim()), b'{"v":1,"lanes":[],"closes":[]}'),
+        (registration_key(claim()), b'{"v":1,"lanes":{"..":[0]},"closes":[]}'),
+        (registration_key(claim()), b'{"v":1,"lanes":{"t":[4294967296]},"closes":[]}'),
+        (registration_key(claim()), b'{"v":1,"lanes":{"t":[0]},"closes":[["t",0,9]]}'),
+        (registration_key(claim(producer="\ud800")), registration_value(claim())),
+        (registration_key(claim(producer="a\n")), registration_value(claim())),
+        (registration_key(claim(1_000_000_000)), registration_value(claim())),
+        (registration_key(claim(session="a\x1b[2J")), registration_value(claim())),
+        (registration_key(claim()), registration_value(claim(lanes={"t": tuple(range(100_001))}))),
         (lane_key(STREAM._replace(producer="\ud800")), lane_value(LaneRecord(STREAM))),
         (lane_key(STREAM._replace(run="R")), lane_value(LaneRecord(STREAM))),
         (lane_key(STREAM._replace(topic="a b")), lane_value(LaneRecord(STREAM))),
@@ -263,7 +265,7 @@ def test_damaged_records_are_counted(key: bytes, value: bytes) -> None:
     """
     ledger = Ledger()
     ledger.apply(key, value)
-    assert (ledger.malformed, ledger.lanes, ledger.claims("r")) == (1, {}, [])
+    assert (ledger.malformed, ledger.lanes, ledger.registrations("r")) == (1, {}, [])
 
 
 @given(st.binary(max_size=40), st.none() | st.binary(max_size=40))
@@ -302,7 +304,7 @@ def test_lanes_do_not_depend_on_when_they_are_asked_for(
             if act == "claim":
                 written(ledger, made)
             elif act == "withdraw":
-                ledger.apply(claim_key(made), None)
+                ledger.apply(registration_key(made), None)
             elif act == "lane":
                 written(ledger, LaneRecord(stream, number, of(range(number)), end=number or None))
         _ = asked.lanes
@@ -313,7 +315,7 @@ def test_lanes_do_not_depend_on_when_they_are_asked_for(
 
 def _found_anew(ledger: Ledger) -> dict[StreamId, LaneRecord]:
     """The lanes by the rules alone: of everything that was applied, without what is kept."""
-    newest = max((won.incarnation for won in ledger.claims("r")), default=0)
+    newest = max((won.incarnation for won in ledger.registrations("r")), default=0)
     found = {}
     for stream in {*ledger._records, *ledger._marks, *_claimed_ever(ledger)}:
         record = ledger._records.get(stream)
@@ -348,7 +350,7 @@ def test_a_claim_costs_what_it_changes(monkeypatch: pytest.MonkeyPatch) -> None:
     for _ in range(1000):
         late = claim(2000, "late")
         written(ledger, late)
-        ledger.apply(claim_key(late), None)
+        ledger.apply(registration_key(late), None)
     assert len(ledger.lanes) == 999
     assert len(found) <= 3 * 1000
 

@@ -20,13 +20,13 @@ from mirrortest.model.intervals import IntervalSet
 from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.verify.ledger_parts import CLOSED, LaneParts
 from mirrortest.verify.ledger_record import (
-    Claim,
     ClosedLane,
     LaneRecord,
-    claim_key,
-    claim_value,
+    Registration,
     lane_key,
     lane_value,
+    registration_key,
+    registration_value,
 )
 from mirrortest.verify.loss import Losses
 from mirrortest.verify.routing import ExpectPartition
@@ -60,8 +60,8 @@ def _ledger() -> dict[str, Any]:
         source_partitions=4,
     )
     ended = LaneRecord(**{**_fields(lane), "end": 21, "compacted": True})
-    claim = Claim("run7", "pa", 3, "20231114T221320Z-1f2e3d4c", {"orders": (0, 11)})
-    closing = Claim(
+    claim = Registration("run7", "pa", 3, "20231114T221320Z-1f2e3d4c", {"orders": (0, 11)})
+    closing = Registration(
         "run7", "pa", 3, "s", {"a": (1,), "b": ()}, (ClosedLane("orders", 11, 40),), failed=True
     )
     return {
@@ -76,10 +76,10 @@ def _ledger() -> dict[str, Any]:
         "a lane that a successor has closed": _records(
             LaneParts(last_word=CLOSED).records(lane.closed(45))
         ),
-        "a registration": [_text(claim_key(claim)), _text(claim_value(claim))],
+        "a registration": [_text(registration_key(claim)), _text(registration_value(claim))],
         "a registration that closes lanes and has failed": [
-            _text(claim_key(closing)),
-            _text(claim_value(closing)),
+            _text(registration_key(closing)),
+            _text(registration_value(closing)),
         ],
     }
 

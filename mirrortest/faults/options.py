@@ -37,11 +37,11 @@ def _parse_directory(text: str, *, option: str) -> Path:
 class FaultyMirrorOptions:
     """A validated request, and the options of `mirrortest sabotage` that give it.
 
-    `topics` and `exclude` are regular expressions of whole names in the source, separated by
+    `topics` and `exclude` are regular expressions of full names in the source, separated by
     commas. Times are seconds; without `idle_timeout` it mirrors until it is stopped.
 
     Raises:
-        UsageError: a pattern is no regular expression, or a time is negative.
+        UsageError: a pattern is not a regular expression, or a time is negative.
     """
 
     source: ClientConfig

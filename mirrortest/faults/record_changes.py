@@ -90,8 +90,8 @@ def _semicolons(value: bytes) -> list[int]:
 
 
 def _read(record: Record, span: Span) -> bytes:
-    whole = dict(reversed(record.headers))[span.header] if span.header else record.value
-    return (whole or b"")[span.lo : span.hi]
+    value = dict(reversed(record.headers))[span.header] if span.header else record.value
+    return (value or b"")[span.lo : span.hi]
 
 
 def _replace_byte(record: Record, span: Span, at: int, byte: int) -> Change:

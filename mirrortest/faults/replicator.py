@@ -177,7 +177,7 @@ class Replicator:
         self._show()
 
     async def _save(self, *, clean: bool = False) -> None:
-        """Wait until all output is written, and make the truth of it durable."""
+        """Wait until all output is written, and save the truth of it."""
         await self._writers.drain()
         now_ns = time.monotonic_ns()
         for at, injector in self._injectors.items():
@@ -268,14 +268,14 @@ class Replicator:
             return
         await self._remember_ends({topic for topic, _ in added})
         begins = await self._reader.beginning_offsets(added)
-        known = self._truth.summary.read
+        positions = self._truth.summary.read
         for at in added:
             topic, number = at
             selection = self._topics.selection(topic, number)
             self._injectors[at] = PartitionInjector(
                 self._options.spec, selection, Target(*at), self._topics.partitions
             )
-            if number not in known.get(topic, {}):
+            if number not in positions.get(topic, {}):
                 self._truth.read(*at).next = begins[at]
         await self._recall(added, begins)
         await self._reader.assign(self._injectors)

@@ -1,6 +1,6 @@
 """Seeded randomness: hashes of a seed, an act and a message, and of nothing else.
 
-The same mixing of 64-bit words as in a message's check value, for one number or a whole array.
+The same mixing of 64-bit words as in a message's check value, for one number or an array.
 """
 
 from __future__ import annotations

@@ -44,15 +44,15 @@ class SourceBatch:
         """The message in a row."""
         messages = self.messages
         index = int(messages.id_index[row])
-        known = index >= 0
+        is_readable = index >= 0
         return Subject(
             self.topic,
             self.partition,
             self.offset(row),
-            messages.ids[index] if known else None,
+            messages.ids[index] if is_readable else None,
             int(messages.lane[row]),
             int(messages.seq[row]),
-            form_at(self.records, row) if known else None,
+            form_at(self.records, row) if is_readable else None,
         )
 
     def later_in_stream(self, subject: Subject, lo: int, hi: int) -> NDArray[np.int64]:

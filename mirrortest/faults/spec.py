@@ -1,6 +1,6 @@
 """The specification of the faults to inject: a seed and a list of acts, from a TOML file.
 
-An act falls on the messages that pass its filters (`topic`: a regular expression of the whole
+An act falls on the messages that pass its filters (`topic`: a regular expression of the full
 source name, `partition` of the source, `producer`, `run`, `incarnation`, `lane`), lie in its
 `window`, and are chosen: each with the probability `rate`; exactly `count` in each lane of each
 incarnation, spread over the window; those listed in `ids`; or all of them without. Which messages

@@ -72,7 +72,7 @@ class TruthWriter:
         """Add a row: an act, and where its record is in the destination."""
         subject = fault.subject
         producer = subject.id
-        known = producer is not None
+        is_readable = producer is not None
         self._rows.append(
             (
                 fault.act,
@@ -83,8 +83,8 @@ class TruthWriter:
                 producer.run if producer else None,
                 producer.name if producer else None,
                 producer.incarnation if producer else None,
-                subject.lane if known else None,
-                subject.seq if known else None,
+                subject.lane if is_readable else None,
+                subject.seq if is_readable else None,
                 subject.form.value if subject.form is not None else None,
                 fault.part or None,
                 fault.overtaken,

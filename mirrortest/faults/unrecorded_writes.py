@@ -48,8 +48,8 @@ class UnrecordedWrites:
         self, at: At, content: CopiedRows | RawRecord
     ) -> Iterator[tuple[CopiedRows | RawRecord, int | None]]:
         """The content in pieces, each with its offset in the destination; None: not written yet."""
-        known = self._offsets.get(at)
-        if not known:
+        by_digest = self._offsets.get(at)
+        if not by_digest:
             yield content, None
         elif isinstance(content, RawRecord):
             yield content, self._take(at, content)
@@ -67,22 +67,22 @@ class UnrecordedWrites:
 
     def clear(self) -> int:
         """Stop matching; returns how many records were never matched."""
-        left = sum(len(o) for known in self._offsets.values() for o in known.values())
+        left = sum(len(o) for by_digest in self._offsets.values() for o in by_digest.values())
         self._offsets.clear()
         return left
 
     def _take(self, at: At, raw: RawRecord) -> int | None:
-        known = self._offsets.get(at)
-        if not known:
+        by_digest = self._offsets.get(at)
+        if not by_digest:
             return None
         digest = raw.digest()
-        offsets = known.get(digest)
+        offsets = by_digest.get(digest)
         if not offsets:
             return None
         offset = offsets.popleft()
         if not offsets:
-            del known[digest]
-        if not known:
+            del by_digest[digest]
+        if not by_digest:
             del self._offsets[at]
         return offset
 

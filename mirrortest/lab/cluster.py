@@ -200,6 +200,8 @@ class Cluster(ClusterClient):
 
 def _new_cluster_id() -> str:
     """A random id in Kafka's form; never one that looks like an option."""
-    while (made := base64.urlsafe_b64encode(uuid.uuid4().bytes)[:22].decode()).startswith("-"):
+    while (cluster_id := base64.urlsafe_b64encode(uuid.uuid4().bytes)[:22].decode()).startswith(
+        "-"
+    ):
         continue
-    return made
+    return cluster_id

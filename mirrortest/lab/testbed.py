@@ -243,15 +243,15 @@ class Lab:
 
     def _build(self, runtime: Runtime) -> None:
         file = self.directory / "lab.json"
-        known: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+        saved: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
         self.source, self.destination = clusters = [
             Cluster(
                 alias,
                 runtime,
                 self.directory,
                 brokers=self._brokers,
-                cluster_id=known.get(alias, {}).get("cluster_id"),
-                ports=known.get(alias, {}).get("ports"),
+                cluster_id=saved.get(alias, {}).get("cluster_id"),
+                ports=saved.get(alias, {}).get("ports"),
                 properties=self._broker_properties,
             )
             for alias in self._aliases

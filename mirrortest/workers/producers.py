@@ -107,12 +107,12 @@ def merged(
     for report in reports:
         reasons.update(report.reasons)
         for topic, its in report.numbers.items():
-            whole = numbers.setdefault(topic, TopicNumbers(0, 0, its.value_size))
-            whole.warmup += its.warmup
-            whole.lanes += its.lanes
-            whole.wire_bytes += its.wire_bytes
-            whole.warm.merge(its.warm)
-            whole.steady.merge(its.steady)
+            total = numbers.setdefault(topic, TopicNumbers(0, 0, its.value_size))
+            total.warmup += its.warmup
+            total.lanes += its.lanes
+            total.wire_bytes += its.wire_bytes
+            total.warm.merge(its.warm)
+            total.steady.merge(its.steady)
         for topic, nanoseconds in report.behind_ns.items():
             behind[topic] = max(behind.get(topic, 0), nanoseconds)
     own = [report.error for report in reports if report.error is not None]

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from mirrortest.wire.batch import EncodedBatch
 from mirrortest.wire.batch_header import HEADER, HEADER_SIZE, LENGTH_FROM, MAGIC
 from mirrortest.wire.message import ID, SEQ, Form, Record
-from mirrortest.wire.record_headers import header_spans
-from mirrortest.wire.record_write import record_tail
+from mirrortest.wire.single_records import header_spans, record_tail
 from mirrortest.wire.varint import MalformedBatchError, varint
 
 if TYPE_CHECKING:

@@ -1,7 +1,7 @@
-"""Whole batches of messages: the same bytes as `message`, without one object a message.
+"""Batches of messages: the same bytes as `message`, without one object a message.
 
-`LaneEncoder` writes the messages of one lane; all of them have one size, so the batch is one
-stride. `BatchDecoder` (in `batch_decoder`) reads any batch.
+`LaneEncoder` writes the messages of one lane, all of one size. `BatchDecoder` (in `batch_decoder`)
+reads any batch.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _CHECK = b"\0" * 8
 
 @dataclass(frozen=True, slots=True)
 class EncodedBatch:
-    """A batch ready to be sealed and sent; the buffer must not change until it is answered."""
+    """A batch to be sealed and sent; its buffer must not change until the acknowledgement."""
 
     buffer: memoryview
     count: int
@@ -111,7 +111,7 @@ class LaneEncoder:
         self._record_size = record_batch.record_size(body, 64)
 
     def most_within(self, batch_bytes: int) -> int:
-        """How many messages a batch of at most so many bytes holds; at least one."""
+        """How many messages fit into a batch of so many bytes; at least one."""
         return max(1, (batch_bytes - record_batch.HEADER_SIZE) // (self._record_size + 1))
 
     def encode(self, seq_lo: int, intended_ns: NDArray[np.int64], sent_ns: int) -> EncodedBatch:

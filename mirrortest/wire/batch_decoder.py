@@ -1,53 +1,89 @@
-"""Reading whole batches of messages, equal to `message.decode` of every record.
+"""Reading batches of messages, equal to `message.decode` of every record.
 
-Records that are laid out like one of them, its producer's id included, are read together by a
-compiled loop; then those like one of the others. What is left is read one by one: foreign messages,
-the ancestor's, and layouts of which there are too few to be worth it.
+A compiled loop reads all records with the same layout, producer's id included, together; then those
+of the next layout. The rest is read one by one: foreign messages, the ancestor's, and rare layouts.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from mirrortest.model.findings import Finding
+from mirrortest.wire import descriptor as descriptors
 from mirrortest.wire import message_columns
 from mirrortest.wire.descriptor import identity_hash
-from mirrortest.wire.layout import layout_of
-from mirrortest.wire.message import Record, decode
+from mirrortest.wire.digits import SEQ_DIGITS, TIME_DIGITS
+from mirrortest.wire.message import (
+    FIXED_HEADER,
+    HEADER_NAMES,
+    ID,
+    PROOF,
+    SEQ,
+    TIME,
+    Record,
+    decode,
+)
 from mirrortest.wire.payload import MAX_SIZE, PERIOD, block, phase_of
-from mirrortest.wire.record_headers import parse_headers
+from mirrortest.wire.single_records import header_spans, parse_headers
+from mirrortest.wire.stream import ProducerId
 from mirrortest.wire.varint import MalformedBatchError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from mirrortest.wire.record_batch import RecordArrays
-    from mirrortest.wire.stream import ProducerId
 
 WORTH_IT = 16
-"""Records, from which on reading those together that are alike is quicker than one by one."""
+"""From so many records on it is quicker to read those of one layout together."""
 _ALONE = 500
-"""So many records are looked at in vain in the time in which one is read by itself."""
+"""Reading one record by itself takes as long as comparing so many in vain."""
 _VAIN = 32
-"""So often may each record be looked at in vain before what is left is read one by one."""
+"""After so many comparisons in vain per record, the rest is read one by one."""
 _SCATTER = 0x9E3779B1
 """Its multiples are spread evenly over any number of places (Knuth's multiplicative hashing)."""
 _STRETCH = 8
-"""Where strangers stand, so many records are read one by one before others are looked for."""
+"""Among foreign records, so many are read one by one before the next attempt."""
+_LONGEST_ID = 100
+"""More bytes than an id can have: 64 of name, 16 of run, 9 digits, 2 separators."""
+
+Span = tuple[int, int]
+"""An offset, and the number of bytes there."""
+
+
+class Layout(NamedTuple):
+    """The layout of a record: the positions of its parts, and what records of it have in common.
+
+    They have as many bytes of headers, the same bytes in `constants` of them, and the same
+    `opening` bytes at the beginning of their values; in body form their values reach at least to
+    `fill_at`, and exactly to it where there is no proof. Offsets count from the value in body form,
+    from the header section in header form; `fill_at` counts from the value in both. `proof_at` is
+    None in a header without descriptor (unproven).
+    """
+
+    in_headers: bool
+    id: ProducerId
+    raw_id: bytes
+    opening: int
+    seq_at: int
+    time_at: int
+    proof_at: int | None
+    fill_at: int
+    altered: Finding
+    constants: list[Span]
 
 
 @dataclass(frozen=True, slots=True)
 class MessageArrays:
     """The messages of one batch, an element each, in the batch's order.
 
-    `id_index` points into `ids`, though maybe not to all of them; it is -1, as are `lane` and
-    `seq`, where the message is in no stream: foreign, or corrupted with its id unknown.
-    `intended_ns` and `sent_ns` are 0 where nothing trustworthy tells them; `source_partition` is -1
-    and `destination_partitions` 0 where there is no descriptor. `findings` are bits of `Finding`.
+    `id_index` points into `ids`, which may have others, too. It is -1, as are `lane` and `seq`,
+    where the message is in no stream: foreign, or corrupted with an unknown id. `intended_ns` and
+    `sent_ns` are 0 where no trustworthy field has them; `source_partition` is -1 and
+    `destination_partitions` 0 where there is no descriptor. `findings` are bits of `Finding`.
     """
 
     ids: list[ProducerId]
@@ -66,7 +102,7 @@ class MessageArrays:
 
     @classmethod
     def unread(cls, offset: NDArray[np.int64]) -> MessageArrays:
-        """Room for the messages at these offsets; nothing is known of them yet."""
+        """Arrays for the messages at these offsets, to be filled."""
         count = len(offset)
         return cls(
             [],
@@ -94,22 +130,22 @@ def record_at(records: RecordArrays, row: int) -> Record | None:
 
 @dataclass(slots=True)
 class BatchDecoder:
-    """Reads batches of the copy of one source topic. Nothing that a record holds makes it raise."""
+    """Reads batches of the copy of one source topic. No content of a record makes it raise."""
 
     topic: str
     worth_it: int = WORTH_IT
     _index: dict[ProducerId, int] = field(default_factory=dict, init=False, repr=False)
 
     def decode(self, records: RecordArrays) -> MessageArrays:
-        """Read the messages of the records, be they of one batch or of several."""
+        """Read the messages of the records, of one batch or of several."""
         messages = MessageArrays.unread(records.offsets)
         self._index = {}
-        # What is longer is no message of ours, or none that was sent as it is.
+        # A longer value is not one of our messages, or is altered.
         fills = block(PERIOD + min(int(records.value_len.max(initial=0)), MAX_SIZE))
         rows = np.arange(len(records))
         vain, stretch, tries = 0, 1, 0
         while len(rows) >= self.worth_it and vain < _VAIN * len(records):
-            # Here and there: of what is frequent one is found soon, wherever the rest stands.
+            # Spread attempts soon meet a frequent layout, wherever its records are.
             tries += _SCATTER
             at = tries % len(rows)
             row = int(rows[at])
@@ -162,3 +198,88 @@ class BatchDecoder:
     def index_of(self, producer_id: ProducerId) -> int:
         """The id's place in this batch's table."""
         return self._index.setdefault(producer_id, len(self._index))
+
+
+def layout_of(records: RecordArrays, row: int) -> Layout | None:
+    """The layout of one record; None where it has to be read by itself."""
+    raw = records.raw_headers(row)
+    try:
+        spans = header_spans(raw)
+    except MalformedBatchError:
+        return None
+    names = [raw[name_lo:name_hi].decode(errors="replace") for name_lo, name_hi, _, _ in spans]
+    values = {name: (lo, hi) for name, (_, _, lo, hi) in zip(names[::-1], spans[::-1], strict=True)}
+    variable = {(lo, hi) for _, _, lo, hi in spans if lo >= 0}
+    if ID not in values or SEQ not in values:
+        return _of_body(records, row, _constants(raw, variable), bool(names))
+    variable.discard(values[ID])
+    return _of_headers(raw, names, values, _constants(raw, variable))
+
+
+def _constants(raw: bytes, variable: set[tuple[int, int]]) -> list[Span]:
+    """The parts of a header section between the values that vary."""
+    constants: list[Span] = []
+    position = 0
+    for lo, hi in sorted(variable):
+        constants.append((position, lo - position))
+        position = hi
+    constants.append((position, len(raw) - position))
+    return constants
+
+
+def _of_body(
+    records: RecordArrays, row: int, constants: list[Span], has_headers: bool
+) -> Layout | None:
+    start, length = int(records.value_start[row]), int(records.value_len[row])
+    if length < 0:
+        return None
+    opening = records.buffer[start : start + min(length, _LONGEST_ID)].tobytes()
+    raw_id, semicolon, _ = opening.partition(b";")
+    producer_id = ProducerId.parse(raw_id)
+    if not semicolon or producer_id is None or not producer_id.run:
+        return None
+    header = len(raw_id) + FIXED_HEADER
+    proven = length >= header + descriptors.SIZE
+    if not proven and length != header:
+        return None
+    return Layout(
+        in_headers=False,
+        id=producer_id,
+        raw_id=raw_id,
+        opening=len(raw_id) + 1,
+        seq_at=len(raw_id) + 1,
+        time_at=len(raw_id) + SEQ_DIGITS + 2,
+        proof_at=header if proven else None,
+        fill_at=header + descriptors.SIZE if proven else header,
+        altered=Finding.ALTERED_HEADERS if has_headers else Finding(0),
+        constants=constants,
+    )
+
+
+def _of_headers(
+    raw: bytes,
+    names: list[str],
+    values: dict[str, tuple[int, int]],
+    constants: list[Span],
+) -> Layout | None:
+    widths = {SEQ: SEQ_DIGITS, TIME: TIME_DIGITS, PROOF: descriptors.SIZE}
+    for name, width in widths.items():
+        lo, hi = values.get(name, (-1, -1))
+        if lo < 0 or hi - lo != width:
+            return None
+    lo, hi = values[ID]
+    producer_id = ProducerId.parse(raw[lo:hi]) if lo >= 0 else None
+    if producer_id is None or not producer_id.run:
+        return None
+    return Layout(
+        in_headers=True,
+        id=producer_id,
+        raw_id=raw[lo:hi],
+        opening=0,
+        seq_at=values[SEQ][0],
+        time_at=values[TIME][0],
+        proof_at=values[PROOF][0],
+        fill_at=0,
+        altered=Finding(0) if tuple(names) == HEADER_NAMES else Finding.ALTERED_HEADERS,
+        constants=constants,
+    )

@@ -7,10 +7,10 @@ Little-endian, as four 64-bit words::
     word 2   time of the actual send, int64 ns
     word 3   check value u64
 
-The check value is a mix of: the hash of topic and id, word 0, word 1, word 2, the intended time,
-the seq. Each round of the mix is a bijection of the word it takes in, so a change in any single
-one of them is always found; other changes escape once in 2**64. What is constant in a batch is
-mixed first: the messages of one lane differ in the last two rounds only.
+The check value mixes the hash of topic and id, word 0, word 1, word 2, the intended time, and the
+seq. Each round of the mix is a bijection of its word, so that a change of any single one is always
+found; other changes escape once in 2**64. Constants of a batch come first: the messages of one lane
+differ in the last two rounds only.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ FINAL = 0x9E3779B185EBCA87
 
 
 class Descriptor(NamedTuple):
-    """What a descriptor tells, the check value apart."""
+    """The fields of a descriptor, without the check value."""
 
     source_partition: int
     lane: int
@@ -62,7 +62,7 @@ def identity_hash(topic: str, producer_id: bytes) -> int:
 
 @lru_cache(maxsize=4096)
 def topic_tag(topic: str) -> int:
-    """Sixteen bits of the topic's name: tells by eye to which topic a stray message belongs."""
+    """Sixteen bits of the topic's name, by which a person can find a stray message's topic."""
     return int.from_bytes(hashlib.blake2b(topic.encode(), digest_size=2).digest(), "little")
 
 

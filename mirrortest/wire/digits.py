@@ -1,4 +1,4 @@
-"""Fixed-width ASCII decimal numbers: how wide they are, and how great they may be."""
+"""Fixed-width ASCII decimal numbers: their widths and limits."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import cache
 
 MAX_LANE = (1 << 32) - 1
-"""The greatest lane that a message's descriptor can carry."""
+"""The greatest lane in a message's descriptor."""
 
 _SEED = 0x9747B28C
 _MULTIPLIER = 0x5BD1E995
@@ -21,13 +21,13 @@ def murmur2(data: bytes) -> int:
     """Kafka's 32-bit murmur2 of `data`, signed as Java's `Utils.murmur2` returns it."""
     length = len(data)
     hashed = _SEED ^ length
-    whole = length & ~3
-    for start in range(0, whole, 4):
+    words = length & ~3
+    for start in range(0, words, 4):
         word = int.from_bytes(data[start : start + 4], "little") * _MULTIPLIER & _MASK
         word = (word ^ word >> 24) * _MULTIPLIER & _MASK
         hashed = (hashed * _MULTIPLIER & _MASK) ^ word
     if length & 3:
-        hashed ^= int.from_bytes(data[whole:], "little")
+        hashed ^= int.from_bytes(data[words:], "little")
         hashed = hashed * _MULTIPLIER & _MASK
     hashed = (hashed ^ hashed >> 13) * _MULTIPLIER & _MASK
     hashed ^= hashed >> 15
@@ -45,7 +45,7 @@ def lane_key(lane: int) -> bytes:
 
 
 def parse_lane(key: bytes | None) -> int | None:
-    """The lane whose key this is; None where no lane has it (`07`, `+7`, too great, no key)."""
+    """The lane with this key; None where there is none (`07`, `+7`, too great, no key)."""
     if key is None or not 1 <= len(key) <= 10 or not key.isdigit():
         return None
     lane = int(key)
@@ -56,7 +56,7 @@ def parse_lane(key: bytes | None) -> int | None:
 def lane_numbers(partitions: int) -> tuple[int, ...]:
     """The lanes of a topic: element *p* is the lane that belongs to partition *p*.
 
-    Raises ValueError where there is no partition.
+    Raises ValueError without a partition.
     """
     if partitions < 1:
         raise ValueError(f"a topic has at least one partition, not {partitions}")

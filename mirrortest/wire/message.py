@@ -1,20 +1,20 @@
-"""One message: the specification of what we send and of how anything that arrives is read.
+"""One message: the specification of what is sent, and of how a record is read.
 
 Body form (the record value, ASCII header then bytes)::
 
     NAME@RUN.INCARNATION;<seq, 12 digits>;<intended time ns, 19 digits>;<descriptor, 32 bytes><fill>
 
-padded with fill to `size` bytes. Where `size` has no room for the descriptor the header stands
-alone, and the message is unproven. Header form: Kafka headers ``id``, ``seq``, ``ts``, ``d`` (the
+padded with fill to `size` bytes. Where `size` has no room for the descriptor, there is only the
+header, and the message is unproven. Header form: Kafka headers ``id``, ``seq``, ``ts``, ``d`` (the
 descriptor), in this order and no others, and a value of `size` bytes of fill. The record key is
 the lane in decimal, the record timestamp the actual send in milliseconds.
 
 The ancestor's messages are read too: ``id;seq;timestamp;payload`` with an id without ``@`` and
 decimals of any width, or headers ``id`` and ``seq`` (then the record's timestamp is the time).
-They carry no proof: unproven, run "", incarnation 0. What carries a descriptor of ours under an id
-that is none of ours is a message of ours whose id was changed: corrupted.
+They have no descriptor: unproven, run "", incarnation 0. A message with a descriptor of ours and a
+foreign id is one of ours whose id was changed: corrupted.
 
-`batch` does the same to whole batches and is held equal to this module by tests.
+`batch` does the same for batches; tests prove that it is equal to this module.
 """
 
 from __future__ import annotations
@@ -38,20 +38,20 @@ ANCESTOR_HEADER_NAMES = (ID, SEQ)
 FIXED_HEADER = SEQ_DIGITS + TIME_DIGITS + 3
 """Bytes of a body's header besides the id: two numbers and three semicolons."""
 _TAG = descriptors.TAG.to_bytes(2, "little")
-_BEHIND_THE_ID = re.compile(rb"[0-9]{%d};[0-9]{%d};%s" % (SEQ_DIGITS, TIME_DIGITS, re.escape(_TAG)))
+_AFTER_ID = re.compile(rb"[0-9]{%d};[0-9]{%d};%s" % (SEQ_DIGITS, TIME_DIGITS, re.escape(_TAG)))
 _LONGEST_OPENING = 256
-"""Bytes within which a body's header ends, whatever became of its id."""
+"""Bytes within which a body's header ends, also if its id was changed."""
 
 
 class Form(StrEnum):
-    """Where a message carries its header: in the record's value, or in Kafka headers."""
+    """Where a message has its header: in the record's value, or in Kafka headers."""
 
     BODY = "body"
     HEADERS = "headers"
 
 
 class Record(NamedTuple):
-    """A Kafka record, as far as a mirror has to keep it."""
+    """The parts of a Kafka record that a mirror must not change."""
 
     key: bytes | None
     value: bytes | None
@@ -74,12 +74,11 @@ class Message(NamedTuple):
 
 
 class Decoded(NamedTuple):
-    """What one record tells.
+    """The content of one record.
 
-    `id`, `lane` and `seq` are all known or all None. They are None exactly where the record is
-    foreign, or corrupted so that it proves no identity: such a message never counts as seen.
-    `sent_ns` and what follows it are None in a message without a descriptor, `intended_ns` where
-    nothing trustworthy tells it.
+    `id`, `lane` and `seq` are None exactly where the record is foreign, or corrupted so that it
+    proves no identity: such a message never counts as seen. `sent_ns` and the fields after it are
+    None in a message without a descriptor, `intended_ns` where no trustworthy field has it.
     """
 
     id: ProducerId | None
@@ -138,7 +137,7 @@ def encode(message: Message, form: Form) -> Record:
 
 
 def decode(record: Record, topic: str) -> Decoded:
-    """Read a record of the copy of source topic `topic`. Never raises, whatever the bytes are."""
+    """Read a record of the copy of source topic `topic`. No content makes it raise."""
     names = tuple(name for name, _ in record.headers)
     if ID in names and SEQ in names:
         return _decode_headers(record, topic, names)
@@ -146,12 +145,12 @@ def decode(record: Record, topic: str) -> Decoded:
 
 
 def foreign(form: Form) -> Decoded:
-    """The reading of a record that is no message of ours."""
+    """The result for a record that is not one of our messages."""
     return Decoded(None, None, None, None, None, None, None, Finding.FOREIGN, form)
 
 
 def corrupted(form: Form) -> Decoded:
-    """The reading of a record that was ours once and proves no identity any more."""
+    """The result for a message of ours that no longer proves its identity."""
     return Decoded(None, None, None, None, None, None, None, Finding.CORRUPTED, form)
 
 
@@ -160,8 +159,8 @@ def _decode_body(record: Record, topic: str) -> Decoded:
         return foreign(Form.BODY)
     raw_id, semicolon, rest = record.value.partition(b";")
     producer_id = ProducerId.parse(raw_id)
-    none_of_ours = producer_id is None or not producer_id.run
-    if none_of_ours and _BEHIND_THE_ID.search(record.value, 0, _LONGEST_OPENING):
+    foreign_id = producer_id is None or not producer_id.run
+    if foreign_id and _AFTER_ID.search(record.value, 0, _LONGEST_OPENING):
         return corrupted(Form.BODY)
     if not semicolon or producer_id is None:
         return foreign(Form.BODY)
@@ -193,12 +192,12 @@ def _decode_body(record: Record, topic: str) -> Decoded:
 def _decode_headers(record: Record, topic: str, names: tuple[str, ...]) -> Decoded:
     values: dict[str, bytes | None] = {}
     for name, value in record.headers:
-        values.setdefault(name, value)  # the first one is ours, what a mirror adds comes after
+        values.setdefault(name, value)  # the first is ours; a mirror appends its own
     raw_id, raw_seq = values[ID], values[SEQ]
     producer_id = None if raw_id is None else ProducerId.parse(raw_id)
     raw_time, proof = values.get(TIME), values.get(PROOF)
-    none_of_ours = producer_id is None or not producer_id.run
-    if none_of_ours and proof and len(proof) == descriptors.SIZE and proof.startswith(_TAG):
+    foreign_id = producer_id is None or not producer_id.run
+    if foreign_id and proof and len(proof) == descriptors.SIZE and proof.startswith(_TAG):
         return corrupted(Form.HEADERS)
     if raw_id is None or producer_id is None:
         return foreign(Form.HEADERS)
@@ -232,7 +231,7 @@ def _unproven(
     form: Form,
 ) -> Decoded:
     lane = parse_lane(record.key)
-    if lane is None:  # the key alone tells the lane here, and without a lane there is no stream
+    if lane is None:  # only the key has the lane here; without a lane there is no stream
         return corrupted(form) if producer_id.run else foreign(form)
     findings = Finding.UNPROVEN | altered
     return Decoded(producer_id, lane, seq, intended_ns, None, None, None, findings, form)

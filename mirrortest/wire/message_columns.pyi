@@ -3,8 +3,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from mirrortest.wire.batch_decoder import MessageArrays
-from mirrortest.wire.layout import Layout
+from mirrortest.wire.batch_decoder import Layout, MessageArrays
 from mirrortest.wire.record_batch import RecordArrays
 
 SOURCE: str

@@ -1,8 +1,8 @@
 """The fill of a message: a window that slides over one fixed pseudo-random block.
 
 The block has `PERIOD` bytes and repeats for ever. The window of a message starts at
-``(seq + phase) % PERIOD``, where the phase is the stream's own, so that neighbours and streams
-differ and yet no fill is ever generated anew: each is a piece of the block.
+``(seq + phase) % PERIOD``, with a phase for each stream, so that the fills of neighbours and of
+streams differ. None is generated: each is a part of the block.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ MAX_SIZE = 16 << 20
 """The greatest value, in bytes, that a message may have."""
 
 GENERATOR = 1
-"""This way to fill, as it is named in a message's descriptor."""
+"""The id of this kind of fill in a message's descriptor."""
 
 _NAME = b"mirrortest payload 1"
 
 
 @cache
 def _period() -> bytes:
-    # SHAKE-256 is a standard: the block is the same for ever, on every machine.
+    # SHAKE-256 is a standard: the block is the same on every machine.
     return hashlib.shake_256(_NAME).digest(PERIOD)
 
 
@@ -57,7 +57,7 @@ def fill(phase: int, seq: int, size: int) -> bytes:
 
 
 class Window(NamedTuple):
-    """`size` bytes of `block` from `start` on; the next message's start one byte further on."""
+    """`size` bytes of `block` from `start` on; the next message's begin one byte later."""
 
     block: bytes
     start: int

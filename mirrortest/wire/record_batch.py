@@ -29,7 +29,7 @@ from mirrortest.wire.batch_header import (
     PRODUCER_AT,
     TRANSACTIONAL,
 )
-from mirrortest.wire.record_headers import parse_headers
+from mirrortest.wire.single_records import parse_headers
 from mirrortest.wire.varint import MalformedBatchError, varint
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class RecordArrays:
         return len(self.offsets)
 
     def from_offset(self, offset: int) -> RecordArrays:
-        """Those records whose offset is not below `offset`: a fetch may begin within a batch."""
+        """The records from `offset` on: a fetch may begin within a batch."""
         if not len(self) or int(self.offsets.min()) >= offset:
             return self
         keep = self.offsets >= offset
@@ -130,10 +130,10 @@ def encode_records(
 ) -> memoryview:
     """Build an uncompressed batch of `count` records of one size and one timestamp.
 
-    What follows the offset delta in every record is `before`, a window that slides on by a byte a
-    record, and `after`. Over it `numbers` are written (position in it, digits, column): a record's
-    number as so many ASCII digits, or with 0 digits as a little-endian word of 64 bits. The batch
-    has no producer and no CRC until it is sealed. Raises ValueError where there is no record.
+    After the offset delta every record has `before`, a window that moves by a byte a record, and
+    `after`. `numbers` (position there, digits, column) overwrite it: a record's number as so many
+    ASCII digits, or with 0 digits as a little-endian word of 64 bits. The batch has no producer and
+    no CRC until it is sealed. Raises ValueError without a record.
     """
     if count < 1:
         raise ValueError("a batch has at least one record")
@@ -181,13 +181,13 @@ def encode_records(
 def compress_records(
     buffer: memoryview, codec: int, compress: Callable[[bytes], bytes]
 ) -> memoryview:
-    """The batch with its records compressed; the batch itself where that saves nothing."""
+    """The batch with compressed records; the batch itself where that saves nothing."""
     compressed = compress(bytes(buffer[HEADER_SIZE:]))
     if HEADER_SIZE + len(compressed) >= len(buffer):
         return buffer
     smaller = bytearray(buffer[:HEADER_SIZE])
     smaller += compressed
-    _say_compressed(smaller, codec)
+    _set_codec(smaller, codec)
     return memoryview(smaller)
 
 
@@ -209,25 +209,25 @@ def seal(
 
 
 def decompressed(batch: Buffer, records: bytes) -> bytearray:
-    """The same batch with these as its records, no more compressed; the CRC does not follow."""
-    whole = bytearray(memoryview(batch)[:HEADER_SIZE])
-    whole += records
-    _say_compressed(whole, 0)
-    return whole
+    """The batch with these uncompressed records; the CRC is not updated."""
+    uncompressed = bytearray(memoryview(batch)[:HEADER_SIZE])
+    uncompressed += records
+    _set_codec(uncompressed, 0)
+    return uncompressed
 
 
-def _say_compressed(batch: bytearray, codec: int) -> None:
-    """Let a batch's header tell the batch's length, and by which codec its records are."""
+def _set_codec(batch: bytearray, codec: int) -> None:
+    """Set the length and the codec in a batch's header."""
     (attributes,) = struct.unpack_from(">h", batch, ATTRIBUTES_AT)
     struct.pack_into(">h", batch, ATTRIBUTES_AT, attributes & ~CODEC_MASK | codec)
     struct.pack_into(">i", batch, LENGTH_AT, len(batch) - LENGTH_FROM)
 
 
 def decode_records(buffer: Buffer) -> RecordArrays:
-    """Read the records of a batch, or of several that stand one behind another.
+    """Read the records of one batch, or of several in a row.
 
-    They are not copied, and no CRC is looked at. Raises MalformedBatchError where the structure
-    does not hold, or the records are compressed.
+    They are not copied, and no CRC is checked. Raises MalformedBatchError, also where the records
+    are compressed.
     """
     return decode_batches([buffer])
 
@@ -236,9 +236,8 @@ def decode_batches(buffers: Sequence[Buffer]) -> RecordArrays:
     """Read the records of several batches of one partition as if they were one.
 
     Each buffer is what `decode_records` takes, and at least one is given: the arrays' fixed cost is
-    paid once. Buffers that lie in one memory, as a response's do, are read where they are; others
-    are copied together. Raises MalformedBatchError where the structure of one of them does not
-    hold.
+    paid once. Buffers that share one memory, as a response's do, are read in place; others are
+    copied together. Raises MalformedBatchError.
     """
     parts = [memoryview(buffer) for buffer in buffers]
     sizes = np.array([len(part) for part in parts])
@@ -253,8 +252,8 @@ def decode_batches(buffers: Sequence[Buffer]) -> RecordArrays:
 
 
 def _shared(parts: Sequence[memoryview]) -> memoryview | None:
-    """The memory that all parts are of; None where there is none."""
-    whole = parts[0].obj
-    if any(part.obj is not whole for part in parts):
+    """The memory that all parts share; else None."""
+    memory = parts[0].obj
+    if any(part.obj is not memory for part in parts):
         return None
-    return memoryview(whole).cast("B")
+    return memoryview(memory).cast("B")

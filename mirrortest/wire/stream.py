@@ -1,7 +1,7 @@
-"""Who sent a message: the names in its id, and the stream that its seq counts.
+"""A message's producer and stream: the names in its id, and what its seq counts.
 
 The id on the wire is ``NAME@RUN.INCARNATION``. An id without ``@`` is a foreign producer's (the
-ancestor's): it is accepted with the empty run and incarnation 0.
+ancestor's): its run is empty and its incarnation 0.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from mirrortest.errors import UsageError
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 RUN_PATTERN = re.compile(r"[a-z0-9]{1,16}")
 MAX_INCARNATION = 999_999_999
-"""The greatest that an id carries."""
+"""The greatest incarnation of an id."""
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
 _ID = re.compile(
     rb"(?P<name>[^@;]{1,200})@(?P<run>[a-z0-9]{1,16})\.(?P<incarnation>[1-9][0-9]{0,8})"
@@ -30,14 +30,14 @@ class ProducerId(NamedTuple):
     incarnation: int
 
     def encode(self) -> bytes:
-        """The id as it stands in a message."""
+        """The id on the wire."""
         if not self.run:
             return self.name.encode()
         return f"{self.name}@{self.run}.{self.incarnation}".encode()
 
     @classmethod
     def parse(cls, raw: bytes) -> ProducerId | None:
-        """Read an id; None where it is no id at all."""
+        """Read an id; None where it is invalid."""
         match = _ID.fullmatch(raw)
         if match is not None:
             try:
@@ -53,10 +53,10 @@ class ProducerId(NamedTuple):
 
 
 class StreamId(NamedTuple):
-    """What one dense seq counts: (topic, run, producer, incarnation, lane).
+    """A stream, in which seqs are dense: (topic, run, producer, incarnation, lane).
 
-    `topic` is the source topic's name on both sides of the mirror; `lane` is the number that
-    stands, in decimal, as the record key.
+    `topic` is the source topic's name on both sides of the mirror; `lane` in decimal is the record
+    key.
     """
 
     topic: str
@@ -67,12 +67,12 @@ class StreamId(NamedTuple):
 
 
 def is_topic(name: str) -> bool:
-    """Whether Kafka takes this as a topic's name."""
+    """Whether this is a valid topic name in Kafka."""
     return _TOPIC.fullmatch(name) is not None and name not in {".", ".."}
 
 
 def checked_name(name: str, *, option: str = "--id") -> str:
-    """Return a producer's or consumer's name, or raise UsageError that says what a name may be."""
+    """Return a producer's or consumer's name, or raise UsageError with the valid form."""
     if NAME_PATTERN.fullmatch(name) is None:
         raise UsageError(
             f"{option} {name!r}: a name is 1 to 64 letters, digits, '.', '_' or '-', and "
@@ -82,7 +82,7 @@ def checked_name(name: str, *, option: str = "--id") -> str:
 
 
 def checked_run(run: str, *, option: str = "--run") -> str:
-    """Return a run's id, or raise UsageError that says what an id may be."""
+    """Return a run's id, or raise UsageError with the valid form."""
     if RUN_PATTERN.fullmatch(run) is None:
         raise UsageError(f"{option} {run!r}: a run's id is 1 to 16 lower-case letters and digits")
     return run

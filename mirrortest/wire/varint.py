@@ -11,7 +11,7 @@ _MASK = (1 << 64) - 1
 
 
 class MalformedBatchError(ValueError):
-    """Bytes that are no record batch; the text says where the structure breaks."""
+    """Bytes that are not a record batch; the text names the place of the error."""
 
 
 @lru_cache(maxsize=4096)

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from mirrortest.wire import record_batch
 from mirrortest.wire.batch_header import ATTRIBUTES_AT, CONTROL, PRODUCER_AT, TRANSACTIONAL
-from mirrortest.wire.record_headers import parse_headers
-from mirrortest.wire.record_write import write_records
+from mirrortest.wire.single_records import parse_headers, write_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

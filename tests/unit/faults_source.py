@@ -17,7 +17,7 @@ from mirrortest.faults.spec import Spec
 from mirrortest.wire.batch_decoder import BatchDecoder
 from mirrortest.wire.message import Form, Message, Record, decode, encode
 from mirrortest.wire.record_batch import decode_records
-from mirrortest.wire.record_headers import parse_headers
+from mirrortest.wire.single_records import parse_headers
 from mirrortest.wire.stream import ProducerId
 
 if TYPE_CHECKING:

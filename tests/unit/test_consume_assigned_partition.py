@@ -18,7 +18,7 @@ from mirrortest.wire.batch import LaneEncoder
 from mirrortest.wire.lanes import lane_key, partition_of
 from mirrortest.wire.message import Form
 from mirrortest.wire.record_batch import RecordArrays, decode_records
-from mirrortest.wire.record_write import write_records
+from mirrortest.wire.single_records import write_records
 from mirrortest.wire.stream import ProducerId, StreamId
 
 START = 1_700_000_000_000_000_000

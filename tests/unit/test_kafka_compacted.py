@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mirrortest.kafka.compacted import _entries
 from mirrortest.kafka.fetched import FetchedBatches
-from mirrortest.wire.record_write import write_records
+from mirrortest.wire.single_records import write_records
 
 
 def batch(offset: int, key: bytes | None) -> bytearray:

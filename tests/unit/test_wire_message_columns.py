@@ -14,16 +14,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrortest.wire import batch_decoder, message_columns
-from mirrortest.wire.batch_decoder import BatchDecoder, MessageArrays
+from mirrortest.wire.batch_decoder import BatchDecoder, MessageArrays, layout_of
 from mirrortest.wire.descriptor import SIZE, finish, identity_hash, mix
 from mirrortest.wire.digits import SEQ_DIGITS, TIME_DIGITS
-from mirrortest.wire.layout import layout_of
 from mirrortest.wire.message import Form, Record, encode
 from mirrortest.wire.payload import PERIOD, block, phase_of
 from tests.unit.test_wire_batch import PA, TOPIC, all_at_once, built, lane_messages, one_by_one
 
 if TYPE_CHECKING:
-    from mirrortest.wire.layout import Layout
+    from mirrortest.wire.batch_decoder import Layout
     from mirrortest.wire.record_batch import RecordArrays
 
 WORD = st.integers(0, (1 << 64) - 1)

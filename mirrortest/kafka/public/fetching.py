@@ -22,7 +22,7 @@ from mirrortest.errors import ClusterError
 from mirrortest.kafka.fetched import End, FetchedBatches, OutOfRange
 from mirrortest.kafka.public.connection import arguments, request_error, request_errors, stop
 from mirrortest.model.topic_partition import TopicPartition
-from mirrortest.wire.record_write import write_records
+from mirrortest.wire.single_records import write_records
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping

@@ -13,7 +13,7 @@ from mirrortest.wire.lanes import MAX_LANE
 from mirrortest.wire.message import Form, Message, encode
 from mirrortest.wire.payload import MAX_SIZE
 from mirrortest.wire.record_batch import compress_records, seal
-from mirrortest.wire.record_write import write_records
+from mirrortest.wire.single_records import write_records
 from mirrortest.wire.stream import ProducerId
 
 START = 1_700_000_000_123_456_789

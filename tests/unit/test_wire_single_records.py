@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrortest.wire.record_batch import decode_records, parse_headers, seal
-from mirrortest.wire.record_write import write_records
+from mirrortest.wire.single_records import write_records
 
 if TYPE_CHECKING:
-    from mirrortest.wire.record_write import Row
+    from mirrortest.wire.single_records import Row
 
 contents = st.none() | st.binary(max_size=200)
 headers = st.lists(st.tuples(st.text(max_size=8), contents), max_size=3).map(tuple)

@@ -8,28 +8,38 @@ To compare two versions, run this in a worktree of each.
 
 from __future__ import annotations
 
+import asyncio
 import re
 import shutil
 import struct
 import subprocess
 import sys
-from typing import NamedTuple
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import crc32c
 import numpy as np
 
 from mirrortest.consume.assigned_partition import AssignedPartition
-from mirrortest.consume.batch_judge import in_transactions
-from mirrortest.kafka.fetched import FetchedBatches, batches
+from mirrortest.consume.batch_judge import BatchJudge
+from mirrortest.consume.consumer_log import ConsumerLog
+from mirrortest.consume.consumer_metrics import ConsumerMetrics
+from mirrortest.consume.fetch_buffer import FetchBuffer
+from mirrortest.consume.outage import Outage
+from mirrortest.kafka.fetched import batches
 from mirrortest.model.topic_partition import TopicPartition
-from mirrortest.seqlog import rows
-from mirrortest.timing.histogram import sparse_groups
 from mirrortest.verify.routing import ExpectPartition
 from mirrortest.wire.batch import LaneEncoder
 from mirrortest.wire.batch_header import CRC_AT, CRC_FROM
 from mirrortest.wire.message import Form
-from mirrortest.wire.record_batch import decode_batches
 from mirrortest.wire.stream import ProducerId
+from tests.unit.consuming import consume_options
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from mirrortest.kafka.fetched import FetchedBatches, Unreadable
+    from mirrortest.seqlog.rows import Row
 
 _MESSAGES = 16_000
 _FEW, _MANY = 4, 44
@@ -72,44 +82,67 @@ def fetches(case: Case) -> list[tuple[int, memoryview]]:
     return found
 
 
-def judge(fetched: list[tuple[int, memoryview]]) -> None:
-    """From a response's bytes to judged rows for the log, as a consumer does it."""
-    held = AssignedPartition.fresh(
-        TopicPartition("t", 0), 1, source="t", run="r1", policy=ExpectPartition.SOURCE, counts=[1]
+class Rows:
+    """A sequence log that drops its rows."""
+
+    pending_rows = 0
+
+    def append(self, rows: Iterable[Row]) -> None:
+        """Take the rows as they are built."""
+        for _ in rows:
+            pass
+
+
+class Fetches:
+    """A reader whose fetches are there already."""
+
+    def __init__(self, fetched: list[tuple[int, memoryview]]) -> None:
+        self._fetched = iter(fetched)
+
+    async def next(self, _: float) -> Iterator[FetchedBatches | Unreadable]:
+        """The batches of one response."""
+        first, data = next(self._fetched)
+        return batches(
+            data,
+            topic="t",
+            partition=0,
+            fetch_offset=first,
+            arrived_ns=_ARRIVED_NS,
+            topic_id="X",
+        )
+
+
+async def judge(fetched: list[tuple[int, memoryview]]) -> None:
+    """From a response's bytes to judged rows for the log, by the consumer's own classes."""
+    at = TopicPartition("t", 0)
+    assigned = AssignedPartition.fresh(
+        at, 1, source="t", run="r1", policy=ExpectPartition.SOURCE, counts=[1]
     )
-    for first, data in fetched:
-        found = [
-            each
-            for each in batches(
-                data,
-                topic="t",
-                partition=0,
-                fetch_offset=first,
-                arrived_ns=_ARRIVED_NS,
-                topic_id="X",
-            )
-            if isinstance(each, FetchedBatches)
-        ]
-        records = decode_batches([each.buffer for each in found if each.buffer is not None])
-        held.was_recreated(records)
-        decoded = held.decode(records, _ARRIVED_NS)
-        held.strays(decoded)
-        taken = held.judge(decoded)
-        in_transactions("t", taken.rows, found)
-        latencies = sparse_groups(taken.latency_intended, taken.row_index, len(taken.rows))
-        for row, each in zip(taken.rows, latencies, strict=True):
-            rows.seen(
-                row,
-                topic="t",
-                partition=0,
-                topic_identity="0",
-                latencies=rows.Latencies(*each),
-            )
-        held.passed(found)
-        held.checker.advance(found[-1].next_offset)
-    (fragment,) = held.checker.fragments.values()
-    if fragment.seen.count != held.checker.next_offset:
+    options = consume_options()
+    topics = SimpleNamespace(counts={"t": 1}, compacted=set(), policy_hidden=set())
+    parts = SimpleNamespace(
+        options=options,
+        reader=Fetches(fetched),
+        topics=topics,
+        log=ConsumerLog(cast("Any", Rows()), options, cast("Any", topics)),
+        metrics=ConsumerMetrics(options),
+        outage=Outage("destination"),
+        partitions={at: assigned},
+        buffer=FetchBuffer(),
+    )
+    judging = BatchJudge(cast("Any", parts), cast("Any", None), cast("Any", None))
+    for _ in fetched:
+        await judging.read(0)
+        await judging.judge_all()
+    (fragment,) = assigned.checker.fragments.values()
+    if fragment.seen.count != assigned.checker.next_offset:
         raise AssertionError("not all that was fetched was judged")
+
+
+async def judge_again(fetched: list[tuple[int, memoryview]], turns: int) -> None:
+    """The same fetches so many times, each time by a consumer of their own."""
+    for _ in range(turns):
+        await judge(fetched)
 
 
 def least(case: str, turns: int) -> int:
@@ -140,8 +173,7 @@ def main() -> int:
     if len(sys.argv) > 1:
         case, turns = sys.argv[1:]
         fetched = fetches(CASES[case])
-        for _ in range(int(turns)):
-            judge(fetched)
+        asyncio.run(judge_again(fetched, int(turns)))
         return 0
     if shutil.which("valgrind") is None:
         print("valgrind is not installed: apt-get install valgrind", file=sys.stderr)  # noqa: T201  # a command's output

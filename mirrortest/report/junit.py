@@ -1,7 +1,7 @@
 """The result as JUnit XML, for servers that show tests: a case for each condition and finding.
 
 A failed condition is a failure, one that nothing was measured for an error. A finding fails where
-a failed condition speaks of it; else its number is told and it passes. What made the run
+a failed condition speaks of it; otherwise it passes, with its number. What made the run
 inconclusive is an error of the case `the run could be judged`.
 """
 
@@ -11,17 +11,17 @@ from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET  # only written here, never read
 
 from mirrortest.config.visible import visible
-from mirrortest.report.story import held
-from mirrortest.report.words import FINDINGS, meaning_of, number, plain, rank
+from mirrortest.report.story import condition_result
+from mirrortest.report.words import FINDINGS, meaning_of, number, rank, readable_name
 
 if TYPE_CHECKING:
-    from mirrortest.report.story import Held
+    from mirrortest.report.story import ConditionResult
     from mirrortest.results.summary import Summary
 
 
 def junit(summary: Summary) -> str:
     """The document."""
-    rows = [held(each) for each in summary.thresholds]
+    rows = [condition_result(each) for each in summary.thresholds]
     suites = ET.Element("testsuites", name=f"mirrortest run {summary.run}")
     for name, suite in (
         ("verdict", _verdict(summary)),
@@ -61,7 +61,7 @@ def _verdict(summary: Summary) -> list[ET.Element]:
     return [case]
 
 
-def _condition(row: Held) -> ET.Element:
+def _condition(row: ConditionResult) -> ET.Element:
     case = _case(row.expression)
     if row.ended != "met":
         kind = "failure" if row.ended == "failed" else "error"
@@ -69,17 +69,17 @@ def _condition(row: Held) -> ET.Element:
     return case
 
 
-def _findings(summary: Summary, rows: list[Held]) -> list[ET.Element]:
+def _findings(summary: Summary, rows: list[ConditionResult]) -> list[ET.Element]:
     broken = {row.metric: row.expression for row in rows if row.ended == "failed"}
     cases = []
     for name in sorted(set(FINDINGS) & set(summary.counts), key=rank):
-        case = _case(plain(name))
+        case = _case(readable_name(name))
         count = summary.counts[name]
-        told = f"{number(count)}: {meaning_of(name)}"
+        text = f"{number(count)}: {meaning_of(name)}"
         if name in broken:
-            _mark(case, "failure", f"{told}; {broken[name]}")
+            _mark(case, "failure", f"{text}; {broken[name]}")
         elif count:
-            ET.SubElement(case, "system-out").text = visible(told)
+            ET.SubElement(case, "system-out").text = visible(text)
         cases.append(case)
     return cases
 

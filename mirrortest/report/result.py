@@ -126,9 +126,9 @@ def read_result(place: Location, logs: Sequence[Location] = ()) -> Result:
             sessions += find_sessions(root, summary.run)
         except SequenceLogError as error:
             absent.append(f"how the run was set up is incomplete: {error}")
-        told = Events.read(root.child(f"run={summary.run}", EVENTS_FILE))
-        events += told.events
-        absent += told.damage
+        noted = Events.read(root.child(f"run={summary.run}", EVENTS_FILE))
+        events += noted.events
+        absent += noted.damage
     if not sessions:
         absent.append(
             "the run's logs are not here (use --log-dir): this report does not show its set-up"
@@ -224,7 +224,7 @@ def _exists(place: Location) -> bool:
 
 
 def _distinct(sessions: Sequence[SessionFiles]) -> list[SessionFiles]:
-    """A session that was copied to two places is told once."""
+    """Each session once, if it was copied to several places."""
     found = {
         (each.session.role, each.session.name, each.session.session): each for each in sessions
     }

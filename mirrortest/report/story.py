@@ -12,7 +12,7 @@ from mirrortest.config.units import format_duration
 from mirrortest.errors import UsageError
 from mirrortest.model.findings import DEFINITIONS, Weight
 from mirrortest.model.verdict import Verdict
-from mirrortest.report.words import FINDINGS, moment, number, plain, share, span, weight_of
+from mirrortest.report.words import FINDINGS, moment, number, readable_name, share, span, weight_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -37,7 +37,7 @@ _SIGNS: dict[str, Callable[[int, Fraction], bool]] = {
 
 
 @dataclass(frozen=True)
-class Held:
+class ConditionResult:
     """A threshold as a row: what was asked, what was measured, how it ended."""
 
     expression: str
@@ -61,17 +61,17 @@ class First:
     def __str__(self) -> str:
         known = f"{moment(self.at_ns, self.step_ns)} UTC"
         when = f"at {known}" if self.step_ns <= 10**9 else f"within {span(self.step_ns)} of {known}"
-        told = f"{self.what} in topic {self.topic}, among those meant to be sent {when}"
+        what = f"{self.what} in topic {self.topic}, among those meant to be sent {when}"
         if self.near is None:
-            return told
+            return what
         apart = self.at_ns - self.near.time_ns
         if abs(apart) < self.step_ns:
-            return f"{told}; at the time of the event “{self.near}”"
+            return f"{what}; at the time of the event “{self.near}”"
         when = f"{span(apart)} after" if apart > 0 else f"{span(-apart)} before"
-        return f"{told}; {when} the event “{self.near}”"
+        return f"{what}; {when} the event “{self.near}”"
 
 
-def held(threshold: Threshold) -> Held:
+def condition_result(threshold: Threshold) -> ConditionResult:
     """A threshold in its own units."""
     try:
         condition = Condition.parse(threshold.expression)
@@ -87,7 +87,7 @@ def held(threshold: Threshold) -> Held:
         measured = f"{threshold.value:,g}" if threshold.value % 1 else f"{threshold.value:,.0f}"
     undecided = threshold.value is None
     ended = "undecided" if undecided else "met" if threshold.passed else "failed"
-    return Held(
+    return ConditionResult(
         threshold.expression, measured, ended, "" if condition is None else condition.metric
     )
 
@@ -108,15 +108,15 @@ def headline(summary: Summary) -> str:
                 "No condition failed, but the run could not be judged completely: "
                 f"{number(len(summary.inconclusive), 'reason')} below."
             )
-    failed = [held(each) for each in summary.thresholds if not each.passed]
-    told = [_failure(each, counts, acked) for each in failed]
-    return _sentence(_listed(told) if told else "A condition failed")
+    failed = [condition_result(each) for each in summary.thresholds if not each.passed]
+    texts = [_failure(each, counts, acked) for each in failed]
+    return _sentence(_listed(texts) if texts else "A condition failed")
 
 
 def details(summary: Summary) -> list[str]:
     """What else is worth a sentence: what was found and allowed, and what was not judged."""
     counts = summary.counts
-    spoken = {held(each).metric for each in summary.thresholds if not each.passed}
+    spoken = {condition_result(each).metric for each in summary.thresholds if not each.passed}
     acked = counts.get("acked", 0)
     allowed, doubtful = list[str](), list[str]()
     for name in FINDINGS:
@@ -124,21 +124,21 @@ def details(summary: Summary) -> list[str]:
         if not count or name in spoken or name == "corrupted_unknown_id":
             continue
         part = share(count, acked)
-        found = f"{count:,} {plain(name)}" + (f" ({part})" if part else "")
+        found = f"{count:,} {readable_name(name)}" + (f" ({part})" if part else "")
         (doubtful if weight_of(name) is Weight.DOUBT else allowed).append(found)
-    told = []
+    texts = []
     if allowed:
-        told.append(f"Other findings, which the conditions allow: {', '.join(allowed)}.")
+        texts.append(f"Other findings, which the conditions allow: {', '.join(allowed)}.")
     if doubtful:
-        told.append(f"Could not be judged: {', '.join(doubtful)}.")
+        texts.append(f"Could not be judged: {', '.join(doubtful)}.")
     if counts.get("unknown"):
-        told.append(
+        texts.append(
             f"{number(counts['unknown'], 'send')} ended without an answer: not counted as lost."
         )
     if summary.verdict is Verdict.FAILED and summary.inconclusive:
         reasons = number(len(summary.inconclusive), "reason")
-        told.append(f"Besides this failure, a part of the run could not be judged: {reasons}.")
-    return told
+        texts.append(f"Besides this failure, a part of the run could not be judged: {reasons}.")
+    return texts
 
 
 def failures(summary: Summary, timeline: Timeline, events: Sequence[Event]) -> list[First]:
@@ -206,24 +206,24 @@ def _earliest(found: Sequence[First], events: Sequence[Event]) -> First | None:
     return replace(first, near=next(iter([*before[-1:], *soon]), None))
 
 
-def _failure(row: Held, counts: dict[str, int], acked: int) -> str:
+def _failure(row: ConditionResult, counts: dict[str, int], acked: int) -> str:
     count = counts.get(row.metric)
     if count is None:
         return f"{row.metric} was {row.measured}, which {row.expression} forbids"
     of = f" of {acked:,} acknowledged" if row.metric == "lost" else ""
-    told = f"{count:,}{of} {'message' if count == 1 and not of else 'messages'}"
+    subject = f"{count:,}{of} {'message' if count == 1 and not of else 'messages'}"
     bound = "" if row.expression == f"{row.metric}==0" else f", which {row.expression} forbids"
-    return f"{told} {_were(row.metric, count)}{bound}"
+    return f"{subject} {_were(row.metric, count)}{bound}"
 
 
 def _were(name: str, count: int) -> str:
     """What befell so many messages: were lost, was lost, had an altered key."""
-    predicate = _PREDICATES.get(name, f"were {plain(name)}")
+    predicate = _PREDICATES.get(name, f"were {readable_name(name)}")
     return re.sub("^were ", "was ", predicate) if count == 1 else predicate
 
 
-def _listed(told: Sequence[str]) -> str:
-    return told[0] if len(told) == 1 else f"{'; '.join(told[:-1])}; and {told[-1]}"
+def _listed(texts: Sequence[str]) -> str:
+    return texts[0] if len(texts) == 1 else f"{'; '.join(texts[:-1])}; and {texts[-1]}"
 
 
 def _sentence(text: str) -> str:

@@ -55,7 +55,7 @@ def meaning_of(name: str) -> str:
     return _WORDS[name][1] if name in _WORDS else ""
 
 
-def plain(name: str) -> str:
+def readable_name(name: str) -> str:
     """A name for a reader: `altered_key` is altered key."""
     return _NAMES.get(name, name.replace("_", " "))
 

@@ -67,7 +67,7 @@ def test_a_reconciliation_can_be_reported(spark: SparkSession, tmp_path: Path) -
     # Ten messages a second: those from 500 on were meant to be sent 50 s after the begin.
     assert timeline.total("lost")[50] == 10
     assert timeline.total("duplicated").sum() == 100
-    assert timeline.latencies.whole().count == 1090
+    assert timeline.latencies.distribution().count == 1090
     latency = result.table("latency")
     assert latency is not None
     minutes = latency.to_pylist()

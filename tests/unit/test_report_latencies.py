@@ -57,7 +57,7 @@ def test_quantiles_are_the_histograms(values: list[int]) -> None:
     histogram = Histogram()
     histogram.add(values)
     told = Histogram.from_sparse(*histogram.sparse(), negative=histogram.negative)
-    whole = latencies([values], [0], [0], (1, 1)).whole()
+    whole = latencies([values], [0], [0], (1, 1)).distribution()
     assert whole.count == told.count
     for share in SHARES:
         expected = told.quantile(share)
@@ -69,7 +69,7 @@ def test_each_slot_has_its_own_quantiles() -> None:
     found = latencies([[10], [30], [1000], [20]], [0, 1, 0, 0], [0, 0, 2, 0], (2, 3))
     both = found.of_topics([0, 1])
     assert both.quantiles([Fraction(1, 2), Fraction(1)]) == [[20, None, 1001], [30, None, 1001]]
-    assert found.of_topics([1]).whole().quantile(1) == 30
+    assert found.of_topics([1]).distribution().quantile(1) == 30
     assert found.of_topics([1]).quantiles([Fraction(1)]) == [[30, None, None]]
 
 
@@ -91,7 +91,7 @@ def test_the_curve_rises_to_the_last_message() -> None:
     """A thinned cumulative distribution: ascending, few points, and its end is all there is."""
     random = np.random.default_rng(7)
     values = random.lognormal(17, 1, 100_000).astype(np.int64)
-    whole = latencies([values], [0], [0], (1, 1)).whole()
+    whole = latencies([values], [0], [0], (1, 1)).distribution()
     points = whole.curve()
     assert [point.below for point in points] == sorted({point.below for point in points})
     assert points[-1].below == 100_000
@@ -104,9 +104,9 @@ def test_the_curve_rises_to_the_last_message() -> None:
 def test_nothing_measured_says_nothing() -> None:
     """No latency has no quantile, no mean, no bins and no curve."""
     nothing = Latencies.of_rows(np.array([], int), np.array([], int), rows(), shape=(1, 2))
-    assert nothing.whole().quantile(0.5) is None
-    assert nothing.whole().mean is None
-    assert nothing.whole().curve() == []
+    assert nothing.distribution().quantile(0.5) is None
+    assert nothing.distribution().mean is None
+    assert nothing.distribution().curve() == []
     assert nothing.of_topics([0]).cells(nothing.bins()) == []
     assert Distribution(np.array([]), np.array([]), negative=3).quantile(1) is None
 

@@ -65,7 +65,7 @@ def test_minutes_are_summed_into_slots() -> None:
     assert timeline.total("sent").sum() == 400 * 2 * 1000
     assert timeline.counts["lost"][0][0] == 7
     assert timeline.counts["lost"][1][-1] == 5
-    assert timeline.latencies.whole().count == 400 * 2 * 400
+    assert timeline.latencies.distribution().count == 400 * 2 * 400
     assert "p50_ns" not in timeline.counts
 
 

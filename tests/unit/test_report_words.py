@@ -6,7 +6,15 @@ import pytest
 
 from mirrortest.config.threshold import COUNTS
 from mirrortest.model.findings import Finding
-from mirrortest.report.words import FINDINGS, meaning_of, moment, plain, share, span, weight_of
+from mirrortest.report.words import (
+    FINDINGS,
+    meaning_of,
+    moment,
+    readable_name,
+    share,
+    span,
+    weight_of,
+)
 
 
 def test_every_count_has_a_meaning() -> None:
@@ -17,7 +25,7 @@ def test_every_count_has_a_meaning() -> None:
 
 def test_a_name_of_a_newer_version_is_told_as_it_is() -> None:
     """A count that this version does not know has a weight and plain words."""
-    assert plain("brand_new") == "brand new"
+    assert readable_name("brand_new") == "brand new"
     assert (weight_of("brand_new").value, meaning_of("brand_new")) == ("note", "")
 
 

@@ -98,8 +98,8 @@ const latency = (() => {
         series,
         tooltip: tooltip("axis", (items) => {
           const at = Math.floor((items[0].value[0] - start) / step);
-          const told = names.map((name, number) => `${name}  ${seconds(chosen.lines[number][at])}`);
-          return [slotName(at), ...told.reverse()].join("\n");
+          const lines = names.map((name, number) => `${name}  ${seconds(chosen.lines[number][at])}`);
+          return [slotName(at), ...lines.reverse()].join("\n");
         }),
       },
       300,

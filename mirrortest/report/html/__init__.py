@@ -19,7 +19,7 @@ from mirrortest.config.visible import visible
 from mirrortest.errors import MirrortestError
 from mirrortest.report.html.breakdown import short
 from mirrortest.report.html.page import page
-from mirrortest.report.words import plain, weight_of
+from mirrortest.report.words import readable_name, weight_of
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -77,7 +77,7 @@ def environment_of_templates() -> Environment:
     environment.filters |= {
         "n": lambda count: f"{count:,}",
         "short": short,
-        "plain": plain,
+        "readable_name": readable_name,
         "weight": lambda name: weight_of(name).value,
     }
     return environment

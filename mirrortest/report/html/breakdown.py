@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mirrortest.model.findings import Weight
-from mirrortest.report.words import FINDINGS, plain, rank, weight_of
+from mirrortest.report.words import FINDINGS, rank, readable_name, weight_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -83,7 +83,7 @@ def _cell(partition: Partition) -> Cell:
     if name is None:
         return Cell(partition.partition, CLEAN)
     state = weight_of(name).value
-    return Cell(partition.partition, state, plain(name), partition.counts[name])
+    return Cell(partition.partition, state, readable_name(name), partition.counts[name])
 
 
 def _worst(counts: Mapping[str, int]) -> str | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from mirrortest.config.threshold import Series
 from mirrortest.config.threshold import Threshold as Condition
 from mirrortest.errors import UsageError
-from mirrortest.report.words import FINDINGS, plain, weight_of
+from mirrortest.report.words import FINDINGS, readable_name, weight_of
 from mirrortest.seqlog.events import UP_AFTER
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def chart_data(summary: Summary, timeline: Timeline, events: Sequence[Event]) ->
     """All that the page's script draws."""
     chosen = drawn_topics(timeline)
     latencies = timeline.latencies
-    told = latencies is not None and bool(latencies.bucket.size)
+    measured = latencies is not None and bool(latencies.bucket.size)
     return {
         "slots": {
             "start": _ms(timeline.slots.start_ns),
@@ -51,7 +51,7 @@ def chart_data(summary: Summary, timeline: Timeline, events: Sequence[Event]) ->
         "strips": _strips(timeline, chosen),
         "marks": marks(timeline, events),
         "limits": _limits(summary),
-        "latency": _latency(latencies, chosen) if told and latencies else None,
+        "latency": _latency(latencies, chosen) if measured and latencies else None,
     }
 
 
@@ -90,7 +90,7 @@ def _strips(timeline: Timeline, chosen: Sequence[int]) -> list[dict[str, Any]]:
     return [
         {
             "name": name,
-            "label": plain(name),
+            "label": readable_name(name),
             "weight": weight_of(name).value,
             "counts": [
                 timeline.total(name).tolist(),
@@ -158,7 +158,7 @@ def _latency(latencies: Latencies, chosen: Sequence[int]) -> dict[str, Any]:
                     for line in each.quantiles(PERCENTILES.values())
                 ],
                 "cells": each.cells(bins),
-                "curve": _curve(each.whole()),
+                "curve": _curve(each.distribution()),
             }
             for each in shown
         ],

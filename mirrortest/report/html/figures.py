@@ -15,8 +15,8 @@ from mirrortest.report.words import (
     NO_SHARE,
     meaning_of,
     moment,
-    plain,
     rank,
+    readable_name,
     share,
     weight_of,
 )
@@ -55,7 +55,7 @@ def head_figures(summary: Summary) -> list[Figure]:
     for name in found:
         count = counts.get(name, 0)
         tone = weight_of(name).value if count else "plain"
-        figures.append(Figure(plain(name), f"{count:,}", _of(counts, name), tone))
+        figures.append(Figure(readable_name(name), f"{count:,}", _of(counts, name), tone))
     latency = summary.latency_seconds.get("all") or next(
         iter(summary.latency_seconds.values()), None
     )
@@ -75,24 +75,24 @@ def latency_rows(summary: Summary, timeline: Timeline | None) -> list[Row]:
                 EVERY if topic == "all" else topic,
                 [
                     *(
-                        format_duration(round(told.quantiles[name] * 1e9))
-                        if name in told.quantiles
+                        format_duration(round(latency.quantiles[name] * 1e9))
+                        if name in latency.quantiles
                         else "-"
                         for name in PERCENTILES
                     ),
-                    "-" if told.mean is None else format_duration(round(told.mean * 1e9)),
-                    f"{told.count:,}",
-                    f"{told.negative:,}",
+                    "-" if latency.mean is None else format_duration(round(latency.mean * 1e9)),
+                    f"{latency.count:,}",
+                    f"{latency.negative:,}",
                 ],
             )
-            for topic, told in summary.latency_seconds.items()
-            if told.count
+            for topic, latency in summary.latency_seconds.items()
+            if latency.count
         ]
     shown = [(EVERY, list(range(len(timeline.topics))))]
     shown += [(timeline.topics[topic], [topic]) for topic in drawn_topics(timeline)]
     rows = []
     for name, topics in shown:
-        whole = timeline.latencies.of_topics(topics).whole()
+        whole = timeline.latencies.of_topics(topics).distribution()
         if whole.count:
             cells = [duration(whole.quantile(each)) for each in PERCENTILES.values()]
             mean = whole.mean
@@ -106,7 +106,7 @@ def slot_columns(timeline: Timeline | None) -> list[str]:
     if timeline is None:
         return []
     latencies = [] if timeline.latencies is None else ["p50", "p99", "max"]
-    return [*(plain(name) for name in strip_names(timeline)), *latencies]
+    return [*(readable_name(name) for name in strip_names(timeline)), *latencies]
 
 
 def slot_rows(timeline: Timeline) -> list[Row]:
@@ -138,7 +138,7 @@ def count_rows(summary: Summary) -> list[dict[str, Any]]:
     )
     return [
         {
-            "name": plain(name),
+            "name": readable_name(name),
             "count": summary.counts[name],
             "share": _of(summary.counts, name),
             "meaning": meaning_of(name),

@@ -152,7 +152,7 @@ class Latencies:
             self.negative[list(topics)].sum(axis=0, keepdims=True),
         )
 
-    def whole(self) -> Distribution:
+    def distribution(self) -> Distribution:
         """All of it as one distribution."""
         buckets, place = np.unique(self.bucket, return_inverse=True)
         sums = np.bincount(place, weights=self.count, minlength=len(buckets)).astype(np.int64)

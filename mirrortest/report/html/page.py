@@ -26,13 +26,13 @@ from mirrortest.report.html.figures import (
 )
 from mirrortest.report.html.setting import changes, run_events, setting
 from mirrortest.report.html.timeline import best_timeline
-from mirrortest.report.story import details, failures, first_finding, headline, held
+from mirrortest.report.story import condition_result, details, failures, first_finding, headline
 from mirrortest.report.words import (
     FINDINGS,
     moment,
     number,
-    plain,
     rank,
+    readable_name,
     rests_on,
     span,
     without_latency,
@@ -78,7 +78,7 @@ def page(result: Result) -> dict[str, Any]:
     marks = _marks(events)
     return {
         "summary": summary,
-        "absent": _not_told(result, timeline),
+        "absent": _not_shown(result, timeline),
         "place": result.place.shown,
         "tone": _TONES[summary.verdict],
         "began": began,
@@ -87,8 +87,8 @@ def page(result: Result) -> dict[str, Any]:
         "details": details(summary),
         "first": _first(summary, timeline, disturbing),
         "figures": head_figures(summary),
-        "sections": _sections(summary, _not_told(result, timeline)),
-        "held": [held(each) for each in summary.thresholds],
+        "sections": _sections(summary, _not_shown(result, timeline)),
+        "conditions": [condition_result(each) for each in summary.thresholds],
         "reasons": shorten(summary.inconclusive, _MOST_LINES),
         "charts": charts,
         "resolution": "" if timeline is None else _resolution(timeline),
@@ -100,10 +100,10 @@ def page(result: Result) -> dict[str, Any]:
         "disturbed": bool(disturbing),
         "marks_left_out": max(len(events) - MOST_MARKS, 0),
         "unplaced": "" if timeline is None else _unplaced(timeline),
-        "strips_told": "" if timeline is None else _strips_told(timeline),
-        "percentiles_told": _slowest(timeline) if latency and timeline else "",
-        "heat_told": _span_told(timeline) if latency and timeline else "",
-        "curve_told": _curve_told(timeline) if latency and timeline else "",
+        "strips_text": "" if timeline is None else _strips_text(timeline),
+        "percentiles_text": _slowest(timeline) if latency and timeline else "",
+        "heat_text": _span_text(timeline) if latency and timeline else "",
+        "curve_text": _curve_text(timeline) if latency and timeline else "",
         "without_latency": shorten(without_latency(summary), _MOST_LINES),
         "latency_columns": [*PERCENTILES, "mean", "messages", "below zero"],
         "latency_rows": latency_rows(summary, timeline),
@@ -183,7 +183,7 @@ def _resolution(timeline: Timeline) -> str:
     return f"One step is {step}."
 
 
-def _not_told(result: Result, timeline: Timeline | None) -> list[str]:
+def _not_shown(result: Result, timeline: Timeline | None) -> list[str]:
     """What is absent, without those tables that a short run's logs make up for."""
     close = timeline is not None and timeline.from_logs
     replaced = ("the table by_minute ", "the table latency ") if close else ()
@@ -202,7 +202,7 @@ def _no_timeline(result: Result) -> str:
 
 
 def _marks(events: Sequence[Event]) -> list[dict[str, str]]:
-    told = []
+    texts = []
     for event, up in outages(events[:MOST_MARKS]):
         down = (
             ", and did not come up again"
@@ -210,28 +210,30 @@ def _marks(events: Sequence[Event]) -> list[dict[str, str]]:
             else f", down for {span(up - event.time_ns)}"
         )
         rest = "" if up == event.time_ns else down
-        told.append({"at": moment(event.time_ns), "label": f"{event}{rest}"})
-    return told
+        texts.append({"at": moment(event.time_ns), "label": f"{event}{rest}"})
+    return texts
 
 
 def _unplaced(timeline: Timeline) -> str:
     names = sorted((name for name in timeline.unplaced if name in FINDINGS), key=rank)
-    return ", ".join(f"{plain(name)}: {timeline.unplaced[name]:,}" for name in names)
+    return ", ".join(f"{readable_name(name)}: {timeline.unplaced[name]:,}" for name in names)
 
 
-def _strips_told(timeline: Timeline) -> str:
-    told = []
+def _strips_text(timeline: Timeline) -> str:
+    texts = []
     for name in strip_names(timeline):
         row = timeline.total(name)
         at = int(row.argmax())
         when = moment(timeline.slots.start_ns + at * timeline.slots.step_ns, fine(timeline))
-        told.append(f"{plain(name)}: {int(row.sum()):,}, most of them ({int(row[at]):,}) at {when}")
-    return "; ".join(told) + "."
+        texts.append(
+            f"{readable_name(name)}: {int(row.sum()):,}, most of them ({int(row[at]):,}) at {when}"
+        )
+    return "; ".join(texts) + "."
 
 
 def _every(timeline: Timeline) -> Distribution:
     assert timeline.latencies is not None  # noqa: S101  # asked only where there are some
-    return timeline.latencies.whole()
+    return timeline.latencies.distribution()
 
 
 def _slowest(timeline: Timeline) -> str:
@@ -245,17 +247,17 @@ def _slowest(timeline: Timeline) -> str:
     return f"p99 was highest at {when}: {format_duration(value)}."
 
 
-def _span_told(timeline: Timeline) -> str:
+def _span_text(timeline: Timeline) -> str:
     every = _every(timeline)
     low, high = every.quantile(1 / every.count), every.quantile(1)
     lowest = "below zero" if low is None else format_duration(low)
     return f"From {lowest} to {'below zero' if high is None else format_duration(high)}."
 
 
-def _curve_told(timeline: Timeline) -> str:
+def _curve_text(timeline: Timeline) -> str:
     every = _every(timeline)
-    told = [f"{name} {duration(every.quantile(each))}" for name, each in PERCENTILES.items()]
-    return f"{', '.join(told)}."
+    texts = [f"{name} {duration(every.quantile(each))}" for name, each in PERCENTILES.items()]
+    return f"{', '.join(texts)}."
 
 
 def _online(summary: Summary) -> str:

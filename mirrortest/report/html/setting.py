@@ -142,14 +142,14 @@ def _measured(report: Mapping[str, Any]) -> dict[str, str]:
     whole = report.get("whole")
     if not isinstance(whole, dict):
         return {}
-    told = {}
+    measures = {}
     if isinstance(records := whole.get("records"), int):
-        told["messages"] = f"{records:,}"
+        measures["messages"] = f"{records:,}"
     if isinstance(rate := whole.get("records_per_second"), int | float):
-        told["messages/s"] = f"{rate:,.0f}"
+        measures["messages/s"] = f"{rate:,.0f}"
     if isinstance(rate := whole.get("mib_per_second"), int | float):
-        told["MiB/s"] = f"{rate:,.2f}"
-    return told
+        measures["MiB/s"] = f"{rate:,.2f}"
+    return measures
 
 
 def _rows(found: SessionFiles) -> str:

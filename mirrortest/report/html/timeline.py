@@ -239,7 +239,7 @@ def _read(result: Result, role: Role, kind: Kind, columns: Sequence[str]) -> pa.
         if files.session.role is not role:
             continue
         for file in files.files:
-            # What is damaged was told by the reconciliation.
+            # The reconciliation has reported the damage.
             for batch in read_file(file, [], columns=("kind", "run", *columns)):
                 ours = pc.and_(
                     pc.and_(

@@ -121,6 +121,11 @@ class Incarnation:
         """Why the sender ended by itself."""
 
     @property
+    def lanes(self) -> list[Lane]:
+        """Its lanes."""
+        return [each.lane for each in self._recorded]
+
+    @property
     def in_flight(self) -> int:
         """Messages without an outcome yet."""
         return sum(flight.count for recorded in self._recorded for flight in recorded.lane.flights)

@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import time
-from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,46 +14,38 @@ import structlog
 from mirrortest.errors import ClusterError, MirrortestError, SequenceLogError, UnreachableError
 from mirrortest.host.interpreter import favour_the_loop
 from mirrortest.kafka.admin import Admin
-from mirrortest.kafka.codec import compressor
 from mirrortest.kafka.compacted import CompactedTopic
 from mirrortest.kafka.sender import Sender
 from mirrortest.metrics.kernel_clock import known_clock_error_ns
 from mirrortest.metrics.server_process import serve_apart
 from mirrortest.model.topic_partition import TopicPartition
-from mirrortest.produce.buffer_pool import BufferPools
-from mirrortest.produce.clock import Clock
-from mirrortest.produce.housekeeping import Housekeeping
-from mirrortest.produce.incarnation import Incarnation, SendRules, end_marks
-from mirrortest.produce.lane import MAX_IN_FLIGHT, Lane
+from mirrortest.produce.context import ProducerContext
+from mirrortest.produce.housekeeping import Housekeeping, ProducerMetrics
+from mirrortest.produce.incarnation import Incarnation, end_marks
+from mirrortest.produce.incarnation_setup import build_incarnation
 from mirrortest.produce.ledger_view import LedgerView
-from mirrortest.produce.ledger_writer import LedgerWriter, RecordedLane
-from mirrortest.produce.pace import Pace, lane_share, pace_of
+from mirrortest.produce.pace import pace_of
 from mirrortest.produce.produce_report import ProduceReport
-from mirrortest.produce.producer_metrics import ProducerMetrics
-from mirrortest.produce.recording import LaneRecorder, TopicNumbers, Window
+from mirrortest.produce.recording import TopicNumbers
 from mirrortest.produce.registration import publish_closed, record_failure, register
-from mirrortest.produce.reservation import Reservation
 from mirrortest.produce.topic_plan import TopicPlan, plan_topics
 from mirrortest.produce.waiting import before_stop, cancelled
-from mirrortest.seqlog.batches import Detail
 from mirrortest.seqlog.files import last_incarnation
 from mirrortest.seqlog.location import Location
 from mirrortest.seqlog.schema import Role
 from mirrortest.seqlog.session import Session, Topic, new_session_id
 from mirrortest.seqlog.writer import SequenceLog
-from mirrortest.wire.batch import LaneEncoder
 from mirrortest.wire.message import value_size
-from mirrortest.wire.stream import ProducerId, StreamId
+from mirrortest.wire.stream import ProducerId
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from mirrortest.config.client_config import ClientConfig
     from mirrortest.metrics.endpoint import Serve
+    from mirrortest.produce.lane import Lane
+    from mirrortest.produce.ledger_writer import LedgerWriter
     from mirrortest.produce.options import ProduceOptions
     from mirrortest.produce.produce_report import ProduceProgress
-    from mirrortest.verify.ledger_record import Registration
-    from mirrortest.wire.batch import EncodedBatch
 
 _log = structlog.get_logger()
 
@@ -100,25 +91,14 @@ class Producer:
         serve: Serve = serve_apart,
     ) -> None:
         self._options = options
-        self._clock = Clock()
-        self._window = Window()
+        self._context = ProducerContext(options)
         self._plans: list[TopicPlan] = []
-        self._numbers: dict[str, TopicNumbers] = {}
-        self._paces: dict[tuple[str, int], Pace] = {}
-        """(topic, index of the lane) -> its schedule, which goes on over incarnations"""
         self._lanes: list[Lane] = []
         self._ended: list[LedgerWriter] = []
         """Of incarnations whose sender died; without end marks until a successor has registered."""
-        self._reasons: Counter[str] = Counter()
-        self._metrics = ProducerMetrics(options, self._clock, self._numbers, serve)
+        self._metrics = ProducerMetrics(self._context, serve)
         self._housekeeping = Housekeeping(
-            options,
-            self._clock,
-            self._window,
-            self._numbers,
-            self._metrics,
-            on_progress,
-            progress_seconds,
+            self._context, self._metrics, on_progress, progress_seconds
         )
 
     async def run(self, stop: asyncio.Event) -> ProduceReport:
@@ -169,9 +149,9 @@ class Producer:
         size, _ = value_size(len(probe), options.form, options.message_size)
         for plan in self._plans:
             count = len(plan.lanes)
-            self._numbers[plan.topic] = TopicNumbers(options.warmup_records, count, size)
+            self._context.numbers[plan.topic] = TopicNumbers(options.warmup_records, count, size)
             for index in range(count):
-                self._paces[plan.topic, index] = pace_of(
+                self._context.paces[plan.topic, index] = pace_of(
                     options.throughput,
                     index=index,
                     lanes=count,
@@ -224,10 +204,10 @@ class Producer:
                         "could not register this producer in the ledger "
                         f"{self._options.ledger_topic!r}: nothing was sent"
                     )
-                incarnation, born = begun, self._clock.now()
+                incarnation, born = begun, self._context.clock.now()
                 if not started:
                     started = True
-                    for pace in self._paces.values():
+                    for pace in self._context.paces.values():
                         pace.start(born)
                 self._housekeeping.incarnation = incarnation
                 await incarnation.run(stop)
@@ -236,7 +216,7 @@ class Producer:
             if incarnation.died is None:
                 return
             self._ended.append(incarnation.ledger_writer)
-            soon = self._clock.now() - born < _SOON_NS
+            soon = self._context.clock.now() - born < _SOON_NS
             hopeless = hopeless + 1 if soon and not incarnation.acked else 0
             if hopeless >= _HOPELESS:
                 with contextlib.suppress(TimeoutError):
@@ -251,7 +231,7 @@ class Producer:
     async def _begin(
         self, log: SequenceLog, view: LedgerView, sender: Sender, session: str
     ) -> Incarnation:
-        """Registration an incarnation and have its first numbers reserved."""
+        """Register an incarnation, and reserve its first numbers."""
         options = self._options
         registration = await register(
             view,
@@ -269,7 +249,8 @@ class Producer:
             incarnation=registration.incarnation,
         )
         await log.revise(_with_incarnation(registration.incarnation))
-        incarnation = self._build_incarnation(registration, log, view, sender)
+        incarnation = build_incarnation(self._context, self._plans, registration, log, view, sender)
+        self._lanes += incarnation.lanes
         await incarnation.ledger_writer.round()
         # The registration is in the ledger, in front of them: nobody takes the run for over.
         while self._ended:
@@ -296,85 +277,6 @@ class Producer:
             if stop.is_set():
                 return None
 
-    def _build_incarnation(
-        self, registration: Registration, log: SequenceLog, view: LedgerView, sender: Sender
-    ) -> Incarnation:
-        options = self._options
-        client = options.client
-        pools = BufferPools(self._plans, client.buffer_memory)
-        recorded = [
-            self._keep(registration, log, plan, index, pools)
-            for plan in self._plans
-            for index in range(len(plan.lanes))
-        ]
-        ledger_writer = LedgerWriter(log, view, registration, recorded, self._clock)
-        rules = SendRules(
-            linger_ns=client.linger_ms * 1_000_000,
-            drain_seconds=options.drain_timeout,
-            compress=_compress(client),
-        )
-        return Incarnation(
-            recorded, ledger_writer, sender, self._clock, rules, reasons=self._reasons
-        )
-
-    def _keep(
-        self,
-        registration: Registration,
-        log: SequenceLog,
-        plan: TopicPlan,
-        index: int,
-        pools: BufferPools,
-    ) -> RecordedLane:
-        options = self._options
-        number, partition = plan.lanes[index], plan.partitions[index]
-        pace = self._paces[plan.topic, index]
-        who = ProducerId(options.name, options.run, registration.incarnation)
-        encoder = LaneEncoder(
-            plan.topic,
-            who,
-            number,
-            partition,
-            plan.destination_partitions,
-            options.form,
-            options.message_size,
-        )
-        most = encoder.most_within(self._batch_bytes(plan, pools))
-        lane = Lane(
-            StreamId(plan.topic, options.run, options.name, registration.incarnation, number),
-            partition=partition,
-            source_partitions=plan.source_partitions,
-            destination_partitions=plan.destination_partitions,
-            pace=pace,
-            reservation=Reservation(
-                per_second=pace.per_second,
-                limit=None if pace.limit is None else pace.limit - pace.position,
-                least=MAX_IN_FLIGHT * most,
-            ),
-            encoder=encoder,
-            most=most,
-            pool=pools.of(plan.topic, partition),
-            compacted=plan.compacted,
-        )
-        self._lanes.append(lane)
-        recorder = LaneRecorder(
-            lane,
-            self._numbers[plan.topic],
-            warmup=lane_share(options.warmup_records, index, len(plan.lanes)) or 0,
-            clock=self._clock,
-            window=self._window,
-            each=options.log_detail is Detail.MESSAGES,
-            append=log.append,
-            append_arrays=log.append_arrays,
-        )
-        return RecordedLane(lane, recorder)
-
-    def _batch_bytes(self, plan: TopicPlan, pools: BufferPools) -> int:
-        """How large a batch may be."""
-        client = self._options.client
-        return min(
-            client.batch_size, client.max_request_size, plan.max_batch_bytes, pools.batch_bytes
-        )
-
     # -- the end --------------------------------------------------------------------------------
 
     def _report(
@@ -385,9 +287,9 @@ class Producer:
             name=self._options.name,
             session=session,
             log=log.where,
-            numbers=self._numbers,
+            numbers=self._context.numbers,
             lanes=[(lane.record(), lane.partition) for lane in self._lanes],
-            reasons=self._reasons,
+            reasons=self._context.reasons,
             behind_ns=self._housekeeping.behind_ns,
             warmup_records=self._options.warmup_records,
             notes=self._housekeeping.notes,
@@ -424,12 +326,3 @@ def _log_failure(task: asyncio.Task[None]) -> None:
 
 def _with_incarnation(incarnation: int) -> Callable[[Session], Session]:
     return lambda session: session.model_copy(update={"incarnation": incarnation})
-
-
-def _compress(client: ClientConfig) -> Callable[[EncodedBatch], EncodedBatch] | None:
-    # By its public calls alone, aiokafka makes the batch anew, and compresses it.
-    found = None if client.portable else compressor(client.compression_type)
-    if found is None:
-        return None
-    codec, function = found
-    return lambda batch: batch.compressed(codec, function)

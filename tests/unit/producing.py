@@ -13,12 +13,11 @@ from mirrortest.model.findings import Outcome
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.produce.buffer_pool import BufferPool
 from mirrortest.produce.incarnation import Incarnation, SendRules
-from mirrortest.produce.lane import Lane
+from mirrortest.produce.lane import Lane, Reservation
 from mirrortest.produce.ledger_writer import LedgerWriter, Log, RecordedLane
 from mirrortest.produce.pace import Pace, pace_of
 from mirrortest.produce.recording import LaneRecorder, TopicNumbers, Window
 from mirrortest.produce.registration import register
-from mirrortest.produce.reservation import Reservation
 from mirrortest.verify.ledger import Ledger
 from mirrortest.wire.batch import EncodedBatch, LaneEncoder
 from mirrortest.wire.message import Form

@@ -18,11 +18,9 @@ from mirrortest.errors import UnreachableError
 from mirrortest.metrics.collector import Metrics
 from mirrortest.metrics.endpoint import MetricsEndpoint
 from mirrortest.metrics.health import Health
-from mirrortest.produce.clock import Clock
-from mirrortest.produce.housekeeping import Housekeeping
+from mirrortest.produce.context import ProducerContext
+from mirrortest.produce.housekeeping import Housekeeping, ProducerMetrics
 from mirrortest.produce.options import ProduceOptions
-from mirrortest.produce.producer_metrics import ProducerMetrics
-from mirrortest.produce.recording import Window
 from tests.unit.consuming import consume_options
 
 if TYPE_CHECKING:
@@ -100,11 +98,11 @@ def tended() -> tuple[Housekeeping, SimpleNamespace, SimpleNamespace, Time, Heal
         client=ClientConfig.load(bootstrap_server="localhost:1"),
         topics=("t",),
     )
-    clock = Clock()
-    metrics = ProducerMetrics(options, clock, {})
+    context = ProducerContext(options)
+    metrics = ProducerMetrics(context)
     time = Time()
     metrics.health = Health(10, time)
-    housekeeping = Housekeeping(options, clock, Window(), {}, metrics, lambda _: None, 3600)
+    housekeeping = Housekeeping(context, metrics, lambda _: None, 3600)
     idle = SimpleNamespace(now=False)
     ledger_writer = SimpleNamespace(log_rows=0, written_ns=0, incarnation=1)
     incarnation = SimpleNamespace(

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrortest.produce.clock import Clock
+from mirrortest.produce.lane import Reservation
 from mirrortest.produce.pace import (
     CATCH_UP,
     SteadyPace,
@@ -16,7 +17,6 @@ from mirrortest.produce.pace import (
     last_tick,
     pace_of,
 )
-from mirrortest.produce.reservation import Reservation
 
 SECOND = 1_000_000_000
 

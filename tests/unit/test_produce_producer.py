@@ -109,7 +109,7 @@ class Stage:
 
     @property
     def outcomes(self) -> dict[Outcome, int]:
-        return self.producer._numbers["t"].outcomes
+        return self.producer._context.numbers["t"].outcomes
 
 
 @contextlib.asynccontextmanager

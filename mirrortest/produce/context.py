@@ -1,0 +1,30 @@
+"""What the parts of one producer share."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from mirrortest.produce.clock import Clock
+from mirrortest.produce.recording import Window
+
+if TYPE_CHECKING:
+    from mirrortest.produce.options import ProduceOptions
+    from mirrortest.produce.pace import Pace
+    from mirrortest.produce.recording import TopicNumbers
+
+
+@dataclass(frozen=True)
+class ProducerContext:
+    """One producer's request, its clock and its counts; they go on over incarnations."""
+
+    options: ProduceOptions
+    clock: Clock = field(default_factory=Clock)
+    window: Window = field(default_factory=Window)
+    numbers: dict[str, TopicNumbers] = field(default_factory=dict)
+    """By topic."""
+    paces: dict[tuple[str, int], Pace] = field(default_factory=dict)
+    """(topic, index of the lane) -> its schedule"""
+    reasons: Counter[str] = field(default_factory=Counter)
+    """Why messages were not acknowledged."""

@@ -1,4 +1,4 @@
-"""A compacted topic of one partition as a table: write by key, read it all, follow it."""
+"""A compacted topic of one partition as a table: write by key, and follow it."""
 
 from __future__ import annotations
 
@@ -182,29 +182,6 @@ class CompactedTopic:
 
     # -- reading --------------------------------------------------------------------------------
 
-    async def read_to_end(self) -> list[Entry]:
-        """All records that are in the topic now, oldest first; older ones of a key may be missing.
-
-        Raises:
-            TopicMissingError: there is no such topic.
-        """
-        entries: list[Entry] = []
-        reader = await self._open_reader()
-        try:
-            end = (await reader.end_offsets([self._at]))[self._at]
-            position = await self._rewind(reader)
-            while position < end:
-                for item in await reader.next(_POLL_SECONDS):
-                    if isinstance(item, OutOfRange):
-                        position = await self._rewind(reader)
-                        end = (await reader.end_offsets([self._at]))[self._at]
-                    else:
-                        entries += (entry for entry in _entries(item) if entry[0] < end)
-                        position = item.next_offset
-        finally:
-            await self._close_reader(reader)
-        return entries
-
     async def tail(self) -> AsyncIterator[Entry]:
         """All records from the beginning, then those to come, for ever.
 
@@ -254,11 +231,6 @@ class CompactedTopic:
             await self._close_reader(reader)
             raise
         return reader
-
-    async def _rewind(self, reader: Reader) -> int:
-        begin = (await reader.beginning_offsets([self._at]))[self._at]
-        reader.seek(self._at, begin)
-        return begin
 
     async def _close_reader(self, reader: Reader) -> None:
         self._readers.discard(reader)

@@ -169,9 +169,6 @@ class ConsumerPort(ClientPort, Protocol):
     async def commit(self, offsets: Mapping[TopicPartition, int]) -> None:
         """Commit each partition's next offset for the group."""
 
-    async def committed(self, partition: TopicPartition) -> int | None:
-        """The group's committed offset of a partition."""
-
     def failure(self) -> str | None:
         """Why fetching ended by itself; None while it runs, as far as that can be seen."""
 

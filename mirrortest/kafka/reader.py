@@ -412,11 +412,6 @@ class Reader:
             raise cluster_error(self._config, "committing offsets", error) from error
         return True
 
-    async def committed(self, partition: tuple[str, int]) -> int | None:
-        """The group's committed offset of a partition."""
-        with cluster_errors(self._config, "asking for committed offsets"):
-            return await self._started().committed(TopicPartition(*partition))
-
     async def _offsets(
         self,
         partitions: Iterable[tuple[str, int]],

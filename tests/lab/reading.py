@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from mirrortest.kafka.admin import Admin
+from mirrortest.kafka.compacted import CompactedTopic
 from mirrortest.wire.record_batch import decode_records
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from mirrortest.config.client_config import ClientConfig
     from mirrortest.kafka.reader import Reader
 
 At = tuple[str, int]
@@ -26,6 +29,19 @@ async def read(reader: Reader, until: Callable[[list[Any]], bool]) -> list[Any]:
     found: list[Any] = []
     while not until(found):
         found += await reader.next(0.2)
+    return found
+
+
+async def entries(config: ClientConfig, topic: str) -> list[tuple[int, bytes, bytes | None]]:
+    """All records of a compacted topic: offset, key, value."""
+    async with Admin(config) as admin:
+        admin.expect(topic)
+        (end,) = (await admin.end_offsets([(topic, 0)])).values()
+    found: list[tuple[int, bytes, bytes | None]] = []
+    async with CompactedTopic(config, topic) as table:
+        tail = table.tail()
+        while (found[-1][0] + 1 if found else 0) < end:
+            found.append(await anext(tail))
     return found
 
 

@@ -7,6 +7,7 @@ import uuid
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from aiokafka import AIOKafkaConsumer, TopicPartition
 
 from mirrortest.config.client_config import ClientConfig
 from mirrortest.errors import UsageError
@@ -97,7 +98,12 @@ async def test_a_group_shares_partitions_without_loss_or_repetition(
         await send(topic, 5)
         await turns([first], lambda: sum(positions.values()) == 125)
         assert await first.reader.commit({(topic, 0): 35})
-        assert await first.reader.committed((topic, 0)) == 35
+        consumer = AIOKafkaConsumer(
+            bootstrap_servers=list(config.bootstrap_servers), group_id=group
+        )
+        await consumer.start()
+        assert await consumer.committed(TopicPartition(topic, 0)) == 35
+        await consumer.stop()
 
 
 @pytest.mark.parametrize("assignor", ["range", "roundrobin", "sticky"])

@@ -29,7 +29,7 @@ from mirrortest.model.findings import Outcome
 from mirrortest.wire.batch import EncodedBatch, LaneEncoder
 from mirrortest.wire.message import Form
 from mirrortest.wire.stream import ProducerId
-from tests.lab.reading import both
+from tests.lab.reading import both, entries
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -278,16 +278,16 @@ async def test_a_compacted_topic_is_made_written_read_and_followed(
     async with CompactedTopic(config, topic_name()) as table:
         assert await table.create()
         assert not await table.create()
-        assert await table.read_to_end() == []
+        assert await entries(config, table.topic) == []
         assert sorted(await asyncio.gather(*(table.write(b"k", b"%d" % n) for n in range(3)))) == [
             0, 1, 2,
         ]  # fmt: skip
         assert await table.write(b"k", None) == 3
-        entries = await table.read_to_end()
-        assert [offset for offset, _, _ in entries] == [0, 1, 2, 3]
-        assert entries[3] == (3, b"k", None)
+        found = await entries(config, table.topic)
+        assert [offset for offset, _, _ in found] == [0, 1, 2, 3]
+        assert found[3] == (3, b"k", None)
         tail = table.tail()
-        assert [await anext(tail) for _ in range(4)] == entries
+        assert [await anext(tail) for _ in range(4)] == found
         big = b"x" * 500_000
         assert await table.write(b"big", big) == 4
         assert await anext(tail) == (4, b"big", big)
@@ -356,4 +356,4 @@ async def test_a_topic_of_the_wrong_form_is_refused(
     with pytest.raises(ClusterError, match=r"cleanup\.policy=delete"):
         await CompactedTopic(config, fleeting).create()
     with pytest.raises(TopicMissingError):
-        await CompactedTopic(config, topic_name()).read_to_end()
+        await anext(CompactedTopic(config, topic_name()).tail())

@@ -153,10 +153,6 @@ class SimulatedConsumer(_Client):
         assert self.membership is not None
         await self.membership.commit(positions)
 
-    async def committed(self, at: Any) -> int | None:
-        """See `ports.ConsumerPort`."""
-        return None
-
     async def beginning_offsets(self, partitions: list[Any]) -> dict[Any, int]:
         """See `ports.ConsumerPort`."""
         return await self._offsets(partitions, 0)

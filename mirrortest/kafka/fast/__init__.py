@@ -41,20 +41,8 @@ __all__ = [
 METADATA_CREATES_TOPICS = False
 """See `ports.Library`."""
 
-
-def producer(config: ClientConfig, *, batch_bytes: int | None = None) -> FastProducer:
-    """See `ports.Library`; batches come compressed."""
-    return FastProducer(config, batch_bytes)
-
-
-def consumer(config: ClientConfig, *, group: str | None = None) -> FastConsumer:
-    """See `ports.Library`."""
-    return FastConsumer(config, group)
-
-
-def admin(config: ClientConfig) -> FastAdmin:
-    """See `ports.Library`."""
-    return FastAdmin(config)
+producer, consumer, admin = FastProducer, FastConsumer, FastAdmin
+"""See `ports.Library`."""
 
 
 async def try_connection(config: ClientConfig) -> None:

@@ -21,20 +21,8 @@ if TYPE_CHECKING:
 METADATA_CREATES_TOPICS = True
 """See `ports.Library`."""
 
-
-def producer(config: ClientConfig, *, batch_bytes: int | None = None) -> PublicProducer:
-    """See `ports.Library`."""
-    return PublicProducer(config, batch_bytes)
-
-
-def consumer(config: ClientConfig, *, group: str | None = None) -> PublicConsumer:
-    """See `ports.Library`."""
-    return PublicConsumer(config, group)
-
-
-def admin(config: ClientConfig) -> PublicAdmin:
-    """See `ports.Library`."""
-    return PublicAdmin(config)
+producer, consumer, admin = PublicProducer, PublicConsumer, PublicAdmin
+"""See `ports.Library`."""
 
 
 async def try_connection(config: ClientConfig) -> None:

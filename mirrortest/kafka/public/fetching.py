@@ -143,12 +143,6 @@ class PublicConsumer:
                 {KafkaPartition(*at): offset for at, offset in offsets.items()}
             )
 
-    async def committed(self, partition: TopicPartition) -> int | None:
-        """See `ports.ConsumerPort`."""
-        with request_errors():
-            offset = await self.client.committed(KafkaPartition(*partition))
-        return None if offset is None else int(offset)
-
     # -- fetching -------------------------------------------------------------------------------
 
     async def fetch(

@@ -28,8 +28,8 @@ from mirrortest.faults.spec import read_spec
 from mirrortest.lab import control
 from mirrortest.lab.docker import engine
 from mirrortest.lab.docker.engine import KAFKA_IMAGE
+from mirrortest.lab.free_ports import ADDRESS
 from mirrortest.lab.mirrors import FaultyMirrorSettings, MirrorSettings
-from mirrortest.lab.ports import ADDRESS
 from mirrortest.lab.runtime import PartState
 from mirrortest.lab.testbed import Lab, part_metrics
 from mirrortest.metrics.endpoint import serve_metrics

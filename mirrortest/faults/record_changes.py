@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from mirrortest.faults.records import form_of
 from mirrortest.verify.anomaly import AT_PROOF, FILL, IN_ID, IN_NUMBERS, IN_PROOF, Anomaly
 from mirrortest.wire import descriptor as descriptors
 from mirrortest.wire.digits import TIME_DIGITS
@@ -43,12 +44,6 @@ class Span(NamedTuple):
 
     def __bool__(self) -> bool:
         return self.lo < self.hi
-
-
-def form_of(record: Record) -> Form:
-    """The form in which a record is read, whether or not it is a message."""
-    names = {name for name, _ in record.headers}
-    return Form.HEADERS if ID in names and SEQ in names else Form.BODY
 
 
 def span_of(record: Record, part: str) -> Span | None:

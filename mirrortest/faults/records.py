@@ -60,13 +60,18 @@ def record_at(records: RecordArrays, row: int) -> Record | None:
     return Record(records.key(row), records.value(row), headers, int(records.timestamps[row]))
 
 
+def form_of(record: Record) -> Form:
+    """The form in which a record is read, whether or not it is a message."""
+    names = {name for name, _ in record.headers}
+    return Form.HEADERS if ID in names and SEQ in names else Form.BODY
+
+
 def form_at(records: RecordArrays, row: int) -> Form:
     """The form in which a record is read."""
     if int(records.headers_len[row]) == _NO_HEADERS:
         return Form.BODY
     record = record_at(records, row)
-    names = {name for name, _ in record.headers} if record is not None else set()
-    return Form.HEADERS if {ID, SEQ} <= names else Form.BODY
+    return Form.BODY if record is None else form_of(record)
 
 
 def encode_record(record: Record) -> RawRecord:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 from mirrortest.errors import LabError, MirrortestError
 from mirrortest.lab.cluster_client import ClusterClient
+from mirrortest.lab.free_ports import ADDRESS, free_ports
 from mirrortest.lab.part import Part
-from mirrortest.lab.ports import ADDRESS, free_ports
 from mirrortest.lab.properties_file import write_properties
 
 if TYPE_CHECKING:

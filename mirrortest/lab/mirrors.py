@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mirrortest.lab import jars
+from mirrortest.lab.free_ports import ADDRESS, free_ports
 from mirrortest.lab.part import Part
-from mirrortest.lab.ports import ADDRESS, free_ports
 from mirrortest.lab.process.runtime import Jvm, lab_java
 from mirrortest.lab.properties_file import write_properties
 

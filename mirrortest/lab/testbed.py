@@ -15,9 +15,9 @@ from mirrortest.lab import jars
 from mirrortest.lab.cluster import Cluster
 from mirrortest.lab.docker.engine import Engine
 from mirrortest.lab.docker.runtime import ContainerRuntime
+from mirrortest.lab.free_ports import ADDRESS, free_ports
 from mirrortest.lab.mirrors import NAME as MIRROR
 from mirrortest.lab.mirrors import FaultyMirror, FaultyMirrorSettings, MirrorMaker2, MirrorSettings
-from mirrortest.lab.ports import ADDRESS, free_ports
 from mirrortest.lab.process.runtime import Jvm, lab_java
 from mirrortest.lab.runtime import PartState
 from mirrortest.lab.temporary_directories import temporary_directory

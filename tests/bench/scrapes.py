@@ -17,7 +17,7 @@ from urllib.request import urlopen
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from mirrortest.lab.ports import free_ports
+from mirrortest.lab.free_ports import free_ports
 from tests.bench.contenders import OURS, Place, consumer, producer
 from tests.bench.measure import Running
 

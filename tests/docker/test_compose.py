@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mirrortest.lab.docker.engine import KAFKA_IMAGE
-from mirrortest.lab.ports import free_ports
+from mirrortest.lab.free_ports import free_ports
 from tests.docker.images import ROOT, docker, has
 
 if TYPE_CHECKING:

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from mirrortest.lab.cluster import Cluster
+from mirrortest.lab.free_ports import free_ports
 from mirrortest.lab.mirrors import MirrorMaker2, MirrorSettings
-from mirrortest.lab.ports import free_ports
 from mirrortest.lab.process.runtime import Jvm
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from urllib.request import urlopen
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from mirrortest.lab.ports import free_ports
+from mirrortest.lab.free_ports import free_ports
 from tests.lab.harness import read_topic, until, wrong
 
 if TYPE_CHECKING:

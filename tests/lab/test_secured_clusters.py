@@ -13,7 +13,7 @@ import pytest
 import trustme
 
 from mirrortest.lab.cluster import Cluster
-from mirrortest.lab.ports import ADDRESS, free_ports
+from mirrortest.lab.free_ports import ADDRESS, free_ports
 from mirrortest.lab.process.runtime import Jvm
 from mirrortest.lab.properties_file import write_properties
 from tests.lab.harness import Scene, wrong

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import yaml
 
-from mirrortest.lab.ports import ADDRESS, free_ports
+from mirrortest.lab.free_ports import ADDRESS, free_ports
 from tests.lab.harness import until
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ import pytest
 from grafana.alerts import Limits, rules
 from mirrortest.lab import control
 from mirrortest.lab.cluster_client import ClusterClient
-from mirrortest.lab.ports import ADDRESS, free_ports
+from mirrortest.lab.free_ports import ADDRESS, free_ports
 from mirrortest.metrics.kernel_clock import clock_error_bound
 from tests.lab.harness import GATHER_MS, Command, until, write
 from tests.prometheus.server import Firing, Prometheus

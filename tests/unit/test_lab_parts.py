@@ -14,7 +14,7 @@ import pytest
 
 from mirrortest.errors import LabError, UsageError
 from mirrortest.host.java import Java
-from mirrortest.lab import control, ports
+from mirrortest.lab import control, free_ports
 from mirrortest.lab.cluster import Cluster
 from mirrortest.lab.mirrors import MirrorMaker2, MirrorSettings
 from mirrortest.lab.part import Part
@@ -31,24 +31,24 @@ if TYPE_CHECKING:
 
 def test_ports_are_free_distinct_and_not_for_outgoing_connections() -> None:
     """None lies in the range that the system takes outgoing ports from."""
-    found = ports.free_ports(50)
+    found = free_ports.free_ports(50)
     assert len(set(found)) == 50
     if sys.platform == "linux":
-        assert max(found) < int(ports._RANGE.read_text().split()[0])
+        assert max(found) < int(free_ports._RANGE.read_text().split()[0])
     for port in found[:5]:
         with socket.socket() as listener:
-            listener.bind((ports.ADDRESS, port))
+            listener.bind((free_ports.ADDRESS, port))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs names of sockets without files")
 def test_ports_belong_to_one_process_until_it_ends() -> None:
     """Also before anybody listens on them: two labs that start at once never get the same."""
-    ours = ports.free_ports(2)
+    ours = free_ports.free_ports(2)
     ask = f"""
 import random
-from mirrortest.lab import ports
+from mirrortest.lab import free_ports
 random.sample = lambda *_: {ours}
-print(*ports.free_ports(2))
+print(*free_ports.free_ports(2))
 """
     asked = [sys.executable, "-c", ask]
     other = subprocess.run(asked, capture_output=True, text=True, check=False)
@@ -58,7 +58,7 @@ print(*ports.free_ports(2))
 
 
 def _given_to_one_that_ended() -> list[int]:
-    ask = "from mirrortest.lab import ports; print(*ports.free_ports(2))"
+    ask = "from mirrortest.lab import free_ports; print(*free_ports.free_ports(2))"
     told = subprocess.check_output([sys.executable, "-c", ask], text=True)
     return [int(word) for word in told.split()]
 

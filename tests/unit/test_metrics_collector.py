@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import mirrortest
 from mirrortest.errors import UsageError
-from mirrortest.lab.ports import free_ports
+from mirrortest.lab.free_ports import free_ports
 from mirrortest.metrics import names
 from mirrortest.metrics.collector import Metrics
 from mirrortest.metrics.endpoint import MetricsEndpoint, serve_metrics

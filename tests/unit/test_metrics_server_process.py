@@ -15,7 +15,7 @@ import pytest
 import structlog
 
 from mirrortest.errors import UsageError
-from mirrortest.lab.ports import free_ports
+from mirrortest.lab.free_ports import free_ports
 from mirrortest.metrics import names
 from mirrortest.metrics.collector import Metrics
 from mirrortest.metrics.endpoint import MetricsEndpoint

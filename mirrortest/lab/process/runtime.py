@@ -12,7 +12,7 @@ from mirrortest.errors import LabError
 from mirrortest.host import class_archive
 from mirrortest.host.java import find_java
 from mirrortest.lab import jars
-from mirrortest.lab.ports import ADDRESS
+from mirrortest.lab.free_ports import ADDRESS
 from mirrortest.lab.process.program import GuardedProcess
 from mirrortest.lab.runtime import Launch, Runtime
 

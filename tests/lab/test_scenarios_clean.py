@@ -76,7 +76,9 @@ def test_all_arrives(lab: Lab, make_scene: Callable[..., Scene]) -> None:
     assert offline["online"]["disagreements"] == []
     assert offline["online"]["partitions"] == 5 + 4
     latencies = {topic: each["count"] for topic, each in offline["latency_seconds"].items()}
-    measured = [latencies.get(topic, 0) + offline["backlog"].get(topic, 0) for topic in scene.topics]
+    measured = [
+        latencies.get(topic, 0) + offline["backlog"].get(topic, 0) for topic in scene.topics
+    ]
     assert measured == [2 * RECORDS] * 2
 
 

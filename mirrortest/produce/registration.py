@@ -75,7 +75,7 @@ async def publish_closed(view: LedgerView, registration: Registration) -> None:
         *(
             record
             for lane in view.ledger.closed_by_registrations(registration.run, registration.producer)
-            for record in LaneParts(last_word=CLOSED).records(lane)
+            for record in LaneParts(ended=CLOSED).records(lane)
         )
     )
 

@@ -1,10 +1,10 @@
-"""What one destination partition knows of one stream.
+"""What was found of one stream in one destination partition.
 
-In an unread range any missing number may stand: above those seen before it, since nobody knows how
-far the range reached, and below them, since a mirror replays and reorders. Only time bounds the
-doubt: what was sent after the range was found gone cannot have stood in it. Seqs and intended times
-ascend together, so that the first message seen behind the range that is late enough ends the doubt
-for itself and all numbers above.
+An unread range may contain any missing number: one above those seen before it, since it may have
+contained any number of messages, and one below them, since a mirror replays and reorders. Only time
+bounds the doubt: what was sent after the range was found deleted cannot have been in it. Seqs and
+intended times ascend together. So the first message seen after the range that is late enough ends
+the doubt for itself and all numbers above.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def last_minute(found_ns: int | None) -> int:
 class Fragment:
     """A stream as one destination partition shows it, exact until it is collapsed.
 
-    Fed with rows in offset order, each offset once. All sets hold seqs.
+    Fed with rows in offset order, each offset once. All sets are of seqs.
     """
 
     seen: IntervalSet = field(default_factory=IntervalSet)
@@ -62,15 +62,15 @@ class Fragment:
     copies: int = 0
     """Messages beyond the first copy of each."""
     reordered: IntervalSet = field(default_factory=IntervalSet)
-    """First seen here after a later seq was. Not if its first copy may stand in an unread range."""
+    """First seen here after a later seq was. Not if its first copy may be in an unread range."""
     by_finding: dict[Finding, IntervalSet] = field(default_factory=dict)
     """Those with the finding on any of their copies; members of `STREAM_FINDINGS`."""
     read_below: int | None = None
     """The bound above all numbers seen before the first unread range; None: there is none."""
     unread_minute: int = -1
-    """The last minute of intended time from which messages may stand in the unread ranges."""
+    """The last minute of intended time from which messages may be in the unread ranges."""
     certain_from: int | None = None
-    """The least number seen behind the unread ranges that was sent too late to stand in them."""
+    """The least number seen after the unread ranges that was sent too late to be in them."""
     last_place: int = -1
     """Where the stream was last seen (`PartitionChecker.before`, and the offset); -1: never."""
     intended_first: int = 0
@@ -93,7 +93,7 @@ class Fragment:
 
     @property
     def size(self) -> int:
-        """What it costs: one, and one for each interval held."""
+        """What it costs: one, and one for each interval."""
         sets = (self.seen, self.duplicated, self.reordered, *self.by_finding.values())
         return 1 + sum(map(len, sets))
 
@@ -143,9 +143,9 @@ class Fragment:
         return distinct + self.copies
 
     def pass_unread(self, last_minute: int) -> None:
-        """Offsets are passed by unread; what stood there was to be sent in `last_minute` or before.
+        """Pass offsets unread; what was there was to be sent in `last_minute` or before.
 
-        Minutes are those of `intended_first`; `ALWAYS` where nobody knows.
+        Minutes are those of `intended_first`; `ALWAYS` where that is unknown.
         """
         if self.read_below is None:
             self.read_below = self.seen.end
@@ -154,7 +154,7 @@ class Fragment:
 
     @property
     def doubtful_below(self) -> int:
-        """The bound below which every missing number may stand in an unread range."""
+        """The bound below which every missing number may be in an unread range."""
         if self.read_below is None:
             return 0
         return ALWAYS if self.certain_from is None else self.certain_from

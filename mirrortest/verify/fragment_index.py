@@ -1,4 +1,4 @@
-"""What all partitions of a topic know of a stream, found without asking each of them."""
+"""The fragments of a topic's partitions by stream, found without asking each partition."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ if TYPE_CHECKING:
 class FragmentIndex:
     """The fragments of one topic by stream, as of when its partitions were added.
 
-    A stream stands in one partition or a few: of 150, to ask each about each stream took most of a
-    round.
+    A stream is in one partition or a few: with 150 partitions, asking each about each stream took
+    most of a round.
     """
 
     def __init__(self) -> None:
         self._checkers: dict[int, PartitionChecker] = {}
         self._fragments: dict[StreamId, dict[int, Fragment]] = {}
         self._unsure: list[int] = []
-        """Partitions that may have held streams which they do not know."""
+        """Partitions that may have had streams of which they have no fragment."""
         self._of_lane: dict[int, list[StreamId]] | None = None
 
     def add(self, number: int, checker: PartitionChecker) -> None:
@@ -48,38 +48,38 @@ class FragmentIndex:
         return list(self._fragments)
 
     def fragments(self, stream: StreamId) -> dict[int, Fragment]:
-        """Partition -> what it knows of a stream, as `PartitionChecker.fragment` tells it."""
-        known = self._fragments.get(stream, {})
+        """Partition -> its fragment of a stream, as `PartitionChecker.fragment` gives it."""
+        found = self._fragments.get(stream, {})
         if not self._unsure:
-            return known
-        unsure = {n: self._checkers[n].fragment(stream) for n in self._unsure if n not in known}
-        return known | {n: fragment for n, fragment in unsure.items() if fragment is not None}
+            return found
+        unsure = {n: self._checkers[n].fragment(stream) for n in self._unsure if n not in found}
+        return found | {n: fragment for n, fragment in unsure.items() if fragment is not None}
 
     def explained_below(
         self, stream: StreamId, homes: Collection[int] = (), *, at_source: bool = False
     ) -> int:
         """The bound below which compaction explains what is missing of a stream; 0: none of it.
 
-        A message may be gone once one of its key stands behind it: a later one of its stream, or,
-        for the last ones, too, any other of the key (see `_superseded`). What compaction took from
-        the destination left holes in the offsets, where they were read; what it took from the
+        Compaction may remove a message once one of its key comes after it: a later one of its
+        stream, or, for the last ones, too, any other of the key (see `_superseded`). What it took
+        from the destination left holes in the offsets, where they were read; what it took from the
         source (`at_source`) did not.
         """
         explaining = {n for n, checker in self._checkers.items() if at_source or checker.holed}
-        held = self._fragments.get(stream, {})
-        mine = {*held, *homes} if held or homes else explaining
-        if any(self._superseded(stream, n) for n in explaining & mine):
+        mine = self._fragments.get(stream, {})
+        concerned = {*mine, *homes} if mine or homes else explaining
+        if any(self._superseded(stream, n) for n in explaining & concerned):
             return ALWAYS
-        return max((its.seen.end for n, its in held.items() if n in explaining), default=0)
+        return max((its.seen.end for n, its in mine.items() if n in explaining), default=0)
 
     def _superseded(self, stream: StreamId, number: int) -> bool:
-        """Whether a message of the stream's key, not of the stream, may stand behind its last here.
+        """Whether a message of the stream's key, not of the stream, may come after its last here.
 
-        That is one behind what was seen of the stream; any of a later incarnation; and where
+        That is one after what was seen of the stream; any of a later incarnation; and where
         nothing was seen of it, any at all but those of earlier incarnations.
         """
-        held = self._fragments.get(stream, {}).get(number)
-        last = -1 if held is None else held.last_place
+        mine = self._fragments.get(stream, {}).get(number)
+        last = -1 if mine is None else mine.last_place
         if self._checkers[number].key_seen(stream.lane) > last:
             return True
         if self._of_lane is None:

@@ -138,13 +138,13 @@ def doubtful_below(fragments: Mapping[int, Fragment], *, homes: Collection[int] 
     """The bound below which every missing number may be in an unread range; 0: none may.
 
     A partition's unread offsets put a stream in doubt if the stream was seen in it or belongs
-    into it; a stream with no known home may be anywhere.
+    into it; a stream without a home may be anywhere.
     """
     return max(
         (
-            ALWAYS if held.inconclusive else held.doubtful_below
-            for number, held in fragments.items()
-            if held.inconclusive or not homes or number in homes or held.last_place >= 0
+            ALWAYS if fragment.inconclusive else fragment.doubtful_below
+            for number, fragment in fragments.items()
+            if fragment.inconclusive or not homes or number in homes or fragment.last_place >= 0
         ),
         default=0,
     )
@@ -207,7 +207,7 @@ def _union(fragments: Collection[Fragment]) -> tuple[IntervalSet, IntervalSet, i
     """All that was seen, what was seen in more than one partition, and the copies that makes."""
     seen, twice, surplus = IntervalSet(), IntervalSet(), 0
     if len(fragments) == 1:
-        # As nearly every stream has; nobody changes what is returned.
+        # As nearly every stream has; the result is only read.
         return next(iter(fragments)).seen, twice, surplus
     for fragment in fragments:
         again = seen & fragment.seen

@@ -198,9 +198,9 @@ class Ledger:
         *,
         given_up: Collection[StreamId] = (),
     ) -> bool:
-        """Whether nothing more is to come: every lane has ended or is closed, nobody is missing.
+        """Whether it is final: every lane has ended or is closed, and no producer is missing.
 
-        A ledger that says nothing of the run is never complete. `given_up` are lanes that count
+        A ledger without a record of the run is never complete. `given_up` are lanes that count
         as ended whatever is missing of them.
         """
         lanes = self.lanes_of(run)
@@ -230,11 +230,11 @@ class Ledger:
                             self._resolve(stream, producer)
 
     def _resolve(self, stream: StreamId, producer: _Producer) -> None:
-        """Bring a lane up to date with all that is known of its stream."""
+        """Bring a lane up to date with all records of its stream."""
         record = self._records.get(stream)
         partial, lane = False, None
-        if record is not None and not record.whole:
-            # It has ended, and what it told is not all here: it may be wherever the rest is.
+        if record is not None and not record.has_all_parts:
+            # It has ended, and some of its parts have not been read yet.
             partial, lane = True, replace(record, end=None)
         elif stream.incarnation < producer.over:
             lane = (record or LaneRecord(stream)).closed(self._marks.get(stream, 0))

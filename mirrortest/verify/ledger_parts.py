@@ -1,13 +1,13 @@
 """A lane's record in parts, where it has more holes than one record of a topic can hold.
 
 Readers unite what they read, so a part is a record of the same lane, under a key of its own, with
-the outcomes of a range of numbers. The ranges stay: a part never takes over what another one told.
-Each part tells what the whole lane's record does of marks and end, and with the end how many
-numbers have an outcome in all parts: until a reader knows as many the lane has not ended for it.
+the outcomes of a range of numbers. The ranges are fixed: no number moves to another part. Each part
+has the marks and the end of the lane, and with the end how many numbers have an outcome in all
+parts: until a reader has read that many outcomes, the lane has not ended for it.
 
-A lane's last word has keys of its own, which are written with nothing else. A mirror that replays
-may put an old record behind the newest one, and compaction keeps the old one then: while the lane
-goes on the next record mends that, and once it has ended its last word is not displaced.
+The record of a lane's end has keys of its own, which are written with nothing else. A mirror that
+replays may put an old record after the newest one, and compaction keeps the old one then: while the
+lane goes on the next record mends that, and once it has ended no old record displaces its end.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ PART_INTERVALS = 10_000
 """Of these a record takes less than 300 kB: brokers take 1 MB of a batch by default."""
 
 
-_LAST_WORD = 1 << 20
-"""The part's number in a key is above it where the producer's own end mark is told."""
+_ENDED = 1 << 20
+"""The part's number in a key is above it in records with the producer's own end mark."""
 CLOSED = 1 << 21
-"""And above this one where a successor tells how it found and closed the lane."""
+"""And above this one in records by which a successor closed the lane."""
 
 
 class LaneParts:
-    """How one lane's record is written: whole, until it has more than `most` intervals."""
+    """How one lane's record is written: as one, until it has more than `most` intervals."""
 
-    def __init__(self, most: int = PART_INTERVALS, *, last_word: int = _LAST_WORD) -> None:
+    def __init__(self, most: int = PART_INTERVALS, *, ended: int = _ENDED) -> None:
         self._most = most
-        self._last_word = last_word
+        self._ended = ended
         self._begins = [0]
         """The first number of each part."""
         self._written: dict[int, tuple[int | None, list[IntervalSet]]] = {}
@@ -52,12 +52,12 @@ class LaneParts:
         """
         self._cut(record)
         parts = len(self._begins)
-        first = 0 if record.end is None else self._last_word
+        first = 0 if record.end is None else self._ended
         if parts == 1:
             return [(lane_key(record.stream, first), lane_value(record))]
         if record.end is not None:
-            told = sum(numbers.count for numbers in _outcomes(record))
-            record = replace(record, told=told)
+            recorded = sum(numbers.count for numbers in _outcomes(record))
+            record = replace(record, outcomes=recorded)
         changed = []
         for part, (lo, hi) in enumerate(self._ranges(record)):
             outcomes = [numbers.within(lo, hi) for numbers in _outcomes(record)]

@@ -1,7 +1,7 @@
 """The two kinds of records in the ledger's topic, and their bytes.
 
-Everything stands in key and value, for mirrors may drop headers; all that identifies a record
-stands in its key, so that compaction keeps the newest of each. Both are compact JSON: keys lists,
+Everything is in key and value, since mirrors may drop headers. All that identifies a record is in
+its key, so that compaction keeps the newest of each. Both are compact JSON: keys lists,
 values objects with a version ``v``.
 """
 
@@ -28,10 +28,10 @@ _MOST_LANES = 100_000
 
 @dataclass(frozen=True, slots=True)
 class LaneRecord:
-    """What a producer's incarnation vouches for of one lane. All sets hold seqs.
+    """What a producer's incarnation recorded of one lane, in sets of seqs.
 
-    Where records disagree acked stands before failed, and failed before unknown: an outcome is
-    only ever found out later. Set sizes, marks and counts only grow.
+    Where records disagree acked wins over failed, and failed over unknown: an outcome only becomes
+    more certain. Set sizes, marks and counts only grow.
     """
 
     stream: StreamId
@@ -44,16 +44,16 @@ class LaneRecord:
     """How many numbers were used in all, once the lane is closed."""
     destination_partitions: int = 0
     source_partitions: int = 0
-    """Partition counts as the producer last knew them; 0: not told."""
-    told: int = 0
+    """Partition counts as the producer last saw them; 0: not recorded."""
+    outcomes: int = 0
     """How many numbers have an outcome in all parts of a lane that has ended (`ledger_parts`)."""
     compacted: bool = False
     """Whether the source's topic is compacted: it may lack messages before they are mirrored."""
 
     @property
-    def whole(self) -> bool:
-        """Whether no part is known to be missing."""
-        return self.acked.count + self.failed.count + self.unknown.count >= self.told
+    def has_all_parts(self) -> bool:
+        """Whether no part is missing of a lane that has ended."""
+        return self.acked.count + self.failed.count + self.unknown.count >= self.outcomes
 
     def merge(self, other: LaneRecord) -> LaneRecord:
         """The union of two records of one lane, in either order, any number of times."""
@@ -69,7 +69,7 @@ class LaneRecord:
             max(ends, default=None),
             max(self.destination_partitions, other.destination_partitions),
             max(self.source_partitions, other.source_partitions),
-            max(self.told, other.told),
+            max(self.outcomes, other.outcomes),
             self.compacted or other.compacted,
         )
 
@@ -80,17 +80,17 @@ class LaneRecord:
         """
         reserved = max(self.reserved, mark)
         end = reserved if self.end is None else self.end
-        known = self.acked | self.failed | self.unknown
+        recorded = self.acked | self.failed | self.unknown
         return LaneRecord(
             self.stream,
             reserved,
             self.acked,
             self.failed,
-            self.unknown | known.missing(0, end),
+            self.unknown | recorded.missing(0, end),
             end,
             self.destination_partitions,
             self.source_partitions,
-            self.told,
+            self.outcomes,
             self.compacted,
         )
 
@@ -114,7 +114,7 @@ class ClosedLane(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """A producer's incarnation: who, which session of it, on what, and what it closes."""
+    """A producer's incarnation: its name and session, its lanes, and what it closes."""
 
     run: str
     producer: str
@@ -168,8 +168,8 @@ def lane_value(record: LaneRecord) -> bytes:
         "destination_partitions": record.destination_partitions,
         "source_partitions": record.source_partitions,
     }
-    told = {"told": record.told} if record.told else {}
-    return _encode(body | told | ({"compacted": True} if record.compacted else {}))
+    outcomes = {"told": record.outcomes} if record.outcomes else {}
+    return _encode(body | outcomes | ({"compacted": True} if record.compacted else {}))
 
 
 def registration_key(registration: Registration) -> bytes:
@@ -246,10 +246,10 @@ def _lane(parts: list[Any], body: dict[str, Any]) -> LaneRecord:
         untrusted.number(untrusted.entry(body, count), 0, untrusted.COUNTS_END)
         for count in ("destination_partitions", "source_partitions")
     )
-    told = untrusted.number(body.get("told", 0), 0, used + 1)
+    outcomes = untrusted.number(body.get("told", 0), 0, used + 1)
     compacted = body.get("compacted") is True
     record = LaneRecord(
-        stream, reserved, acked, failed, unknown, end, destination, source, told, compacted
+        stream, reserved, acked, failed, unknown, end, destination, source, outcomes, compacted
     )
     return record.merge(record)
 

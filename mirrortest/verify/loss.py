@@ -138,7 +138,7 @@ class Losses:
             self._pending = None
 
     def settle(self, in_flight: Callable[[StreamId], IntervalSet], checkers: Checkers) -> Numbers:
-        """Claim what is still missing once all is read; the numbers that nobody had claimed.
+        """Claim what is still missing once all is read; the numbers newly claimed.
 
         `in_flight`: a stream's missing numbers, of the same checkers.
         """

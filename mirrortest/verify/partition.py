@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 MAX_INTERVALS = 1_000_000
 """About 100 MB of intervals a partition."""
 _MOST_KEYS = 1024
-"""Lanes of a partition whose last key of no stream's is known; a partition has few lanes."""
+"""Lanes of a partition whose last key of no stream's is kept; a partition has few lanes."""
 _VERSION = 1
 _STREAMLESS = {
     finding.label: finding for finding in (Finding.FOREIGN, Finding.OTHER_RUN, Finding.CORRUPTED)
@@ -55,9 +55,9 @@ class PartitionChecker:
         offset it makes a place, and places go on where a topic is deleted and made again."""
         self.fragments: dict[StreamId, Fragment] = {}
         self.unread_offsets = IntervalSet()
-        """Places that were gone before they could be read."""
+        """Places that were deleted before they could be read."""
         self.unread_minute = -1
-        """The last minute of intended time from which messages may stand there."""
+        """The last minute of intended time from which messages may be there."""
         self.streamless: Counter[Finding] = Counter()
         """Messages that enter no stream: foreign, other run, corrupted with the id unknown."""
         self.keys: dict[int, int] = {}
@@ -65,7 +65,7 @@ class PartitionChecker:
         self.keys_beyond = -1
         """The same of all lanes that are in `keys` no more, as there are too many."""
         self.holed = False
-        """Whether some offsets that were read held no record: compaction leaves such holes."""
+        """Whether some offsets that were read had no record: compaction leaves such holes."""
         self.untracked: Counter[str] = Counter()
         """Past the memory bound: messages (`seen`, and by finding's label) of further streams."""
         self._max_intervals = max_intervals
@@ -74,8 +74,8 @@ class PartitionChecker:
     @property
     def messages(self) -> int:
         """How many messages of the run were judged, copies included."""
-        known = sum(fragment.messages for fragment in self.fragments.values())
-        return known + self.untracked["seen"]
+        tracked = sum(fragment.messages for fragment in self.fragments.values())
+        return tracked + self.untracked["seen"]
 
     @property
     def fullness(self) -> float:
@@ -85,7 +85,7 @@ class PartitionChecker:
 
     @property
     def unsure(self) -> bool:
-        """Whether streams that are not known here may have stood here."""
+        """Whether streams without a fragment here may have been here."""
         return bool(self.unread_offsets or self.untracked)
 
     def apply(self, row: SeenRow) -> None:
@@ -113,7 +113,7 @@ class PartitionChecker:
             self._apply_to_stream(row.stream, row)
 
     def advance(self, next_offset: int) -> None:
-        """Pass offsets that hold no records: markers, aborted or compacted ones."""
+        """Pass offsets without records: markers, aborted or compacted ones."""
         if next_offset > self.next_offset:
             self.holed = True
             self.next_offset = next_offset
@@ -134,25 +134,25 @@ class PartitionChecker:
             fragment.pass_unread(self.unread_minute)
 
     def begin_anew(self, found_ns: int | None = None, offset: int = 0) -> None:
-        """Go on with the topic's next incarnation: what stood in this one from here on is gone.
+        """Go on with the topic's next incarnation: the rest of this one is unread.
 
-        Nobody knows how much that was; for one offset it counts. What was seen stays seen, and
-        stands before all that comes. A log that was cut back goes on at an `offset`: what it holds
-        below was judged. `found_ns` as for `unread`.
+        How much that was is unknown; it counts as one offset. What was seen stays seen, and comes
+        before all that follows. A log that was cut back goes on at an `offset`: what is below was
+        judged. `found_ns` as for `unread`.
         """
         self.unread(self.next_offset, self.next_offset + 1, found_ns)
         self.before += self.next_offset
         self.next_offset = offset
 
     def fragment(self, stream: StreamId) -> Fragment | None:
-        """What is known here of a stream, seen or not; None: certainly nothing stood here.
+        """What was found here of a stream, seen or not; None: certainly nothing was here.
 
-        For a stream not seen, after offsets that nobody read, a fragment that doubts all of it;
+        For a stream not seen, after offsets that were not read, a fragment that doubts all of it;
         where streams went untracked, one whose ids are given up.
         """
-        known = self.fragments.get(stream)
-        if known is not None or not self.unsure:
-            return known
+        found = self.fragments.get(stream)
+        if found is not None or not self.unsure:
+            return found
         return self._new_fragment(inconclusive=bool(self.untracked))
 
     def key_seen(self, lane: int) -> int:
@@ -209,7 +209,11 @@ class PartitionChecker:
     def _make_room(self) -> None:
         """Collapse the costliest first, down to nine tenths, so that it is seldom done."""
         costs = sorted(
-            ((-held.size, at) for at, held in self.fragments.items() if not held.inconclusive),
+            (
+                (-fragment.size, at)
+                for at, fragment in self.fragments.items()
+                if not fragment.inconclusive
+            ),
         )
         for _, stream in costs:
             if self._size * 10 <= self._max_intervals * 9:
@@ -234,7 +238,9 @@ class PartitionChecker:
             "keys": [[lane, place] for lane, place in self.keys.items()],
             "keys_beyond": self.keys_beyond,
             "holed": self.holed,
-            "streams": [[*stream[1:], held.to_state()] for stream, held in self.fragments.items()],
+            "streams": [
+                [*stream[1:], fragment.to_state()] for stream, fragment in self.fragments.items()
+            ],
         }
 
     @classmethod
@@ -261,7 +267,7 @@ class PartitionChecker:
         made.untracked.update(untrusted.counts(untrusted.entry(fields, "untracked"), _UNTRACKED))
         made._restore_places(fields, places)
         streams = untrusted.listed(untrusted.entry(fields, "streams"))
-        for run, producer, incarnation, lane, held in (untrusted.listed(s, 5) for s in streams):
+        for run, producer, incarnation, lane, saved in (untrusted.listed(s, 5) for s in streams):
             stream = StreamId(
                 made.topic,
                 untrusted.run(run),
@@ -269,13 +275,13 @@ class PartitionChecker:
                 untrusted.incarnation(incarnation),
                 untrusted.lane(lane),
             )
-            fragment = made.fragments[stream] = Fragment.from_state(held)
+            fragment = made.fragments[stream] = Fragment.from_state(saved)
             if fragment.last_place >= places:
                 raise RecordError("a message beyond what was read")
             if made.unread_offsets and fragment.read_below is None:
-                # Of the version before, which did not note when they were found gone.
+                # Of the version before, which did not note when they were found deleted.
                 fragment.read_below, fragment.unread_minute = 0, ALWAYS
-        made._size = sum(held.size for held in made.fragments.values())
+        made._size = sum(fragment.size for fragment in made.fragments.values())
         made._check(len(streams), places)
         return made
 
@@ -293,7 +299,7 @@ class PartitionChecker:
         self.holed = untrusted.flag(fields.get("holed", True))
 
     def _check(self, streams: int, places: int) -> None:
-        """Raise RecordError where a state holds a stream twice, or more messages than places."""
+        """Raise RecordError where a state has a stream twice, or more messages than places."""
         filled = self.messages + self.streamless.total() + self.unread_offsets.count
         if len(self.fragments) != streams or filled > places:
-            raise RecordError("a stream that stands there twice, or more messages than were read")
+            raise RecordError("a stream that is there twice, or more messages than were read")

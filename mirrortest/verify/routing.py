@@ -31,9 +31,9 @@ class ExpectPartition(StrEnum):
 def expected_partition(
     policy: ExpectPartition, lane: int, source_partition: int | None, destination_partitions: int
 ) -> int | None:
-    """A lane's partition in the destination; None where the policy or the message cannot tell.
+    """A lane's partition in the destination; None where it does not follow from policy and message.
 
-    `source_partition` is None (or negative) and `destination_partitions` 0 where not known.
+    `source_partition` is None (or negative) and `destination_partitions` 0 where unknown.
     """
     if policy is ExpectPartition.MURMUR2:
         if destination_partitions < 1:
@@ -49,7 +49,7 @@ def expected_partition(
 def homes_of(
     policy: ExpectPartition, lane: int, source_partition: int | None, counts: Iterable[int]
 ) -> frozenset[int]:
-    """A lane's partitions under each of the destination's partition counts; none: not known."""
+    """A lane's partitions under each of the destination's partition counts; none: unknown."""
     found = {expected_partition(policy, lane, source_partition, count) for count in (*counts, 0)}
     return frozenset(number for number in found if number is not None)
 
@@ -63,17 +63,17 @@ def misrouted(
     partition: int,
     counts: Sequence[int],
 ) -> NDArray[np.bool_]:
-    """Which of these messages stand on a partition where they do not belong.
+    """Which of these messages are on a partition where they do not belong.
 
     Args:
         policy: what is expected; under `ANY` a message by itself is never misrouted.
         lanes: of each message; those with none (-1) are never misrouted.
         source_partitions: of each message, -1 is unknown.
         counted: how many partitions the destination had when each was sent, as its producer
-            knew it; 0: not told.
-        partition: where all of them stand.
-        counts: the destination's partition counts that are known to have been in force: a message
-            may stand where any of them puts it.
+            saw it; 0: not recorded.
+        partition: where all of them are.
+        counts: the destination's partition counts that were certainly in force: a message may be
+            where any of them puts it.
     """
     wrong = np.zeros(len(lanes), np.bool_)
     if policy is ExpectPartition.ANY or not len(lanes):
@@ -86,6 +86,6 @@ def misrouted(
         lane, source = int(lanes[lo]), int(source_partitions[lo])
         if lane < 0:
             continue
-        known = homes_of(policy, lane, source, {*counts, int(counted[lo])})
-        wrong[lo:hi] = bool(known) and partition not in known
+        homes = homes_of(policy, lane, source, {*counts, int(counted[lo])})
+        wrong[lo:hi] = bool(homes) and partition not in homes
     return wrong

@@ -28,7 +28,7 @@ class SeenRow(NamedTuple):
     """Messages seen at consecutive offsets of one partition with consecutive seqs of one stream.
 
     Intervals are half-open, times are ns since the epoch and the least and greatest within the
-    row; `sent_*` is 0 where the messages do not tell. Without a stream (foreign, other run, or
+    row; `sent_*` is 0 where the messages do not have it. Without a stream (foreign, other run, or
     corrupted with the id unknown) seqs and the producer's times are 0, and `key_lane` is the lane
     whose key the messages have, -1 where it is no lane's: they may supersede ours of that key.
     """
@@ -61,7 +61,7 @@ class Messages:
     """Strictly ascending."""
     intended_ns: NDArray[np.int64]
     sent_ns: NDArray[np.int64]
-    """0: not told."""
+    """0: not in the message."""
     findings: NDArray[np.uint32]
     """Bits of `Finding`, of those that a message shows by itself."""
     arrived_ns: NDArray[np.int64] | int
@@ -99,9 +99,9 @@ def streams_of(
     # A batch mostly has one producer and one lane: that must not cost a sort.
     changes = np.flatnonzero(_changes(id_index) | _changes(lane)) + 1
     starts = np.concatenate(([0], changes))
-    told = list(zip(id_index[starts].tolist(), lane[starts].tolist(), strict=True))
+    pairs = list(zip(id_index[starts].tolist(), lane[starts].tolist(), strict=True))
     of_pair: dict[tuple[int, int], tuple[int, int]] = {}
-    for pair in dict.fromkeys(told):
+    for pair in dict.fromkeys(pairs):
         at, number = pair
         producer = ids[at] if at >= 0 else None
         of_pair[pair] = -1, 0
@@ -115,7 +115,7 @@ def streams_of(
             of_pair[pair] = len(streams), 0
             streams.append(StreamId(topic, run, producer.name, producer.incarnation, number))
     counts = np.diff(starts, append=len(id_index))
-    places = np.array([of_pair[pair] for pair in told], np.int64)
+    places = np.array([of_pair[pair] for pair in pairs], np.int64)
     index = np.repeat(places[:, 0].astype(np.int32), counts)
     findings = findings | np.repeat(places[:, 1].astype(np.uint32), counts)
     index[(findings & np.uint32(NO_STREAM)) != 0] = -1

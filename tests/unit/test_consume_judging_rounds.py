@@ -77,7 +77,7 @@ async def test_a_producer_that_the_ledger_does_not_know_yet_is_no_phantom() -> N
 async def test_a_lane_with_missing_parts_ends_inconclusive() -> None:
     """P6: one forged part that tells of more than there is held a run up for ever."""
     world = World(0, 1).vouch((0, 2), end=2)
-    world.follower.ledger.merge(LaneRecord(STREAM, 9, end=9, told=9))
+    world.follower.ledger.merge(LaneRecord(STREAM, 9, end=9, outcomes=9))
     rounds = world.rounds()
     assert not (await rounds.judge())[0]
     world.elapsed_ns = 600 * 10**9

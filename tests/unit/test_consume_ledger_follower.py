@@ -77,7 +77,7 @@ async def test_missing_parts_of_a_lane_are_not_waited_for_for_ever() -> None:
     follower = LedgerFollower(OneRecord(), _never, where="'ledger'", now_ns=lambda: now)
     ledger = follower.ledger
     ledger.add_registration(Registration("r1", "p", 1, "s", {"t": (0,)}))
-    ledger.merge(LaneRecord(STREAM, 9, IntervalSet([(0, 3)]), end=9, told=9))
+    ledger.merge(LaneRecord(STREAM, 9, IntervalSet([(0, 3)]), end=9, outcomes=9))
     assert not follower.complete("r1")
     now = ledger_follower._PARTS_NS
     assert follower.complete("r1")
@@ -85,7 +85,7 @@ async def test_missing_parts_of_a_lane_are_not_waited_for_for_ever() -> None:
     ledger.merge(LaneRecord(STREAM._replace(lane=1), 2))
     assert not follower.complete("r1"), "of a lane that goes on nothing is given up"
     ledger.merge(LaneRecord(STREAM._replace(lane=1), 2, IntervalSet([(0, 2)]), end=2))
-    ledger.merge(LaneRecord(STREAM, 9, IntervalSet([(3, 9)]), end=9, told=9))
+    ledger.merge(LaneRecord(STREAM, 9, IntervalSet([(3, 9)]), end=9, outcomes=9))
     assert follower.complete("r1")
     assert not follower.given_up("r1")
 

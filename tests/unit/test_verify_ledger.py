@@ -359,7 +359,7 @@ def test_a_part_that_tells_of_more_than_there_is_can_be_given_up() -> None:
     """P6: one forged part kept a run from ever being complete."""
     ledger = written(Ledger(), claim(), LaneRecord(STREAM, 5, of(range(5)), end=5))
     assert ledger.complete("r")
-    forged = LaneRecord(STREAM, 9, of([7]), end=9, told=9)
+    forged = LaneRecord(STREAM, 9, of([7]), end=9, outcomes=9)
     ledger.apply(lane_key(STREAM, 4), lane_value(forged))
     assert not ledger.complete("r")
     assert ledger.partial("r") == {STREAM}

@@ -74,7 +74,7 @@ def _ledger() -> dict[str, Any]:
         "a lane in parts": _records(LaneParts(2).records(lane)),
         "a lane in parts that has ended": _records(LaneParts(2).records(ended)),
         "a lane that a successor has closed": _records(
-            LaneParts(last_word=CLOSED).records(lane.closed(45))
+            LaneParts(ended=CLOSED).records(lane.closed(45))
         ),
         "a registration": [_text(registration_key(claim)), _text(registration_value(claim))],
         "a registration that closes lanes and has failed": [

@@ -1,1 +1,1 @@
-"""What Prometheus is told: one table of names, one collector, one endpoint."""
+"""Metrics for Prometheus: one table of names, one collector, one endpoint."""

@@ -1,4 +1,4 @@
-"""Every metric, once: its name, kind, labels and meaning. docs/metrics.md is made of this table.
+"""Every metric, once: its name, kind, labels and meaning. docs/metrics.md is generated from it.
 
 Base units (seconds, bytes), counters end in ``_total``. Histograms carry no partition label: their
 buckets would multiply by it.
@@ -79,8 +79,8 @@ CLOCK_STEPPED = _both(
 )
 CLOCK_ERROR = _both(
     "clock_error_bound_seconds", Kind.GAUGE, (),
-    "How far this machine's clock may be off at most, as its kernel reckons: 16 where nothing sets "
-    "it right; absent where the kernel does not say.",
+    "The most that this machine's clock is off, as its kernel estimates: 16 where nothing corrects "
+    "it; absent where the kernel has no estimate.",
 )  # fmt: skip
 LEDGER_AGE = _both(
     "ledger_age_seconds", Kind.GAUGE, (),
@@ -90,15 +90,15 @@ LOG_ROWS = _both("log_rows_total", Kind.COUNTER, (), "Rows made durable in the s
 
 PRODUCER_MESSAGES = _producer(
     "messages_total", Kind.COUNTER, ("topic", "outcome"),
-    "Messages whose send ended: acked, failed (known not written), unknown.",
+    "Messages whose send ended: acked, failed (certainly not written), unknown.",
 )  # fmt: skip
 PRODUCER_BYTES = _producer(
     "bytes_total", Kind.COUNTER, ("topic",),
-    "Bytes of the record batches of these messages, as they stood on the wire; with --portable, "
+    "Bytes of the record batches of these messages, as sent; with --portable, "
     "before they were compressed.",
 )  # fmt: skip
 PRODUCER_IN_FLIGHT = _producer(
-    "in_flight_messages", Kind.GAUGE, ("topic",), "Messages sent whose outcome is not known yet."
+    "in_flight_messages", Kind.GAUGE, ("topic",), "Messages sent that have no outcome yet."
 )
 PRODUCER_SCHEDULE_LAG = _producer(
     "schedule_lag_seconds", Kind.HISTOGRAM, ("topic",),
@@ -154,7 +154,7 @@ CONSUMER_BACKLOG = _consumer(
 )  # fmt: skip
 CONSUMER_FINDINGS = _consumer(
     "findings", Kind.GAUGE, ("topic", "finding"),
-    "Messages with a finding now, over the whole run as this consumer knows it: take the max over "
+    "Messages with a finding now, over the entire run as this consumer sees it: take the max over "
     "consumers, never the sum.",
 )  # fmt: skip
 CONSUMER_LANE_FINDINGS = _consumer(
@@ -163,11 +163,11 @@ CONSUMER_LANE_FINDINGS = _consumer(
 )  # fmt: skip
 CONSUMER_DELIVERED = _consumer(
     "delivered_messages", Kind.GAUGE, ("topic",),
-    "Acknowledged messages seen at least once; of the whole run, as findings are.",
+    "Acknowledged messages seen at least once; of the entire run, as findings are.",
 )  # fmt: skip
 CONSUMER_ACKED = _consumer(
     "vouched_messages", Kind.GAUGE, ("topic", "outcome"),
-    "Messages with a record in the ledger, by the outcome of their send; of the whole run.",
+    "Messages with a record in the ledger, by the outcome of their send; of the entire run.",
 )  # fmt: skip
 CONSUMER_LOST_CLAIMED = _consumer(
     "lost_claimed_total", Kind.COUNTER, ("topic",), "Messages that were claimed lost."
@@ -181,7 +181,7 @@ CONSUMER_LAG = _consumer(
 )  # fmt: skip
 CONSUMER_UNREAD = _consumer(
     "unread_offsets", Kind.GAUGE, ("topic",),
-    "Offsets that were gone before they could be read: what stood there cannot be judged.",
+    "Offsets that were deleted before they were read: their messages cannot be judged.",
 )  # fmt: skip
 CONSUMER_PARTITIONS = _consumer(
     "assigned_partitions", Kind.GAUGE, ("topic",), "Partitions that this consumer reads."
@@ -191,7 +191,7 @@ CONSUMER_STATE_AGE = _consumer(
 )
 CONSUMER_FULLNESS = _consumer(
     "checker_fullness_ratio", Kind.GAUGE, ("topic",),
-    "What the fullest partition's checker holds, of what it may: at 1 it gives ids up.",
+    "The fill level of the fullest partition's checker: at 1 it drops ids.",
 )  # fmt: skip
 CONSUMER_UNREACHABLE = _consumer(
     "unreachable", Kind.GAUGE, (), "1 while the cluster that is read does not answer."
@@ -202,7 +202,7 @@ CONSUMER_LEDGER_MALFORMED = _consumer(
 )  # fmt: skip
 CONSUMER_COMPLETE = _consumer(
     "ledger_complete", Kind.GAUGE, (),
-    "1 once the ledger knows every expected producer and the end of every lane.",
+    "1 once the ledger has every expected producer and the end of every lane.",
 )  # fmt: skip
 
 LAB_PART_UP = _row(

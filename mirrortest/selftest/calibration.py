@@ -270,22 +270,22 @@ def _table(calibration: Calibration) -> Table:
     by_kind: dict[str, list[KindFigures]] = {}
     for each in calibration.kinds:
         by_kind.setdefault(each.kind, []).append(each)
-    made = table(
+    shown = table(
         ("anomaly", "seeded", "way", "found", "missed", "false", "recall", "precision"),
         box=SIMPLE,
         pad_edge=False,
         collapse_padding=True,
     )
-    made.columns[0].no_wrap = True
-    made.columns[2].justify = "left"
+    shown.columns[0].no_wrap = True
+    shown.columns[2].justify = "left"
     for kind, figures in by_kind.items():
-        _add_rows(made, kind, figures)
-    made.add_section()
-    _add_rows(made, "all", calibration.kinds)
-    return made
+        _add_rows(shown, kind, figures)
+    shown.add_section()
+    _add_rows(shown, "all", calibration.kinds)
+    return shown
 
 
-def _add_rows(made: Table, name: str, kinds: list[KindFigures]) -> None:
+def _add_rows(rows: Table, name: str, kinds: list[KindFigures]) -> None:
     """One row for both ways if they are equal, else one for each."""
     seeded = sum(each.seeded for each in kinds)
     ways = {"online": [each.online for each in kinds], "offline": [each.offline for each in kinds]}
@@ -294,7 +294,7 @@ def _add_rows(made: Table, name: str, kinds: list[KindFigures]) -> None:
         cells = {"both": cells["online"]}
     wrong = any(each.missed or each.false for figures in ways.values() for each in figures)
     for way, shown in cells.items():
-        made.add_row(name, f"{seeded:,}", way, *shown, style="red" if wrong else None)
+        rows.add_row(name, f"{seeded:,}", way, *shown, style="red" if wrong else None)
 
 
 def _cells(seeded: int, figures: Sequence[Figures]) -> tuple[str, ...]:

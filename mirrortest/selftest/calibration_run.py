@@ -44,7 +44,7 @@ RUN_FILE = "stage.json"
 TRUTH, LOGS, ONLINE = "truth", "logs", "online"
 _POLL_SECONDS = 0.5
 _SETTLE_SECONDS = 2.0
-"""Short: what the faulty mirror holds back arrives before the deadline of what it drops."""
+"""Short: messages that the faulty mirror defers arrive before the deadline of those it drops."""
 
 T = TypeVar("T")
 

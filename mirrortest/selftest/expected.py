@@ -40,7 +40,7 @@ _COPIES = frozenset({Anomaly.DUPLICATE, Anomaly.DUPLICATE_LATER, Anomaly.REPLAY}
 """Kinds whose record is a further copy of the message."""
 _MOVES = frozenset({Anomaly.REROUTE, Anomaly.MERGE_PARTITIONS})
 """Kinds whose record is in another partition of the message's topic."""
-_HELD_BACK = frozenset({Anomaly.SWAP, Anomaly.HOLD})
+_DEFERRED = frozenset({Anomaly.SWAP, Anomaly.HOLD})
 
 
 class Injected(NamedTuple):
@@ -80,7 +80,7 @@ def read_injected(
             effect = effect_of(kind, Form(row["form"]), part)
         except ValueError as error:
             raise MirrortestError(f"the faulty mirror's truth has no finding: {error}") from None
-        if kind in _HELD_BACK and not row["overtaken"]:
+        if kind in _DEFERRED and not row["overtaken"]:
             # Only messages of other streams overtook it: its own stream is in order.
             effect = effect._replace(message=NOTHING)
         message = numbers.message_of(row, row["seq"])
@@ -139,7 +139,7 @@ def expect(
         nameless = _effects(touched, found, unreadable)
         readable = {r: acts[0].message for r, acts in touched.items() if r not in nameless}
         delivered += [untouched, np.fromiter(readable.values(), np.int64)]
-        # The truth says itself of each message that was held back whether it was overtaken.
+        # The truth itself notes whether a deferred message was overtaken.
         found[Finding.REORDERED] += [
             readable[record]
             for record in readable.keys() - copies
@@ -154,7 +154,7 @@ def expect(
             continue
         expected.owners[number] = owners
         # Of a message with copies or moved records, their order decides whether it is reordered: a
-        # message that is held back may be overtaken by its own copy, and that one by others.
+        # deferred message may be overtaken by its own copy, and that one by others.
         guests = copies | {r for r, acts in touched.items() if any(a.kind in _MOVES for a in acts)}
         of_guests = _keys(readable[record] for record in readable.keys() & guests)
         if len(of_guests):

@@ -53,7 +53,7 @@ _RUN_LENGTH, _REPLAY_LENGTH = 10, 50
 _FEWEST = 20
 """Messages that each kind is to hit, about."""
 _RELEASE_AFTER = 5.0
-"""Seconds of silence after which the faulty mirror writes what it held back."""
+"""Seconds of silence after which the faulty mirror releases what it deferred."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,7 +106,7 @@ class Matrix:
         if self.deadline < 2 * _RELEASE_AFTER:
             raise UsageError(
                 f"--deadline must be at least {2 * _RELEASE_AFTER:g}s: what the faulty mirror "
-                "holds back must not count as lost meanwhile"
+                "defers must not count as lost meanwhile"
             )
 
     @property

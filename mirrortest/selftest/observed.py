@@ -64,7 +64,7 @@ class Observed:
 
 
 def online(reports: Mapping[str, Mapping[str, Any]], records: Keys, numbers: Numbers) -> Observed:
-    """What the consumers' reports, by name and in the form of their JSON, say."""
+    """The findings of the consumers' reports, by name and in the form of their JSON."""
     found = [_of_streams(report["streams"], numbers) for report in reports.values()]
     observed = Observed.of(found, records)
     for name, report in reports.items():
@@ -84,7 +84,7 @@ def _of_streams(streams: Iterable[Mapping[str, Any]], numbers: Numbers) -> Keys:
 
 
 def offline(result: Path, run: str, records: Keys, numbers: Numbers) -> Observed:
-    """What a reconciliation's tables say."""
+    """The findings of a reconciliation's tables."""
     found = _of_table(result / "findings.parquet", "finding", numbers)
     missing = _of_table(result / "undelivered.parquet", "verdict", numbers)
     # Two tables report losses, and must agree.

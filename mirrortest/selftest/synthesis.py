@@ -83,7 +83,7 @@ def synthesize(options: SynthOptions) -> Written:
     A run that cannot be finished is removed again.
 
     Raises:
-        UsageError: the run exists already, or its rows cannot hold so many anomalies.
+        UsageError: the run exists already, or its rows have no room for so many anomalies.
         SequenceLogError: something cannot be written.
     """
     directory = options.log_dir / f"run={options.run}"

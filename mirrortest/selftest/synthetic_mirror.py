@@ -33,7 +33,7 @@ _SMALLEST = 4
 class Seeded(NamedTuple):
     """Messages of a chunk that get a finding: runs of one stream each.
 
-    `row` indexes the chunk's rows (-1: beyond them); `partition` is where the finding is made.
+    `row` indexes the chunk's rows (-1: beyond them); `partition` is where the finding occurs.
     """
 
     finding: Finding
@@ -93,7 +93,7 @@ class Mirror:
         return Copies(chunk.phase, slot, lo, hi, shown, partition, offset, turn), seeded
 
     def seeded(self, chunk: Chunk) -> list[Seeded]:
-        """The chunk's anomalies, by finding. Raises UsageError where its rows cannot hold them."""
+        """The chunk's anomalies, by finding. Raises UsageError where its rows have no room."""
         options, run = self._options, self._run
         rng = np.random.default_rng([options.seed, RANDOM_FINDINGS, chunk.number])
         length = chunk.seq_hi - chunk.seq_lo

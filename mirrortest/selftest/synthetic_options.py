@@ -69,7 +69,7 @@ class SynthOptions:
     """One run to be written, and the options of `mirrortest synth`; `anomalies` are by finding.
 
     Raises:
-        UsageError: an option that contradicts another, or asks for what no run can hold.
+        UsageError: an option that contradicts another, or a run that is impossible.
     """
 
     log_dir: Path = option(

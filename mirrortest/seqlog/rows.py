@@ -55,8 +55,8 @@ class Row(NamedTuple):
 class Latencies(NamedTuple):
     """An interval's latencies from the intended time.
 
-    `negative` counts those below zero, which no bucket holds; `buckets` are indices of
-    `timing.histogram.Histogram`, and `counts` says how many messages fell into each.
+    `negative` counts those below zero, which have no bucket; `buckets` are indices of
+    `timing.histogram.Histogram`, `counts` the messages in each.
     """
 
     negative: int = 0
@@ -176,7 +176,7 @@ def seen(
     stream: tuple[int | str | None, ...] = (None, None, None, key_lane, None, None)
     if row.stream is not None:
         if _checked(row.seq_lo, row.seq_hi) != count:
-            raise ValueError(f"{count} offsets cannot hold seq [{row.seq_lo}, {row.seq_hi})")
+            raise ValueError(f"{count} offsets for seq [{row.seq_lo}, {row.seq_hi})")
         topic = row.stream.topic
         stream = (*row.stream[1:], row.seq_lo, row.seq_hi)
     return Row._make(

@@ -97,5 +97,5 @@ ROWS = pa.schema(
 
 On the producer's side `partition` and offsets are the source's and `arrived_*` is when the
 acknowledgement came; on the consumer's side they are the destination's. `topic` is the source
-topic's name on both. `latency_bucket` holds indices of `timing.histogram.Histogram`.
+topic's name on both. `latency_bucket` has indices of `timing.histogram.Histogram`.
 """

@@ -58,7 +58,7 @@ class SessionDirectory:
     Attributes:
         path: the local directory with the journals.
         target: where finished files go; `away`: elsewhere than to `path`.
-        session: what session.json says.
+        session: the content of session.json.
     """
 
     def __init__(self, path: Path, target: Location, session: Session) -> None:

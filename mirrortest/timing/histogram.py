@@ -4,8 +4,8 @@ A bucket is an octave's 128th part, read off the top bits of the value's float64
 buckets of a whole batch is one conversion and one shift. Integers below 128 ns have buckets of
 their own; a bucket's middle is at most 1/256 = 0.39 % from any value in it.
 
-Negative values (clocks that disagree) are never clipped and never dropped: they are counted apart
-in `negative`, and take the lowest ranks of every quantile.
+Negative values (clocks that disagree) are neither clipped nor dropped: `negative` counts them, and
+they have the lowest ranks of every quantile.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _SHIFT = 45  # of float64's 52 bits of fraction, 7 stay: 128 buckets an octave
 _ONE = 1023 << 7  # the exponent and top bits of 1.0
 _FLOAT64, _BITS = Struct("=d"), Struct("=q")
 BUCKETS = 63 * 128 + 2
-"""One for zero, and 63 octaves of 128; the last holds 2**63 itself."""
+"""One for zero, and 63 octaves of 128; the last is for 2**63 itself."""
 
 PROMETHEUS_SECONDS: tuple[float, ...] = (
     *(digit * 10**power for power in range(-3, 4) for digit in (1, 2, 5)),
@@ -70,7 +70,7 @@ class Histogram:
         self.take(Counted.of(values_ns))
 
     def take(self, counted: Counted) -> None:
-        """Add values that were counted before, maybe for other histograms too."""
+        """Add counted values, which several histograms may share."""
         if not counted.size:
             return
         self._stretch(counted.minimum, counted.maximum)
@@ -84,7 +84,7 @@ class Histogram:
             self.negative_total += counted.negative_total
 
     def merge(self, other: Histogram) -> None:
-        """Take another's values in, as if they had been added here."""
+        """Add another histogram's values."""
         if not other.count:
             return
         self._stretch(other.minimum, other.maximum)
@@ -99,15 +99,15 @@ class Histogram:
     def quantile(self, q: float | Fraction) -> int:
         """The value at rank ``ceil(q * count)``, negative ones lowest, within 0.4 %; ns.
 
-        q = 0 and q = 1 are the exact extremes. Raises ValueError without values, or for q beyond
-        0 to 1.
+        q = 0 and q = 1 are the exact extremes. Raises ValueError without values, or for a q
+        outside 0 to 1.
         """
         if not self.count:
-            raise ValueError("no value, no quantile")
-        # A float means its decimal writing: 0.07 of 100 values is rank 7, not 8.
+            raise ValueError("no values, so no quantile")
+        # A float counts as its decimal text: 0.07 of 100 values is rank 7, not 8.
         share = Fraction(repr(q)) if isinstance(q, float) else Fraction(q)
         if not 0 <= share <= 1:
-            raise ValueError("a quantile lies between 0 and 1")
+            raise ValueError("a quantile must be between 0 and 1")
         rank = max(ceil(share * self.count), 1)
         if rank == 1:
             return self.minimum
@@ -129,7 +129,7 @@ class Histogram:
         """The filled buckets of values from 0 on, ascending, and their counts.
 
         Bucket 0 holds the value 0, bucket b > 0 the values from `lower_bound(b)` up to
-        `lower_bound(b + 1)`. Negative values stand in `negative` alone.
+        `lower_bound(b + 1)`. Only `negative` has negative values.
         """
         return _listed(_Filled(0, self._above))
 
@@ -139,9 +139,9 @@ class Histogram:
     ) -> Histogram:
         """Rebuild from filled buckets, a bucket may come more than once.
 
-        Counts are exact; sum and extremes are those of the buckets' middles, and the negative
-        values, whose size was not kept, stand at -1 ns. Raises ValueError for a bucket that does
-        not exist or a count below 0.
+        Counts are exact; sum and extremes are those of the buckets' middles. Negative values count
+        as -1 ns, as their size is unknown. Raises ValueError for a bucket that does not exist or a
+        count below 0.
         """
         histogram = cls()
         index = np.asarray(buckets, dtype=np.int64)
@@ -168,7 +168,7 @@ class Histogram:
     def cumulative(self, bounds_ns: Sequence[int] = PROMETHEUS_NS) -> list[int]:
         """How many values from 0 up to each ascending bound, inclusive; within a bucket's width.
 
-        Negative values are not among them: they are published by a counter of their own.
+        Without negative values, which have a counter of their own.
         """
         running = np.concatenate([[0], np.cumsum(self._above)])
         return [int(running[_middles_up_to(bound)]) for bound in bounds_ns]
@@ -192,7 +192,7 @@ class _Filled(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """A batch of int nanoseconds, counted once for all histograms that shall take it.
+    """A batch of int nanoseconds, counted once for all histograms that take it.
 
     `size` is how many they are, `above` the buckets of those from 0 on, `below` the mirrored ones
     of the others; the rest is as in `Histogram`.
@@ -209,7 +209,7 @@ class Counted(NamedTuple):
 
     @classmethod
     def of(cls, values_ns: ArrayLike, times: Counts | None = None) -> Counted:
-        """Count values, each once or so many `times` (at least once): array work only."""
+        """Count values, each once or `times` (at least once): array work only."""
         values = np.atleast_1d(np.asarray(values_ns, dtype=np.int64))
         if not values.size:
             return cls(0)
@@ -230,7 +230,7 @@ class Counted(NamedTuple):
 
     @classmethod
     def repeated(cls, times: Mapping[int, int]) -> Counted:
-        """Count values by how often each comes, at least once: more often costs no more."""
+        """Count values by how often each occurs, at least once; the cost does not grow with it."""
         if len(times) != 1:
             values, counts = times.keys(), times.values()
             return cls.of(
@@ -244,7 +244,7 @@ class Counted(NamedTuple):
 
 
 class Sparse(NamedTuple):
-    """The filled buckets of values from 0 on, as `Histogram.sparse` tells them, and `negative`."""
+    """The filled buckets of values from 0 on, as of `Histogram.sparse`, and `negative`."""
 
     negative: int
     buckets: list[int]
@@ -252,10 +252,10 @@ class Sparse(NamedTuple):
 
 
 def sparse_groups(values_ns: Counts, group: Counts, groups: int) -> list[Sparse]:
-    """What a histogram of each group's values would hold, for all groups at once.
+    """The sparse histograms of groups of values, all at once.
 
-    `group` (ascending, 0 to `groups` - 1) tells each value's group. The cost is that of the
-    values, not of the groups: no histogram is made.
+    `group` is each value's group (ascending, 0 to `groups` - 1). The cost grows with the values,
+    not with the groups.
     """
     below = values_ns < 0
     negative = np.bincount(group[below], minlength=groups).tolist()
@@ -268,7 +268,7 @@ def sparse_groups(values_ns: Counts, group: Counts, groups: int) -> list[Sparse]
     found -= first
     span = int(found.max()) + 1
     found += group * span
-    if groups * span <= 8 * found.size + 4096:  # latencies lie close together, as a rule
+    if groups * span <= 8 * found.size + 4096:  # latencies are usually close together
         counts = np.bincount(found)
         filled = np.flatnonzero(counts)
         counts = counts[filled]
@@ -283,7 +283,7 @@ def sparse_groups(values_ns: Counts, group: Counts, groups: int) -> list[Sparse]
 
 
 def sparse_of(parts: Sequence[Counted]) -> Sparse:
-    """What a histogram of all parts' values would hold; no histogram is made."""
+    """The sparse histogram of all parts' values."""
     negative = sum(part.negative for part in parts)
     found = [part.above for part in parts if part.above is not None]
     if not found:
@@ -310,7 +310,7 @@ def buckets_of(values_ns: ArrayLike) -> Counts:
     """The bucket of each value, as `sparse` numbers them. Raises ValueError for negative ones."""
     values = np.atleast_1d(np.asarray(values_ns, dtype=np.int64))
     if values.size and int(values.min()) < 0:
-        raise ValueError("no bucket holds a negative value")
+        raise ValueError("negative values have no bucket")
     return _buckets(values.astype(np.float64))
 
 
@@ -329,7 +329,7 @@ def middle(bucket: int) -> int:
 
 
 def _buckets(sizes: NDArray[np.float64], first: int = 0) -> Counts:
-    """Buckets of non-negative values, as seen from `first`, below which none of them lies."""
+    """Buckets of non-negative values, counted from `first`, the lowest of them."""
     # The top bits of a float64 grow with its value.
     found = sizes.view(np.int64) >> _SHIFT
     found -= _ONE - 1 + first
@@ -342,7 +342,7 @@ def _filled(
 ) -> _Filled:
     """Count non-negative values, the lowest of which is `least`, by bucket."""
     first = bucket_of(least)
-    # A batch's latencies lie close together: count only as far as they reach.
+    # A batch's latencies are close together: count only their range.
     found = np.bincount(_buckets(sizes.astype(np.float64), first), times)
     # Weighed, counts are float64, and exact up to 2**53 of them.
     return _Filled(first, found.astype(np.int64, copy=False))

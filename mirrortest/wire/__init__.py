@@ -1,1 +1,1 @@
-"""What stands on the wire: ids, lanes, payloads, messages and Kafka's record batches."""
+"""The bytes on the wire: ids, lanes, payloads, messages and Kafka's record batches."""

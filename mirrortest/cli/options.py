@@ -54,7 +54,7 @@ def can_be_filled(directory: Path, option: str) -> None:
     """Refuse now a directory that could not be created or written to later."""
     found = next(place for place in (directory, *directory.absolute().parents) if place.exists())
     if not found.is_dir():
-        raise UsageError(f"{option} {directory}: {found} is no directory")
+        raise UsageError(f"{option} {directory}: {found} is not a directory")
     if not os.access(found, os.W_OK):
         raise UsageError(f"{option} {directory}: you may not write to {found}")
 

@@ -42,7 +42,10 @@ def test_an_unknown_log_detail_is_a_usage_error() -> None:
 @pytest.mark.parametrize(
     ("more", "told"),
     [
-        (("--report", "no/such/place.json"), "--report no/such/place.json: there is no directory"),
+        (
+            ("--report", "no/such/place.json"),
+            "--report no/such/place.json: there is no directory",
+        ),
         # The user's own words in brackets are no markup, closed or not.
         (("--command-property", "[/x]=1"), "no Kafka broker answers"),
     ],

@@ -98,7 +98,7 @@ class AssignedPartition:
     checker: PartitionChecker
     identity: int = 0
     topic_id: str | None = None
-    """Kafka's id of the topic that is judged; None where the cluster does not tell it."""
+    """Kafka's id of the topic that is judged; None where the cluster has no ids."""
     left_ids: list[str] = field(default_factory=list)
     """Of the topics of this name that were deleted: none of them comes back."""
     begins_at: int = 0

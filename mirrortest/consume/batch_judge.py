@@ -193,7 +193,7 @@ def in_transactions(
     """The note for the report if messages of the run were written in transactions; None if not.
 
     Under `isolation.level=read_uncommitted` a consumer reads what an aborted transaction wrote.
-    Such a message was not delivered, and cannot be told apart. `rows` are the run's, of these
+    Such a message was not delivered, and looks like any other. `rows` are the run's, of these
     batches of one partition: others' transactions do not matter.
     """
     written = [(each.fetched_from, each.next_offset) for each in batches if each.transactional]

@@ -42,7 +42,7 @@ class ConsumeProgress:
 
     def __str__(self) -> str:
         named = _names(self.role)
-        told = ", ".join(
+        findings = ", ".join(
             f"{named.get(name, name)} {count:,}" for name, count in self.findings.items() if count
         )
         line = (
@@ -50,8 +50,8 @@ class ConsumeProgress:
             f"{self.delivered:,} {named.get('delivered', 'delivered')} "
             f"of {self.acked:,} acknowledged"
         )
-        if told:
-            line += f"; {told}"
+        if findings:
+            line += f"; {findings}"
         if self.ledger_silent:
             line += "; no ledger record yet"
         if self.outage:
@@ -190,27 +190,27 @@ class ConsumeReport:
             ],
             texts=2,
         )
-        told = [f"threshold {result}" for result in self.thresholds if not result.passed]
+        sentences = [f"threshold {result}" for result in self.thresholds if not result.passed]
         if self.role is Role.SOURCE and self.counts.get(Finding.LOST.label):
-            told.append(
+            sentences.append(
                 "lost by the source: its brokers acknowledged these messages and do not have them; "
                 "no mirror can copy them"
             )
-        told += [f"inconclusive: {reason}" for reason in self.inconclusive]
-        told += [
+        sentences += [f"inconclusive: {reason}" for reason in self.inconclusive]
+        sentences += [
             f"{topic}: {count:,} messages were there before their partitions were read: "
             "their latencies are not measured"
             for topic, count in self.backlog.items()
             if count
         ]
         if self.basis.taken_over:
-            told.append(
+            sentences.append(
                 f"the verdict rests on {self.basis.read:,} messages that were read here, and on "
                 f"{self.basis.taken_over:,} taken over from the states of other consumers, or of "
                 "earlier ones"
             )
         return Group(
-            counts, *([latency] if latency.row_count else []), *lines([*told, *self.notes])
+            counts, *([latency] if latency.row_count else []), *lines([*sentences, *self.notes])
         )
 
 

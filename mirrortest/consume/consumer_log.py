@@ -41,7 +41,7 @@ class ConsumerLog:
         self._compacted = set(topics.compacted)
         self._uncommitted: set[str] = set()
         self._noted = 0
-        """How many of those the session tells."""
+        """How many of those are in the session's file."""
         self._earlier: defaultdict[str, tuple[int, ...]] = defaultdict(tuple)
         self._hidden = set(topics.policy_hidden)
         self._looked_ns: int | None = None
@@ -97,7 +97,7 @@ class ConsumerLog:
             and topics.policy_hidden == self._hidden
         ):
             return
-        # What is gone was there: it is judged by the counts that it had.
+        # A topic that was deleted is judged by the counts that it had.
         for topic, count in topics.counts.items():
             before = self._counts.get(topic, count)
             if before != count and before not in self._earlier[topic]:
@@ -169,7 +169,7 @@ class ConsumerLog:
     def unread(
         self, mine: AssignedPartition, lo: int, hi: int, found_ns: int | None = None
     ) -> None:
-        """Log offsets that were gone before we came; `found_ns`: see `PartitionChecker.unread`."""
+        """Log offsets that were deleted unread; `found_ns`: see `PartitionChecker.unread`."""
         self.read(mine)
         mine.read_from = hi
         self._log.append(
@@ -186,7 +186,7 @@ class ConsumerLog:
         )
 
     def left(self, mine: AssignedPartition, found_ns: int | None = None) -> None:
-        """Log that this incarnation of the topic is gone, with all that nobody had read of it."""
+        """Log the end of this incarnation of the topic, with all offsets that were not read."""
         self.unread(mine, mine.checker.next_offset, ENDLESS, found_ns)
 
     def tail(self, reached: JudgedUpTo, end: int) -> None:
@@ -203,7 +203,7 @@ class ConsumerLog:
             )
 
     def looked(self, at_ns: int) -> None:
-        """Note when the ends that `tail` tells were asked for; it may take long to end the log."""
+        """Note when the ends that `tail` logs were asked for; it may take long to end the log."""
         self._looked_ns = at_ns
 
     def claimed(self, stream: StreamId, numbers: IntervalSet) -> None:

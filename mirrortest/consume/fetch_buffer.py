@@ -95,13 +95,12 @@ def _together(batches: list[FetchedBatches]) -> int:
             return max(index, 1)  # by itself: nothing of it is judged
         if batch.buffer is None:
             continue
-        lies_in = memoryview(batch.buffer).obj
+        owner = memoryview(batch.buffer).obj
         if messages and (
-            messages + batch.count > MOST_MESSAGES
-            or (size >= LARGE_BYTES and lies_in is not memory)
+            messages + batch.count > MOST_MESSAGES or (size >= LARGE_BYTES and owner is not memory)
         ):
             return index
-        memory = lies_in
+        memory = owner
         messages += batch.count
         size += len(batch.buffer)
     return len(batches)

@@ -93,9 +93,9 @@ class JudgedTopics:
         self._returned |= back
 
     def returned(self) -> set[str]:
-        """Topics that were gone and are there again, each told once."""
-        told, self._returned = self._returned, set()
-        return told
+        """Topics that were missing and exist again, each returned once."""
+        returned, self._returned = self._returned, set()
+        return returned
 
     async def _ask_policy(self, topic: str) -> None:
         """See whether a topic is compacted, now and then: what was so once may have left gaps."""
@@ -125,7 +125,7 @@ class JudgedTopics:
         Raises ClusterError.
         """
         asked_ns = time.time_ns()
-        # (A clock that was set back since tells nothing.)
+        # (A clock that was set back since proves nothing.)
         if since_ns < self._counted_ns.get(topic, 0) <= asked_ns:
             return
         self.in_force(topic, (await self._admin.partition_counts([topic])).values())
@@ -157,7 +157,7 @@ class JudgedTopics:
         return f"(?!(?:{left_out})\\Z)(?:{options.topic_pattern})"
 
     def _with_unique_source(self, topics: Iterable[str]) -> dict[str, str]:
-        """The source's name of each topic that has one to itself; the others are told once.
+        """The source's name of each topic that has one to itself; the others are logged once.
 
         Such a topic may come at any time: it ends no run.
         """
@@ -182,10 +182,10 @@ class JudgedTopics:
             _log.warning("topic left out, though it matches the pattern", topic=topic, why=why)
 
     def _topics_in_ledger(self) -> set[str]:
-        """Topics that match the pattern and that the ledger tells of, copied or not."""
+        """Topics that match the pattern and have records in the ledger, copied or not."""
         if self._options.topic_pattern is None:
             return set()
         wanted = re.compile(self.pattern)
-        told = {s.topic for s in self._ledger.lanes if s.run == self._options.run}
-        topics = map(self._options.mapping.destination_of, told)
+        recorded = {s.topic for s in self._ledger.lanes if s.run == self._options.run}
+        topics = map(self._options.mapping.destination_of, recorded)
         return {topic for topic in topics if wanted.fullmatch(topic)}

@@ -35,7 +35,7 @@ _PARTS_NS = 600_000_000_000
 class LedgerFollower:
     """Keeps a `Ledger` up to date; `follow` must run as a task.
 
-    `exists` tells whether the topic is there; `where` names it and its cluster for the user.
+    `exists` asks whether the topic exists; `where` names it and its cluster for the user.
     """
 
     def __init__(
@@ -92,8 +92,8 @@ class LedgerFollower:
     def given_up(self, run: str) -> Collection[StreamId]:
         """The lanes of a run that ended long ago, though parts of them are missing to this day.
 
-        A part may be lost, or somebody else wrote one that tells of more. Nothing waits for it any
-        more; what the parts do not tell is not known, so the run is inconclusive.
+        A part may be lost, or somebody else wrote one with more numbers. Nothing waits for it any
+        more; the numbers in it have no outcome, so the run is inconclusive.
         """
         now = self._now_ns()
         self._partial = {

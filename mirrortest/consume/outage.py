@@ -1,4 +1,4 @@
-"""A cluster that does not answer while a run goes on: told once, waited for, and told when over."""
+"""A cluster that does not answer during a run: logged once, waited for, and logged when over."""
 
 from __future__ import annotations
 

@@ -96,7 +96,7 @@ class SavedState:
 
 
 def claims_of(state: dict[str, Any], source: str, run: str) -> dict[StreamId, IntervalSet]:
-    """The numbers that were claimed lost, as a state tells them of a topic's streams.
+    """The numbers of a topic's streams that were claimed lost, by a state.
 
     Raises:
         RecordError: they are of another topic or run, or no such numbers.

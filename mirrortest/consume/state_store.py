@@ -57,7 +57,7 @@ class Compacted(FollowedTopic, Protocol):
     """What this module asks of a compacted topic (`kafka.compacted.CompactedTopic`)."""
 
     async def write(self, key: bytes, value: bytes | None) -> int:
-        """Write durably; the record's offset. Raises TopicMissingError where the topic is gone."""
+        """Write durably; the offset. Raises TopicMissingError where the topic is missing."""
 
     async def create(self) -> bool:
         """Create the topic where it is missing."""
@@ -177,7 +177,7 @@ class StateStore:
                 return
             if await self._write_state(partition, generation, raw, parting=parting):
                 return
-            # A part of it may have gone with the topic.
+            # A part of it may have been deleted with the topic.
         raise UnreachableError(f"{self._topic.topic} was deleted amid a write")
 
     async def _claimed_still(self, partition: TopicPartition, generation: int) -> bool:

@@ -93,7 +93,7 @@ class TopicJudge:
             ledger_complete,
             *self.counts,
             *sorted(self._planned),
-            [(number, held, held.mark) for number, held in fragments.items()],
+            [(number, fragment, fragment.mark) for number, fragment in fragments.items()],
         )
         known = self._known.get(stream)
         # Most streams are those of producers that have ended. Under compaction others count, too.
@@ -123,7 +123,7 @@ class TopicJudge:
         """Whether streams were seen, for less than a deadline, of which the ledger does not know.
 
         Copies of a topic may run ahead of the ledger's copy. What a producer vouches for too late
-        must not be told a phantom meanwhile.
+        must not be called a phantom meanwhile.
         """
         self._unrecorded_since = {
             s: self._unrecorded_since.get(s, elapsed_ns) for s in topic_round.unrecorded
@@ -194,7 +194,7 @@ class TopicRound:
         claims = ledger.registrations(judge.run) if closed else ()
         # A ledger's copy may have forgotten producers that have ended: of those nothing is proven.
         self._closed = {(claim.producer, claim.incarnation) for claim in claims}
-        """Those of which all is told and judged."""
+        """The incarnations of which everything is recorded and judged."""
         self._index = FragmentIndex()
 
     def steps(self) -> Iterator[None]:
@@ -229,7 +229,7 @@ class TopicRound:
 
     def messages(self, stream: StreamId) -> int:
         """How many messages of a stream were seen, copies included."""
-        return sum(held.messages for held in self._index.fragments(stream).values())
+        return sum(fragment.messages for fragment in self._index.fragments(stream).values())
 
     def judge_again(self, streams: Iterable[StreamId]) -> None:
         """After claims of these."""

@@ -178,7 +178,7 @@ class Incarnation:
         """Work until the end; see the class.
 
         Raises:
-            SequenceLogError: the log cannot be written; nothing is told durable after that.
+            SequenceLogError: the log cannot be written; nothing counts as durable after that.
             FencedError: another process took this incarnation's place.
             ClusterError: outcomes or end marks could not be written in time.
         """
@@ -356,7 +356,7 @@ class Incarnation:
         reason: str | None,
     ) -> None:
         try:
-            # A broken log never lets the ledger vouch for this; the books' next round tells of it.
+            # After a log that failed the ledger never has this; the writer's next round raises.
             with contextlib.suppress(SequenceLogError):
                 recorded.recorder.ended(flight, outcome, offset, self._clock.now())
         except Exception as error:  # noqa: BLE001  # nobody awaits this: `run` raises it

@@ -146,8 +146,8 @@ class ProduceReport:
         if self.warmup_records:
             lines.append(_summary(self.steady, "steady state records sent"))
         outcomes = self.whole.outcomes
-        told = ", ".join(f"{count} {outcome.name.lower()}" for outcome, count in outcomes.items())
-        lines.append(f"run {self.run}, producer {self.name}: {self.verdict}: {told}; {self.log}")
+        ended = ", ".join(f"{count} {outcome.name.lower()}" for outcome, count in outcomes.items())
+        lines.append(f"run {self.run}, producer {self.name}: {self.verdict}: {ended}; {self.log}")
         lines += [f"{count} not acknowledged: {why}" for why, count in self.reasons.items()]
         lines += [
             f"topic {topic} was behind its schedule for {behind / SECOND:.1f} s"

@@ -68,7 +68,7 @@ async def run(
 ) -> ProduceReport:
     """Produce until the options say that it is enough, or `stop` is set; then drain and report.
 
-    What ends a run that has begun is told in the report's `error`. Cancelling ends it at once:
+    What ends a run that has begun is in the report's `error`. Cancelling ends it at once:
     what has no outcome then is unknown by definition.
 
     Raises:
@@ -297,7 +297,7 @@ class Producer:
         )
 
     def _write_summary(self, session: Session, report: ProduceReport) -> None:
-        """Write the summary beside the log; that it cannot be written changes no result."""
+        """Write the summary into the log's directory; a failure to write it changes no result."""
         place = Location.parse(self._options.log_dir).child(*session.folders, SUMMARY_FILE)
         content = json.dumps(report.to_json(), indent=1).encode() + b"\n"
         try:

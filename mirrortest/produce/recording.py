@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _MINUTE = 60_000_000_000
 
 _Start: TypeAlias = tuple[Outcome, int, int, int, bool]
-"""Outcome, seq and offset (-1: none told) of a message, its minute, and whether it is steady."""
+"""Outcome, seq and offset (-1: unknown) of a message, its minute, and whether it is steady."""
 
 
 @dataclass

@@ -44,7 +44,7 @@ class TopicPlan:
 
     There is one lane for each partition of the *destination*'s topic; `partitions` are those of
     the source's where the default partitioner puts the lanes' keys. `max_batch_bytes` is the
-    largest batch that the topic takes; `compacted` tells whether its cleanup policy compacts it.
+    largest batch that the topic takes; `compacted` is whether its cleanup policy compacts it.
     """
 
     topic: str

@@ -57,11 +57,12 @@ class StreamVerdict:
 
     def counts(self) -> dict[Finding, int]:
         """How many messages have each finding, ids kept or not; those of none are left out."""
-        return {
-            finding: self.having(finding).count + self.given_up[label]
-            for finding, label in _LABELS
-            if finding in self.found or label in self.given_up
-        }
+        counts = {finding: numbers.count for finding, numbers in self.found.items()}
+        if self.given_up:
+            for finding, label in _LABELS:
+                if label in self.given_up:
+                    counts[finding] = counts.get(finding, 0) + self.given_up[label]
+        return counts
 
 
 def judge(

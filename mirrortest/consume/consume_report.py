@@ -198,8 +198,7 @@ class ConsumeReport:
             )
         sentences += [f"inconclusive: {reason}" for reason in self.inconclusive]
         sentences += [
-            f"{topic}: {count:,} messages were there before their partitions were read: "
-            "their latencies are not measured"
+            f"{topic}: {count:,} messages were in the backlog: their latencies are not measured"
             for topic, count in self.backlog.items()
             if count
         ]

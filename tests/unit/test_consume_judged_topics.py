@@ -116,7 +116,7 @@ async def test_a_topic_of_which_only_the_ledger_tells_is_judged() -> None:
 async def test_topics_that_are_named_and_fit_no_mapping_are_a_mistake() -> None:
     """The user is told at once."""
     topics, _ = _topics(topic_pattern=None, topics=("local",))
-    with pytest.raises(UsageError, match="no copy from 'A'"):
+    with pytest.raises(UsageError, match="is not a copy from 'A'"):
         await topics.discover()
 
 

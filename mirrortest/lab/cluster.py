@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _STARTED = "Kafka Server started"
 """Docker accepts connections to a broker's port before the broker does; its log is exact."""
 
-START_TIMEOUT = 90.0
+START_TIMEOUT = 180.0
 """Seconds; a cold start takes 3 to 10 on two cores, more on a busy machine."""
 
 # For tests: few threads, and retention, compaction and deletion happen within seconds.

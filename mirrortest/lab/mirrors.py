@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mirrortest.lab.cluster import Cluster
     from mirrortest.lab.runtime import Program, Runtime
 
-READY_TIMEOUT = 120.0
+READY_TIMEOUT = 180.0
 NAME = "mirror"
 """The name of a lab's mirror, whichever it is."""
 

@@ -14,6 +14,7 @@ from mirrortest.cli import console
 from mirrortest.cli.live import LiveLines
 from mirrortest.cli.options import (
     Connection,
+    MirrorNames,
     Output,
     Workers,
     check_log_places,
@@ -22,7 +23,6 @@ from mirrortest.cli.options import (
 from mirrortest.cli.parameters import from_models
 from mirrortest.config.client_config import ClientConfig, IsolationLevel
 from mirrortest.config.option import option
-from mirrortest.config.run import TopicMapping
 from mirrortest.config.threshold import thresholds as read_thresholds
 from mirrortest.consume.consume_report import ConsumeReport
 from mirrortest.consume.consumer import run as run_consumer
@@ -55,30 +55,6 @@ EXAMPLES = """
 
 Exit codes: 0 passed, 1 error, 2 usage, 3 inconclusive, 99 a threshold or a correctness check failed.
 """  # noqa: E501  # commands are pasted whole
-
-
-@dataclass(frozen=True, kw_only=True)
-class MirrorNames:
-    """What the mirror calls its copies."""
-
-    source_alias: str | None = option(
-        None,
-        "The mirror's name for the source: its copies are called ALIAS.topic. By default "
-        "that of the ledger's copy; '' if the mirror keeps names.",
-        env=True,
-    )
-    separator: str = option(".", "What is between alias and topic.")
-    topic_map: list[str] | None = option(
-        None, "A topic that is renamed otherwise.", metavar="DEST=SOURCE"
-    )
-
-    def mapping(self) -> TopicMapping:
-        """The topics of one side by those of the other."""
-        return TopicMapping.parse(
-            source_alias=self.source_alias or "",
-            separator=self.separator,
-            topic_map=tuple(self.topic_map or ()),
-        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,12 +131,11 @@ def consume(  # noqa: D103  # the help text is an option of its own, with exampl
         ledger_client=ledger_client,
     )
     _refuse_our_own(request)
-    find_alias = names.source_alias is None and not names.topic_map
     with LiveLines(console.err) as live:
 
         async def main(stop: asyncio.Event) -> PoolReport[ConsumeReport]:
             named = request
-            if find_alias and request.role is Role.CONSUMER:
+            if not names.given and request.role is Role.CONSUMER:
                 named = await with_alias(request)
                 _refuse_our_own(named)
             if workers.workers > 1:

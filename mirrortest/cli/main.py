@@ -40,6 +40,7 @@ _VERBS = (
     "consume",
     "reconcile",
     "report",
+    "doctor",
     "salvage",
     "demo",
     "lab",

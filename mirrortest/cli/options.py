@@ -14,6 +14,7 @@ import typer
 
 from mirrortest.config.client_config import ClientConfig
 from mirrortest.config.option import Kind, option
+from mirrortest.config.run import TopicMapping
 from mirrortest.errors import UsageError
 
 MOST_WORKERS = 1024
@@ -105,6 +106,35 @@ class Connection:
             command_properties=(*(self.command_property or ()), *more_properties),
             defaults=defaults,
             portable=self.portable,
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MirrorNames:
+    """What the mirror calls its copies."""
+
+    source_alias: str | None = option(
+        None,
+        "The mirror's name for the source: its copies are called ALIAS.topic. By default "
+        "that of the ledger's copy; '' if the mirror keeps names.",
+        env=True,
+    )
+    separator: str = option(".", "What is between alias and topic.")
+    topic_map: list[str] | None = option(
+        None, "A topic that is renamed otherwise.", metavar="DEST=SOURCE"
+    )
+
+    @property
+    def given(self) -> bool:
+        """Whether the user says how copies are named."""
+        return self.source_alias is not None or bool(self.topic_map)
+
+    def mapping(self) -> TopicMapping:
+        """The topics of one side by those of the other."""
+        return TopicMapping.parse(
+            source_alias=self.source_alias or "",
+            separator=self.separator,
+            topic_map=tuple(self.topic_map or ()),
         )
 
 

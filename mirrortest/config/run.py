@@ -46,6 +46,11 @@ def prefixes_of(source: str, topics: Iterable[str]) -> list[tuple[str, str]]:
     return [(p[:-1], p[-1]) for p in prefixes if len(p) > 1 and p[-1] in SEPARATORS]
 
 
+def alias_options(alias: str, separator: str) -> str:
+    """The options that give this prefix."""
+    return f"--source-alias {alias}" + (f" --separator {separator}" if separator != "." else "")
+
+
 def names_behind(destination: str) -> list[str]:
     """The names that a topic may have in the source: its name, with and without a prefix."""
     return [
@@ -145,9 +150,7 @@ class TopicMapping:
         prefix = destination.removesuffix(source)
         if not prefix:
             return "omit --source-alias if the mirror keeps names"
-        alias, separator = prefix[:-1], prefix[-1]
-        named = f" --separator {separator}" if separator != "." else ""
-        return f"did you mean --source-alias {alias}{named}?"
+        return f"did you mean {alias_options(prefix[:-1], prefix[-1])}?"
 
     def destination_of(self, source: str) -> str:
         """The destination's name of a source topic, as of the ledger, which is mirrored, too."""

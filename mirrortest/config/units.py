@@ -98,3 +98,26 @@ def format_duration(nanoseconds: int) -> str:
             digits = 2 if value < 9.995 else 1 if value < 99.95 else 0
             return f"{sign}{value:.{digits}f} {unit}"
     return f"{sign}{size} ns"
+
+
+def span(nanoseconds: int) -> str:
+    """A length of time for a reader: ``40 s``, ``1 h 30 min``, ``2 d 3 h``."""
+    seconds = round(nanoseconds / 1e9)
+    if seconds < 60:
+        whole = nanoseconds % 10**9 == 0 or nanoseconds >= 10**10
+        return f"{seconds} s" if whole else format_duration(nanoseconds)
+    for (big, big_seconds), (small, small_seconds) in (
+        (("d", 86_400), ("h", 3_600)),
+        (("h", 3_600), ("min", 60)),
+        (("min", 60), ("s", 1)),
+    ):
+        if seconds >= big_seconds:
+            many, rest = divmod(seconds, big_seconds)
+            less = rest // small_seconds
+            return f"{many} {big} {less} {small}" if less else f"{many} {big}"
+    return f"{seconds} s"
+
+
+def number(count: int, word: str = "message") -> str:
+    """A count with its word: ``1 message``, ``1,024 messages``."""
+    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"

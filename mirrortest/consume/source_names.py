@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import structlog
 
-from mirrortest.config.run import TopicMapping, names_behind, prefixes_of
+from mirrortest.config.run import TopicMapping, alias_options, names_behind, prefixes_of
 from mirrortest.consume.judged_topics import INTERNAL
 from mirrortest.errors import UsageError
 from mirrortest.kafka.admin import Admin
@@ -76,10 +76,7 @@ def alias_of(options: ConsumeOptions, present: Collection[str]) -> TopicMapping 
         if wanted and all(topic.startswith(alias + separator) for topic in wanted)
     ]
     if len(fitting) > 1:
-        choices = " or ".join(
-            f"--source-alias {alias}" + (f" --separator {separator}" if separator != "." else "")
-            for alias, separator in fitting
-        )
+        choices = " or ".join(alias_options(*each) for each in fitting)
         raise UsageError(
             f"several mirrors' copies of {ledger!r} are there, so that it is open which source is "
             f"meant: give {choices}"

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from mirrortest.config.client_config import ClientConfig
-    from mirrortest.kafka.ports import AdminPort, ConsumerPort
+    from mirrortest.kafka.ports import AdminPort, ConsumerPort, Operation
 
 T = TypeVar("T")
 
@@ -223,6 +223,15 @@ class Admin:
         client = self._started
         return await self._asked(
             f"asking for the configuration of {topic}", lambda: client.topic_config(topic)
+        )
+
+    async def permitted_operations(self, topics: Iterable[str]) -> dict[str, frozenset[Operation]]:
+        """What we may do with each of these topics; those of which that is unknown are left out."""
+        client, wanted = self._started, sorted(set(topics))
+        if not wanted:
+            return {}
+        return await self._asked(
+            "asking what is permitted", lambda: client.permitted_operations(wanted)
         )
 
     async def cleanup_policy(self, topic: str) -> frozenset[str]:

@@ -10,6 +10,7 @@ Ports raise `error_table.RequestError`, OSError (also TimeoutError), or errors o
 
 from __future__ import annotations
 
+from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
@@ -173,6 +174,24 @@ class ConsumerPort(ClientPort, Protocol):
         """Why fetching ended by itself; None while it runs, as far as that can be seen."""
 
 
+class Operation(IntEnum):
+    """What a principal may be allowed to do with a topic, by Kafka's codes (AclOperation)."""
+
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+
+    @property
+    def shown(self) -> str:
+        """As Kafka's tools name it: ``DescribeConfigs``."""
+        return self.name.title().replace("_", "")
+
+
 class TopicDescription(NamedTuple):
     """A topic as one broker describes it.
 
@@ -213,6 +232,9 @@ class AdminPort(ClientPort, Protocol):
 
     async def topic_config(self, topic: str) -> dict[str, str]:
         """A topic's complete configuration, defaults included."""
+
+    async def permitted_operations(self, topics: list[str]) -> dict[str, frozenset[Operation]]:
+        """What we may do with each of these topics; those of which that is unknown are left out."""
 
 
 class Library(Protocol):

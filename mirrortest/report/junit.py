@@ -10,9 +10,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from xml.etree import ElementTree as ET  # only written here, never read
 
+from mirrortest.config.units import number
 from mirrortest.config.visible import visible
 from mirrortest.report.story import condition_result
-from mirrortest.report.words import FINDINGS, meaning_of, number, rank, readable_name
+from mirrortest.report.words import FINDINGS, meaning_of, rank, readable_name
 
 if TYPE_CHECKING:
     from mirrortest.report.story import ConditionResult

@@ -8,11 +8,11 @@ from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from mirrortest.config.threshold import Threshold as Condition
-from mirrortest.config.units import format_duration
+from mirrortest.config.units import format_duration, number, span
 from mirrortest.errors import UsageError
 from mirrortest.model.findings import DEFINITIONS, Weight
 from mirrortest.model.verdict import Verdict
-from mirrortest.report.words import FINDINGS, moment, number, readable_name, share, span, weight_of
+from mirrortest.report.words import FINDINGS, moment, readable_name, share, weight_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

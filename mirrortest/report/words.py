@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from mirrortest.config.units import format_duration
+from mirrortest.config.units import number
 from mirrortest.model.findings import DEFINITIONS, Weight
 
 if TYPE_CHECKING:
@@ -71,24 +71,6 @@ def moment(time_ns: int, step_ns: int = 1) -> str:
     return f"{at:%Y-%m-%d %H:%M}" if step_ns >= 60_000_000_000 else f"{at:%Y-%m-%d %H:%M:%S}"
 
 
-def span(nanoseconds: int) -> str:
-    """A length of time for a reader: ``40 s``, ``1 h 30 min``, ``2 d 3 h``."""
-    seconds = round(nanoseconds / 1e9)
-    if seconds < 60:
-        whole = nanoseconds % 10**9 == 0 or nanoseconds >= 10**10
-        return f"{seconds} s" if whole else format_duration(nanoseconds)
-    for (big, big_seconds), (small, small_seconds) in (
-        (("d", 86_400), ("h", 3_600)),
-        (("h", 3_600), ("min", 60)),
-        (("min", 60), ("s", 1)),
-    ):
-        if seconds >= big_seconds:
-            many, rest = divmod(seconds, big_seconds)
-            less = rest // small_seconds
-            return f"{many} {big} {less} {small}" if less else f"{many} {big}"
-    return f"{seconds} s"
-
-
 def share(part: int, whole: int) -> str:
     """`part` of `whole` in three digits; one that is not all or nothing never looks like it."""
     if not whole:
@@ -116,8 +98,3 @@ def rests_on(summary: Summary) -> str:
         return ""
     logs = f"{number(basis.producers, 'producer')} and {number(basis.consumers, 'consumer')}"
     return f"rests on the logs of {logs}, which read {number(basis.offsets_read, 'offset')}"
-
-
-def number(count: int, word: str = "message") -> str:
-    """A count with its word: ``1 message``, ``1,024 messages``."""
-    return f"{count:,} {word}" if count == 1 else f"{count:,} {word}s"

@@ -10,7 +10,7 @@ from mirrortest.seqlog.batches import Detail
 
 
 @dataclass(frozen=True, kw_only=True)
-class LogOptions:
+class LogPlace:
     """`log_spool` is a local directory for unfinished logs while `log_dir` is not local."""
 
     PANEL: ClassVar[str] = "Sequence log"
@@ -23,6 +23,14 @@ class LogOptions:
         "Local directory for unfinished logs, where --log-dir is a URI.",
         env=True,
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LogOptions(LogPlace):
+    """Where, and in which detail."""
+
+    PANEL: ClassVar[str] = LogPlace.PANEL
+
     log_detail: Detail = option(
         Detail.INTERVALS,
         "Log a row for each interval or each message.",

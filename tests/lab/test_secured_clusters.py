@@ -16,7 +16,7 @@ from mirrortest.lab.cluster import Cluster
 from mirrortest.lab.free_ports import ADDRESS, free_ports
 from mirrortest.lab.process.runtime import Jvm
 from mirrortest.lab.properties_file import write_properties
-from tests.lab.harness import Scene, wrong
+from tests.lab.harness import Command, Scene, wrong
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -75,6 +75,10 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
                 *map(":".join, zip(names, protocols, strict=True)),
             )
         ),
+        # All may do all, but with topics that have access control lists.
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "allow.everyone.if.no.acl.found": "true",
+        "super.users": "User:ANONYMOUS",
         "ssl.keystore.type": "PEM",
         "ssl.keystore.location": str(folder / "broker.pem"),
         "ssl.truststore.type": "PEM",
@@ -82,7 +86,7 @@ def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Secured]:
         "listener.name.tls.ssl.client.auth": "required",
         "listener.name.plaintls.sasl.enabled.mechanisms": "PLAIN",
         "listener.name.plaintls.plain.sasl.jaas.config": (
-            f'{LOGIN.format("plain.PlainLogin")} user_ann="{SECRET}";'
+            f'{LOGIN.format("plain.PlainLogin")} user_ann="{SECRET}" user_eve="{SECRET}";'
         ),
         "listener.name.scramtls.sasl.enabled.mechanisms": "SCRAM-SHA-512",
         "listener.name.scramtls.scram-sha-512.sasl.jaas.config": scram,
@@ -185,6 +189,41 @@ def test_a_run_on_a_secured_cluster_is_judged(secured: Secured, scene: Scene, wa
     written = [path.read_bytes() for path in scene.folder.rglob("*") if path.is_file()]
     assert len(written) > 4
     assert not any(SECRET.encode() in each for each in written)
+
+
+def test_the_doctor_names_the_permissions_that_are_missing(secured: Secured, scene: Scene) -> None:
+    """A principal that may only describe a topic and read it: Write is missing, and is named."""
+    (topic,) = scene.topics
+    for operation in ("Describe", "Read"):
+        Jvm.find().run(
+            "org.apache.kafka.tools.AclCommand",
+            *("--bootstrap-server", secured.cluster.bootstrap_servers),
+            *("--add", "--allow-principal", "User:eve"),
+            *("--operation", operation, "--topic", topic),
+        )
+    address, _ = secured.ways["PLAINTLS"]
+    as_eve = secured.properties("PLAINTLS", sasl_jaas_config=_login("plain.PlainLogin", user="eve"))
+    command = Command(
+        [
+            "doctor",
+            "--source-bootstrap-server",
+            address,
+            "--source-command-config",
+            str(as_eve),
+            "--topics",
+            topic,
+            "--ledger-topic",
+            scene.ledger,
+            "--json",
+        ],
+        scene.folder,
+        "doctor",
+    )
+    scene.commands.append(command)
+    checks = command.answer(code=1)["checks"]
+    (wrong,) = [each for each in checks if each["level"] == "error"]
+    assert wrong["found"] == f"this principal may not Write {topic}"
+    assert wrong["action"] == f"grant Write on topic {topic}"
 
 
 @pytest.mark.parametrize(

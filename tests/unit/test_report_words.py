@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mirrortest.config.threshold import COUNTS
+from mirrortest.config.units import span
 from mirrortest.model.findings import Finding
 from mirrortest.report.words import (
     FINDINGS,
@@ -12,7 +13,6 @@ from mirrortest.report.words import (
     moment,
     readable_name,
     share,
-    span,
     weight_of,
 )
 

@@ -9,7 +9,9 @@ from aiokafka.admin import AIOKafkaAdminClient
 from mirrortest.kafka.fast.connection import Client
 from mirrortest.kafka.fast.rebinding import rebound
 from mirrortest.kafka.fast.requests import MetadataRequest
+from mirrortest.kafka.ports import Operation
 from mirrortest.kafka.public.administration import PublicAdmin
+from mirrortest.kafka.public.connection import request_errors
 
 
 class _AdminClient(AIOKafkaAdminClient):  # type: ignore[misc]  # aiokafka is untyped
@@ -23,3 +25,14 @@ class FastAdmin(PublicAdmin):
     """See `ports.AdminPort`."""
 
     client_type = _AdminClient
+
+    async def permitted_operations(self, topics: list[str]) -> dict[str, frozenset[Operation]]:
+        """See `ports.AdminPort`."""
+        with request_errors():
+            answer = await self.client._send_request(MetadataRequest(topics, operations=True))
+        # (Brokers before Kafka 3.1 answer aiokafka's own request, which does not ask.)
+        found: dict[str, int] = getattr(answer, "operations", {})
+        return {
+            topic: frozenset(each for each in Operation if bits >> each & 1)
+            for topic, bits in found.items()
+        }

@@ -50,6 +50,8 @@ _CONSUMER = -1
 _NO_START = -1
 """A consumer has no log that starts anywhere."""
 _DIVERGING_EPOCH_TAG = 0
+_NOT_ASKED = -(1 << 31)
+"""The authorized operations of a topic for which they were not asked."""
 
 _PARTITION = struct.Struct(">hiii")  # error, partition, leader, leader's epoch
 _FETCHED = struct.Struct(">ihqqq")  # partition, error, high watermark, last stable offset, start
@@ -93,6 +95,7 @@ class MetadataResponse(Response):  # type: ignore[misc]  # untyped
     Attributes:
         topic_ids: by topic, of those that have one.
         leaders: (topic, partition) -> (leader epoch, leader's node).
+        operations: by topic, a bit for each operation that we may do, where that was asked for.
     """
 
     API_KEY = 3
@@ -101,6 +104,7 @@ class MetadataResponse(Response):  # type: ignore[misc]  # untyped
 
     topic_ids: dict[str, str]
     leaders: dict[tuple[str, int], tuple[int, int]]
+    operations: dict[str, int]
 
     @classmethod
     def decode(cls, data: Any) -> MetadataResponse:
@@ -115,6 +119,7 @@ class MetadataResponse(Response):  # type: ignore[misc]  # untyped
         cluster, controller = _string(data), Int32.decode(data)
         topics, ids = [], {}
         leaders: dict[tuple[str, int], tuple[int, int]] = {}
+        operations: dict[str, int] = {}
         for _ in range(_length(data)):
             error, name = Int16.decode(data), _string(data)
             topic_id, internal = Uuid.decode(data), Boolean.decode(data)
@@ -125,13 +130,15 @@ class MetadataResponse(Response):  # type: ignore[misc]  # untyped
                 TaggedFields.decode(data)
                 partitions.append((code, number, leader, *replicas))
                 leaders[str(name), number] = epoch, leader
-            Int32.decode(data)  # authorized operations
+            permitted = Int32.decode(data)
             TaggedFields.decode(data)
             topics.append((error, name, internal, partitions))
             if topic_id and name and not error:
                 ids[name] = topic_id
+            if permitted != _NOT_ASKED and not error:
+                operations[str(name)] = permitted
         made = cls(throttle, brokers, cluster, controller, topics)
-        made.topic_ids, made.leaders = ids, leaders
+        made.topic_ids, made.leaders, made.operations = ids, leaders, operations
         return made
 
 
@@ -159,9 +166,14 @@ class MetadataRequest(_metadata.MetadataRequest):  # type: ignore[misc]  # aioka
     """aiokafka's, but for topic ids and leader epochs; it never has a missing topic created."""
 
     def __init__(
-        self, topics: list[str] | None = None, allow_auto_topic_creation: bool = False
+        self,
+        topics: list[str] | None = None,
+        allow_auto_topic_creation: bool = False,
+        *,
+        operations: bool = False,
     ) -> None:
         super().__init__(topics, allow_auto_topic_creation)
+        self._operations = operations
 
     def prepare(self, versions: Mapping[int, tuple[int, int]]) -> Any:
         """See aiokafka's `Request`."""
@@ -169,7 +181,7 @@ class MetadataRequest(_metadata.MetadataRequest):  # type: ignore[misc]  # aioka
             return super().prepare(versions)
         topics = self._topics
         named: Any = None if topics is None else [("", topic, {}) for topic in topics]
-        return MetadataRequest_v12(named, self._allow_auto_topic_creation, False, {})
+        return MetadataRequest_v12(named, self._allow_auto_topic_creation, self._operations, {})
 
 
 # -- fetch -----------------------------------------------------------------------------------------

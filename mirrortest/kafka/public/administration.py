@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Mapping
 
     from mirrortest.config.client_config import ClientConfig
+    from mirrortest.kafka.ports import Operation
     from mirrortest.model.topic_partition import TopicPartition
 
 T = TypeVar("T")
@@ -112,6 +113,13 @@ class PublicAdmin:
         if error := broker_error(code, message):
             raise error
         return {entry[0]: entry[1] for entry in entries if entry[1] is not None}
+
+    async def permitted_operations(
+        self,
+        topics: list[str],  # noqa: ARG002  # the public API does not ask for them
+    ) -> dict[str, frozenset[Operation]]:
+        """See `ports.AdminPort`."""
+        return {}
 
 
 async def _by_controller(request: Awaitable[T]) -> T:

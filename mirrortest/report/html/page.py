@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mirrortest.config.units import format_duration
+from mirrortest.config.units import format_duration, number, span
 from mirrortest.model.verdict import Verdict
 from mirrortest.report.html.breakdown import by_producer, first_ids, grid
 from mirrortest.report.html.charts import (
@@ -30,11 +30,9 @@ from mirrortest.report.story import condition_result, details, failures, first_f
 from mirrortest.report.words import (
     FINDINGS,
     moment,
-    number,
     rank,
     readable_name,
     rests_on,
-    span,
     without_latency,
 )
 from mirrortest.results.summary import shorten

@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from mirrortest.report.words import moment, span
+from mirrortest.config.units import span
+from mirrortest.report.words import moment
 from mirrortest.seqlog.events import Event
 from mirrortest.seqlog.schema import Role
 

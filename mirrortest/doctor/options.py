@@ -1,0 +1,56 @@
+"""What is to be checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mirrortest.config.client_config import ClientConfig
+from mirrortest.config.option import Kind, option
+from mirrortest.config.run import TopicMapping, checked_topic, checked_topics
+from mirrortest.errors import UsageError
+from mirrortest.seqlog.options import LogPlace
+
+
+@dataclass(frozen=True, kw_only=True)
+class DoctorOptions(LogPlace):
+    """A validated request, and the options of `mirrortest doctor` that give it.
+
+    `topics` are names in the source. `mapping` is None where the mirror's names are to be found.
+    A side without a client is not checked.
+
+    Raises:
+        UsageError: there is nothing to check.
+    """
+
+    source: ClientConfig | None = None
+    destination: ClientConfig | None = None
+    mapping: TopicMapping | None = None
+    topics: tuple[str, ...] = option(
+        (),
+        "The topics of the test: their names in the source.",
+        kind=Kind(checked_topics, show=",".join, metavar="NAME[,...]"),
+        env=True,
+    )
+    ledger_topic: str = option(
+        "mirrortest.ledger",
+        "Ledger topic (its name in the source cluster).",
+        kind=Kind(checked_topic),
+        env=True,
+    )
+    state_topic: str = option(
+        "mirrortest.state",
+        "Topic for the consumers' saved states, in the destination.",
+        kind=Kind(checked_topic),
+    )
+    creates_topics: bool = False
+    """Whether the producer creates topics that are missing."""
+    reads_ledger_at_source: bool = False
+    """Whether consumers read the ledger in the source, so that the mirror need not copy it."""
+
+    def __post_init__(self) -> None:
+        """Refuse a request that checks nothing."""
+        if self.source is None and self.destination is None:
+            raise UsageError(
+                "nothing to check: give --source-bootstrap-server, "
+                "--destination-bootstrap-server, or both"
+            )

@@ -1,0 +1,139 @@
+"""Topics of one cluster, as its brokers describe them, and what is wrong with each for a test."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from mirrortest.config.units import span
+from mirrortest.doctor.check import Check, Level
+from mirrortest.errors import ClusterError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from mirrortest.kafka.admin import Admin
+    from mirrortest.kafka.ports import Operation
+
+_SHORT_RETENTION_MS = 3_600_000
+DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
+"""Kafka's own default of `max.message.bytes`."""
+
+
+class Topic(NamedTuple):
+    """A topic that exists.
+
+    Attributes:
+        records: how many offsets its partitions span; of a compacted topic fewer records are left.
+        config: its configuration; None where the cluster does not show it to us.
+        operations: what we may do with it; None where the cluster does not tell.
+    """
+
+    name: str
+    partitions: int
+    records: int
+    config: dict[str, str] | None
+    operations: frozenset[Operation] | None
+
+    @property
+    def compacted(self) -> bool:
+        """Whether its cleanup policy compacts it, as far as is known."""
+        return "compact" in (self.config or {}).get("cleanup.policy", "")
+
+    @property
+    def most_bytes(self) -> int:
+        """Its `max.message.bytes`, Kafka's default where that is unknown."""
+        return int((self.config or {}).get("max.message.bytes", DEFAULT_MAX_MESSAGE_BYTES))
+
+
+async def described(admin: Admin, names: Iterable[str]) -> dict[str, Topic]:
+    """Those of these topics that exist.
+
+    Raises:
+        ClusterError: the cluster does not answer, or refuses.
+    """
+    counts = await admin.partition_counts(names)
+    operations = await admin.permitted_operations(counts)
+    partitions = [(name, number) for name, count in counts.items() for number in range(count)]
+    begins, ends = await admin.beginning_offsets(partitions), await admin.end_offsets(partitions)
+    records = dict.fromkeys(counts, 0)
+    for at, end in ends.items():
+        records[at.topic] += end - begins[at]
+    return {
+        name: Topic(name, count, records[name], await _config(admin, name), operations.get(name))
+        for name, count in counts.items()
+    }
+
+
+async def _config(admin: Admin, name: str) -> dict[str, str] | None:
+    try:
+        return await admin.topic_config(name)
+    except ClusterError:
+        return None  # describing configurations is a permission of its own
+
+
+def permission_checks(
+    subject: str, topic: Topic, needed: Iterable[Operation], wanted: Iterable[Operation] = ()
+) -> Iterator[Check]:
+    """What we may not do with a topic, and have to."""
+    if topic.operations is None:
+        return
+    for level, operations, without in (
+        (Level.ERROR, needed, ""),
+        (Level.WARNING, wanted, ": that it is compacted cannot be seen"),
+    ):
+        missing = [each for each in operations if each not in topic.operations]
+        if missing:
+            names = " and ".join(each.shown for each in missing)
+            yield Check(
+                level,
+                subject,
+                f"this principal may not {names} {topic.name}{without}",
+                f"grant {names} on topic {topic.name}",
+            )
+
+
+def message_topic_check(subject: str, topic: Topic) -> Check:
+    """A topic of messages: its shape, how long it keeps them, whether it is compacted."""
+    found = f"{topic.name}: {topic.partitions} partition{'s' * (topic.partitions != 1)}"
+    if topic.config is None:
+        return Check(Level.OK, subject, f"{found}; its configuration is not shown to us")
+    if topic.compacted:
+        return Check(
+            Level.WARNING,
+            subject,
+            f"{found}, compacted: a message whose key comes again may be removed, and then counts "
+            "as compacted, not as lost",
+            "use a topic with cleanup.policy=delete, unless compaction is part of the test",
+        )
+    kept_ms = int(topic.config.get("retention.ms", -1))
+    kept = "for ever" if kept_ms < 0 else f"for {span(kept_ms * 1_000_000)}"
+    found += f", keeps records {kept}"
+    if 0 <= kept_ms < _SHORT_RETENTION_MS:
+        return Check(
+            Level.WARNING,
+            subject,
+            f"{found}: a consumer or mirror that stops for longer misses messages",
+            "raise retention.ms above the longest outage of the test",
+        )
+    return Check(Level.OK, subject, found)
+
+
+def table_topic_check(subject: str, topic: Topic) -> Check:
+    """A topic that is a table (ledger, states): one partition, compacted only."""
+    if topic.partitions != 1:
+        return Check(
+            Level.ERROR,
+            subject,
+            f"{topic.name} has {topic.partitions} partitions and must have one",
+            "delete it, or give another name",
+        )
+    policy = (topic.config or {}).get("cleanup.policy", "compact")
+    if policy != "compact":
+        return Check(
+            Level.ERROR,
+            subject,
+            f"{topic.name} has cleanup.policy={policy}: its records are deleted with time",
+            f"set cleanup.policy=compact on {topic.name}",
+        )
+    shown = "compacted" if topic.config is not None else "its configuration is not shown to us"
+    return Check(Level.OK, subject, f"{topic.name}: one partition, {shown}")

@@ -1,0 +1,97 @@
+"""The doctor on real clusters with a real mirror, before a test and after one."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from tests.lab.harness import Command, until
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.lab.harness import Scene
+
+
+def doctor(scene: Scene, *arguments: str, code: int, alias: str | None = "A") -> dict[str, Any]:
+    """The command's checks by subject; of several of one subject the last."""
+    command = Command(
+        [
+            "doctor",
+            *("--source-bootstrap-server", scene.lab.source.bootstrap_servers),
+            *("--destination-bootstrap-server", scene.lab.destination.bootstrap_servers),
+            *("--topics", ",".join(scene.topics)),
+            *("--ledger-topic", scene.ledger),
+            *("--state-topic", scene.state),
+            *(("--source-alias", alias) if alias is not None else ()),
+            "--json",
+            *arguments,
+        ],
+        scene.folder,
+        f"doctor-{len(scene.commands)}",
+    )
+    scene.commands.append(command)
+    return {each["subject"]: each for each in command.answer(code=code)["checks"]}
+
+
+def test_what_is_missing_is_found_before_a_test_and_nothing_after_one(
+    make_scene: Callable[..., Scene],
+) -> None:
+    """Without topics it is an error; after a run all is there, and nothing has been written."""
+    scene = make_scene("orders")
+    before = doctor(scene, code=1)
+    assert before["source"]["level"] == before["destination"]["level"] == "ok"
+    assert before["source topic"]["level"] == "error"
+    assert "--create-topics" in before["source topic"]["action"]
+    assert before["copy"]["level"] == before["ledger's copy"]["level"] == "warning"
+
+    scene.create(2)
+    producer = scene.produce("ann", "--num-records", "500")
+    consumer = scene.consume("bob", "--expect-producers", "ann")
+    producer.answer()
+    consumer.answer()
+    after = doctor(scene, code=0)
+    levels = {subject: each["level"] for subject, each in after.items()}
+    assert {levels[each] for each in ("source topic", "copy", "ledger", "ledger's copy")} == {"ok"}
+    assert "2 partitions" in after["copy"]["found"]
+    found = doctor(scene, code=0, alias=None)
+    assert (
+        f"the copy of {scene.topics[0]} is A.{scene.topics[0]}" in found["mirror's names"]["found"]
+    )
+
+    wrong = doctor(scene, code=1, alias="B")
+    assert "did you mean --source-alias A" in wrong["copy"]["action"]
+    assert wrong["ledger's copy"]["level"] == "error"
+
+
+def test_a_dead_cluster_is_one_error_and_the_other_side_is_checked(
+    make_scene: Callable[..., Scene],
+) -> None:
+    """The address is named; what can be checked is."""
+    scene = make_scene("orders")
+    found = doctor(scene, "--source-bootstrap-server", "127.0.0.1:1", code=1)
+    assert found["source"]["level"] == "error"
+    assert "127.0.0.1:1" in found["source"]["found"]
+    assert found["destination"]["level"] == "ok"
+
+
+def test_text_for_people_has_a_line_and_a_remedy(make_scene: Callable[..., Scene]) -> None:
+    """Without --json each check is a line, and an arrow shows what to do."""
+    scene = make_scene("orders")
+    command = Command(
+        [
+            "doctor",
+            "--source-bootstrap-server",
+            scene.lab.source.bootstrap_servers,
+            "--topics",
+            "no.such.topic",
+        ],
+        scene.folder,
+        "doctor",
+    )
+    scene.commands.append(command)
+    until(lambda: command.process.poll() is not None)
+    assert "✗ source topic" in command.stdout
+    assert "→ create it" in command.stdout
+    assert "not ready for a test: 1 error" in command.stdout
+    assert json.dumps("checks") not in command.stdout

@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 PEERS := $(VENV)/.peers
 KEPT := $(VENV)/.kept
+SITE := $(VENV)/.site
 
 # Each file's tests in one process, in the order of tests/conftest.py. They wait for clusters and for
 # deadlines: three of them keep two cores busy, a fourth costs a lab and a Spark of its own.
@@ -17,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: demo test test-failed test-unit check bench instructions profile bench-reconcile calibrate oracle simulate \
   flips mutants peers lock clean images kafka-image prometheus-image test-docker local-base \
   check-chart kept-lab kept-spark e2e-kubernetes dashboards check-dashboards dashboard-linter \
-  e2e-prometheus
+  e2e-prometheus docs reference
 
 demo: $(READY)  ## the main job: two Kafka clusters, a mirror that is killed, the verdict
 	$(BIN)/mirrortest demo
@@ -50,6 +51,13 @@ mutants: $(READY)  ## a million changed records of every kind that is read from 
 
 bench: $(PEERS)  ## CPU per message, beside the tools that people use; ARGS="--parts curves memory"
 	$(BIN)/python -m tests.bench $(ARGS)
+
+docs: $(SITE)  ## the documentation as a site, in build/docs; needs no network once installed
+	$(BIN)/sphinx-build -q -n -W --keep-going -j auto -c docs -d build/doctrees -b html . build/docs
+	@echo "open build/docs/docs/index.html"
+
+reference: $(READY)  ## write what docs/reference has from the code
+	$(BIN)/python -m docs.generated
 
 instructions: $(READY)  ## machine instructions per message, which no busy machine changes (valgrind)
 	$(BIN)/python -m tests.bench.instructions
@@ -84,7 +92,7 @@ check-chart: $(READY)  ## the chart: lint, every manifest valid for each Kuberne
 # On the Kubernetes of KUBECONFIG. MIRRORTEST_E2E_HOST is an address of this machine that its pods
 # reach, MIRRORTEST_E2E_LOAD what gives an image archive to its nodes (`kind load image-archive`).
 # Without a cluster, as root: `tests/kubernetes/with-cluster make e2e-kubernetes`.
-e2e-kubernetes: $(READY)  ## images, two releases of the chart, faults, the verdict: docs/deploy.md
+e2e-kubernetes: $(READY)  ## images, two releases of the chart, faults, the verdict: docs/how-to/kubernetes.md
 	$(MAKE) images IMAGE=mirrortest TAG=e2e
 	$(BIN)/python -m pytest -n 2 tests/kubernetes
 
@@ -129,6 +137,8 @@ lock: $(READY)  ## pin what is installed: versions and hashes, no addresses
 	  --python-version 3.11 --all-extras --group dev --group lock pyproject.toml -o requirements.lock
 	$(BIN)/uv pip compile -q --universal --generate-hashes --no-annotate --no-header \
 	  --python-version 3.11 --group bench -o requirements-bench.lock
+	$(BIN)/uv pip compile -q --universal --generate-hashes --no-annotate --no-header \
+	  --python-version 3.11 --group docs --constraints requirements.lock -o requirements-docs.lock
 
 # What is compiled is installed anew, too, when its source changes.
 $(READY): requirements.lock pyproject.toml hatch_build.py $(wildcard mirrortest/wire/*.pyx)
@@ -155,6 +165,10 @@ $(PEERS): requirements-bench.lock $(READY)
 	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements-bench.lock
 	touch $@
 
+$(SITE): requirements-docs.lock $(READY)
+	$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements-docs.lock
+	touch $@
+
 clean:
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	rm -f mirrortest/wire/*.so mirrortest/wire/*.so.*.new

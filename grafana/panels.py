@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 DATASOURCE = common_models.DataSourceRef(type_val="prometheus", uid="$datasource")
 RUNBOOKS = "docs/runbooks/"
-"""Where they are in this repository; who serves them elsewhere says so (docs/watch.md)."""
+"""Where they are in this repository; who serves them elsewhere says so (docs/how-to/watch.md)."""
 COLUMNS = 24
 GREEN, AMBER, RED, GREY = "green", "orange", "red", "#808080"
 

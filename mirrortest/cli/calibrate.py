@@ -126,8 +126,8 @@ def _run(matrix: Matrix, folder: Path) -> None:
 calibrate.__doc__ = f"""Measure what mirrortest finds against what a faulty mirror did.
 
 Starts two Kafka clusters with a faulty mirror between them: a mirror that injects every anomaly of
-docs/findings.md and records each one. Produces, consumes and reconciles. Prints for each kind of
-anomaly how many were seeded, found, missed, and reported falsely, online and offline.
+docs/reference/findings.md and records each one. Produces, consumes and reconciles. Prints for each
+kind of anomaly how many were seeded, found, missed, and reported falsely, online and offline.
 
 Exit codes: 0 every figure is exactly 100 %, 1 error, 2 usage, 3 inconclusive (a part died, logs are
 damaged, a kind did not occur), 99 something was missed or reported falsely.

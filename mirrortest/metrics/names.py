@@ -1,4 +1,6 @@
-"""Every metric, once: its name, kind, labels and meaning. docs/metrics.md is generated from it.
+"""Every metric, once: its name, kind, labels and meaning.
+
+docs/reference/metrics.md is generated from it.
 
 Base units (seconds, bytes), counters end in ``_total``. Histograms carry no partition label: their
 buckets would multiply by it.

@@ -2,8 +2,9 @@
 
 A row of `DEFINITIONS` says where a finding is seen, how much it matters, whether it fails a run by
 default, and what it means. The subsets below, thresholds, the words of reports and dashboards, and
-the table in docs/findings.md are made of it. To add a finding: a bit in `Finding`, a row in
-`DEFINITIONS`, what detects it online (`verify`), what detects it offline (`reconcile`), and tests.
+the table in docs/reference/findings.md are made of it. To add a finding: a bit in `Finding`, a row
+in `DEFINITIONS`, what detects it online (`verify`), what detects it offline (`reconcile`), and
+tests.
 """
 
 from __future__ import annotations
@@ -290,7 +291,7 @@ _FAILS = {
 
 
 def markdown() -> str:
-    """The table of docs/findings.md."""
+    """The table of docs/reference/findings.md."""
     head = "| finding | meaning | established from | fails a run by default |\n"
     rows = (
         f"| `{each.finding.label}` | {each.meaning} | {each.scope.value} | {_FAILS[each.fails]} |\n"

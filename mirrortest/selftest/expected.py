@@ -1,4 +1,4 @@
-"""What must be found: the rules of docs/findings.md, applied to all that the faulty mirror did.
+"""What must be found: the rules of docs/reference/findings.md on what the faulty mirror did.
 
 Its truth names the records that were changed, moved, repeated or inserted. All other records of a
 partition are the other messages, in the order of the source. The rules are applied to every record.

@@ -1,7 +1,8 @@
 """What a mirror can do wrong to a message, and which findings that causes: one table for all.
 
 The faulty mirror commits these wrongs, `mirrortest calibrate` expects what the table says, and the
-unit tests compare the decoder and the checkers with it. docs/findings.md is generated from it.
+unit tests compare the decoder and the checkers with it. docs/reference/findings.md is generated
+from it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""docs/deploy.md, walked on a real Kubernetes: from `helm install` to the verdict.
+"""docs/how-to/kubernetes.md, walked on a real Kubernetes: from `helm install` to the verdict.
 
 While it runs, pods are deleted by force and in order, rolled, evicted and stalled: nothing may be
 lost by it, nothing told that is not true, and the reconciliation must agree with the consumers.
@@ -81,7 +81,7 @@ def walk(tmp_path: Path, kube: Kube, images: tuple[str, str], outside: Outside) 
     )
     shim.chmod(0o755)
     path = f"{programs}:{os.environ['PATH']}"
-    return Walk(ROOT / "docs" / "deploy.md", tmp_path, {**os.environ, "PATH": path})
+    return Walk(ROOT / "docs" / "how-to" / "kubernetes.md", tmp_path, {**os.environ, "PATH": path})
 
 
 def _restricted(kube: Kube) -> None:

@@ -99,8 +99,8 @@ def test_limits_change_the_rules_and_nothing_else() -> None:
 
 
 def test_the_documents_examples_work(capsys: pytest.CaptureFixture[str]) -> None:
-    """In docs/watch.md: limits of one's own make a rules file; what Prometheus is told is YAML."""
-    text = (ROOT / "docs/watch.md").read_text()
+    """Of docs/how-to/watch.md: own limits make a rules file; what Prometheus reads is YAML."""
+    text = (ROOT / "docs/how-to/watch.md").read_text()
     (code,) = re.findall(r"```python\n(.*?)```", text, re.DOTALL)
     exec(compile(code, "watch.md", "exec"), {})
     made = yaml.safe_load(capsys.readouterr().out)

@@ -19,9 +19,8 @@ from mirrortest.metrics.names import TABLE
 from tests.unit.dashboard_queries import DASHBOARDS, ROOT, filled_in, panels_of, queries_of
 
 BY_NAME = pytest.mark.parametrize("name", sorted(DASHBOARDS))
-DOCUMENTED = set(
-    re.findall(r"^\| `(mirrortest_\w+)`", (ROOT / "docs/metrics.md").read_text(), re.MULTILINE)
-)
+METRICS = (ROOT / "docs/reference/metrics.md").read_text()
+DOCUMENTED = set(re.findall(r"^\| `(mirrortest_\w+)`", METRICS, re.MULTILINE))
 COUNTERS = {metric.full_name for metric in TABLE if metric.name.endswith("_total")}
 EXPORTED = {
     rule["name"].replace("$4", kind)
@@ -102,7 +101,7 @@ def test_the_files_are_what_the_code_makes() -> None:
 
 @BY_NAME
 def test_every_metric_is_documented(name: str) -> None:
-    """Ours in docs/metrics.md, the mirror's in the exporter's configuration."""
+    """Ours in docs/reference/metrics.md, the mirror's in the exporter's configuration."""
     for title, query in queries_of(DASHBOARDS[name]):
         asked = selectors(query)
         assert asked, (title, query)

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import typer
-from typer.main import get_command
 
 import mirrortest
+from docs import generated
 from mirrortest.cli import main
 from mirrortest.model.findings import Finding
+from mirrortest.model.verdict import ExitCode
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 PACKAGE = Path(mirrortest.__file__).parent
 ROOT = PACKAGE.parent
+SCHEMAS = generated.REFERENCE / "schemas"
 DOCUMENTS = sorted(
     path.relative_to(ROOT)
     for pattern in ("*.md", "docs/**/*.md", "deploy/*.md", "helm/mirrortest/*.md")
@@ -56,6 +56,11 @@ def test_the_design_names_every_module(room: str) -> None:
     }
     obvious = {room, *(main._VERBS if room == "cli" else ())}  # "one file a verb"
     assert named - obvious == there - obvious
+
+
+def test_the_design_can_be_read_in_one_go() -> None:
+    """3,000 words at most: what one module alone explains is in that module."""
+    assert len(_text(Path("DESIGN.md")).split()) <= 3000
 
 
 @each_document
@@ -102,14 +107,27 @@ def test_what_is_to_be_made_is_no_file() -> None:
 @pytest.fixture(scope="module")
 def program() -> Any:
     """The whole command line."""
-    app = typer.Typer()
-    for verb in main._VERBS:
-        module = importlib.import_module(f"mirrortest.cli.{verb}")
-        if verb == "lab":
-            app.add_typer(module.lab_app, name=verb)
-        else:
-            app.command(verb)(getattr(module, verb))
-    return get_command(app)
+    return generated.program()
+
+
+def test_the_reference_is_what_the_code_says() -> None:
+    """What of docs/reference is generated; `make reference` writes it."""
+    stale = [
+        str(path)
+        for path, text in generated.files().items()
+        if not (generated.REFERENCE / path).exists()
+        or (generated.REFERENCE / path).read_text() != text
+    ]
+    assert not stale, "run make reference"
+    schemas = {f"{path.relative_to(generated.REFERENCE)}" for path in SCHEMAS.glob("*")}
+    assert schemas <= {str(path) for path in generated.files()}
+
+
+def test_every_exit_code_is_explained() -> None:
+    """By its number and its name."""
+    page = _text(Path("docs/reference/exit-codes.md"))
+    for code in ExitCode:
+        assert f"| {code.value} | `{code.name}` |" in page
 
 
 def _calls(text: str, program: Any) -> Iterator[tuple[str, str, set[str]]]:
@@ -152,11 +170,11 @@ def test_the_readme_says_what_every_finding_means() -> None:
 
 
 def test_runbooks_and_dashboards_are_as_many_as_are_told() -> None:
-    """`README.md` and `docs/watch.md` say how many."""
+    """`README.md` and `docs/how-to/watch.md` say how many."""
     words = {5: "Five", 11: "eleven"}
     dashboards = len(list((ROOT / "grafana/dashboards").glob("*.json")))
     runbooks = len(list((ROOT / "docs/runbooks").glob("Mirrortest*.md")))
-    for document in ("README.md", "docs/watch.md"):
+    for document in ("README.md", "docs/how-to/watch.md"):
         text = " ".join(_text(Path(document)).split())
         assert re.search(rf"{words[dashboards]}( Grafana)? dashboards", text), document
         assert f"{words[runbooks]} alerts" in text, document

@@ -150,7 +150,7 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path) -> None:
 
 def test_the_page_for_users_says_what_the_code_says() -> None:
     """Its example is read, its table names every kind and parameter, its order is the order."""
-    page = (Path(__file__).parents[2] / "docs" / "faulty-mirror.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "faulty-mirror.md").read_text()
     example = page.split("```toml\n")[1].split("```")[0]
     assert [act.kind for act in Spec.parse(example).acts] == [
         "drop",

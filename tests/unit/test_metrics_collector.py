@@ -6,7 +6,6 @@ import re
 import socket
 import threading
 from http.client import HTTPConnection
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,8 +19,6 @@ from mirrortest.metrics.collector import Metrics
 from mirrortest.metrics.endpoint import MetricsEndpoint, serve_metrics
 from mirrortest.metrics.names import TABLE, Kind, Side
 from mirrortest.timing.histogram import PROMETHEUS_SECONDS, Histogram
-
-DOCUMENT = Path(__file__).parents[2] / "docs" / "metrics.md"
 
 
 def ask(endpoint: MetricsEndpoint, path: str = "/metrics") -> tuple[int, str]:
@@ -61,11 +58,6 @@ def test_the_names_are_sound() -> None:
             assert "partition" not in metric.labels
         if metric.side is not Side.BOTH:
             assert metric.name.startswith(f"{metric.side}_")
-
-
-def test_the_document_is_the_table() -> None:
-    """docs/metrics.md says what the code says."""
-    assert names.markdown() in DOCUMENT.read_text()
 
 
 def test_a_scrape_tells_every_metric_of_the_table() -> None:

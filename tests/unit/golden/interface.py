@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
-import typer
-from typer.main import get_command
-
+from docs import generated
 from mirrortest import errors
-from mirrortest.cli import main
 from mirrortest.config.threshold import COUNTS, Series, thresholds
 from mirrortest.errors import InterruptedRunError, MirrortestError
 from mirrortest.metrics.names import TABLE
@@ -34,7 +30,7 @@ def document() -> dict[str, Any]:
             "counts": list(COUNTS),
             "latencies": [series.value for series in Series],
         },
-        "options": dict(_options(_program(), ["mirrortest"])),
+        "options": dict(_options(generated.program(), ["mirrortest"])),
     }
 
 
@@ -56,18 +52,6 @@ def _metrics() -> list[str]:
         f"{metric.full_name} {metric.kind} of {metric.side}: {', '.join(metric.labels) or '-'}"
         for metric in TABLE
     )
-
-
-def _program() -> Any:
-    app = typer.Typer()
-    app.callback()(main.main)
-    for verb in main._VERBS:
-        module = importlib.import_module(f"mirrortest.cli.{verb}")
-        if verb == "lab":
-            app.add_typer(module.lab_app, name=verb)
-        else:
-            app.command(verb)(getattr(module, verb))
-    return get_command(app)
 
 
 def _options(command: Any, path: list[str]) -> Iterator[tuple[str, list[str]]]:

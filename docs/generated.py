@@ -1,0 +1,228 @@
+"""What the reference has from the code: `python -m docs.generated` writes it, `make reference`.
+
+Whole pages and schemas are files of their own. In pages that are written by hand, a generated part
+is between two comments with its name.
+"""  # noqa: INP001  # a tool beside the pages, no package
+
+from __future__ import annotations
+
+import importlib
+import json
+import re
+import sys
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich.text import Text
+from typer.main import get_command
+
+from mirrortest.cli import main
+from mirrortest.config.threshold import COUNTS, Series, thresholds
+from mirrortest.errors import MirrortestError
+from mirrortest.faults.ground_truth import Truth
+from mirrortest.faults.spec import Spec
+from mirrortest.metrics import names
+from mirrortest.model.findings import DEFINITIONS
+from mirrortest.results.summary import Summary
+from mirrortest.seqlog import schema
+from mirrortest.seqlog.events import Event
+from mirrortest.seqlog.session import Session
+from mirrortest.verify import anomaly
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from pydantic import BaseModel
+
+REFERENCE = Path(__file__).parent / "reference"
+SCHEMAS: dict[str, type[BaseModel]] = {
+    "summary": Summary,
+    "session": Session,
+    "event": Event,
+    "fault-specification": Spec,
+    "fault-truth": Truth,
+}
+_COMMAND_LINE = """# Command line
+
+Generated from the program: `mirrortest COMMAND --help` shows the same.
+
+- An option with an environment variable is read from it if it is not given.
+- DURATION is a number with its unit: `500us`, `20ms`, `90s`, `5m`, `1h`.
+- [Exit codes](exit-codes.md) and [thresholds](thresholds.md) have pages of their own.
+"""
+
+
+def program() -> Any:
+    """The whole command line, as typer's command."""
+    app = typer.Typer(help=main.app.info.help, epilog=main.app.info.epilog)
+    app.callback()(main.main)
+    for verb in main._VERBS:  # noqa: SLF001  # the list of the verbs, which only the program needs
+        module = importlib.import_module(f"mirrortest.cli.{verb}")
+        if verb == "lab":
+            app.add_typer(module.lab_app, name=verb)
+        else:
+            app.command(verb)(getattr(module, verb))
+    return get_command(app)
+
+
+def files() -> dict[Path, str]:
+    """Every file below docs/reference that has something generated: path -> text.
+
+    Raises ValueError where a page lacks the place for a part.
+    """
+    written = {
+        Path("command-line.md"): _COMMAND_LINE + "".join(_command(program(), ["mirrortest"])),
+        Path("findings.md"): anomaly.markdown(),
+    }
+    for name, model in SCHEMAS.items():
+        content = json.dumps(model.model_json_schema(mode="serialization"), indent=1)
+        written[Path("schemas") / f"{name}.schema.json"] = content + "\n"
+    for page, parts in PARTS.items():
+        text = (REFERENCE / page).read_text()
+        for name, make in parts.items():
+            text = _replaced(text, name, make())
+        written[Path(page)] = text
+    return written
+
+
+def _replaced(page: str, name: str, part: str) -> str:
+    begin, end = f"<!-- {name}: make reference -->\n", f"<!-- end of {name} -->\n"
+    before, found, rest = page.partition(begin)
+    _, ended, after = rest.partition(end)
+    if not (found and ended):
+        raise ValueError(f"no place for {name}")
+    return f"{before}{begin}\n{part}\n{end}{after}"
+
+
+def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
+    head = list(head)
+    lines = [head, ["---"] * len(head), *([_cell(each) for each in row] for row in rows)]
+    return "".join("| " + " | ".join(line) + " |\n" for line in lines)
+
+
+def _cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", r"\|")
+
+
+def _command(command: Any, path: list[str]) -> Iterator[str]:
+    """A command's section, then those of the commands below it."""
+    yield f"\n{'#' * min(len(path) + 1, 4)} {' '.join(path)}\n\n"
+    yield from _help(Text.from_markup(command.help or "").plain)
+    panels: dict[str, list[Any]] = {}
+    for parameter in command.params:
+        if "completion" not in parameter.opts[0] and not parameter.hidden:
+            panel = getattr(parameter, "rich_help_panel", None) or "Options"
+            panels.setdefault(panel, []).append(parameter)
+    for panel, parameters in panels.items():
+        rows = ((_name(each), _default(each), _meaning(each)) for each in parameters)
+        yield f"\n**{panel}**\n\n" + _table(("option", "default", "meaning"), rows)
+    for name, below in getattr(command, "commands", {}).items():
+        yield from _command(below, [*path, name])
+
+
+def _help(text: str) -> Iterator[str]:
+    """A help's paragraphs; what is indented like a command, and its continuation, as code."""
+    for paragraph in text.split("\n\n"):
+        lines = paragraph.splitlines()
+        if lines and all(line.startswith("    ") for line in lines):
+            code = "\n".join(line.removeprefix("    ") for line in lines)
+            yield f"```sh\n{code}\n```\n\n"
+        else:
+            yield "\n".join(line.strip() for line in lines).replace("<", r"\<") + "\n\n"
+
+
+def _name(parameter: Any) -> str:
+    if parameter.param_type_name == "argument":
+        return f"`{parameter.metavar or parameter.name.upper()}`"
+    named = ", ".join([*parameter.opts, *parameter.secondary_opts])
+    return f"`{named}`" if parameter.is_flag else f"`{named} {parameter.metavar or 'VALUE'}`"
+
+
+def _default(parameter: Any) -> str:
+    default = parameter.default.value if isinstance(parameter.default, Enum) else parameter.default
+    if parameter.required:
+        return "required"
+    if default is None or default is False or callable(default):
+        return ""
+    return f"`{default}`" if str(default) else "empty"
+
+
+def _meaning(parameter: Any) -> str:
+    text = Text.from_markup(parameter.help or "").plain.replace("<", r"\<")
+    return f"{text} (`{parameter.envvar}`)" if parameter.envvar else text
+
+
+def _counts() -> str:
+    meanings = {each.finding.label: each.meaning for each in DEFINITIONS}
+    others = {
+        "delivered": "acknowledged, and seen at least once",
+        "acked": "sends that the brokers acknowledged",
+        "failed": "sends of which it is certain that nothing was written",
+        "unknown": "sends without an answer: the message may or may not be written",
+        "negative_latency": "latencies below zero: clocks disagree, or were set",
+    }
+    return _table(
+        ("count", "messages"), ((f"`{name}`", (meanings | others)[name]) for name in COUNTS)
+    )
+
+
+def _series() -> str:
+    spans = {
+        Series.LATENCY: "the intended time to the arrival at the consumer",
+        Series.SENT_LATENCY: "the actual send to the arrival at the consumer",
+        Series.ACK_LATENCY: "the actual send to the broker's acknowledgement",
+        Series.SCHEDULE_LAG: "the intended time to the actual send",
+    }
+    return _table(("latency", "from"), ((f"`{each}`", spans[each]) for each in Series))
+
+
+def _defaults() -> str:
+    return _table(
+        ("", "thresholds"),
+        (
+            (title, ", ".join(f"`{each}`" for each in thresholds([], exactly_once=strict)))
+            for title, strict in (("by default", False), ("with `--exactly-once`", True))
+        ),
+    )
+
+
+def _kinds() -> str:
+    """The table of the module that has the columns."""
+    rows = re.findall(r"^\| .*\|$", (schema.__doc__ or "").replace("\\\n", ""), re.MULTILINE)
+    return "\n".join(rows) + "\n"
+
+
+def _columns() -> str:
+    return _table(
+        ("column", "type", "null"),
+        (
+            (f"`{column.name}`", f"`{column.type}`", "possible" if column.nullable else "never")
+            for column in schema.ROWS
+        ),
+    )
+
+
+PARTS: dict[str, dict[str, Callable[[], str]]] = {
+    "metrics.md": {"metrics": names.markdown},
+    "thresholds.md": {"counts": _counts, "latencies": _series, "defaults": _defaults},
+    "sequence-log.md": {"kinds": _kinds, "columns": _columns},
+}
+
+
+def write() -> None:
+    """Write everything; schemas of models that are no more go."""
+    made = files()
+    for old in (REFERENCE / "schemas").glob("*.json"):
+        old.unlink()
+    for path, text in made.items():
+        (REFERENCE / path).parent.mkdir(exist_ok=True)
+        (REFERENCE / path).write_text(text)
+
+
+if __name__ == "__main__":
+    try:
+        write()
+    except (MirrortestError, ValueError) as error:
+        sys.exit(f"docs.generated: {error}")

@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: demo test test-failed test-unit check bench instructions profile bench-reconcile calibrate oracle simulate \
   flips mutants peers lock clean images kafka-image prometheus-image test-docker local-base \
   check-chart kept-lab kept-spark e2e-kubernetes dashboards check-dashboards dashboard-linter \
-  e2e-prometheus docs reference
+  e2e-prometheus docs reference wheel
 
 demo: $(READY)  ## the main job: two Kafka clusters, a mirror that is killed, the verdict
 	$(BIN)/mirrortest demo
@@ -110,6 +110,9 @@ dashboard-linter: $(READY)  ## Grafana's linter into the cache, by Go; with the 
 
 e2e-prometheus: $(READY)  ## a real Prometheus on real runs: every panel has data, every alert fires
 	$(BIN)/python -m pytest tests/prometheus
+
+wheel: $(READY)  ## dist/mirrortest-*.whl, for this Python version and platform
+	$(BIN)/python -m hatchling build -t wheel -d dist
 
 images:  ## the images IMAGE:TAG (produce, consume) and IMAGE-reconcile:TAG (Spark)
 	$(DOCKER) build -q -f deploy/Dockerfile --target mirrortest $(IMAGE_ARGUMENTS) -t $(IMAGE):$(TAG) .

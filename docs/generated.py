@@ -128,7 +128,8 @@ def _help(text: str) -> Iterator[str]:
         lines = paragraph.splitlines()
         if lines and all(line.startswith("    ") for line in lines):
             code = "\n".join(line.removeprefix("    ") for line in lines)
-            yield f"```sh\n{code}\n```\n\n"
+            language = "sh" if code.startswith("mirrortest ") else "text"
+            yield f"```{language}\n{code}\n```\n\n"
         else:
             yield "\n".join(line.strip() for line in lines).replace("<", r"\<") + "\n\n"
 

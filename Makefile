@@ -18,7 +18,7 @@ unexport PYTHONDONTWRITEBYTECODE
 .PHONY: demo test test-failed test-unit check bench instructions profile bench-reconcile calibrate oracle simulate \
   flips mutants peers lock clean images kafka-image prometheus-image test-docker local-base \
   check-chart kept-lab kept-spark e2e-kubernetes dashboards check-dashboards dashboard-linter \
-  e2e-prometheus docs reference wheel
+  e2e-prometheus docs reference screenshots wheel
 
 demo: $(READY)  ## the main job: two Kafka clusters, a mirror that is killed, the verdict
 	$(BIN)/mirrortest demo
@@ -58,6 +58,9 @@ docs: $(SITE)  ## the documentation as a site, in build/docs; needs no network o
 
 reference: $(READY)  ## write what docs/reference has from the code
 	$(BIN)/python -m docs.generated
+
+screenshots: $(READY)  ## docs/images, of a run of the demo, in Chromium; ARGS=DIRECTORY of a run that is there
+	$(BIN)/python -m docs.screenshots $(ARGS)
 
 instructions: $(READY)  ## machine instructions per message, which no busy machine changes (valgrind)
 	$(BIN)/python -m tests.bench.instructions

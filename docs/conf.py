@@ -23,6 +23,7 @@ myst_enable_extensions = ["colon_fence"]
 
 html_theme = "furo"
 html_title = f"mirrortest {release}"
+html_show_copyright = False
 html_copy_source = False
 html_show_sourcelink = False
 # Colours and fonts are the theme's and the system's: nothing is loaded from elsewhere.

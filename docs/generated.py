@@ -108,7 +108,7 @@ def _cell(text: str) -> str:
 
 def _command(command: Any, path: list[str]) -> Iterator[str]:
     """A command's section, then those of the commands below it."""
-    yield f"\n{'#' * min(len(path) + 1, 4)} {' '.join(path)}\n\n"
+    yield f"\n{'#' * max(len(path), 2)} {' '.join(path)}\n\n"
     yield from _help(Text.from_markup(command.help or "").plain)
     panels: dict[str, list[Any]] = {}
     for parameter in command.params:
@@ -127,11 +127,25 @@ def _help(text: str) -> Iterator[str]:
     for paragraph in text.split("\n\n"):
         lines = paragraph.splitlines()
         if lines and all(line.startswith("    ") for line in lines):
-            code = "\n".join(line.removeprefix("    ") for line in lines)
+            code = "\n".join(_wrapped(line.removeprefix("    ")) for line in lines)
             language = "sh" if code.startswith("mirrortest ") else "text"
             yield f"```{language}\n{code}\n```\n\n"
+        elif paragraph.strip() == "Examples":
+            yield "**Examples**\n\n"
         else:
             yield "\n".join(line.strip() for line in lines).replace("<", r"\<") + "\n\n"
+
+
+def _wrapped(command: str, width: int = 88) -> str:
+    """A long command on several lines, broken before its options."""
+    first, *options = command.split(" --")
+    lines = [first]
+    for option in options:
+        if len(lines[-1]) + len(option) + 3 > width:
+            lines.append(f"  --{option}")
+        else:
+            lines[-1] += f" --{option}"
+    return " \\\n".join(lines)
 
 
 def _name(parameter: Any) -> str:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 IMAGES = Path(__file__).parent / "images"
 OUTPUT = "terminal.txt"
 """What the demo printed, beside its logs."""
-COLUMNS, LINES = 100, 44
+COLUMNS, LINES = 100, 36
 Scheme = Literal["light", "dark"]
 THEMES: Mapping[Scheme, TerminalTheme] = {
     "light": DEFAULT_TERMINAL_THEME,
@@ -36,7 +36,7 @@ THEMES: Mapping[Scheme, TerminalTheme] = {
 }
 _PAGE = (
     "<body style='margin:0;color:{foreground};background:{background}'><pre style="
-    "'margin:0;padding:16px;display:inline-block;font:13px/1.25 DejaVu Sans Mono,monospace'>"
+    "'margin:0;padding:16px;display:inline-block;font:13px/15px DejaVu Sans Mono,monospace'>"
     "{code}</pre></body>"
 )
 
@@ -63,9 +63,9 @@ def run_demo(directory: Path) -> None:
 
 
 def shorten(printed: str, directory: Path) -> str:
-    """The first lines of what was printed, without this machine's paths."""
+    """The last lines of what was printed, which are the result, without this machine's paths."""
     shown = printed.replace(f"{directory}/", "mirrortest-demo/").splitlines()
-    return "\n".join([*shown[:LINES], *(["…"] if len(shown) > LINES else [])])
+    return "\n".join([*(["…"] if len(shown) > LINES else []), *shown[-LINES:]])
 
 
 def terminal_page(printed: str, theme: TerminalTheme) -> str:
@@ -83,7 +83,7 @@ def take(browser: Browser, directory: Path) -> None:
     printed = shorten((directory / OUTPUT).read_text(), directory)
     IMAGES.mkdir(exist_ok=True)
     for scheme, theme in THEMES.items():
-        page = browser.new_page(color_scheme=scheme, viewport={"width": 1100, "height": 860})
+        page = browser.new_page(color_scheme=scheme, viewport={"width": 1000, "height": 640})
         page.goto(reports[-1].resolve().as_uri())
         page.wait_for_function("document.readyState === 'complete'")
         page.screenshot(path=IMAGES / f"report-{scheme}.png", animations="disabled")

@@ -101,6 +101,15 @@ def test_links_lead_somewhere(document: Path) -> None:
 
 
 @each_document
+def test_pictures_are_there_and_small(document: Path) -> None:
+    """Those of Markdown and of HTML; `make screenshots` takes them."""
+    found = re.findall(r'(?:!\[[^\]]*\]\(|src="|srcset=")([^")]+[.](?:png|svg))', _text(document))
+    for picture in found:
+        path = (ROOT / document).parent / picture
+        assert path.stat().st_size < 200_000, picture
+
+
+@each_document
 def test_files_and_targets_that_are_named_are_there(document: Path) -> None:
     """Paths between backticks, and what is to be made."""
     text = _text(document)

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 from mirrortest.metrics import names
 from mirrortest.metrics.names import Metric, Side
+from mirrortest.model.findings import Finding, failing
 
 RUN, TOPIC = "r", "orders"
 INTERVAL = "15s"
@@ -107,8 +108,9 @@ def cases() -> list[Case]:
 def _correctness() -> list[Case]:
     loss, wrong = "MirrortestLoss", "MirrortestWrongMessages"
     quiet: list[str] = []
-    kinds = ("corrupted", "misrouted", "phantom", "altered_key")
-    harmless = ("duplicated", "reordered", "in_flight", "late", "foreign")
+    fail = failing(exactly_once=False)
+    kinds = [each.label for each in fail if each is not Finding.LOST]
+    harmless = [each.label for each in Finding if each not in fail]
     return [
         Case(
             "lost messages are told at once, and no longer once they have come",

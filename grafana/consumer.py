@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from grafana.frame import framed
+from grafana.judgement import NOT_JUDGED
 from grafana.panels import AMBER, GREEN, RED, Query, State, Step, lines, number, timeline, warmth
 from grafana.process import process_panels
 from grafana.promql import DASHBOARD
@@ -188,9 +189,7 @@ def _judging() -> list[Panel]:
             "Messages in the topics that are none of this run's.",
             "locale",
             Query(
-                scope.by(
-                    "max", "run", scope.one(names.CONSUMER_FINDINGS, finding="~foreign|other_run")
-                ),
+                scope.by("max", "run", scope.one(names.CONSUMER_FINDINGS, finding=NOT_JUDGED)),
                 "{{run}}",
             ),
             span=12,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from mirrortest.metrics import names
-from mirrortest.model.findings import Finding, failing
+from mirrortest.model.findings import NO_STREAM, Finding, failing
 
 if TYPE_CHECKING:
     from grafana.promql import Scope
@@ -15,6 +15,15 @@ WRONG = "~" + "|".join(each.label for each in _FAILING if each is not Finding.LO
 """What fails a run by default, but for losses."""
 FAILING = "~" + "|".join(each.label for each in _FAILING)
 """What fails a run by default."""
+EXACTLY_ONCE = "~" + "|".join(
+    each.label for each in failing(exactly_once=True) if each not in _FAILING
+)
+"""What fails a run only where that is asked for."""
+NOT_JUDGED = "~" + "|".join(each.label for each in Finding if each & NO_STREAM)
+"""Messages that are none of the run's."""
+WRONG_IN_WORDS = ", ".join(
+    each.label.replace("_", " ") for each in _FAILING if each is not Finding.LOST
+)
 SINCE = "intended"
 QUANTILES = (0.5, 0.9, 0.99, 0.999)
 

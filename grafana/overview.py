@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from grafana.frame import framed
-from grafana.judgement import FAILING, QUANTILES, SINCE, WRONG, found, whole
+from grafana.judgement import (
+    EXACTLY_ONCE,
+    FAILING,
+    QUANTILES,
+    SINCE,
+    WRONG,
+    WRONG_IN_WORDS,
+    found,
+    whole,
+)
 from grafana.panels import (
     AMBER,
     GREEN,
@@ -58,8 +67,8 @@ def _verdict() -> list[Panel]:
     return [
         number(
             "Verdict now",
-            "What the consumers know now. Wrong: messages are lost, corrupted, altered, misrouted "
-            "or phantom; duplicates and reorders are reported beside it.",
+            f"What the consumers know now. Wrong: messages are lost, or {WRONG_IN_WORDS}. "
+            "Duplicates and reorders have panels of their own.",
             "none",
             Query(f"{found(scope, 'run', FAILING)} > bool 0", "{{run}}"),
             states=[State(0, "correct", GREEN), State(1, "wrong", RED)],
@@ -77,7 +86,7 @@ def _verdict() -> list[Panel]:
         ),
         number(
             "Wrong",
-            "Corrupted, altered in key, headers or timestamp, misrouted, or phantom.",
+            f"Messages that are {WRONG_IN_WORDS}.",
             "locale",
             Query(found(scope, "run", WRONG), "{{run}}"),
             steps=[Step(1, RED)],
@@ -281,7 +290,7 @@ def _findings() -> list[Panel]:
                 scope.by(
                     "max",
                     "run, topic, finding",
-                    scope.one(names.CONSUMER_FINDINGS, finding="~duplicated|reordered"),
+                    scope.one(names.CONSUMER_FINDINGS, finding=EXACTLY_ONCE),
                 ),
                 "{{finding}} {{run}} {{topic}}",
             ),

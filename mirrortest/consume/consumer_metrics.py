@@ -23,7 +23,7 @@ from mirrortest.timing.clock_watch import STEP_BOUND_NS, ClockWatch
 from mirrortest.timing.histogram import Histogram
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
     from mirrortest.consume.assigned_partition import JudgedBatch
     from mirrortest.consume.options import ConsumeOptions
@@ -123,7 +123,7 @@ class ConsumerMetrics:
         self._metrics = Metrics(role=options.role.value)
         self._saved = time.monotonic()
         self._lags: set[tuple[str, str]] = set()
-        self._lanes: dict[str, set[tuple[str, str]]] = {}
+        self._lanes: dict[str, set[tuple[str, str, str]]] = {}
         """source topic -> (lane, finding) that are published"""
         self.clocks = Clocks()
         self.messages = 0
@@ -207,10 +207,16 @@ class ConsumerMetrics:
             metrics.gauge(names.CONSUMER_FINDINGS, topic=topic, finding=finding).set(count)
         metrics.counter(names.CONSUMER_LOST_REPAID, topic=topic).raise_to(late)
 
-    def lanes_judged(self, topic: str, counts: Mapping[tuple[str, Finding], int]) -> None:
+    def lanes_judged(
+        self,
+        topic: str,
+        counts: Mapping[tuple[str, Finding], int],
+        partitions: Mapping[str, Collection[int]],
+    ) -> None:
         """Publish which lanes of a source topic are wrong, the worst of them; the others no longer.
 
-        A lane is a record key: what all producers sent by it counts together.
+        A lane is a record key: what all producers sent by it counts together. `partitions`: where
+        each belongs; the label is empty for a lane that has not exactly one partition.
         """
         found = {
             (lane, finding.label): count
@@ -221,15 +227,19 @@ class ConsumerMetrics:
         for (lane, _), count in found.items():
             by_lane[lane] += count
         worst = {lane for lane, _ in by_lane.most_common(_MOST_LANES)}
-        now = {at: count for at, count in found.items() if at[0] in worst}
-        for lane, label in self._lanes.get(topic, set()) - now.keys():
-            self._metrics.remove(
-                names.CONSUMER_LANE_FINDINGS, topic=topic, lane=lane, finding=label
-            )
+        where = {lane: _only(partitions.get(lane, ())) for lane in worst}
+        now = {
+            (lane, where[lane], label): count
+            for (lane, label), count in found.items()
+            if lane in worst
+        }
+        metric = names.CONSUMER_LANE_FINDINGS
+        for lane, partition, label in self._lanes.get(topic, set()) - now.keys():
+            self._metrics.remove(metric, topic=topic, lane=lane, partition=partition, finding=label)
         self._lanes[topic] = set(now)
-        for (lane, label), count in now.items():
+        for (lane, partition, label), count in now.items():
             self._metrics.gauge(
-                names.CONSUMER_LANE_FINDINGS, topic=topic, lane=lane, finding=label
+                metric, topic=topic, lane=lane, partition=partition, finding=label
             ).set(count)
 
     def filled(self, topic: str, fullness: float) -> None:
@@ -249,17 +259,21 @@ class ConsumerMetrics:
         *,
         complete: bool,
     ) -> None:
-        """Publish how far the reading is; partitions that went away are published no longer."""
+        """Publish how far the reading of source topics' copies is.
+
+        Partitions that went away are published no longer.
+        """
         metrics = self._metrics
         now = {(at.topic, str(at.partition)) for at in lags}
         for topic, partition in self._lags - now:
             metrics.remove(names.CONSUMER_LAG, topic=topic, partition=partition)
+        partitions = Counter(at.topic for at in lags)
+        for topic in {topic for topic, _ in self._lags | now}:
+            metrics.gauge(names.CONSUMER_PARTITIONS, topic=topic).set(partitions[topic])
         self._lags = now
         for at, lag in lags.items():
             gauge = metrics.gauge(names.CONSUMER_LAG, topic=at.topic, partition=str(at.partition))
             gauge.set(lag)
-        for topic, count in _tally(at.topic for at in lags).items():
-            metrics.gauge(names.CONSUMER_PARTITIONS, topic=topic).set(count)
         for topic, offsets in unread.items():
             metrics.gauge(names.CONSUMER_UNREAD, topic=topic).set(offsets)
         metrics.gauge(names.CONSUMER_COMPLETE).set(complete)
@@ -300,8 +314,6 @@ class ConsumerMetrics:
         return merged
 
 
-def _tally(topics: Iterable[str]) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for topic in topics:
-        found[topic] = found.get(topic, 0) + 1
-    return found
+def _only(partitions: Collection[int]) -> str:
+    """The one partition as a label; empty for none and for several."""
+    return str(next(iter(partitions))) if len(partitions) == 1 else ""

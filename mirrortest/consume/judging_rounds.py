@@ -20,7 +20,7 @@ from mirrortest.consume.partition_views import PartitionViews
 from mirrortest.consume.topic_judge import TopicRound
 from mirrortest.host.time_slice import TimeSlice
 from mirrortest.kafka.error_table import TRANSIENT_ERRORS
-from mirrortest.model.findings import Finding
+from mirrortest.model.findings import WRONG, Finding
 from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.verify.judge import RunVerdict
 from mirrortest.verify.loss import all_ends_known
@@ -205,18 +205,25 @@ class JudgingRounds:
         for topic, topic_round in found.topics.items():
             source, checkers = context.topics.judges[topic].source, found.views[topic].values()
             total, lanes = RunVerdict.of((), checkers), Counter[tuple[str, Finding]]()
+            partitions: dict[str, set[int]] = {}
             for stream, verdict in topic_round.verdicts.items():
-                for finding, count in total.add_stream(verdict).items():
+                counts = total.add_stream(verdict)
+                for finding, count in counts.items():
                     lanes[str(stream.lane), finding] += count
+                if not WRONG.isdisjoint(counts):
+                    where = partitions.setdefault(str(stream.lane), set())
+                    where.update(topic_round.partitions(stream))
                 await self._pause()
             all_topics.add(total)
             metrics.judged(source, total, late=total.counts[Finding.LATE], vouched=recorded)
-            metrics.lanes_judged(source, lanes)
+            metrics.lanes_judged(source, lanes, partitions)
             metrics.filled(source, max((c.fullness for c in checkers), default=0.0))
             unread[source] = sum(c.unread_offsets.count for c in checkers)
         ends = found.snapshot.ends
         lags = {
-            at: max(ends[at.topic].get(at.partition, 0) - assigned.checker.next_offset, 0)
+            TopicPartition(assigned.source, at.partition): max(
+                ends[at.topic].get(at.partition, 0) - assigned.checker.next_offset, 0
+            )
             for at, assigned in context.partitions.items()
             if at.topic in ends
         }

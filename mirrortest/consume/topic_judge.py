@@ -99,7 +99,7 @@ class TopicJudge:
         # Most streams are those of producers that have ended. Under compaction others count, too.
         if known is not None and known[0] == rests_on and not self._compacted(lane):
             return known[1]
-        homes = self._homes(lane)
+        homes = self.homes(lane)
         verdict = judge(
             stream,
             fragments,
@@ -150,7 +150,7 @@ class TopicJudge:
             missing -= fragment.seen
         return index.explained_below(stream, homes, at_source=lane.compacted) if missing else 0
 
-    def _homes(self, lane: LaneRecord | None) -> frozenset[int]:
+    def homes(self, lane: LaneRecord | None) -> frozenset[int]:
         """The destination partitions to which a lane belongs, or did; none where nobody knows."""
         if lane is None or not lane.source_partitions:
             return frozenset()
@@ -230,6 +230,11 @@ class TopicRound:
     def messages(self, stream: StreamId) -> int:
         """How many messages of a stream were seen, copies included."""
         return sum(fragment.messages for fragment in self._index.fragments(stream).values())
+
+    def partitions(self, stream: StreamId) -> frozenset[int]:
+        """Where a stream belongs in the destination; where that is unknown, where it was seen."""
+        homes = self._judge.homes(self._lanes.get(stream))
+        return homes or frozenset(self._index.fragments(stream))
 
     def judge_again(self, streams: Iterable[StreamId]) -> None:
         """After claims of these."""

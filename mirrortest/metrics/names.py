@@ -11,7 +11,11 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
+from mirrortest.model.findings import DEFINITIONS, Outcome
+
 PREFIX = "mirrortest_"
+_FINDINGS = ", ".join(each.finding.label for each in DEFINITIONS)
+_OUTCOMES = ", ".join(each.label for each in Outcome)
 
 
 class Kind(StrEnum):
@@ -92,7 +96,7 @@ LOG_ROWS = _both("log_rows_total", Kind.COUNTER, (), "Rows made durable in the s
 
 PRODUCER_MESSAGES = _producer(
     "messages_total", Kind.COUNTER, ("topic", "outcome"),
-    "Messages whose send ended: acked, failed (certainly not written), unknown.",
+    f"Messages whose send ended, by its outcome: {_OUTCOMES}.",
 )  # fmt: skip
 PRODUCER_BYTES = _producer(
     "bytes_total", Kind.COUNTER, ("topic",),
@@ -157,11 +161,12 @@ CONSUMER_BACKLOG = _consumer(
 CONSUMER_FINDINGS = _consumer(
     "findings", Kind.GAUGE, ("topic", "finding"),
     "Messages with a finding now, over the entire run as this consumer sees it: take the max over "
-    "consumers, never the sum.",
+    f"consumers, never the sum. Findings: {_FINDINGS}.",
 )  # fmt: skip
 CONSUMER_LANE_FINDINGS = _consumer(
-    "lane_findings", Kind.GAUGE, ("topic", "lane", "finding"),
-    "The same by lane, of those where something is wrong: at most 100 of a topic, the worst.",
+    "lane_findings", Kind.GAUGE, ("topic", "lane", "partition", "finding"),
+    "The same by lane, of those where something is wrong: at most 100 of a topic, the worst. "
+    "The partition is the destination's to which the lane belongs; empty where it is not known.",
 )  # fmt: skip
 CONSUMER_DELIVERED = _consumer(
     "delivered_messages", Kind.GAUGE, ("topic",),

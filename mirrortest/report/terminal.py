@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from rich.console import Group
 from rich.text import Text
 
+from mirrortest.model.findings import failing
 from mirrortest.report.words import NO_SHARE, rests_on, without_latency
 from mirrortest.results.summary import MINUTE_COUNTS, as_percentage, shorten
 from mirrortest.results.tables import count, lines, table, verdict_line
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from mirrortest.results.summary import Summary
 
 _ALWAYS = ("acked", "delivered", "lost", "duplicated", "reordered")
-_WORST_FIRST = ("lost", "corrupted", "misrouted", "phantom")
+_FAILING = {each.label for each in failing(exactly_once=False)}
 _SHOWN_PARTITIONS = 16
 _SHOWN_MINUTES = 12
 # Eighty columns have no room for more: the rest is in the table `by_minute`.
@@ -73,7 +74,7 @@ def _counts(summary: Summary) -> Table:
             (name, f"{found:,}", "" if name in NO_SHARE else as_percentage(found, acked))
             for name, found in shown.items()
         ],
-        styles=["red" if n and name in _WORST_FIRST else None for name, n in shown.items()],
+        styles=["red" if n and name in _FAILING else None for name, n in shown.items()],
     )
 
 

@@ -87,6 +87,33 @@ async def test_a_lane_with_missing_parts_ends_inconclusive() -> None:
     assert "the ledger lacks parts of 1 lanes, or somebody else wrote one" in _told(report)
 
 
+async def test_metrics_of_partitions_have_the_source_topic_as_all_others() -> None:
+    """The alert on a stalled mirror joins lag with what was produced, by topic."""
+    rounds = World(0, ends={("A.t", 0): 4}).vouch((0, 3), end=3).rounds()
+    await rounds.judge()
+    found = {
+        (sample.name, sample.labels.get("partition")): (sample.labels["topic"], sample.value)
+        for family in rounds._context.metrics._metrics.collect()
+        for sample in family.samples
+        if "topic" in sample.labels
+    }
+    assert found["mirrortest_consumer_lag_messages", "0"] == ("t", 3)
+    assert found["mirrortest_consumer_assigned_partitions", None] == ("t", 1)
+
+
+async def test_a_wrong_lane_leads_to_its_partition() -> None:
+    """Where nothing says where a lane belongs, the partition in which it was seen is published."""
+    rounds = World(0, 0, 1).vouch((0, 2), end=2).rounds()
+    await rounds.judge()
+    found = {
+        (sample.labels["lane"], sample.labels["finding"]): sample.labels["partition"]
+        for family in rounds._context.metrics._metrics.collect()
+        if family.name == "mirrortest_consumer_lane_findings"
+        for sample in family.samples
+    }
+    assert found == {("0", "duplicated"): "0"}
+
+
 async def test_a_topic_that_is_gone_at_the_end_is_told() -> None:
     """Without its ends nothing is lost, nothing passes, and no tail is made up for the log."""
     world = World(0, ends={}).vouch((0, 2), end=2)

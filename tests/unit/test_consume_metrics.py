@@ -14,6 +14,7 @@ from mirrortest.errors import UnreachableError
 from mirrortest.metrics.kernel_clock import clock_error_bound
 from mirrortest.model.findings import Finding
 from mirrortest.model.intervals import IntervalSet
+from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.verify.judge import StreamVerdict
 from mirrortest.verify.row import SeenRow
 from mirrortest.wire.stream import StreamId
@@ -88,7 +89,7 @@ def _judged(
         for verdict in verdicts
         for finding, count in verdict.counts().items()
     }
-    measures.lanes_judged("t", found)
+    measures.lanes_judged("t", found, {str(lane): {lane % 6} for lane in lanes})
     return {
         (sample.labels["lane"], sample.labels["finding"]): sample.value
         for family in measures._metrics.collect()
@@ -104,6 +105,37 @@ def test_the_lanes_that_are_wrong_are_published_and_no_others() -> None:
     assert found == {("3", "lost"): 2, ("7", "duplicated"): 5}
     assert _judged(measures, {3: (0, 0), 7: (0, 6)}) == {("7", "duplicated"): 6}
     assert _judged(measures, {3: (0, 0), 7: (0, 0)}) == {}
+
+
+def test_a_wrong_lane_is_published_with_its_partition() -> None:
+    """Dashboards lead to the partition; without exactly one the label is empty."""
+    measures = _measures()
+    lost = {(lane, Finding.LOST): 1 for lane in ("3", "4", "5")}
+
+    def published() -> dict[str, str]:
+        return {
+            sample.labels["lane"]: sample.labels["partition"]
+            for family in measures._metrics.collect()
+            if family.name == "mirrortest_consumer_lane_findings"
+            for sample in family.samples
+        }
+
+    measures.lanes_judged("t", lost, {"3": {11}, "4": {1, 2}})
+    assert published() == {"3": "11", "4": "", "5": ""}
+    measures.lanes_judged("t", lost, {"3": {11}, "4": {2}, "5": {0}})
+    assert published() == {"3": "11", "4": "2", "5": "0"}
+
+
+def test_a_topic_whose_partitions_all_went_away_has_none_assigned() -> None:
+    """A rebalance that takes the last one is seen in the number of partitions."""
+    measures = _measures()
+    lags = {TopicPartition("t", 0): 5, TopicPartition("u", 0): 6}
+    measures.progressed(lags, {}, complete=False)
+    measures.progressed({TopicPartition("u", 0): 6}, {}, complete=False)
+    found = _published(measures)
+    assert found["mirrortest_consumer_assigned_partitions", "t"] == 0
+    assert found["mirrortest_consumer_assigned_partitions", "u"] == 1
+    assert ("mirrortest_consumer_lag_messages", "t") not in found
 
 
 def test_of_many_wrong_lanes_the_worst_are_published() -> None:

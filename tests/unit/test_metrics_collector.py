@@ -18,6 +18,7 @@ from mirrortest.metrics import names
 from mirrortest.metrics.collector import Metrics
 from mirrortest.metrics.endpoint import MetricsEndpoint, serve_metrics
 from mirrortest.metrics.names import TABLE, Kind, Side
+from mirrortest.model.findings import Finding, Outcome
 from mirrortest.timing.histogram import PROMETHEUS_SECONDS, Histogram
 
 
@@ -202,3 +203,9 @@ def test_an_address_that_is_not_here_is_a_usage_error(address: str) -> None:
     """Neither another machine's nor nonsense."""
     with pytest.raises(UsageError, match="cannot listen"):
         MetricsEndpoint(Metrics(), address=address, port=0)
+
+
+def test_help_lists_every_finding_and_outcome() -> None:
+    """A new finding is in the help of the metric that counts it without an edit there."""
+    assert all(finding.label in names.CONSUMER_FINDINGS.help for finding in Finding)
+    assert all(outcome.label in names.PRODUCER_MESSAGES.help for outcome in Outcome)

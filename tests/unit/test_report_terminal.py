@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
+from mirrortest.model.findings import Finding, failing
 from mirrortest.model.verdict import Verdict
 from mirrortest.report.terminal import summary_view
 from mirrortest.results.summary import (
@@ -38,6 +39,24 @@ def minute(number: int, *, lost: int = 0, seen: bool = True) -> Minute:
     latency = dict.fromkeys(MINUTE_LATENCIES, 0.25) if seen else {}
     at = START + timedelta(minutes=number)
     return Minute(topic="t", minute=at, counts=counts, latency_seconds=latency)
+
+
+def test_what_fails_a_run_is_red() -> None:
+    """Every finding that does, by the registry, and no other count."""
+    counts = {"acked": 99} | {finding.label: 1 for finding in Finding}
+    summary = Summary(run="r1", verdict=Verdict.FAILED, exit_code=99, counts=counts)
+    out = io.StringIO()
+    Console(file=out, width=220, force_terminal=True, color_system="standard").print(
+        summary_view(summary)
+    )
+    rows = [line for line in out.getvalue().splitlines() if "%" in line]
+    red = {
+        finding.label
+        for finding in Finding
+        for row in rows
+        if finding.label in row and "\x1b[31m" in row
+    }
+    assert red == {finding.label for finding in failing(exactly_once=False)}
 
 
 def test_few_minutes_are_shown_in_their_order() -> None:

@@ -26,6 +26,7 @@ from mirrortest.faults.spec import Spec
 from mirrortest.metrics import names
 from mirrortest.model.findings import DEFINITIONS
 from mirrortest.results.summary import Summary
+from mirrortest.selftest.calibration import Calibration
 from mirrortest.seqlog import schema
 from mirrortest.seqlog.events import Event
 from mirrortest.seqlog.session import Session
@@ -41,6 +42,7 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "summary": Summary,
     "session": Session,
     "event": Event,
+    "calibration": Calibration,
     "fault-specification": Spec,
     "fault-truth": Truth,
 }
@@ -205,7 +207,7 @@ def _defaults() -> str:
 
 def _kinds() -> str:
     """The table of the module that has the columns."""
-    rows = re.findall(r"^\| .*\|$", (schema.__doc__ or "").replace("\\\n", ""), re.MULTILINE)
+    rows = re.findall(r"^\|.*\|$", (schema.__doc__ or "").replace("\\\n", ""), re.MULTILINE)
     return "\n".join(rows) + "\n"
 
 

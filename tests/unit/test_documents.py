@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -148,6 +149,18 @@ def test_the_reference_is_what_the_code_says() -> None:
     assert not stale, "run make reference"
     schemas = {f"{path.relative_to(generated.REFERENCE)}" for path in SCHEMAS.glob("*")}
     assert schemas <= {str(path) for path in generated.files()}
+
+
+@pytest.mark.parametrize("kind", ["produce", "consume"])
+def test_every_field_of_a_summary_is_explained(kind: str) -> None:
+    """Those that have no schema, as the golden file has them."""
+    golden = json.loads((ROOT / "tests/unit/golden/summaries.json").read_text())
+    page = _text(Path("docs/reference/sequence-log.md"))
+    table = page.partition(f"| `{kind}` | |")[2].partition("\n\n")[0]
+    explained = re.findall(
+        r"`(\w+)`", "\n".join(line.split("|")[1] for line in table.split("\n")[2:])
+    )
+    assert set(explained) == set(golden[kind]["all fields"])
 
 
 def test_every_exit_code_is_explained() -> None:

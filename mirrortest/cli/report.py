@@ -75,7 +75,7 @@ def report(
             )
         place = result_at(Location.parse(result))
     elif logs:
-        place = find_result(logs[0], checked_run(run) if run is not None else None)
+        place = find_result(logs, checked_run(run) if run is not None else None)
     else:
         raise UsageError("name the RESULT of a reconciliation, or a --log-dir that contains one")
     target = Location.parse(output) if output is not None else place.child(REPORT_FILE)

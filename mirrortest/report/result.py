@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import json
-from dataclasses import dataclass, field
+from collections import Counter
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs
 from pydantic import ValidationError
 
+from mirrortest.config.units import number
 from mirrortest.errors import MirrortestError, SequenceLogError, UsageError
 from mirrortest.results.summary import Summary
 from mirrortest.seqlog.events import EVENTS_FILE, Event, Events
@@ -52,6 +54,17 @@ class Result:
     """Producers' own summaries, by session."""
     events: tuple[Event, ...] = ()
     absent: tuple[str, ...] = ()
+
+    @property
+    def sessions_missing(self) -> dict[Role, int]:
+        """How many sessions that the result rests on are not here, by their role."""
+        basis = self.summary.rests_on
+        expected = {
+            Role.PRODUCER: 1 if basis is None else basis.producers,
+            Role.CONSUMER: 1 if basis is None else basis.consumers,
+        }
+        found = Counter(each.session.role for each in self.sessions)
+        return {role: n - found[role] for role, n in expected.items() if n > found[role]}
 
     def table(self, name: str) -> pa.Table | None:
         """A small table, whole; None where it is not there. Raises SequenceLogError."""
@@ -133,7 +146,7 @@ def read_result(place: Location, logs: Sequence[Location] = ()) -> Result:
         absent.append(
             "the run's logs are not here (use --log-dir): this report does not show its set-up"
         )
-    return Result(
+    result = Result(
         summary=summary,
         place=place,
         sessions=tuple(_distinct(sessions)),
@@ -141,35 +154,45 @@ def read_result(place: Location, logs: Sequence[Location] = ()) -> Result:
         events=tuple(sorted(set(events), key=lambda event: (event.time_ns, event.part))),
         absent=tuple(absent),
     )
+    missing = result.sessions_missing if sessions else {}
+    lines = [
+        f"the logs of {number(count, role.value)} are not here (use --log-dir for each directory "
+        "of logs): this report does not show their set-up, and draws no step below a minute"
+        for role, count in missing.items()
+    ]
+    return replace(result, absent=(*result.absent, *lines))
 
 
-def find_result(logdir: Location, run: str | None) -> Location:
-    """The result of a run below LOGDIR; without `run` there must be exactly one.
+def find_result(logdirs: Sequence[Location], run: str | None) -> Location:
+    """The result of a run below one of the directories of logs; without `run` there must be one.
 
     Raises:
         UsageError: there is none, or several.
     """
-    if run is not None:
-        return logdir.child(f"run={run}", RESULT_FOLDER)
-    try:
-        infos = logdir.filesystem.get_file_info(
-            fs.FileSelector(logdir.path, recursive=False, allow_not_found=True)
-        )
-    except (pa.ArrowException, OSError) as error:
-        raise SequenceLogError(f"{logdir.shown}: cannot be listed: {error}") from error
-    names = sorted(
-        info.base_name.removeprefix("run=") for info in infos if info.base_name.startswith("run=")
-    )
-    places = {name: logdir.child(f"run={name}", RESULT_FOLDER) for name in names}
-    there = {name: at for name, at in places.items() if _exists(at.child(SUMMARY_FILE))}
-    if len(there) == 1:
-        return next(iter(there.values()))
-    if there:
-        raise UsageError(
-            f"{logdir.shown} has several results, name one with --run: {', '.join(there)}"
-        )
+    there: dict[str, Location] = {}
+    for logdir in logdirs:
+        try:
+            infos = logdir.filesystem.get_file_info(
+                fs.FileSelector(logdir.path, recursive=False, allow_not_found=True)
+            )
+        except (pa.ArrowException, OSError) as error:
+            raise SequenceLogError(f"{logdir.shown}: cannot be listed: {error}") from error
+        for name in sorted(info.base_name for info in infos):
+            place = logdir.child(name, RESULT_FOLDER)
+            if name.startswith("run=") and _exists(place.child(SUMMARY_FILE)):
+                there.setdefault(name.removeprefix("run="), place)
+    shown = ", ".join(each.shown for each in logdirs)
+    found = sorted(there) if run is None else [each for each in (run,) if each in there]
+    if len(found) == 1:
+        return there[found[0]]
+    if found:
+        raise UsageError(f"{shown}: several results; name one with --run: {', '.join(found)}")
+    places = " ".join(each.shown for each in logdirs)
+    if run is None:
+        raise UsageError(f"{shown}: no reconciliation result; run mirrortest reconcile {places}")
+    seen = f" (there are results of {', '.join(sorted(there))})" if there else ""
     raise UsageError(
-        f"{logdir.shown}: no reconciliation result; run mirrortest reconcile {logdir.shown}"
+        f"{shown}: no result of run {run}{seen}; run mirrortest reconcile {places} --run {run}"
     )
 
 

@@ -13,6 +13,7 @@ from mirrortest.errors import UsageError
 from mirrortest.model.findings import DEFINITIONS, Weight
 from mirrortest.model.verdict import Verdict
 from mirrortest.report.words import FINDINGS, moment, readable_name, share, weight_of
+from mirrortest.seqlog.events import UP_AFTER
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from mirrortest.results.summary import Summary, Threshold
     from mirrortest.seqlog.events import Event
 
-_SOON_NS = 60 * 10**9
-"""What a mirror repeats after a fault was sent before it, by as much as it stores its place."""
 _LONG_NS = 600 * 10**9
 """An event that is longer ago explains nothing."""
 _PREDICATES = {each.finding.label: each.predicate for each in DEFINITIONS if each.predicate} | {
@@ -49,26 +48,37 @@ class ConditionResult:
 
 @dataclass(frozen=True)
 class First:
-    """What came first: `what` in `topic`, in the slot of `step_ns` that begins at `at_ns`."""
+    """What came first: `what` in `topic`, in the slot of `step_ns` that begins at `at_ns`.
+
+    Its cause came before `before_ns`: none of these messages was wrong until then. Where only the
+    slot is known, that is where the slot begins.
+    """
 
     what: str
     topic: str
     at_ns: int
     step_ns: int
-    near: Event | None = None
-    """The last event before, else the first one soon after."""
+    before_ns: int
+    cause: Event | None = None
+    """The last event before, or the last that took down what that event restored."""
+    same: Event | None = None
+    """Without one: the first event within the slot, which may be earlier or later."""
 
     def __str__(self) -> str:
         known = f"{moment(self.at_ns, self.step_ns)} UTC"
         when = f"at {known}" if self.step_ns <= 10**9 else f"within {span(self.step_ns)} of {known}"
         what = f"{self.what} in topic {self.topic}, among those meant to be sent {when}"
-        if self.near is None:
-            return what
-        apart = self.at_ns - self.near.time_ns
-        if abs(apart) < self.step_ns:
-            return f"{what}; at the time of the event “{self.near}”"
-        when = f"{span(apart)} after" if apart > 0 else f"{span(-apart)} before"
-        return f"{what}; {when} the event “{self.near}”"
+        if self.cause is not None:
+            if self.before_ns >= self.at_ns + self.step_ns:
+                what += f"; this showed at {moment(self.before_ns)} UTC at the earliest"
+            at = moment(self.cause.time_ns)
+            return f"{what}; the last event before: “{self.cause}” at {at} UTC"
+        if self.same is not None:
+            return (
+                f"{what}; the event “{self.same}” is within the same {span(self.step_ns)}, before "
+                "or after the first of these messages"
+            )
+        return what
 
 
 def condition_result(threshold: Threshold) -> ConditionResult:
@@ -169,12 +179,13 @@ def _first_count(name: str, timeline: Timeline) -> list[First]:
         return []
     slots = timeline.slots
     firsts = []
-    for topic, row in zip(timeline.topics, counts, strict=True):
+    for place, (topic, row) in enumerate(zip(timeline.topics, counts, strict=True)):
         if row.any():
             at = int((row > 0).argmax())
             what = f"{number(int(row[at]))} {_were(name, int(row[at]))}"
             start = slots.start_ns + at * slots.step_ns
-            firsts.append(First(what, topic, start, slots.step_ns))
+            before = timeline.cause_before.get((name, place), start)
+            firsts.append(First(what, topic, start, slots.step_ns, before))
     return firsts
 
 
@@ -191,7 +202,9 @@ def _first_slow(condition: Condition, timeline: Timeline) -> list[First]:
             if value is not None and not holds(value, condition.bound):
                 what = f"{condition.metric} was {format_duration(value)}"
                 start = slots.start_ns + slot * slots.step_ns
-                firsts.append(First(what, topic, start, slots.step_ns))
+                # Whatever is slower than the bound had not arrived until then.
+                before = start + int(condition.bound)
+                firsts.append(First(what, topic, start, slots.step_ns, before))
                 break
     return firsts
 
@@ -200,10 +213,14 @@ def _earliest(found: Sequence[First], events: Sequence[Event]) -> First | None:
     if not found:
         return None
     first = min(found, key=lambda each: each.at_ns)
+    before = [event for event in events if 0 <= first.before_ns - event.time_ns < _LONG_NS]
+    if before:
+        last = before[-1]
+        faults = [each for each in before if each.part == last.part and each.what in UP_AFTER]
+        return replace(first, cause=[last, *faults][-1])
     until = first.at_ns + first.step_ns
-    before = [event for event in events if until - _LONG_NS < event.time_ns < until]
-    soon = [event for event in events if 0 <= event.time_ns - first.at_ns <= _SOON_NS]
-    return replace(first, near=next(iter([*before[-1:], *soon]), None))
+    within = (event for event in events if first.before_ns < event.time_ns < until)
+    return replace(first, same=next(within, None))
 
 
 def _failure(row: ConditionResult, counts: dict[str, int], acked: int) -> str:

@@ -11,8 +11,8 @@ from mirrortest.config.threshold import thresholds
 from mirrortest.reconcile.job import reconcile
 from mirrortest.reconcile.plan import plan
 from mirrortest.report.html import render
+from mirrortest.report.html.log_timeline import best_timeline
 from mirrortest.report.html.page import page
-from mirrortest.report.html.timeline import best_timeline
 from mirrortest.report.result import read_result
 from mirrortest.seqlog import rows
 from mirrortest.seqlog.events import EventLog
@@ -59,7 +59,7 @@ def test_a_reconciliation_can_be_reported(spark: SparkSession, tmp_path: Path) -
     assert result.absent == ()
     told = page(result)
     assert told["first"].text.startswith("10 messages were lost in topic t, among those meant to")
-    assert "the event “mirror: kill”" in told["first"].text
+    assert "the last event before: “mirror: kill” at 2023-03-28 10:40:49 UTC" in told["first"].text
     timeline = best_timeline(result)
     assert timeline is not None
     assert timeline.latencies is not None

@@ -41,6 +41,21 @@ def test_a_run_of_a_log_directory_is_found(
     assert not (place / "report.html").exists()
 
 
+def test_the_result_is_found_in_whichever_log_directory_has_it(
+    place: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Producers' and consumers' logs lie in two, in any order."""
+    (tmp_path / "other" / f"run={RUN}").mkdir(parents=True)
+    both = [str(tmp_path / "other"), str(tmp_path / "logs")]
+    report(log_dir=both)
+    report(log_dir=both, run=RUN)
+    assert capsys.readouterr().out.split() == [str(place / "report.html")] * 2
+    with pytest.raises(
+        UsageError, match=rf"no result of run nothere \(there are results of {RUN}\); run mirrort"
+    ):
+        report(log_dir=both, run="nothere")
+
+
 def test_a_runs_directory_stands_for_the_result_in_it(
     place: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

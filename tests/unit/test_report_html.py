@@ -87,7 +87,11 @@ def test_a_failed_run_says_what_failed_first(tmp_path: Path) -> None:
         "1 message was corrupted",
     ]
     assert "mirror" not in told[0]
-    assert told[1].endswith("at the time of the event “mirror: kill”")
+    assert told[1].endswith(
+        "; the event “mirror: kill” is within the same 1 min, before or after the first of these "
+        "messages"
+    )
+    assert told[2].endswith("; the last event before: “mirror: kill” at 2023-03-28 11:50:12 UTC")
     assert told[3].endswith("12:40 UTC")
     words = Page(render(result)).words
     assert "What failed first" in words
@@ -367,15 +371,15 @@ def test_the_only_result_of_a_log_directory_is_found(tmp_path: Path) -> None:
     """Without a run there must be one; the answer names those there are."""
     root = Location.parse(tmp_path)
     with pytest.raises(UsageError, match="no reconciliation result"):
-        find_result(root, None)
+        find_result([root], None)
     place = Made(minutes=1).write(tmp_path)
     (tmp_path / "run=unjudged").mkdir()
-    assert find_result(root, None).path == str(place)
+    assert find_result([root], None).path == str(place)
     (tmp_path / "run=other" / "result").mkdir(parents=True)
     (tmp_path / "run=other" / "result" / "summary.json").write_text("{}")
     with pytest.raises(UsageError, match=f"name one with --run: {RUN}, other"):
-        find_result(root, None)
-    assert find_result(root, "other").path.endswith("/run=other/result")
+        find_result([root], None)
+    assert find_result([root], "other").path.endswith("/run=other/result")
 
 
 def test_an_outage_lasts_until_the_part_is_ready(tmp_path: Path) -> None:

@@ -24,8 +24,8 @@ from mirrortest.report.html.figures import (
     slot_columns,
     slot_rows,
 )
+from mirrortest.report.html.log_timeline import best_timeline
 from mirrortest.report.html.setting import changes, run_events, setting
-from mirrortest.report.html.timeline import best_timeline
 from mirrortest.report.story import condition_result, details, failures, first_finding, headline
 from mirrortest.report.words import (
     FINDINGS,

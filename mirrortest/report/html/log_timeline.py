@@ -1,0 +1,275 @@
+"""The timeline of a short run, by the second, from its sequence logs.
+
+A slot of a minute is too coarse for a run of a few minutes. If the logs of all its processes are
+here and small, its timeline comes from them: each row has the intended times of its first and last
+message. Within a row times are taken to be evenly spaced. A row's latencies are taken to rise or
+fall from its first to its last message: after an outage one row may have seconds of messages that
+arrived at once.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mirrortest.model.findings import Finding, Outcome
+from mirrortest.report.html.latencies import Latencies
+from mirrortest.report.html.log_rows import few_rows, read_rows
+from mirrortest.report.html.timeline import (
+    MINUTE_NS,
+    SECOND_NS,
+    Slots,
+    Timeline,
+    from_minutes,
+    topic_numbers,
+)
+from mirrortest.seqlog.schema import Kind, Role
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from mirrortest.report.result import Result
+
+LONGEST_NS = 10 * MINUTE_NS
+MOST_RANGES = 300_000
+
+STREAM = ("topic", "producer", "incarnation", "lane")
+_SENT = (*STREAM, "seq_lo", "seq_hi", "outcome", "intended_first", "intended_last")
+_IN_PARTITION = ("partition", "topic_identity")
+_SEEN = (
+    *STREAM, *_IN_PARTITION, "offset_lo", "seq_lo", "seq_hi", "findings", "intended_first",
+    "intended_last", "arrived_first", "arrived_last", "negative", "latency_bucket",
+    "latency_count",
+)  # fmt: skip
+_OF_ORDER = Finding.DUPLICATED | Finding.REORDERED
+_NEGATIVE = -1
+"""The bucket of latencies below zero."""
+_SEQ_BITS = 42  # a seq has at most 12 digits
+_OUTCOMES = {outcome.name.lower(): int(outcome) for outcome in Outcome}
+
+
+class _Rows(NamedTuple):
+    """Messages in the order of (stream, seq), evenly spaced in time within each row.
+
+    `at` is the stream's number above `_SEQ_BITS` of seq; `until` is the end of the same.
+    """
+
+    topic: NDArray[np.int64]
+    at: NDArray[np.int64]
+    until: NDArray[np.int64]
+    first: NDArray[np.int64]
+    last: NDArray[np.int64]
+
+
+def best_timeline(result: Result) -> Timeline | None:
+    """By the second where that can be, else by the minute; None where nothing has a time."""
+    minutes = from_minutes(result.table("by_minute"), result.table("latency"))
+    close = from_logs(result, 0 if minutes is None else minutes.slots.step_ns * minutes.slots.count)
+    return minutes if close is None else close
+
+
+def from_logs(result: Result, span_ns: int) -> Timeline | None:
+    """The timeline of a run of `span_ns` from its logs; None where they are not to be used.
+
+    That is where the run is long, the logs are large or not all here, or have other times.
+    """
+    if span_ns > LONGEST_NS or not few_rows(result) or result.row_count("findings") > MOST_RANGES:
+        return None
+    sent = _timed(read_rows(result, Role.PRODUCER, Kind.SENT, _SENT))
+    sent = sent.filter(pc.is_valid(sent["seq_lo"]))
+    if not sent.num_rows:
+        return None
+    topics = tuple(sorted(set(sent["topic"].unique().to_pylist())))
+    seen = _timed(read_rows(result, Role.CONSUMER, Kind.SEEN, _SEEN))
+    seen = seen.filter(pc.is_in(seen["topic"], pa.array(topics, pa.string())))
+    measured = seen.filter(pc.is_valid(seen["latency_bucket"]))
+    begin, end = _ints(sent["intended_first"]), _ints(sent["intended_last"])
+    first = min([int(begin.min()), *_ints(measured["intended_first"]).tolist()])
+    last = max([int(end.max()), *_ints(measured["intended_last"]).tolist()])
+    if last - first > LONGEST_NS + MINUTE_NS:
+        return None
+    slots = Slots.over(first, last, SECOND_NS)
+    shape = (len(topics), slots.count)
+    streams = _streams(sent)
+    known = streams.unique()
+    rows, outcome = _rows(sent, streams, known, topics)
+    counts = {"sent": _spread(rows, slots, shape)}
+    for name, value in _OUTCOMES.items():
+        counts[name] = _spread(_Rows(*(each[outcome == value] for each in rows)), slots, shape)
+    findings = result.table("findings")
+    unplaced: dict[str, int] = {}
+    before: dict[tuple[str, int], int] = {}
+    if findings is not None:
+        for name in findings["finding"].unique().to_pylist():
+            ranges = findings.filter(pc.equal(findings["finding"], name))
+            pieces, missing = _pieces(rows, ranges, known)
+            counts[name] = _spread(pieces, slots, shape)
+            before |= {(name, topic): at for topic, at in _earliest(pieces.topic, pieces.first)}
+            if missing:
+                unplaced[name] = missing
+    before |= _first_arrivals(seen, topics)
+    latencies = _latencies(measured, topics, slots, shape)
+    return Timeline(slots, topics, counts, unplaced, latencies, True, before)
+
+
+def _timed(rows: pa.Table) -> pa.Table:
+    return rows.filter(pc.is_valid(rows["intended_first"]))
+
+
+def _earliest(topic: NDArray[np.int64], at: NDArray[np.int64]) -> list[tuple[int, int]]:
+    """The first time of each topic."""
+    return [(int(each), int(at[topic == each].min())) for each in np.unique(topic)]
+
+
+def _first_arrivals(seen: pa.Table, topics: Sequence[str]) -> dict[tuple[str, int], int]:
+    """When a consumer first read a message with each finding, by the finding's name and topic.
+
+    Rows have no findings of order: these came at the earliest with the first row that goes back to
+    a number that its stream had passed in the partition.
+    """
+    seen = seen.filter(pc.is_valid(seen["arrived_first"]))
+    bits, arrived = _ints(seen["findings"].fill_null(0)), _ints(seen["arrived_first"])
+    topic = topic_numbers(seen["topic"], topics)
+    back = _going_back(seen)
+    return {
+        (finding.label, place): at
+        for finding in Finding
+        for here in [back if finding in _OF_ORDER else bits & int(finding) != 0]
+        for place, at in _earliest(topic[here], arrived[here])
+    }
+
+
+def _going_back(seen: pa.Table) -> NDArray[np.bool_]:
+    """Whether a row begins below the highest number that its stream had before it."""
+    parts = [seen[name].cast(pa.string()).fill_null("") for name in (*STREAM, *_IN_PARTITION)]
+    keys = pc.binary_join_element_wise(*parts, "\0")
+    group = _ints(pc.index_in(keys, keys.unique())) << _SEQ_BITS
+    seq = [_ints(seen[name].fill_null(0)) for name in ("seq_lo", "seq_hi")]
+    order = np.lexsort((_ints(seen["offset_lo"]), group))
+    passed = np.maximum.accumulate((group + seq[1])[order])
+    back = np.zeros(len(order), np.bool_)
+    back[order[1:]] = (group + seq[0])[order[1:]] < passed[:-1]
+    back &= seen["seq_lo"].is_valid().to_numpy()
+    return back
+
+
+def _latencies(
+    seen: pa.Table, topics: Sequence[str], slots: Slots, shape: tuple[int, int]
+) -> Latencies:
+    """The rows' latencies, spread over the slots of their intended times."""
+    first, last = _ints(seen["intended_first"]), _ints(seen["intended_last"])
+    arrived = [_ints(seen[name].fill_null(0)) for name in ("arrived_first", "arrived_last")]
+    falling = arrived[0] - first >= arrived[1] - last
+    negative = _ints(seen["negative"].fill_null(0))
+    row = np.concatenate(
+        [pc.list_parent_indices(seen["latency_bucket"]).to_numpy(), np.arange(len(negative))]
+    )
+    bucket = np.concatenate(
+        [_ints(pc.list_flatten(seen["latency_bucket"])), np.full(len(negative), _NEGATIVE)]
+    )
+    count = np.concatenate([_ints(pc.list_flatten(seen["latency_count"])), negative])
+    order = np.lexsort((np.where(falling[row], -bucket, bucket), row))
+    row, bucket, count = row[order], bucket[order], count[order]
+    messages = np.bincount(row, weights=count, minlength=len(first)).astype(np.int64)
+    of, slot, inside = _cuts(first, last, messages, slots)
+    # All messages in one line: cut where the bucket changes, and where the slot does.
+    of_bucket, of_slot = np.cumsum(count), np.cumsum(inside)
+    ends = np.union1d(of_bucket, of_slot)
+    ends = ends[ends > 0]
+    starts = np.concatenate([np.zeros(1, np.int64), ends])[:-1]
+    bucket = bucket[np.searchsorted(of_bucket, starts, "right")]
+    piece = np.searchsorted(of_slot, starts, "right")
+    topic, slot = topic_numbers(seen["topic"], topics)[of[piece]], slot[piece]
+    below, length = bucket == _NEGATIVE, ends - starts
+    negatives = np.zeros(shape, np.int64)
+    np.add.at(negatives, (topic[below], slot[below]), length[below])
+    return Latencies.of_cells(
+        topic[~below], slot[~below], bucket[~below], length[~below], negatives
+    )
+
+
+def _streams(table: pa.Table) -> pa.ChunkedArray:
+    return pc.binary_join_element_wise(*(table[name].cast(pa.string()) for name in STREAM), "\0")
+
+
+def _rows(
+    sent: pa.Table, streams: pa.ChunkedArray, known: pa.Array, topics: Sequence[str]
+) -> tuple[_Rows, NDArray[np.int64]]:
+    stream = _ints(pc.index_in(streams, known)) << _SEQ_BITS
+    at, until = stream + _ints(sent["seq_lo"]), stream + _ints(sent["seq_hi"])
+    order = np.argsort(at, kind="stable")
+    columns = (
+        topic_numbers(sent["topic"], topics), at, until,
+        _ints(sent["intended_first"]), _ints(sent["intended_last"]),
+    )  # fmt: skip
+    return _Rows(*(each[order] for each in columns)), _ints(sent["outcome"])[order]
+
+
+def _pieces(rows: _Rows, ranges: pa.Table, known: pa.Array) -> tuple[_Rows, int]:
+    """Ranges of seqs, cut along the rows that tell their times; and how many no row tells of."""
+    streams = pc.index_in(_streams(ranges), known)
+    here = ranges.filter(pc.is_valid(streams))
+    stream = _ints(streams.drop_null()) << _SEQ_BITS
+    lo, hi = stream + _ints(here["seq_lo"]), stream + _ints(here["seq_hi"])
+    first = np.searchsorted(rows.until, lo, "right")
+    number = np.maximum(np.searchsorted(rows.at, hi, "left") - first, 0)
+    of = np.repeat(np.arange(len(lo)), number)
+    row = np.repeat(first - np.cumsum(number) + number, number) + np.arange(len(of))
+    at, until = np.maximum(lo[of], rows.at[row]), np.minimum(hi[of], rows.until[row])
+    length = np.maximum(rows.until[row] - rows.at[row] - 1, 1)
+    apart = (rows.last[row] - rows.first[row]) / length
+
+    def time(seq: NDArray[np.int64]) -> NDArray[np.int64]:
+        after: NDArray[np.int64] = ((seq - rows.at[row]) * apart).astype(np.int64)
+        return rows.first[row] + after
+
+    pieces = _Rows(rows.topic[row], at, until, time(at), time(until - 1))
+    wanted = int(pc.sum(pc.subtract(ranges["seq_hi"], ranges["seq_lo"])).as_py() or 0)
+    return pieces, wanted - int((until - at).sum())
+
+
+def _spread(rows: _Rows, slots: Slots, shape: tuple[int, int]) -> NDArray[np.int64]:
+    """Count the rows' messages by topic and slot."""
+    counts = np.zeros(shape, np.int64)
+    of, slot, inside = _cuts(rows.first, rows.last, rows.until - rows.at, slots)
+    np.add.at(counts, (rows.topic[of], slot), inside)
+    return counts
+
+
+class _Cuts(NamedTuple):
+    """Rows cut along the slots: of which row, in which slot, how many messages."""
+
+    row: NDArray[np.int64]
+    slot: NDArray[np.int64]
+    messages: NDArray[np.int64]
+
+
+def _cuts(
+    first: NDArray[np.int64], last: NDArray[np.int64], messages: NDArray[np.int64], slots: Slots
+) -> _Cuts:
+    """Cut rows of so many messages, evenly spaced from `first` to `last`, in their order."""
+    begin, end = slots.of(first), slots.of(last)
+    number = end - begin + 1
+    of = np.repeat(np.arange(len(number)), number)
+    slot = np.arange(len(of)) - np.repeat(np.cumsum(number) - number, number) + begin[of]
+    length = messages[of]
+    took = np.maximum(last - first, 1)[of]
+
+    def before(border: NDArray[np.int64]) -> NDArray[np.int64]:
+        """How many of a row's messages come before a time."""
+        passed = border - first[of]
+        reached = np.ceil(passed * ((length - 1) / took)).astype(np.int64)
+        return np.where(border > last[of], length, np.clip(reached, 0, length))
+
+    start = slots.start_ns + slot * slots.step_ns
+    return _Cuts(of, slot, before(start + slots.step_ns) - before(start))
+
+
+def _ints(column: pa.ChunkedArray) -> NDArray[np.int64]:
+    values: NDArray[np.int64] = column.cast(pa.int64()).to_numpy()
+    return values

@@ -1,0 +1,285 @@
+"""The timeline of a short run by the second, from its logs."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from mirrortest.model.findings import Finding, Outcome
+from mirrortest.report.html import render
+from mirrortest.report.html.log_timeline import best_timeline, from_logs
+from mirrortest.report.html.timeline import MINUTE_NS, SECOND_NS, Timeline
+from mirrortest.report.result import Result, read_result
+from mirrortest.report.story import failures
+from mirrortest.results.summary import Threshold
+from mirrortest.seqlog import rows
+from mirrortest.seqlog.events import Event
+from mirrortest.seqlog.location import Location
+from mirrortest.seqlog.schema import Role
+from mirrortest.seqlog.session import Session, Topic, new_session_id
+from mirrortest.seqlog.writer import SequenceLog
+from mirrortest.timing.histogram import Histogram
+from mirrortest.verify.row import SeenRow
+from mirrortest.wire.stream import StreamId
+from tests.made_result import RUN, SCHEMAS, START, Made
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from mirrortest.seqlog.rows import Row
+
+BEGIN = START * SECOND_NS
+
+
+def stream(lane: int = 0) -> StreamId:
+    return StreamId("orders", RUN, "ann", 1, lane)
+
+
+def sent(
+    lo: int, hi: int, first: float, last: float, outcome: Outcome = Outcome.ACKED, *, lane: int = 0
+) -> Row:
+    """A producer's row, its times in seconds from the begin."""
+    times = (BEGIN + int(first * SECOND_NS), BEGIN + int(last * SECOND_NS))
+    return rows.sent(
+        stream(lane), lo, hi, partition=0, outcome=outcome, offset_lo=lo, intended=times,
+        acknowledged=times,
+    )  # fmt: skip
+
+
+def seen(
+    lo: int,
+    hi: int,
+    first: float,
+    last: float,
+    bucket: int,
+    *,
+    arrived: float | None = None,
+    offset: int | None = None,
+) -> Row:
+    """A consumer's row, likewise; it arrived as it was meant to be sent, or all at once."""
+    times = (BEGIN + int(first * SECOND_NS), BEGIN + int(last * SECOND_NS))
+    at = lo if offset is None else offset
+    came = times if arrived is None else (BEGIN + int(arrived * SECOND_NS),) * 2
+    return rows.seen(
+        SeenRow(stream(), lo, hi, at, at + hi - lo, 0, *times, *times, *came), topic="orders",
+        partition=0, topic_identity="0", latencies=rows.Latencies(0, (bucket,), (hi - lo,)),
+    )  # fmt: skip
+
+
+def seen_as(lo: int, hi: int, intended: NDArray[np.int64], arrived: NDArray[np.int64]) -> Row:
+    """A consumer's row of messages with these times, ns from the begin."""
+    histogram = Histogram()
+    histogram.add(arrived[lo:hi] - intended[lo:hi])
+    ends = [BEGIN + int(times[at]) for times in (intended, arrived) for at in (lo, hi - 1)]
+    return rows.seen(
+        SeenRow(stream(), lo, hi, lo, hi, 0, *ends[:2], *ends[:2], *ends[2:]), topic="orders",
+        partition=0, topic_identity="0",
+        latencies=rows.Latencies(histogram.negative, *histogram.sparse()),
+    )  # fmt: skip
+
+
+async def log(logdir: Path, role: Role, written: list[Row]) -> None:
+    about = Session(
+        run=RUN, role=role, name="ann", session=new_session_id(BEGIN),
+        incarnation=1 if role is Role.PRODUCER else None, started_ns=BEGIN,
+        topics={"orders": Topic(destination_partitions=1)},
+    )  # fmt: skip
+    writer = await SequenceLog.open(logdir, about)
+    writer.append(written)
+    await writer.close()
+
+
+def short_run(
+    tmp_path: Path,
+    *,
+    found: Sequence[tuple[str, int, int, int]] = (),
+    producer: Sequence[Row] = (),
+    consumer: Sequence[Row] = (),
+) -> Result:
+    """A one-minute run with its logs, and these ranges of findings."""
+    place = Made(minutes=1, topics=("orders",)).write(tmp_path, sessions=False)
+    ids = [
+        {"topic": "orders", "run": RUN, "producer": "ann", "incarnation": 1}
+        | {"lane": lane, "finding": name, "seq_lo": lo, "seq_hi": hi}
+        for name, lane, lo, hi in found
+    ]
+    pq.write_table(pa.Table.from_pylist(ids, SCHEMAS["findings"]), place / "findings.parquet")
+    for role, written in ((Role.PRODUCER, producer), (Role.CONSUMER, consumer)):
+        if written:
+            asyncio.run(log(tmp_path, role, list(written)))
+    return read_result(Location.parse(place))
+
+
+def told_of(result: Result) -> Timeline:
+    timeline = best_timeline(result)
+    assert timeline is not None
+    return timeline
+
+
+def test_a_short_run_is_told_by_the_second(tmp_path: Path) -> None:
+    """Findings stand where their messages' rows say, spread evenly over a row's time."""
+    result = short_run(
+        tmp_path,
+        producer=[
+            sent(0, 100, 0.0, 0.99),
+            sent(100, 400, 1.0, 3.99),
+            sent(400, 450, 4.0, 4.49, Outcome.UNKNOWN),
+            sent(0, 10, 4.5, 4.6, lane=7),
+        ],
+        consumer=[seen(0, 100, 0.0, 0.99, 3000), seen(100, 400, 2.2, 2.4, 3200)],
+        found=[
+            (Finding.LOST.label, 0, 150, 250),
+            (Finding.LOST.label, 7, 0, 10),
+            (Finding.DUPLICATED.label, 0, 90, 110),
+            (Finding.PHANTOM.label, 0, 440, 470),
+            (Finding.PHANTOM.label, 9, 0, 5),
+        ],
+    )
+    timeline = told_of(result)
+    assert timeline.latencies is not None
+    assert timeline.from_logs
+    assert (timeline.slots.start_ns, timeline.slots.step_ns) == (BEGIN, SECOND_NS)
+    assert timeline.total("sent").tolist() == [100, 100, 100, 100, 60]
+    assert timeline.total("unknown").tolist() == [0, 0, 0, 0, 50]
+    assert timeline.total("lost").tolist() == [0, 50, 50, 0, 10]
+    assert timeline.total("duplicated").tolist() == [10, 10, 0, 0, 0]
+    assert timeline.total("phantom").tolist() == [0, 0, 0, 0, 10]
+    assert timeline.unplaced == {"phantom": 25}
+    cells = timeline.latencies.of_topics([0])
+    assert (cells.slot.tolist(), cells.count.tolist()) == ([0, 2], [100, 300])
+
+
+def test_a_rows_latencies_are_spread_over_its_time(tmp_path: Path) -> None:
+    """After an outage one row has seconds of messages: the earliest of them are the slowest.
+
+    Whatever the row is, each second has the messages and the latencies that it had.
+    """
+    intended = np.arange(2000) * 10_000_000
+    arrived = intended + 40_000_000
+    arrived[500:1500] = 15 * SECOND_NS + np.arange(1000) * 100_000
+    read = [seen_as(lo, hi, intended, arrived) for lo, hi in ((0, 500), (500, 1500), (1500, 2000))]
+    result = short_run(tmp_path, producer=[sent(0, 2000, 0.0, 19.99)], consumer=read)
+    timeline = told_of(result)
+    assert timeline.slots.step_ns == SECOND_NS
+    assert timeline.latencies is not None
+    (slowest,) = timeline.latencies.together.quantiles([1])
+    (fastest,) = timeline.latencies.together.quantiles([1 / 100])
+    for second in range(20):
+        true = (arrived - intended)[second * 100 : (second + 1) * 100]
+        assert slowest[second] == pytest.approx(true.max(), rel=0.01), second
+        assert fastest[second] == pytest.approx(true.min(), rel=0.01), second
+    assert timeline.latencies.distribution().count == 2000
+
+
+def test_latencies_that_rise_within_a_row_and_negative_ones_keep_their_order(
+    tmp_path: Path,
+) -> None:
+    """A mirror that falls behind: the last messages of a row are the slowest."""
+    intended = np.arange(300) * 10_000_000
+    arrived = intended + np.linspace(-1e9, 2e9, 300).astype(np.int64)
+    result = short_run(
+        tmp_path,
+        producer=[sent(0, 300, 0.0, 2.99)],
+        consumer=[seen_as(0, 300, intended, arrived)],
+    )
+    latencies = told_of(result).latencies
+    assert latencies is not None
+    assert latencies.negative.tolist() == [[100, 0, 0]]
+    (slowest,) = latencies.together.quantiles([1])
+    assert slowest[0] is None
+    assert slowest[1:] == pytest.approx([1e9, 2e9], rel=0.02)
+
+
+@pytest.mark.parametrize("role", [Role.PRODUCER, Role.CONSUMER])
+def test_one_sides_logs_alone_are_not_drawn(tmp_path: Path, role: Role) -> None:
+    """After a reconciliation of two directories the result is next to the logs of one side."""
+    if role is Role.PRODUCER:
+        result = short_run(tmp_path, producer=[sent(0, 400, 0.0, 3.9)])
+    else:
+        result = short_run(tmp_path, consumer=[seen(0, 400, 0.0, 3.9, 3000)])
+    timeline = told_of(result)
+    assert not timeline.from_logs
+    assert timeline.latencies is not None
+    other = "consumer" if role is Role.PRODUCER else "producer"
+    assert any(f"the logs of 1 {other} are not here" in each for each in result.absent)
+    assert "Percentiles over time" in render(result)
+
+
+def test_consumers_that_read_nothing_have_no_latencies(tmp_path: Path) -> None:
+    """Their logs are here and empty: the counts are drawn."""
+    result = short_run(tmp_path, producer=[sent(0, 400, 0.0, 3.9)])
+    asyncio.run(log(tmp_path, Role.CONSUMER, []))
+    timeline = told_of(read_result(result.place))
+    assert timeline.from_logs
+    assert timeline.total("sent").sum() == 400
+    assert timeline.latencies is not None
+    assert timeline.latencies.distribution().count == 0
+
+
+def killed_mirror(tmp_path: Path, *events: tuple[float, str]) -> list[str]:
+    """What failed first of a run with duplicates: sent from 3 s on, their copies came at 9 s."""
+    copies = seen(300, 400, 3.0, 3.99, 3000, arrived=9.0, offset=1000)
+    result = short_run(
+        tmp_path,
+        producer=[sent(0, 1000, 0.0, 9.99)],
+        consumer=[seen(0, 1000, 0.0, 9.99, 3000), copies],
+        found=[(Finding.DUPLICATED.label, 0, 300, 400), (Finding.LOST.label, 0, 600, 610)],
+    )
+    noted = tuple(
+        Event(time_ns=BEGIN + int(at * SECOND_NS), what=what, part="mirror") for at, what in events
+    )
+    summary = result.summary.model_copy(
+        update={
+            "thresholds": [
+                Threshold(expression="duplicated==0", value=100, passed=False),
+                Threshold(expression="lost==0", value=10, passed=False),
+            ]
+        }
+    )
+    return [str(each) for each in failures(summary, told_of(result), noted)]
+
+
+def test_a_cause_comes_before_its_effect(tmp_path: Path) -> None:
+    """What repeats messages comes before their copies, what loses them before they were sent.
+
+    An event after the first bad message is never named.
+    """
+    repeated, lost = killed_mirror(tmp_path, (5.0, "kill"), (6.5, "start"))
+    assert "the last event before: “mirror: kill” at 2023-03-28 10:40:05 UTC" in repeated
+    assert "the last event before: “mirror: kill”" in lost
+
+
+@pytest.mark.parametrize("at", [9.5, 26.0])
+def test_an_event_after_the_first_bad_message_is_not_named(tmp_path: Path, at: float) -> None:
+    """Neither half a second nor 26 s after it."""
+    assert all("event" not in each for each in killed_mirror(tmp_path, (at, "kill")))
+
+
+def test_what_restores_a_part_is_named_by_what_took_it_down(tmp_path: Path) -> None:
+    """A mirror repeats messages once it is ready again: because it was killed."""
+    repeated, lost = killed_mirror(tmp_path, (4.0, "kill"), (6.05, "start"), (8.5, "ready"))
+    assert "“mirror: kill” at 2023-03-28 10:40:04 UTC" in repeated
+    assert "“mirror: kill” at 2023-03-28 10:40:04 UTC" in lost
+
+
+def test_a_run_without_its_logs_or_a_long_one_stays_with_minutes(tmp_path: Path) -> None:
+    """Nothing to read, too much to read, or a run of hours: the tables are enough."""
+    result = short_run(tmp_path, producer=[sent(0, 400, 0.0, 3.9)])
+    assert from_logs(result, 11 * MINUTE_NS) is None
+    (tmp_path / "b").mkdir()
+    bare = read_result(Location.parse(Made(minutes=1).write(tmp_path / "b")))
+    assert not told_of(bare).from_logs
+
+
+def test_logs_that_tell_of_other_times_are_not_trusted(tmp_path: Path) -> None:
+    """A producer's clock that was set in mid-run: the seconds would not fit on a page."""
+    result = short_run(tmp_path, producer=[sent(0, 10, 0.0, 1.0), sent(10, 20, 3600.0, 3601.0)])
+    assert not told_of(result).from_logs

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from grafana.catalogue import panel_of
 from grafana.judgement import WRONG
-from grafana.panels import RUNBOOKS
+from grafana.links import Addresses
 from grafana.promql import PROCESS, Scope
 from mirrortest.metrics import names
 
@@ -35,7 +36,7 @@ class Limits:
 
 
 class Alert(NamedTuple):
-    """One alerting rule."""
+    """One alerting rule, and the panel that shows what it is about."""
 
     name: str
     severity: str
@@ -44,8 +45,9 @@ class Alert(NamedTuple):
     summary: str
     description: str
     dashboard: str
+    panel: str
 
-    def rule(self) -> dict[str, Any]:
+    def rule(self, addresses: Addresses) -> dict[str, Any]:
         """As Prometheus reads it."""
         return {
             "alert": self.name,
@@ -55,8 +57,11 @@ class Alert(NamedTuple):
             "annotations": {
                 "summary": self.summary,
                 "description": self.description,
-                "runbook_url": f"{RUNBOOKS}{self.name}.md",
-                "dashboard": f"/d/mirrortest-{self.dashboard}",
+                "runbook_url": addresses.runbook_url(self.name),
+                "dashboard_url": addresses.dashboard_url(self.dashboard),
+                "panel_url": addresses.dashboard_url(
+                    self.dashboard, panel_of(self.dashboard, self.panel)
+                ),
             },
         }
 
@@ -84,6 +89,7 @@ def _correctness(scope: Scope, limits: Limits) -> list[Alert]:
             "{{ $value }} messages were acknowledged by the source and are not in the destination, "
             "though it was read to its end after the deadline.",
             "overview",
+            "Lost and wrong",
         ),
         Alert(
             "MirrortestWrongMessages",
@@ -93,6 +99,7 @@ def _correctness(scope: Scope, limits: Limits) -> list[Alert]:
             "Run {{ $labels.run }}: {{ $labels.finding }} messages in {{ $labels.topic }}",
             "{{ $value }} messages arrived {{ $labels.finding }}.",
             "overview",
+            "Lost and wrong",
         ),
         Alert(
             "MirrortestDuplicates",
@@ -103,6 +110,7 @@ def _correctness(scope: Scope, limits: Limits) -> list[Alert]:
             "{{ $value | humanizePercentage }} of the acknowledged messages stand at more than one "
             f"offset of the destination: more than {limits.duplicates:.2%}.",
             "overview",
+            "Duplicated and reordered",
         ),
         Alert(
             "MirrortestLatencyHigh",
@@ -113,6 +121,7 @@ def _correctness(scope: Scope, limits: Limits) -> list[Alert]:
             "The 99th percentile from the intended time is {{ $value | humanizeDuration }}: above "
             f"{limits.latency:g} s.",
             "overview",
+            "Mirror latency by topic",
         ),
     ]
 
@@ -165,6 +174,7 @@ def _progress(scope: Scope, limits: Limits) -> list[Alert]:
             "nothing of it arrives{{ else }}The run has not ended, consumers wait at the "
             "destination's end, and nothing arrives{{ end }}.",
             "mirror",
+            "Records",
         ),
         Alert(
             "MirrortestLedgerSilent",
@@ -175,6 +185,7 @@ def _progress(scope: Scope, limits: Limits) -> list[Alert]:
             "Consumers have heard nothing of the ledger for {{ $value | humanizeDuration }}: until "
             "they do, no loss can be proven.",
             "consumer",
+            "Since the ledger last spoke",
         ),
         Alert(
             "MirrortestConsumerStalled",
@@ -185,6 +196,7 @@ def _progress(scope: Scope, limits: Limits) -> list[Alert]:
             "Its partitions hold more than it has judged, and it judges nothing; or its cluster "
             "does not answer.",
             "consumer",
+            "Lag",
         ),
         Alert(
             "MirrortestProducerBehindSchedule",
@@ -195,6 +207,7 @@ def _progress(scope: Scope, limits: Limits) -> list[Alert]:
             "It does not send {{ $labels.topic }} at the rate asked for: latencies from the "
             "intended time are now its own.",
             "producer",
+            "Behind schedule",
         ),
     ]
 
@@ -222,6 +235,7 @@ def _trust(scope: Scope, limits: Limits) -> list[Alert]:
             "{{ $value | humanizeDuration }}: latencies are off by as much; verdicts are not "
             "touched.",
             "overview",
+            "Clock skew: least latency",
         ),
         Alert(
             "MirrortestClockUnbounded",
@@ -232,6 +246,7 @@ def _trust(scope: Scope, limits: Limits) -> list[Alert]:
             "By their kernels the two sides' clocks may be {{ $value | humanizeDuration }} apart: "
             "that is the error bar of every latency.",
             "overview",
+            "Clock skew: kernels' bound",
         ),
         Alert(
             "MirrortestCheckerNearBound",
@@ -242,20 +257,22 @@ def _trust(scope: Scope, limits: Limits) -> list[Alert]:
             "{{ $value | humanizePercentage }} of its memory bound are taken: past it ids are "
             "given up, and their streams are inconclusive online.",
             "consumer",
+            "Checker's fullness",
         ),
     ]
 
 
-def rules(limits: Limits | None = None) -> dict[str, Any]:
+def rules(limits: Limits | None = None, addresses: Addresses | None = None) -> dict[str, Any]:
     """A rules file of Prometheus."""
-    return {"groups": [{"name": "mirrortest", "rules": [each.rule() for each in alerts(limits)]}]}
+    written = [each.rule(addresses or Addresses()) for each in alerts(limits)]
+    return {"groups": [{"name": "mirrortest", "rules": written}]}
 
 
-def prometheus_rule() -> dict[str, Any]:
+def prometheus_rule(addresses: Addresses | None = None) -> dict[str, Any]:
     """The same for the Prometheus operator."""
     return {
         "apiVersion": "monitoring.coreos.com/v1",
         "kind": "PrometheusRule",
         "metadata": {"name": "mirrortest", "labels": {"app.kubernetes.io/name": "mirrortest"}},
-        "spec": rules(),
+        "spec": rules(addresses=addresses),
     }

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from grafana.frame import framed
 from grafana.judgement import FAILING, QUANTILES, SINCE, WRONG, found, whole
-from grafana.panels import AMBER, RED, Query, Step, lines, rows
+from grafana.links import from_row
+from grafana.panels import AMBER, RED, Link, Query, Step, lines, rows
 from grafana.promql import DASHBOARD
 from mirrortest.metrics import names
 
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
 _OVER = "[$__range:$__interval]"
 """A subquery: an instance may take part in one run after another."""
+_TO_RUN = {"run": [Link("This run in Overview", from_row("overview", "run"))]}
 
 
 def comparison() -> Dashboard:
@@ -67,6 +69,7 @@ def _verdicts() -> list[Panel]:
                 "lost": bad, "wrong": bad, "duplicated": doubtful, "reordered": doubtful,
                 "inconclusive": doubtful,
             },
+            links=_TO_RUN,
             runbook="MirrortestLoss",
         ),
     ]  # fmt: skip
@@ -100,6 +103,7 @@ def _latency() -> list[Panel]:
                 "most schedule debt": "s",
             },
             steps={"producer was behind": [Step(1, AMBER)]},
+            links=_TO_RUN,
             runbook="MirrortestLatencyHigh",
         ),
         lines(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from grafana.frame import framed
+from grafana.frame import framed, variable
 from grafana.judgement import NOT_JUDGED
 from grafana.panels import AMBER, GREEN, RED, Query, State, Step, lines, number, timeline, warmth
 from grafana.process import process_panels
@@ -16,6 +16,10 @@ if TYPE_CHECKING:
 
     from grafana.frame import Row
     from grafana.panels import Panel
+
+
+WRONG_LANES = "Wrong messages, by partition"
+"""The panel to which a wrong lane leads."""
 
 
 def consumer() -> Dashboard:
@@ -31,6 +35,15 @@ def consumer() -> Dashboard:
         "Consumer",
         "Whether consumers keep up, what they find, and whether what they know is safe.",
         sections,
+        more=[
+            variable(
+                "partition",
+                "Partition",
+                f"label_values({DASHBOARD.one(names.CONSUMER_LAG)}, partition)",
+                # A lane without one partition of its own has an empty label.
+                everything=".*",
+            )
+        ],
     )
 
 
@@ -68,7 +81,11 @@ def _reading() -> list[Panel]:
             "Offsets between the next one to be judged and the partition's end.",
             "short",
             Query(
-                scope.by("max", "run, topic, partition", scope.one(names.CONSUMER_LAG)),
+                scope.by(
+                    "max",
+                    "run, topic, partition",
+                    scope.one(names.CONSUMER_LAG, partition="~$partition"),
+                ),
                 "{{topic}}-{{partition}} {{run}}",
             ),
             span=8,
@@ -147,6 +164,20 @@ def _judging() -> list[Panel]:
             ),
         ),
         lines(
+            WRONG_LANES,
+            "Messages with a finding by lane (record key) and the partition to which it belongs.",
+            "short",
+            Query(
+                scope.by(
+                    "max",
+                    "run, topic, partition, lane, finding",
+                    scope.one(names.CONSUMER_LANE_FINDINGS, partition="~$partition"),
+                ),
+                "{{finding}} {{topic}}-{{partition}}, lane {{lane}} {{run}}",
+            ),
+            runbook="MirrortestLoss",
+        ),
+        lines(
             "Losses claimed and repaid",
             "Messages claimed lost in the last 5 minutes, and those that came after all.",
             "short",
@@ -173,7 +204,6 @@ def _judging() -> list[Panel]:
                 scope.by("max", "run, topic", scope.one(names.CONSUMER_FULLNESS)),
                 "{{run}} {{topic}}",
             ),
-            span=24,
             runbook="MirrortestCheckerNearBound",
         ),
         number(

@@ -8,6 +8,7 @@ from grafana_foundation_sdk.builders import dashboard, prometheus
 from grafana_foundation_sdk.models import common as common_models
 from grafana_foundation_sdk.models import dashboard as models
 
+from grafana.links import uid as uid_of
 from grafana.panels import DATASOURCE
 from grafana.promql import DASHBOARD
 from mirrortest.metrics import names
@@ -22,7 +23,7 @@ _GRAFANA = common_models.DataSourceRef(type_val="grafana", uid="-- Grafana --")
 _ALL = models.VariableOption(selected=True, text=["All"], value=["$__all"])
 
 Row = tuple[str, "Sequence[Panel]"]
-"""A heading, and the panels below it."""
+"""A heading, and the panels below it; without a heading where that is empty."""
 
 
 def framed(
@@ -32,14 +33,16 @@ def framed(
     rows: Sequence[Row],
     *,
     known_by: str = names.RUN_INFO.full_name,
+    more: Sequence[dashboard.QueryVariable] = (),
 ) -> models.Dashboard:
     """A dashboard of these rows.
 
-    `known_by` is a regular expression of the metrics whose jobs and instances can be chosen.
+    `known_by` is a regular expression of the metrics whose jobs and instances can be chosen, `more`
+    are variables besides those that all dashboards have.
     """
     made = (
         dashboard.Dashboard(f"mirrortest / {title}")
-        .uid(f"mirrortest-{uid}")
+        .uid(uid_of(uid))
         .description(description)
         .tags([TAG])
         .timezone("browser")
@@ -62,12 +65,13 @@ def framed(
         .type("prometheus")
         .current(models.VariableOption(selected=False, text="default", value="default"))
     )
-    for variable in _variables(known_by):
-        made.with_variable(variable)
+    for each in [*_variables(known_by), *more]:
+        made.with_variable(each)
     for annotation in _annotations():
         made.annotation(annotation)
     for heading, panels in rows:
-        made.with_row(dashboard.Row(heading))
+        if heading:
+            made.with_row(dashboard.Row(heading))
         for panel in panels:
             made.with_panel(panel)
     whole = made.build()
@@ -76,15 +80,27 @@ def framed(
     return whole
 
 
+def panel_id(built: models.Dashboard, title: str) -> int:
+    """A panel's id. Raises ValueError where there is not exactly one panel of this title."""
+    found = [
+        panel.id_val
+        for panel in built.panels or ()
+        if isinstance(panel, models.Panel) and panel.title == title and panel.id_val is not None
+    ]
+    if len(found) != 1:
+        raise ValueError(f"{built.title}: {len(found)} panels are called {title!r}")
+    return found[0]
+
+
 def _variables(known_by: str) -> list[dashboard.QueryVariable]:
     run, topic = names.RUN_INFO.full_name, names.CONSUMER_MESSAGES.full_name
     produced = names.PRODUCER_MESSAGES.full_name
     known = f'__name__=~"{known_by}"'
     return [
-        _variable("job", "Job", f"label_values({{{known}}}, job)"),
-        _variable("run", "Run", f'label_values({run}{{job=~"$job"}}, run)'),
-        _variable("instance", "Instance", f'label_values({{{known}, job=~"$job"}}, instance)'),
-        _variable(
+        variable("job", "Job", f"label_values({{{known}}}, job)"),
+        variable("run", "Run", f'label_values({run}{{job=~"$job"}}, run)'),
+        variable("instance", "Instance", f'label_values({{{known}, job=~"$job"}}, instance)'),
+        variable(
             "topic",
             "Topic",
             f'label_values({{__name__=~"{topic}|{produced}", job=~"$job"}}, topic)',
@@ -92,7 +108,10 @@ def _variables(known_by: str) -> list[dashboard.QueryVariable]:
     ]
 
 
-def _variable(name: str, label: str, query: str) -> dashboard.QueryVariable:
+def variable(
+    name: str, label: str, query: str, *, everything: str = ".+"
+) -> dashboard.QueryVariable:
+    """A variable of several values; *All* stands for the regular expression `everything`."""
     return (
         dashboard.QueryVariable(name)
         .label(label)
@@ -101,7 +120,7 @@ def _variable(name: str, label: str, query: str) -> dashboard.QueryVariable:
         .definition(query)
         .multi(multi=True)
         .include_all(include_all=True)
-        .all_value(".+")
+        .all_value(everything)
         .current(_ALL)
         .refresh(models.VariableRefresh.ON_TIME_RANGE_CHANGED)
         .sort(models.VariableSort.ALPHABETICAL_ASC)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from grafana.frame import framed
+from grafana.consumer import WRONG_LANES, consumer
+from grafana.frame import framed, panel_id
 from grafana.judgement import (
     EXACTLY_ONCE,
     FAILING,
@@ -15,10 +16,12 @@ from grafana.judgement import (
     found,
     whole,
 )
+from grafana.links import from_row
 from grafana.panels import (
     AMBER,
     GREEN,
     RED,
+    Link,
     Query,
     State,
     Step,
@@ -130,9 +133,10 @@ def _verdict() -> list[Panel]:
         rows(
             "Which lanes are wrong",
             "Lanes (record keys) with findings, the worst first: at most 100 of a topic. With none "
-            "the table is empty.",
+            "the table is empty. A lane leads to its partition.",
             {"messages": f"sort_desc({_lanes(scope)})"},
             steps={"messages": [Step(1, AMBER)]},
+            links=dict.fromkeys(("lane", "partition", "messages"), (_to_partition(),)),
             span=12,
             runbook="MirrortestLoss",
         ),
@@ -148,7 +152,16 @@ def _verdict() -> list[Panel]:
 
 
 def _lanes(scope: Scope) -> str:
-    return scope.by("max", "run, topic, lane, finding", scope.one(names.CONSUMER_LANE_FINDINGS))
+    labels = "run, topic, lane, partition, finding"
+    found = scope.by("max", labels, scope.one(names.CONSUMER_LANE_FINDINGS))
+    # Without one partition of its own a lane leads to all of them, by Grafana's word for that.
+    return f'label_replace({found}, "partition", "All", "partition", "")'
+
+
+def _to_partition() -> Link:
+    panel = panel_id(consumer(), WRONG_LANES)
+    address = from_row("consumer", "run", "topic", "partition", panel=panel)
+    return Link("This partition in Consumer", address)
 
 
 def _latency() -> list[Panel]:

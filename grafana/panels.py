@@ -12,19 +12,21 @@ from grafana_foundation_sdk.builders import (
     stat,
     statetimeline,
     table,
+    text,
     timeseries,
 )
 from grafana_foundation_sdk.models import common as common_models
 from grafana_foundation_sdk.models import dashboard as models
 from grafana_foundation_sdk.models import heatmap as heatmap_models
 from grafana_foundation_sdk.models.prometheus import PromQueryFormat
+from grafana_foundation_sdk.models.text import TextMode
+
+from grafana.links import runbook_within
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 DATASOURCE = common_models.DataSourceRef(type_val="prometheus", uid="$datasource")
-RUNBOOKS = "docs/runbooks/"
-"""Where they are in this repository; who serves them elsewhere says so (docs/how-to/watch.md)."""
 COLUMNS = 24
 GREEN, AMBER, RED, GREY = "green", "orange", "red", "#808080"
 
@@ -34,6 +36,13 @@ class Query(NamedTuple):
 
     expression: str
     legend: str
+
+
+class Link(NamedTuple):
+    """Where a cell of a table leads: the menu's words, and an address within Grafana."""
+
+    title: str
+    address: str
 
 
 class Step(NamedTuple):
@@ -51,7 +60,9 @@ class State(NamedTuple):
     colour: str
 
 
-Panel = timeseries.Panel | stat.Panel | heatmap.Panel | table.Panel | statetimeline.Panel
+Panel = (
+    timeseries.Panel | stat.Panel | heatmap.Panel | table.Panel | statetimeline.Panel | text.Panel
+)
 P = TypeVar("P", timeseries.Panel, stat.Panel, heatmap.Panel, table.Panel, statetimeline.Panel)
 
 
@@ -156,11 +167,15 @@ def rows(
     units: Mapping[str, str] | None = None,
     hidden: Sequence[str] = (),
     steps: Mapping[str, Sequence[Step]] | None = None,
+    links: Mapping[str, Sequence[Link]] | None = None,
     span: int = 24,
     height: int = 8,
     runbook: str = "",
 ) -> table.Panel:
-    """A table of the newest values: a column for each query, a row for each set of labels."""
+    """A table of the newest values: a column for each query, a row for each set of labels.
+
+    `links` lead from the cells of a column, which may also be a label, with the row's values.
+    """
     panel = _framed(table.Panel(), title, description, span, height, runbook)
     panel.filterable(filterable=True).unit("locale")
     letters = [chr(ord("A") + n) for n in range(len(columns))]
@@ -187,6 +202,8 @@ def rows(
             ]
         if settings:
             panel.override_by_name(column, settings)
+    for column, leads in (links or {}).items():
+        panel.override_by_name(column, [models.DynamicConfigValue("links", _leading(leads))])
     panel.with_transformation(models.DataTransformerConfig(id_val="merge", options={}))
     unwanted = dict.fromkeys(["Time", "__name__", "job", *hidden], True)
     panel.with_transformation(
@@ -218,9 +235,20 @@ def timeline(
     return _asked(panel, queries)
 
 
+def page(title: str, markdown: str, *, span: int = 24, height: int = 13) -> text.Panel:
+    """A page of text."""
+    panel = text.Panel().title(title).span(span).height(height)
+    return panel.mode(TextMode.MARKDOWN).content(markdown)
+
+
+def _leading(links: Sequence[Link]) -> list[dict[str, str]]:
+    return [{"title": link.title, "url": link.address} for link in links]
+
+
 def _framed(panel: P, title: str, description: str, span: int, height: int, runbook: str) -> P:
     if runbook:
-        description = f"{description}\n\nRunbook: {RUNBOOKS}{runbook}.md"
+        link = dashboard.DashboardLink(f"Runbook: {runbook}")
+        panel.links([link.type(models.DashboardLinkType.LINK).url(runbook_within(runbook))])
     panel.title(title).description(description).datasource(DATASOURCE).span(span).height(height)
     return panel
 

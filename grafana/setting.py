@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from grafana.panels import Query, lines, number, rows
+from grafana.links import from_row
+from grafana.panels import Link, Query, lines, number, rows
 from grafana.promql import DASHBOARD
 from mirrortest.metrics import names
 
@@ -86,6 +87,12 @@ def set_up() -> list[Panel]:
                 "version": f"{scope.one(names.BUILD_INFO)}",
             },
             hidden=("there", "worker"),
+            links={
+                "name": [
+                    Link(f"This process in {name.title()}", from_row(name, "run", "instance"))
+                    for name in ("producer", "consumer")
+                ]
+            },
             span=12,
         ),
         number(

@@ -11,34 +11,26 @@ from grafana_foundation_sdk.cog.encoder import JSONEncoder
 
 from grafana.alert_cases import rules_tests
 from grafana.alerts import prometheus_rule, rules
-from grafana.comparison import comparison
-from grafana.consumer import consumer
-from grafana.mirror import mirror
-from grafana.overview import overview
-from grafana.producer import producer
+from grafana.catalogue import dashboards
 
 if TYPE_CHECKING:
     from grafana_foundation_sdk.models.dashboard import Dashboard
 
+    from grafana.links import Addresses
+
 ROOT = Path(__file__).parents[1]
-DASHBOARDS = {
-    "overview": overview,
-    "producer": producer,
-    "consumer": consumer,
-    "mirror": mirror,
-    "comparison": comparison,
-}
 _HEAD = "# Made by `python -m grafana` of grafana/alerts.py: change that.\n"
 
 
-def files() -> dict[Path, str]:
+def files(addresses: Addresses | None = None) -> dict[Path, str]:
     """Every file, relative to the repository's root, and its text."""
     made = {
-        Path("grafana/dashboards") / f"{name}.json": as_json(make())
-        for name, make in DASHBOARDS.items()
+        Path("grafana/dashboards") / f"{name}.json": as_json(built)
+        for name, built in dashboards().items()
     }
-    made[Path("deploy/alerts/rules.yaml")] = _HEAD + as_yaml(rules())
-    made[Path("deploy/alerts/prometheusrule.yaml")] = _HEAD + as_yaml(prometheus_rule())
+    made[Path("deploy/alerts/rules.yaml")] = _HEAD + as_yaml(rules(addresses=addresses))
+    manifest = prometheus_rule(addresses)
+    made[Path("deploy/alerts/prometheusrule.yaml")] = _HEAD + as_yaml(manifest)
     made[Path("deploy/alerts/rules.test.yaml")] = _HEAD.replace(
         "alerts.py", "alert_cases.py"
     ) + as_yaml(rules_tests())

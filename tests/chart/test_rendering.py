@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import importlib
 import json
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -15,6 +14,9 @@ import typer
 import yaml
 from pydantic import ValidationError
 from typer.main import get_command
+
+from grafana.alerts import rules
+from grafana.links import Addresses
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -201,8 +203,8 @@ def test_a_changed_job_is_another_job(helm: Helm) -> None:
 
 def test_alerts_and_dashboards_are_shipped_unchanged(helm: Helm) -> None:
     """Their own templates are not Helm's: what Prometheus and Grafana get is what was tested."""
-    rules = _examples(helm, CHART / "ci" / "operators-values.yaml")
-    (rule,) = (each for each in rules if each["kind"] == "PrometheusRule")
+    manifests = _examples(helm, CHART / "ci" / "operators-values.yaml")
+    (rule,) = (each for each in manifests if each["kind"] == "PrometheusRule")
     assert rule["spec"] == yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())
     shown = {
         name: json.loads(text)
@@ -217,18 +219,23 @@ def test_alerts_and_dashboards_are_shipped_unchanged(helm: Helm) -> None:
     }
 
 
-@pytest.mark.parametrize("address", ["https://docs.example/mirrortest", "docs.example/"])
-def test_runbooks_are_where_the_values_say(helm: Helm, address: str) -> None:
-    """In alerts and in dashboards; their pages' names stay."""
-    values = f"monitoring.dashboards.enabled=true,monitoring.runbooks={address}"
+@pytest.mark.parametrize("address", ["https://grafana.example/sub", "http://grafana:3000/"])
+@pytest.mark.parametrize("runbook", ["", "https://docs.example/{alert}.html"])
+def test_alerts_lead_to_where_the_values_say(helm: Helm, address: str, runbook: str) -> None:
+    """As the generator writes them for the same addresses; nothing else changes."""
     path = CHART / "ci" / "operators-values.yaml"
-    manifests = _rendered(helm, "--values", str(path), "--set", values, *OPERATORS)
-    made = yaml.safe_dump(manifests, width=1 << 30)
-    assert "docs/runbooks" not in made
-    kinds = re.findall(rf"{address.rstrip('/')}/(Mirrortest\w+)\.md", made)
-    pages = {path.stem for path in (CHART.parents[1] / "docs/runbooks").glob("Mirrortest*.md")}
-    assert set(kinds) == pages
-    assert len(kinds) > 2 * len(pages)
+    values = {"grafanaUrl": address, **({"runbookUrl": runbook} if runbook else {})}
+    chosen = [
+        word
+        for name, value in values.items()
+        for word in ("--set-json", f"monitoring.{name}={json.dumps(value)}")
+    ]
+    (rule,) = (
+        each
+        for each in _rendered(helm, "--values", str(path), *chosen, *OPERATORS)
+        if each["kind"] == "PrometheusRule"
+    )
+    assert rule["spec"] == rules(addresses=Addresses(address, runbook))
 
 
 # Helm 3 asks a cluster before it tells the notes.
@@ -288,6 +295,8 @@ def test_verdicts_are_not_tried_again(helm: Helm) -> None:
         ("{c},consumers.replicas=two", "replicas"),
         ("{c},reconciliation.enabled=true,reconciliation.kind=SparkApplication", "Spark operator"),
         ("{c},monitoring.podMonitor.enabled=true", "Prometheus operator"),
+        ("{c},monitoring.grafanaUrl=grafana.example", "grafanaUrl"),
+        ("{c},monitoring.runbookUrl=https://docs.example/", "runbookUrl"),
         ("{c},logs.uri=s3://b/l,logs.volume.existingClaim=c", "logs.volume.existingClaim exclude"),
     ],
 )

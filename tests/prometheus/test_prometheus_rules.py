@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 import yaml
 
+from grafana.alert_cases import cases, rules_tests
 from grafana.alerts import alerts
+from grafana.catalogue import panel_of
 from tests.prometheus import tools
 from tests.tools import ToolMissingError
 from tests.unit.dashboard_queries import DASHBOARDS, ROOT
@@ -41,6 +44,44 @@ def test_the_rules_are_rules(promtool: Path) -> None:
 def test_the_rules_pass_their_tests(promtool: Path) -> None:
     """The tool runs them all."""
     done = run(promtool, "test", "rules", PLACE / "rules.test.yaml")
+    assert done.returncode == 0, done.stdout
+
+
+def test_links_are_filled_in(promtool: Path, tmp_path: Path) -> None:
+    """Prometheus puts run, topic and the hour before into every alert's links."""
+    rules = yaml.safe_load((PLACE / "rules.yaml").read_text())
+    links = ("dashboard_url", "panel_url")
+    for rule in rules["groups"][0]["rules"]:
+        rule["annotations"] = {name: rule["annotations"][name] for name in links}
+    (tmp_path / "rules.yaml").write_text(yaml.safe_dump(rules, width=4096))
+    tests = rules_tests()
+    by_name = {alert.name: alert for alert in alerts()}
+    linked = {}
+    for test, case in zip(tests["tests"], cases(), strict=True):
+        del test["promql_expr_test"]
+        alert = by_name[case.alert]
+        for time, firing in case.firing.items():
+            if not firing or not time.endswith("m"):
+                continue
+            start = (int(time[:-1]) - 60) * 60_000
+            expected = []
+            for text in firing:
+                labels = dict(re.findall(r'(\w+)="([^"]*)"', text))
+                topic = f"&var-topic={labels['topic']}" if "topic" in labels else ""
+                query = f"var-run={labels['run']}{topic}&from={start}&to=now"
+                board = f"http://localhost:3000/d/mirrortest-{alert.dashboard}?"
+                view = f"viewPanel={panel_of(alert.dashboard, alert.panel)}&"
+                urls = {"dashboard_url": board + query, "panel_url": board + view + query}
+                expected.append(
+                    {"exp_labels": {"severity": alert.severity, **labels}, "exp_annotations": urls}
+                )
+            test.setdefault("alert_rule_test", []).append(
+                {"alertname": alert.name, "eval_time": time, "exp_alerts": expected}
+            )
+            linked[alert.name] = urls
+    assert linked.keys() == by_name.keys()
+    (tmp_path / "test.yaml").write_text(yaml.safe_dump(tests, width=4096))
+    done = run(promtool, "test", "rules", tmp_path / "test.yaml")
     assert done.returncode == 0, done.stdout
 
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import parse_qsl, urlsplit
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,8 +19,33 @@ DASHBOARDS: dict[str, dict[str, Any]] = {
 
 
 def panels_of(dashboard: dict[str, Any]) -> list[dict[str, Any]]:
-    """All but the headings of rows."""
-    return [panel for panel in dashboard["panels"] if panel["type"] != "row"]
+    """All but the headings of rows and pages of text."""
+    return [panel for panel in dashboard["panels"] if panel["type"] not in {"row", "text"}]
+
+
+class Resolved(NamedTuple):
+    """Where a link leads: a dashboard's uid, the title of the panel (or the dashboard's)."""
+
+    uid: str
+    title: str
+
+
+def resolved(address: str, *, grafana: str = "") -> Resolved:
+    """Follow a link into Grafana. Fails for a dashboard, panel or variable that does not exist."""
+    assert address.startswith(f"{grafana}/d/"), address
+    parts = urlsplit(address.removeprefix(grafana))
+    uid = parts.path.removeprefix("/d/")
+    (dashboard,) = (each for each in DASHBOARDS.values() if each["uid"] == uid)
+    known = {f"var-{each['name']}" for each in dashboard["templating"]["list"]}
+    title = dashboard["title"]
+    for name, value in parse_qsl(parts.query):
+        if name == "viewPanel":
+            (title,) = (each["title"] for each in dashboard["panels"] if each["id"] == int(value))
+        else:
+            assert name in known | {"from", "to"}, (address, name)
+    # What Grafana fills in as name and value at once.
+    assert set(re.findall(r"&\$\{(\w+)", parts.query)) <= {"datasource", "job", "__url_time_range"}
+    return Resolved(uid, title)
 
 
 def queries_of(dashboard: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -36,6 +62,6 @@ def filled_in(query: str, *, window: str, over: str, step: str, run: str = ".+")
     """A query as Grafana sends it, with every variable but the run at All."""
     values = {
         "__rate_interval": window, "__range": over, "__interval": step, "run": run,
-        "job": ".+", "instance": ".+", "topic": ".+",
+        "job": ".+", "instance": ".+", "topic": ".+", "partition": ".*",
     }  # fmt: skip
     return re.sub(r"\$(\w+)", lambda found: values[found[1]], query)

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import re
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import yaml
 
+from grafana.__main__ import main
 from grafana.alert_cases import cases
 from grafana.alerts import Alert, Limits, alerts, prometheus_rule, rules
+from grafana.links import Addresses
 from mirrortest.metrics.names import TABLE
-from tests.unit.dashboard_queries import DASHBOARDS, ROOT
+from tests.unit.dashboard_queries import DASHBOARDS, ROOT, resolved
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 ALERTS = alerts()
 ASKED = {
@@ -53,18 +58,74 @@ def test_both_files_hold_the_same_rules() -> None:
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
 def test_an_alert_says_what_it_is_and_where_to_go_on(alert: Alert) -> None:
-    """Severity, summary, description, a runbook that is there, a dashboard that is there."""
-    rule = alert.rule()
+    """Severity, summary, description, a runbook that is there."""
+    rule = alert.rule(Addresses())
     told = rule["annotations"]
     assert re.fullmatch(r"Mirrortest[A-Z]\w+", rule["alert"])
     assert rule["labels"]["severity"] in {"critical", "warning", "info"}
     assert told["summary"].startswith("Run {{ $labels.run }}: ")
     assert told["description"].endswith(".")
-    page = ROOT / told["runbook_url"]
+    page = ROOT / f"docs/runbooks/{alert.name}.md"
     assert page.read_text().startswith(f"# {alert.name}\n\nSeverity: {alert.severity}.\n")
-    assert told["dashboard"] in {f"/d/{each['uid']}" for each in DASHBOARDS.values()}
     index = (ROOT / "docs/runbooks/README.md").read_text()
     assert f"[{alert.name}]({alert.name}.md) | {alert.severity} |" in index
+
+
+@pytest.mark.parametrize("address", ["http://localhost:3000", "https://grafana.example/sub/"])
+@pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)
+def test_an_alert_leads_to_a_dashboard_a_panel_and_a_runbook(alert: Alert, address: str) -> None:
+    """That exist: by the default, and where Grafana is under a path. The links are absolute."""
+    told = alert.rule(Addresses(address))["annotations"]
+    root = address.rstrip("/")
+    titles = {each["uid"]: each["title"] for each in DASHBOARDS.values()}
+    uid = f"mirrortest-{alert.dashboard}"
+    assert resolved(told["dashboard_url"], grafana=root) == (uid, titles[uid])
+    assert resolved(told["panel_url"], grafana=root) == (uid, alert.panel)
+    page = resolved(told["runbook_url"], grafana=root)
+    assert page == ("mirrortest-runbooks", alert.name)
+    filled = set(re.findall(r"\$labels\.(\w+)", told["dashboard_url"]))
+    assert filled == {"run", "topic"}
+    assert re.search(r"by \([^)]*\brun\b", alert.expression)
+
+
+def test_runbooks_may_be_elsewhere() -> None:
+    """At an address with a place for the alert's name; the dashboards stay in Grafana."""
+    rule = ALERTS[0].rule(Addresses(runbook="https://docs.example/{alert}.html"))["annotations"]
+    assert rule["runbook_url"] == "https://docs.example/MirrortestLoss.html"
+    assert rule["dashboard_url"].startswith("http://localhost:3000/d/")
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (["--grafana-url", "grafana.example"], "grafana: 'grafana.example' is not an address"),
+        (["--grafana-url", ""], "grafana: the address is empty"),
+        (["--runbook-url", "docs/runbooks/{alert}.md"], "is not an address; use https://HOST/"),
+        (["--runbook-url", "https://docs.example/"], "does not say where the alert's name goes"),
+    ],
+)
+def test_addresses_that_cannot_be_are_refused(
+    options: list[str], told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With what to write instead; nothing is written."""
+    with pytest.raises(SystemExit) as ended:
+        main([*options, "--output", str(tmp_path)])
+    assert ended.value.code == 2
+    assert told in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_generator_writes_other_addresses_elsewhere(tmp_path: Path) -> None:
+    """Rules for a site, without a change in the repository."""
+    addresses = ["--grafana-url", "https://g.example", "--runbook-url", "https://r.example/{alert}"]
+    assert main([*addresses, "--output", str(tmp_path)]) == 0
+    made = yaml.safe_load((tmp_path / "deploy/alerts/rules.yaml").read_text())
+    for rule in made["groups"][0]["rules"]:
+        told = rule["annotations"]
+        assert told["runbook_url"] == f"https://r.example/{rule['alert']}"
+        assert told["panel_url"].startswith("https://g.example/d/mirrortest-")
+    assert main([*addresses, "--output", str(tmp_path), "--check"]) == 0
+    assert main(["--output", str(tmp_path), "--check"]) == 1
 
 
 @pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert.name)

@@ -9,14 +9,20 @@ from pathlib import Path
 import pytest
 import yaml
 
+from grafana.catalogue import dashboards
 from grafana.frame import TAG
-from grafana.panels import RUNBOOKS
 from grafana.process import PROCESS_METRICS
-from grafana.written import DASHBOARDS as MADE
 from grafana.written import files
 from mirrortest.lab import jars
 from mirrortest.metrics.names import TABLE
-from tests.unit.dashboard_queries import DASHBOARDS, ROOT, filled_in, panels_of, queries_of
+from tests.unit.dashboard_queries import (
+    DASHBOARDS,
+    ROOT,
+    filled_in,
+    panels_of,
+    queries_of,
+    resolved,
+)
 
 BY_NAME = pytest.mark.parametrize("name", sorted(DASHBOARDS))
 METRICS = (ROOT / "docs/reference/metrics.md").read_text()
@@ -96,7 +102,7 @@ def test_the_files_are_what_the_code_makes() -> None:
         if not (ROOT / path).exists() or (ROOT / path).read_text() != text
     ]
     assert stale == []
-    assert DASHBOARDS.keys() == MADE.keys()
+    assert DASHBOARDS.keys() == dashboards().keys()
 
 
 @BY_NAME
@@ -142,8 +148,7 @@ def test_every_panel_says_what_it_shows(name: str) -> None:
     """Title, description, unit, the chosen data source, and at least one query."""
     for panel in panels_of(DASHBOARDS[name]):
         assert panel["title"]
-        said, _, _ = panel["description"].partition("\n\nRunbook: ")
-        assert said.endswith("."), panel["title"]
+        assert panel["description"].endswith("."), panel["title"]
         assert panel["datasource"] == {"type": "prometheus", "uid": "$datasource"}
         assert panel["targets"]
         for target in panel["targets"]:
@@ -160,9 +165,11 @@ def test_variables_are_as_the_ecosystem_has_them(name: str) -> None:
     """One data source; the others of several values, All among them, asked anew with the time."""
     datasource, *others = DASHBOARDS[name]["templating"]["list"]
     assert (datasource["name"], datasource["label"]) == ("datasource", "Data source")
-    assert [each["name"] for each in others] == ["job", "run", "instance", "topic"]
+    own = ["partition"] if name == "consumer" else []
+    assert [each["name"] for each in others] == ["job", "run", "instance", "topic", *own]
     for each in others:
-        assert (each["multi"], each["includeAll"], each["allValue"]) == (True, True, ".+")
+        everything = ".*" if each["name"] in own else ".+"
+        assert (each["multi"], each["includeAll"], each["allValue"]) == (True, True, everything)
         assert each["label"] == each["name"].title()
         assert each["refresh"] == 2
         assert each["datasource"]["uid"] == "$datasource"
@@ -176,7 +183,9 @@ def test_panels_do_not_overlap_and_fill_their_rows(name: str) -> None:
     assert len(set(ids)) == len(ids)
     taken: set[tuple[int, int]] = set()
     rows: dict[int, int] = {}
-    for panel in panels_of(dashboard):
+    for panel in dashboard["panels"]:
+        if panel["type"] == "row":
+            continue
         at = panel["gridPos"]
         cells = {
             (x, y)
@@ -212,11 +221,60 @@ def test_panels_lead_to_runbooks_that_exist() -> None:
     led = set()
     for dashboard in DASHBOARDS.values():
         for panel in panels_of(dashboard):
-            for page in re.findall(rf"\b{RUNBOOKS}(\S+)$", panel.get("description", "")):
-                assert (ROOT / RUNBOOKS / page).is_file(), (panel["title"], page)
-                led.add(page)
-    pages = {path.name for path in (ROOT / "docs/runbooks").glob("Mirrortest*.md")}
-    assert pages - led <= {"MirrortestClockUnbounded.md"}  # it stands beside MirrortestClockSkew
+            for link in panel.get("links", ()):
+                found = resolved(link["url"])
+                assert link["title"] == f"Runbook: {found.title}", panel["title"]
+                led.add(found.title)
+    pages = {path.stem for path in (ROOT / "docs/runbooks").glob("Mirrortest*.md")}
+    assert pages - led <= {"MirrortestClockUnbounded"}  # it stands beside MirrortestClockSkew
+
+
+def test_every_runbook_is_a_page_of_the_dashboard() -> None:
+    """The whole page; its links lead to panels that exist, and nowhere outside."""
+    shown = {panel["title"]: panel["options"] for panel in DASHBOARDS["runbooks"]["panels"]}
+    texts = {path.stem: path.read_text() for path in (ROOT / "docs/runbooks").glob("M*.md")}
+    assert shown.keys() == texts.keys()
+    links = 0
+    for title, options in shown.items():
+        assert options["mode"] == "markdown"
+        page = f"# {title}\n\n{options['content']}\n"
+        unlinked = re.compile(r"\[([^\]]+)\]\([^)]+\)")
+        assert unlinked.sub(r"\1", page) == unlinked.sub(r"\1", texts[title])
+        for name, address in re.findall(r"\[([^\]]+)\]\(([^)]+)\)", options["content"]):
+            assert resolved(f"/d/mirrortest-runbooks{address}").title == name
+            links += 1
+    assert links
+
+
+def test_rows_of_tables_lead_to_panels_and_set_their_variables() -> None:
+    """Dashboard, panel and variables exist, and so do the labels that they are set from."""
+    leading: dict[tuple[str, str], list[tuple[str, str, set[str]]]] = {}
+    for dashboard in DASHBOARDS.values():
+        for panel in panels_of(dashboard):
+            queries = " ".join(target["expr"] for target in panel["targets"])
+            for override in panel["fieldConfig"]["overrides"]:
+                for setting in override["properties"]:
+                    if setting["id"] != "links":
+                        continue
+                    for link in setting["value"]:
+                        found = resolved(link["url"])
+                        labels = set(re.findall(r"\$\{__data\.fields\.(\w+)\}", link["url"]))
+                        for label in labels:
+                            assert re.search(rf"\b{label}\b", queries), (panel["title"], label)
+                        at = dashboard["uid"], panel["title"]
+                        leading.setdefault(at, []).append((found.uid, found.title, labels))
+    assert (
+        leading["mirrortest-overview", "Which lanes are wrong"]
+        == [("mirrortest-consumer", "Wrong messages, by partition", {"run", "topic", "partition"})]
+        * 3
+    )
+    tables = {
+        (each["uid"], panel["title"])
+        for each in DASHBOARDS.values()
+        for panel in panels_of(each)
+        if panel["type"] == "table"
+    }
+    assert leading.keys() == tables
 
 
 @pytest.mark.parametrize("theirs", sorted(ANCESTOR))

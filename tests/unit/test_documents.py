@@ -11,6 +11,7 @@ import pytest
 import mirrortest
 from docs import generated
 from mirrortest.cli import main
+from mirrortest.config.threshold import Threshold
 from mirrortest.model.verdict import ExitCode
 
 PACKAGE = Path(mirrortest.__file__).parent
@@ -161,6 +162,16 @@ def test_every_field_of_a_summary_is_explained(kind: str) -> None:
         r"`(\w+)`", "\n".join(line.split("|")[1] for line in table.split("\n")[2:])
     )
     assert set(explained) == set(golden[kind]["all fields"])
+
+
+def test_examples_of_thresholds_are_thresholds() -> None:
+    """Each of the table below the grammar, without the shell's quotes."""
+    page = _text(Path("docs/reference/thresholds.md"))
+    table = page.partition("| example | holds if |")[2].partition("\n\n")[0]
+    examples = re.findall(r"^\| `'?([^`']+)'?`", table, re.MULTILINE)
+    assert len(examples) > 3
+    for example in examples:
+        Threshold.parse(example)
 
 
 def test_every_exit_code_is_explained() -> None:

@@ -45,6 +45,7 @@ LONGEST = (
     "lab/test_spark_cluster.py",
     "lab/test_produce.py",
     "lab/test_lab_mirror.py",
+    "lab/test_readme.py",
     "lab/test_scenarios_consumers.py",
     "lab/test_false_alarms_groups.py",
 )

@@ -259,9 +259,13 @@ class Scene:
 
     def reconcile(self, *arguments: str) -> Ended:
         """The command in this process, on the Spark session that is there already."""
+        return self.reconcile_as(self._about_logs(*arguments))
+
+    def reconcile_as(self, arguments: list[str]) -> Ended:
+        """The same with these arguments alone."""
         session = self.spark()
         with patch.object(reconcile_verb, "spark_session", lambda *_, **__: nullcontext(session)):
-            return run_here(reconcile_verb.reconcile, *self._about_logs(*arguments))
+            return run_here(reconcile_verb.reconcile, *arguments)
 
     def reconcile_alone(self, *arguments: str) -> Command:
         """The command as a user has it, with a Spark session of its own."""

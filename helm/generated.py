@@ -2,22 +2,26 @@
 
 The table of values in its README is made of values.yaml: a comment that begins with `# --`
 describes the value below it, and all that lies under that value unless it is described itself.
-Alerts and dashboards are copies, as a chart reads no file beside it.
+Dashboards are copies, as a chart reads no file beside it, and alerts are the same rules with
+markers where values.yaml has limits: `@latency@`, and `@duplicates%@` in percent.
 """  # noqa: INP001  # a tool beside the chart, no package
 
 from __future__ import annotations
 
 import json
 import re
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import yaml
+
+from grafana.alerts import Limits, rules
+from grafana.written import as_yaml
 
 CHART = Path(__file__).parent / "mirrortest"
 README = CHART / "README.md"
 ROOT = CHART.parents[1]
-ALERTS = ROOT / "deploy" / "alerts" / "rules.yaml"
 DASHBOARDS = ROOT / "grafana" / "dashboards"
 BEGIN, END = "<!-- values: python -m helm.generated -->\n", "<!-- end of values -->\n"
 
@@ -69,12 +73,37 @@ def readme(old: str, values: str) -> str:
     return before + BEGIN + table(values) + END + after
 
 
+class _Marker(float):
+    """A limit that a rule's text names instead of its number."""
+
+    name: str
+
+    def __new__(cls, name: str) -> Self:
+        marker = super().__new__(cls, 1)
+        marker.name = name
+        return marker
+
+    def __format__(self, specification: str) -> str:
+        return f"@{self.name}%@" if specification.endswith("%") else f"@{self.name}@"
+
+
+def alerts() -> str:
+    """The alerts' rules, with a marker for each limit."""
+    markers: dict[str, Any] = {
+        each.name: f"@{each.name}@" if isinstance(each.default, str) else _Marker(each.name)
+        for each in fields(Limits)
+    }
+    return "# Made by `python -m helm.generated` of grafana/alerts.py: change that.\n" + as_yaml(
+        rules(Limits(**markers))
+    )
+
+
 def copies() -> dict[str, str]:
     """What the chart's files are to hold: path below the chart -> content."""
     dashboards = {
         f"files/dashboards/{path.name}": path.read_text() for path in DASHBOARDS.glob("*.json")
     }
-    return {"files/alerts.yaml": ALERTS.read_text(), **dashboards}
+    return {"files/alerts.yaml": alerts(), **dashboards}
 
 
 def write() -> None:

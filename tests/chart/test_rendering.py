@@ -5,21 +5,21 @@ from __future__ import annotations
 import functools
 import importlib
 import json
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING
 
 import kubernetes_validate.utils
 import pytest
 import typer
-import yaml
 from pydantic import ValidationError
 from typer.main import get_command
 
 from grafana.alerts import rules
 from grafana.links import Addresses
+from tests.chart.rendering import CHART, OPERATORS, Manifest, of_part, rendered
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from tests.chart.conftest import Helm
 
@@ -30,33 +30,18 @@ kubernetes_validate.utils.schema_contents = functools.cache(
     kubernetes_validate.utils.schema_contents
 )
 
-CHART = Path(__file__).parents[2] / "helm" / "mirrortest"
 CI = sorted((CHART / "ci").glob("*-values.yaml"))
 KUBERNETES = sorted(
     version
     for version in set(kubernetes_validate.utils.all_versions())
     if tuple(map(int, version.split(".")[:2])) >= (1, 29)
 )
-OPERATORS = (
-    *("--api-versions", "monitoring.coreos.com/v1"),
-    *("--api-versions", "sparkoperator.k8s.io/v1beta2"),
-)
-LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-"""Ten times as fast as the other, where PyYAML was built with it."""
 CUSTOM = {"PodMonitor", "ServiceMonitor", "PrometheusRule", "SparkApplication"}
 """Kinds that Kubernetes's own schemas do not know."""
 
-Manifest: TypeAlias = dict[str, Any]
-
-
-def _rendered(helm: Helm, *arguments: str) -> list[Manifest]:
-    done = helm("template", "dc1", str(CHART), "--namespace", "tests", *arguments)
-    assert done.returncode == 0, done.stderr
-    return [manifest for manifest in yaml.load_all(done.stdout, Loader=LOADER) if manifest]
-
 
 def _examples(helm: Helm, path: Path) -> list[Manifest]:
-    return _rendered(helm, "--values", str(path), *OPERATORS)
+    return rendered(helm, "--values", str(path), *OPERATORS)
 
 
 def _pods(manifests: list[Manifest]) -> Iterator[Manifest]:
@@ -136,16 +121,6 @@ def test_the_spark_application_is_one(helm: Helm) -> None:
     pytest.fail("no example has one")
 
 
-def _part(manifests: list[Manifest], kind: str, part: str) -> Manifest:
-    (found,) = (
-        manifest
-        for manifest in manifests
-        if manifest["kind"] == kind
-        and manifest["metadata"]["labels"].get("app.kubernetes.io/component") == part
-    )
-    return found
-
-
 def _words(workload: Manifest) -> list[str]:
     words: list[str] = workload["spec"]["template"]["spec"]["containers"][0]["args"]
     return words
@@ -154,7 +129,7 @@ def _words(workload: Manifest) -> list[str]:
 def test_shards_are_numbered_as_the_option_wants_them(helm: Helm) -> None:
     """From 1: the pods' numbers begin there, and each pod's name is its consumer's."""
     manifests = _examples(helm, CHART / "ci" / "consumers-values.yaml")
-    consumers = _part(manifests, "StatefulSet", "consumer")
+    consumers = of_part(manifests, "StatefulSet", "consumer")
     assert consumers["spec"]["ordinals"] == {"start": 1}
     words = _words(consumers)
     assert words[words.index("--shard") + 1] == "$(INDEX)/2"
@@ -193,8 +168,8 @@ def test_a_changed_job_is_another_job(helm: Helm) -> None:
     path = CHART / "ci" / "bounded-values.yaml"
 
     def name(*arguments: str) -> str:
-        manifests = _rendered(helm, "--values", str(path), *arguments)
-        found: str = _part(manifests, "Job", "producer")["metadata"]["name"]
+        manifests = rendered(helm, "--values", str(path), *arguments)
+        found: str = of_part(manifests, "Job", "producer")["metadata"]["name"]
         return found
 
     assert name() == name("--set", "consumers.replicas=5")
@@ -205,7 +180,7 @@ def test_alerts_and_dashboards_are_shipped_unchanged(helm: Helm) -> None:
     """Their own templates are not Helm's: what Prometheus and Grafana get is what was tested."""
     manifests = _examples(helm, CHART / "ci" / "operators-values.yaml")
     (rule,) = (each for each in manifests if each["kind"] == "PrometheusRule")
-    assert rule["spec"] == yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())
+    assert rule["spec"] == rules()
     shown = {
         name: json.loads(text)
         for each in _examples(helm, CHART / "ci" / "everything-values.yaml")
@@ -232,7 +207,7 @@ def test_alerts_lead_to_where_the_values_say(helm: Helm, address: str, runbook: 
     ]
     (rule,) = (
         each
-        for each in _rendered(helm, "--values", str(path), *chosen, *OPERATORS)
+        for each in rendered(helm, "--values", str(path), *chosen, *OPERATORS)
         if each["kind"] == "PrometheusRule"
     )
     assert rule["spec"] == rules(addresses=Addresses(address, runbook))
@@ -260,7 +235,7 @@ def test_notes_tell_the_producers_names(helm: Helm, workers: int, names: list[st
 def test_a_cron_job_s_jobs_are_found_as_any_other_s(helm: Helm) -> None:
     """By the labels that the notes ask for."""
     manifests = _examples(helm, CHART / "ci" / "bounded-values.yaml")
-    cron = _part(manifests, "CronJob", "reconciliation")
+    cron = of_part(manifests, "CronJob", "reconciliation")
     labels = cron["spec"]["jobTemplate"]["metadata"]["labels"]
     assert labels == cron["metadata"]["labels"]
 
@@ -268,7 +243,7 @@ def test_a_cron_job_s_jobs_are_found_as_any_other_s(helm: Helm) -> None:
 def test_verdicts_are_not_tried_again(helm: Helm) -> None:
     """2, 3 and 99 end the Job; an eviction counts as nothing."""
     manifests = _examples(helm, CHART / "ci" / "consumers-values.yaml")
-    job = _part(manifests, "Job", "reconciliation")
+    job = of_part(manifests, "Job", "reconciliation")
     ignored, ends = job["spec"]["podFailurePolicy"]["rules"]
     assert ignored["onPodConditions"] == [{"type": "DisruptionTarget", "status": "True"}]
     assert (ends["action"], ends["onExitCodes"]["values"]) == ("FailJob", [2, 3, 99])
@@ -313,7 +288,7 @@ def test_wrong_values_are_refused(helm: Helm, wrong: str, told: str) -> None:
 def test_a_field_that_does_not_exist_would_be_told(helm: Helm) -> None:
     """The schemas are the strict ones, of the kinds that are rendered."""
     manifests = _examples(helm, CHART / "ci" / "consumers-values.yaml")
-    consumers = _part(manifests, "StatefulSet", "consumer")
+    consumers = of_part(manifests, "StatefulSet", "consumer")
     consumers["spec"]["template"]["spec"]["containers"][0]["arguments"] = []
     with pytest.raises(kubernetes_validate.ValidationError, match="arguments"):
         _validate(json.dumps(consumers))

@@ -14,7 +14,7 @@ from grafana.alerts import alerts
 from grafana.catalogue import panel_of
 from tests.prometheus import tools
 from tests.tools import ToolMissingError
-from tests.unit.dashboard_queries import DASHBOARDS, ROOT
+from tests.unit.dashboard_queries import DASHBOARDS, ROOT, filled_in, queries_of
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,6 +45,21 @@ def test_the_rules_pass_their_tests(promtool: Path) -> None:
     """The tool runs them all."""
     done = run(promtool, "test", "rules", PLACE / "rules.test.yaml")
     assert done.returncode == 0, done.stdout
+
+
+def test_every_query_of_the_dashboards_is_promql(promtool: Path, tmp_path: Path) -> None:
+    """Prometheus reads each, as Grafana fills its variables in."""
+    queries = {
+        filled_in(query, window="1m", over="1h", step="10s")
+        for dashboard in DASHBOARDS.values()
+        for _, query in queries_of(dashboard)
+    }
+    rules = [{"record": f"query{n}", "expr": query} for n, query in enumerate(sorted(queries))]
+    file = tmp_path / "rules.yaml"
+    file.write_text(yaml.safe_dump({"groups": [{"name": "queries", "rules": rules}]}, width=4096))
+    done = run(promtool, "check", "rules", file)
+    assert done.returncode == 0, done.stdout
+    assert f"{len(queries)} rules found" in done.stdout
 
 
 def test_links_are_filled_in(promtool: Path, tmp_path: Path) -> None:

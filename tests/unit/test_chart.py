@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,6 +69,29 @@ def test_alerts_and_dashboards_are_those_of_the_repository() -> None:
     assert files == generated.copies()
     assert "files/alerts.yaml" in files
     assert any(path.startswith("files/dashboards/") for path in files)
+
+
+def test_the_comparison_names_values_that_there_are() -> None:
+    """In docs/reference/chart.md; and none of a monitor or of the alerts is missing."""
+    values = yaml.safe_load(VALUES)
+    text = (CHART.parents[1] / "docs/reference/chart.md").read_text()
+    named = {
+        name for line in text.splitlines() if line.startswith("| ")
+        for name in re.findall(r"`([^`]+)`", line.split(" | ")[0])
+    }  # fmt: skip
+    for name in named:
+        parts = ("producers", "reconciliation") if name.startswith("PART.") else ("",)
+        held = []
+        for part in parts:
+            with contextlib.suppress(KeyError):
+                held.append(generated.at(values, name.replace("PART", part, 1)))
+        assert held, name
+    monitoring = {
+        f"monitoring.{group}.{name}"
+        for group in ("podMonitor", "prometheusRule", "dashboards")
+        for name in values["monitoring"][group]
+    }
+    assert monitoring <= named
 
 
 def test_every_value_is_described_by_itself_or_by_one_above() -> None:

@@ -60,7 +60,31 @@ annotations:
 
 {{- /* (dict "root" $ "image" IMAGE) */}}
 {{- define "mirrortest.image" -}}
-{{- printf "%s:%s" .image.repository (default .root.Chart.AppVersion .image.tag) }}
+{{- $registry := default .image.registry .root.Values.global.imageRegistry }}
+{{- $name := ternary (printf "%s/%s" (trimSuffix "/" $registry) .image.repository) .image.repository (ne $registry "") }}
+{{- if .image.digest }}
+{{- printf "%s@%s" $name .image.digest }}
+{{- else }}
+{{- printf "%s:%s" $name (default .root.Chart.AppVersion .image.tag) }}
+{{- end }}
+{{- end }}
+
+{{- /* Names of the secrets for the registry, a YAML list. */}}
+{{- define "mirrortest.pullSecretNames" -}}
+{{- $names := list }}
+{{- range concat .Values.global.imagePullSecrets .Values.imagePullSecrets }}
+{{- $names = append $names (kindIs "string" . | ternary . (get (kindIs "string" . | ternary dict .) "name")) }}
+{{- end }}
+{{- toYaml (uniq $names) }}
+{{- end }}
+
+{{- define "mirrortest.imagePullSecrets" -}}
+{{- with include "mirrortest.pullSecretNames" . | fromYamlArray }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
 {{- end }}
 
 {{- define "mirrortest.logClaim" -}}

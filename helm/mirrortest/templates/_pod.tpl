@@ -28,8 +28,15 @@ spec:
   enableServiceLinks: false
   restartPolicy: {{ .restart }}
   terminationGracePeriodSeconds: {{ .it.terminationGracePeriodSeconds }}
-  {{- with $v.imagePullSecrets }}
-  imagePullSecrets:
+  {{- with include "mirrortest.imagePullSecrets" $root | trim }}
+  {{- . | nindent 2 }}
+  {{- end }}
+  {{- with $v.hostAliases }}
+  hostAliases:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+  {{- with $v.dnsConfig }}
+  dnsConfig:
     {{- toYaml . | nindent 4 }}
   {{- end }}
   {{- with $v.podSecurityContext }}
@@ -57,6 +64,10 @@ spec:
     {{- range .it.topologySpreadConstraints }}
     - {{- toYaml (merge (dict) . (dict "labelSelector" $match)) | nindent 6 }}
     {{- end }}
+  {{- end }}
+  {{- with .it.initContainers }}
+  initContainers:
+    {{- toYaml . | nindent 4 }}
   {{- end }}
   containers:
     - name: mirrortest
@@ -237,8 +248,12 @@ A part's StatefulSet or Job: the arguments of mirrortest.pod, and "first", the n
 apiVersion: apps/v1
 kind: StatefulSet
 metadata:
-  {{- include "mirrortest.metadata" (dict "root" $root "name" $name "part" .part) | nindent 2 }}
+  {{- include "mirrortest.metadata" (dict "root" $root "name" $name "part" .part "annotations" .it.annotations) | nindent 2 }}
 spec:
+  {{- with .it.updateStrategy }}
+  updateStrategy:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
   replicas: {{ .it.replicas }}
   serviceName: {{ $name }}
   podManagementPolicy: Parallel
@@ -279,7 +294,7 @@ apiVersion: batch/v1
 kind: Job
 metadata:
   {{- /* A Job cannot be changed: one that is asked for otherwise is another. */}}
-  {{- include "mirrortest.metadata" (dict "root" $root "name" (printf "%s-%s" $name ($pod | sha256sum | trunc 8)) "part" .part) | nindent 2 }}
+  {{- include "mirrortest.metadata" (dict "root" $root "name" (printf "%s-%s" $name ($pod | sha256sum | trunc 8)) "part" .part "annotations" .it.annotations) | nindent 2 }}
 spec:
   completionMode: Indexed
   completions: {{ .it.replicas }}

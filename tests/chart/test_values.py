@@ -1,0 +1,317 @@
+"""Values of the chart one by one: what each sets, what is there without it, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+from grafana.alerts import Limits, rules
+from tests.chart.rendering import CHART, OPERATORS, Manifest, of_part, rendered
+
+if TYPE_CHECKING:
+    from tests.chart.conftest import Helm
+
+pytestmark = pytest.mark.chart
+
+DIGEST = "sha256:" + "0123456789abcdef" * 4
+BASE: dict[str, Any] = {
+    "run": "r1",
+    "source": {"bootstrapServers": "a:9092"},
+    "destination": {"bootstrapServers": "b:9092"},
+    "producers": {"enabled": True, "topics": ["t"]},
+    "consumers": {"enabled": True, "topics": ["A.t"]},
+    "observers": {"enabled": True, "topics": ["t"]},
+    "reconciliation": {"enabled": True},
+    "monitoring": {"podMonitor": {"enabled": True}, "prometheusRule": {"enabled": True}},
+}
+WORKLOADS = {
+    "producers": ("StatefulSet", "producer"),
+    "consumers": ("StatefulSet", "consumer"),
+    "observers": ("StatefulSet", "observer"),
+    "reconciliation": ("Job", "reconciliation"),
+}
+INIT = [{"name": "wait", "image": "wait:1"}]
+RELABELING = [{"action": "replace", "sourceLabels": ["a"], "targetLabel": "b"}]
+SPREAD = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}
+ABSENT = object()
+
+
+class Row(NamedTuple):
+    """A value of every part; where it is found in its workload; without it, and with it."""
+
+    value: str
+    field: str
+    default: Any
+    changed: Any
+
+
+OF_PARTS = [
+    Row("initContainers", "spec.template.spec.initContainers", ABSENT, INIT),
+    Row("annotations", "metadata.annotations", ABSENT, {"a": "b"}),
+    Row("priorityClassName", "spec.template.spec.priorityClassName", ABSENT, "high"),
+    Row(
+        "extraVolumes", "spec.template.spec.volumes.-1.name", ABSENT,
+        [{"name": "more", "emptyDir": {}}],
+    ),
+]  # fmt: skip
+OF_STATEFULSETS = [
+    Row("updateStrategy", "spec.updateStrategy", {"type": "RollingUpdate"}, {"type": "OnDelete"}),
+]
+OF_PODS = [
+    Row("hostAliases", "hostAliases", ABSENT, [{"ip": "10.0.0.1", "hostnames": ["broker-1"]}]),
+    Row("dnsConfig", "dnsConfig", ABSENT, {"nameservers": ["10.0.0.2"]}),
+    Row("imagePullSecrets", "imagePullSecrets", ABSENT, [{"name": "registry"}]),
+]
+OF_MONITORS = [
+    Row("interval", "interval", "15s", "30s"),
+    Row("scrapeTimeout", "scrapeTimeout", ABSENT, "10s"),
+    Row("honorLabels", "honorLabels", ABSENT, True),
+    Row("relabelings", "relabelings", ABSENT, RELABELING),
+    Row("metricRelabelings", "metricRelabelings", ABSENT, RELABELING),
+]
+OF_MONITORS_SPECS = [
+    Row("jobLabel", "spec.jobLabel", ABSENT, "app"),
+    Row("podTargetLabels", "spec.podTargetLabels", ABSENT, ["team"]),
+    Row("sampleLimit", "spec.sampleLimit", ABSENT, 5000),
+    Row("annotations", "metadata.annotations", ABSENT, {"a": "b"}),
+]
+
+
+def _with(*changes: dict[str, Any]) -> tuple[str, ...]:
+    """Helm's options for the base with changes, merged into it."""
+
+    def merged(old: dict[str, Any], new: dict[str, Any]) -> dict[str, Any]:
+        both = {**old, **new}
+        for name in old.keys() & new.keys():
+            if isinstance(old[name], dict):
+                both[name] = merged(old[name], new[name])
+        return both
+
+    values = BASE
+    for change in changes:
+        values = merged(values, change)
+    return (
+        tuple(
+            word
+            for name, value in values.items()
+            for word in ("--set-json", f"{name}={json.dumps(value)}")
+        )
+        + OPERATORS
+    )
+
+
+def _at(manifest: Any, path: str) -> Any:
+    for step in path.split("."):
+        if isinstance(manifest, list):
+            manifest = manifest[int(step)]
+        elif step in manifest:
+            manifest = manifest[step]
+        else:
+            return ABSENT
+    return manifest
+
+
+def _pods(helm: Helm, *changes: dict[str, Any]) -> dict[str, Manifest]:
+    """The pod of each part, and the chart's own test."""
+    manifests = rendered(helm, *_with(*changes))
+    found = {
+        key: of_part(manifests, *WORKLOADS[key])["spec"]["template"]["spec"] for key in WORKLOADS
+    }
+    (found["test"],) = (each["spec"] for each in manifests if each["kind"] == "Pod")
+    return found
+
+
+def _one(helm: Helm, kind: str, *changes: dict[str, Any]) -> Manifest:
+    (found,) = (each for each in rendered(helm, *_with(*changes)) if each["kind"] == kind)
+    return found
+
+
+@pytest.mark.parametrize("key", WORKLOADS)
+def test_values_of_a_part_reach_its_workload(helm: Helm, key: str) -> None:
+    """Each is absent, or as the default says, until it is set."""
+    rows = OF_PARTS + (OF_STATEFULSETS if key != "reconciliation" else [])
+    plain = of_part(rendered(helm, *_with()), *WORKLOADS[key])
+    changed = of_part(
+        rendered(helm, *_with({key: {row.value: row.changed for row in rows}})), *WORKLOADS[key]
+    )
+    for row in rows:
+        if row.value == "extraVolumes":
+            assert row.changed[0] not in plain["spec"]["template"]["spec"]["volumes"]
+            assert changed["spec"]["template"]["spec"]["volumes"][-1] == row.changed[0]
+            continue
+        assert _at(plain, row.field) == row.default, row.value
+        assert _at(changed, row.field) == row.changed, row.value
+
+
+def test_values_of_all_pods_reach_each(helm: Helm) -> None:
+    """Of producers, consumers, observers and the reconciliation; secrets of the test's pod, too."""
+    plain = _pods(helm)
+    changed = _pods(helm, {row.value: row.changed for row in OF_PODS})
+    for part, pod in plain.items():
+        for row in OF_PODS:
+            if part == "test" and row.value != "imagePullSecrets":
+                continue
+            assert _at(pod, row.field) == row.default, (part, row.value)
+            assert _at(changed[part], row.field) == row.changed, (part, row.value)
+
+
+def test_pull_secrets_of_the_release_come_first_and_once(helm: Helm) -> None:
+    """By name or as an object, as parent charts have them."""
+    chosen = {
+        "global": {"imagePullSecrets": ["shared", {"name": "registry"}]},
+        "imagePullSecrets": [{"name": "registry"}, {"name": "own"}],
+    }
+    for pod in _pods(helm, chosen).values():
+        assert pod["imagePullSecrets"] == [
+            {"name": "shared"},
+            {"name": "registry"},
+            {"name": "own"},
+        ]
+
+
+@pytest.mark.parametrize(
+    ("chosen", "image"),
+    [
+        ({}, "mirrortest/mirrortest:0.1.0"),
+        ({"image": {"tag": "7"}}, "mirrortest/mirrortest:7"),
+        ({"image": {"registry": "r.example/"}}, "r.example/mirrortest/mirrortest:0.1.0"),
+        ({"image": {"tag": "7", "digest": DIGEST}}, f"mirrortest/mirrortest@{DIGEST}"),
+        (
+            {"global": {"imageRegistry": "g.example"}, "image": {"registry": "r.example"}},
+            "g.example/mirrortest/mirrortest:0.1.0",
+        ),
+    ],
+)
+def test_images_come_from_where_the_values_say(
+    helm: Helm, chosen: dict[str, Any], image: str
+) -> None:
+    """The release's registry before the image's own, a digest before a tag; alike for Spark."""
+    spark = {"reconciliation": {"image": chosen.get("image", {})}}
+    for part, pod in _pods(helm, chosen, spark).items():
+        expected = image
+        if part == "reconciliation":
+            expected = image.replace("mirrortest/mirrortest", "mirrortest/mirrortest-reconcile")
+        assert pod["containers"][0]["image"] == expected
+
+
+def test_the_spark_application_has_the_values_of_its_pods(helm: Helm) -> None:
+    """Driver and executors are placed and prepared as the Job would be; secrets are names there."""
+    placed = {
+        "initContainers": INIT,
+        "tolerations": [{"operator": "Exists"}],
+        "nodeSelector": {"a": "b"},
+        "priorityClassName": "high",
+    }
+    chosen = {
+        "reconciliation": {"kind": "SparkApplication", "podAnnotations": {"c": "d"}, **placed},
+        "imagePullSecrets": [{"name": "registry"}],
+    }
+    spec = _one(helm, "SparkApplication", chosen)["spec"]
+    assert spec["imagePullSecrets"] == ["registry"]
+    for pods in (spec["driver"], spec["executor"]):
+        assert {name: pods[name] for name in placed} == placed
+        assert pods["annotations"] == {"c": "d"}
+
+
+@pytest.mark.parametrize("kind", ["PodMonitor", "ServiceMonitor"])
+def test_values_of_a_monitor_reach_it(helm: Helm, kind: str) -> None:
+    """Each is absent, or as the default says, until it is set."""
+    key = kind[0].lower() + kind[1:]
+    endpoints = "podMetricsEndpoints" if kind == "PodMonitor" else "endpoints"
+    only = {"podMonitor": {"enabled": False}, key: {"enabled": True}}
+    plain = _one(helm, kind, {"monitoring": only})
+    values = {row.value: row.changed for row in OF_MONITORS + OF_MONITORS_SPECS}
+    changed = _one(helm, kind, {"monitoring": {**only, key: {"enabled": True, **values}}})
+    rows = [row._replace(field=f"spec.{endpoints}.0.{row.field}") for row in OF_MONITORS]
+    for row in rows + OF_MONITORS_SPECS:
+        assert _at(plain, row.field) == row.default, row.value
+        assert _at(changed, row.field) == row.changed, row.value
+
+
+def _rule(helm: Helm, **values: Any) -> Manifest:
+    return _one(helm, "PrometheusRule", {"monitoring": {"prometheusRule": values}})
+
+
+def test_the_alerts_limits_are_those_of_the_values(helm: Helm) -> None:
+    """As the generator writes them for the same limits, descriptions included."""
+    other: dict[str, Any] = {
+        "window": "5m", "patience": "90s", "duplicates": 0.05, "latency": 2.5, "silence": 120,
+        "skew": 1, "fullness": 0.5,
+    }  # fmt: skip
+    assert _rule(helm)["spec"] == rules(Limits())
+    assert _rule(helm, limits=other)["spec"] == rules(Limits(**other))
+    assert _rule(helm, limits={"latency": 1e6})["spec"] == rules(Limits(latency=1e6))
+
+
+def test_alerts_are_left_out_changed_and_added(helm: Helm) -> None:
+    """By kube-prometheus-stack's names for it."""
+    more = [{"record": "team:lag", "expr": "sum(mirrortest_consumer_lag_messages)"}]
+    usual = {rule["alert"]: rule for rule in rules()["groups"][0]["rules"]}
+    changed = _rule(
+        helm,
+        annotations={"a": "b"},
+        disabled={"MirrortestClockUnbounded": True, "MirrortestLoss": False},
+        customRules={"MirrortestLatencyHigh": {"for": "5m", "severity": "page"}},
+        keepFiringFor="10m",
+        additionalRuleLabels={"team": "kafka"},
+        additionalRuleAnnotations={"channel": "ops"},
+        extraRules=more,
+    )
+    ours, theirs = changed["spec"]["groups"]
+    assert changed["metadata"]["annotations"] == {"a": "b"}
+    assert theirs == {"name": "mirrortest-extra", "rules": more}
+    found = {rule["alert"]: rule for rule in ours["rules"]}
+    assert usual.keys() - found.keys() == {"MirrortestClockUnbounded"}
+    for name, rule in found.items():
+        assert rule["keep_firing_for"] == "10m"
+        severity = "page" if name == "MirrortestLatencyHigh" else usual[name]["labels"]["severity"]
+        assert rule["labels"] == {"severity": severity, "team": "kafka"}
+        assert rule["annotations"] == {**usual[name]["annotations"], "channel": "ops"}
+    assert found["MirrortestLatencyHigh"]["for"] == "5m"
+    assert found["MirrortestMirrorStalled"]["for"] == "1m"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"global": {"imageRegistry": 5}}, "imageRegistry"),
+        ({"global": {"imagePullSecrets": [{"nam": "x"}]}}, "imagePullSecrets"),
+        ({"image": {"digest": "0123"}}, "digest"),
+        ({"image": {"registry": "https://r.example"}}, "registry"),
+        ({"hostAliases": [{"ip": "10.0.0.1"}]}, "hostnames"),
+        ({"dnsConfig": []}, "dnsConfig"),
+        ({"producers": {"initContainers": {}}}, "initContainers"),
+        ({"producers": {"updateStrategy": {"type": "Recreate"}}}, "updateStrategy"),
+        ({"producers": {"annotations": {"a": 1}}}, "annotations"),
+        ({"monitoring": {"podMonitor": {"interval": "often"}}}, "interval"),
+        ({"monitoring": {"podMonitor": {"scrapeTimeout": "10"}}}, "scrapeTimeout"),
+        ({"monitoring": {"podMonitor": {"relabelings": [{"action": "rename"}]}}}, "relabelings"),
+        ({"monitoring": {"podMonitor": {"metricRelabelings": [{"source": "a"}]}}}, "metricRelab"),
+        ({"monitoring": {"podMonitor": {"podTargetLabels": "team"}}}, "podTargetLabels"),
+        ({"monitoring": {"podMonitor": {"sampleLimit": -1}}}, "sampleLimit"),
+        ({"monitoring": {"podMonitor": {"honorLabels": "yes"}}}, "honorLabels"),
+        ({"monitoring": {"podMonitor": {"jobLabel": 1}}}, "jobLabel"),
+        ({"monitoring": {"prometheusRule": {"limits": {"latency": "30s"}}}}, "latency"),
+        ({"monitoring": {"prometheusRule": {"limits": {"patience": 60}}}}, "patience"),
+        ({"monitoring": {"prometheusRule": {"limits": {"loss": 1}}}}, "loss"),
+        (
+            {"monitoring": {"prometheusRule": {"disabled": {"MirrortestLos": True}}}},
+            "MirrortestLos",
+        ),
+        (
+            {"monitoring": {"prometheusRule": {"customRules": {"MirrortestLoss": {"fr": "1m"}}}}},
+            "fr",
+        ),
+        ({"monitoring": {"prometheusRule": {"keepFiringFor": "long"}}}, "keepFiringFor"),
+        ({"monitoring": {"prometheusRule": {"additionalRuleLabels": {"a": 1}}}}, "additionalRuleL"),
+        ({"monitoring": {"prometheusRule": {"extraRules": [{"alert": "A"}]}}}, "extraRules"),
+        ({"monitoring": {"prometheusRule": {"extraRules": [{"expr": "1"}]}}}, "extraRules"),
+    ],
+)
+def test_wrong_values_are_refused(helm: Helm, wrong: dict[str, Any], told: str) -> None:
+    """By the schema, before anything is installed; the message names the value."""
+    done = helm("template", "dc1", str(CHART), *_with(wrong))
+    assert done.returncode != 0
+    assert told in done.stderr

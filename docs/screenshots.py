@@ -29,6 +29,8 @@ IMAGES = Path(__file__).parent / "images"
 OUTPUT = "terminal.txt"
 """What the demo printed, beside its logs."""
 COLUMNS, LINES = 100, 36
+SECONDS = 90
+"""How long producers send: the mirror's outage is the smaller part, on a busy machine, too."""
 Scheme = Literal["light", "dark"]
 THEMES: Mapping[Scheme, TerminalTheme] = {
     "light": DEFAULT_TERMINAL_THEME,
@@ -50,7 +52,10 @@ def run_demo(directory: Path) -> None:
         "TERM": "xterm-256color",
     }
     done = subprocess.run(
-        [sys.executable, "-m", "mirrortest", "demo", "--directory", str(directory)],
+        [
+            *(sys.executable, "-m", "mirrortest", "demo"),
+            *("--directory", str(directory), "--seconds", str(SECONDS)),
+        ],
         env=environment,
         capture_output=True,
         check=False,

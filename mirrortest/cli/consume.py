@@ -12,8 +12,10 @@ import typer
 
 from mirrortest.cli import console
 from mirrortest.cli.live import LiveLines
+from mirrortest.cli.next_commands import reconcile_next
 from mirrortest.cli.options import (
     Connection,
+    Details,
     MirrorNames,
     Output,
     Workers,
@@ -110,6 +112,7 @@ def consume(  # noqa: D103  # the help text is an option of its own, with exampl
     connection: Connection,
     ledger_connection: LedgerConnection,
     output: Output,
+    details: Details = False,
 ) -> None:
     asked = options.keywords
     check_log_places(asked["log_dir"], asked["log_spool"])
@@ -150,7 +153,8 @@ def consume(  # noqa: D103  # the help text is an option of its own, with exampl
 
         together = console.run_application(main)
     result = together.report
-    console.show(together.to_json(), result.table(), as_json=output.as_json, report=output.report)
+    view = result.result().view(details=details, next_commands=[reconcile_next(request)])
+    console.show(together.to_json(), view, as_json=output.as_json, report=output.report)
     raise typer.Exit(result.exit_code)
 
 

@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from mirrortest.cli import console
-from mirrortest.cli.options import can_be_filled
+from mirrortest.cli.options import Details, can_be_filled
 from mirrortest.cli.spark import spark_session
 from mirrortest.config.run import run_id
 from mirrortest.config.threshold import thresholds
@@ -24,7 +24,7 @@ from mirrortest.model.verdict import ExitCode
 from mirrortest.reconcile.plan import plan
 from mirrortest.report.html import render
 from mirrortest.report.result import REPORT_FILE, read_result, write_text
-from mirrortest.report.terminal import summary_view
+from mirrortest.report.terminal import run_result
 
 if TYPE_CHECKING:
     from mirrortest.seqlog.location import Location
@@ -83,6 +83,7 @@ def demo(
         typer.Option(file_okay=False, help="Where sequence logs, reports and results go."),
     ] = Path("mirrortest-demo"),
     seconds: Annotated[int, typer.Option(min=5, help="How long the producers send.")] = 40,
+    details: Details = False,
 ) -> None:
     """Test a real mirror between two real clusters on this machine, and kill it during the run."""
     console.require("lab", "report", "spark")
@@ -103,13 +104,11 @@ def demo(
             from mirrortest.reconcile.job import reconcile  # noqa: PLC0415  # see cli/reconcile
 
             summary = reconcile(spark, logged, conditions, None)
-    for sent in played.producers:
-        for line in sent.lines():
-            console.out.print(escape(line))
-    console.out.print(played.consumers[0].table())
-    for report in played.consumers[1:]:
-        console.out.print(f"consumer {report.name}: {report.verdict}")
-    console.out.print(summary_view(summary))
+    ended = [each.result() for each in played.producers]
+    ended += [each.result() for each in played.consumers]
+    for result in ended:
+        console.out.print(result.verdict_line())
+    console.out.print(run_result(summary).view(details=details))
     console.out.print(f"run {run}, {time.monotonic() - began:.0f} s; the mirror was killed once")
     console.out.print(f"logs, summaries and tables: {escape(str(logs / f'run={run}'))}")
     _write_report(logged.default_output)

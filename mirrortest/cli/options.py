@@ -166,3 +166,10 @@ class Workers:
 Portable: TypeAlias = Annotated[
     bool, typer.Option("--portable", envvar="MIRRORTEST_PORTABLE", help=PORTABLE)
 ]
+
+Details: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--details", help="Also print the tables: by partition, topic and minute, and missing ids."
+    ),
+]

@@ -14,6 +14,7 @@ import typer
 
 from mirrortest.cli import console
 from mirrortest.cli.live import LiveLines
+from mirrortest.cli.next_commands import reconcile_next
 from mirrortest.cli.options import (
     Connection,
     Output,
@@ -171,8 +172,7 @@ def produce(
     if output.as_json:
         typer.echo(summary)
     else:
-        for line in result.lines():
-            console.out.print(line, markup=False)
+        console.out.print(result.result().view(next_commands=[reconcile_next(request)]))
     if result.error is not None:
         raise result.error
     raise typer.Exit(result.exit_code)

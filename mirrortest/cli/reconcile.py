@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from mirrortest.cli import compiled, console
-from mirrortest.cli.options import Portable, can_be_filled, can_be_written
+from mirrortest.cli.next_commands import report_next
+from mirrortest.cli.options import Details, Portable, can_be_filled, can_be_written
 from mirrortest.cli.spark import spark_session
 from mirrortest.config.client_config import ClientConfig
 from mirrortest.config.threshold import thresholds
@@ -19,7 +20,7 @@ from mirrortest.reconcile.plan import MOST_OFFSETS, plan
 from mirrortest.reconcile.session import DEFAULT_MASTER, DEFAULT_MEMORY
 from mirrortest.report.html import environment_of_templates, render
 from mirrortest.report.result import read_result, write_text
-from mirrortest.report.terminal import summary_view
+from mirrortest.report.terminal import run_result
 from mirrortest.seqlog.location import Location
 from mirrortest.wire.stream import checked_run
 
@@ -76,6 +77,7 @@ def reconcile(
         int, typer.Option("--look-up-limit", min=1, help="Read at most this many offsets there.")
     ] = MOST_OFFSETS,
     json: Annotated[bool, typer.Option("--json", help="Print the summary as JSON.")] = False,
+    details: Details = False,
     html: Annotated[
         str | None, typer.Option("--html", help="Also write the HTML report to this file.")
     ] = None,
@@ -137,7 +139,8 @@ def reconcile(
     if json:
         typer.echo(summary.encode(), nl=False)
     else:
-        console.out.print(summary_view(summary))
+        following = [] if page is not None else [report_next(place, logs.places, summary.run)]
+        console.out.print(run_result(summary).view(details=details, next_commands=following))
     if page is not None:
         write_text(page, render(read_result(place, logs.places)))
         console.err.print(page.shown, markup=False)

@@ -14,6 +14,7 @@ from mirrortest.errors import UsageError
 from mirrortest.report.html import render
 from mirrortest.report.junit import junit as as_junit
 from mirrortest.report.result import REPORT_FILE, find_result, read_result, result_at, write_text
+from mirrortest.report.terminal import run_result
 from mirrortest.seqlog.location import Location
 from mirrortest.wire.stream import checked_run
 
@@ -90,6 +91,7 @@ def report(
             can_be_written(Path(document.path), option)
     found = read_result(place, logs)
     write_text(target, render(found))
+    console.err.print(run_result(found.summary).verdict_line())
     console.out.print(target.shown, markup=False)
     if xml is not None:
         write_text(xml, as_junit(found.summary))

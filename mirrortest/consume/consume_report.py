@@ -2,28 +2,28 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from rich.console import Group
-
+from mirrortest.config.units import format_duration
 from mirrortest.model.findings import BY_LEDGER, OF_STREAM, Finding
 from mirrortest.model.verdict import Verdict
-from mirrortest.results.summary import QUANTILES
-from mirrortest.results.tables import lines, table
+from mirrortest.results.conditions import headline
+from mirrortest.results.summary import QUANTILES, Latency, Threshold
+from mirrortest.results.tables import escape
+from mirrortest.results.view import RunResult, compact_table
 from mirrortest.seqlog.schema import Role
+from mirrortest.timing.histogram import Histogram
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mirrortest.config.threshold import ThresholdResult
-    from mirrortest.timing.histogram import Histogram
     from mirrortest.verify.judge import RunVerdict, StreamVerdict
     from mirrortest.wire.stream import StreamId
 
 _IN_SOURCE = {"delivered": "in the source", "lost": "lost by the source"}
 """What a source observer's counts are called for humans: they are no verdict on the mirror."""
-_ALWAYS_SHOWN = ("acked", "delivered", "lost", "duplicated", "reordered")
 
 
 @dataclass(frozen=True)
@@ -167,50 +167,51 @@ class ConsumeReport:
             "log": self.log,
         }
 
-    def table(self) -> Group:
-        """The summary for a terminal."""
-        named = _names(self.role)
-        judged = "found the source" if self.role is Role.SOURCE else "judged it online"
-        counts = table(
-            ("finding", "messages"),
-            [
-                (named.get(name, name), f"{count:,}")
-                for name, count in self.counts.items()
-                if count or name in _ALWAYS_SHOWN
-            ],
-            title=f"run {self.run} as {self.name} {judged}: {self.verdict}",
+    def result(self) -> RunResult:
+        """The verdict for a terminal."""
+        source = self.role is Role.SOURCE
+        topics = compact_table(
+            ("latency", "since", *(f"p{q * 100:g}" for q in QUANTILES)),
+            numbers=range(2, 2 + len(QUANTILES)),
         )
-        latency = table(
-            ("latency, s", "since", *(f"p{q * 100:g}" for q in QUANTILES)),
-            [
-                (topic, since, *(f"{value:.3f}" for value in _quantiles(histogram).values()))
-                for topic, pair in self.latency.items()
-                for since, histogram in zip(("intended time", "actual send"), pair, strict=True)
-                if histogram.count
-            ],
-            texts=2,
-        )
-        sentences = [f"threshold {result}" for result in self.thresholds if not result.passed]
-        if self.role is Role.SOURCE and self.counts.get(Finding.LOST.label):
-            sentences.append(
+        for topic, pair in self.latency.items():
+            for since, histogram in zip(("intended time", "actual send"), pair, strict=True):
+                if histogram.count:
+                    values = (histogram.quantile(q) for q in QUANTILES)
+                    topics.add_row(escape(topic), since, *map(format_duration, values))
+        remarks = []
+        if source and self.counts.get(Finding.LOST.label):
+            remarks.append(
                 "lost by the source: its brokers acknowledged these messages and do not have them; "
                 "no mirror can copy them"
             )
-        sentences += [f"inconclusive: {reason}" for reason in self.inconclusive]
-        sentences += [
+        remarks += [
             f"{topic}: {count:,} messages were in the backlog: their latencies are not measured"
             for topic, count in self.backlog.items()
             if count
         ]
         if self.basis.taken_over:
-            sentences.append(
+            remarks.append(
                 f"the verdict rests on {self.basis.read:,} messages that were read here, and on "
                 f"{self.basis.taken_over:,} taken over from the states of other consumers, or of "
                 "earlier ones"
             )
-        return Group(
-            counts, *([latency] if latency.row_count else []), *lines([*sentences, *self.notes])
+        every = Histogram()
+        for intended, _ in self.latency.values():
+            every.merge(intended)
+        judged = RunResult(
+            subject=f"run {self.run}, {'source observer' if source else 'consumer'} {self.name}",
+            verdict=self.verdict,
+            why="",
+            counts=self.counts,
+            thresholds=[Threshold.of(each) for each in self.thresholds],
+            inconclusive=self.inconclusive,
+            latency=Latency.of(every),
+            remarks=[*remarks, *self.notes],
+            details=[topics] if topics.row_count else [],
+            names=_names(self.role),
         )
+        return replace(judged, why=headline(judged))
 
 
 def _names(role: Role) -> Mapping[str, str]:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from mirrortest.config.visible import visible
 from mirrortest.model.findings import Outcome
 from mirrortest.model.verdict import ExitCode, Verdict
 from mirrortest.produce.statistics import MIB, QUANTILES, SECOND, Tally, merged
+from mirrortest.results.view import RunResult
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -140,21 +140,47 @@ class ProduceReport:
             "log": self.log,
         }
 
-    def lines(self) -> list[str]:
-        """The summary in words, the first lines as kafka-producer-perf-test's; none has two."""
+    def result(self) -> RunResult:
+        """How the sends ended, for a terminal; figures in the words of kafka-producer-perf-test."""
+        return RunResult(
+            subject=f"run {self.run}, producer {self.name}",
+            verdict=self.verdict,
+            why=self._why(),
+            remarks=self._lines(),
+        )
+
+    def _why(self) -> str:
+        outcomes = self.whole.outcomes
+        sent = sum(outcomes.values())
+        if self.error is not None:
+            return f"An error ended it after {sent:,} messages."
+        if self.verdict is Verdict.PASSED:
+            return f"All {sent:,} messages were acknowledged."
+        parts = [
+            f"{outcomes[Outcome.FAILED]:,} were certainly not written"
+            if outcomes[Outcome.FAILED]
+            else "",
+            f"of {outcomes[Outcome.UNKNOWN]:,} it is unknown whether they were written"
+            if outcomes[Outcome.UNKNOWN]
+            else "",
+        ]
+        return f"Of {sent:,} messages {', '.join(filter(None, parts))}."
+
+    def _lines(self) -> list[str]:
+        """The figures, the first lines as kafka-producer-perf-test's."""
         lines = [_summary(self.whole, "records sent")]
         if self.warmup_records:
             lines.append(_summary(self.steady, "steady state records sent"))
         outcomes = self.whole.outcomes
         ended = ", ".join(f"{count} {outcome.name.lower()}" for outcome, count in outcomes.items())
-        lines.append(f"run {self.run}, producer {self.name}: {self.verdict}: {ended}; {self.log}")
+        lines.append(f"outcomes: {ended}; log: {self.log}")
         lines += [f"{count} not acknowledged: {why}" for why, count in self.reasons.items()]
         lines += [
             f"topic {topic} was behind its schedule for {behind / SECOND:.1f} s"
             for topic, behind in self.behind_ns.items()
             if behind
         ]
-        return [visible(line) for line in (*lines, *self.notes)]
+        return [*lines, *self.notes]
 
 
 def _summary(tally: Tally, what: str) -> str:

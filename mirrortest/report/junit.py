@@ -12,11 +12,11 @@ from xml.etree import ElementTree as ET  # only written here, never read
 
 from mirrortest.config.units import number
 from mirrortest.config.visible import visible
-from mirrortest.report.story import condition_result
-from mirrortest.report.words import FINDINGS, meaning_of, rank, readable_name
+from mirrortest.results.conditions import condition_result
+from mirrortest.results.words import FINDINGS, meaning_of, rank, readable_name
 
 if TYPE_CHECKING:
-    from mirrortest.report.story import ConditionResult
+    from mirrortest.results.conditions import ConditionResult
     from mirrortest.results.summary import Summary
 
 

@@ -25,7 +25,7 @@ from mirrortest.produce.produce_report import ProduceReport
 from mirrortest.produce.recording import TopicNumbers
 from mirrortest.report.html import environment_of_templates
 from mirrortest.report.junit import junit
-from mirrortest.report.terminal import summary_view
+from mirrortest.report.terminal import run_result
 from mirrortest.results.summary import Summary
 from mirrortest.timing.histogram import Histogram
 
@@ -145,7 +145,7 @@ main.run()
 def test_a_summary_has_no_forged_line(capsys: pytest.CaptureFixture[str]) -> None:
     """P5: on the terminal and as JSON, which says the same all the same."""
     told = summary()
-    console._Console(file=sys.stdout, width=300).print(summary_view(told))
+    console._Console(file=sys.stdout, width=300).print(run_result(told).view(details=True))
     assert harmless(capsys.readouterr().out)
     assert harmless(told.encode())
     assert Summary.model_validate_json(told.encode()) == told
@@ -160,13 +160,13 @@ def test_a_consumers_verdict_has_no_forged_line(capsys: pytest.CaptureFixture[st
         latency={HOSTILE: (latency, latency)}, inconclusive=[HOSTILE], notes=[HOSTILE],
         messages=1, log="logs", backlog={HOSTILE: 1},
     )  # fmt: skip
-    console._Console(file=sys.stdout, width=300).print(report.table())
+    console._Console(file=sys.stdout, width=300).print(report.result().view(details=True))
     told = capsys.readouterr().out
     assert harmless(told)
     assert told.count(SHOWN) == 5
 
 
-def test_a_producers_lines_are_one_line_each() -> None:
+def test_a_producers_lines_are_one_line_each(capsys: pytest.CaptureFixture[str]) -> None:
     """P5: a broker's reason, a topic, a note."""
     numbers = TopicNumbers(0, 1, 100)
     numbers.steady.outcomes[Outcome.ACKED] = 1
@@ -176,9 +176,11 @@ def test_a_producers_lines_are_one_line_each() -> None:
         run="r1", name="p", session="s", log="logs", numbers={HOSTILE: numbers}, lanes=[],
         reasons={HOSTILE: 1}, behind_ns={HOSTILE: 10**9}, warmup_records=0, notes=[HOSTILE],
     )  # fmt: skip
-    lines = report.lines()
-    assert len(lines) == 5
-    assert all(len(line.splitlines()) == 1 and harmless(line) for line in lines)
+    console._Console(file=sys.stdout, width=300).print(report.result().view())
+    told = capsys.readouterr().out
+    assert harmless(told)
+    assert told.count(SHOWN) == 3
+    assert len(told.splitlines()) == 6
 
 
 def test_reports_show_what_strangers_wrote() -> None:

@@ -174,7 +174,7 @@ async def test_a_verdict_says_what_was_read_here_and_what_states_say() -> None:
     report = await world.report()
     assert report.basis == (0, 7)
     out = io.StringIO()
-    Console(file=out, width=200).print(report.table())
+    Console(file=out, width=200).print(report.result().view(details=True))
     assert "rests on 0 messages that were read here, and on 7 taken over" in out.getvalue()
 
 

@@ -22,7 +22,8 @@ from mirrortest.report.html.charts import MOST_TOPICS, chart_data
 from mirrortest.report.html.page import page
 from mirrortest.report.html.timeline import from_minutes
 from mirrortest.report.result import Result, find_result, read_result
-from mirrortest.report.story import details, failures, headline
+from mirrortest.report.story import failures
+from mirrortest.results.conditions import details, headline
 from mirrortest.results.summary import Partition
 from mirrortest.seqlog.location import Location
 from tests.made_result import RUN, SCHEMAS, START, Made, failed_run, note_events

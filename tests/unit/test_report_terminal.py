@@ -10,7 +10,7 @@ from rich.console import Console
 
 from mirrortest.model.findings import Finding, failing
 from mirrortest.model.verdict import Verdict
-from mirrortest.report.terminal import summary_view
+from mirrortest.report.terminal import run_result
 from mirrortest.results.summary import (
     MINUTE_COUNTS,
     MINUTE_LATENCIES,
@@ -18,7 +18,9 @@ from mirrortest.results.summary import (
     Minute,
     Missing,
     Summary,
+    Threshold,
 )
+from mirrortest.results.words import readable_name
 
 START = datetime(2026, 1, 1, 23, 55, tzinfo=UTC)
 
@@ -28,7 +30,7 @@ def shown(*, width: int = 220, **changed: Any) -> str:
     summary = Summary(run="r1", verdict=Verdict.FAILED, exit_code=99, counts={"lost": 3}, **changed)
     out = io.StringIO()
     Console(file=out, width=width).print(
-        summary_view(Summary.model_validate_json(summary.encode()))
+        run_result(Summary.model_validate_json(summary.encode())).view(details=True)
     )
     return out.getvalue()
 
@@ -42,19 +44,24 @@ def minute(number: int, *, lost: int = 0, seen: bool = True) -> Minute:
 
 
 def test_what_fails_a_run_is_red() -> None:
-    """Every finding that does, by the registry, and no other count."""
+    """Every finding that a failed condition speaks of, and no other count."""
     counts = {"acked": 99} | {finding.label: 1 for finding in Finding}
-    summary = Summary(run="r1", verdict=Verdict.FAILED, exit_code=99, counts=counts)
+    asked = [f"{finding.label}==0" for finding in failing(exactly_once=False)]
+    conditions = [Threshold(expression=each, value=1, passed=False) for each in asked]
+    conditions.append(Threshold(expression="duplicated<9", value=1, passed=True))
+    summary = Summary(
+        run="r1", verdict=Verdict.FAILED, exit_code=99, counts=counts, thresholds=conditions
+    )
     out = io.StringIO()
     Console(file=out, width=220, force_terminal=True, color_system="standard").print(
-        summary_view(summary)
+        run_result(summary).view()
     )
-    rows = [line for line in out.getvalue().splitlines() if "%" in line]
+    rows = [line for line in out.getvalue().splitlines() if "1.0101 %" in line]
     red = {
         finding.label
         for finding in Finding
         for row in rows
-        if finding.label in row and "\x1b[31m" in row
+        if readable_name(finding.label) in row and "\x1b[31m" in row
     }
     assert red == {finding.label for finding in failing(exactly_once=False)}
 
@@ -63,24 +70,25 @@ def test_few_minutes_are_shown_in_their_order() -> None:
     """Whichever is the worst; a count that is nowhere has no column, nothing seen no latency."""
     text = shown(minutes=[minute(2, lost=100, seen=False), minute(7), minute(0)], minutes_total=3)
     lines = [line for line in text.splitlines() if "01-0" in line]
-    assert [line.split()[1:3] for line in lines] == [
+    assert [line.split()[:2] for line in lines] == [
         ["01-01", "23:55"],
         ["01-01", "23:57"],
         ["01-02", "00:02"],
     ]
-    assert "0.250" not in lines[1]
+    assert "250 ms" not in lines[1]
     assert "duplicated" not in text
     assert "by_minute" not in text
 
 
 def test_minutes_are_readable_on_a_narrow_terminal() -> None:
-    """Of eighty columns only the topic's is folded: no number and no time is cut off."""
+    """Of eighty columns only the texts are folded: no number and no time is cut off."""
     row = minute(0, lost=12_345).model_copy(update={"topic": "orders.of.all.the.world"})
     row.counts.update(sent=1_234_567, acked=1_234_567, duplicated=123_456)
     text = shown(width=80, minutes=[row], minutes_total=1)
     (line,) = [line for line in text.splitlines() if "01-01 23:55" in line]
-    for figure in ("1,234,567", "12,345", "123,456", "0.250"):
+    for figure in ("1,234,567", "lost 12,345", "250 ms"):
         assert figure in line
+    assert {"duplicated", "123,456"} <= set(text.split())
 
 
 def test_of_many_minutes_the_worst_are_shown() -> None:

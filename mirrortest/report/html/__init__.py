@@ -19,7 +19,7 @@ from mirrortest.config.visible import visible
 from mirrortest.errors import MirrortestError
 from mirrortest.report.html.breakdown import short
 from mirrortest.report.html.page import page
-from mirrortest.report.words import readable_name, weight_of
+from mirrortest.results.words import readable_name, weight_of
 
 if TYPE_CHECKING:
     from jinja2 import Environment

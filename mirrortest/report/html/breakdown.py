@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mirrortest.model.findings import Weight
-from mirrortest.report.words import FINDINGS, rank, readable_name, weight_of
+from mirrortest.results.words import FINDINGS, rank, readable_name, weight_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from mirrortest.config.threshold import Series
 from mirrortest.config.threshold import Threshold as Condition
 from mirrortest.errors import UsageError
-from mirrortest.report.words import FINDINGS, readable_name, weight_of
+from mirrortest.results.words import FINDINGS, readable_name, weight_of
 from mirrortest.seqlog.events import UP_AFTER
 
 if TYPE_CHECKING:

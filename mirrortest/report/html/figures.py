@@ -10,7 +10,7 @@ from mirrortest.config.units import format_duration
 from mirrortest.model.findings import Weight
 from mirrortest.report.html.charts import EVERY, PERCENTILES, drawn_topics, strip_names
 from mirrortest.report.html.timeline import SECOND_NS
-from mirrortest.report.words import (
+from mirrortest.results.words import (
     FINDINGS,
     NO_SHARE,
     meaning_of,

@@ -26,8 +26,10 @@ from mirrortest.report.html.figures import (
 )
 from mirrortest.report.html.log_timeline import best_timeline
 from mirrortest.report.html.setting import changes, run_events, setting
-from mirrortest.report.story import condition_result, details, failures, first_finding, headline
-from mirrortest.report.words import (
+from mirrortest.report.story import failures, first_finding
+from mirrortest.results.conditions import condition_result, details, headline
+from mirrortest.results.summary import shorten
+from mirrortest.results.words import (
     FINDINGS,
     moment,
     rank,
@@ -35,7 +37,6 @@ from mirrortest.report.words import (
     rests_on,
     without_latency,
 )
-from mirrortest.results.summary import shorten
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

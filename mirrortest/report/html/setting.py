@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mirrortest.config.units import span
-from mirrortest.report.words import moment
+from mirrortest.results.words import moment
 from mirrortest.seqlog.events import Event
 from mirrortest.seqlog.schema import Role
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -35,6 +36,11 @@ NO_SHARE = frozenset(
     {"sent", "acked", "failed", "unknown", "unknown_seen", "seen", "foreign", "other_run"}
 )
 """Counts that are no part of the acknowledged messages."""
+_PREDICATES = {each.finding.label: each.predicate for each in DEFINITIONS if each.predicate} | {
+    "negative_latency": "had a latency below zero",
+    "corrupted_unknown_id": "were corrupted beyond recognition",
+    "unknown": "were sent without an answer",
+}
 _NAMES = {
     "acked": "acknowledged",
     "corrupted_unknown_id": "corrupted, id unknown",
@@ -63,6 +69,12 @@ def readable_name(name: str) -> str:
 def rank(name: str) -> tuple[int, str]:
     """Sorts names worst first; those of newer versions last, by the alphabet."""
     return (ORDER.index(name) if name in _WORDS else len(ORDER), name)
+
+
+def befell(name: str, count: int) -> str:
+    """What befell so many messages: were lost, was lost, had an altered key."""
+    predicate = _PREDICATES.get(name, f"were {readable_name(name)}")
+    return re.sub("^were ", "was ", predicate) if count == 1 else predicate
 
 
 def moment(time_ns: int, step_ns: int = 1) -> str:

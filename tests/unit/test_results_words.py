@@ -7,7 +7,7 @@ import pytest
 from mirrortest.config.threshold import COUNTS
 from mirrortest.config.units import span
 from mirrortest.model.findings import Finding
-from mirrortest.report.words import (
+from mirrortest.results.words import (
     FINDINGS,
     meaning_of,
     moment,

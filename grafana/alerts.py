@@ -1,4 +1,4 @@
-"""The alerts, once: what each asks, how grave it is, and where its runbook stands."""
+"""The alerts: each one's expression, severity, texts and links."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Limits:
 
     Attributes:
         window: over which rates are taken; at least four scrapes.
-        patience: how long a condition holds before it is told, where that is not at once.
+        patience: how long a condition holds before an alert that is not urgent fires.
         duplicates: share of the acknowledged messages that may be duplicated.
         latency: the 99th percentile from the intended time, seconds.
         silence: of the ledger, seconds.
@@ -87,7 +87,7 @@ def _correctness(scope: Scope, limits: Limits) -> list[Alert]:
             "",
             "Run {{ $labels.run }}: messages of {{ $labels.topic }} are lost",
             "{{ $value }} messages were acknowledged by the source and are not in the destination, "
-            "though it was read to its end after the deadline.",
+            "although it was read to its end after the deadline.",
             "overview",
             "Lost and wrong",
         ),
@@ -107,8 +107,8 @@ def _correctness(scope: Scope, limits: Limits) -> list[Alert]:
             f"{found('duplicated')} / ({acked} > 0) > {limits.duplicates:g}",
             "",
             "Run {{ $labels.run }}: duplicates in {{ $labels.topic }}",
-            "{{ $value | humanizePercentage }} of the acknowledged messages stand at more than one "
-            f"offset of the destination: more than {limits.duplicates:.2%}.",
+            "{{ $value | humanizePercentage }} of the acknowledged messages are at more than one "
+            f"offset of the destination. The limit is {limits.duplicates:.2%}.",
             "overview",
             "Duplicated and reordered",
         ),
@@ -118,8 +118,8 @@ def _correctness(scope: Scope, limits: Limits) -> list[Alert]:
             f"{latency} > {limits.latency:g}",
             limits.patience,
             "Run {{ $labels.run }}: {{ $labels.topic }} arrives late",
-            "The 99th percentile from the intended time is {{ $value | humanizeDuration }}: above "
-            f"{limits.latency:g} s.",
+            "The 99th percentile from the intended time is {{ $value | humanizeDuration }}. "
+            f"The limit is {limits.latency:g} s.",
             "overview",
             "Mirror latency by topic",
         ),
@@ -170,9 +170,9 @@ def _progress(scope: Scope, limits: Limits) -> list[Alert]:
             f"{seen_from_both} or {seen_from_destination}",
             limits.patience,
             "Run {{ $labels.run }}: the mirror copies nothing",
-            "{{ with $labels.topic }}{{ . }}: producers are acknowledged in the source, and "
-            "nothing of it arrives{{ else }}The run has not ended, consumers wait at the "
-            "destination's end, and nothing arrives{{ end }}.",
+            "{{ with $labels.topic }}{{ . }}: the source acknowledges messages, and none of them "
+            "arrives{{ else }}The run has not ended, consumers wait at the destination's end, "
+            "and nothing arrives{{ end }}.",
             "mirror",
             "Records",
         ),
@@ -182,10 +182,10 @@ def _progress(scope: Scope, limits: Limits) -> list[Alert]:
             silent,
             limits.patience,
             "Run {{ $labels.run }}: the ledger is silent",
-            "Consumers have heard nothing of the ledger for {{ $value | humanizeDuration }}: until "
-            "they do, no loss can be proven.",
+            "Consumers have read nothing from the ledger for {{ $value | humanizeDuration }}. "
+            "Until they do, no loss can be proven.",
             "consumer",
-            "Since the ledger last spoke",
+            "Since the ledger was last read",
         ),
         Alert(
             "MirrortestConsumerStalled",
@@ -193,8 +193,8 @@ def _progress(scope: Scope, limits: Limits) -> list[Alert]:
             stalled,
             limits.patience,
             "Run {{ $labels.run }}: consumer {{ $labels.name }} reads nothing",
-            "Its partitions hold more than it has judged, and it judges nothing; or its cluster "
-            "does not answer.",
+            "Its partitions have messages that it has not judged, and it reads none; or its "
+            "cluster does not answer.",
             "consumer",
             "Lag",
         ),
@@ -204,8 +204,8 @@ def _progress(scope: Scope, limits: Limits) -> list[Alert]:
             f"{behind} == 1",
             limits.patience,
             "Run {{ $labels.run }}: producer {{ $labels.name }} is behind its schedule",
-            "It does not send {{ $labels.topic }} at the rate asked for: latencies from the "
-            "intended time are now its own.",
+            "It does not send to {{ $labels.topic }} at the scheduled rate. Latencies from the "
+            "intended time include its own delay.",
             "producer",
             "Behind schedule",
         ),
@@ -232,8 +232,8 @@ def _trust(scope: Scope, limits: Limits) -> list[Alert]:
             "",
             "Run {{ $labels.run }}: clocks disagree",
             "Messages arrive before they were sent, or a wall clock was set, by "
-            "{{ $value | humanizeDuration }}: latencies are off by as much; verdicts are not "
-            "touched.",
+            "{{ $value | humanizeDuration }}. Latencies are off by as much. Verdicts are not "
+            "affected.",
             "overview",
             "Clock skew: least latency",
         ),
@@ -243,8 +243,8 @@ def _trust(scope: Scope, limits: Limits) -> list[Alert]:
             f"{bounds} > {limits.skew:g}",
             limits.patience,
             "Run {{ $labels.run }}: the clocks are not synchronized",
-            "By their kernels the two sides' clocks may be {{ $value | humanizeDuration }} apart: "
-            "that is the error bar of every latency.",
+            "The two sides' kernels report that their clocks may be "
+            "{{ $value | humanizeDuration }} apart. Every latency may be off by as much.",
             "overview",
             "Clock skew: kernels' bound",
         ),
@@ -254,8 +254,8 @@ def _trust(scope: Scope, limits: Limits) -> list[Alert]:
             f"{fullness} > {limits.fullness:g}",
             limits.patience,
             "Run {{ $labels.run }}: the checker of {{ $labels.topic }} is nearly full",
-            "{{ $value | humanizePercentage }} of its memory bound are taken: past it ids are "
-            "given up, and their streams are inconclusive online.",
+            "It uses {{ $value | humanizePercentage }} of its memory bound. Above the bound it "
+            "drops ids, and their streams become inconclusive online.",
             "consumer",
             "Checker's fullness",
         ),

@@ -53,7 +53,7 @@ def _verdicts() -> list[Panel]:
     return [
         rows(
             "Findings by run",
-            "The most that was told of each run in the time shown.",
+            "The highest value of each run in the time shown.",
             {
                 "duration": span,
                 "acked": acked,

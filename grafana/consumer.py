@@ -1,4 +1,4 @@
-"""Consumer: does it keep up, what does it hold, is its state safe?"""
+"""Consumer: does it keep up, what does it find, is its state saved?"""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def consumer() -> Dashboard:
     return framed(
         "consumer",
         "Consumer",
-        "Whether consumers keep up, what they find, and whether what they know is safe.",
+        "Whether consumers keep up, what they find, and whether their state is saved.",
         sections,
         more=[
             variable(
@@ -93,7 +93,7 @@ def _reading() -> list[Panel]:
         ),
         lines(
             "Partitions",
-            "That each consumer reads: a rebalance moves them, and fakes no finding.",
+            "That each consumer reads. A rebalance moves them and causes no finding.",
             "none",
             Query(
                 scope.by("sum", "run, name", scope.one(names.CONSUMER_PARTITIONS)),
@@ -130,7 +130,7 @@ def _reading() -> list[Panel]:
         ),
         lines(
             "Latency since the actual send",
-            "Without what the producer was late itself: the mirror's own.",
+            "The mirror's own latency, without the producer's delay.",
             "s",
             *(
                 Query(
@@ -144,7 +144,7 @@ def _reading() -> list[Panel]:
         ),
         warmth(
             "Latency since the actual send, all messages",
-            "How many messages arrived how late.",
+            "Messages by latency.",
             Query(scope.by("sum", "le", scope.rate(latency, "_bucket", since="sent")), "{{le}}"),
         ),
     ]
@@ -155,8 +155,8 @@ def _judging() -> list[Panel]:
     return [
         lines(
             "All findings",
-            "Messages with a finding now, over the whole run as consumers know it. In flight is "
-            "none of the mirror's faults; foreign and other run are messages that are not judged.",
+            "Messages with a finding now, over the entire run. Messages in flight are no fault of "
+            "the mirror; foreign ones and those of other runs are not judged.",
             "short",
             Query(
                 scope.by("max", "run, topic, finding", scope.one(names.CONSUMER_FINDINGS)) + " > 0",
@@ -197,8 +197,8 @@ def _judging() -> list[Panel]:
         ),
         lines(
             "Checker's fullness",
-            "What the fullest partition's checker holds, of what it may. At 1 it gives ids up: "
-            "their streams are inconclusive online, and exact in the reconciliation.",
+            "The share of its memory bound that the fullest partition's checker uses. At 1 it "
+            "drops ids: their streams are inconclusive online, and exact in the reconciliation.",
             "percentunit",
             Query(
                 scope.by("max", "run, topic", scope.one(names.CONSUMER_FULLNESS)),
@@ -208,7 +208,7 @@ def _judging() -> list[Panel]:
         ),
         number(
             "Unread offsets",
-            "Gone before they could be read: what stood there cannot be judged.",
+            "Deleted before they were read: their messages cannot be judged.",
             "locale",
             Query(scope.by("max", "run", scope.one(names.CONSUMER_UNREAD)), "{{run}}"),
             steps=[Step(1, AMBER)],
@@ -216,7 +216,7 @@ def _judging() -> list[Panel]:
         ),
         number(
             "Foreign and of other runs",
-            "Messages in the topics that are none of this run's.",
+            "Messages in the topics that are not of this run.",
             "locale",
             Query(
                 scope.by("max", "run", scope.one(names.CONSUMER_FINDINGS, finding=NOT_JUDGED)),
@@ -232,7 +232,7 @@ def _state() -> list[Panel]:
     return [
         lines(
             "Since the state was last written",
-            "A consumer that restarts goes on from it, and reads again what it read since.",
+            "A restarted consumer continues from it, and reads again what came after it.",
             "s",
             Query(
                 scope.by("max", "run, name", scope.one(names.CONSUMER_STATE_AGE)),
@@ -241,8 +241,8 @@ def _state() -> list[Panel]:
             span=6,
         ),
         lines(
-            "Since the ledger last spoke",
-            "As each consumer heard it.",
+            "Since the ledger was last read",
+            "By each consumer.",
             "s",
             Query(_of_consumers(scope.one(names.LEDGER_AGE)), "{{name}} {{run}}"),
             span=6,
@@ -250,7 +250,7 @@ def _state() -> list[Panel]:
         ),
         lines(
             "Damaged records of the ledger",
-            "None of the ledger's, or damaged: somebody else writes to its topic.",
+            "Records that are damaged or not of the ledger: something else writes to its topic.",
             "short",
             Query(
                 scope.by(

@@ -33,7 +33,7 @@ def mirror() -> Dashboard:
     return framed(
         "mirror",
         "Mirror",
-        "What MirrorMaker 2 says of itself, beside what arrives; and the brokers' health.",
+        "What MirrorMaker 2 reports, compared with what arrives; and the brokers' health.",
         sections,
         known_by=f"{names.RUN_INFO.full_name}|{_SOURCE}records_total|kafka_server_messages_in_total",
     )
@@ -72,7 +72,7 @@ def _beside() -> list[Panel]:
             Query(scope.by("sum", "run", scope.rate(names.CONSUMER_BYTES)), "consumed {{run}}"),
         ),
         lines(
-            "Latency: MirrorMaker 2's word and ours",
+            "Latency: MirrorMaker 2's and ours",
             "MirrorMaker 2's from the record's timestamp to the destination's acknowledgement, "
             "average and worst of its partitions. Ours from the intended time to the arrival at a "
             "consumer.",
@@ -98,7 +98,7 @@ def _beside() -> list[Panel]:
         ),
         lines(
             "Behind the source",
-            "Records that the mirror's own consumers have not fetched, by topic. Kafka tells a "
+            "Records that the mirror's own consumers have not fetched, by topic. Kafka reports a "
             "dotted topic twice, once with underscores.",
             "short",
             Query(f"sum by (topic) ({_jmx('kafka_consumer_records_lag')})", "{{topic}}"),
@@ -121,8 +121,8 @@ def _connect() -> list[Panel]:
         ),
         number(
             "Tasks not running",
-            "Paused, failed or unassigned. A connector may say that it runs while its task has "
-            "failed and nothing is copied.",
+            "Paused, failed or unassigned. A connector may be reported as running while its "
+            "task has failed and nothing is copied.",
             "none",
             Query(f"sum({status}) or 0 * sum({_jmx('kafka_connect_task_status')})", "not running"),
             steps=[Step(1, RED)],
@@ -142,7 +142,7 @@ def _connect() -> list[Panel]:
         ),
         timeline(
             "Reachable",
-            "Whether mirror, brokers and testers can be scraped: who cannot be does not run.",
+            "Whether Prometheus can scrape mirror, brokers and testers.",
             [State(0, "down", RED), State(1, "up", GREEN)],
             Query(
                 f"max by (job, instance) (up{{{', '.join(DASHBOARD.instances)}}})",

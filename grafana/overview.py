@@ -70,7 +70,7 @@ def _verdict() -> list[Panel]:
     return [
         number(
             "Verdict now",
-            f"What the consumers know now. Wrong: messages are lost, or {WRONG_IN_WORDS}. "
+            f"The consumers' verdict so far. Wrong: messages are lost, or {WRONG_IN_WORDS}. "
             "Duplicates and reorders have panels of their own.",
             "none",
             Query(f"{found(scope, 'run', FAILING)} > bool 0", "{{run}}"),
@@ -98,8 +98,8 @@ def _verdict() -> list[Panel]:
         ),
         number(
             "Duplicated",
-            "Messages at more than one destination offset. A re-read by a restarted consumer is "
-            "none.",
+            "Messages at more than one destination offset. What a restarted consumer reads "
+            "again does not count.",
             "locale",
             Query(found(scope, "run", "duplicated"), "{{run}}"),
             steps=[Step(1, AMBER)],
@@ -125,7 +125,7 @@ def _verdict() -> list[Panel]:
         ),
         number(
             "Run",
-            "Complete once the ledger knows every expected producer and the end of every lane.",
+            "Complete once the ledger has every expected producer and the end of every lane.",
             "none",
             Query(complete, "{{run}}"),
             states=[State(0, "going on", "blue"), State(1, "complete", GREEN)],
@@ -142,7 +142,7 @@ def _verdict() -> list[Panel]:
         ),
         timeline(
             "Alerts firing",
-            "Ours, as Prometheus evaluates them; each names its runbook.",
+            "The alerts of mirrortest, as Prometheus evaluates them. Each links to its runbook.",
             [State(1, "firing", RED)],
             Query(f"max by (alertname, run, topic) ({alerts})", "{{alertname}} {{run}} {{topic}}"),
             span=12,
@@ -211,7 +211,7 @@ def _latency() -> list[Panel]:
         ),
         warmth(
             "Mirror latency, all messages",
-            "How many messages arrived how late: two crowds in it are two ways through the mirror.",
+            "Messages by latency. Two peaks are two ways through the mirror.",
             Query(buckets, "{{le}}"),
         ),
     ]
@@ -232,7 +232,7 @@ def _volume() -> list[Panel]:
         ),
         lines(
             "Bytes produced and consumed",
-            "Record batches: as they stood on the wire when produced, decompressed when consumed.",
+            "Record batches: compressed when produced, decompressed when consumed.",
             "Bps",
             Query(scope.by("sum", "run", scope.rate(names.PRODUCER_BYTES)), "produced {{run}}"),
             Query(scope.by("sum", "run", scope.rate(names.CONSUMER_BYTES)), "consumed {{run}}"),
@@ -318,7 +318,7 @@ def _findings() -> list[Panel]:
         ),
         timeline(
             "Outages: clusters as their readers see them",
-            "Consumers sit an outage out and go on.",
+            "Consumers wait until an outage ends, and go on.",
             [State(0, "answers", GREEN), State(1, "does not answer", RED)],
             Query(
                 scope.by(

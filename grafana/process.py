@@ -46,7 +46,7 @@ def process_panels(role: str) -> list[Panel]:
         lines(
             "Clock: stepped, and the kernel's bound",
             "By how much the wall clock was set in the last 5 minutes, and how far off it may be. "
-            "Verdicts hang on neither; latencies do.",
+            "Latencies depend on it; verdicts do not.",
             "s",
             Query(of_role(steps), "stepped {{instance}}"),
             Query(of_role(scope.one(names.CLOCK_ERROR)), "bound {{instance}}"),

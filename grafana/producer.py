@@ -50,8 +50,8 @@ def _schedule() -> list[Panel]:
         ),
         timeline(
             "Behind schedule",
-            "While a producer does not keep up, its figures tell its own limit and not the "
-            "mirror's: the ancestor's throttled messages, but never hidden in the latency.",
+            "While a producer does not keep up, its figures are its own limit, not the mirror's. "
+            "The delay is part of the latency from the intended time.",
             [State(0, "keeps up", GREEN), State(1, "behind", RED)],
             Query(behind, "{{name}} {{topic}}"),
             span=12,
@@ -114,7 +114,7 @@ def _sends() -> list[Panel]:
         ),
         lines(
             "Bytes",
-            "Record batches as they stood on the wire.",
+            "Record batches as sent, compressed.",
             "Bps",
             Query(
                 scope.by("sum", "run, topic", scope.rate(names.PRODUCER_BYTES)), "{{run}} {{topic}}"
@@ -143,15 +143,15 @@ def _sends() -> list[Panel]:
         ),
         warmth(
             "Acknowledgement latency, all messages",
-            "How many messages were acknowledged how late.",
+            "Messages by latency.",
             Query(scope.by("sum", "le", scope.rate(ack, "_bucket")), "{{le}}"),
             span=12,
             height=8,
         ),
         number(
             "Failed or unknown",
-            "Sends in the time shown that were not acknowledged. They are the source's trouble, "
-            "never the mirror's loss.",
+            "Sends in the time shown that were not acknowledged: a problem of the source, never a "
+            "loss by the mirror.",
             "locale",
             Query(failed, "{{run}}"),
             steps=[Step(1, AMBER)],

@@ -97,7 +97,7 @@ def set_up() -> list[Panel]:
         ),
         number(
             "Producers",
-            "That are there now.",
+            "That run now.",
             "none",
             Query(f"count by (run) ({scope.info(role='producer')})", "{{run}}"),
             span=3,
@@ -121,7 +121,7 @@ def set_up() -> list[Panel]:
         ),
         number(
             "Partitions",
-            "Of the destination that somebody reads now.",
+            "Of the destination that are read now.",
             "none",
             Query(scope.by("sum", "run", scope.one(names.CONSUMER_PARTITIONS)), "{{run}}"),
             span=3,

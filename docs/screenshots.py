@@ -1,13 +1,13 @@
-"""Screenshots of a real run, for README and tutorial: `python -m docs.screenshots [DIRECTORY]`.
+"""Pictures of a real run, for README and tutorial: `python -m docs.screenshots [DIRECTORY]`.
 
-Runs the demo, or takes what `mirrortest demo --directory DIRECTORY` has left there, and writes
-docs/images. The terminal's text is what the demo printed, drawn by Rich as a page.
+Runs the demo, or takes the run that `mirrortest demo --directory DIRECTORY` has left there, and
+writes docs/images: the HTML report, and what a terminal shows of the result, as the program
+renders both now.
 """  # noqa: INP001  # a tool beside the pages, no package
 
 from __future__ import annotations
 
 import io
-import os
 import shutil
 import subprocess
 import sys
@@ -18,17 +18,20 @@ from typing import TYPE_CHECKING, Literal
 from playwright.sync_api import sync_playwright
 from rich.console import Console
 from rich.terminal_theme import DEFAULT_TERMINAL_THEME, DIMMED_MONOKAI, TerminalTheme
-from rich.text import Text
+
+from mirrortest.report.html import render
+from mirrortest.report.result import Result, read_result
+from mirrortest.report.terminal import run_result
+from mirrortest.seqlog.location import Location
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from playwright.sync_api import Browser
+    from rich.console import RenderableType
 
 IMAGES = Path(__file__).parent / "images"
-OUTPUT = "terminal.txt"
-"""What the demo printed, beside its logs."""
-COLUMNS, LINES = 100, 36
+COLUMNS = 88
 SECONDS = 90
 """How long producers send: the mirror's outage is the smaller part, on a busy machine, too."""
 Scheme = Literal["light", "dark"]
@@ -44,55 +47,46 @@ _PAGE = (
 
 
 def run_demo(directory: Path) -> None:
-    """Run the demo on a terminal of our width. Raises CalledProcessError where it fails."""
-    environment = {
-        **os.environ,
-        "COLUMNS": str(COLUMNS),
-        "FORCE_COLOR": "1",
-        "TERM": "xterm-256color",
-    }
-    done = subprocess.run(
+    """Run the demo. Raises CalledProcessError where it fails."""
+    subprocess.run(
         [
             *(sys.executable, "-m", "mirrortest", "demo"),
             *("--directory", str(directory), "--seconds", str(SECONDS)),
         ],
-        env=environment,
-        capture_output=True,
-        check=False,
+        check=True,
     )
-    if done.returncode:
-        sys.stderr.buffer.write(done.stderr)
-        raise subprocess.CalledProcessError(done.returncode, "mirrortest demo")
-    directory.mkdir(exist_ok=True)
-    (directory / OUTPUT).write_bytes(done.stdout)
 
 
-def shorten(printed: str, directory: Path) -> str:
-    """The last lines of what was printed, which are the result, without this machine's paths."""
-    shown = printed.replace(f"{directory}/", "mirrortest-demo/").splitlines()
-    return "\n".join([*(["…"] if len(shown) > LINES else []), *shown[-LINES:]])
+def newest_result(directory: Path) -> Result | None:
+    """The result of the newest run of the demo there; None where there is none."""
+    found = sorted(directory.glob("logs/run=*/result"), key=lambda place: place.stat().st_mtime)
+    return read_result(Location.parse(found[-1])) if found else None
 
 
-def terminal_page(printed: str, theme: TerminalTheme) -> str:
-    """The text of a terminal as a page of HTML."""
-    console = Console(record=True, width=COLUMNS, file=io.StringIO(), color_system="truecolor")
-    console.print(Text.from_ansi(printed))
+def terminal_page(view: RenderableType, theme: TerminalTheme) -> str:
+    """What a terminal shows of this, as a page of HTML."""
+    console = Console(
+        record=True,
+        width=COLUMNS,
+        file=io.StringIO(),
+        color_system="truecolor",
+        force_terminal=True,
+    )
+    console.print(view)
     return console.export_html(theme=theme, code_format=_PAGE, inline_styles=True)
 
 
-def take(browser: Browser, directory: Path) -> None:
-    """Write the four pictures of the run in this directory. Raises ValueError without a report."""
-    reports = sorted(directory.glob("logs/run=*/result/report.html"))
-    if not reports:
-        raise ValueError(f"{directory} has no report: run mirrortest demo --directory {directory}")
-    printed = shorten((directory / OUTPUT).read_text(), directory)
+def take(browser: Browser, result: Result) -> None:
+    """Write the four pictures of a result."""
     IMAGES.mkdir(exist_ok=True)
+    report = render(result)
+    place = f"mirrortest-demo/logs/run={result.summary.run}/result"  # of no one machine
+    view = run_result(result.summary.model_copy(update={"tables": place})).view(details=False)
     for scheme, theme in THEMES.items():
         page = browser.new_page(color_scheme=scheme, viewport={"width": 1000, "height": 640})
-        page.goto(reports[-1].resolve().as_uri())
-        page.wait_for_function("document.readyState === 'complete'")
+        page.set_content(report)
         page.screenshot(path=IMAGES / f"report-{scheme}.png", animations="disabled")
-        page.set_content(terminal_page(printed, theme))
+        page.set_content(terminal_page(view, theme))
         page.locator("pre").screenshot(path=IMAGES / f"terminal-{scheme}.png")
         page.close()
 
@@ -104,11 +98,14 @@ def main(arguments: list[str]) -> None:
         sys.exit("docs.screenshots: no Chromium in PATH; install chromium")
     with tempfile.TemporaryDirectory(prefix="mirrortest-demo-") as temporary:
         directory = Path(arguments[0] if arguments else temporary)
-        if not (directory / OUTPUT).exists():
+        if newest_result(directory) is None:
             run_demo(directory)
+        result = newest_result(directory)
+        if result is None:
+            sys.exit(f"docs.screenshots: {directory} has no result")
         with sync_playwright() as playwright:
             browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-            take(browser, directory)
+            take(browser, result)
             browser.close()
 
 

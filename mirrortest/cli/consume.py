@@ -87,7 +87,10 @@ def consume(  # noqa: D103  # the help text is an option of its own, with exampl
     bootstrap_server: Annotated[
         str | None,
         typer.Option(
+            "--bootstrap-server",
+            "--broker-list",
             envvar="MIRRORTEST_BOOTSTRAP_SERVER",
+            metavar="HOST:PORT[,...]",
             help="The destination's brokers; with --role source, the source's.",
         ),
     ] = None,

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import gc
 import importlib
+import re
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 from rich.markup import escape
 
 import mirrortest
 from mirrortest.cli import compiled, console
-from mirrortest.config.visible import visible
+from mirrortest.config.suggestion import closest
+from mirrortest.config.visible import shortened, visible
 from mirrortest.errors import MirrortestError
 
 if TYPE_CHECKING:
@@ -48,6 +50,12 @@ _VERBS = (
     "calibrate",
     "synth",
 )
+
+
+_ParserError: Any = typer.BadParameter.__mro__[1]
+"""Every error of the command line's parser; typer exports only one that is derived from it."""
+_NO_ARGUMENTS = "NoArgsIsHelpError"
+_EXTRA = re.compile(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)")
 
 
 def _show_version(value: bool) -> None:
@@ -95,7 +103,30 @@ def run() -> None:
             raise
         compiled.check()
         gc.enable()  # `start` had left it out
-        app()
+        # An exit code of a command's own is returned; errors of the parser are raised.
+        sys.exit(app(standalone_mode=False) or 0)
+    except _ParserError as error:
+        if type(error).__name__ == _NO_ARGUMENTS:
+            error.show()  # the help
+            sys.exit(error.exit_code)
+        _fail(_in_our_words(error), error.exit_code)
     except MirrortestError as error:
-        console.err.print(f"[bold red]error:[/] {escape(visible(str(error)))}")
-        sys.exit(error.exit_code)
+        _fail(str(error), error.exit_code)
+
+
+def _in_our_words(error: Any) -> str:
+    """What the parser found wrong, and where to look; one line."""
+    text = " ".join(error.format_message().split()).rstrip(".")
+    if (unknown := getattr(error, "option_name", None)) and "No such option" in text:
+        valid = [name for each in error.ctx.command.params for name in each.opts]
+        meant = closest(unknown, [name for name in valid if name.startswith("--")])
+        text = f"there is no option {unknown}" + (f"; did you mean {meant}?" if meant else "")
+    elif extra := _EXTRA.fullmatch(text):
+        text = f"unexpected argument {extra[1]}: lists are written with commas, without spaces"
+    path = error.ctx.command_path if error.ctx is not None else "mirrortest"
+    return f"{text[:1].lower()}{text[1:]} ({path} --help lists what there is)"
+
+
+def _fail(text: str, exit_code: int) -> NoReturn:
+    console.err.print(f"[bold red]error:[/] {escape(shortened(visible(text)))}")
+    sys.exit(exit_code)

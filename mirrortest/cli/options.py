@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,7 @@ from mirrortest.config.client_config import ClientConfig
 from mirrortest.config.option import Kind, option
 from mirrortest.config.run import TopicMapping
 from mirrortest.errors import UsageError
+from mirrortest.seqlog.location import Location
 
 MOST_WORKERS = 1024
 """More processes than any machine has cores."""
@@ -58,13 +60,34 @@ def can_be_filled(directory: Path, option: str) -> None:
         raise UsageError(f"{option} {directory}: {found} is not a directory")
     if not os.access(found, os.W_OK):
         raise UsageError(f"{option} {directory}: you may not write to {found}")
+    try:
+        # A file system that is read-only or full shows it only to those who write.
+        with tempfile.TemporaryDirectory(dir=found):
+            pass
+    except OSError as error:
+        raise UsageError(f"{option} {directory}: cannot be written to: {error.strerror}") from error
+
+
+def has_logs(text: str, option: str) -> None:
+    """Refuse now a local directory of logs that does not exist; a URI is asked later."""
+    place = Location.parse(text)
+    if not place.local or Path(place.path).is_dir():
+        return
+    if Path(place.path).exists():
+        raise UsageError(f"{option} {text}: not a directory: name the directory of the logs")
+    raise UsageError(f"{option} {text}: there is no such directory")
 
 
 def check_log_places(log_dir: str, log_spool: str) -> None:
     """Refuse local directories that cannot take a log, before any broker is asked."""
+    for name, place in (("--log-dir", log_dir), ("--log-spool", log_spool)):
+        if not place.strip():
+            raise UsageError(f"{name} is empty: name a directory, or leave it out")
     if "://" not in log_dir:
         can_be_filled(Path(log_dir).expanduser(), "--log-dir")
-    elif not log_dir.startswith("file://"):
+    elif log_dir.startswith("file://"):
+        can_be_filled(Path(log_dir.removeprefix("file://")), "--log-dir")
+    else:
         can_be_filled(Path(log_spool).expanduser(), "--log-spool")
 
 

@@ -7,14 +7,17 @@ Typer reads a function's signature, and has no parameters that are models of the
 from __future__ import annotations
 
 import inspect
+import types
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, Field, fields, is_dataclass
+from enum import StrEnum
 from functools import partial
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
-from mirrortest.config.option import Kind, Option
+from mirrortest.config.option import Kind, Option, choice
+from mirrortest.config.units import parse_count
 
 
 def from_models(command: Callable[..., None]) -> Callable[..., None]:
@@ -76,20 +79,22 @@ def _parameter(field: Field[Any], kind: Any, panel: str | None) -> inspect.Param
     name = option.name or f"--{field.name.replace('_', '-')}"
     default = inspect.Parameter.empty if field.default is MISSING else field.default
     parser, metavar = None, option.metavar
-    if option.kind is not None:
-        kind, metavar = str, metavar or option.kind.metavar
-        parser = partial(_parsed, option.kind, name)
+    values: tuple[str, ...] = ()
+    how = option.kind or _kind_of(kind, option)
+    if how is not None:
+        kind, metavar, values = str, metavar or how.metavar, how.values
+        parser = partial(_parsed, how, name)
         if field.default is not MISSING:
             # As a user would type it, since it is parsed like what is given.
-            default = option.kind.show(field.default) or None
+            default = how.show(field.default) or None
     info = typer.Option(
         name,
+        *option.aliases,
         envvar=f"MIRRORTEST{name[1:].replace('-', '_').upper()}" if option.env else None,
         help=option.help,
         metavar=metavar,
-        min=option.minimum,
-        max=option.maximum,
         parser=parser,
+        autocompletion=_completing(values) if values else None,
         rich_help_panel=panel,
     )
     return inspect.Parameter(
@@ -98,6 +103,26 @@ def _parameter(field: Field[Any], kind: Any, panel: str | None) -> inspect.Param
         default=default,
         annotation=Annotated[kind, info],
     )
+
+
+def _kind_of(hint: Any, option: Option) -> Kind | None:
+    """How text becomes a number or one of an enumeration's values, in our own words."""
+    of = next((each for each in get_args(hint) if each is not types.NoneType), hint)
+    if of is int:
+        parse = partial(parse_count, minimum=option.minimum, maximum=option.maximum)
+        return Kind(parse, metavar="NUMBER")
+    if isinstance(of, type) and issubclass(of, StrEnum):
+        return choice(of)
+    return None
+
+
+def _completing(values: tuple[str, ...]) -> Callable[[str], list[str]]:
+    """What a shell asks for the values that begin with what is typed."""
+
+    def complete(incomplete: str) -> list[str]:
+        return [each for each in values if each.startswith(incomplete)]
+
+    return complete
 
 
 def _parsed(kind: Kind, name: str, text: str) -> Any:

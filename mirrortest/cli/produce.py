@@ -99,6 +99,8 @@ def produce(
     bootstrap_server: Annotated[
         str | None,
         typer.Option(
+            "--bootstrap-server",
+            "--broker-list",
             envvar="MIRRORTEST_BOOTSTRAP_SERVER",
             metavar="HOST:PORT[,...]",
             help="The source cluster. Wins over bootstrap.servers in properties.",

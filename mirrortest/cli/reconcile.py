@@ -10,7 +10,7 @@ import typer
 
 from mirrortest.cli import compiled, console
 from mirrortest.cli.next_commands import report_next
-from mirrortest.cli.options import Details, Portable, can_be_filled, can_be_written
+from mirrortest.cli.options import Details, Portable, can_be_filled, can_be_written, has_logs
 from mirrortest.cli.spark import spark_session
 from mirrortest.config.client_config import ClientConfig
 from mirrortest.config.threshold import thresholds
@@ -109,6 +109,8 @@ def reconcile(
                 f"{Location.parse(text).shown} has only one run: name the directory above it, "
                 f"{Location.parse(above or '.').shown}, with --run {name.removeprefix('run=')}"
             )
+    for text in logdir:
+        has_logs(text, "LOGDIR")
     logs = plan(logdir, checked_run(run) if run is not None else None)
     place = Location.parse(output) if output is not None else logs.default_output
     if place.local:

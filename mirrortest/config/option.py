@@ -7,12 +7,18 @@ from such fields, so that an option has one name, type, default and help.
 from __future__ import annotations
 
 from dataclasses import MISSING, dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from enum import StrEnum
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
+from mirrortest.config.suggestion import did_you_mean
 from mirrortest.config.units import parse_duration, parse_positive_seconds, parse_seconds
+from mirrortest.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+E = TypeVar("E", bound=StrEnum)
 
 REQUIRED = MISSING
 """The default of an option that must be given."""
@@ -30,12 +36,13 @@ class Kind(NamedTuple):
     """How an option's text becomes a value, and a default the text that a user would type.
 
     `parse` takes the text and, by `option=`, the name of the option for its errors. A default for
-    which `show` returns nothing is not shown.
+    which `show` returns nothing is not shown. `values` are those that a shell completes.
     """
 
     parse: Callable[..., Any]
     show: Callable[[Any], str] = _show
-    metavar: str = "<str>"
+    metavar: str = "TEXT"
+    values: tuple[str, ...] = ()
 
 
 SECONDS = Kind(parse_seconds, _show_seconds, "DURATION")
@@ -43,18 +50,34 @@ POSITIVE_SECONDS = Kind(parse_positive_seconds, metavar="DURATION")
 NANOSECONDS = Kind(parse_duration, metavar="DURATION")
 
 
+def choice(values: type[E], *only: E) -> Kind:
+    """One of an enumeration's values, or one of `only` these."""
+    valid = tuple(only or values)
+    names = tuple(each.value for each in valid)
+    return Kind(partial(_chosen, valid), metavar="|".join(names), values=names)
+
+
+def _chosen(valid: tuple[E, ...], text: str, *, option: str) -> E:
+    for each in valid:
+        if each.value == text:
+            return each
+    raise UsageError(f"{option} {text!r}: {did_you_mean(text, [each.value for each in valid])}")
+
+
 @dataclass(frozen=True, kw_only=True)
 class Option:
     """How a field is given on the command line.
 
     `name` is ``--like-this``, by default the field's. With `env` the environment variable
-    ``MIRRORTEST_LIKE_THIS`` can give it. Without a `kind`, the field's type reads the text.
+    ``MIRRORTEST_LIKE_THIS`` can give it; `aliases` are the names that Kafka's own tools have for
+    it. Without a `kind`, the field's type reads the text.
     """
 
     help: str
     name: str = ""
     kind: Kind | None = None
     env: bool = False
+    aliases: tuple[str, ...] = ()
     metavar: str | None = None
     minimum: int | None = None
     maximum: int | None = None

@@ -35,9 +35,15 @@ def checked_topic(name: str, *, option: str) -> str:
 
 def checked_topics(names: str, *, option: str) -> tuple[str, ...]:
     """Read topics' names, separated by commas; UsageError where one is invalid."""
-    return tuple(
-        checked_topic(name.strip(), option=option) for name in names.split(",") if name.strip()
-    )
+    if not names.strip():
+        return ()
+    stripped = [name.strip() for name in names.split(",")]
+    if not all(stripped):
+        raise UsageError(
+            f"{option} {names!r}: a name is missing before or after a comma: write NAME,NAME "
+            "without spaces"
+        )
+    return tuple(checked_topic(name, option=option) for name in stripped)
 
 
 def prefixes_of(source: str, topics: Iterable[str]) -> list[tuple[str, str]]:

@@ -22,6 +22,7 @@ from enum import StrEnum
 from fractions import Fraction
 from typing import TYPE_CHECKING
 
+from mirrortest.config.suggestion import did_you_mean
 from mirrortest.config.units import format_duration, parse_duration
 from mirrortest.errors import UsageError
 from mirrortest.model.findings import Finding, Outcome, failing
@@ -65,6 +66,8 @@ _EXPRESSION = re.compile(r"\s*(?P<metric>[^\s=!<>]+)\s*(?P<operator>[=!<>]=|[<>]
 _STATISTIC = re.compile(
     r"(?:(?P<series>[a-z_]+)\.)?(?P<name>min|mean|max|p\((?P<percentile>[0-9]+(?:\.[0-9]+)?)\))"
 )
+_PERCENTILE = re.compile(r"([a-z_]+\.)?[pP]\(?([0-9]+(?:\.[0-9]+)?)\)?")
+"""A percentile as other tools write it."""
 _VALUE = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)(?P<percent>\s*%)?")
 
 
@@ -102,13 +105,10 @@ class Threshold:
             return cls(metric, comparison, bound, shown)
         statistic = _STATISTIC.fullmatch(metric)
         if statistic is None:
-            raise _wrong(
-                text,
-                f"no metric {metric!r}; there are p(N), min, mean, max, and " + ", ".join(COUNTS),
-            )
+            raise _wrong(text, f"there is no metric {metric!r}: {_meant(metric)}")
         series = statistic["series"] or Series.LATENCY.value
         if series not in set(Series):
-            raise _wrong(text, f"no latency {series!r}; one of " + ", ".join(Series))
+            raise _wrong(text, f"there is no latency {series!r}: {did_you_mean(series, Series)}")
         nanoseconds = Fraction(parse_duration(value, option=f"--threshold {text!r}: value"))
         which: str | Fraction = statistic["name"]
         if statistic["percentile"] is not None:
@@ -213,6 +213,14 @@ def evaluate(
 def undecided(results: Sequence[ThresholdResult]) -> list[str]:
     """One reason for each threshold that makes a run inconclusive."""
     return [f"threshold {result}" for result in results if result.undecided]
+
+
+def _meant(metric: str) -> str:
+    """What a metric that does not exist was probably meant to be."""
+    percentile = _PERCENTILE.fullmatch(metric)
+    if percentile is not None:
+        return f"did you mean {percentile[1] or ''}p({percentile[2]})?"
+    return did_you_mean(metric, ("p(N)", "min", "mean", "max", *COUNTS))
 
 
 def _wrong(text: str, why: str) -> UsageError:

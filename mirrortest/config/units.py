@@ -1,4 +1,4 @@
-"""Durations and sizes as users write them: ``500ms``, ``1h30m``, ``64KiB``, ``2MB``."""
+"""Durations, sizes and numbers as users write them: ``1h30m``, ``64KiB``, ``5k``, ``1e6``."""
 
 from __future__ import annotations
 
@@ -26,6 +26,8 @@ _NUMBER = r"[0-9]+(?:\.[0-9]+)?"
 _PART = re.compile(rf"({_NUMBER})(ns|us|ms|s|m|h|d)")
 _WHOLE = re.compile(rf"(?:{_NUMBER}(?:ns|us|ms|s|m|h|d))+")
 _SIZED = re.compile(rf"({_NUMBER})\s*([A-Za-z]*)")
+_COUNTED = re.compile(rf"({_NUMBER})(?:[eE]([+-]?[0-9]{{1,3}}))?([kMG]?)")
+_THOUSANDS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
 _HEAP = re.compile(r"[1-9][0-9]{0,11}[kKmMgGtT]?")
 _LONGEST = (1 << 63) - 1
 """Nanoseconds that a clock can count: 292 years."""
@@ -41,16 +43,20 @@ def parse_duration(text: str, *, option: str) -> int:
     if compact == "0":
         return 0
     if _WHOLE.fullmatch(compact) is None:
-        raise UsageError(
-            f"{option} {text!r}: must be a duration with its unit (ns, us, ms, s, m, h, d), "
-            "for example 500ms or 1h30m"
-        )
+        raise UsageError(f"{option} {text!r}: {_why_no_duration(compact)}")
     total = sum(Fraction(number) * _DURATION_NS[unit] for number, unit in _PART.findall(compact))
     if total.denominator != 1:
         raise UsageError(f"{option} {text!r}: finer than a nanosecond")
     if total > _LONGEST:
         raise UsageError(f"{option} {text!r}: longer than 292 years")
     return int(total)
+
+
+def _why_no_duration(text: str) -> str:
+    if _WHOLE.fullmatch(text.removeprefix("-")) is not None:
+        return "a duration cannot be negative"
+    meant = f"; did you mean {text}s?" if re.fullmatch(_NUMBER, text) else ", for example 1h30m"
+    return f"must be a duration with its unit (ns, us, ms, s, m, h, d){meant}"
 
 
 def parse_seconds(text: str, *, option: str) -> float:
@@ -79,6 +85,33 @@ def parse_size(text: str, *, option: str) -> int:
     if total.denominator != 1:
         raise UsageError(f"{option} {text!r}: a fraction of a byte")
     return int(total)
+
+
+def parse_number(text: str, *, option: str) -> Fraction:
+    """Read a number of 0 or more, also with k, M or G (powers of 1000) or as ``1e6``.
+
+    Raises UsageError with `option` for all else.
+    """
+    match = _COUNTED.fullmatch(text.strip())
+    if match is None:
+        negative = text.strip().startswith("-")
+        why = "cannot be negative" if negative else "must be a number, for example 500, 5k or 1e6"
+        raise UsageError(f"{option} {text!r}: {why}")
+    return Fraction(match[1]) * Fraction(10) ** int(match[2] or 0) * _THOUSANDS[match[3]]
+
+
+def parse_count(
+    text: str, *, option: str, minimum: int | None = None, maximum: int | None = None
+) -> int:
+    """Read a whole number as `parse_number` does, within its bounds."""
+    number = parse_number(text, option=option)
+    if number.denominator != 1:
+        raise UsageError(f"{option} {text!r}: must be a whole number")
+    if minimum is not None and number < minimum:
+        raise UsageError(f"{option} {text!r}: must be at least {minimum}")
+    if maximum is not None and number > maximum:
+        raise UsageError(f"{option} {text!r}: must be at most {maximum:,}")
+    return int(number)
 
 
 def checked_heap(text: str, *, option: str) -> str:

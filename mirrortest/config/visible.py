@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 
 _SPACES = "\N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}"
+_LONGEST_VALUE = 80
+_LONG_VALUE = re.compile(rf"'([^'\s]{{{_LONGEST_VALUE}}})[^'\s]+'")
 _LINES = re.compile(r"(\n)")
 
 
@@ -22,6 +24,11 @@ def visible(text: str) -> str:
         return text
     shown = (each if each.isprintable() or each in _SPACES else _escaped(each) for each in text)
     return "".join(shown)
+
+
+def shortened(text: str) -> str:
+    """The text with each quoted value cut after 80 characters: the rest says nothing more."""
+    return _LONG_VALUE.sub(r"'\1...'", text)
 
 
 def visible_lines(text: str) -> str:

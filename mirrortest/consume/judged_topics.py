@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _log = structlog.get_logger()
 
 _POLICY_SECONDS = 30.0
+_MOST_NAMES = 10
 INTERNAL = (
     r"__.*",  # Kafka's own
     r"(?:.*[.])?mm2-.*[.]internal",  # MirrorMaker 2's: offset syncs, and its worker's three
@@ -54,6 +55,8 @@ class JudgedTopics:
         self._in_force: dict[str, list[int]] = {}
         self._counted_ns: dict[str, int] = {}
         """When each topic's partitions were last counted anew, ns since the epoch."""
+        self._nothing_matched = False
+        """Whether it was logged that the pattern matches no topic yet."""
         self._left_out: set[str] = set()
         self._missing: set[str] = set()
         self._returned: set[str] = set()
@@ -70,6 +73,9 @@ class JudgedTopics:
             sources = self._with_unique_source((*counts, *self._topics_in_ledger()))
             self.counts = {topic: counts[topic] for topic in counts if topic in sources}
             wanted = dict.fromkeys(sources)
+            if not wanted and not self._nothing_matched:
+                self._nothing_matched = True
+                await self._warn_of_no_match()
         for topic in wanted:
             if topic not in self.judges:
                 self.judges[topic] = TopicJudge(
@@ -91,6 +97,17 @@ class JudgedTopics:
         back = self._missing & self.counts.keys()
         self._missing = (self._missing | before.keys()) - self.counts.keys()
         self._returned |= back
+
+    async def _warn_of_no_match(self) -> None:
+        """Log what the cluster has, since the pattern may be wrong; the mirror may also be late."""
+        there = sorted(await self._admin.matching(self._without_internal(".*")))
+        more = f" and {len(there) - _MOST_NAMES} more" if len(there) > _MOST_NAMES else ""
+        _log.warning(
+            "no topic matches --topic-pattern yet: waiting for one. The pattern must match a "
+            "topic's complete name",
+            pattern=self._options.topic_pattern,
+            topics=", ".join(there[:_MOST_NAMES]) + more or "none",
+        )
 
     def returned(self) -> set[str]:
         """Topics that were missing and exist again, each returned once."""
@@ -144,6 +161,9 @@ class JudgedTopics:
     @property
     def pattern(self) -> str:
         """The user's pattern, without our own topics and those of brokers and mirrors."""
+        return self._without_internal(self._options.topic_pattern)
+
+    def _without_internal(self, pattern: str | None) -> str:
         options = self._options
         to_destination = options.mapping.destination_of
         ours = (
@@ -154,7 +174,7 @@ class JudgedTopics:
             to_destination("heartbeats"),
         )
         left_out = "|".join((*map(re.escape, ours), *INTERNAL))
-        return f"(?!(?:{left_out})\\Z)(?:{options.topic_pattern})"
+        return f"(?!(?:{left_out})\\Z)(?:{pattern})"
 
     def _with_unique_source(self, topics: Iterable[str]) -> dict[str, str]:
         """The source's name of each topic that has one to itself; the others are logged once.

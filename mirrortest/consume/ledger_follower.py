@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from mirrortest.config.suggestion import closest
 from mirrortest.errors import UnreachableError
 from mirrortest.kafka.follower import Follower
 from mirrortest.verify.ledger import Ledger
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 _log = structlog.get_logger()
 
 _POLL_SECONDS = 1.0
+_MOST_NAMES = 5
 _PARTS_NS = 600_000_000_000
 """How long the missing parts of a lane that has ended are waited for."""
 
@@ -112,13 +114,24 @@ class LedgerFollower:
         if not self.ledger.lanes_of(run):
             return (
                 f"the ledger {self.where} has no record of run {run!r}: is that the producers' "
-                "--run, and does the mirror copy the ledger topic?"
+                f"--run, and does the mirror copy the ledger topic?{self.other_runs(run)}"
             )
         return None
 
+    def other_runs(self, run: str) -> str:
+        """Which other runs the ledger has, as the rest of a sentence; empty where it has none."""
+        known = sorted({stream.run for stream in self.ledger.lanes if stream.run})
+        if not known:
+            return ""
+        meant = closest(run, known)
+        more = f" and {len(known) - _MOST_NAMES} more" if len(known) > _MOST_NAMES else ""
+        listed = f" It has records of {', '.join(known[:_MOST_NAMES])}{more}"
+        return listed + (f"; did you mean --run {meant}?" if meant else ".")
+
 
 _PATIENCE_NS = 30_000_000_000
-_MOST_NAMES = 5
+_RUN_PATIENCE_NS = 5_000_000_000
+"""How long a run may be missing in a ledger that has others, before those are named."""
 
 
 class UnrecordedProducers:
@@ -135,10 +148,13 @@ class UnrecordedProducers:
         """What the ledger held of the run when it last changed, while producers were missing."""
         self._since_ns = 0
         self._logged = False
+        self._run_missing_ns: int | None = None
+        self._runs_logged = False
 
     def check(self, topic_rounds: Collection[TopicRound], now_ns: int) -> None:
         """Look at a round of a run that is not complete; `now_ns` is monotonic."""
         run = self._options.run
+        self._check_run(run, now_ns)
         recorded = self._follower.ledger.producers(run)
         messages: Counter[str] = Counter()
         for topic_round in topic_rounds:
@@ -151,6 +167,16 @@ class UnrecordedProducers:
         elif now_ns - self._since_ns >= _PATIENCE_NS and not self._logged:
             self._logged = True
             self._warn(messages)
+
+    def _check_run(self, run: str, now_ns: int) -> None:
+        """Name the runs that the ledger has, once, if it has none of this name."""
+        if self._runs_logged or self._follower.ledger.lanes_of(run):
+            return
+        self._run_missing_ns = now_ns if self._run_missing_ns is None else self._run_missing_ns
+        others = self._follower.other_runs(run)
+        if others and now_ns - self._run_missing_ns >= _RUN_PATIENCE_NS:
+            self._runs_logged = True
+            _log.warning(f"the ledger has no record of run {run!r} yet.{others}")
 
     def _warn(self, messages: Counter[str]) -> None:
         names = sorted(messages)

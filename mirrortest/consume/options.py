@@ -6,8 +6,9 @@ import re
 from dataclasses import dataclass
 
 from mirrortest.config.client_config import ClientConfig
-from mirrortest.config.option import POSITIVE_SECONDS, REQUIRED, SECONDS, Kind, option
+from mirrortest.config.option import POSITIVE_SECONDS, REQUIRED, SECONDS, Kind, choice, option
 from mirrortest.config.run import TopicMapping, checked_topic, checked_topics
+from mirrortest.config.suggestion import closest, did_you_mean
 from mirrortest.config.threshold import Threshold
 from mirrortest.errors import UsageError
 from mirrortest.metrics.options import MetricsOptions
@@ -56,12 +57,6 @@ class Shard:
         return f"{self.index}/{self.of}"
 
 
-def _parse_role(text: str, *, option: str) -> Role:
-    if text not in {Role.CONSUMER, Role.SOURCE}:
-        raise UsageError(f"{option} {text!r}: use consumer or source")
-    return Role(text)
-
-
 def _parse_pattern(text: str, *, option: str) -> str:
     try:
         re.compile(text)
@@ -83,14 +78,25 @@ def _parse_producers(text: str, *, option: str) -> tuple[str, ...]:
     return tuple(checked_name(name, option=option) for name in names)
 
 
+_ENDS = ("complete", "forever")
+
+
 def _parse_until(text: str, *, option: str) -> bool:
-    if text not in {"complete", "forever"}:
-        raise UsageError(f"{option} {text!r}: use complete or forever")
+    if text not in _ENDS:
+        raise UsageError(f"{option} {text!r}: {did_you_mean(text, _ENDS)}")
     return text == "complete"
 
 
 def _show_until(complete: bool) -> str:
     return "complete" if complete else "forever"
+
+
+_UNTIL = Kind(
+    _parse_until,
+    show=_show_until,
+    metavar="|".join(_ENDS),
+    values=_ENDS,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +113,10 @@ class ConsumeOptions(LogOptions, MetricsOptions):
     """
 
     run: str = option(
-        REQUIRED, "The run to judge: the producers' --run.", kind=Kind(checked_run), env=True
+        REQUIRED,
+        "The run to judge: the producers' --run.",
+        kind=Kind(checked_run, metavar="RUN"),
+        env=True,
     )
     name: str
     client: ClientConfig
@@ -117,23 +126,27 @@ class ConsumeOptions(LogOptions, MetricsOptions):
         Role.CONSUMER,
         "Judge the mirror's copy, or observe the source. With an observer the "
         "reconciliation reports where a message was lost.",
-        kind=Kind(_parse_role, metavar="consumer|source"),
+        kind=choice(Role, Role.CONSUMER, Role.SOURCE),
         env=True,
     )
     topics: tuple[str, ...] = option(
         (),
         "Topics to read there, separated by commas.",
-        kind=Kind(checked_topics, show=",".join),
+        kind=Kind(checked_topics, show=",".join, metavar="TOPIC[,...]"),
+        aliases=("--topic",),
         env=True,
     )
     topic_pattern: str | None = option(
-        None, "A regular expression over the topics there.", kind=Kind(_parse_pattern)
+        None,
+        "A regular expression over the topics there.",
+        kind=Kind(_parse_pattern, metavar="REGEX"),
     )
     group: str | None = option(
         None,
         "Share the partitions in a Kafka consumer group.",
         name="--consumer-group",
-        kind=Kind(_parse_group),
+        kind=Kind(_parse_group, metavar="NAME"),
+        aliases=("--group",),
     )
     shard: Shard | None = option(
         None, "Take a fixed part of the partitions.", kind=Kind(Shard.parse, metavar="INDEX/OF")
@@ -141,19 +154,19 @@ class ConsumeOptions(LogOptions, MetricsOptions):
     ledger_topic: str = option(
         "mirrortest.ledger",
         "Ledger topic (its name in the source cluster).",
-        kind=Kind(checked_topic),
+        kind=Kind(checked_topic, metavar="TOPIC"),
         env=True,
     )
     ledger_client: ClientConfig | None = None
     state_topic: str = option(
         "mirrortest.state",
         "Topic for the consumers' saved states, in the cluster that is read.",
-        kind=Kind(checked_topic),
+        kind=Kind(checked_topic, metavar="TOPIC"),
     )
     expect_producers: tuple[str, ...] = option(
         (),
         "Producers that must appear, separated by commas.",
-        kind=Kind(_parse_producers, show=",".join),
+        kind=Kind(_parse_producers, show=",".join, metavar="NAME[,...]"),
     )
     expect_partition: ExpectPartition = option(
         ExpectPartition.SOURCE, "Where a message belongs in the destination."
@@ -165,7 +178,7 @@ class ConsumeOptions(LogOptions, MetricsOptions):
         True,
         "Exit once every acknowledged message has a verdict, or only on a signal.",
         name="--until",
-        kind=Kind(_parse_until, show=_show_until, metavar="complete|forever"),
+        kind=_UNTIL,
     )
     duration: float | None = option(None, "Exit after this long.", kind=POSITIVE_SECONDS)
     idle_timeout: float | None = option(
@@ -189,6 +202,7 @@ class ConsumeOptions(LogOptions, MetricsOptions):
             self._refuse_mapping()
         if bool(self.topics) == bool(self.topic_pattern):
             raise UsageError("name the topics either by --topics or by --topic-pattern")
+        self._refuse_unused_names()
         if self.group and self.shard:
             raise UsageError("--consumer-group and --shard exclude each other")
         for name, value in (
@@ -230,6 +244,22 @@ class ConsumeOptions(LogOptions, MetricsOptions):
                 "--role source: a message belongs where its producer put it: leave out "
                 "--expect-partition"
             )
+
+    def _refuse_unused_names(self) -> None:
+        """Refuse a --topic-map of a topic that is not read: it is misspelt."""
+        for topic, source in self.mapping.explicit.items():
+            if source == self.ledger_topic:
+                continue
+            if self.topic_pattern is None:
+                used = topic in self.topics
+            else:
+                used = re.fullmatch(self.topic_pattern, topic) is not None
+            if not used:
+                meant = closest(topic, self.topics)
+                raise UsageError(
+                    f"--topic-map {topic}={source}: {topic!r} is not read"
+                    + (f"; did you mean {meant}={source}?" if meant else ": add it to --topics")
+                )
 
     @property
     def reader_name(self) -> str:

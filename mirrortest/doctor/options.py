@@ -28,19 +28,20 @@ class DoctorOptions(LogPlace):
     topics: tuple[str, ...] = option(
         (),
         "The topics of the test: their names in the source.",
-        kind=Kind(checked_topics, show=",".join, metavar="NAME[,...]"),
+        kind=Kind(checked_topics, show=",".join, metavar="TOPIC[,...]"),
+        aliases=("--topic",),
         env=True,
     )
     ledger_topic: str = option(
         "mirrortest.ledger",
         "Ledger topic (its name in the source cluster).",
-        kind=Kind(checked_topic),
+        kind=Kind(checked_topic, metavar="TOPIC"),
         env=True,
     )
     state_topic: str = option(
         "mirrortest.state",
         "Topic for the consumers' saved states, in the destination.",
-        kind=Kind(checked_topic),
+        kind=Kind(checked_topic, metavar="TOPIC"),
     )
     creates_topics: bool = False
     """Whether the producer creates topics that are missing."""

@@ -63,6 +63,10 @@ def _runtimes() -> Iterator[Java]:
     """The runtimes of this machine; each is asked for its version only when it is reached."""
     if home := os.environ.get(_HOME):
         executable = Path(home) / "bin" / "java"
+        if not executable.exists():
+            raise JavaMissingError(
+                f"JAVA_HOME={home}: there is no {executable}: correct JAVA_HOME, or unset it"
+            )
         yield Java(executable, java_version(executable), _HOME)
     if on_path := shutil.which("java"):
         yield Java(Path(on_path), java_version(on_path), "PATH")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import socket
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -209,5 +210,7 @@ def reason(error: BaseException | None) -> str:
     """An error's text on one line; its kind where it has none."""
     if isinstance(error, (ConnectionError, FileNotFoundError, PermissionError)) and error.errno:
         return os.strerror(error.errno).lower()
+    if isinstance(error, socket.gaierror):
+        return "the host name cannot be resolved: is it spelled correctly?"
     silence = "no answer in time" if isinstance(error, TimeoutError) else type(error).__name__
     return " ".join(str(error).split()) or silence

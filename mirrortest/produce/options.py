@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from mirrortest.config.client_config import ClientConfig
 from mirrortest.config.option import NANOSECONDS, REQUIRED, SECONDS, Kind, option
 from mirrortest.config.run import checked_topic, checked_topics
-from mirrortest.config.units import parse_duration, parse_size
+from mirrortest.config.units import parse_duration, parse_number, parse_size
 from mirrortest.errors import UsageError
 from mirrortest.metrics.options import MetricsOptions
 from mirrortest.seqlog.options import LogOptions
@@ -26,19 +26,17 @@ _SLOWEST, _FASTEST = 1e-6, 1e9
 
 
 def _parse_throughput(text: str, *, option: str) -> float | None:
-    try:
-        rate = float(text)
-    except ValueError:
-        rate = math.nan
-    if rate == _UNLIMITED:
+    if text.strip() == str(_UNLIMITED):
         return None
-    if not 0 < rate < math.inf:
-        raise UsageError(f"{option} is a positive number of messages/s; -1 is unlimited")
+    try:
+        rate = parse_number(text, option=option)
+    except UsageError as error:
+        raise UsageError(f"{error}; -1 is unlimited") from None
     if not _SLOWEST <= rate <= _FASTEST:
         raise UsageError(
-            f"{option} {rate:g}: must be in {_SLOWEST:g}..{_FASTEST:g} messages/s; -1 is unlimited"
+            f"{option} {text!r}: must be in {_SLOWEST:g}..{_FASTEST:g} messages/s; -1 is unlimited"
         )
-    return rate
+    return float(rate)
 
 
 def _show_throughput(rate: float | None) -> str:
@@ -68,7 +66,7 @@ class NewTopics:
         None,
         "retention.ms of topics created by --create-topics, as 30m. Default: the brokers'.",
         name="--retention",
-        kind=Kind(_parse_milliseconds),
+        kind=Kind(_parse_milliseconds, metavar="DURATION"),
         env=True,
     )
 
@@ -92,13 +90,14 @@ class ProduceOptions(LogOptions, MetricsOptions):
     topics: tuple[str, ...] = option(
         REQUIRED,
         "The topics to write to.",
-        kind=Kind(checked_topics, metavar="NAME[,...]"),
+        kind=Kind(checked_topics, metavar="TOPIC[,...]"),
+        aliases=("--topic",),
         env=True,
     )
     throughput: float | None = option(
         None,
         "Messages/s for each topic, never exceeded; -1: as fast as possible.",
-        kind=Kind(_parse_throughput, show=_show_throughput, metavar="FLOAT"),
+        kind=Kind(_parse_throughput, show=_show_throughput, metavar="RATE"),
         env=True,
     )
     num_records: int | None = option(None, "Stop after this many messages to each topic.", env=True)
@@ -119,7 +118,7 @@ class ProduceOptions(LogOptions, MetricsOptions):
     message_size: int = option(
         1000,
         "Size of a message's value, its header included: 900, 64KiB.",
-        kind=Kind(parse_size, metavar="BYTES"),
+        kind=Kind(parse_size, metavar="SIZE"),
         env=True,
     )
     form: Form = option(
@@ -135,7 +134,7 @@ class ProduceOptions(LogOptions, MetricsOptions):
     ledger_topic: str = option(
         "mirrortest.ledger",
         "Compacted topic where producers record what was acknowledged; created if missing.",
-        kind=Kind(checked_topic),
+        kind=Kind(checked_topic, metavar="TOPIC"),
         env=True,
     )
     drain_timeout: float = option(
@@ -161,7 +160,7 @@ class ProduceOptions(LogOptions, MetricsOptions):
             raise UsageError("--duration must be longer than 0")
         self._check_warmup()
         if not 0 <= self.message_size <= MAX_SIZE:
-            raise UsageError(f"--message-size must be in 0..{MAX_SIZE}")
+            raise UsageError(f"--message-size must be at most {MAX_SIZE >> 20}MiB")
         if self.drain_timeout < 0:
             raise UsageError("--drain-timeout must not be negative")
         counts = {"--destination-partitions": self.destination_partitions}

@@ -12,7 +12,8 @@ from typing import NamedTuple
 from mirrortest.errors import UsageError
 
 NAME_PATTERN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
-RUN_PATTERN = re.compile(r"[a-z0-9]{1,16}")
+_RUN_LENGTH = 16
+RUN_PATTERN = re.compile(rf"[a-z0-9]{{1,{_RUN_LENGTH}}}")
 MAX_INCARNATION = 999_999_999
 """The greatest incarnation of an id."""
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
@@ -84,5 +85,10 @@ def checked_name(name: str, *, option: str = "--id") -> str:
 def checked_run(run: str, *, option: str = "--run") -> str:
     """Return a run's id, or raise UsageError with the valid form."""
     if RUN_PATTERN.fullmatch(run) is None:
-        raise UsageError(f"{option} {run!r}: a run's id is 1 to 16 lower-case letters and digits")
+        # Cut to its end, since a date is what tells one night's run from another's.
+        meant = "".join(re.findall(r"[a-z0-9]", run.lower()))[-_RUN_LENGTH:]
+        raise UsageError(
+            f"{option} {run!r}: a run's id is 1 to {_RUN_LENGTH} lower-case letters and digits"
+            + (f"; did you mean {meant}?" if meant else "")
+        )
     return run

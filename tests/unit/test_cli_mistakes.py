@@ -64,8 +64,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (f"{PRODUCE} --ledger-topic ''", "--ledger-topic ''"),
         (f"{PRODUCE} --id ''", "--id ''"),
         (f"{PRODUCE} --form body --use-message-headers", "--form body and --use-message-headers"),
-        (f"{PRODUCE} --throughput 1e300", r"--throughput 1e\+300: must be in"),
-        (f"{PRODUCE} --throughput 1e-300", "--throughput 1e-300: must be in"),
+        (f"{PRODUCE} --throughput 1e300", "--throughput '1e300': must be in"),
+        (f"{PRODUCE} --throughput 1e-300", "--throughput '1e-300': must be in"),
         (f"{PRODUCE} --log-dir file", "--log-dir file: .*file is not a directory"),
         (
             f"{PRODUCE} --log-dir s3://b/c --log-spool file/x",
@@ -116,6 +116,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         (f"{SYNTH} --topics ''", "--topics: name at least one topic"),
         (f"{SYNTH} --topics a/b", "--topics 'a/b'"),
         (f"{SYNTH} --messages 1e99", "--messages '1e99'"),
+        (f"{SYNTH} --lanes 9999999999", "--lanes '9999999999': must be at most 65,535"),
+        (f"{SYNTH} --run-length {'9' * 23}", "--run-length '9*': must be at most"),
         (f"{SYNTH} --throughput 0", "--throughput '0'"),
         (f"{SYNTH} --log-dir file", "--log-dir file: .*file is not a directory"),
         (f"{SYNTH} --log-dir s3://bucket/logs", "must be a local directory, not a URI"),
@@ -142,17 +144,13 @@ def test_a_mistake_is_told_before_anything_begins(
         "calibrate --again nowhere",
         "calibrate --directory file",
         "demo --directory file",
-        f"{SYNTH} --lanes 9999999999",
-        f"{SYNTH} --run-length 99999999999999999999999",
     ],
 )
 def test_a_mistake_that_the_parser_finds(app: typer.Typer, here: Path, line: str) -> None:
     """It says which option; nothing begins."""
     result = CliRunner().invoke(app, shlex.split(line))
     assert result.exit_code == 2
-    assert next(word for word in line.split() if word.startswith("--")) in result.output or (
-        line.startswith(SYNTH)
-    )
+    assert next(word for word in line.split() if word.startswith("--")) in result.output
 
 
 def test_logs_that_cannot_be_written_are_an_error_in_one_line(
@@ -192,7 +190,7 @@ def test_the_ledgers_topic_is_the_same_variable_on_both_sides(app: typer.Typer) 
 def test_what_the_environment_says_contradicts_nothing(app: typer.Typer, line: str) -> None:
     """It was said for other calls as well; the next mistake is told."""
     said = {"MIRRORTEST_KAFKA_IMAGE": "x", "MIRRORTEST_FORM": "body"}
-    with pytest.raises(UsageError, match=r"--heap 'much'|--throughput is a positive"):
+    with pytest.raises(UsageError, match=r"--heap 'much'|--throughput '-3': cannot be"):
         CliRunner().invoke(app, shlex.split(line), env=said, catch_exceptions=False)
 
 
@@ -277,7 +275,7 @@ def test_what_numbers_and_names_may_be() -> None:
     with pytest.raises(ValueError, match="at most"):
         integer()(str(JAVA_INT + 1))
     assert checked_topic("a" * 249, option="--x") == "a" * 249
-    assert checked_topics(" a ,,b.C_d-1,", option="--x") == ("a", "b.C_d-1")
+    assert checked_topics(" a ,b.C_d-1", option="--x") == ("a", "b.C_d-1")
     for wrong in ("a" * 250, "", ".", "..", "a\n", "ä"):
         with pytest.raises(UsageError, match="a topic's name is"):
             checked_topic(wrong, option="--x")

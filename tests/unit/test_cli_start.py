@@ -34,7 +34,7 @@ PROGRAM = """
             except asyncio.CancelledError:
                 pass
 
-    def app():
+    def app(**_):
         console._ABORT_SECONDS = 0.05
         print(console.run_application(stubborn if "{way}" == "stubborn" else drains))
 

@@ -131,7 +131,7 @@ import sys
 sys.argv = ["mirrortest", "synth"]
 from mirrortest.cli import main
 from mirrortest.errors import ClusterError
-def app():
+def app(**_):
     raise ClusterError({HOSTILE!r})
 main.app = app
 main._register = main.compiled.check = lambda *_: None

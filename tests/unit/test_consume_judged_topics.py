@@ -181,3 +181,15 @@ async def test_a_clock_that_was_set_back_keeps_no_partition_from_being_counted(
     monkeypatch.setattr(time, "time_ns", lambda: now - 3_600_000_000_000)
     await topics.recount("a", time.time_ns() - 1)
     assert topics.in_force("a") == [4, 6]
+
+
+async def test_a_pattern_that_matches_nothing_is_logged_once_with_what_there_is() -> None:
+    """The mirror may only be late, so that this ends no run; internal topics are not named."""
+    topics, cluster = _topics("A.orders", "clicks", "__consumer_offsets", topic_pattern="orders")
+    with structlog.testing.capture_logs() as logged:
+        await topics.discover()
+        await topics.discover()
+        cluster.counts["orders"] = 1
+        await topics.discover()
+    found = [each for each in logged if "no topic matches --topic-pattern" in each["event"]]
+    assert [each["topics"] for each in found] == ["A.orders, clicks"]

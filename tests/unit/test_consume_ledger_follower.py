@@ -62,7 +62,7 @@ async def test_an_outage_while_the_topic_is_awaited_is_sat_out(
     following.cancel()
     assert follower.silence("r1") is None
     assert (follower.present, follower.last_record_ns) == (True, 7)
-    assert "no record of run 'r2'" in str(follower.silence("r2"))
+    assert "no record of run 'r2'" in str(follower.silence("r11"))
 
 
 async def test_a_ledger_that_cannot_be_reached_at_the_start_is_an_error() -> None:
@@ -92,3 +92,16 @@ async def test_missing_parts_of_a_lane_are_not_waited_for_for_ever() -> None:
 
 async def _never() -> bool:
     raise AssertionError("the ledger is there")
+
+
+async def test_a_misspelt_run_is_answered_with_the_runs_of_the_ledger() -> None:
+    """Once the ledger is there and has records of another run only."""
+    topic = OneRecord()
+    follower = _follower(True, topic=topic)
+    assert follower.other_runs("r11") == ""
+    following = asyncio.create_task(follower.follow())
+    async with asyncio.timeout(60):
+        await topic.read.wait()
+    following.cancel()
+    assert "It has records of r1; did you mean --run r1?" in str(follower.silence("r11"))
+    assert follower.silence("r1") is None

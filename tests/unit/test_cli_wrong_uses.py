@@ -1,0 +1,92 @@
+"""What a user mistypes: one line that says what to do, an exit code, and no wait."""
+
+from __future__ import annotations
+
+import shlex
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mirrortest.cli import main
+from mirrortest.errors import JavaMissingError
+from mirrortest.host.java import find_java
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PRODUCE = "produce --bootstrap-server localhost:1 --topics t"
+CONSUME = "consume --bootstrap-server localhost:1 --run r1 --topics t"
+REFUSED = "no Kafka broker answers at localhost:1: connection refused"
+"""What a use that is right ends with: nothing listens there."""
+
+USES = [
+    # (command line, exit code, the line that it prints)
+    (f"{PRODUCE} --throughput 5k", 1, REFUSED),
+    (f"{PRODUCE} --throughput fast", 2, "--throughput 'fast': must be a number, for example 500"),
+    (f"{PRODUCE} --throughput -3", 2, "--throughput '-3': cannot be negative; -1 is unlimited"),
+    (f"{PRODUCE} --num-records 1e6", 1, REFUSED),
+    (f"{PRODUCE} --num-records 10k --warmup-records 1k", 1, REFUSED),
+    (f"{PRODUCE} --num-records 1.5", 2, "--num-records '1.5': must be a whole number"),
+    (f"{PRODUCE} --num-records many", 2, "--num-records 'many': must be a number, for example 500"),
+    (f"{PRODUCE} --compression zip", 2, "--compression 'zip': did you mean gzip?"),
+    (f"{PRODUCE} --compression none", 1, REFUSED),
+    (f"{PRODUCE} --form bdy", 2, "--form 'bdy': did you mean body?"),
+    (f"{PRODUCE} --log-detail all", 2, "--log-detail 'all': use intervals or messages"),
+    (f"{PRODUCE} --metrics-port 70000", 2, "--metrics-port '70000': must be at most 65,535"),
+    (f"{PRODUCE} --workers 0", 2, "--workers '0': must be at least 1"),
+    (f"{PRODUCE} --duration -5s", 2, "--duration '-5s': a duration cannot be negative"),
+    (f"{PRODUCE} --duration 5", 2, "(ns, us, ms, s, m, h, d); did you mean 5s?"),
+    (f"{PRODUCE} --message-size 30MB", 2, "--message-size must be at most 16MiB"),
+    (f"{PRODUCE} --log-dir ''", 2, "--log-dir is empty: name a directory, or leave it out"),
+    (f"{PRODUCE} --log-dir file:///dev/null/x", 2, "/dev/null is not a directory"),
+    (f"{PRODUCE} --topics 'orders,'", 2, "--topics 'orders,': a name is missing before or after"),
+    (f"{PRODUCE} clicks", 2, "unexpected argument clicks: lists are written with commas"),
+    (f"{PRODUCE} --througput 5", 2, "there is no option --througput; did you mean --throughput?"),
+    ("produce --broker-list localhost:1 --topic t", 1, REFUSED),
+    ("produce --bootstrap-server localhost --topics t", 2, "localhost has no port; use HOST:PORT"),
+    ("produce --bootstrap-server nosuchhost.invalid:9092 --topics t", 1, "cannot be resolved"),
+    ("consume --bootstrap-server localhost:1 --run r1 --topic t --group g", 1, REFUSED),
+    (f"{CONSUME} --threshold losst==0", 2, "there is no metric 'losst': did you mean lost?"),
+    (f"{CONSUME} --threshold 'p99<2s'", 2, "there is no metric 'p99': did you mean p(99)?"),
+    (f"{CONSUME} --threshold 'sentlatency.max<2s'", 2, "did you mean sent_latency?"),
+    (f"{CONSUME} --topic-map x=y", 2, "--topic-map x=y: 'x' is not read: add it to --topics"),
+    (f"{CONSUME} --topics A.orders --topic-map A.order=o", 2, "did you mean A.orders=o?"),
+    (f"{CONSUME} --topic-map L=mirrortest.ledger", 1, REFUSED),
+    (f"{CONSUME} --run nightly-2025-11-24", 2, "letters and digits; did you mean nightly20251124?"),
+    (f"{CONSUME} --run {'R' * 400}", 2, f"--run '{'R' * 80}...': a run's id is"),
+    (f"{CONSUME} --role sorce", 2, "--role 'sorce': did you mean source?"),
+    (f"{CONSUME} --until complet", 2, "--until 'complet': did you mean complete?"),
+    ("reconcile nosuchdir", 2, "LOGDIR nosuchdir: there is no such directory"),
+    ("reconcile afile", 2, "LOGDIR afile: not a directory: name the directory of the logs"),
+    ("consme", 2, "did you mean 'consume'?"),
+]
+
+
+@pytest.mark.parametrize(("line", "code", "printed"), USES, ids=[use[0][:60] for use in USES])
+def test_a_wrong_use_gets_one_line_and_an_exit_code(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    line: str,
+    code: int,
+    printed: str,
+) -> None:
+    """The line comes last; no traceback, no box, and no library's wording."""
+    (tmp_path / "afile").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["mirrortest", *shlex.split(line)])
+    with pytest.raises(SystemExit) as ended:
+        main.run()
+    shown = capfd.readouterr().err.splitlines()
+    assert ended.value.code == code, shown
+    assert shown[-1].startswith("error: "), shown
+    assert printed.lower() in shown[-1].lower()
+    assert not any(each in "\n".join(shown) for each in ("Traceback", "Errno", "╭", "Usage:"))
+
+
+def test_java_home_that_does_not_exist_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another Java that happens to be installed is not what the user asked for."""
+    monkeypatch.setenv("JAVA_HOME", "/nonexistent")
+    with pytest.raises(JavaMissingError, match=r"JAVA_HOME=/nonexistent: .* or unset it"):
+        find_java("Spark", "x")

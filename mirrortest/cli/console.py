@@ -19,7 +19,7 @@ import sys
 import textwrap
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TextIO, TypeVar, cast
 
 import structlog
 import uvloop
@@ -67,6 +67,21 @@ _ABORT_SECONDS = 3.0
 _INTERRUPTED = "a second signal ended the run at once: the drain is not complete"
 
 
+class _CurrentStderr:
+    """Whatever stderr is at the moment: a live display puts itself in its place, above which it
+    then prints whole lines. A stream that was taken before would write into the display.
+    """
+
+    def write(self, text: str) -> int:
+        return sys.stderr.write(text)
+
+    def flush(self) -> None:
+        sys.stderr.flush()
+
+
+_LOGS = _CurrentStderr()
+
+
 def configure_logging(*, verbose: bool = False) -> None:
     """Send structlog's and the libraries' logs to stderr; the libraries' only from WARNING on."""
     level = logging.DEBUG if verbose else logging.INFO
@@ -83,13 +98,13 @@ def configure_logging(*, verbose: bool = False) -> None:
             ),
         ],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=structlog.PrintLoggerFactory(file=sys.stderr),
+        logger_factory=structlog.PrintLoggerFactory(file=cast("TextIO", _LOGS)),
         cache_logger_on_first_use=False,
     )
     # aiokafka logs an error for each request that a dead broker does not answer; the applications
     # report an outage themselves.
     logging.basicConfig(
-        stream=sys.stderr,
+        stream=cast("TextIO", _LOGS),
         level=logging.DEBUG if verbose else logging.WARNING,
     )
     for handler in logging.getLogger().handlers:

@@ -26,6 +26,10 @@ _IN_SOURCE = {"delivered": "in the source", "lost": "lost by the source"}
 """What a source observer's counts are called for humans: they are no verdict on the mirror."""
 
 
+QUIET_SECONDS = 5.0
+"""A silence that is worth a word: records of the ledger come each second while a producer runs."""
+
+
 @dataclass(frozen=True)
 class ConsumeProgress:
     """The state of things, once a second."""
@@ -39,6 +43,10 @@ class ConsumeProgress:
     ledger_silent: bool = False
     role: Role = Role.CONSUMER
     outage: str = ""
+    quiet_seconds: float = 0.0
+    """For how long no message has arrived."""
+    ledger_since: str = ""
+    """Since when no ledger record has arrived, UTC; empty where nothing more is awaited."""
 
     def __str__(self) -> str:
         named = _names(self.role)
@@ -54,6 +62,10 @@ class ConsumeProgress:
             line += f"; {findings}"
         if self.ledger_silent:
             line += "; no ledger record yet"
+        if self.quiet_seconds >= QUIET_SECONDS:
+            line += f"; nothing has arrived for {self.quiet_seconds:.0f} s"
+        if self.ledger_since:
+            line += f"; no ledger record since {self.ledger_since}"
         if self.outage:
             line += f"; {self.outage}"
         return line

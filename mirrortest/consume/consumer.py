@@ -172,7 +172,12 @@ class Consumer:
                 next_round = time.monotonic() + _ROUND_SECONDS
                 now, before, complete = time.monotonic(), False, False
                 if progress is not None:
-                    progress = replace(progress, per_second=0.0, outage=str(outage))
+                    progress = replace(
+                        progress,
+                        per_second=0.0,
+                        outage=str(outage),
+                        quiet_seconds=now - metrics.last_message,
+                    )
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(enough.wait(), _ROUND_SECONDS)
             if progress is not None:

@@ -9,11 +9,12 @@ import asyncio
 import contextlib
 import time
 from collections import Counter
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, NamedTuple
 
 from mirrortest.consume.closing import Closing
 from mirrortest.consume.conclusion import conclusion
-from mirrortest.consume.consume_report import ConsumeProgress, ConsumeReport
+from mirrortest.consume.consume_report import QUIET_SECONDS, ConsumeProgress, ConsumeReport
 from mirrortest.consume.end_offsets import EndOffsetSnapshot
 from mirrortest.consume.ledger_follower import UnrecordedProducers
 from mirrortest.consume.partition_views import PartitionViews
@@ -85,7 +86,9 @@ class JudgingRounds:
         context.metrics.observe_process(context.log.durable_rows)
         total = await self._publish(found)
         # A consumer that ends between two assignments leaves partitions whose end nobody logs.
-        return found.complete and not self._assignment.rebalancing, self._progress(total)
+        return found.complete and not self._assignment.rebalancing, self._progress(
+            total, complete=found.complete
+        )
 
     async def conclude(self) -> ConsumeReport:
         """The verdict of a last round; what it rests on goes into the log.
@@ -230,7 +233,7 @@ class JudgingRounds:
         metrics.progressed(lags, unread, complete=found.complete)
         return all_topics
 
-    def _progress(self, total: RunVerdict) -> ConsumeProgress:
+    def _progress(self, total: RunVerdict, *, complete: bool) -> ConsumeProgress:
         context, now = self._context, time.monotonic()
         messages = context.metrics.messages
         last, before = self._last_progress
@@ -244,4 +247,14 @@ class JudgingRounds:
             partitions=len(context.partitions),
             ledger_silent=context.ledger.silence(context.options.run) is not None,
             role=context.options.role,
+            quiet_seconds=now - context.metrics.last_message,
+            ledger_since="" if complete else self._ledger_since(),
         )
+
+    def _ledger_since(self) -> str:
+        """Since when the ledger has been silent, UTC; empty where it is not, or never spoke."""
+        last_ns = self._context.ledger.last_record_ns
+        silent = 0.0 if last_ns is None else (time.monotonic_ns() - last_ns) / 1e9
+        if silent < QUIET_SECONDS:
+            return ""
+        return f"{datetime.fromtimestamp(time.time() - silent, tz=UTC):%H:%M:%S}Z"

@@ -5,7 +5,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ssl
+import time
 from typing import TYPE_CHECKING
+
+import structlog
 
 from mirrortest.errors import ClusterError, UnreachableError
 from mirrortest.kafka.error_table import (
@@ -19,10 +22,16 @@ from mirrortest.kafka.error_table import (
 from mirrortest.kafka.library import library
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from mirrortest.config.client_config import ClientConfig
     from mirrortest.kafka.ports import ClientPort
 
+_log = structlog.get_logger()
+
 _STOP_SECONDS = 2.0
+_PATIENCE_SECONDS = 5.0
+_REPEAT_SECONDS = 15.0
 _PROBE_SECONDS = 2.0
 """How long a bootstrap server may take to accept a connection, once nothing else worked."""
 
@@ -36,6 +45,30 @@ async def start(
         UnreachableError: no bootstrap server answers.
         ClusterError: the cluster refuses us.
     """
+    with _patience_shown(config):
+        await _start(config, client, doing, seconds)
+
+
+@contextlib.contextmanager
+def _patience_shown(config: ClientConfig) -> Iterator[None]:
+    """Log now and then that a cluster is still being tried: a listener may never answer."""
+    loop, since = asyncio.get_running_loop(), time.monotonic()
+
+    def show() -> None:
+        nonlocal timer
+        _log.warning(f"still trying {addresses(config)}", seconds=round(time.monotonic() - since))
+        timer = loop.call_later(_REPEAT_SECONDS, show)
+
+    timer = loop.call_later(_PATIENCE_SECONDS, show)
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+async def _start(
+    config: ClientConfig, client: ClientPort, doing: str, seconds: float | None
+) -> None:
     try:
         async with asyncio.timeout(seconds):
             await client.start()

@@ -193,5 +193,6 @@ class _View:
                     consumed=consumed,
                     per_second=sum(progress.per_second for progress in latest),
                     partitions=sum(progress.partitions for progress in latest),
+                    quiet_seconds=min(progress.quiet_seconds for progress in latest),
                 )
             )

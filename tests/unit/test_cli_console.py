@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import importlib.util
+import io
+import logging
 import os
 import subprocess
 import sys
 from types import SimpleNamespace
 
 import pytest
+import structlog
 
 from mirrortest.cli import console
+from mirrortest.cli.live import LiveLines
 from mirrortest.cli.options import named_after_host
 from mirrortest.errors import MirrortestError
 from mirrortest.wire.stream import checked_name
@@ -50,3 +54,24 @@ def test_results_that_go_into_a_pipe_are_not_folded(columns: dict[str, str], wid
         command, env=environment | columns, capture_output=True, text=True, check=True
     )
     assert (run.stdout.count("a column of some width") == 6) is wide
+
+
+def test_log_lines_stay_above_a_live_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A logger that was made before the display, as modules do, erases the line and repeats it."""
+    stream = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", stream)
+    monkeypatch.setattr(logging.getLogger(), "handlers", [])
+    monkeypatch.setattr(logging.getLogger("aiokafka"), "level", logging.NOTSET)
+    console.configure_logging()
+    terminal = console._Console(stderr=True, force_terminal=True, width=80, soft_wrap=True)
+    with LiveLines(terminal) as live:
+        live.show("17 read")
+        live._live.refresh()  # type: ignore[union-attr]  # it is a terminal
+        structlog.get_logger().warning("the broker restarts")
+        logging.getLogger("library").warning("reconnected")
+    written = stream.getvalue()
+    for message in ("the broker restarts", "reconnected"):
+        before, _, after = written.partition(message)
+        # Erased since it was last drawn, and drawn again below the message.
+        assert "\x1b[2K" in before.rpartition("17 read")[2]
+        assert "\n" in after.partition("17 read")[0]

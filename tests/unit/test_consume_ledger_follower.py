@@ -62,7 +62,7 @@ async def test_an_outage_while_the_topic_is_awaited_is_sat_out(
     following.cancel()
     assert follower.silence("r1") is None
     assert (follower.present, follower.last_record_ns) == (True, 7)
-    assert "no record of run 'r2'" in str(follower.silence("r11"))
+    assert "no record of run 'r2'" in str(follower.silence("r2"))
 
 
 async def test_a_ledger_that_cannot_be_reached_at_the_start_is_an_error() -> None:

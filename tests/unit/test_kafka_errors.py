@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import tempfile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
+import structlog
 from aiokafka import errors
 from aiokafka.conn import AIOKafkaConnection
 
 from mirrortest.config.client_config import ClientConfig
 from mirrortest.errors import ClusterError, TopicMissingError, UnreachableError, UsageError
-from mirrortest.kafka.connecting import bootstrap_failure
+from mirrortest.kafka.connecting import bootstrap_failure, start
 from mirrortest.kafka.error_table import Code, cluster_errors
 from mirrortest.kafka.public.connection import (
     arguments,
@@ -25,6 +26,8 @@ from mirrortest.kafka.public.connection import (
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from mirrortest.kafka.ports import ClientPort
 
 SECRET = "-----BEGIN PRIVATE KEY-----\nc2VjcmV0\n-----END PRIVATE KEY-----"
 
@@ -196,3 +199,30 @@ async def test_a_client_that_cannot_stop_holds_nothing_up(
 ) -> None:
     """Nor does the end of one of its own tasks pass for a cancellation of ours."""
     assert await stopped_in_order(stop, 0.01) is in_order
+
+
+async def test_a_listener_that_never_answers_is_named_while_it_is_tried(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Again and again; the client that starts in the end ends the messages."""
+    monkeypatch.setattr("mirrortest.kafka.connecting._PATIENCE_SECONDS", 0)
+    monkeypatch.setattr("mirrortest.kafka.connecting._REPEAT_SECONDS", 0)
+    answers = asyncio.Event()
+
+    class Client:
+        async def start(self) -> None:
+            await answers.wait()
+
+    with structlog.testing.capture_logs() as logged:
+        starting = asyncio.ensure_future(start(config(), cast("ClientPort", Client()), "x"))
+        async with asyncio.timeout(60):
+            while len(logged) < 2:
+                await asyncio.sleep(0)
+        answers.set()
+        await starting
+        shown = len(logged)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert len(logged) == shown
+    assert all(each["event"].startswith("still trying ") for each in logged)
+    assert all(":" in each["event"] for each in logged)

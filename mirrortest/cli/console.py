@@ -68,8 +68,10 @@ _INTERRUPTED = "a second signal ended the run at once: the drain is not complete
 
 
 class _CurrentStderr:
-    """Whatever stderr is at the moment: a live display puts itself in its place, above which it
-    then prints whole lines. A stream that was taken before would write into the display.
+    """Whatever stderr is at the moment.
+
+    A live display puts itself in its place, and prints what is written above itself. A stream that
+    was taken before would write into the display.
     """
 
     def write(self, text: str) -> int:

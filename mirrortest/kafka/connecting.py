@@ -53,6 +53,7 @@ async def start(
 def _patience_shown(config: ClientConfig) -> Iterator[None]:
     """Log now and then that a cluster is still being tried: a listener may never answer."""
     loop, since = asyncio.get_running_loop(), time.monotonic()
+    timer: asyncio.TimerHandle | None = None
 
     def show() -> None:
         nonlocal timer

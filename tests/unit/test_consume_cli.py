@@ -80,7 +80,7 @@ def test_exactly_once_reads_committed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_more_workers_than_any_machine_has_cores_are_a_usage_error() -> None:
     """They are refused before the first of them is made."""
     too_many = [*ARGUMENTS, "--workers", str(10**18)]
-    with pytest.raises(UsageError, match="--workers '10*': must be at most 1,024"):
+    with pytest.raises(UsageError, match=r"--workers '10*': must be at most 1,024"):
         CliRunner().invoke(_cli(), too_many, catch_exceptions=False)
 
 

@@ -15,6 +15,7 @@ from mirrortest.seqlog.events import UP_AFTER
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from mirrortest.report.html.latencies import Latencies
     from mirrortest.report.html.timeline import Timeline
     from mirrortest.results.summary import Summary
     from mirrortest.seqlog.events import Event
@@ -100,17 +101,32 @@ def _first_count(name: str, timeline: Timeline) -> list[First]:
     return firsts
 
 
-def _first_slow(condition: Condition, timeline: Timeline) -> list[First]:
+def broken_slots(condition: Condition, latencies: Latencies) -> list[bool]:
+    """In which slots of one topic a condition on a percentile, or the maximum, is not met.
+
+    Empty where the condition is on something else.
+    """
+    return [value is not None for value in _too_slow(condition, latencies)]
+
+
+def _too_slow(condition: Condition, latencies: Latencies) -> list[int | None]:
+    """What the condition speaks of in each slot, ns; None where it is met, or nothing measured."""
     holds = _SIGNS.get(condition.comparison)
     share = Fraction(1) if condition.statistic == "max" else condition.statistic
-    if timeline.latencies is None or holds is None or not isinstance(share, Fraction):
+    if holds is None or not isinstance(share, Fraction):
+        return []
+    (values,) = latencies.quantiles([share])
+    return [None if each is None or holds(each, condition.bound) else each for each in values]
+
+
+def _first_slow(condition: Condition, timeline: Timeline) -> list[First]:
+    if timeline.latencies is None:
         return []
     slots = timeline.slots
     firsts = []
     for place, topic in enumerate(timeline.topics):
-        (values,) = timeline.latencies.of_topics([place]).quantiles([share])
-        for slot, value in enumerate(values):
-            if value is not None and not holds(value, condition.bound):
+        for slot, value in enumerate(_too_slow(condition, timeline.latencies.of_topics([place]))):
+            if value is not None:
                 what = f"{condition.metric} was {format_duration(value)}"
                 start = slots.start_ns + slot * slots.step_ns
                 # Whatever is slower than the bound had not arrived until then.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import pytest
@@ -13,8 +14,6 @@ from mirrortest.seqlog.location import Location
 from tests.made_result import Made, failed_run, note_events
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from playwright.sync_api import Browser, FloatRect, Locator
 
 pytestmark = pytest.mark.browser
@@ -29,8 +28,10 @@ DRAWN = """() => {
         const { series } = chart.getOption();
         const dom = chart.getDom();
         return {
-            points: series.filter((each) => each.name !== "events")
+            points: series.filter((each) => !["events", "failing"].includes(each.name))
                 .map((each) => each.data.filter((item) => item[1] !== null).length),
+            failing: series.filter((each) => each.name === "failing")
+                .map((each) => each.data.length),
             marks: series.filter((each) => each.name === "events").map((each) => each.data.length),
             shapes: dom.querySelectorAll("svg path").length,
             width: dom.querySelector("svg").getBoundingClientRect().width,
@@ -147,12 +148,13 @@ def test_it_is_whole_on_every_screen(
         assert all(chart["points"]), name
         assert chart["shapes"] > 5, name
         assert chart["width"] == pytest.approx(chart["room"], abs=1), name
-    # Seven strips: what was acknowledged and six findings, each with the mirror's two events, the
-    # consumer's start and the run's begin and end.
+    # Seven strips: what was acknowledged and six findings, each with the mirror's two events, and
+    # where producers and consumers began and ended. One stretch broke the condition on latency.
     assert len(drawn["strips"]["points"]) == 7
     assert drawn["strips"]["points"][:3] == [180, 2, 1]
-    assert drawn["strips"]["marks"] == [5] * 7
-    assert drawn["percentiles"]["marks"] == [5]
+    assert drawn["strips"]["marks"] == [6] * 7
+    assert drawn["strips"]["failing"] == drawn["percentiles"]["failing"] == [1]
+    assert drawn["percentiles"]["marks"] == [6]
     sheet.page.close()
 
 
@@ -319,6 +321,30 @@ def test_headings_tables_and_charts_have_names(browser: Browser, failed: Path) -
     assert sheet.page.locator("html").get_attribute("lang") == "en"
     assert sheet.page.locator("main").count() == 1
     sheet.page.close()
+
+
+def test_figures_are_downloaded_and_commands_copied(browser: Browser, failed: Path) -> None:
+    """Under the page's own policy, from a file, without a request."""
+    sheet = Sheet(browser, failed)
+    with sheet.page.expect_download() as waiting:
+        sheet.page.get_by_role("link", name="counts and percentiles over time").click()
+    text = Path(waiting.value.path()).read_text()
+    assert text.startswith("from_utc,topic,acked,")
+    button = sheet.page.locator(".command button").first
+    button.click()
+    assert button.inner_text() in {"Copied", "Selected"}
+    assert not sheet.troubles
+
+
+@pytest.mark.parametrize("width", WIDTHS.values(), ids=WIDTHS.keys())
+def test_the_list_of_sections_stays_in_sight(browser: Browser, failed: Path, width: int) -> None:
+    """And hides no heading that it leads to."""
+    sheet = Sheet(browser, failed, width=width)
+    links = sheet.page.get_by_role("navigation")
+    links.get_by_role("link", name="All counts").click()
+    bar, heading = _room(links), _room(sheet.page.locator("#counts h2"))
+    assert bar["y"] == 0
+    assert heading["y"] >= bar["height"]
 
 
 def test_on_paper_the_charts_are_as_wide_as_the_text(browser: Browser, failed: Path) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import csv
 import functools
 import hashlib
 import html.parser
+import io
 import json
 import re
 from importlib import resources
@@ -21,6 +24,7 @@ from mirrortest.report.html.breakdown import MOST, MOST_CELLS, first_ids, grid, 
 from mirrortest.report.html.charts import MOST_TOPICS, chart_data
 from mirrortest.report.html.page import page
 from mirrortest.report.html.timeline import from_minutes
+from mirrortest.report.html.tones import Tones
 from mirrortest.report.result import Result, find_result, read_result
 from mirrortest.report.story import failures
 from mirrortest.results.conditions import details, headline
@@ -174,7 +178,7 @@ def test_nothing_from_outside_becomes_markup(tmp_path: Path) -> None:
     text = render(read_result(Location.parse(place)))
     shown = Page(text)
     assert "img" not in {tag for tag, _ in shown.tags}
-    assert [tag for tag, _ in shown.tags].count("script") == 5
+    assert [tag for tag, _ in shown.tags].count("script") == 6
     assert shown.words.count("onerror=alert(1)") >= 8
     assert "{{7*7}}" in shown.words
     (data,) = [raw for about, raw in shown.scripts if about.get("type") == "application/json"]
@@ -197,11 +201,11 @@ def test_only_the_pages_scripts_may_run_and_nothing_may_be_asked(tmp_path: Path)
         for raw in ran
     }
     assert found == allowed
-    assert len(ran) == 4
+    assert len(ran) == 5
     assert "http" not in policy
     for tag, about in shown.tags:
         links = {about.get("src"), about.get("href")} - {None, "data:,"}
-        assert all(str(link).startswith("#") for link in links), tag
+        assert all(str(link).startswith(("#", "data:text/csv;")) for link in links), tag
 
 
 def test_the_library_is_the_one_that_was_published() -> None:
@@ -285,8 +289,12 @@ def test_a_table_that_is_a_directory_is_read_whole(tmp_path: Path) -> None:
     assert table.num_rows == 20
 
 
-def test_the_grid_shows_the_gravest_finding() -> None:
-    """A cell's state is that of its worst finding; a stream that was seen nowhere has one too."""
+def test_the_grid_shows_the_gravest_finding(tmp_path: Path) -> None:
+    """A cell's state is that of its worst finding; a stream that was seen nowhere has one too.
+
+    Bad is only what failed a condition: messages that are wrong and allowed are a note.
+    """
+    failed = Made(thresholds=[("lost==0", 8.0, False)]).summary(tmp_path)
     found = grid(
         [
             Partition(topic="t", partition=0, counts={"seen": 5, "duplicated": 9, "lost": 1}),
@@ -294,7 +302,8 @@ def test_the_grid_shows_the_gravest_finding() -> None:
             Partition(topic="t", partition=2, counts={"seen": 5, "in_flight": 2}),
             Partition(topic="t", partition=3, counts={"seen": 5}),
             Partition(topic="t", partition=None, counts={"lost": 7}),
-        ]
+        ],
+        Tones(failed),
     )
     cells = {cell.partition: (cell.state, cell.worst, cell.count) for cell in found.topics["t"]}
     assert cells == {
@@ -306,6 +315,48 @@ def test_the_grid_shows_the_gravest_finding() -> None:
     }
     assert found.columns == ("lost", "in_flight", "duplicated")
     assert [row.partition for row in found.rows] == [None, 0, 2, 1]
+    allowed = Tones(Made(thresholds=[("lost<1%", 0.1, True)]).summary(tmp_path))
+    states = [cell.state for cell in grid(found.rows, allowed).topics["t"]]
+    assert states == ["note", "note", "note", "doubt"]
+
+
+def test_red_is_what_failed_and_nothing_else(tmp_path: Path) -> None:
+    """An allowed loss is a note, a percentile that failed is bad: at the head and in the charts."""
+    made = Made(
+        minutes=10,
+        outage=range(4, 6),
+        wrong={"lost": [(1, 0, 5)], "duplicated": [(2, 0, 9)]},
+        thresholds=[("lost<0.1%", 0.02, True), ("p(99)<2s", 100.0, False)],
+        verdict=Verdict.FAILED,
+    )
+    shown = page(result_of(made, tmp_path))
+    tones = {figure.label: figure.tone for figure in shown["figures"]}
+    assert (tones["lost"], tones["duplicated"], tones["latency p99"]) == ("note", "note", "bad")
+    assert tones["latency p50"] == "plain"
+    assert {strip["weight"] for strip in shown["charts"]["strips"]} == {"plain", "note"}
+    (limit,) = shown["charts"]["limits"]
+    assert limit["failed"]
+    assert limit["failing"] == [[(4, 6)]] * 3  # all topics, and each of two
+
+
+def test_figures_can_be_taken_away_as_csv(tmp_path: Path) -> None:
+    """Links of the page itself: every count, and counts and percentiles by topic and step."""
+    result = result_of(Made(minutes=3, wrong={"lost": [(1, 0, 5)]}), tmp_path)
+    links = dict(
+        re.findall(r'<a download="([^"]+)" href="data:text/csv[^,]*,([^"]+)"', render(result))
+    )
+    tables = {
+        name: list(csv.DictReader(io.StringIO(base64.b64decode(content).decode())))
+        for name, content in links.items()
+    }
+    counts = {row["name"]: row["messages"] for row in tables[f"mirrortest-{RUN}-counts.csv"]}
+    assert (counts["acked"], counts["lost"]) == ("6000", "5")
+    rows = tables[f"mirrortest-{RUN}-over-time.csv"]
+    assert [row["topic"] for row in rows] == [
+        topic for topic in ("all topics", "clicks.eu", "orders") for _ in range(3)
+    ]
+    assert [row["lost"] for row in rows] == ["0", "5", "0", "0", "0", "0", "0", "5", "0"]
+    assert all(0 < float(row["p50_seconds"]) <= float(row["max_seconds"]) for row in rows)
 
 
 @pytest.mark.parametrize(
@@ -441,8 +492,8 @@ def test_limits_of_latency_are_drawn_where_the_conditions_speak_of_them(tmp_path
     result = result_of(made, tmp_path)
     timeline = from_minutes(result.table("by_minute"), result.table("latency"))
     assert timeline is not None
-    limits = chart_data(result.summary, timeline, ())["limits"]
-    assert limits == [{"text": "p(99)<2s", "seconds": 2.0}]
+    limits = chart_data(result.summary, timeline, (), Tones(result.summary))["limits"]
+    assert limits == [{"text": "p(99)<2s", "seconds": 2.0, "failed": False, "failing": []}]
 
 
 def test_an_empty_table_of_streams_is_no_table(tmp_path: Path) -> None:

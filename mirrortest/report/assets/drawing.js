@@ -184,6 +184,28 @@ const drawing = (() => {
     };
   }
 
+  // Where a failed condition on latency was broken, as a red bar at the foot of the plane.
+  function failingSeries(axes, topic) {
+    const stretches = data.limits.flatMap((limit) => limit.failing[topic] || []);
+    return {
+      type: "custom",
+      name: "failing",
+      silent: true,
+      z: 4,
+      ...axes,
+      data: stretches.map(([first, last]) => [from(first), from(last)]),
+      renderItem(params, api) {
+        const area = params.coordSys;
+        const [left, right] = [0, 1].map((at) => api.coord([api.value(at), 0])[0]);
+        return {
+          type: "rect",
+          shape: { x: left, y: area.y + area.height - 6, width: Math.max(right - left, 2), height: 6 },
+          style: { fill: colour("bad") },
+        };
+      },
+    };
+  }
+
   function put(name, option, height) {
     const element = byId(`chart-${name}`);
     if (height) element.style.height = `${height}px`;
@@ -232,6 +254,7 @@ const drawing = (() => {
     logAxis,
     box,
     eventSeries,
+    failingSeries,
     put,
   };
 })();

@@ -27,8 +27,12 @@ const latency = (() => {
     logAxis,
     box,
     eventSeries,
+    failingSeries,
     put,
   } = drawing;
+
+  // Red is what failed.
+  const limitColour = (limit) => colour(limit.failed ? "bad" : "muted");
 
   const DASHES = { p50: "solid", p90: "solid", p99: [6, 3], "p99.9": [2, 3], max: "solid" };
   const WIDTHS = { p50: 2.5, max: 0 };
@@ -73,14 +77,14 @@ const latency = (() => {
         symbol: "none",
         silent: true,
         z: 2,
-        lineStyle: { color: colour("bad"), width: 1.5, type: "dashed" },
+        lineStyle: { color: limitColour(limit), width: 1.5, type: "dashed" },
         markPoint: {
           symbol: "rect",
           symbolSize: 0.1,
           data: [{ coord: [start, log(limit.seconds)] }],
           label: {
             formatter: literal(limit.text),
-            color: colour("bad"),
+            color: limitColour(limit),
             position: "insideBottomLeft",
             offset: [2, -4],
             fontSize: FONT,
@@ -88,7 +92,7 @@ const latency = (() => {
         },
       });
     });
-    series.push(eventSeries({}, true));
+    series.push(failingSeries({}, topic), eventSeries({}, true));
     put(
       "percentiles",
       {
@@ -248,7 +252,7 @@ const latency = (() => {
           ],
           symbol: "none",
           silent: true,
-          lineStyle: { color: colour("bad"), width: 1.5, type: "dashed" },
+          lineStyle: { color: limitColour(limit), width: 1.5, type: "dashed" },
         });
       });
     put(

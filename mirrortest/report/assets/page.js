@@ -20,6 +20,7 @@
     timeAxis,
     box,
     eventSeries,
+    failingSeries,
     put,
   } = drawing;
   window.mirrortest = { charts };
@@ -108,6 +109,7 @@
       });
       series.push(eventSeries({ xAxisIndex: number, yAxisIndex: number }, number === 0));
     });
+    series.push(failingSeries({ xAxisIndex: 0, yAxisIndex: 0 }, topic));
     put(
       "strips",
       { title: titles, grid: grids, xAxis: xs, yAxis: ys, series, tooltip: tooltip("item") },

@@ -19,7 +19,7 @@ from mirrortest.config.visible import visible
 from mirrortest.errors import MirrortestError
 from mirrortest.report.html.breakdown import short
 from mirrortest.report.html.page import page
-from mirrortest.results.words import readable_name, weight_of
+from mirrortest.results.words import readable_name
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mirrortest.report.result import Result
 
 ECHARTS_VERSION = "6.1.0"
-_SCRIPTS = ("echarts/echarts.min.js", "drawing.js", "latency.js", "page.js")
+_SCRIPTS = ("echarts/echarts.min.js", "drawing.js", "latency.js", "page.js", "copy.js")
 _TEMPLATES = ("report.html.j2", "parts.html.j2")
 
 
@@ -75,10 +75,9 @@ def environment_of_templates() -> Environment:
     )
     environment.policies["json.dumps_function"] = _dumps
     environment.filters |= {
-        "n": lambda count: f"{count:,}",
+        "n": "{:,}".format,
         "short": short,
         "readable_name": readable_name,
-        "weight": lambda name: weight_of(name).value,
     }
     return environment
 

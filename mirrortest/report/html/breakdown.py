@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mirrortest.model.findings import Weight
-from mirrortest.results.words import FINDINGS, rank, readable_name, weight_of
+from mirrortest.report.html.tones import ORDER, Tones
+from mirrortest.results.words import FINDINGS, rank, readable_name
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from mirrortest.report.result import Result
     from mirrortest.results.summary import Partition
@@ -24,7 +24,7 @@ CLEAN = "clean"
 
 @dataclass(frozen=True)
 class Cell:
-    """A partition: `state` is a `Weight`'s name or clean; `worst` is its gravest finding."""
+    """A partition: `state` is a tone or clean; `worst` is its gravest finding."""
 
     partition: int | None
     state: str
@@ -43,9 +43,9 @@ class Grid:
     rows_left_out: int = 0
 
 
-def grid(partitions: Sequence[Partition]) -> Grid:
+def grid(partitions: Sequence[Partition], tones: Tones) -> Grid:
     """Lay out the partitions; those with findings stay in where they are too many."""
-    cells = {(each.topic, each.partition): _cell(each) for each in partitions}
+    cells = {(each.topic, each.partition): _cell(each, tones) for each in partitions}
     shown = dict(sorted(cells.items(), key=lambda item: _gravest(item[1]))[:MOST_CELLS])
     topics: dict[str, list[Cell]] = {}
     for topic, partition in sorted(shown, key=lambda key: (key[0], _number(key[1]))):
@@ -78,20 +78,15 @@ def short(count: int) -> str:
     return str(count)
 
 
-def _cell(partition: Partition) -> Cell:
-    name = _worst(partition.counts)
+def _cell(partition: Partition, tones: Tones) -> Cell:
+    name = tones.worst(partition.counts)
     if name is None:
         return Cell(partition.partition, CLEAN)
-    state = weight_of(name).value
-    return Cell(partition.partition, state, readable_name(name), partition.counts[name])
-
-
-def _worst(counts: Mapping[str, int]) -> str | None:
-    return next((name for name in FINDINGS if counts.get(name)), None)
+    return Cell(partition.partition, tones.of(name), readable_name(name), partition.counts[name])
 
 
 def _gravest(cell: Cell) -> tuple[int, int]:
-    order = [Weight.BAD.value, Weight.DOUBT.value, Weight.NOTE.value, CLEAN]
+    order = (*ORDER, CLEAN)
     return (order.index(cell.state), -cell.count)
 
 

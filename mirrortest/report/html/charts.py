@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 from mirrortest.config.threshold import Series
 from mirrortest.config.threshold import Threshold as Condition
 from mirrortest.errors import UsageError
-from mirrortest.results.words import FINDINGS, readable_name, weight_of
+from mirrortest.report.story import broken_slots
+from mirrortest.results.words import FINDINGS, readable_name
 from mirrortest.seqlog.events import UP_AFTER
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from mirrortest.report.html.latencies import Distribution, Latencies
     from mirrortest.report.html.timeline import Timeline
+    from mirrortest.report.html.tones import Tones
     from mirrortest.results.summary import Summary
     from mirrortest.seqlog.events import Event
 
@@ -36,7 +38,9 @@ PERCENTILES = {
 EVERY = "all topics"
 
 
-def chart_data(summary: Summary, timeline: Timeline, events: Sequence[Event]) -> dict[str, Any]:
+def chart_data(
+    summary: Summary, timeline: Timeline, events: Sequence[Event], tones: Tones
+) -> dict[str, Any]:
     """All that the page's script draws."""
     chosen = drawn_topics(timeline)
     latencies = timeline.latencies
@@ -48,9 +52,9 @@ def chart_data(summary: Summary, timeline: Timeline, events: Sequence[Event]) ->
             "count": timeline.slots.count,
         },
         "topics": [EVERY, *(timeline.topics[each] for each in chosen)] if many(timeline) else [],
-        "strips": _strips(timeline, chosen),
+        "strips": _strips(timeline, chosen, tones),
         "marks": marks(timeline, events),
-        "limits": _limits(summary),
+        "limits": _limits(summary, timeline, chosen),
         "latency": _latency(latencies, chosen) if measured and latencies else None,
     }
 
@@ -86,12 +90,12 @@ def strip_names(timeline: Timeline) -> list[str]:
     return [*(["acked"] if "acked" in timeline.counts else []), *found]
 
 
-def _strips(timeline: Timeline, chosen: Sequence[int]) -> list[dict[str, Any]]:
+def _strips(timeline: Timeline, chosen: Sequence[int], tones: Tones) -> list[dict[str, Any]]:
     return [
         {
             "name": name,
             "label": readable_name(name),
-            "weight": weight_of(name).value,
+            "weight": tones.of(name),
             "counts": [
                 timeline.total(name).tolist(),
                 *(timeline.counts[name][topic].tolist() for topic in chosen),
@@ -131,17 +135,44 @@ def marks(timeline: Timeline, events: Sequence[Event]) -> list[dict[str, Any]]:
     ]
 
 
-def _limits(summary: Summary) -> list[dict[str, Any]]:
-    """Latencies that thresholds speak of, to be drawn as lines."""
+def _limits(summary: Summary, timeline: Timeline, chosen: Sequence[int]) -> list[dict[str, Any]]:
+    """Latencies that thresholds speak of, to be drawn as lines.
+
+    `failing` has, for all topics together and each that is drawn, the stretches of slots [from, to)
+    in which a failed one was broken.
+    """
     limits = []
+    every = range(len(timeline.topics))
     for threshold in summary.thresholds:
         try:
             condition = Condition.parse(threshold.expression)
         except UsageError:
             continue
         if condition.series is Series.LATENCY:
-            limits.append({"text": threshold.expression, "seconds": float(condition.bound / 10**9)})
+            failing = []
+            if not threshold.passed and timeline.latencies is not None:
+                shown = [timeline.latencies.of_topics(each) for each in (every, *zip(chosen))]
+                failing = [stretches(broken_slots(condition, each)) for each in shown]
+            limits.append(
+                {
+                    "text": threshold.expression,
+                    "seconds": float(condition.bound / 10**9),
+                    "failed": not threshold.passed,
+                    "failing": failing,
+                }
+            )
     return limits
+
+
+def stretches(slots: Sequence[bool]) -> list[tuple[int, int]]:
+    """Where slots in a row are true: [from, to)."""
+    found: list[tuple[int, int]] = []
+    for at in (at for at, broken in enumerate(slots) if broken):
+        if found and found[-1][1] == at:
+            found[-1] = (found[-1][0], at + 1)
+        else:
+            found.append((at, at + 1))
+    return found
 
 
 def _latency(latencies: Latencies, chosen: Sequence[int]) -> dict[str, Any]:

@@ -23,6 +23,7 @@ from mirrortest.results.words import (
 
 if TYPE_CHECKING:
     from mirrortest.report.html.timeline import Timeline
+    from mirrortest.report.html.tones import Tones
     from mirrortest.results.summary import Summary
 
 
@@ -42,7 +43,7 @@ class Row(NamedTuple):
     cells: list[str]
 
 
-def head_figures(summary: Summary) -> list[Figure]:
+def head_figures(summary: Summary, tones: Tones) -> list[Figure]:
     """The numbers that stand at the head of the page."""
     counts = summary.counts
     acked = counts.get("acked", 0)
@@ -54,7 +55,7 @@ def head_figures(summary: Summary) -> list[Figure]:
     found = [name for name in FINDINGS if counts.get(name) or name in always]
     for name in found:
         count = counts.get(name, 0)
-        tone = weight_of(name).value if count else "plain"
+        tone = tones.of(name) if count else "plain"
         figures.append(Figure(readable_name(name), f"{count:,}", _of(counts, name), tone))
     latency = summary.latency_seconds.get("all") or next(
         iter(summary.latency_seconds.values()), None
@@ -63,7 +64,8 @@ def head_figures(summary: Summary) -> list[Figure]:
         for name in ("p50", "p99"):
             if name in latency.quantiles:
                 value = format_duration(round(latency.quantiles[name] * 1e9))
-                figures.append(Figure(f"latency {name}", value))
+                tone = "bad" if tones.failed(f"p({name[1:]})") else "plain"
+                figures.append(Figure(f"latency {name}", value, tone=tone))
     return figures
 
 
@@ -138,6 +140,7 @@ def count_rows(summary: Summary) -> list[dict[str, Any]]:
     )
     return [
         {
+            "key": name,
             "name": readable_name(name),
             "count": summary.counts[name],
             "share": _of(summary.counts, name),

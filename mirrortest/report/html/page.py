@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mirrortest.config.units import format_duration, number, span
 from mirrortest.model.verdict import Verdict
-from mirrortest.report.html.breakdown import by_producer, first_ids, grid
+from mirrortest.report.html.breakdown import Ids, by_producer, first_ids, grid
 from mirrortest.report.html.charts import (
     MOST_MARKS,
     PERCENTILES,
@@ -15,6 +15,8 @@ from mirrortest.report.html.charts import (
     outages,
     strip_names,
 )
+from mirrortest.report.html.commands import destination_servers, repeat_commands, show_commands
+from mirrortest.report.html.downloads import downloads
 from mirrortest.report.html.figures import (
     count_rows,
     duration,
@@ -25,7 +27,9 @@ from mirrortest.report.html.figures import (
     slot_rows,
 )
 from mirrortest.report.html.log_timeline import best_timeline
+from mirrortest.report.html.positions import MOST, positions
 from mirrortest.report.html.setting import changes, run_events, setting
+from mirrortest.report.html.tones import Tones
 from mirrortest.report.story import failures, first_finding
 from mirrortest.results.conditions import condition_result, details, headline
 from mirrortest.results.summary import shorten
@@ -72,7 +76,8 @@ def page(result: Result) -> dict[str, Any]:
     producers = by_producer(result)
     disturbing = sorted([*result.events, *changes(result)], key=_time)
     events = sorted([*disturbing, *run_events(result)], key=_time)
-    charts = None if timeline is None else chart_data(summary, timeline, events)
+    tones = Tones(summary)
+    charts = None if timeline is None else chart_data(summary, timeline, events, tones)
     latency = charts is not None and charts["latency"] is not None
     marks = _marks(events)
     return {
@@ -85,7 +90,9 @@ def page(result: Result) -> dict[str, Any]:
         "headline": headline(summary),
         "details": details(summary),
         "first": _first(summary, timeline, disturbing),
-        "figures": head_figures(summary),
+        "figures": head_figures(summary, tones),
+        "tone_of": tones.of,
+        "downloads": downloads(summary, timeline),
         "sections": _sections(summary, _not_shown(result, timeline)),
         "conditions": [condition_result(each) for each in summary.thresholds],
         "reasons": shorten(summary.inconclusive, _MOST_LINES),
@@ -109,8 +116,10 @@ def page(result: Result) -> dict[str, Any]:
         "slot_columns": slot_columns(timeline),
         "slot_rows": [] if timeline is None else slot_rows(timeline),
         "slot_caption": "" if timeline is None else f"{_resolution(timeline)} Latencies of copies.",
-        "grid": grid(summary.partitions),
+        "grid": grid(summary.partitions, tones),
         "ids": ids,
+        "places": _places(result, ids, ran),
+        "repeat": repeat_commands(result),
         "no_ids": "There are no findings, and everything was delivered."
         if not ({"undelivered", "findings"} & _absent(result))
         else "The result has no table of ids: reconcile again to create it.",
@@ -127,6 +136,32 @@ def page(result: Result) -> dict[str, Any]:
         "setting": ran,
         "notes": shorten(summary.notes, _MOST_LINES),
     }
+
+
+class Place(NamedTuple):
+    """Where one range of messages is, and the commands that show it."""
+
+    text: str
+    commands: list[str]
+
+
+def _places(result: Result, ids: Ids, ran: Setting) -> list[list[Place]]:
+    """The places of each range; empty where no log has any."""
+    copies = {topic.name: topic.copy or topic.name for topic in ran.topics}
+    servers = destination_servers(result)
+    found = positions(result, ids.ranges)
+    if not any(found):
+        return []
+    return [
+        [
+            Place(
+                f"partition {at.partition}, {'missing ' if at.missing else ''}{at}",
+                show_commands(servers, copies.get(of.topic, of.topic), at),
+            )
+            for at in each[:MOST]
+        ]
+        for of, each in zip(ids.ranges, found, strict=True)
+    ]
 
 
 def _time(event: Event) -> int:

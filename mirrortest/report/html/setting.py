@@ -80,7 +80,7 @@ def setting(result: Result) -> Setting:
 
 
 def run_events(result: Result) -> list[Event]:
-    """When the producers began and ended: the run, seen from the mirror; who read it since when."""
+    """When producers and consumers began and ended: the run, seen from the mirror."""
     own = [each.session for each in result.sessions if each.session.role is Role.PRODUCER]
     if not own:
         return []
@@ -91,6 +91,9 @@ def run_events(result: Result) -> list[Event]:
     if readers:
         first = min(session.started_ns for session in readers)
         began.append(Event(time_ns=first, what="began", part="consumers"))
+        if all(session.ended_ns is not None for session in readers):
+            last = max(session.ended_ns or 0 for session in readers)
+            ended.append(Event(time_ns=last, what="ended", part="consumers"))
     return began + ended
 
 

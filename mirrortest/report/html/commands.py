@@ -1,0 +1,133 @@
+"""Commands for the reader: what shows a message in the destination, and what repeats the run."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+from mirrortest.config.threshold import thresholds
+from mirrortest.seqlog.schema import Role
+
+if TYPE_CHECKING:
+    from mirrortest.report.html.positions import Position
+    from mirrortest.report.result import Result
+    from mirrortest.seqlog.session import Session
+
+_MOST_SHOWN = 20
+_NEW_RUN = "NEW-RUN"
+_PRODUCE = {
+    "records": "--num-records",
+    "duration": "--duration",
+    "warm-up records": "--warmup-records",
+    "message size": "--message-size",
+    "form": "--form",
+    "acks": "--acks",
+    "compression": "--compression",
+    "linger": "--linger-ms",
+}
+_CONSUME = {
+    "consumer group": "--consumer-group",
+    "shard": "--shard",
+    "expected producers": "--expect-producers",
+    "duration": "--duration",
+    "idle timeout": "--idle-timeout",
+}
+_UNITS = (" bytes", " ms", ",")
+"""What settings have for readers, and options do not."""
+_DEFAULTS = {"form": "body", "acks": "all", "compression": "none", "linger": "5"}
+
+
+def destination_servers(result: Result) -> str:
+    """The brokers that the consumers read from; a placeholder where no log has them."""
+    for each in result.sessions:
+        if each.session.role is Role.CONSUMER and "bootstrap servers" in each.session.settings:
+            return each.session.settings["bootstrap servers"]
+    return "DESTINATION:9092"
+
+
+def show_commands(servers: str, topic: str, position: Position) -> list[str]:
+    """What prints the messages at a position, or those on both sides of missing ones."""
+    known = [each for each in (position.lo, position.hi) if each is not None]
+    first = position.lo if position.lo is not None else max(known[0] - 1, 0)
+    count = position.hi - first if position.hi is not None else _MOST_SHOWN
+    many = str(min(count, _MOST_SHOWN))
+    at = (str(position.partition), str(first))
+    kcat = ["kcat", "-C", "-e", "-b", servers, "-t", topic, "-p", at[0], "-o", at[1], "-c", many]
+    console = [
+        *("kafka-console-consumer.sh", "--bootstrap-server", servers, "--topic", topic),
+        *("--partition", at[0], "--offset", at[1], "--max-messages", many),
+        *("--property", "print.offset=true", "--property", "print.key=true"),
+    ]
+    return [shlex.join([*kcat, "-f", r"%o %T %k %s\n"]), shlex.join(console)]
+
+
+def repeat_commands(result: Result) -> list[str]:
+    """What runs the same test again, as far as the logs say; nothing without logs."""
+    sessions = [each.session for each in result.sessions]
+    by_name: dict[tuple[Role, str], Session] = {}
+    for session in sessions:
+        by_name.setdefault((session.role, session.name), session)
+    if not by_name:
+        return []
+    default = {str(each) for each in thresholds(())}
+    own = [each.expression for each in result.summary.thresholds if each.expression not in default]
+    conditions = [word for text in own for word in ("--threshold", text)]
+    commands = []
+    for role in (Role.SOURCE, Role.CONSUMER, Role.PRODUCER):
+        for (of, _), session in by_name.items():
+            if of is role:
+                words = _produce(session) if role is Role.PRODUCER else _consume(session)
+                commands.append([*words, *(conditions if role is Role.CONSUMER else [])])
+    logs = dict.fromkeys(each.location.parent.parent.parent.shown for each in result.sessions)
+    commands.append(["mirrortest", "reconcile", *logs, "--run", _NEW_RUN, *conditions])
+    return [shlex.join(each) for each in commands]
+
+
+def _common(verb: str, session: Session) -> list[str]:
+    servers = session.settings.get("bootstrap servers", "HOST:PORT")
+    return [
+        *("mirrortest", verb, "--bootstrap-server", servers, "--run", _NEW_RUN),
+        *("--id", session.name),
+    ]
+
+
+def _produce(session: Session) -> list[str]:
+    words = [*_common("produce", session), "--topics", ",".join(session.topics)]
+    rate = session.settings.get("throughput", "unlimited")
+    if rate != "unlimited":
+        words += ["--throughput", rate.removesuffix("/s")]
+    return words + _given(session, _PRODUCE)
+
+
+def _consume(session: Session) -> list[str]:
+    words = _common("consume", session)
+    if session.role is Role.SOURCE:
+        words += ["--role", "source"]
+    asked = session.settings.get("topics", "")
+    copies = {name: topic.destination or name for name, topic in session.topics.items()}
+    named = set(asked.split(",")) <= set(copies.values())
+    words += ["--topics" if named else "--topic-pattern", asked]
+    aliases = {copy.removesuffix(f".{name}") for name, copy in copies.items() if copy != name}
+    if len(aliases) == 1 and all(copy != name for name, copy in copies.items()):
+        words += ["--source-alias", *aliases]
+    else:
+        renamed = (f"{name}={copy}" for name, copy in copies.items() if name != copy)
+        words += [word for pair in renamed for word in ("--topic-map", pair)]
+    if session.deadline_ns is not None:
+        words += ["--deadline", f"{session.deadline_ns / 1e9:g}s"]
+    if session.settings.get("isolation level") == "read_committed":
+        words += ["--command-property", "isolation.level=read_committed"]
+    if session.settings.get("latencies"):
+        words.append("--include-backlog")
+    return words + _given(session, _CONSUME)
+
+
+def _given(session: Session, options: dict[str, str]) -> list[str]:
+    words = []
+    for name, option in options.items():
+        value = session.settings.get(name, "")
+        for unit in _UNITS if name not in {"expected producers", "consumer group"} else ():
+            value = value.replace(unit, "")
+        if value and value != _DEFAULTS.get(name):
+            words += [option, value.replace(" ", "")]
+    return words

@@ -1,0 +1,132 @@
+"""Where messages are in the destination, by the consumers' logs: their offsets.
+
+Of messages that are missing: between which offsets of their stream's partition they would be.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow.compute as pc
+
+from mirrortest.report.html.log_rows import few_rows, read_rows
+from mirrortest.seqlog.schema import Kind, Role
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import pyarrow as pa
+    from numpy.typing import NDArray
+
+    from mirrortest.report.html.breakdown import Range
+    from mirrortest.report.result import Result
+
+_STREAM = ("topic", "producer", "incarnation", "lane")
+_NUMBERS = ("partition", "offset_lo", "offset_hi", "seq_lo", "seq_hi")
+MOST = 3
+"""Positions of one range: a message that came twice has two."""
+
+
+@dataclass(frozen=True)
+class Position:
+    """Offsets [lo, hi) of a destination partition; `missing`: what should be there is not.
+
+    Then `lo` is the offset of the message before and `hi` is behind the one after them; None: there
+    is no such message.
+    """
+
+    partition: int
+    lo: int | None
+    hi: int | None
+    missing: bool = False
+    others: bool = False
+    """Whether messages of other streams are between them."""
+
+    def __str__(self) -> str:
+        if not self.missing:
+            assert self.lo is not None  # noqa: S101  # what was seen has an offset
+            assert self.hi is not None  # noqa: S101  # see above
+            last = self.hi - 1
+            text = f"{self.lo}" if self.lo == last else f"{self.lo} to {last}"
+            return f"{text}, others between" if self.others else text
+        bounds = [
+            f"after {self.lo}" if self.lo is not None else "",
+            f"before {self.hi - 1}" if self.hi is not None else "",
+        ]
+        return ", ".join(filter(None, bounds))
+
+
+def positions(result: Result, ranges: Sequence[Range]) -> list[list[Position]]:
+    """The positions of each range; none where the logs are not here, large, or do not have it."""
+    if not ranges or not few_rows(result):
+        return [[] for _ in ranges]
+    rows = read_rows(result, Role.CONSUMER, Kind.SEEN, (*_STREAM, *_NUMBERS))
+    wanted = {each.topic for each in ranges}, {each.producer for each in ranges}
+    for name, values in zip(("topic", "producer"), wanted, strict=True):
+        rows = rows.filter(pc.is_in(rows[name], pc.cast(sorted(values), "string")))
+    rows = rows.filter(pc.is_valid(rows["seq_lo"]))
+    streams: dict[tuple[str, str, int, int], dict[str, NDArray[np.int64]]] = {}
+    found = []
+    for each in ranges:
+        stream = (each.topic, each.producer, each.incarnation, each.lane)
+        if stream not in streams:
+            streams[stream] = _numbers(rows, stream)
+        found.append(_places(streams[stream], each.seq_lo, each.seq_hi))
+    return found
+
+
+def _numbers(rows: pa.Table, stream: tuple[str, str, int, int]) -> dict[str, NDArray[np.int64]]:
+    for name, value in zip(_STREAM, stream, strict=True):
+        rows = rows.filter(pc.equal(rows[name], value))
+    return {name: rows[name].to_numpy().astype(np.int64) for name in _NUMBERS}
+
+
+def _places(rows: dict[str, NDArray[np.int64]], lo: int, hi: int) -> list[Position]:
+    """Where the numbers [lo, hi) of a stream with these rows are."""
+    here = (rows["seq_lo"] < hi) & (rows["seq_hi"] > lo)
+    if not here.any():
+        return _bounds(rows, lo, hi)
+    first = rows["offset_lo"] + np.maximum(lo - rows["seq_lo"], 0)
+    last = rows["offset_hi"] - np.maximum(rows["seq_hi"] - hi, 0)
+    columns = (rows["partition"], first, last, rows["seq_lo"], rows["seq_hi"])
+    at = zip(*(each[here].tolist() for each in columns), strict=True)
+    merged: list[Position] = []
+    until = 0
+    for partition, begin, end, seq_lo, seq_hi in sorted(set(at)):
+        before = merged[-1] if merged else None
+        # Rows that touch, or go on where the one before ended: other streams' are between them.
+        # A row may have been logged again after a restart.
+        if (
+            before
+            and before.partition == partition
+            and (begin <= (before.hi or 0) or seq_lo == until)
+        ):
+            others = before.others or begin > (before.hi or 0)
+            merged[-1] = Position(partition, before.lo, max(before.hi or 0, end), others=others)
+        else:
+            merged.append(Position(partition, begin, end))
+        until = seq_hi
+    return merged
+
+
+def _bounds(rows: dict[str, NDArray[np.int64]], lo: int, hi: int) -> list[Position]:
+    earlier = np.flatnonzero(rows["seq_hi"] <= lo)
+    later = np.flatnonzero(rows["seq_lo"] >= hi)
+    if not earlier.size and not later.size:
+        return []
+    before = int(earlier[rows["seq_hi"][earlier].argmax()]) if earlier.size else None
+    after = int(later[rows["seq_lo"][later].argmin()]) if later.size else None
+    known = before if before is not None else after
+    partition = int(rows["partition"][known])
+    if after is not None and rows["partition"][after] != partition:
+        after = None
+    return [
+        Position(
+            partition,
+            None if before is None else int(rows["offset_hi"][before]) - 1,
+            None if after is None else int(rows["offset_lo"][after]) + 1,
+            missing=True,
+        )
+    ]

@@ -1,0 +1,142 @@
+"""Ids with their offsets in the destination, and the commands that show them and repeat the run."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mirrortest.report.html.breakdown import Range
+from mirrortest.report.html.commands import repeat_commands, show_commands
+from mirrortest.report.html.page import page
+from mirrortest.report.html.positions import Position, positions
+from mirrortest.seqlog.schema import Role
+from tests.made_result import RUN
+from tests.short_run import seen, sent, short_run
+from tests.unit.test_commands import check, program  # noqa: F401  # a fixture
+
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import Any
+
+    from mirrortest.report.result import Result
+
+
+def of(lo: int, hi: int, *, lane: int = 0, kind: str = "duplicated") -> Range:
+    return Range(kind, "orders", "ann", 1, lane, lo, hi)
+
+
+@pytest.fixture
+def result(tmp_path: Path) -> Result:
+    """Numbers 0 to 99 at offsets 0 to 99, 110 to 199 behind them, and 20 to 39 once more."""
+    return short_run(
+        tmp_path,
+        producer=[sent(0, 200, 0.0, 1.99)],
+        consumer=[
+            seen(0, 100, 0.0, 0.99, 3000),
+            seen(110, 200, 1.1, 1.99, 3000, offset=100),
+            seen(20, 40, 0.2, 0.39, 3000, offset=190),
+        ],
+        found=[("lost", 0, 100, 110), ("duplicated", 0, 20, 40)],
+    )
+
+
+def test_what_was_seen_is_at_its_offsets_and_what_is_missing_between_two(result: Result) -> None:
+    """Each copy has its own; rows that touch are one place; bounds are those of the stream."""
+    twice, missing, across, last, strange = positions(
+        result, [of(20, 40), of(100, 110), of(90, 120), of(200, 210), of(0, 5, lane=7)]
+    )
+    assert twice == [Position(0, 20, 40), Position(0, 190, 210)]
+    assert missing == [Position(0, 99, 101, missing=True)]
+    assert str(missing[0]) == "after 99, before 100"
+    assert across == [Position(0, 90, 110)]
+    assert [str(each) for each in last] == ["after 189"]
+    assert strange == []
+
+
+def test_a_stream_between_others_is_one_place_for_each_copy(tmp_path: Path) -> None:
+    """Rows of a busy partition are short: the next one goes on where the one before ended."""
+    rows = [seen(at, at + 5, 0.0, 0.1, 3000, offset=3 * at) for at in range(0, 50, 5)]
+    again = [seen(at, at + 5, 0.0, 0.1, 3000, offset=1000 + 3 * at) for at in range(0, 50, 5)]
+    result = short_run(tmp_path, producer=[sent(0, 50, 0.0, 0.5)], consumer=[*rows, *again])
+    (places,) = positions(result, [of(0, 50)])
+    assert [str(each) for each in places] == [
+        "0 to 139, others between",
+        "1000 to 1139, others between",
+    ]
+
+
+def test_the_commands_start_there_and_read_as_many(result: Result) -> None:
+    """Of missing messages, those on both sides; never more than a screen of them."""
+    (place,), (missing,), (many,) = positions(result, [of(0, 5), of(100, 110), of(40, 100)])
+    kcat, console = show_commands("dc2:9092", "A.orders", place)
+    assert "-t A.orders -p 0 -o 0 -c 5 " in kcat
+    assert "--topic A.orders --partition 0 --offset 0 --max-messages 5 " in console
+    assert " -o 99 -c 2 " in show_commands("dc2:9092", "A.orders", missing)[0]
+    assert " -c 20 " in show_commands("dc2:9092", "A.orders", many)[0]
+
+
+def test_the_page_shows_them_with_the_ids(result: Result) -> None:
+    """In the order of the ids."""
+    shown = page(result)
+    texts = [[place.text for place in places] for places in shown["places"]]
+    assert texts == [
+        ["partition 0, missing after 99, before 100"],
+        ["partition 0, 20 to 39", "partition 0, 190 to 209"],
+    ]
+
+
+def test_without_the_logs_there_are_no_offsets(tmp_path: Path) -> None:
+    """A guess would be worse."""
+    result = short_run(tmp_path, consumer=[seen(0, 100, 0.0, 0.99, 3000)])
+    assert positions(result, [of(0, 5)]) == [[]]
+    assert page(result)["places"] == []
+
+
+def test_the_commands_that_repeat_a_run_are_read_by_the_program(
+    result: Result,
+    program: Any,  # noqa: F811  # the fixture
+) -> None:
+    """With the options that the logs have, and conditions of the user's own."""
+    commands = repeat_commands(result)
+    assert [shlex.split(each)[1] for each in commands] == ["consume", "produce", "reconcile"]
+    for each in commands:
+        name, *words = shlex.split(each.replace("NEW-RUN", RUN))
+        assert name == "mirrortest"
+        check(program, words)
+
+
+SETTINGS = {
+    Role.PRODUCER: {
+        "bootstrap servers": "dc1:9092", "throughput": "2000/s", "duration": "25 s",
+        "records": "1,000", "warm-up records": "100", "message size": "1,200 bytes",
+        "form": "headers", "acks": "1", "compression": "zstd", "linger": "7 ms",
+    },
+    Role.CONSUMER: {
+        "bootstrap servers": "dc2:9092", "topics": "A.orders", "shard": "1/2",
+        "expected producers": "ann,bob", "isolation level": "read_committed",
+        "idle timeout": "30 s", "latencies": "with the backlog",
+    },
+}  # fmt: skip
+
+
+def test_settings_become_options(result: Result, program: Any) -> None:  # noqa: F811
+    """Each of them, in the form in which the option takes it."""
+    sessions = []
+    for found in result.sessions:
+        update = {"settings": SETTINGS[found.session.role], "deadline_ns": 90 * 10**9}
+        topics = {
+            name: topic.model_copy(update={"destination": f"A.{name}"})
+            for name, topic in found.session.topics.items()
+        }
+        session = found.session.model_copy(update=update | {"topics": topics})
+        sessions.append(type(found)(session, found.location, found.files, found.damage))
+    told = type(result)(result.summary, result.place, tuple(sessions))
+    consume, produce, _ = repeat_commands(told)
+    assert "--topics A.orders --source-alias A --deadline 90s" in consume
+    assert "--expect-producers ann,bob" in consume
+    assert "--num-records 1000 --duration 25s --warmup-records 100 --message-size 1200" in produce
+    assert "--form headers --acks 1 --compression zstd --linger-ms 7" in produce
+    for each in (consume, produce):
+        check(program, shlex.split(each.replace("NEW-RUN", RUN))[1:])

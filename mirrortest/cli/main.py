@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import os
 import re
 import sys
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -37,23 +38,30 @@ app = typer.Typer(
     ),
 )
 
-_VERBS = (
-    "produce",
-    "consume",
-    "reconcile",
-    "report",
-    "doctor",
-    "salvage",
-    "demo",
-    "lab",
-    "sabotage",
-    "calibrate",
-    "synth",
-)
+_VERBS = {
+    "produce": (
+        "Send numbered, timed messages to the source of a mirror, and record them in the ledger."
+    ),
+    "consume": "Judge a mirror's copy while it arrives.",
+    "reconcile": "Judge a run exactly, after it, from the sequence logs of both sides.",
+    "report": "Turn a reconciliation into one HTML file that opens without a network.",
+    "doctor": "See before a test whether it can work, and what to change.",
+    "salvage": "Finish the sequence logs that killed processes left in their spool.",
+    "demo": "Test a real mirror between two real clusters on this machine.",
+    "lab": "Two local Kafka clusters with a mirror between them, as processes of this machine.",
+    "sabotage": (
+        "A mirror that copies faithfully, but for the wrongs that a specification orders; it "
+        "writes down each of them."
+    ),
+    "calibrate": "Measure what mirrortest finds against what a faulty mirror did.",
+    "synth": "Write the sequence logs of both sides of a synthetic run, and its truth.",
+}
+"""Each verb, and the first sentence of its help: `--help` imports none of them."""
 
 
 _ParserError: Any = typer.BadParameter.__mro__[1]
 """Every error of the command line's parser; typer exports only one that is derived from it."""
+_COMPLETING = "_MIRRORTEST_COMPLETE"
 _NO_ARGUMENTS = "NoArgsIsHelpError"
 _EXTRA = re.compile(r"Got unexpected extra arguments?(?:\(s\))? \((.*)\)")
 
@@ -81,9 +89,21 @@ def main(
     console.configure_logging(verbose=verbose)
 
 
+def _not_imported() -> None:
+    """Stands for a verb in the list of all."""
+
+
 def _register(arguments: Sequence[str]) -> None:
-    """Import the verb that is asked for, and nothing that it does not need; all for `--help`."""
+    """Import the verb that is asked for, and nothing that it does not need.
+
+    `--version` and `--help` import none. All are there for a shell that completes, which asks by an
+    environment variable.
+    """
     asked = next((word for word in arguments if not word.startswith("-")), None)
+    if asked not in _VERBS and _COMPLETING not in os.environ:
+        for verb, summary in _VERBS.items():
+            app.command(verb, help=summary)(_not_imported)
+        return
     for verb in [asked] if asked in _VERBS else _VERBS:
         module = importlib.import_module(f"mirrortest.cli.{verb}")
         if verb == "lab":

@@ -9,7 +9,10 @@ import textwrap
 from signal import Signals
 
 import pytest
+from rich.text import Text
 
+from docs import generated
+from mirrortest.cli import main
 from mirrortest.errors import InterruptedRunError
 
 PROGRAM = """
@@ -87,3 +90,32 @@ def test_an_interrupt_outside_a_run_ends_without_a_traceback() -> None:
     program += "os.kill(os.getpid(), signal.SIGINT); start.run()"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (130, b"")
+
+
+@pytest.mark.parametrize("option", ["--version", "--help", "-h"])
+def test_help_and_version_import_no_verb(option: str) -> None:
+    """They answer at once: what clients, logs and reports need is not imported."""
+    program = f"""
+import sys
+sys.argv = ["mirrortest", "{option}"]
+from mirrortest.cli.main import run
+try:
+    run()
+finally:
+    print(*sys.modules, file=sys.stderr)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=True
+    )
+    imported = set(done.stderr.split())
+    assert "mirrortest.cli.main" in imported
+    heavy = {"numpy", "pyarrow", "aiokafka", "pyspark", "jinja2", "prometheus_client"}
+    assert not imported & (heavy | {f"mirrortest.cli.{verb}" for verb in main._VERBS})
+    assert all(verb in done.stdout for verb in main._VERBS) or option == "--version"
+
+
+def test_the_list_of_verbs_has_each_ones_own_words() -> None:
+    """The list is kept beside the verbs, so that it needs none of them."""
+    for verb, command in generated.program().commands.items():
+        first = " ".join(Text.from_markup(command.help).plain.split("\n\n")[0].split())
+        assert first.startswith(main._VERBS[verb])

@@ -101,7 +101,7 @@ def report_place(text: str, *, option: str) -> Path:
 class Connection:
     """How a cluster is reached, besides its address."""
 
-    PANEL: ClassVar[str] = "Kafka client"
+    PANEL: ClassVar[str] = "Connection"
 
     command_config: Path | None = option(
         None, "Kafka client properties, as Kafka's own tools take them.", env=True, metavar="FILE"

@@ -68,7 +68,7 @@ _QUIET_SECONDS = 5.0
 class Sending:
     """Client properties that have options of their own, which win over --command-property."""
 
-    PANEL: ClassVar[str] = "Kafka client"
+    PANEL: ClassVar[str] = "Connection"
 
     acks: str | None = option(
         None,
@@ -101,6 +101,7 @@ def produce(
         typer.Option(
             "--bootstrap-server",
             "--broker-list",
+            rich_help_panel="Connection",
             envvar="MIRRORTEST_BOOTSTRAP_SERVER",
             metavar="HOST:PORT[,...]",
             help="The source cluster. Wins over bootstrap.servers in properties.",

@@ -1,4 +1,4 @@
-"""Who lost it: for each message that is missing, how far it is known to have come.
+"""Who lost it: for each message that is missing, how far it is known to have come; pure.
 
 What the source observers' logs say (`Plan.observed`), what the producers were acknowledged, and
 what was found in the destination where no consumer had read (`lookup`) are brought together.
@@ -8,23 +8,29 @@ Nothing here changes a verdict.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
-from mirrortest.model.findings import DEFINITIONS, Outcome, Scope
-from mirrortest.reconcile.compact import Zone
-from mirrortest.reconcile.facts import make_table
-from mirrortest.reconcile.intervals import DAMAGE, STREAM
-from mirrortest.reconcile.judge import settle, view
-from mirrortest.reconcile.session import together
-from mirrortest.reconcile.source import read_intervals, reading
-from mirrortest.reconcile.sweep import Spans, islands, sweep
-from mirrortest.reconcile.tables import rows
-from mirrortest.seqlog.schema import ENDLESS
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mirrortest.reconcile import tables
+from mirrortest.reconcile.intervals import STREAM
+from mirrortest.reconcile.stretch import NONE
+from mirrortest.reconcile.sweep import Spans, Sweep
+from mirrortest.reconcile.tables import VERDICTS
+from mirrortest.seqlog.schema import Kind
 
 if TYPE_CHECKING:
-    from mirrortest.reconcile.lookup import LookedUp
-    from mirrortest.reconcile.plan import Plan
-    from mirrortest.reconcile.settling import Gone
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from mirrortest.reconcile.judgement import Judgement
+    from mirrortest.reconcile.stream_rows import StreamRows, Streams
+
+    Longs = NDArray[np.int64]
+    Flags = NDArray[np.bool_]
 
 
 class Attribution(StrEnum):
@@ -43,224 +49,172 @@ class Attribution(StrEnum):
     """Nothing but the ledger's word, or it may stand where nobody could look."""
 
 
-_MISSING_FINDINGS = tuple(each.finding for each in DEFINITIONS if each.scope is Scope.MISSING)
-VERDICTS = (*(finding.label for finding in _MISSING_FINDINGS), "failed", "unknown")
-"""What a message not delivered is called, the worst first."""
 ATTRIBUTED = VERDICTS[:3]
-
-_COLUMNS = ", ".join(STREAM)
-_OF_STREAM = f"SELECT DISTINCT {_COLUMNS} FROM missing"  # noqa: S608
-
-_MISSING = f"""
-    SELECT {_COLUMNS}, lo, hi,
-        if(is_acked AND accounted AND NOT unlogged, 1, 0) AS logged, CASE
-        {
-    " ".join(
-        f"WHEN findings & {int(finding)} <> 0 THEN {rank}"
-        for rank, finding in enumerate(_MISSING_FINDINGS, 1)
-    )
-}
-        WHEN is_unknown THEN {len(VERDICTS)}
-        ELSE {len(VERDICTS) - 1} END AS rank
-    FROM judged WHERE NOT seen
-"""  # noqa: S608
-
-_MADE_AGAIN = f"identity > 0 OR (kind = 'unread' AND offset_hi >= {ENDLESS})"
-_SOURCE_READ = islands(
-    ("topic", "partition"),
-    f"""source_intervals LEFT ANTI JOIN source_compacted USING (topic)
-    WHERE kind = 'read' AND (topic, partition) NOT IN (
-        SELECT topic, partition FROM source_intervals
-        WHERE partition IS NOT NULL AND ({_MADE_AGAIN})
-    )""",  # noqa: S608  # all of it is ours
-    "offset_lo",
-    "offset_hi",
-)
-"""What the observers read, by source partition; not of a topic that was made again, whose offsets
-are no longer those that the producers were told, nor of one that is compacted."""
-
-_DENSE = "offset_hi - offset_lo = seq_hi - seq_lo"
-_LOOKED_FOR = f"""(
-    SELECT {_COLUMNS}, if({_DENSE}, greatest(offset_lo, there.lo) - offset_lo, 0) + seq_lo AS lo,
-        if({_DENSE}, least(offset_hi, there.hi) - offset_lo + seq_lo, seq_hi) AS hi
-    FROM sent_intervals JOIN source_read AS there USING (topic, partition)
-    LEFT SEMI JOIN ({_OF_STREAM}) USING ({_COLUMNS})
-    WHERE kind = 'sent' AND outcome = {int(Outcome.ACKED)} AND offset_lo IS NOT NULL
-        AND offset_lo < there.hi AND offset_hi > there.lo
-        AND ({_DENSE} OR (offset_lo >= there.lo AND offset_hi <= there.hi))
-)"""  # noqa: S608
-"""Numbers acknowledged at offsets that an observer read."""
-
-_STRADDLING = f"""
-    SELECT 1 FROM intervals JOIN source_read AS there USING (topic, partition)
-    LEFT SEMI JOIN ({_OF_STREAM}) USING ({_COLUMNS})
-    WHERE kind = 'sent' AND NOT ({_DENSE}) AND offset_lo < there.hi AND offset_hi > there.lo
-        AND (offset_lo < there.lo OR offset_hi > there.hi) LIMIT 1
-"""  # noqa: S608
-"""Chains of which nobody can say which of their numbers stood within what was read."""
-
-_OBSERVED = f"""(
-    SELECT {_COLUMNS}, seq_lo, seq_hi
-    FROM source_intervals LEFT SEMI JOIN ({_OF_STREAM}) USING ({_COLUMNS})
-    WHERE kind = 'seen' AND seq_lo IS NOT NULL
-)"""  # noqa: S608
+_PHRASES = [each.value for each in Attribution]
+_NOT_ATTRIBUTED = len(_PHRASES)
 
 
-def missing(spark: Any, gone: Gone | None) -> dict[str, int]:
-    """Make the view `missing`: segments of `judged` not delivered; the messages by verdict.
+class Looking(NamedTuple):
+    """Where was looked for what is missing.
 
-    With what is `gone` from the intervals because it is plainly lost.
+    Attributes:
+        source_read: by topic and source partition, the offsets that observers read, as ranges in
+            order; not of a topic that was made again, whose offsets are no longer those that the
+            producers were told, nor of one that is compacted.
+        found: what stands in the destination where no consumer read; None: nobody looked.
+        incomplete: topics of which not every such offset could be looked at.
     """
-    statement = _MISSING
-    if gone is not None:
-        gone.rows("").createOrReplaceTempView("gone")
-        statement += f"UNION ALL SELECT {_COLUMNS}, seq_lo, seq_hi, 1, 1 FROM gone"  # noqa: S608
-    view(spark, "missing", statement)
-    counts = rows(spark.sql("SELECT rank, sum(hi - lo) AS messages FROM missing GROUP BY rank"))
-    return {VERDICTS[row["rank"] - 1]: row["messages"] for row in counts}
+
+    source_read: Mapping[tuple[str, int], Sequence[tuple[int, int]]]
+    found: pa.Table | None
+    incomplete: frozenset[str] = frozenset()
 
 
-def attribute(spark: Any, plan: Plan, looked: LookedUp | None) -> list[str]:
-    """Make the view `attributed` of `missing`: (stream, lo, hi, verdict, attribution).
+class Attributed(NamedTuple):
+    """Numbers not delivered, by verdict and attribution.
 
-    The attribution is null of what was not acknowledged, and of what may still be on its way and
-    nobody has looked for. Returns what limits the attribution, in words.
+    `straddling`: some chain of acknowledged messages lies on both sides of a bound of what was
+    read, and nobody can say which of its numbers do.
     """
-    notes: list[str] = []
-    spans = [Spans("missing", {"rank": "rank", "logged": "logged"}, "lo", "hi")]
-    if plan.observers:
-        spans += _source(spark, plan, notes)
-    else:
-        notes.append(
-            "no source observer logged this run (mirrortest consume --role source): what is lost "
-            "cannot be told to be lost by the source or by the mirror"
-        )
-    if looked is None:
-        notes.append(
-            "the destination was not looked at (--bootstrap-server): what stands there and was "
-            "not consumed is not told"
-        )
-    else:
-        notes += looked.notes
-        _table(spark, "found_unread", f"{_SCHEMA}, seq_lo long, seq_hi long", _found(looked))
-        spans.append(Spans("found_unread", {"found": "1"}))
-    incomplete = sorted(looked.incomplete) if looked is not None else []
-    _table(spark, "not_looked", "topic string", [(topic,) for topic in incomplete])
-    if len(spans) > 1:
-        settle(spark, "attributed", _attributed(spans, looked=looked is not None))
-    else:
-        view(spark, "attributed", _attributed(spans, looked=False))
-    return notes
+
+    table: pa.Table
+    straddling: bool
 
 
-def leave_out(spark: Any) -> None:
-    """Make the view `attributed` where nothing is missing that could be attributed."""
-    named = f"SELECT {_COLUMNS}, lo, hi, {_verdict('rank')}, CAST(NULL AS STRING) AS attribution"
-    view(spark, "attributed", f"{named} FROM missing")
+def assumed(judgement: Judgement) -> pa.Table:
+    """What was not delivered, where nobody has looked any further."""
+    found = tables.absent(judgement.judged)
+    nowhere = np.zeros(len(found.rank), dtype=bool)
+    told = _told(found.rank, found.logged, nowhere, nowhere, nowhere, ~nowhere)
+    return _table(judgement.rows.streams, found.spans, found.rank, told)
 
 
-def totals(spark: Any) -> list[dict[str, Any]]:
-    """How many messages of each verdict have which attribution: rows of those three columns."""
-    order = ", ".join(f"'{name}'" for name in VERDICTS)
-    return rows(
-        spark.sql(
-            f"""SELECT verdict, attribution, sum(hi - lo) AS messages FROM attributed
-            WHERE attribution IS NOT NULL GROUP BY verdict, attribution
-            ORDER BY array_position(array({order}), verdict), messages DESC, attribution"""  # noqa: S608
-        )
+def unattributed(judgement: Judgement) -> pa.Table:
+    """What was not delivered, for `attribute`: as rows of `intervals` of the kind `found`.
+
+    `findings` is the rank of the verdict, `outcome` is 1 where a log has the acknowledgement.
+    """
+    found = tables.absent(judgement.judged)
+    spans, code = _joined(found.spans, found.rank * 2 + found.logged)
+    return tables.ids(
+        judgement.rows.streams,
+        spans,
+        kind=Kind.FOUND.value,
+        findings=pa.array((code // 2).astype(np.int32)),
+        outcome=pa.array((code % 2).astype(np.int32)),
     )
 
 
-def _attributed(spans: list[Spans], *, looked: bool) -> str:
-    there = {name for each in spans for name in each.weights}
-    observed, looked_for, found = (
-        name if name in there else "0" for name in ("observed", "looked_for", "found")
+def attribute(rows: StreamRows, looking: Looking) -> Attributed:
+    """Say of what is missing how far it came.
+
+    Of the rows those `found` are what is missing (`unattributed`), those `sent` are the
+    producers', those `seen` and `claimed` the observers'; `expired` ones are in the destination
+    where no consumer read.
+    """
+    missing, sent = rows.of(Kind.FOUND), rows.of(Kind.SENT)
+    concerned = np.zeros(len(rows.streams), dtype=bool)
+    concerned[rows.stream[missing]] = True
+    looked_for, straddling = _looked_for(rows, sent[concerned[rows.stream[sent]]], looking)
+    sweep = Sweep(
+        missing=rows.spans(missing),
+        observed=rows.spans(rows.of(Kind.SEEN)),
+        looked_for=looked_for,
+        claimed=rows.spans(rows.of(Kind.CLAIMED)),
+        found=rows.spans(rows.of(Kind.EXPIRED)),
     )
-    told = f"""CASE
-        WHEN rank > {len(ATTRIBUTED)} THEN NULL
-        WHEN {found} > 0 THEN '{Attribution.NOT_CONSUMED}'
-        WHEN {observed} = 0 AND {looked_for} > 0 THEN '{Attribution.NEVER_IN_SOURCE}'
-        WHEN rank > 1 AND {"partly.topic IS NOT NULL" if looked else "true"} THEN NULL
-        WHEN {observed} > 0 THEN '{Attribution.NOT_MIRRORED}'
-        WHEN logged > 0 THEN '{Attribution.ACKNOWLEDGED}'
-        ELSE '{Attribution.UNKNOWN}' END"""
-    return f"""
-        SELECT {_COLUMNS}, lo, hi, {_verdict("rank")}, {told} AS attribution
-        FROM {f"({sweep(STREAM, spans)}) AS swept" if len(spans) > 1 else "missing"}
-        LEFT JOIN not_looked AS partly USING (topic)
-        WHERE rank > 0
-    """  # noqa: S608
+    there = sweep.sum("missing") > 0
+    rank = sweep.sum("missing", rows.findings[missing])[there]
+    logged = sweep.sum("missing", rows.outcome[missing])[there] > 0
+    sought = (sweep.sum("looked_for") + sweep.sum("claimed"))[there] > 0
+    observed, found = (sweep.sum(name)[there] > 0 for name in ("observed", "found"))
+    spans = Spans(sweep.key, sweep.lo, sweep.hi).take(there)
+    streams = rows.streams
+    partly = np.array([topic in looking.incomplete for topic in streams.topics], dtype=bool)
+    open_still = partly[streams.topic[spans.key]] | (looking.found is None)
+    told = _told(rank, logged, observed, sought, found, open_still)
+    return Attributed(_table(streams, spans, rank, told), straddling)
 
 
-def _verdict(rank: str) -> str:
-    names = ", ".join(f"'{name}'" for name in VERDICTS)
-    return f"element_at(array({names}), CAST({rank} AS INT)) AS verdict"
+def _told(
+    rank: Longs, logged: Flags, observed: Flags, sought: Flags, found: Flags, open_still: Flags
+) -> Longs:
+    """The place of each one's attribution; one more than there are of what has none."""
+    places = {each: place for place, each in enumerate(Attribution)}
+    told = np.where(logged, places[Attribution.ACKNOWLEDGED], places[Attribution.UNKNOWN])
+    told = np.where(observed, places[Attribution.NOT_MIRRORED], told)
+    told = np.where((rank > 0) & open_still, _NOT_ATTRIBUTED, told)
+    told = np.where(~observed & sought, places[Attribution.NEVER_IN_SOURCE], told)
+    told = np.where(found, places[Attribution.NOT_CONSUMED], told)
+    return np.where(rank >= len(ATTRIBUTED), _NOT_ATTRIBUTED, told)
 
 
-def _source(spark: Any, plan: Plan, notes: list[str]) -> list[Spans]:
-    """What the observers saw, and where they looked."""
-    work = reading(plan.observed, spark.sparkContext.defaultParallelism, placed=False)
-    observed = together(read_intervals(spark, work).persist())
-    observed.createOrReplaceTempView("source_intervals")
-    damage = [str(each) for found in plan.observers for each in found.damage if not each.harmless]
-    damage += [
-        row["text"]
-        for row in rows(
-            spark.sql(
-                f"SELECT text FROM source_intervals WHERE kind = '{DAMAGE}' AND outcome = 1"  # noqa: S608
-            )
-        )
-    ]
-    spans = [Spans(_OBSERVED, {"observed": "1"})]
-    if damage:
-        # Rows are gone that might have shown any message in the source.
-        notes += [f"source observer's log damaged: {each}" for each in damage]
-        return spans
-    # Compaction takes away what was there: only a claim, which knows of it, accuses the source.
-    _table(spark, "source_compacted", "topic string", _compacted(plan))
-    view(spark, "source_read", _SOURCE_READ)
-    _sent(spark, plan)
-    return [
-        *spans,
-        Spans(_LOOKED_FOR, {"looked_for": "1"}, "lo", "hi"),
-        Spans("source_intervals WHERE kind = 'claimed'", {"looked_for": "1"}),
-    ]
+def _looked_for(rows: StreamRows, sent: Longs, looking: Looking) -> tuple[Spans, bool]:
+    """Numbers acknowledged at offsets that an observer read; whether that is open of some."""
+    streams = rows.streams
+    sent = sent[(rows.outcome[sent] == 1) & (rows.offset_lo[sent] != NONE)]
+    topic, partition = streams.topic[rows.stream[sent]], rows.partition[sent]
+    parts, straddling = [Spans.none()], False
+    for (name, number), ranges in looking.source_read.items():
+        if name not in streams.topics:
+            continue
+        mine = sent[(topic == streams.topics.index(name)) & (partition == number)]
+        lo, hi = rows.offset_lo[mine], rows.offset_hi[mine]
+        first, last = rows.seq_lo[mine], rows.seq_hi[mine]
+        dense = hi - lo == last - first
+        for begin, end in ranges:
+            over = (lo < end) & (hi > begin)
+            inside = (lo >= begin) & (hi <= end)
+            straddling |= bool((over & ~inside & ~dense).any())
+            low = np.where(dense, np.maximum(lo, begin) - lo + first, first)
+            high = np.where(dense, np.minimum(hi, end) - lo + first, last)
+            found = Spans(rows.stream[mine], low, high)
+            parts.append(found.take(over & (inside | dense)))
+    return Spans(*(np.concatenate(each) for each in zip(*parts, strict=True))), straddling
 
 
-def _sent(spark: Any, plan: Plan) -> None:
-    """Make the view `sent_intervals`, where no chain lies on both sides of a bound of reading."""
-    if not rows(spark.sql(_STRADDLING)):
-        view(spark, "sent_intervals", "SELECT * FROM intervals")
-        return
-    bounds = {
-        Zone(row["topic"], row["partition"], 0, at, at)
-        for row in rows(spark.table("source_read"))
-        for at in (row["lo"], row["hi"])
-    }
-    work = reading(plan.producing, spark.sparkContext.defaultParallelism, placed=True)
-    anew = read_intervals(spark, work._replace(zones=tuple(sorted(bounds))))
-    anew.createOrReplaceTempView("sent_intervals")
+def _table(streams: Streams, spans: Spans, rank: Longs, told: Longs) -> pa.Table:
+    width = _NOT_ATTRIBUTED + 1
+    spans, code = _joined(spans, rank * width + told)
+    verdicts = pa.DictionaryArray.from_arrays(pa.array(code // width), pa.array(VERDICTS))
+    which = code % width
+    attributions = pa.DictionaryArray.from_arrays(
+        pa.array(which, mask=which == _NOT_ATTRIBUTED), pa.array(_PHRASES)
+    )
+    return tables.ids(
+        streams,
+        spans,
+        verdict=verdicts.cast(pa.string()),
+        attribution=attributions.cast(pa.string()),
+    )
 
 
-def _compacted(plan: Plan) -> list[tuple[Any, ...]]:
-    return [
-        (name,)
-        for found in plan.observers
-        for name, topic in found.session.topics.items()
-        if topic.compacted
-    ]
+def _joined(spans: Spans, code: Longs) -> tuple[Spans, Longs]:
+    """Spans in order, those that touch and have one code as one."""
+    begins = np.ones(len(code), dtype=bool)
+    begins[1:] = (spans.key[1:] != spans.key[:-1]) | (spans.lo[1:] != spans.hi[:-1])
+    begins[1:] |= code[1:] != code[:-1]
+    starts = np.flatnonzero(begins)
+    ends = np.append(starts[1:], len(code))[: len(starts)] - 1
+    return Spans(spans.key[starts], spans.lo[starts], spans.hi[ends]), code[starts]
 
 
-_SCHEMA = "topic string, producer string, incarnation int, lane long"
+def totals(table: pa.Table) -> pa.Table:
+    """How many messages of each verdict have which attribution, of those that have one."""
+    table = table.filter(pc.is_valid(table["attribution"]))
+    messages = pc.subtract(table["seq_hi"], table["seq_lo"])
+    sums = (
+        table.select(["verdict", "attribution"])
+        .append_column("messages", messages)
+        .group_by(["verdict", "attribution"])
+        .aggregate([("messages", "sum")])
+    )
+    return sums.rename_columns(["verdict", "attribution", "messages"])
 
 
-def _found(looked: LookedUp) -> list[tuple[Any, ...]]:
-    return [
-        (stream.topic, stream.producer, stream.incarnation, stream.lane, lo, hi)
-        for stream, numbers in looked.found.items()
-        for lo, hi in numbers.intervals()
-    ]
-
-
-def _table(spark: Any, name: str, schema: str, values: list[tuple[Any, ...]]) -> None:
-    make_table(spark, name, schema, values)
+def first(table: pa.Table, count: int) -> pa.Table:
+    """The first rows, the worst verdict first, then by stream and number."""
+    rank = pc.index_in(table["verdict"], pa.array(VERDICTS))
+    keys = [(name, "ascending") for name in ("rank", *STREAM, "seq_lo")]
+    order = pc.sort_indices(table.append_column("rank", rank), keys)
+    return table.take(order[:count])

@@ -1,112 +1,131 @@
-"""A task's many rows of streams as few: in Arrow's own format, which Spark carries as it is.
+"""What tasks give to Spark: many rows as few, in Arrow's own format, which Spark carries as it is.
 
-Of thousands of streams each task leaves a chain, at least, and a row of Spark costs more than all
-that is done with it beside. Beside a bundle goes what the driver must know of its rows: an
-overview. `whole` opens the bundles.
+A row of Spark costs more than all that is done with it here. Rows of lanes go into bundles by the
+part of the judgement that they are for (`part_of`): all rows of a lane go to one. What the driver
+must know goes into bundles for it: rows of offsets, sums, damage, and an overview of the others.
 """
 
 from __future__ import annotations
 
+import zlib
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mirrortest.reconcile.intervals import INTERVALS, STREAM, interval_batch
+from mirrortest.reconcile.intervals import (
+    ACKED,
+    DAMAGE,
+    INTERVALS,
+    LATENCY,
+    OVERVIEW,
+    RANGE,
+    interval_batch,
+)
+from mirrortest.reconcile.stretch import NONE, numbers
 from mirrortest.seqlog.schema import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-BUNDLE = "bundle"
-"""The kind of a row whose `packed` is a bundle of rows."""
-TOLD = "told"
-"""The kind of a row of an overview: it stands for as many `messages` rows of a bundle, of the kind
-in `text`, with the greatest of their `outcome` and `offset_hi`."""
-OF_STREAM = (
-    Kind.SEEN, Kind.SENT, Kind.RESERVED, Kind.VOUCHED, Kind.END, Kind.CLAIMED, Kind.EXPIRED,
-    Kind.FOUND,
+    from numpy.typing import NDArray
+
+    Longs = NDArray[np.int64]
+
+BUNDLES = "name string, part int, task int, number long, packed binary"
+"""Spark's schema of bundles: what they are, for which part, of which task, of how many rows."""
+DRIVER = -1
+"""The part that is the driver."""
+SCANNED = "scanned"
+"""The name of bundles of rows of intervals."""
+_FOR_DRIVER = (
+    Kind.READ.value, Kind.UNREAD.value, Kind.TAIL.value, RANGE, DAMAGE, LATENCY, ACKED,
 )  # fmt: skip
-"""The kinds of rows that tell of a stream."""
-_ROWS = 65_536
-"""Rows of a bundle, at most, about: it takes some 10 MB."""
-_KEY = (
-    "text", "topic", "producer", "incarnation", "session", "task", "partition", "identity",
-)  # fmt: skip
-_SUMS = {"messages": "sum", "outcome": "max", "offset_hi": "max"}
+_BYTES = 16 << 20
+"""A bundle's size, at most, about."""
+_KEY = ("text", "topic", "producer", "incarnation", "session", "partition", "identity")
+_HIGHEST = ("outcome", "offset_hi")
 
 
-def of_stream(rows: pa.RecordBatch) -> pa.Array:
-    """Which rows tell of a stream, as booleans."""
-    found = pc.is_in(rows["kind"], pa.array([kind.value for kind in OF_STREAM]))
-    for name in STREAM:
-        found = pc.and_(found, pc.is_valid(rows[name]))
-    numbered = pc.or_(pc.is_valid(rows["seq_lo"]), pc.equal(rows["kind"], Kind.END.value))
-    return pc.and_(found, numbered)
+def bundle(name: str, part: int, task: int, rows: pa.Table) -> pa.RecordBatch:
+    """A row of `BUNDLES`."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, rows.schema) as stream:
+        stream.write_table(rows)
+    return pa.record_batch(
+        {
+            "name": [name],
+            "part": pa.array([part], pa.int32()),
+            "task": pa.array([task], pa.int32()),
+            "number": pa.array([rows.num_rows], pa.int64()),
+            "packed": pa.array([sink.getvalue().to_pybytes()], pa.binary()),
+        }
+    )
 
 
-def _is_packed(rows: pa.RecordBatch) -> pa.Array:
-    """Which rows are large for the holes that are packed in them, as if they were bundles."""
-    return pc.fill_null(pc.greater(rows["holes"], 0), False)
-
-
-def bundled(batches: Iterable[pa.RecordBatch], least: int) -> Iterator[pa.RecordBatch]:
-    """Rows of a task's intervals: where at least so many tell of streams, bundles of these."""
-    held: list[pa.RecordBatch] = []
-    count, many = 0, False
-    for batch in batches:
-        mine = pc.and_not(of_stream(batch), _is_packed(batch))
-        if mine.false_count:
-            yield batch.filter(pc.invert(mine))
-            batch = batch.filter(mine)  # noqa: PLW2901  # what is left of it
-        held.append(batch)
-        count += batch.num_rows
-        if count >= (_ROWS if many else least):
-            yield from _bundles(held)
-            held, count, many = [], 0, True
-    if many:
-        yield from _bundles(held)
-    else:
-        yield from held
-
-
-def opened(rows: pa.RecordBatch) -> list[pa.RecordBatch]:
+def opened(packed: Iterable[pa.Scalar]) -> Iterator[pa.Table]:
     """The rows of bundles."""
-    found: list[pa.RecordBatch] = []
-    for each in rows["packed"]:
+    for each in packed:
         with pa.ipc.open_stream(each.as_buffer()) as stream:
-            found += stream
-    return found
+            yield stream.read_all()
 
 
-def _bundles(held: list[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    if not any(batch.num_rows for batch in held):
-        return
+def scanned(batches: Iterable[pa.RecordBatch], parts: int) -> Iterator[pa.RecordBatch]:
+    """Bundles of a task's rows of intervals."""
+    held: list[pa.RecordBatch] = []
+    size = 0
+    for batch in batches:
+        held.append(batch)
+        size += batch.nbytes
+        if size > _BYTES:
+            yield from _bundles(held, parts)
+            held, size = [], 0
+    if held:
+        yield from _bundles(held, parts)
+
+
+def _bundles(held: list[pa.RecordBatch], parts: int) -> Iterator[pa.RecordBatch]:
     rows = pa.Table.from_batches(held).combine_chunks()
-    yield _overview(rows)
-    for at in range(0, rows.num_rows, _ROWS):
-        sink = pa.BufferOutputStream()
-        with pa.ipc.new_stream(sink, INTERVALS) as stream:
-            stream.write_table(rows.slice(at, _ROWS))
-        packed = pa.array([sink.getvalue().to_pybytes()], pa.binary())
-        yield interval_batch(1, {"kind": BUNDLE, "task": rows["task"][0].as_py(), "packed": packed})
+    if not rows.num_rows:
+        return
+    task = rows["task"][0].as_py()
+    for_driver = pc.is_in(rows["kind"], pa.array(_FOR_DRIVER))
+    others = rows.filter(pc.invert(for_driver))
+    told = [rows.filter(for_driver), *([_overview(others)] if others.num_rows else [])]
+    yield bundle(SCANNED, DRIVER, task, pa.concat_tables(told))
+    part = part_of(others, parts)
+    for number in np.unique(part).tolist():
+        yield bundle(SCANNED, number, task, others.filter(pa.array(part == number)))
 
 
-def _overview(rows: pa.Table) -> pa.RecordBatch:
-    """What `facts` asks of rows: of those seen, how many; of those found, up to where, too."""
+def part_of(rows: pa.Table, parts: int) -> Longs:
+    """The part for each row: by topic and lane; of what has no lane, by topic and partition."""
+    if parts == 1 or not rows.num_rows:
+        return np.zeros(rows.num_rows, dtype=np.int64)
+    topics = rows["topic"].combine_chunks().dictionary_encode()
+    names = topics.dictionary.to_pylist()
+    # The same in all processes, as Python's own hash is not.
+    hashes = np.array([*(zlib.crc32((name or "").encode()) for name in names), 0], dtype=np.int64)
+    topic = hashes[pc.fill_null(topics.indices, len(names)).to_numpy(zero_copy_only=False)]
+    lane, partition = numbers(rows, "lane"), numbers(rows, "partition")
+    part: Longs = (topic + np.where(lane == NONE, partition, lane)) % parts
+    return part
+
+
+def _overview(rows: pa.Table) -> pa.Table:
+    """What the driver must know of rows: of those found, up to where; of those seen, nothing."""
+    rows = rows.filter(pc.not_equal(rows["kind"], Kind.SEEN.value))
     kind = rows["kind"]
-    unseen, found = pc.not_equal(kind, Kind.SEEN.value), pc.equal(kind, Kind.FOUND.value)
-    only_where = {
-        **dict.fromkeys(("partition", "identity", "offset_hi"), found),
-        **dict.fromkeys(("topic", "producer", "incarnation", "session", "outcome"), unseen),
-    }
-    columns = {"text": kind, "messages": pa.array([1] * rows.num_rows, pa.int64())}
-    for name in {*_KEY, *_SUMS} - {*columns}:
+    found = pc.equal(kind, Kind.FOUND.value)
+    columns = {"text": kind}
+    for name in {*_KEY, *_HIGHEST} - {*columns}:
         values = rows[name]
-        if name in only_where:
-            values = pc.if_else(only_where[name], values, pa.scalar(None, values.type))
+        if name in {"partition", "identity", "offset_hi"}:
+            values = pc.if_else(found, values, pa.scalar(None, values.type))
         columns[name] = values
-    told = pa.table(columns).group_by([*_KEY]).aggregate([*_SUMS.items()])
-    sums = {name: told[f"{name}_{how}"].combine_chunks() for name, how in _SUMS.items()}
-    keys = {name: told[name].combine_chunks() for name in _KEY}
-    return interval_batch(told.num_rows, {"kind": TOLD, **keys, **sums})
+    sums = pa.table(columns).group_by([*_KEY]).aggregate([(name, "max") for name in _HIGHEST])
+    highest = {name: sums[f"{name}_max"].combine_chunks() for name in _HIGHEST}
+    keys = {name: sums[name].combine_chunks() for name in _KEY}
+    batch = interval_batch(sums.num_rows, {"kind": OVERVIEW, **keys, **highest})
+    return pa.Table.from_batches([batch], INTERVALS)

@@ -11,108 +11,137 @@ in the offsets that were read; what it took from the source did not. (As
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from mirrortest.model.findings import Finding
-from mirrortest.reconcile.facts import make_table
-from mirrortest.reconcile.intervals import STREAM
-from mirrortest.reconcile.judge import HELD, settle, view
-from mirrortest.seqlog.schema import Role
+from mirrortest.reconcile.stream_rows import coded
+from mirrortest.reconcile.stretch import NONE
+from mirrortest.reconcile.unread import lane_homes
+from mirrortest.seqlog.schema import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from numpy.typing import NDArray
 
-    from mirrortest.reconcile.plan import Plan
+    from mirrortest.reconcile.judgement import Copies, Given, Judged
+    from mirrortest.reconcile.stream_rows import StreamRows
 
-HIDDEN = (
-    "{}: no consumer could see whether the topic is compacted (grant them DescribeConfigs on it): "
-    "what a later message of its key could explain is inconclusive, and not lost"
-)
-_STREAM, _HELD = ", ".join(STREAM), ", ".join(HELD)
+    Longs = NDArray[np.int64]
+    Flags = NDArray[np.bool_]
+
 _EXPLAINED = int(Finding.LOST | Finding.IN_FLIGHT | Finding.INCONCLUSIVE)
 
-_EXPLAINING = f"""
-    SELECT DISTINCT topic, partition FROM intervals JOIN compacted_topics USING (topic)
-    WHERE kind IN ('seen', 'read') AND (
-        at_source OR (kind = 'read' AND coalesce(findings, {int(Finding.COMPACTED)}) <> 0))
-"""  # noqa: S608  # all of it is ours
-_COMPACTED = f"""
-    WITH streams AS (SELECT DISTINCT {_STREAM} FROM judged JOIN compacted_topics USING (topic)),
-    stood AS (
-        SELECT {_HELD}, max(seq_hi) AS seen_hi, max(struct(identity, offset_hi)) AS last
-        FROM intervals JOIN explaining USING (topic, partition)
-        WHERE kind = 'seen' AND lane IS NOT NULL GROUP BY {_HELD}
-    ), mine AS (
-        SELECT {_HELD} FROM streams JOIN explaining USING (topic)
-        LEFT JOIN (SELECT *, 1 AS belongs FROM homes) USING (topic, lane, partition)
-        LEFT JOIN (SELECT DISTINCT topic, lane, 1 AS homed FROM homes) USING (topic, lane)
-        LEFT JOIN (SELECT DISTINCT {_HELD}, 1 AS here FROM copies) USING ({_HELD})
-        LEFT JOIN (SELECT DISTINCT {_STREAM}, 1 AS seen FROM copies) USING ({_STREAM})
-        WHERE here = 1 OR belongs = 1 OR (homed IS NULL AND seen IS NULL)
-    ), others AS (
-        SELECT mine.*, own.last AS own, other.last AS behind,
-            other.producer <=> mine.producer AS same, other.incarnation AS other
-        FROM mine LEFT JOIN stood AS own USING ({_HELD})
-        JOIN stood AS other ON other.topic = mine.topic AND other.partition = mine.partition
-            AND other.lane = mine.lane
-            AND NOT (other.producer <=> mine.producer AND other.incarnation <=> mine.incarnation)
-    ), superseded AS (
-        SELECT DISTINCT {_STREAM} FROM others
-        WHERE behind > own OR (same AND other > incarnation) OR (own IS NULL AND NOT same)
-    ), bounds AS (
-        SELECT {_STREAM}, max(seen_hi) AS seen_hi FROM stood WHERE producer IS NOT NULL
-        GROUP BY {_STREAM}
-    )
-    SELECT {_STREAM}, seen_hi, superseded.producer IS NOT NULL AS superseded
-    FROM streams LEFT JOIN bounds USING ({_STREAM}) LEFT JOIN superseded USING ({_STREAM})
-"""  # noqa: S608  # all of it is ours
 
+class _Stood(NamedTuple):
+    """What stood in partitions where compaction may have taken messages, by lane and stream.
 
-def hidden_topics(plan: Plan) -> list[str]:
-    """The source topics of whose copies no consumer could see whether they are compacted."""
-    told: dict[str, set[bool]] = {}
-    for _, session in plan.of(Role.CONSUMER):
-        for source, topic in session.topics.items():
-            told.setdefault(source, set()).add(topic.policy_hidden and not topic.compacted)
-    return sorted(source for source, hidden in told.items() if hidden == {True})
-
-
-def compacted_topics(plan: Plan) -> dict[str, bool]:
-    """The source topics that, or whose copies, were seen to be compacted; True: it was itself."""
-    found: dict[str, bool] = {}
-    for role in (Role.CONSUMER, Role.PRODUCER):
-        for _, session in plan.of(role):
-            for source, topic in session.topics.items():
-                if topic.compacted:
-                    found[source] = found.get(source, False) or role is Role.PRODUCER
-    return found
-
-
-def explain(spark: Any, topics: Mapping[str, bool], hidden: Collection[str]) -> None:
-    """Replace the view `judged`: what compaction of these topics explains is `COMPACTED`.
-
-    `topics` as `compacted_topics` has them. What it would explain of the copies of the `hidden`,
-    were they compacted, is `INCONCLUSIVE`.
+    `stream` is `NONE` of what is of no stream of the run; `last` orders the places of the last
+    messages.
     """
-    rows = [(topic, at_source, int(Finding.COMPACTED)) for topic, at_source in topics.items()]
-    unsure = (topic for topic in hidden if topic not in topics)
-    rows += [(topic, False, int(Finding.INCONCLUSIVE)) for topic in unsure]
-    if not rows:
-        return
-    schema = "topic string, at_source boolean, explained int"
-    make_table(spark, "compacted_topics", schema, sorted(rows))
-    view(spark, "explaining", _EXPLAINING)
-    settle(spark, "compacted_bounds", _COMPACTED)
-    columns = ", ".join(name for name in spark.table("judged").columns if name != "findings")
-    settle(
-        spark,
-        "judged",
-        f"""
-        SELECT {columns}, if(
-            is_acked AND NOT seen AND (superseded OR hi <= coalesce(seen_hi, 0)),
-            (findings & ~{_EXPLAINED}) | explained, findings
-        ) AS findings
-        FROM judged LEFT JOIN compacted_bounds USING ({_STREAM})
-            LEFT JOIN compacted_topics USING (topic)
-        """,  # noqa: S608  # all of it is ours
+
+    group: Longs
+    partition: Longs
+    stream: Longs
+    last: Longs
+    seq_hi: Longs
+
+
+def explained(rows: StreamRows, copies: Copies, judged: Judged, given: Given) -> Judged:
+    """The judgement with what compaction explains."""
+    streams = rows.streams
+    as_what = np.zeros(len(streams.topics), dtype=np.int64)
+    for code, topic in enumerate(streams.topics):
+        if topic in given.explaining:
+            as_what[code] = int(given.explaining[topic][0])
+    if not as_what.any():
+        return judged
+    stood = _stood(rows, given)
+    seen_hi = np.zeros(len(streams), dtype=np.int64)
+    of_run = stood.stream != NONE
+    np.maximum.at(seen_hi, stood.stream[of_run], stood.seq_hi[of_run])
+    superseded = _superseded(rows, copies, given, stood)
+    key = judged.spans.key
+    finding = as_what[streams.topic[key]]
+    holds = judged.is_acked & ~judged.seen & (finding != 0)
+    holds &= superseded[key] | (judged.spans.hi <= seen_hi[key])
+    findings = np.where(holds, (judged.findings & ~_EXPLAINED) | finding, judged.findings)
+    return replace(judged, findings=findings)
+
+
+def _stood(rows: StreamRows, given: Given) -> _Stood:
+    streams, strangers = rows.streams, rows.strangers
+    seen = rows.of(Kind.SEEN)
+    group = np.append(streams.group[rows.stream[seen]], strangers.group)
+    partition = np.append(rows.partition[seen], strangers.partition)
+    identity = np.append(rows.identity[seen], strangers.identity)
+    offset = np.append(rows.offset_hi[seen], strangers.offset_hi)
+    order = np.lexsort((offset, identity))
+    new = np.append(
+        True,
+        (identity[order][1:] != identity[order][:-1]) | (offset[order][1:] != offset[order][:-1]),
+    )[: len(order)]
+    last = np.empty(len(order), dtype=np.int64)
+    last[order] = np.cumsum(new)
+    topic_of = np.full(int(streams.group.max(initial=0)) + 1, NONE, dtype=np.int64)
+    topic_of[streams.group] = streams.topic
+    explaining = np.zeros(len(group), dtype=bool)
+    for code, name in enumerate(streams.topics):
+        partitions = given.explaining.get(name, (0, ()))[1]
+        mine = np.isin(partition, np.array([*partitions], dtype=np.int64))
+        explaining |= (topic_of[group] == code) & mine
+    stranger = np.full(len(strangers.group), NONE, dtype=np.int64)
+    found = _Stood(
+        group,
+        partition,
+        np.append(rows.stream[seen], stranger),
+        last,
+        np.append(rows.seq_hi[seen], stranger),
     )
+    return _Stood(*(each[explaining] for each in found))
+
+
+def _superseded(rows: StreamRows, copies: Copies, given: Given, stood: _Stood) -> Flags:
+    """Streams of which a message of another stream with their key stands behind."""
+    streams = rows.streams
+    superseded = np.zeros(len(streams), dtype=bool)
+    producer = coded(streams.table["producer"]).astype(np.int64)
+    homes = lane_homes(rows, given)
+    seen_anywhere = np.zeros(len(streams), dtype=bool)
+    seen_anywhere[copies.stream_of] = True
+    for topic, partitions in ((t, given.explaining[t][1]) for t in given.explaining):
+        of_topic = streams.topic == (streams.topics.index(topic) if topic in streams.topics else -1)
+        for partition in partitions if of_topic.any() else ():
+            there = np.flatnonzero(stood.partition == partition)
+            there = there[np.isin(stood.group[there], streams.group[of_topic])]
+            here = np.zeros(len(streams), dtype=bool)
+            here[copies.stream_of[copies.partition_of == partition]] = True
+            belongs = np.array([partition in known for known in homes])[streams.group]
+            homed = np.array([bool(known) for known in homes])[streams.group]
+            mine = of_topic & (here | belongs | ~(homed | seen_anywhere))
+            superseded |= mine & _behind(rows, producer, stood, there)
+    return superseded
+
+
+def _behind(rows: StreamRows, producer: Longs, stood: _Stood, there: Longs) -> Flags:
+    """Which streams, of all, others supersede in one partition."""
+    streams = rows.streams
+    groups = len(set(streams.group.tolist()))
+    group, stream, last = stood.group[there], stood.stream[there], stood.last[there]
+    of_run = stream != NONE
+    greatest = np.zeros(groups, dtype=np.int64)
+    np.maximum.at(greatest, group, last)
+    own = np.zeros(len(streams), dtype=np.int64)
+    np.maximum.at(own, stream[of_run], last[of_run])
+    # Of each producer in a lane: its greatest incarnation there.
+    key = streams.group * (int(producer.max(initial=0)) + 1) + producer
+    newest = np.zeros(int(key.max(initial=0)) + 1, dtype=np.int64)
+    np.maximum.at(newest, key[stream[of_run]], streams.incarnation[stream[of_run]])
+    everybody = np.bincount(group, minlength=groups)
+    ours = np.bincount(key[stream[of_run]], minlength=len(newest))
+    others = everybody[streams.group] > ours[key]
+    found: Flags = (own > 0) & (greatest[streams.group] > own)
+    found |= newest[key] > streams.incarnation
+    found |= (own == 0) & others
+    return found

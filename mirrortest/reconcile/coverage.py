@@ -7,14 +7,14 @@ it is not, a message may stand that nobody saw, so that nothing missing there is
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from mirrortest.model.findings import Finding
 from mirrortest.seqlog.schema import ENDLESS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 
 class Span(NamedTuple):
@@ -44,7 +44,14 @@ class Blind(NamedTuple):
 
     `finding` is what a message missing there is: `IN_FLIGHT` where the partition goes on beyond
     what was read, else `INCONCLUSIVE`. What was to be sent after `minute` did not stand there;
-    where no log says when the offsets were found gone, that is `ENDLESS`.
+    where no log says when the offsets were found gone, that is `ENDLESS`. `latest` is the same by
+    the log that proves least: a consumer may have known no more.
+
+    Several sessions may have found the same offsets gone, each at its time. Each proof is true of
+    these offsets, so that the earliest counts. The rest of an incarnation is another matter: who
+    comes later may have passed by further incarnations that nobody read. There the minute of a
+    session counts that read on in the next one, as it does so only once a durable state names that
+    one as the next; where none did, the latest.
     """
 
     topic: str
@@ -54,6 +61,7 @@ class Blind(NamedTuple):
     hi: int
     finding: Finding
     minute: int = ENDLESS
+    latest: int = ENDLESS
 
 
 @dataclass
@@ -139,10 +147,12 @@ def _cover_partition(
             coverage.blind.append(Blind(topic, partition, identity, 0, first, Finding.INCONCLUSIVE))
         spans = [span for span in unread if span.identity == identity]
         for lo, hi in _outside(gone, stretches):
-            minute = _last_minute(spans, lo, hi)
-            add(
-                Blind(topic, partition, identity, lo, hi, Finding.INCONCLUSIVE, minute),
-                f"{at}: offsets {lo} to {hi - 1} were not read: deleted before, or unreadable",
+            coverage.blind += [
+                Blind(topic, partition, identity, begin, end, Finding.INCONCLUSIVE, *minutes)
+                for begin, end, minutes in _last_minutes(spans, lo, hi)
+            ]
+            coverage.reasons.append(
+                f"{at}: offsets {lo} to {hi - 1} were not read: deleted before, or unreadable"
             )
         passed = sorted([*stretches, *gone])
         start = passed[0][0] if passed else 0
@@ -165,9 +175,9 @@ def _cover_partition(
                     f"{at}: no log covers {offsets}: a consumer's log is missing or damaged",
                 )
         if identity < last:
-            minute = _last_minute(spans, reached, ENDLESS)
+            minutes = _last_minutes_of_rest(spans, read)
             blind = Blind(
-                topic, partition, identity, reached, ENDLESS, Finding.INCONCLUSIVE, minute
+                topic, partition, identity, reached, ENDLESS, Finding.INCONCLUSIVE, *minutes
             )
             made = f"the topic was deleted and made again after offset {reached}"
             add(blind, f"{at}: {made}, or cut back before it")
@@ -176,11 +186,29 @@ def _cover_partition(
             add(blind, f"{at}: read up to offset {reached}, and no log says that it ends there")
 
 
-def _last_minute(unread: Iterable[Span], lo: int, hi: int) -> int:
-    """The last minute from which messages may stand in [lo, hi), by those who found it gone."""
-    minutes = [span.minute for span in unread if span.lo < hi and span.hi > lo]
-    known = [minute for minute in minutes if minute is not None]
-    return max(known) if known and len(known) == len(minutes) else ENDLESS
+def _last_minutes(
+    unread: Sequence[Span], lo: int, hi: int
+) -> Iterator[tuple[int, int, tuple[int, int]]]:
+    """[lo, hi), which was found gone, in pieces, each with its `Blind.minute` and `latest`."""
+    bounds = {at for span in unread for at in (span.lo, span.hi) if lo < at < hi}
+    for begin, end in pairwise(sorted({lo, hi, *bounds})):
+        minutes = [_minute(span) for span in unread if span.lo < end and span.hi > begin]
+        yield begin, end, (min(minutes, default=ENDLESS), max(minutes, default=ENDLESS))
+
+
+def _last_minutes_of_rest(unread: Sequence[Span], read: Iterable[Span]) -> tuple[int, int]:
+    """`Blind.minute` and `latest` of what is left of an incarnation."""
+    rest = [span for span in unread if span.hi >= ENDLESS]
+    furthest: dict[int, int] = {}
+    for span in read:
+        furthest[span.session] = max(span.identity, furthest.get(span.session, 0))
+    latest = max(map(_minute, rest), default=ENDLESS)
+    went_on = (_minute(span) for span in rest if furthest.get(span.session, 0) > span.identity)
+    return min(went_on, default=latest), latest
+
+
+def _minute(span: Span) -> int:
+    return ENDLESS if span.minute is None else span.minute
 
 
 def _outside(

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
 from mirrortest.model.findings import Finding
-from mirrortest.reconcile.bundle import BUNDLE, TOLD
-from mirrortest.reconcile.coverage import Blind, Coverage, Observed, Span
-from mirrortest.reconcile.intervals import ACKED, DAMAGE, LATENCY, RANGE
+from mirrortest.reconcile.coverage import Blind, Observed, Span
+from mirrortest.reconcile.intervals import ACKED, DAMAGE, LATENCY, OVERVIEW, RANGE
+from mirrortest.reconcile.judgement import Given
 from mirrortest.reconcile.overlap import Cut, Range, known_beside, online_cuts
-from mirrortest.reconcile.tables import rows
 from mirrortest.seqlog.schema import ENDLESS, Role
-from mirrortest.verify.routing import ExpectPartition, homes_of
+from mirrortest.verify.routing import ExpectPartition
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
@@ -35,16 +37,10 @@ class Facts:
     known: set[tuple[str, int]]
     horizons: dict[str, int]
     consumer_damaged: bool
-    judged_online: bool
-    """Whether any consumer logged a finding."""
     ranges: list[Range]
     cuts: list[Cut]
-    intervals: int
-    """How many there are, about."""
-    bundled: bool
-    """Whether some of them are in bundles."""
-    holes: int
-    """How many holes of theirs are packed."""
+    holed: set[tuple[str, int]]
+    """Partitions in which offsets that were read hold no record."""
     last_words: dict[str, int]
     """topic -> the session whose online verdict on it is the last."""
     counts: dict[str, set[int]]
@@ -53,50 +49,13 @@ class Facts:
     notes: list[str] = field(default_factory=list)
 
 
-_OFFSETS = f"('read', 'unread', 'tail', '{RANGE}')"
-# A small row for each (kind, topic, producer, session), for each range of offsets, and for what
-# tells of damage; the kinds that are many are only counted.
-_OVERVIEW = f"""
-    SELECT kind, topic, producer, incarnation, session, task, turn, partition, identity, text,
-        lo, hi, minute, sum(number) AS intervals, max(bundled) AS bundled,
-        sum(holes) AS holes, max(coalesce(outcome, 0)) AS outcome,
-        max(reached) AS reached
-    FROM (
-        SELECT of AS kind, if(of = 'seen', NULL, topic) AS topic, if(told, producer, NULL)
-            AS producer, if(told, incarnation, NULL) AS incarnation,
-            if(of = 'seen', NULL, session) AS session, if(placed, task, NULL) AS task,
-            if(placed, turn, NULL) AS turn,
-            if(placed OR of = 'found', partition, NULL) AS partition,
-            if(placed OR of = 'found', identity, NULL) AS identity,
-            if(of = '{DAMAGE}', text, NULL) AS text,
-            if(placed, coalesce(offset_lo, offset_hi), NULL) AS lo,
-            if(placed, offset_hi, NULL) AS hi, if(of = 'unread', minute, NULL) AS minute,
-            holes, number, kind = '{TOLD}' AS bundled,
-            if(told, outcome, NULL) AS outcome,
-            if(of = 'found', offset_hi, NULL) AS reached
-        FROM (
-            SELECT *, of IN {_OFFSETS} AS placed, of NOT IN {_OFFSETS} AND of <> 'seen' AS told
-            FROM (
-                SELECT *, if(kind = '{TOLD}', text, kind) AS of,
-                    if(kind = '{TOLD}', messages, 1L) AS number
-                FROM read_intervals WHERE kind NOT IN ('{LATENCY}', '{ACKED}', '{BUNDLE}')
-            )
-        )
-    ) GROUP BY ALL
-"""  # noqa: S608
-_COUNT = f"""
-    SELECT sum(if(kind = '{TOLD}', messages, 1L)), count_if(kind = '{TOLD}'), sum(holes)
-    FROM intervals_again WHERE kind NOT IN ('{LATENCY}', '{ACKED}', '{BUNDLE}')
-"""  # noqa: S608
-_LITERAL_ROWS = 1000
 _SENDING = ("reserved", "sent", "end")
 
 
-def gather(spark: Any, plan: Plan, intervals: Any) -> Facts:
-    """Ask the intervals, as they were read, and the sessions."""
-    intervals.createOrReplaceTempView("read_intervals")
+def gather(plan: Plan, table: pa.Table) -> Facts:
+    """What the rows for the driver (`bundle.DRIVER`) and the sessions say."""
     reasons, notes = [*plan.missing_sides(), *plan.read_uncommitted()], list[str]()
-    overview = rows(spark.sql(_OVERVIEW))
+    overview = _overview(table)
     damaged: set[int] = set()
     damages = [
         (number, str(damage), damage.harmless)
@@ -160,28 +119,18 @@ def gather(spark: Any, plan: Plan, intervals: Any) -> Facts:
         known,
         _horizons(plan, spans["tail"]),
         any(plan.sessions[number].session.role is Role.CONSUMER for number in damaged),
-        any(row["kind"] in {"found", "claimed"} for row in overview),
         ranges,
         online_cuts(found, tails, left_out=known_beside(spans["unread"], ranges)),
-        sum(row["intervals"] for row in overview),
-        any(row["bundled"] for row in overview),
-        sum(row["holes"] or 0 for row in overview),
+        {
+            (row["topic"], row["partition"])
+            for row in overview
+            if row["kind"] == "read" and row["findings"] != 0
+        },
         _last_words(plan, overview),
         _counts(plan),
         reasons,
         notes,
     )
-
-
-def recounted(spark: Any, known: Facts, intervals: Any) -> Facts:
-    """What is known, of intervals some of which were read again.
-
-    In zones they may be more than before, and so may lie in bundles, and have holes packed, that
-    did not when they were read first.
-    """
-    intervals.createOrReplaceTempView("intervals_again")
-    count, told, packed = spark.sql(_COUNT).first()
-    return replace(known, intervals=count or 0, bundled=bool(told), holes=packed or 0)
 
 
 def not_home(plan: Plan) -> list[tuple[int, str]]:
@@ -197,89 +146,80 @@ def not_home(plan: Plan) -> list[tuple[int, str]]:
     ]
 
 
-def make_views(
-    spark: Any,
-    facts: Facts,
-    coverage: Coverage,
-    policy: ExpectPartition | None,
-    *,
-    whole: bool,
-    compacted: bool,
-) -> None:
-    """The views that the judgement reads beside `intervals`; `whole`: there is that one, too.
+def _overview(table: pa.Table) -> list[dict[str, Any]]:
+    """The rows, those of an overview under the kinds that they stand for."""
+    names = (
+        "kind", "topic", "producer", "incarnation", "session", "task", "turn", "partition",
+        "identity", "text", "offset_lo", "offset_hi", "minute", "outcome", "findings",
+    )  # fmt: skip
+    sums = pa.array([LATENCY, ACKED])
+    table = table.filter(pc.invert(pc.is_in(table["kind"], sums)))
+    found: list[dict[str, Any]] = table.select(names).to_pylist()
+    for row in found:
+        if row["kind"] == OVERVIEW:
+            row["kind"] = row["text"]
+        row["hi"] = row["reached"] = row["offset_hi"]
+        row["lo"] = row["offset_hi"] if row["offset_lo"] is None else row["offset_lo"]
+    return found
 
-    `compacted`: some topics are.
-    """
+
+def given(plan: Plan, facts: Facts, blind: Sequence[Blind], *, overlapping: bool) -> Given:
+    """What the judgement is told besides rows of streams."""
+    ranges: list[Blind] = [*blind]
     if facts.consumer_damaged:
         # Rows are gone that might have shown any message: nothing missing is proven lost.
-        coverage.blind += [
+        ranges += [
             Blind(topic, partition, identity, -1, ENDLESS, Finding.INCONCLUSIVE)
             for (topic, partition), identity in sorted(_partitions(facts.observed).items())
         ]
-    make_table(
-        spark,
-        "blind",
-        "topic string, partition int, identity bigint, lo bigint, hi bigint, finding int, "
-        "minute bigint",
-        [(*blind[:5], int(blind.finding), blind.minute) for blind in coverage.blind],
+    compacted = compacted_topics(plan)
+    touched = {(each.topic, each.partition) for each in facts.ranges}
+    touched |= {(each.topic, each.partition) for each in facts.observed.read}
+    explaining = {
+        topic: (Finding.COMPACTED, touched if at_source else facts.holed)
+        for topic, at_source in compacted.items()
+    }
+    unsure = (topic for topic in hidden_topics(plan) if topic not in compacted)
+    explaining |= dict.fromkeys(unsure, (Finding.INCONCLUSIVE, facts.holed))
+    return Given(
+        known=frozenset(facts.known),
+        horizons=facts.horizons,
+        last_words=facts.last_words,
+        cuts=tuple(facts.cuts),
+        blind=tuple(ranges),
+        policy=_policy(plan),
+        counts=facts.counts,
+        overlapping=overlapping,
+        explaining={
+            topic: (finding, frozenset(number for name, number in places if name == topic))
+            for topic, (finding, places) in explaining.items()
+        },
     )
-    # Only where something was not read, or is gone, does it matter where a lane belongs.
-    asked = policy and (coverage.blind or compacted)
-    lanes = _homes(spark, facts.counts, policy, whole=whole) if policy and asked else []
-    make_table(spark, "homes", "topic string, lane bigint, partition int", lanes)
-    make_table(spark, "known", "producer string, incarnation int", sorted(facts.known))
-    make_table(spark, "last_words", "topic string, session int", sorted(facts.last_words.items()))
-    make_table(spark, "horizons", "topic string, horizon_ns bigint", sorted(facts.horizons.items()))
-    make_table(
-        spark, "cuts", "topic string, partition int, identity bigint, cut bigint", facts.cuts
-    )
 
 
-def _homes(
-    spark: Any, counts: Mapping[str, Collection[int]], policy: ExpectPartition, *, whole: bool
-) -> list[tuple[str, int, int]]:
-    """(topic, lane, destination partition where it belongs or did)."""
-    left = "UNION ALL SELECT topic, lane, source FROM whole" if whole else ""
-    lanes = f"""SELECT topic, lane, max(source) AS source FROM (
-            SELECT topic, lane, partition AS source FROM intervals
-            WHERE kind IN ('reserved', 'sent') AND lane IS NOT NULL {left}
-        ) GROUP BY topic, lane"""  # noqa: S608  # all of it is ours
-    return [
-        (topic, lane, home)
-        for topic, lane, source in (row.values() for row in rows(spark.sql(lanes)))
-        for home in sorted(homes_of(policy, lane, source, counts.get(topic, ())))
-    ]
+def _policy(plan: Plan) -> ExpectPartition | None:
+    told = {s.expect_partition for _, s in plan.of(Role.CONSUMER) if s.expect_partition}
+    return ExpectPartition(told.pop()) if len(told) == 1 else None
 
 
-def make_table(spark: Any, name: str, schema: str, values: Sequence[tuple[Any, ...]]) -> None:
-    """A view of given rows; a few are part of the statements that read them, and cost no job."""
-    if len(values) > _LITERAL_ROWS:
-        spark.createDataFrame(list(values), schema).createOrReplaceTempView(name)
-        return
-    fields = [each.strip().split() for each in schema.split(",")]
-    names = ", ".join(field for field, _ in fields)
-    nulls = ", ".join(f"CAST(NULL AS {kind}) AS {field}" for field, kind in fields)
-    if values:
-        literal = ", ".join(f"({', '.join(map(_literal, row))})" for row in values)
-        casts = ", ".join(
-            f"decode({field}, 'UTF-8') AS {field}"
-            if kind == "string"
-            else f"CAST({field} AS {kind}) AS {field}"
-            for field, kind in fields
-        )
-        statement = f"SELECT {casts} FROM VALUES {literal} AS t ({names})"  # noqa: S608  # see _literal
-    else:
-        statement = f"SELECT {nulls} WHERE false"  # types alone
-    spark.sql(statement).createOrReplaceTempView(name)
+def hidden_topics(plan: Plan) -> list[str]:
+    """The source topics of whose copies no consumer could see whether they are compacted."""
+    told: dict[str, set[bool]] = {}
+    for _, session in plan.of(Role.CONSUMER):
+        for source, topic in session.topics.items():
+            told.setdefault(source, set()).add(topic.policy_hidden and not topic.compacted)
+    return sorted(source for source, hidden in told.items() if hidden == {True})
 
 
-def _literal(value: str | int | None) -> str:
-    """A value in SQL: texts by their UTF-8 bytes, so that no character of theirs means anything."""
-    if value is None:
-        return "NULL"
-    if isinstance(value, str):
-        return f"X'{value.encode().hex()}'"
-    return f"{int(value)}L"
+def compacted_topics(plan: Plan) -> dict[str, bool]:
+    """The source topics that, or whose copies, were seen to be compacted; True: it was itself."""
+    found: dict[str, bool] = {}
+    for role in (Role.CONSUMER, Role.PRODUCER):
+        for _, session in plan.of(role):
+            for source, topic in session.topics.items():
+                if topic.compacted:
+                    found[source] = found.get(source, False) or role is Role.PRODUCER
+    return found
 
 
 def _partitions(observed: Observed) -> dict[tuple[str, int], int]:

@@ -3,7 +3,7 @@
 A mirror that loses single messages all over a run leaves as many chains as losses. Here chains of
 a stream in a place that go on with nothing but a hole between them become one row with its holes
 packed, as do the numbers that consumers claimed lost: what Spark moves and holds are few rows.
-`plain` settles them, before any statement reads them.
+`stream_rows` unpacks them, where they are judged.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from mirrortest.model.findings import Finding
 from mirrortest.reconcile.chain import Chains, codes
-from mirrortest.reconcile.stretch import NONE, Names, column, integers
+from mirrortest.reconcile.stretch import NONE, Names, column, integers, numbers
 from mirrortest.seqlog.schema import Kind
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     Longs = NDArray[np.int64]
     Flags = NDArray[np.bool_]
 
-BUCKET_BITS = 20
-"""Numbers of a stream are settled by so many at a time: no row's holes lie in two buckets."""
+_BUCKET_BITS = 20
+"""No row's holes begin in two buckets of so many numbers: a row stays below some 10 MB."""
 _WORD = np.dtype("<u4")
 _OFFSET_BITS = 31
 """Offsets of a row's holes are noted from its first one: by then they fit a word."""
@@ -38,18 +38,14 @@ SPAN_WORDS = 2
 
 
 class Packing(NamedTuple):
-    """From how many chains of a task, and holes of a row, on it is worth it.
-
-    `rows` of streams of a task, and more, go in a `bundle`.
-    """
+    """From how many chains of a task, and holes of a row, on it is worth it."""
 
     chains: int
     holes: int
-    rows: int = 1 << 62
 
 
 NO_PACKING = Packing(1 << 62, 1)
-PACKING = Packing(4096, 8, 2048)
+PACKING = Packing(4096, 8)
 
 
 @dataclass
@@ -74,9 +70,78 @@ class Packed:
         return {"holes": pa.array(self.counts), "packed": packed}
 
 
-def unpacked(raw: Any, words: int) -> Longs:
-    """The holes or spans of a row, as rows of `words` numbers each."""
+def _words(rows: pa.Table, words: int) -> Longs:
+    """All holes or spans of rows, as rows of `words` numbers each."""
+    raw = b"".join(rows["packed"].to_pylist())
     return np.frombuffer(raw, dtype=_WORD).reshape(-1, words).astype(np.int64)
+
+
+def unpacked_claims(rows: pa.Table) -> pa.Table:
+    """A row for each span that is packed in rows of claims."""
+    counts = numbers(rows, "holes")
+    words = _words(rows, SPAN_WORDS)
+    base = np.repeat(numbers(rows, "seq_lo"), counts)
+    found = rows.take(pa.array(np.repeat(np.arange(len(counts)), counts)))
+    return _unpacked(found, {"seq_lo": words[:, 0] + base, "seq_hi": words[:, 1] + base})
+
+
+def unpacked_chains(rows: pa.Table) -> pa.Table:
+    """Chains, cut at the holes that are packed in their rows."""
+    counts = numbers(rows, "holes")
+    first_lo, last_hi = numbers(rows, "seq_lo"), numbers(rows, "seq_hi")
+    from_offset, to_offset = numbers(rows, "offset_lo"), numbers(rows, "offset_hi")
+    words = _words(rows, HOLE_WORDS)
+    # A piece more than holes: it begins where the chain does, or behind a hole.
+    chain = np.repeat(np.arange(len(counts)), counts + 1)
+    begins = np.cumsum(counts + 1) - counts - 1
+    ends = begins + counts
+    inner = np.ones(len(chain), dtype=bool)
+    inner[begins] = False
+    behind = np.flatnonzero(inner)
+    seq, offset = np.repeat(first_lo, counts), np.repeat(from_offset, counts)
+    seq_lo, seq_hi = first_lo[chain], last_hi[chain]
+    offset_lo, offset_hi = from_offset[chain], to_offset[chain]
+    seq_hi[behind - 1], seq_lo[behind] = words[:, 0] + seq, words[:, 1] + seq
+    offset_hi[behind - 1], offset_lo[behind] = words[:, 2] + offset, words[:, 3] + offset
+    seq_hi[ends], offset_hi[ends] = last_hi, to_offset
+    bounds = {
+        "seq_lo": seq_lo, "seq_hi": seq_hi, "offset_lo": offset_lo, "offset_hi": offset_hi,
+        **_marks(rows, chain, seq_lo, seq_hi),
+    }  # fmt: skip
+    return _unpacked(rows.take(pa.array(chain)), bounds)
+
+
+def _marks(rows: pa.Table, chain: Longs, lo: Longs, hi: Longs) -> dict[str, pa.Array]:
+    """The marks of pieces, of their chains' marks."""
+    marks = rows["mark_seq"].combine_chunks()
+    counts = pc.fill_null(pc.list_value_length(marks), 0).to_numpy().astype(np.int64)
+    first = np.cumsum(counts) - counts
+    seqs = pc.list_flatten(marks).to_numpy()
+    minutes = pc.list_flatten(rows["mark_minute"].combine_chunks()).to_numpy()
+    # Numbers as ranks, so that those of all chains are in one order.
+    ranks = np.unique(np.concatenate([seqs, lo, hi]))
+    place = np.repeat(np.arange(len(counts)), counts) * len(ranks) + np.searchsorted(ranks, seqs)
+    base = chain * len(ranks)
+    begins = np.searchsorted(place, base + np.searchsorted(ranks, lo), "right")
+    begins = np.maximum(begins - 1, first[chain])
+    ends = np.searchsorted(place, base + np.searchsorted(ranks, hi), "left")
+    own = np.maximum(ends - begins, 0)
+    bounds = np.append(0, np.cumsum(own))
+    at = np.repeat(begins - bounds[:-1], own) + np.arange(bounds[-1])
+    lists = pa.array(bounds.astype(np.int32))
+    return {
+        "mark_seq": pa.ListArray.from_arrays(lists, np.maximum(seqs[at], np.repeat(lo, own))),
+        "mark_minute": pa.ListArray.from_arrays(lists, minutes[at]),
+    }
+
+
+def _unpacked(rows: pa.Table, columns: dict[str, Any]) -> pa.Table:
+    for name in ("holes", "packed"):
+        columns[name] = pa.nulls(rows.num_rows, rows.schema.field(name).type)
+    for name, values in columns.items():
+        at = rows.schema.get_field_index(name)
+        rows = rows.set_column(at, rows.schema.field(name), pa.array(values))
+    return rows
 
 
 def holed(chains: Chains, number: Longs, packing: Packing) -> tuple[Chains, Packed | None]:
@@ -133,7 +198,7 @@ def _joins(chains: Chains, number: Longs) -> Flags:
     found[1:] &= of.offset_lo[1:] >= of.offset_hi[:-1]
     for values in (
         of.topic, of.producer, of.incarnation, of.lane, of.partition, of.identity, of.findings,
-        of.cell, number, of.seq_lo >> BUCKET_BITS, of.offset_lo >> _OFFSET_BITS,
+        of.cell, number, of.seq_lo >> _BUCKET_BITS, of.offset_lo >> _OFFSET_BITS,
     ):  # fmt: skip
         found[1:] &= values[1:] == values[:-1]
     return found
@@ -167,7 +232,7 @@ class Claims:
             return others
         for values in numbers.values():
             mine &= values != NONE
-        mine &= numbers["seq_hi"] - numbers["seq_lo"] <= 1 << BUCKET_BITS  # type: ignore[operator]
+        mine &= numbers["seq_hi"] - numbers["seq_lo"] <= 1 << _BUCKET_BITS  # type: ignore[operator]
         at = np.flatnonzero(mine)
         chosen = pa.array(others[at])
         topic = self.topics.codes(rows["topic"].take(chosen))
@@ -188,7 +253,7 @@ class Claims:
             np.concatenate(values) for values in zip(*self._held, strict=True)
         )
         self._held, self.count = [], 0
-        group = codes(is_found, topic, producer, incarnation, lane, lo >> BUCKET_BITS)
+        group = codes(is_found, topic, producer, incarnation, lane, lo >> _BUCKET_BITS)
         order = np.lexsort((lo, group))
         group, lo, hi = group[order], lo[order], hi[order]
         first = np.ones(len(lo), dtype=bool)

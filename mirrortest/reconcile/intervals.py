@@ -29,6 +29,9 @@ RANGE = "range"
 """The kind of a row that tells a range of offsets at which a task's rows saw messages; `turn` says
 how often these had gone back before."""
 
+OVERVIEW = "overview"
+"""The kind of a row that tells the driver that there are rows of the kind in `text`."""
+
 STREAM = ("topic", "producer", "incarnation", "lane")
 """The columns that name a stream, within a run."""
 INTERVALS = pa.schema(
@@ -70,16 +73,6 @@ last acknowledgement, or as late as far as horizons go; `minute` is that of a su
 offsets the last one from which messages may have stood there. Where there are
 `holes`, the row stands for a `seen` chain without them, or for as many claims (`holes.Packed`).
 """
-
-_SQL = {
-    pa.string(): "string",
-    pa.int32(): "int",
-    pa.int64(): "long",
-    pa.list_(pa.int32()): "array<int>",
-    pa.list_(pa.int64()): "array<long>",
-    pa.binary(): "binary",
-}
-SPARK_SCHEMA = ", ".join(f"`{field.name}` {_SQL[field.type]}" for field in INTERVALS)
 
 _KEPT_APART = (Kind.END.value, Kind.TAIL.value, Kind.UNREAD.value)
 """What is unread for ever, of a topic made again, is not what retention took before it."""

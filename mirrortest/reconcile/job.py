@@ -1,30 +1,41 @@
-"""The job: logs in, tables and a summary out."""
+"""The job: scan the logs, judge lanes in parts, write tables and summary."""
 
 from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pyspark import StorageLevel
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from mirrortest.config.threshold import evaluate, undecided
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.model.verdict import Verdict
-from mirrortest.reconcile import compaction, facts, holes, minutes, settling, tables
+from mirrortest.reconcile import facts, holes, minutes
+from mirrortest.reconcile.attribution import ATTRIBUTED
 from mirrortest.reconcile.coverage import cover
-from mirrortest.reconcile.judge import hold, judge, settle
-from mirrortest.reconcile.missing import Told, tell
-from mirrortest.reconcile.online import COMPARED, Comparison, compare
+from mirrortest.reconcile.engine import Spark
+from mirrortest.reconcile.intervals import STREAM
+from mirrortest.reconcile.missing import Ids, Undelivered
+from mirrortest.reconcile.online import COUNTS, KEYS, Comparison, comparison
 from mirrortest.reconcile.overlap import beyond, cuts_around, cuts_at, overlaps, touched
-from mirrortest.reconcile.plain import Settling
+from mirrortest.reconcile.parts import Part
 from mirrortest.reconcile.result import write_table, written
-from mirrortest.reconcile.session import fit, together
-from mirrortest.reconcile.source import read_again, read_intervals, reading
-from mirrortest.reconcile.tables import Beside
-from mirrortest.reconcile.whole import Joining
+from mirrortest.reconcile.source import reading
+from mirrortest.reconcile.tables import (
+    BY_MINUTE,
+    BY_PARTITION,
+    BY_STREAM,
+    COMPARED,
+    COUNTED,
+    HELD,
+    SCHEMAS,
+    STREAMLESS,
+    SUMS,
+    sums_of,
+)
 from mirrortest.results.summary import (
     Latency,
     Minute,
@@ -36,23 +47,21 @@ from mirrortest.results.summary import (
 )
 from mirrortest.seqlog.schema import Role
 from mirrortest.timing.histogram import Histogram
-from mirrortest.verify.routing import ExpectPartition
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mirrortest.config.threshold import Threshold as Condition
-    from mirrortest.reconcile.compact import Zone
-    from mirrortest.reconcile.coverage import Coverage
+    from mirrortest.reconcile.engine import Bundles, Engine
     from mirrortest.reconcile.lookup import LookUp
     from mirrortest.reconcile.plan import Plan
-    from mirrortest.reconcile.settling import Gone
-    from mirrortest.reconcile.source import Reading
     from mirrortest.seqlog.location import Location
 
-_AT_ONCE = 3
-"""Statements at a time."""
 ALL_TOPICS = "all"
+HIDDEN = (
+    "{}: no consumer could see whether the topic is compacted (grant them DescribeConfigs on it): "
+    "what a later message of its key could explain is inconclusive, and not lost"
+)
 
 
 @dataclass
@@ -61,7 +70,7 @@ class _Result:
     reasons: list[str]
     notes: list[str]
     comparison: Comparison
-    missing: Told
+    undelivered: Undelivered
     latency: dict[str, Histogram]
     partitions: list[Partition]
     minutes: list[Minute]
@@ -76,6 +85,21 @@ def reconcile(
     output: Location | None = None,
     look_up: LookUp | None = None,
 ) -> Summary:
+    """Judge a run on a Spark session; see `reconcile_by`."""
+    engine = Spark(spark)
+    try:
+        return reconcile_by(engine, plan, conditions, output, look_up)
+    finally:
+        engine.close()
+
+
+def reconcile_by(
+    engine: Engine,
+    plan: Plan,
+    conditions: Sequence[Condition],
+    output: Location | None = None,
+    look_up: LookUp | None = None,
+) -> Summary:
     """Judge a run from its logs and write the result below `output` (LOGDIR/run=R/result).
 
     With `look_up` the destination itself is asked for what is missing and nobody read.
@@ -85,13 +109,7 @@ def reconcile(
         SequenceLogError: the result cannot be written.
     """
     place = output if output is not None else plan.default_output
-    cores = spark.sparkContext.defaultParallelism
-    work = reading(plan, cores, placed=bool(plan.observers))._replace(packing=holes.PACKING)
-    intervals = read_intervals(spark, work).persist(StorageLevel.DISK_ONLY)
-    try:
-        result = _judge(spark, plan, place, look_up, work=work, intervals=intervals)
-    finally:
-        spark.catalog.clearCache()
+    result = _judge(engine, plan, place, look_up)
     results = evaluate(
         conditions,
         result.counts,
@@ -122,9 +140,9 @@ def reconcile(
             disagreements=[str(each) for each in result.comparison.disagreements],
         ),
         rests_on=result.rests_on,
-        undelivered=result.missing.undelivered,
-        undelivered_ranges=result.missing.ranges,
-        attribution=result.missing.attribution,
+        undelivered=result.undelivered.first,
+        undelivered_ranges=result.undelivered.ranges,
+        attribution=result.undelivered.attribution,
         minutes=result.minutes,
         minutes_total=result.minutes_total,
         tables=place.shown,
@@ -133,88 +151,92 @@ def reconcile(
     return summary
 
 
-def _judge(
-    spark: Any,
-    plan: Plan,
-    place: Location,
-    look_up: LookUp | None,
-    *,
-    work: Reading,
-    intervals: Any,
-) -> _Result:
-    # Spark drops what it keeps of all that was read through a view once that view is replaced:
-    # so the intervals of each step have a view of their own.
-    known = facts.gather(spark, plan, intervals)
-    fit(spark, known.intervals)
+def _judge(engine: Engine, plan: Plan, place: Location, look_up: LookUp | None) -> _Result:
+    work = reading(plan, engine.cores, placed=bool(plan.observers))
+    work = work._replace(packing=holes.PACKING)
+    scanned = engine.scan(range(len(work.tasks)), work.read)
+    told = scanned.driver_rows()
+    known = facts.gather(plan, told)
     twice = overlaps(known.ranges, known.observed.started_ns)
     behind = beyond(known.ranges, known.cuts)
     coverage = cover(known.observed, known.sent_to or known.topics)
     zones = [*twice, *cuts_at(known.ranges, behind), *cuts_around(known.ranges, coverage.blind)]
     if zones:
-        again = read_again(spark, work, intervals, zones, touched(known.ranges, zones))
-        intervals = again.persist(StorageLevel.DISK_ONLY)
-        known = facts.recounted(spark, known, intervals)
-        fit(spark, known.intervals)
-    policy = _policy(plan)
-    gone: Gone | None = None
-    if known.bundled:
-        joining = _joining(plan, known, work, zones)
-        intervals = settling.settle_whole(
-            spark, intervals, joining, count=known.intervals, holes=known.holes > 0
-        )
-    if known.holes:
-        fit(spark, known.intervals, holes=known.holes)
-        told = _settling(plan, known, coverage, policy)
-        intervals, gone = settling.settle_holes(spark, intervals, told)
-        fit(spark, intervals.count())
-    beside = Beside(lost=gone is not None, whole=known.bundled)
-    together(intervals).createOrReplaceTempView("intervals")
-    compacted = compaction.compacted_topics(plan)
-    facts.make_views(spark, known, coverage, policy, whole=beside.whole, compacted=bool(compacted))
-    any_partition = policy is ExpectPartition.ANY
-    overlapping, blind = bool(twice), bool(coverage.blind)
+        tasks = touched(known.ranges, zones)
+        anew = engine.scan(tasks, work._replace(zones=tuple(zones)).read)
+        scanned = scanned.replaced(tasks, anew)
+        told = scanned.driver_rows()
+    given = facts.given(plan, known, coverage.blind, overlapping=bool(twice))
+    later = bool(plan.observers) or look_up is not None
+    part = Part(plan.run, given, attributed_later=later)
+    judged = scanned.map_parts(work.parts, part.judge)
     _clear(place)
-    with ThreadPoolExecutor(_AT_ONCE) as pool:
-        # While one statement is planned, another runs. Latencies are no matter of the judgement.
-        latency = pool.submit(_latency, spark, place)
-        judge(spark, any_partition=any_partition, blind=blind, overlapping=overlapping)
-        hidden = compaction.hidden_topics(plan)
-        compaction.explain(spark, compacted, hidden)
-        audit = pool.submit(_audit, spark, place, latency, lost=beside.lost)
-        by_partition = pool.submit(_by_partition, spark, place, beside, held=any_partition)
-        missing = pool.submit(tell, spark, plan, known, look_up, place, gone)
-        by_run = pool.submit(_by_run, spark, place, beside)
-        partitions = by_partition.result()
-        counts = _counts(by_run.result(), partitions)
-        quiet = not (known.judged_online or any(counts[each.label] for each in COMPARED))
-        comparison = compare(
-            spark,
-            known.topics if known.observed.tails else (),
-            partitions=len(known.cuts),
-            beyond=bool(behind),
-            overlapping=overlapping,
-            quiet=quiet,
-            beside=beside.lost,
-        )
-        result = _Result(
-            counts,
-            [*known.reasons, *coverage.reasons],
-            [
-                *known.notes,
-                *_decided(comparison, known),
-                *map(compaction.HIDDEN.format, hidden),
-                *missing.result().notes,
-            ],
-            comparison,
-            missing.result(),
-            latency.result(),
-            partitions,
-            *audit.result(),
-            _rests_on(plan, known),
-        )
-    counts["negative_latency"] = result.latency[ALL_TOPICS].negative
+    sums = _sums(judged)
+    timed = minutes.latencies(told)
+    write_table(minutes.latency_table(timed), place.child("latency.parquet"))
+    audit = minutes.by_minute(told, sums[BY_MINUTE], timed)
+    write_table(audit, place.child("by_minute.parquet"))
+    by_partition = sums_of(sums[BY_PARTITION], ("topic", "partition"), HELD)
+    write_table(by_partition, place.child("by_partition.parquet"))
+    by_stream = sums_of(sums[BY_STREAM], STREAM, COUNTED)
+    write_table(by_stream, place.child("by_stream.parquet"))
+    by_run = {name: pc.sum(by_stream[name], min_count=0).as_py() for name in COUNTED}
+    write_table(
+        pa.table({name: pa.array([count], pa.int64()) for name, count in by_run.items()}),
+        place.child("by_run.parquet"),
+    )
+    compared = comparison(
+        sums_of(sums[COMPARED], KEYS, COUNTS),
+        known.topics if known.observed.tails else (),
+        partitions=len(known.cuts),
+    )
+    ids = Ids(engine, plan, known, work.parts, scanned, judged)
+    ids.write_findings(place)
+    undelivered = ids.write_undelivered(
+        place, look_up, later=later, any_missing=any(by_run[name] for name in ATTRIBUTED)
+    )
+    partitions = [
+        Partition(topic=row.pop("topic"), partition=row.pop("partition"), counts=row)
+        for row in by_partition.to_pylist()
+    ]
+    result = _Result(
+        _counts(by_run, partitions),
+        [*known.reasons, *coverage.reasons],
+        [
+            *known.notes,
+            *_decided(compared, known),
+            *map(HIDDEN.format, facts.hidden_topics(plan)),
+            *undelivered.notes,
+        ],
+        compared,
+        undelivered,
+        _by_topic(timed),
+        partitions,
+        minutes.worst(audit),
+        audit.num_rows,
+        _rests_on(plan, known),
+    )
+    result.counts["negative_latency"] = result.latency[ALL_TOPICS].negative
     _explain(result)
     return result
+
+
+def _sums(judged: Bundles) -> dict[str, list[pa.Table]]:
+    """By name, the tables of sums of all parts."""
+    found = {name: [SCHEMAS[name].empty_table()] for name in SUMS}
+    for name, table in judged.tables(*SUMS):
+        found[name].append(table)
+    return found
+
+
+def _by_topic(timed: Mapping[minutes.Place, Histogram]) -> dict[str, Histogram]:
+    """The latencies of each topic, and of all."""
+    found: dict[str, Histogram] = {}
+    total = Histogram()
+    for (topic, _), histogram in timed.items():
+        found.setdefault(topic, Histogram()).merge(histogram)
+        total.merge(histogram)
+    return {**found, ALL_TOPICS: total}
 
 
 def _backlog(result: _Result) -> dict[str, int]:
@@ -249,64 +271,9 @@ def _decided(comparison: Comparison, known: facts.Facts) -> list[str]:
     ]
 
 
-def _audit(
-    spark: Any, place: Location, latency: Future[dict[str, Histogram]], *, lost: bool
-) -> tuple[list[Minute], int]:
-    latency.result()  # whose view it reads
-    _write(minutes.audit(spark, lost=lost), place, "by_minute")
-    return minutes.worst(spark)
-
-
-def _by_partition(spark: Any, place: Location, beside: Beside, *, held: bool) -> list[Partition]:
-    if not held:
-        hold(spark)
-    table = spark.sql(tables.by_partition(beside) + " ORDER BY 1, 2").localCheckpoint()
-    _write(table, place, "by_partition")
-    return [
-        Partition(topic=row.pop("topic"), partition=row.pop("partition"), counts=row)
-        for row in tables.rows(table)
-    ]
-
-
-def _by_run(spark: Any, place: Location, beside: Beside) -> dict[str, int | None]:
-    settle(spark, "by_stream", tables.by_stream(beside))
-    table = spark.sql(tables.BY_RUN).localCheckpoint()
-    _write(spark.table("by_stream"), place, "by_stream")
-    _write(table, place, "by_run")
-    counts: dict[str, int | None] = table.first().asDict()
-    return counts
-
-
-def _joining(plan: Plan, known: facts.Facts, work: Reading, zones: Sequence[Zone]) -> Joining:
-    return Joining(
-        frozenset(known.known),
-        frozenset([*compaction.compacted_topics(plan), *compaction.hidden_topics(plan)]),
-        work.horizons,
-        tuple(zones),
-        work.placed,
-    )
-
-
-def _settling(
-    plan: Plan, known: facts.Facts, coverage: Coverage, policy: ExpectPartition | None
-) -> Settling:
-    """Where something may be plain: nothing but loss or a reader's gap makes a number missing."""
-    doubtful = {blind.topic for blind in coverage.blind}
-    doubtful |= {*compaction.compacted_topics(plan), *compaction.hidden_topics(plan)}
-    if known.consumer_damaged or policy is ExpectPartition.ANY:
-        doubtful |= known.topics
-    horizons = {topic: known.horizons.get(topic, 0) for topic in known.topics - doubtful}
-    return Settling(horizons, frozenset(known.known))
-
-
-def _policy(plan: Plan) -> ExpectPartition | None:
-    told = {s.expect_partition for _, s in plan.of(Role.CONSUMER) if s.expect_partition}
-    return ExpectPartition(told.pop()) if len(told) == 1 else None
-
-
-def _counts(row: Mapping[str, int | None], partitions: Sequence[Partition]) -> dict[str, int]:
-    totals = {name: int(count or 0) for name, count in row.items()}
-    for name in ("foreign", "other_run", "corrupted_unknown_id"):
+def _counts(by_run: Mapping[str, int], partitions: Sequence[Partition]) -> dict[str, int]:
+    totals = dict(by_run)
+    for name in STREAMLESS:
         totals[name] = sum(each.counts[name] for each in partitions)
     # A message whose id is unknown is corrupted none the less.
     totals["corrupted"] += totals["corrupted_unknown_id"]
@@ -346,34 +313,12 @@ def _explain(result: _Result) -> None:
     reasons += [f"online and offline disagree: {each}" for each in result.comparison.disagreements]
 
 
-def _latency(spark: Any, place: Location) -> dict[str, Histogram]:
-    _write(minutes.latencies(spark), place, "latency")
-    sparse: dict[str, list[tuple[int, int]]] = {}
-    for row in tables.rows(spark.sql(tables.LATENCY)):
-        sparse.setdefault(row["topic"], []).append((row["bucket"], row["number"] or 0))
-    total = Histogram()
-    found: dict[str, Histogram] = {}
-    for topic, pairs in sparse.items():
-        above = [(bucket, count) for bucket, count in pairs if bucket != tables.BELOW_ZERO]
-        found[topic] = Histogram.from_sparse(
-            [bucket for bucket, _ in above],
-            [count for _, count in above],
-            sum(count for bucket, count in pairs if bucket == tables.BELOW_ZERO),
-        )
-        total.merge(found[topic])
-    return {**found, ALL_TOPICS: total}
-
-
 def _clear(place: Location) -> None:
     """Make the directory; no summary stays beside tables that are not its own."""
     with written(place):
         place.filesystem.create_dir(place.path, recursive=True)
         with contextlib.suppress(FileNotFoundError):
             place.filesystem.delete_file(place.child("summary.json").path)
-
-
-def _write(table: Any, place: Location, name: str) -> None:
-    write_table(table, place.child(f"{name}.parquet"))
 
 
 def _write_summary(place: Location, summary: Summary) -> None:

@@ -1,4 +1,4 @@
-"""The audit by minute of intended time and topic: counts beside the latency's percentiles.
+"""The audit by minute of intended time and topic: counts beside the latency's percentiles; pure.
 
 A `late` message has repaid its loss: it counts as delivered, and no longer as lost.
 """
@@ -9,14 +9,21 @@ from datetime import UTC, datetime
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-from mirrortest.reconcile.judge import settle
-from mirrortest.reconcile.spread import spread
-from mirrortest.reconcile.tables import COUNTED, FACTS, LATENCY_BY_MINUTE, rows
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mirrortest.reconcile.intervals import ACKED, LATENCY
+from mirrortest.reconcile.tables import CLEAN, COUNTED, sums_of
 from mirrortest.results.summary import MINUTE_COUNTS, MINUTE_LATENCIES, Minute
-from mirrortest.timing.histogram import lower_bound
+from mirrortest.seqlog.schema import Kind
+from mirrortest.timing.histogram import BUCKETS, Histogram
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping, Sequence
+
+    Place = tuple[str, int | None]
+    """A topic and a minute since the epoch; None: nobody knows which."""
 
 SHOWN_MINUTES = 60
 
@@ -27,98 +34,99 @@ _QUANTILES = {
     "p999_ns": Fraction(999, 1000),
     "max_ns": Fraction(1),
 }
-
-_BELOW_ZERO = -1
-"""The bucket of negative latencies here: as `Histogram.from_sparse` has it, they are -1 ns."""
-_BUCKETS_AN_OCTAVE = 128
-_ONE = lower_bound(1)
+_MINUTE = pa.timestamp("us", tz="UTC")
 
 
-def _lower(bucket: str) -> str:
-    """`timing.histogram.lower_bound` in SQL."""
-    octave = f"({bucket} - 1) DIV {_BUCKETS_AN_OCTAVE}"
-    part = f"({bucket} - 1) % {_BUCKETS_AN_OCTAVE}"
-    return (
-        f"if({bucket} = 0, 0L, CAST(ceil({_ONE} * power(2.0D, {octave}) "
-        f"* (1 + ({part}) / {_BUCKETS_AN_OCTAVE}.0D)) AS BIGINT))"
+def latencies(told: pa.Table) -> dict[Place, Histogram]:
+    """A histogram for each topic and minute, in order, of the rows for the driver."""
+    mine = pc.and_(pc.equal(told["kind"], LATENCY), pc.equal(told["text"], Kind.SEEN.value))
+    names = ("topic", "minute", "negative", "latency_bucket", "latency_count")
+    counts: dict[Place, np.ndarray[Any, np.dtype[np.int64]]] = {}
+    negative: dict[Place, int] = {}
+    for row in told.filter(mine).select(names).to_pylist():
+        minute = row["minute"]
+        place = (row["topic"], None if minute is None or minute < 0 else minute)
+        sums = counts.setdefault(place, np.zeros(BUCKETS, dtype=np.int64))
+        buckets, numbers = row["latency_bucket"], row["latency_count"]
+        sums[np.array(buckets, dtype=np.int64)] += np.array(numbers, dtype=np.int64)
+        negative[place] = negative.get(place, 0) + row["negative"]
+    return {
+        place: Histogram.from_sparse(
+            (filled := np.flatnonzero(counts[place])).tolist(),
+            counts[place][filled].tolist(),
+            negative[place],
+        )
+        for place in sorted(counts, key=_order)
+    }
+
+
+def latency_table(found: Mapping[Place, Histogram]) -> pa.Table:
+    """The table `latency`: a histogram by topic and minute of intended time, as in logs' rows."""
+    sparse = [histogram.sparse() for histogram in found.values()]
+    return pa.table(
+        {
+            **_places(found),
+            "negative": pa.array([each.negative for each in found.values()], pa.int64()),
+            "latency_bucket": pa.array([buckets for buckets, _ in sparse], pa.list_(pa.int32())),
+            "latency_count": pa.array([counts for _, counts in sparse], pa.list_(pa.int64())),
+        }
     )
 
 
-def _middle(bucket: str) -> str:
-    """`timing.histogram.middle` in SQL, below zero -1."""
-    first, after = _lower(bucket), _lower(f"({bucket} + 1)")
-    return f"if({bucket} < 0, -1L, ({first} + greatest({after} - 1, {first})) DIV 2)"
+def by_minute(
+    told: pa.Table, rest: Sequence[pa.Table], found: Mapping[Place, Histogram]
+) -> pa.Table:
+    """The table `by_minute`.
 
-
-def _quantiles() -> str:
-    found = []
+    Args:
+        told: the rows for the driver, some of which count what was acknowledged by minute.
+        rest: of the judgement's parts, what is not clean (`tables.by_minute`).
+        found: as `latencies` has them.
+    """
+    acked = told.filter(pc.equal(told["kind"], ACKED))
+    minute = pc.if_else(pc.less(acked["minute"], 0), pa.scalar(None, pa.int64()), acked["minute"])
+    zeros = pa.array(np.zeros(acked.num_rows, dtype=np.int64))
+    counted = {name: acked["messages"] if name in CLEAN else zeros for name in COUNTED}
+    clean = pa.table({"topic": acked["topic"], "minute": minute, **counted})
+    sums = sums_of([clean, *rest], ("topic", "minute"), COUNTED).to_pylist()
+    rows = {(row["topic"], row["minute"]): row for row in sums}
+    places = sorted({*rows, *found}, key=_order)
+    columns: dict[str, Any] = _places(places)
+    for name in COUNTED:
+        values = [rows[place][name] if place in rows else 0 for place in places]
+        columns[name] = pa.array(values, pa.int64())
+    timed = [found.get(place) for place in places]
+    columns["latencies"] = pa.array([each.count if each else 0 for each in timed], pa.int64())
     for name, share in _QUANTILES.items():
-        # As `Histogram.quantile`: the value at rank ceil(share * count), at least the first.
-        rank = f"greatest((total * {share.numerator} + {share.denominator - 1}) DIV "
-        rank += f"{share.denominator}, 1)"
-        found.append(f"min(if(upto >= {rank}, bucket, NULL)) AS {name}")
-    values = ", ".join(f"{_middle(name)} AS {name}" for name in _QUANTILES)
-    return f"""
-        SELECT topic, minute, latencies, {values} FROM (
-            SELECT topic, minute, max(total) AS latencies, {", ".join(found)} FROM (
-                SELECT topic, minute, bucket,
-                    sum(number) OVER (PARTITION BY topic, minute ORDER BY bucket
-                        ROWS UNBOUNDED PRECEDING) AS upto,
-                    sum(number) OVER (PARTITION BY topic, minute) AS total
-                FROM (
-                    SELECT topic, minute, {_BELOW_ZERO} AS bucket, negative AS number
-                    FROM latency_by_minute WHERE negative > 0
-                    UNION ALL
-                    SELECT topic, minute, pair.latency_bucket, pair.latency_count
-                    FROM latency_by_minute
-                    LATERAL VIEW explode(arrays_zip(latency_bucket, latency_count)) AS pair
-                )
-            ) GROUP BY topic, minute
-        )
-    """  # noqa: S608  # all of it is ours
+        values = [each.quantile(share) if each and each.count else None for each in timed]
+        columns[name] = pa.array(values, pa.int64())
+    return pa.table(columns)
 
 
-def _by_minute() -> str:
-    counts = ", ".join(f"coalesce({name}, 0) AS {name}" for name in COUNTED)
-    return f"""
-        SELECT coalesce(counted.topic, timed.topic) AS topic,
-            coalesce(counted.minute, timed.minute) AS minute, {counts},
-            coalesce(latencies, 0) AS latencies, {", ".join(_QUANTILES)}
-        FROM (
-            SELECT topic, timestamp_seconds(minute * 60) AS minute, {FACTS}
-            FROM judged_by_minute GROUP BY topic, minute
-        ) AS counted FULL OUTER JOIN ({_quantiles()}) AS timed
-            ON counted.topic = timed.topic AND counted.minute <=> timed.minute
-        ORDER BY topic, minute
-    """  # noqa: S608  # all of it is ours
+def worst(table: pa.Table) -> list[Minute]:
+    """The minutes that most is missing of or wrong with, the worst first."""
+    keys = [(name, "descending") for name in (*MINUTE_COUNTS[3:], "p99_ns", "sent")]
+    order = pc.sort_indices(table, keys)[:SHOWN_MINUTES]
+    return [_minute(row) for row in table.take(order).to_pylist()]
 
 
-def latencies(spark: Any) -> Any:
-    """The table `latency`: a histogram by topic and minute, also as a view `latency_by_minute`."""
-    settle(spark, "latency_by_minute", LATENCY_BY_MINUTE)
-    return spark.table("latency_by_minute")
+def _order(place: Place) -> tuple[str, int]:
+    topic, minute = place
+    return topic, -1 if minute is None else minute
 
 
-def audit(spark: Any, *, lost: bool) -> Any:
-    """The table `by_minute`, of the judgement (see `spread`) and of `latencies`."""
-    spread(spark, lost=lost)
-    settle(spark, "by_minute", _by_minute())
-    return spark.table("by_minute")
-
-
-def worst(spark: Any) -> tuple[list[Minute], int]:
-    """The minutes that most is missing of or wrong with, the worst first; how many there are."""
-    order = ", ".join(f"{name} DESC" for name in (*MINUTE_COUNTS[3:], "p99_ns", "sent"))
-    statement = f"""SELECT *, unix_seconds(minute) AS at FROM by_minute
-        ORDER BY {order} LIMIT {SHOWN_MINUTES}"""  # noqa: S608  # all of it is ours
-    found = rows(spark.sql(statement))
-    return [_minute(row) for row in found], spark.table("by_minute").count()
+def _places(places: Iterable[Place]) -> dict[str, pa.Array]:
+    topics, minutes = [], []
+    for topic, minute in places:
+        topics.append(topic)
+        minutes.append(None if minute is None else datetime.fromtimestamp(minute * 60, UTC))
+    return {"topic": pa.array(topics, pa.string()), "minute": pa.array(minutes, _MINUTE)}
 
 
 def _minute(row: Mapping[str, Any]) -> Minute:
     return Minute(
         topic=row["topic"],
-        minute=None if row["at"] is None else datetime.fromtimestamp(row["at"], UTC),
+        minute=row["minute"],
         counts={name: row[name] for name in MINUTE_COUNTS},
         latency_seconds={
             name: row[column] / 1e9

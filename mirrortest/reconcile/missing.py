@@ -3,102 +3,214 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pyspark.sql import functions
+import pyarrow as pa
+import pyarrow.compute as pc
 
+from mirrortest.model.intervals import IntervalSet
 from mirrortest.reconcile import attribution, tables
-from mirrortest.reconcile.attribution import Attribution
+from mirrortest.reconcile.attribution import Looking
+from mirrortest.reconcile.compact import Zone
+from mirrortest.reconcile.intervals import DAMAGE, INTERVALS, STREAM
+from mirrortest.reconcile.parts import OBSERVED, SHOWN_RANGES, STRADDLING, Attributing
 from mirrortest.reconcile.result import MOST_ROWS, write_parts, write_table
+from mirrortest.reconcile.source import reading
 from mirrortest.results.summary import Attributed, Missing
+from mirrortest.seqlog.schema import ENDLESS, Kind
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from mirrortest.reconcile.engine import Bundles, Engine
     from mirrortest.reconcile.facts import Facts
-    from mirrortest.reconcile.lookup import LookUp
+    from mirrortest.reconcile.lookup import LookedUp, LookUp
     from mirrortest.reconcile.plan import Plan
-    from mirrortest.reconcile.settling import Gone
     from mirrortest.seqlog.location import Location
 
-SHOWN_RANGES = 20
-_ORDER = ", ".join(f"'{verdict}'" for verdict in attribution.VERDICTS)
-_KEY = tuple(name for name in Missing.model_fields if name not in {"verdict", "attribution"})
-_LOST = attribution.VERDICTS[0]
+_NOT_OBSERVED = (
+    "no source observer logged this run (mirrortest consume --role source): what is lost cannot be "
+    "told to be lost by the source or by the mirror"
+)
+_NOT_LOOKED = (
+    "the destination was not looked at (--bootstrap-server): what stands there and was not "
+    "consumed is not told"
+)
 
 
 @dataclass
-class Told:
+class Undelivered:
     """What the summary says of messages that were not delivered."""
 
     notes: list[str] = field(default_factory=list)
-    undelivered: list[Missing] = field(default_factory=list)
+    first: list[Missing] = field(default_factory=list)
     ranges: int = 0
     attribution: list[Attributed] = field(default_factory=list)
 
 
-def tell(
-    spark: Any, plan: Plan, known: Facts, look_up: LookUp | None, place: Location, gone: Gone | None
-) -> Told:
-    """Say how far what is missing came, and write the ids; see `settling` for `gone`.
+@dataclass
+class Ids:
+    """The exact ids of a judgement, of the bundles `scanned` and `judged`."""
 
-    Nothing is read where nothing is missing.
-    """
-    told = Told()
-    # Who has been looked for elsewhere, too, must be judged id by id.
-    one_by_one = bool(plan.observers) or look_up is not None
-    missing = attribution.missing(spark, gone if one_by_one else None)
-    beside = None if one_by_one else gone
-    if beside is not None or any(missing.get(verdict) for verdict in attribution.ATTRIBUTED):
-        looked = look_up.read(known.observed) if look_up is not None else None
-        told.notes = attribution.attribute(spark, plan, looked)
-        told.attribution = _totals(spark, beside)
-    else:
-        attribution.leave_out(spark)
-    named = {"verdict": _LOST, "attribution": Attribution.ACKNOWLEDGED.value}
-    undelivered = tables.ids(spark, tables.UNDELIVERED, plan.run, *named).localCheckpoint()
-    told.ranges = undelivered.count()
-    first = _first(undelivered) if told.ranges else []
-    if beside is not None:
-        told.ranges += beside.spans
-        mine = [Missing(**row) for row in beside.first(SHOWN_RANGES, plan.run, **named)]
-        # The lost come first, in the order of their streams.
-        lost = [each for each in first if each.verdict == _LOST]
-        rest = [each for each in first if each.verdict != _LOST]
-        lost = sorted([*lost, *mine], key=lambda each: [getattr(each, name) for name in _KEY])
-        first = [*lost, *rest]
-    told.undelivered = first[:SHOWN_RANGES]
-    _write(undelivered, beside, plan.run, named, place.child("undelivered.parquet"))
-    findings = tables.ids(spark, tables.FOUND, plan.run, "finding")
-    _write(findings, gone, plan.run, {"finding": _LOST}, place.child("findings.parquet"))
-    return told
+    engine: Engine
+    plan: Plan
+    known: Facts
+    parts: int
+    scanned: Bundles
+    judged: Bundles
+
+    def write_findings(self, place: Location) -> None:
+        """Write the table of what was found. Raises SequenceLogError."""
+        _write(self.judged, tables.FINDINGS_BY_ID, place.child("findings.parquet"))
+
+    def write_undelivered(
+        self, place: Location, look_up: LookUp | None, *, later: bool, any_missing: bool
+    ) -> Undelivered:
+        """Write the table of what was not delivered; with how far it came, where that is known.
+
+        Nothing more is read where nothing is missing. Raises SequenceLogError, ClusterError.
+        """
+        told = Undelivered()
+        bundles = self.judged
+        if later:
+            bundles = self._attributed(look_up if any_missing else None, any_missing, told)
+        elif any_missing:
+            told.notes += [_NOT_OBSERVED, _NOT_LOOKED]
+        told.ranges = _write(bundles, tables.ABSENT, place.child("undelivered.parquet"))
+        if told.ranges:
+            first = attribution.first(_collected(bundles, tables.FIRST), SHOWN_RANGES)
+            names = list(Missing.model_fields)
+            told.first = [Missing(**row) for row in first.select(names).to_pylist()]
+            told.attribution = _totals(_collected(bundles, tables.TOTALS))
+        return told
+
+    def _attributed(self, look_up: LookUp | None, any_missing: bool, told: Undelivered) -> Bundles:
+        """Bundles with the attributions of what is missing."""
+        looked = look_up.read(self.known.observed) if look_up is not None else None
+        observed: Bundles | None = None
+        read: Mapping[tuple[str, int], Sequence[tuple[int, int]]] = {}
+        if self.plan.observers and any_missing:
+            observed, read = self._observed(told.notes)
+        elif any_missing:
+            told.notes.append(_NOT_OBSERVED)
+        if looked is not None:
+            told.notes += looked.notes
+        elif any_missing:
+            told.notes.append(_NOT_LOOKED)
+        looking = Looking(
+            read,
+            None if looked is None else _found(looked),
+            frozenset(looked.incomplete) if looked is not None else frozenset(),
+        )
+        bundles = self._attributing(self.scanned, observed, looking)
+        if bundles.largest_part(STRADDLING) < 1:
+            return bundles
+        # Then no chain may lie on both sides of a bound of what was read.
+        bounds = {
+            Zone(topic, partition, 0, at, at)
+            for (topic, partition), ranges in read.items()
+            for each in ranges
+            for at in each
+        }
+        work = reading(self.plan.producing, self.engine.cores, placed=True, parts=self.parts)
+        work = work._replace(zones=tuple(sorted(bounds)))
+        anew = self.engine.scan(range(len(work.tasks)), work.read)
+        return self._attributing(anew, observed, looking)
+
+    def _attributing(self, sent: Bundles, observed: Bundles | None, looking: Looking) -> Bundles:
+        every = self.judged.named(tables.ABSENT).with_(sent)
+        if observed is not None:
+            every = every.with_(observed)
+        work = Attributing(self.plan.run, looking, self.parts)
+        return every.map_parts(self.parts, work.attribute)
+
+    def _observed(
+        self, notes: list[str]
+    ) -> tuple[Bundles, Mapping[tuple[str, int], Sequence[tuple[int, int]]]]:
+        """What the observers saw, and where they looked."""
+        work = reading(self.plan.observed, self.engine.cores, placed=False, parts=self.parts)
+        bundles = self.engine.scan(range(len(work.tasks)), work.read)
+        rows = bundles.driver_rows()
+        damage = [
+            str(each) for found in self.plan.observers for each in found.damage if not each.harmless
+        ]
+        gone = pc.and_(pc.equal(rows["kind"], DAMAGE), pc.equal(rows["outcome"], 1))
+        damage += rows.filter(gone)["text"].to_pylist()
+        observed = bundles.renamed(OBSERVED)
+        if damage:
+            # Rows are gone that might have shown any message in the source.
+            notes += [f"source observer's log damaged: {each}" for each in damage]
+            return observed, {}
+        return observed, _source_read(self.plan, rows)
 
 
-def _totals(spark: Any, beside: Gone | None) -> list[Attributed]:
-    totals = [Attributed(**row) for row in attribution.totals(spark)]
-    if beside is None:
-        return totals
-    messages = beside.messages
-    for each in totals:
-        if (each.verdict, each.attribution) == (_LOST, Attribution.ACKNOWLEDGED):
-            messages += each.messages
-    mine = Attributed(verdict=_LOST, attribution=Attribution.ACKNOWLEDGED, messages=messages)
-    rest = [e for e in totals if (e.verdict, e.attribution) != (mine.verdict, mine.attribution)]
-    order = attribution.VERDICTS
-    return sorted([mine, *rest], key=lambda e: (order.index(e.verdict), -e.messages, e.attribution))
+def _source_read(plan: Plan, rows: pa.Table) -> dict[tuple[str, int], list[tuple[int, int]]]:
+    """By topic and partition, what observers read (see `attribution.Looking`)."""
+    compacted = {
+        name
+        for found in plan.observers
+        for name, topic in found.session.topics.items()
+        if topic.compacted
+    }
+    read: dict[tuple[str, int], list[tuple[int, int]]] = {}
+    made_again = set()
+    names = ("kind", "topic", "partition", "identity", "offset_lo", "offset_hi")
+    for row in rows.select(names).to_pylist():
+        place = (row["topic"], row["partition"])
+        if row["partition"] is not None and (row["identity"] or 0) > 0:
+            made_again.add(place)
+        if row["kind"] == Kind.UNREAD.value and row["offset_hi"] >= ENDLESS:
+            made_again.add(place)
+        if row["kind"] == Kind.READ.value and row["topic"] not in compacted:
+            read.setdefault(place, []).append((row["offset_lo"], row["offset_hi"]))
+    return {
+        place: list(IntervalSet(ranges).intervals())
+        for place, ranges in read.items()
+        if place not in made_again
+    }
 
 
-def _first(table: Any) -> list[Missing]:
-    worst = table.orderBy(functions.expr(f"array_position(array({_ORDER}), verdict)"), *_KEY)
+def _found(looked: LookedUp) -> pa.Table:
+    """What was found in the destination where no consumer read, as rows of intervals."""
+    rows = [
+        {
+            "kind": Kind.EXPIRED.value,
+            **dict(zip(STREAM, (of.topic, of.producer, of.incarnation, of.lane), strict=True)),
+            "seq_lo": lo,
+            "seq_hi": hi,
+        }
+        for of, numbers in looked.found.items()
+        for lo, hi in numbers.intervals()
+    ]
+    return pa.Table.from_pylist(rows, INTERVALS)
+
+
+def _collected(bundles: Bundles, name: str) -> pa.Table:
+    schema = tables.SCHEMAS[tables.ABSENT if name == tables.FIRST else name]
+    every = [table.select(schema.names).cast(schema) for _, table in bundles.tables(name)]
+    return pa.concat_tables([schema.empty_table(), *every]).combine_chunks()
+
+
+def _totals(table: pa.Table) -> list[Attributed]:
+    sums: dict[tuple[str, str], int] = {}
+    for row in table.to_pylist():
+        key = (row["verdict"], row["attribution"])
+        sums[key] = sums.get(key, 0) + row["messages"]
+    order = tables.VERDICTS
     return [
-        Missing(**{name: row[name] for name in Missing.model_fields})
-        for row in tables.rows(worst.limit(SHOWN_RANGES))
+        Attributed(verdict=verdict, attribution=how, messages=messages)
+        for (verdict, how), messages in sorted(
+            sums.items(), key=lambda item: (order.index(item[0][0]), -item[1], item[0][1])
+        )
     ]
 
 
-def _write(table: Any, gone: Gone | None, run: str, named: dict[str, str], place: Location) -> None:
-    if gone is None:
-        write_table(table, place)
-    elif gone.spans <= MOST_ROWS:
-        every = table.unionByName(gone.rows(run, **named))
-        write_table(every.orderBy(*_KEY), place)
+def _write(bundles: Bundles, name: str, place: Location) -> int:
+    """Write the ids in bundles of this name; how many rows they are."""
+    count = bundles.count(name)
+    if count > MOST_ROWS:
+        write_parts(bundles.named(name), tables.SCHEMAS[name], place)
     else:
-        write_parts(table, place, gone.packed, gone.unpacking(run, named))
+        keys = [(column, "ascending") for column in (*STREAM, "seq_lo")]
+        write_table(_collected(bundles, name).sort_by(keys), place)
+    return count

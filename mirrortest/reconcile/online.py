@@ -1,4 +1,4 @@
-"""The comparison with the online verdict: by partition, stream, finding and id.
+"""The comparison with the online verdict: by partition, stream, finding and id; pure.
 
 A partition's `found` rows say what its checker had found at a next offset; the same is judged
 here from the rows below that offset, and every id that only one of the two names is told. Where
@@ -8,16 +8,32 @@ what was missing when the last consumer ended before the deadline.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow as pa
 
 from mirrortest.model.findings import IN_PARTITION, Finding
-from mirrortest.reconcile.intervals import STREAM
-from mirrortest.reconcile.judge import HELD, held_before_cuts, view
-from mirrortest.reconcile.sweep import Spans, sweep
-from mirrortest.reconcile.tables import rows
+from mirrortest.reconcile.judgement import judge_partitions
+from mirrortest.reconcile.stretch import NONE
+from mirrortest.reconcile.sweep import Spans, Sweep
+from mirrortest.seqlog.schema import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Collection
+
+    from numpy.typing import NDArray
+
+    from mirrortest.reconcile.judgement import Copies, Given, Held, Judgement
+    from mirrortest.reconcile.stream_rows import StreamRows
+
+    Longs = NDArray[np.int64]
+    Flags = NDArray[np.bool_]
+
+COMPARED = (*IN_PARTITION, Finding.LOST)
+"""The findings that both sides must agree on."""
+COUNTS = ("only_online", "only_offline", "decided")
+KEYS = ("topic", "partition", "finding")
 
 
 class Disagreement(NamedTuple):
@@ -48,119 +64,195 @@ class Comparison(NamedTuple):
     decided: tuple[tuple[str, int], ...] = ()
 
 
-COMPARED = (*IN_PARTITION, Finding.LOST)
-"""The findings that both sides must agree on."""
-
-
-def compare(
-    spark: Any,
-    topics: Collection[str],
-    *,
-    partitions: int,
-    beyond: bool,
-    overlapping: bool,
-    quiet: bool,
-    beside: bool,
-) -> Comparison:
-    """Hold the consumers' verdicts against the rows; makes views of its own.
+def comparison(table: pa.Table, topics: Collection[str], partitions: int) -> Comparison:
+    """The comparison, of the sums of all parts of `compared`.
 
     `topics` are those of which what is lost is compared: of one that was not read as a whole what
-    is proven all the same. Empty where nobody told an end.
-    `partitions` have a verdict; `beyond`: messages were seen behind one; `overlapping`: some were
-    read more than once. `quiet`: neither side found anything, so that they agree wherever they can
-    be compared. `beside`: the view `plainly_lost` has what is lost beside `judged`.
+    is proven all the same. Empty where nobody told an end. `partitions` have a verdict.
     """
-    if quiet:
-        return Comparison(partitions, ())
-    if beyond:
-        held_before_cuts(spark, overlapping=overlapping)
-    else:
-        # The usual case: the consumers' last word is on all that they read.
-        view(spark, "held_cut", "SELECT held.* FROM held JOIN cuts USING (topic, partition)")
-    differing = _by_partition(spark) if partitions else []
-    decided: list[tuple[str, int]] = []
-    for row in _lost(spark, beside=beside) if topics else ():
+    places = {finding.label: place for place, finding in enumerate(COMPARED)}
+    rows = sorted(
+        table.to_pylist(),
+        key=lambda r: (
+            r["partition"] is None,
+            r["topic"],
+            r["partition"] or 0,
+            places[r["finding"]],
+        ),
+    )
+    differing, decided = [], []
+    for row in rows:
         topic, online, offline = row["topic"], row["only_online"], row["only_offline"]
-        if topic in topics and (online or offline):
-            differing.append(Disagreement(topic, None, Finding.LOST.label, online, offline))
-        if row["decided"]:
+        if row["partition"] is None and topic not in topics:
+            online = offline = 0
+        if online or offline:
+            differing.append(Disagreement(topic, row["partition"], row["finding"], online, offline))
+        if row["decided"] and topics:
             decided.append((topic, row["decided"]))
     return Comparison(partitions, tuple(differing), tuple(decided))
 
 
-def _by_partition(spark: Any) -> list[Disagreement]:
-    given_up = int(Finding.INCONCLUSIVE)
+def compared(judgement: Judgement, given: Given) -> pa.Table:
+    """What only one of the two sides names: partial sums by topic, partition and finding."""
+    found = [_lost(judgement, given)]
+    if given.cuts:
+        found.append(_by_partition(judgement, given))
+    return pa.concat_tables(found)
 
-    def weights(column: str, side: str) -> dict[str, str]:
-        return {
-            f"{side}_{finding.label}": f"if({column} & {int(finding)} <> 0, 1, 0)"
-            for finding in IN_PARTITION
-        }
 
-    online = """(SELECT intervals.* FROM intervals JOIN cuts USING (topic, partition, identity)
-        WHERE kind = 'found' AND offset_hi = cut)"""
-    segments = sweep(
-        HELD,
+def _by_partition(judgement: Judgement, given: Given) -> pa.Table:
+    rows = judgement.rows
+    streams = rows.streams
+    cuts = {(cut.topic, cut.partition): (cut.identity, cut.cut) for cut in given.cuts}
+    seen, told = rows.of(Kind.SEEN), rows.of(Kind.FOUND)
+    told = told[rows.partition[told] != NONE]
+    identity, cut = _cuts_of(rows, seen, cuts)
+    before = (rows.identity[seen] < identity) | (
+        (rows.identity[seen] == identity) & (rows.offset_hi[seen] <= cut)
+    )
+    judged_there = identity != NONE
+    # The usual case: the consumers' last word is on all that they read.
+    judged = judgement.copies, judgement.held
+    beyond = (judged_there & ~before).any()
+    if beyond:
+        judged = judge_partitions(rows, given, seen[before], given.blind)
+    # A consumer may have known less than all logs together of what could stand unread.
+    less = [each._replace(minute=each.latest) for each in given.blind]
+    least = judged
+    if less != [*given.blind]:
+        least = judge_partitions(rows, given, seen[before] if beyond else seen, less)
+    identity, cut = _cuts_of(rows, told, cuts)
+    told = told[(rows.identity[told] == identity) & (rows.offset_hi[told] == cut)]
+    width = int(rows.partition.max(initial=0)) + 1
+    ours, at_least = (
+        _placed(*each, streams.topic, streams.topics, cuts, width) for each in (judged, least)
+    )
+    online = Spans(
+        rows.stream[told] * width + rows.partition[told], rows.seq_lo[told], rows.seq_hi[told]
+    )
+    sweep = Sweep(ours=ours.spans, at_least=at_least.spans, online=online)
+    decided = sweep.sum("online", rows.findings[told] & int(Finding.INCONCLUSIVE) != 0) == 0
+    tables = []
+    for finding in IN_PARTITION:
+        bit = int(finding)
+        found = sweep.sum("online", rows.findings[told] & bit != 0) > 0
+        only_online = found & (sweep.sum("ours", ours.found & bit != 0) == 0)
+        only_offline = ~found & (sweep.sum("at_least", at_least.found & bit != 0) > 0)
+        differ = np.flatnonzero((only_online | only_offline) & decided)
+        if len(differ):
+            key, messages = sweep.key[differ], (sweep.hi - sweep.lo)[differ]
+            names = [streams.topics[c] for c in streams.topic[key // width].tolist()]
+            tables.append(
+                _table(
+                    names,
+                    pa.array((key % width).astype(np.int32)),
+                    finding,
+                    only_online[differ] * messages,
+                    only_offline[differ] * messages,
+                )
+            )
+    return pa.concat_tables([_nothing(), *tables])
+
+
+class _Placed(NamedTuple):
+    spans: Spans
+    found: Longs
+
+
+def _placed(
+    copies: Copies,
+    held: Held,
+    topic_of: Longs,
+    topics: list[str],
+    cuts: dict[tuple[str, int], tuple[int, int]],
+    width: int,
+) -> _Placed:
+    """What was found in partitions that have an online verdict, by stream and partition."""
+    of = zip(topic_of[copies.stream_of].tolist(), copies.partition_of.tolist(), strict=True)
+    there = np.array([(topics[topic], number) in cuts for topic, number in of], dtype=bool)
+    mine = there[held.spans.key] if len(there) else np.zeros(0, dtype=bool)
+    place = copies.stream_of * width + copies.partition_of
+    key, lo, hi = held.spans.take(mine)
+    return _Placed(Spans(place[key], lo, hi), held.found[mine])
+
+
+def _cuts_of(
+    rows: StreamRows, at: Longs, cuts: dict[tuple[str, int], tuple[int, int]]
+) -> tuple[Longs, Longs]:
+    """The identity and offset of each row's partition's cut; `NONE`: there is none."""
+    width = int(rows.partition.max(initial=0)) + 1
+    key = rows.streams.topic[rows.stream[at]] * width + rows.partition[at]
+    distinct, inverse = np.unique(key, return_inverse=True)
+    found = np.array(
         [
-            Spans("held_cut", weights("found", "off"), "lo", "hi"),
-            Spans(
-                online,
-                weights("findings", "on") | {"given_up": f"if(findings & {given_up} <> 0, 1, 0)"},
-            ),
+            cuts.get((rows.streams.topics[each // width], each % width), (NONE, NONE))
+            for each in distinct.tolist()
         ],
-    )
-    sums = ", ".join(
-        f"sum(if(on_{name} > 0 AND off_{name} = 0, hi - lo, 0)) AS on_{name}, "
-        f"sum(if(off_{name} > 0 AND on_{name} = 0, hi - lo, 0)) AS off_{name}"
-        for name in (finding.label for finding in IN_PARTITION)
-    )
-    statement = f"""SELECT topic, partition, {sums} FROM ({segments}) WHERE given_up = 0
-        GROUP BY topic, partition"""  # noqa: S608
-    return [
-        Disagreement(row["topic"], row["partition"], name, row[f"on_{name}"], row[f"off_{name}"])
-        for row in rows(spark.sql(statement + " ORDER BY topic, partition"))
-        for name in (finding.label for finding in IN_PARTITION)
-        if row[f"on_{name}"] or row[f"off_{name}"]
-    ]
+        dtype=np.int64,
+    ).reshape(-1, 2)
+    return found[inverse, 0], found[inverse, 1]
 
 
-def _lost(spark: Any, *, beside: bool) -> list[dict[str, Any]]:
+def _lost(judgement: Judgement, given: Given) -> pa.Table:
     """By topic: what only one side says is lost, and what only the logs could decide."""
-    lost, explained = int(Finding.LOST), int(Finding.COMPACTED | Finding.INCONCLUSIVE)
-    undecided = f"""(SELECT intervals.* FROM intervals JOIN last_words USING (topic, session)
-        WHERE kind = 'found' AND partition IS NULL
-            AND findings & {int(Finding.IN_FLIGHT | Finding.INCONCLUSIVE)} <> 0)"""  # noqa: S608
-    segments = sweep(
-        STREAM,
-        [
-            Spans(
-                "judged",
-                {
-                    "off": f"if(findings & {lost} <> 0, 1, 0)",
-                    # A claim that came too early: the message is explained, or may be.
-                    "seen": f"if(seen OR findings & {explained} <> 0, 1, 0)",
-                },
-                "lo",
-                "hi",
-            ),
-            Spans(
-                "intervals WHERE kind = 'claimed' OR (kind = 'found' AND partition IS NULL "
-                f"AND findings & {lost} <> 0)",
-                {"online": "1"},
-            ),
-            Spans(undecided, {"undecided": "1"}),
-        ],
+    rows, judged = judgement.rows, judgement.judged
+    streams = rows.streams
+    told = rows.of(Kind.FOUND)
+    told = told[rows.partition[told] == NONE]
+    last = np.array([given.last_words.get(topic, NONE) for topic in streams.topics])
+    open_bits = int(Finding.IN_FLIGHT | Finding.INCONCLUSIVE)
+    undecided = told[rows.findings[told] & open_bits != 0]
+    undecided = undecided[rows.session[undecided] == last[streams.topic[rows.stream[undecided]]]]
+    claims = np.append(rows.of(Kind.CLAIMED), told[rows.findings[told] & int(Finding.LOST) != 0])
+    lost = judged.has(Finding.LOST)
+    # A claim that came too early: the message is explained, or may be.
+    explained = judged.seen | judged.has(Finding.COMPACTED) | judged.has(Finding.INCONCLUSIVE)
+    sweep = Sweep(
+        lost=judged.spans.take(lost),
+        explained=judged.spans.take(explained),
+        online=rows.spans(claims),
+        undecided=rows.spans(undecided),
     )
-    statement = f"""
-        SELECT topic, sum(if(online > 0 AND off = 0 AND seen = 0, hi - lo, 0)) AS only_online,
-            sum(if(off > 0 AND online = 0 AND undecided = 0, hi - lo, 0)) AS only_offline,
-            sum(if(off > 0 AND online = 0 AND undecided > 0, hi - lo, 0)) AS decided
-        FROM ({segments}) GROUP BY topic
-    """  # noqa: S608
-    if beside:
-        statement += (
-            " UNION ALL SELECT topic, 0, sum(unnoticed), 0 FROM plainly_lost GROUP BY topic"
-        )
-    names = ("only_online", "only_offline", "decided")
-    sums = ", ".join(f"sum({name}) AS {name}" for name in names)
-    return rows(spark.sql(f"SELECT topic, {sums} FROM ({statement}) GROUP BY topic ORDER BY topic"))  # noqa: S608
+    offline, online = sweep.sum("lost") > 0, sweep.sum("online") > 0
+    is_open = sweep.sum("undecided") > 0
+    alone = online & ~offline & (sweep.sum("explained") == 0)
+    ours = offline & ~online
+    some = np.flatnonzero(alone | ours)
+    messages = (sweep.hi - sweep.lo)[some]
+    names = [streams.topics[code] for code in streams.topic[sweep.key[some]].tolist()]
+    return _table(
+        names,
+        pa.nulls(len(some), pa.int32()),
+        Finding.LOST,
+        alone[some] * messages,
+        (ours & ~is_open)[some] * messages,
+        (ours & is_open)[some] * messages,
+    )
+
+
+def _table(
+    topics: list[str],
+    partition: pa.Array,
+    finding: Finding,
+    only_online: Longs,
+    only_offline: Longs,
+    decided: Longs | None = None,
+) -> pa.Table:
+    zeros = np.zeros(len(topics), dtype=np.int64)
+    counts = (only_online, only_offline, zeros if decided is None else decided)
+    columns = {
+        "topic": pa.array(topics, pa.string()),
+        "partition": partition,
+        "finding": pa.repeat(pa.scalar(finding.label, pa.string()), len(topics)),
+        **{name: pa.array(values) for name, values in zip(COUNTS, counts, strict=True)},
+    }
+    table = pa.table(columns)
+    return (
+        table.group_by(list(KEYS))
+        .aggregate([(name, "sum") for name in COUNTS])
+        .rename_columns([*KEYS, *COUNTS])
+    )
+
+
+def _nothing() -> pa.Table:
+    return _table([], pa.nulls(0, pa.int32()), Finding.LOST, *(np.zeros(0, dtype=np.int64),) * 2)

@@ -20,37 +20,19 @@ if TYPE_CHECKING:
 DEFAULT_MASTER = "local[*]"
 DEFAULT_MEMORY = "2g"
 
-# Compiling statements costs seconds that only many rows give back; the intervals are mostly few.
-# These lie in one partition (`job`): joins there need neither broadcast nor exchange.
-_FEW = {
+# Statements only move bundles: what is much is done in Python's workers, and compiling statements
+# would cost more than it gives back.
+_STATEMENTS = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
     "spark.sql.adaptive.enabled": "false",
-    "spark.sql.autoBroadcastJoinThreshold": "-1",
     "spark.sql.constraintPropagation.enabled": "false",
-}
-_MANY = {
-    "spark.sql.codegen.wholeStage": "true",
-    "spark.sql.codegen.factoryMode": "FALLBACK",
-    "spark.sql.adaptive.enabled": "true",
-    # How many partitions is told by `fit`; fewer would leave cores idle.
-    "spark.sql.adaptive.coalescePartitions.enabled": "false",
-    "spark.sql.autoBroadcastJoinThreshold": "10MB",
-    "spark.sql.constraintPropagation.enabled": "true",
-}
-# Where batches have a limit of bytes, Spark sums up all of a batch's rows again for each of them.
-_SMALL_ROWS = {
-    "spark.sql.execution.arrow.maxRecordsPerBatch": "65536",
-    "spark.sql.execution.arrow.maxBytesPerBatch": str((1 << 31) - 1),
-}
-# A row with packed holes, or a bundle, may be megabytes.
-_LARGE_ROWS = {
+    "spark.sql.ansi.enabled": "true",
+    "spark.sql.session.timeZone": "UTC",
+    # A bundle may be megabytes.
     "spark.sql.execution.arrow.maxRecordsPerBatch": "4096",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(64 << 20),
 }
-MANY_INTERVALS = 50_000
-_INTERVALS_PER_PARTITION = 500_000
-_HOLES_PER_PARTITION = 1_000_000
 
 # Java's second compiler takes half of all the time of a usual run, and gives little back: what is
 # much is done in Python's workers. Small spaces for code and metadata, as by default, are searched
@@ -146,40 +128,9 @@ def _configuration(master: str, driver_memory: str, scratch: str) -> dict[str, s
     return conf
 
 
-def fit(session: Any, intervals: int, *, holes: int = 0, bundled: bool = False) -> None:
-    """Have statements run as is best for so many intervals, with so many packed holes in them.
-
-    `bundled`: most are in bundles.
-    """
-    many = intervals >= MANY_INTERVALS or holes > 0
-    cores = session.sparkContext.defaultParallelism
-    shares = (intervals // _INTERVALS_PER_PARTITION, holes // _HOLES_PER_PARTITION)
-    partitions = max(cores, *shares) if many else 1
-    settings = {
-        **(_MANY if many else _FEW),
-        **(_LARGE_ROWS if holes or bundled else _SMALL_ROWS),
-        "spark.sql.shuffle.partitions": str(partitions),
-    }
-    for name, value in settings.items():
-        session.conf.set(name, value)
-
-
-def together(intervals: Any) -> Any:
-    """Intervals in one partition, if they are few: then no statement has anything to exchange."""
-    if intervals.count() >= MANY_INTERVALS:
-        return intervals
-    return intervals.coalesce(1).localCheckpoint()
-
-
 def _tuned(session: Any) -> Any:
     """Settings that the job's statements rely on, or run faster with."""
-    for name, value in {
-        **_FEW,
-        "spark.sql.ansi.enabled": "true",
-        "spark.sql.session.timeZone": "UTC",
-        **_SMALL_ROWS,
-        "spark.sql.shuffle.partitions": str(session.sparkContext.defaultParallelism),
-    }.items():
+    for name, value in _STATEMENTS.items():
         session.conf.set(name, value)
     return session
 

@@ -6,17 +6,16 @@ what continues over files is one interval.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 
-from mirrortest.reconcile.bundle import bundled
+from mirrortest.reconcile.bundle import scanned
 from mirrortest.reconcile.compact import Compactor, Zone, columns_of
 from mirrortest.reconcile.holes import NO_PACKING, Packing
-from mirrortest.reconcile.intervals import SPARK_SCHEMA, damage_row
+from mirrortest.reconcile.intervals import damage_row
 from mirrortest.reconcile.stretch import ENDED, alike
-from mirrortest.reconcile.worker import map_numbers
 from mirrortest.seqlog.damage import Damage, DamageKind
 from mirrortest.seqlog.files import LogFile, read_file
 from mirrortest.seqlog.location import Location
@@ -29,6 +28,9 @@ if TYPE_CHECKING:
 
     from mirrortest.reconcile.plan import Plan
 _TASKS_PER_CORE = 4
+_SMALL = 4 << 20
+"""Bytes of logs that one part judges before another one has begun."""
+_BYTES_PER_PART = 64 << 20
 _BYTES_PER_ROW = 100
 """What a row of a journal takes, about; only their rows are not noted."""
 
@@ -47,20 +49,23 @@ class Reading(NamedTuple):
     """What tasks do: they need no more than this and the file systems.
 
     `horizons` are the times (ns) at which it may matter whether an acknowledgement came before.
+    `parts` is how many parts the judgement has.
     """
 
     run: str
     tasks: tuple[tuple[File, ...], ...]
     horizons: tuple[int, ...]
     placed: bool
+    parts: int
     zones: tuple[Zone, ...] = ()
     packing: Packing = NO_PACKING
 
     def read(self, task: int) -> Iterator[pa.RecordBatch]:
-        """A task's intervals, and what could not be read of its files."""
-        return bundled(self._intervals(task), self.packing.rows)
+        """A task's intervals, and what could not be read of its files, in bundles."""
+        return scanned(self.intervals(task), self.parts)
 
-    def _intervals(self, task: int) -> Iterator[pa.RecordBatch]:
+    def intervals(self, task: int) -> Iterator[pa.RecordBatch]:
+        """The same as rows of intervals."""
         compactor: Compactor | None = None
         for file in self.tasks[task]:
             if compactor is None or compactor.session != file.session:
@@ -91,8 +96,11 @@ class Reading(NamedTuple):
             yield from compactor.close()
 
 
-def reading(plan: Plan, cores: int, *, placed: bool) -> Reading:
-    """Spread a plan's files over tasks; `placed`: acknowledged offsets in the source matter."""
+def reading(plan: Plan, cores: int, *, placed: bool, parts: int | None = None) -> Reading:
+    """Spread a plan's files over tasks; `placed`: acknowledged offsets in the source matter.
+
+    By default there are as many parts as the logs are large.
+    """
     files = [
         (
             _rows(file.rows, file.size),
@@ -106,21 +114,13 @@ def reading(plan: Plan, cores: int, *, placed: bool) -> Reading:
         tuple(map(tuple, _tasks(files, cores * _TASKS_PER_CORE))),
         tuple(sorted({0, *plan.horizons.values()})),
         placed,
+        _parts(plan, cores) if parts is None else parts,
     )
 
 
-def read_intervals(spark: Any, work: Reading, tasks: Sequence[int] | None = None) -> Any:
-    """A DataFrame of the run's intervals, or of those of some tasks."""
-    numbers = range(len(work.tasks)) if tasks is None else tasks
-    return map_numbers(spark, numbers, work.read, SPARK_SCHEMA)
-
-
-def read_again(
-    spark: Any, work: Reading, intervals: Any, zones: Sequence[Zone], tasks: Sequence[int]
-) -> Any:
-    """The intervals with those tasks done anew, which now know of the zones."""
-    anew = read_intervals(spark, work._replace(zones=tuple(zones)), tasks)
-    return intervals.where(~intervals["task"].isin(list(tasks))).unionAll(anew)
+def _parts(plan: Plan, cores: int) -> int:
+    size = sum(file.size for found in plan.sessions for file in found.files)
+    return 1 if size < _SMALL else max(cores * _TASKS_PER_CORE, size // _BYTES_PER_PART)
 
 
 def _rows(rows: int | None, size: int) -> int:

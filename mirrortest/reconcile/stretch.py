@@ -265,6 +265,14 @@ def integers(values: pa.Array | None) -> Longs | None:
     return found
 
 
+def numbers(rows: pa.Table, name: str) -> Longs:
+    """A column of integers as such, `NONE` for null."""
+    found = integers(rows[name])
+    if found is None:
+        return np.full(rows.num_rows, NONE, dtype=np.int64)
+    return found.astype(np.int64, copy=False)
+
+
 def numbered(
     rows: pa.RecordBatch, name: str, numbers: Callable[[pa.Array | None], NDArray[Any] | None]
 ) -> NDArray[Any] | None:

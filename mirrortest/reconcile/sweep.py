@@ -1,73 +1,107 @@
-"""Sweep lines in SQL: spans with weights in, elementary segments with running sums out.
+"""A sweep line over arrays: spans by key in, the segments between their bounds out.
 
-A span [lo, hi) adds its weights at `lo` and takes them back at `hi`; between two neighbouring
-bounds nothing changes, so that each stretch between them is one segment of the result. One sort
-by key and bound judges everything, whatever the spans' number and overlaps.
+A span [lo, hi) adds its weight at `lo` and takes it back at `hi`; between two neighbouring bounds
+of a key nothing changes. One sort judges everything, whatever the spans' number and overlaps.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from numpy.typing import NDArray
+
+    Longs = NDArray[np.int64]
+    Flags = NDArray[np.bool_]
+
+_EMPTY = np.zeros(0, dtype=np.int64)
 
 
-@dataclass(frozen=True)
-class Spans:
-    """A SELECT that gives spans: FROM and WHERE, bounds and weights as expressions."""
+class Spans(NamedTuple):
+    """Numbers [lo, hi) of a key (a stream, or a stream in a partition), which is its code."""
 
-    source: str
-    weights: Mapping[str, str]
-    lo: str = "seq_lo"
-    hi: str = "seq_hi"
+    key: Longs
+    lo: Longs
+    hi: Longs
 
+    @classmethod
+    def none(cls) -> Spans:
+        """No numbers."""
+        return cls(_EMPTY, _EMPTY, _EMPTY)
 
-def sweep(key: Sequence[str], spans: Sequence[Spans]) -> str:
-    """The statement whose rows are (key, lo, hi, each weight's sum); all-zero ones are left out."""
-    names = sorted({name for each in spans for name in each.weights})
-    keys = ", ".join(key)
-    selects = []
-    for each in spans:
-        weights = ", ".join(
-            f"CAST({each.weights[name]} AS BIGINT) AS {name}"
-            if name in each.weights
-            else f"0L AS {name}"
-            for name in names
-        )
-        bounds = f"{each.lo} AS lo, {each.hi} AS hi"
-        selects.append(f"SELECT {keys}, {bounds}, {weights} FROM {each.source}")  # noqa: S608
-    union = "\nUNION ALL\n".join(selects)
-    sums = ", ".join(f"sum(sign * {name}) AS {name}" for name in names)
-    line = f"PARTITION BY {keys} ORDER BY at"
-    running = ", ".join(
-        f"sum({name}) OVER ({line} ROWS UNBOUNDED PRECEDING) AS {name}" for name in names
-    )
-    any_weight = " OR ".join(f"{name} <> 0" for name in names)
-    return f"""
-        SELECT * FROM (
-            SELECT {keys}, at AS lo, lead(at) OVER ({line}) AS hi, {running} FROM (
-                SELECT {keys}, if(sign > 0, lo, hi) AS at, {sums} FROM ({union})
-                LATERAL VIEW explode(array(1L, -1L)) AS sign
-                WHERE lo < hi GROUP BY {keys}, if(sign > 0, lo, hi)
-            )
-        ) WHERE hi IS NOT NULL AND ({any_weight})
-    """  # noqa: S608  # all of it is ours
+    def take(self, which: Flags | Longs) -> Spans:
+        """Some of them."""
+        return Spans(self.key[which], self.lo[which], self.hi[which])
 
 
-def islands(key: Sequence[str], source: str, lo: str, hi: str) -> str:
-    """The statement that merges what overlaps or touches: rows are (key, lo, hi)."""
-    keys = ", ".join(key)
-    return f"""
-        SELECT {keys}, min(lo) AS lo, max(hi) AS hi FROM (
-            SELECT *, sum(begins) OVER (
-                PARTITION BY {keys} ORDER BY lo, hi ROWS UNBOUNDED PRECEDING
-            ) AS island FROM (
-                SELECT {keys}, {lo} AS lo, {hi} AS hi, CASE WHEN {lo} <= max({hi}) OVER (
-                    PARTITION BY {keys} ORDER BY {lo}, {hi}
-                    ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
-                ) THEN 0 ELSE 1 END AS begins FROM {source}
-            )
-        ) GROUP BY {keys}, island
-    """  # noqa: S608  # all of it is ours
+class Sweep:
+    """The segments of spans, by key and number; `key`, `lo` and `hi` are theirs."""
+
+    def __init__(self, **spans: Spans) -> None:
+        """Each argument is a group of spans, by whose name `sum` asks for them."""
+        key = np.concatenate([each.key for each in spans.values() for _ in range(2)])
+        at = np.concatenate([bound for each in spans.values() for bound in each[1:]])
+        order = np.lexsort((at, key))
+        key, at = key[order], at[order]
+        new = np.ones(len(at), dtype=bool)
+        new[1:] = (at[1:] != at[:-1]) | (key[1:] != key[:-1])
+        point = np.empty(len(at), dtype=np.int64)
+        point[order] = np.cumsum(new) - 1
+        key, at = key[new], at[new]
+        self._bounds: dict[str, tuple[Longs, Longs]] = {}
+        first = 0
+        for name, each in spans.items():
+            size = len(each.key)
+            self._bounds[name] = point[first : first + size], point[first + size : first + 2 * size]
+            first += 2 * size
+        self._points = len(at)
+        self._inside = np.flatnonzero(key[1:] == key[:-1])
+        self.key, self.lo, self.hi = key[self._inside], at[self._inside], at[self._inside + 1]
+
+    def sum(self, name: str, weight: Longs | Flags | int = 1) -> Longs:
+        """The sum of the weights of a group's spans over each segment."""
+        begins, ends = self._bounds[name]
+        change = np.zeros(self._points, dtype=np.int64)
+        np.add.at(change, begins, weight)
+        np.subtract.at(change, ends, weight)
+        running: Longs = np.cumsum(change)
+        return running[self._inside]
+
+    def spans(self, which: Flags) -> Spans:
+        """Some of the segments, those that touch as one."""
+        return joined(self.key[which], self.lo[which], self.hi[which])
+
+
+def joined(key: Longs, lo: Longs, hi: Longs) -> Spans:
+    """Disjoint spans in order, those that touch as one."""
+    if not len(key):
+        return Spans.none()
+    begins = np.append(True, (key[1:] != key[:-1]) | (lo[1:] != hi[:-1]))
+    return Spans(key[begins], lo[begins], hi[np.append(begins[1:], True)])
+
+
+def highest_before(key: Longs, values: Longs) -> Longs:
+    """The highest of the values before each one of its key, which come together; else 0."""
+    found = np.zeros(len(values), dtype=np.int64)
+    if len(values) > 1:
+        # Keys lie apart where ranks of values are counted on from key to key.
+        distinct, rank = np.unique(values, return_inverse=True)
+        group = np.cumsum(np.append(0, key[1:] != key[:-1]))
+        reached = np.maximum.accumulate(group * len(distinct) + rank)
+        same = key[1:] == key[:-1]
+        found[1:][same] = distinct[reached[:-1][same] % len(distinct)]
+    return found
+
+
+def united(key: Longs, lo: Longs, hi: Longs) -> tuple[Longs, Longs, Longs]:
+    """Spans of each key that overlap or touch, as one: the place of its first, and its bounds."""
+    order = np.lexsort((lo, key))
+    key, lo, hi = key[order], lo[order], hi[order]
+    reached = highest_before(key, hi)
+    begins = np.ones(len(lo), dtype=bool)
+    begins[1:] = (key[1:] != key[:-1]) | (lo[1:] > reached[1:])
+    starts = np.flatnonzero(begins)
+    ends = np.maximum.reduceat(hi, starts) if len(starts) else hi
+    return order[starts], lo[starts], ends

@@ -1,244 +1,285 @@
-"""What is read off the judgement: sums by run, stream, partition and minute, and exact ids."""
+"""What is read off the judgement: sums by stream, partition and minute, and exact ids; pure."""
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-from mirrortest.model.findings import IN_PARTITION, MISSING, Finding
-from mirrortest.reconcile.intervals import STREAM
-from mirrortest.reconcile.judge import HELD, JUDGED
-from mirrortest.reconcile.sweep import islands
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
-STREAM_COLUMNS = ", ".join(STREAM)
+from mirrortest.model.findings import DEFINITIONS, IN_PARTITION, MISSING, OF_STREAM, Finding, Scope
+from mirrortest.reconcile.chain import codes
+from mirrortest.reconcile.intervals import INTERVALS, STREAM
+from mirrortest.reconcile.judgement import homes
+from mirrortest.reconcile.stream_rows import coded
+from mirrortest.reconcile.stretch import NONE, numbers
+from mirrortest.reconcile.sweep import Spans, Sweep, joined, united
+from mirrortest.seqlog.schema import Kind
 
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from mirrortest.reconcile.judgement import Judged, Judgement
+    from mirrortest.reconcile.stream_rows import Streams
+
+    Longs = NDArray[np.int64]
+    Flags = NDArray[np.bool_]
+
+JUDGED = tuple(finding for finding in OF_STREAM if finding is not Finding.COMPACTED)
+"""The findings of a judged segment, before `compaction` has explained what it can."""
 FINDINGS = (*JUDGED, Finding.COMPACTED)
-"""The findings of a segment of `judged`, once `compaction` has explained what it can."""
 MESSAGES = ("sent", "acked", "failed", "unknown", "unknown_seen", "seen", "delivered", "surplus")
 """Counts of messages that are no findings; `surplus` are copies beyond the first."""
-
-FACTS = f"""
-    sum(if(is_sent, messages, 0)) AS sent,
-    sum(if(is_acked, messages, 0)) AS acked,
-    sum(if(is_failed, messages, 0)) AS failed,
-    sum(if(is_unknown, messages, 0)) AS unknown,
-    sum(if(is_unknown AND seen, messages, 0)) AS unknown_seen,
-    sum(if(seen, messages, 0)) AS seen,
-    sum(if(is_acked AND seen, messages, 0)) AS delivered,
-    sum(if(copies > 1, (copies - 1) * messages, 0)) AS surplus,
-    sum(if(unlogged, messages, 0)) AS unlogged,
-    sum(if(seen AND NOT accounted AND NOT is_sent, messages, 0)) AS unaccounted,
-    {
-    ", ".join(
-        f"sum(if(findings & {int(finding)} <> 0, messages, 0)) AS {finding.label}"
-        for finding in FINDINGS
-    )
-}
-"""
-
 COUNTED = (*MESSAGES, "unlogged", "unaccounted", *(finding.label for finding in FINDINGS))
-"""The columns of `FACTS`, sums over segments of `judged`."""
+"""What is counted of segments, by stream and by minute."""
+STREAMLESS = ("foreign", "other_run", "corrupted_unknown_id")
+"""Messages that enter no stream: each under one name, as online."""
+HELD = ("seen", "surplus", *(finding.label for finding in (*IN_PARTITION, *MISSING)), *STREAMLESS)
+"""What is counted by partition. What is missing counts under the partition that has the most of its
+stream; null: none has any."""
 
-_FLAGS = ("seen", "is_sent", "is_acked", "is_failed", "is_unknown", "unlogged", "accounted")
-_COUNTED = ", ".join((*STREAM, "messages", "copies", "findings", *_FLAGS))
-_TRUE = {"seen", "is_sent", "is_acked", "accounted"}
-
-
-class Beside(NamedTuple):
-    """What `settling` has taken out of the intervals: which of its views there are.
-
-    Sums of `judged` and `held` have their rows, too.
-    """
-
-    lost: bool = False
-    whole: bool = False
+BY_STREAM, BY_PARTITION, BY_MINUTE = "by_stream", "by_partition", "by_minute"
+COMPARED, FINDINGS_BY_ID, ABSENT = "compared", "findings", "absent"
+TOTALS, FIRST = "totals", "first"
+SUMS = (BY_STREAM, BY_PARTITION, BY_MINUTE, COMPARED)
+"""The tables that come to the driver, of those that parts of the judgement make."""
 
 
-def plainly_lost(columns: str) -> str:
-    """Rows for sums of `judged`, of the view of that name.
-
-    What it counts was judged as delivered, as if it had been seen: that is taken back, and it is
-    lost. The statement gives `columns`, `messages`, `copies`, `findings` and all flags.
-    """
-    seen, lost = (_flags(flags) for flags in (_TRUE, _TRUE - {"seen"}))
-    return f"""
-        SELECT {columns}, -messages AS messages, 1 AS copies, 0 AS findings, {seen}
-        FROM plainly_lost
-        UNION ALL
-        SELECT {columns}, messages, 0, {int(Finding.LOST)}, {lost} FROM plainly_lost
-    """  # noqa: S608
+def _schema(keys: dict[str, pa.DataType], *counts: str) -> pa.Schema:
+    return pa.schema([*keys.items(), *((name, pa.int64()) for name in counts)])
 
 
-def _flags(true: set[str]) -> str:
-    return ", ".join(f"{name in true} AS {name}" for name in _FLAGS)
+_STREAM = {name: INTERVALS.field(name).type for name in STREAM}
+_PLACE = {"topic": pa.string(), "partition": pa.int32()}
+_ID = {"topic": pa.string(), "run": pa.string(), **{n: _STREAM[n] for n in STREAM[1:]}}
+_VERDICT = {"verdict": pa.string(), "attribution": pa.string()}
+SCHEMAS = {
+    BY_STREAM: _schema(_STREAM, *COUNTED),
+    BY_PARTITION: _schema(_PLACE, *HELD),
+    BY_MINUTE: _schema({"topic": pa.string(), "minute": pa.int64()}, *COUNTED),
+    COMPARED: _schema({**_PLACE, "finding": pa.string()}, "only_online", "only_offline", "decided"),
+    FINDINGS_BY_ID: _schema({**_ID, "finding": pa.string()}, "seq_lo", "seq_hi"),
+    ABSENT: _schema({**_ID, **_VERDICT}, "seq_lo", "seq_hi"),
+    TOTALS: _schema(_VERDICT, "messages"),
+}
+
+_MISSING = tuple(each.finding for each in DEFINITIONS if each.scope is Scope.MISSING)
+VERDICTS = (*(finding.label for finding in _MISSING), "failed", "unknown")
+"""What a message not delivered is called, the worst first."""
 
 
-def _judged(beside: Beside) -> str:
-    if not any(beside):
-        return "judged"
-    statements = [f"SELECT {_COUNTED} FROM judged"]  # noqa: S608
-    if beside.lost:
-        statements.append(f"SELECT {_COUNTED} FROM ({plainly_lost(STREAM_COLUMNS)})")  # noqa: S608
-    if beside.whole:
-        whole = f"""SELECT {STREAM_COLUMNS}, messages, 1 AS copies, 0 AS findings, {_flags(_TRUE)}
-            FROM whole"""  # noqa: S608
-        statements.append(f"SELECT {_COUNTED} FROM ({whole})")  # noqa: S608
-    return f"({' UNION ALL '.join(statements)})"
-
-
-def _held(beside: Beside) -> str:
-    if not any(beside):
-        return "held"
-    columns = ", ".join(HELD)
-    statements = [f"SELECT {columns}, lo, hi, copies, found FROM held"]  # noqa: S608
-    if beside.lost:
-        statements.append(f"SELECT {columns}, 0L, -messages, 1, 0 FROM plainly_lost")  # noqa: S608
-    if beside.whole:
-        statements.append(f"SELECT {columns}, 0L, messages, 1, 0 FROM whole")  # noqa: S608
-    return f"({' UNION ALL '.join(statements)})"
-
-
-BY_RUN = f"SELECT {', '.join(f'sum({name}) AS {name}' for name in COUNTED)} FROM by_stream"  # noqa: S608
-
-
-def by_stream(beside: Beside) -> str:
-    """The sums of each stream."""
-    judged = _judged(beside)
-    return f"SELECT {STREAM_COLUMNS}, {FACTS} FROM {judged} GROUP BY {STREAM_COLUMNS}"  # noqa: S608
-
-
-STREAMLESS = f"""
-    SELECT topic, partition,
-        sum(if(findings & {int(Finding.OTHER_RUN)} <> 0, hi - lo, 0)) AS other_run,
-        sum(if(findings & {int(Finding.OTHER_RUN)} = 0
-            AND (findings & {int(Finding.FOREIGN)} <> 0 OR findings & {int(Finding.CORRUPTED)} = 0),
-            hi - lo, 0)) AS foreign,
-        sum(if(findings & {int(Finding.OTHER_RUN | Finding.FOREIGN)} = 0
-            AND findings & {int(Finding.CORRUPTED)} <> 0, hi - lo, 0)) AS corrupted_unknown_id
-    FROM ({
-    islands(
-        ("topic", "partition", "identity", "findings"),
-        "intervals WHERE kind = 'seen' AND seq_lo IS NULL",
-        "offset_lo",
-        "offset_hi",
-    )
-}) GROUP BY topic, partition
-"""  # noqa: S608
-"""Messages that enter no stream, by partition: each under one name, as online."""
-
-
-def by_partition(beside: Beside) -> str:
-    """What was seen and found in each partition, and what is missing.
-
-    That counts under the partition that holds the most of its stream; null: none does.
-    """
-    held = _held(beside)
-    return f"""
-    WITH here AS (
-        SELECT topic, partition,
-            sum(if(copies > 0, hi - lo, 0)) AS seen,
-            sum(if(copies > 1, (copies - 1) * (hi - lo), 0)) AS surplus,
-            {
-        ", ".join(
-            f"sum(if(found & {int(finding)} <> 0, hi - lo, 0)) AS {finding.label}"
-            for finding in IN_PARTITION
-        )
+def facts(judged: Judged, messages: Longs) -> dict[str, Longs]:
+    """What `COUNTED` names, of segments of so many messages."""
+    seen, copies = judged.seen, judged.copies
+    flags = {
+        "sent": judged.is_sent,
+        "acked": judged.is_acked,
+        "failed": judged.is_failed,
+        "unknown": judged.is_unknown,
+        "unknown_seen": judged.is_unknown & seen,
+        "seen": seen,
+        "delivered": judged.is_acked & seen,
+        "surplus": np.where(copies > 1, copies - 1, 0),
+        "unlogged": judged.unlogged,
+        "unaccounted": seen & ~judged.accounted & ~judged.is_sent,
+        **{finding.label: judged.has(finding) for finding in FINDINGS},
     }
-        FROM {held} GROUP BY topic, partition
-    ), missing AS (
-        SELECT topic, home AS partition, {
-        ", ".join(
-            f"sum(if(findings & {int(finding)} <> 0, messages, 0)) AS {finding.label}"
-            for finding in MISSING
-        )
-    } FROM {_judged(beside)} LEFT JOIN (
-            SELECT {STREAM_COLUMNS}, min_by(partition, rank) AS home FROM (
-                SELECT {", ".join(HELD)}, struct(-sum(hi - lo), partition) AS rank
-                FROM {held} WHERE copies > 0 GROUP BY {", ".join(HELD)}
-            ) GROUP BY {STREAM_COLUMNS}
-        ) USING ({STREAM_COLUMNS})
-        WHERE findings & {sum(map(int, MISSING))} <> 0
-        GROUP BY topic, home
-    ), streamless AS ({STREAMLESS}), partitions AS (
-        SELECT topic, partition FROM here UNION SELECT topic, partition FROM missing
-        UNION SELECT topic, partition FROM streamless
-    )
-    SELECT partitions.topic, partitions.partition, {
-        ", ".join(
-            f"coalesce({name}, 0) AS {name}"
-            for name in (
-                "seen",
-                "surplus",
-                *(finding.label for finding in (*IN_PARTITION, *MISSING)),
-                "foreign",
-                "other_run",
-                "corrupted_unknown_id",
-            )
-        )
+    return {name: flags[name] * messages for name in COUNTED}
+
+
+def summed(group: Longs, count: int, columns: Mapping[str, Longs]) -> dict[str, Longs]:
+    """Sums by group."""
+    found = {}
+    for name, values in columns.items():
+        found[name] = np.zeros(count, dtype=np.int64)
+        some = np.flatnonzero(values)
+        np.add.at(found[name], group[some], values[some])
+    return found
+
+
+def by_stream(judgement: Judgement) -> pa.Table:
+    """The sums of each stream that has any messages."""
+    judged, streams = judgement.judged, judgement.rows.streams
+    there = np.zeros(len(streams), dtype=bool)
+    there[judged.spans.key] = True
+    sums = summed(judged.spans.key, len(streams), facts(judged, judged.messages))
+    table = streams.table.append_column("there", pa.array(there))
+    for name, values in sums.items():
+        table = table.append_column(name, pa.array(values))
+    return table.filter(pa.array(there)).drop_columns(["there"])
+
+
+class ByPartition(NamedTuple):
+    """Sums by topic and partition; `NONE` for null."""
+
+    topic: list[str]
+    partition: Longs
+    sums: dict[str, Longs]
+
+    def table(self) -> pa.Table:
+        """As a table with the columns of `HELD`."""
+        partition = pa.array(self.partition, pa.int32(), mask=self.partition == NONE)
+        columns = {"topic": pa.array(self.topic, pa.string()), "partition": partition}
+        zeros = np.zeros(len(self.topic), dtype=np.int64)
+        return pa.table(columns | {name: self.sums.get(name, zeros) for name in HELD})
+
+
+def by_partition(judgement: Judgement) -> pa.Table:
+    """What was seen and found in each partition, and what is missing: partial sums."""
+    rows, copies, held, judged = judgement
+    streams, key, number = rows.streams, held.spans.key, held.copies
+    messages = held.spans.hi - held.spans.lo
+    here = {
+        "seen": (number > 0) * messages,
+        "surplus": np.where(number > 1, number - 1, 0) * messages,
+        **{f.label: (held.found & int(f) != 0) * messages for f in IN_PARTITION},
     }
-    FROM partitions
-    LEFT JOIN here ON partitions.topic = here.topic AND partitions.partition <=> here.partition
-    LEFT JOIN missing
-        ON partitions.topic = missing.topic AND partitions.partition <=> missing.partition
-    LEFT JOIN streamless
-        ON partitions.topic = streamless.topic AND partitions.partition <=> streamless.partition
-"""  # noqa: S608
+    missing = {f.label: judged.has(f) * judged.messages for f in MISSING}
+    home = np.where(rows.home == NONE, homes(copies, held, len(streams)), rows.home)
+    absent = np.flatnonzero(judged.findings & int(sum(MISSING)) != 0)
+    stream = judged.spans.key[absent]
+    topic = np.append(streams.topic[copies.stream_of[key]], streams.topic[stream])
+    partition = np.append(copies.partition_of[key], home[stream])
+    group = codes(topic, partition).astype(np.int64)
+    _, first = np.unique(group, return_index=True)
+    sums = summed(group[: len(key)], len(first), here)
+    more = {name: values[absent] for name, values in missing.items()}
+    sums |= summed(group[len(key) :], len(first), more)
+    names = [streams.topics[code] for code in topic[first].tolist()]
+    return ByPartition(names, partition[first], sums).table()
 
 
-UNDELIVERED = islands((*STREAM, "verdict", "attribution"), "attributed", "lo", "hi")
-
-FOUND = islands(
-    (*STREAM, "finding"),
-    f"""(
-        SELECT {STREAM_COLUMNS}, label AS finding, lo, hi FROM judged JOIN (
-            VALUES {", ".join(f"({int(finding)}, '{finding.label}')" for finding in FINDINGS)}
-        ) AS names (bit, label) ON findings & bit <> 0
-    )""",  # noqa: S608
-    "lo",
-    "hi",
-)
-
-BELOW_ZERO = -1
-"""The `bucket` under which `LATENCY` counts negative latencies."""
-LATENCY = f"""
-    SELECT topic, bucket, sum(number) AS number FROM (
-        SELECT topic, zipped.latency_bucket AS bucket, zipped.latency_count AS number
-        FROM latency_by_minute
-        LATERAL VIEW explode(arrays_zip(latency_bucket, latency_count)) AS zipped
-        UNION ALL
-        SELECT topic, {BELOW_ZERO}, negative FROM latency_by_minute
-    ) GROUP BY topic, bucket ORDER BY topic, bucket
-"""  # noqa: S608
-
-LATENCY_BY_MINUTE = """
-    WITH told AS (
-        SELECT topic, minute, negative, arrays_zip(latency_bucket, latency_count) AS pairs
-        FROM intervals WHERE kind = 'latency' AND text = 'seen'
-    ), below AS (
-        SELECT topic, minute, sum(negative) AS negative FROM told GROUP BY topic, minute
-    ), counted AS (
-        SELECT topic, minute, pair.latency_bucket AS bucket, sum(pair.latency_count) AS number
-        FROM told LATERAL VIEW explode(pairs) AS pair GROUP BY topic, minute, bucket
-    ), listed AS (
-        SELECT topic, minute, array_sort(collect_list(struct(bucket, number))) AS pairs
-        FROM counted GROUP BY topic, minute
+def streamless(table: pa.Table) -> pa.Table:
+    """Sums of what enters no stream, by partition: of rows of `seen` without a number."""
+    which = pc.and_(pc.equal(table["kind"], Kind.SEEN.value), pc.is_null(table["seq_lo"]))
+    table = table.filter(which)
+    partition, findings = numbers(table, "partition"), numbers(table, "findings")
+    findings = np.maximum(findings, 0)
+    topic = coded(table["topic"])
+    place = codes(topic, partition).astype(np.int64)
+    line = codes(place, numbers(table, "identity"), findings).astype(np.int64)
+    at, lo, hi = united(line, numbers(table, "offset_lo"), numbers(table, "offset_hi"))
+    place, found, messages = place[at], findings[at], hi - lo
+    _, first = np.unique(place, return_index=True)
+    other_run = found & int(Finding.OTHER_RUN) != 0
+    corrupted = found & int(Finding.CORRUPTED) != 0
+    foreign = ~other_run & ((found & int(Finding.FOREIGN) != 0) | ~corrupted)
+    sums = summed(
+        place,
+        len(first),
+        {
+            "foreign": foreign * messages,
+            "other_run": other_run * messages,
+            "corrupted_unknown_id": (~other_run & ~foreign) * messages,
+        },
     )
-    SELECT topic, if(minute < 0, NULL, timestamp_seconds(minute * 60)) AS minute, negative,
-        coalesce(pairs.bucket, array()) AS latency_bucket,
-        coalesce(pairs.number, array()) AS latency_count
-    FROM below LEFT JOIN listed USING (topic, minute) ORDER BY topic, minute
-"""
-"""A histogram of latencies for each topic and minute of intended time, as in the logs' rows."""
+    names = table["topic"].take(pa.array(at[first])).to_pylist()
+    return ByPartition(names, partition[at[first]], sums).table()
 
 
-def ids(spark: Any, statement: str, run: str, *names: str) -> Any:
-    """A table of exact ids: (topic, run, producer, incarnation, lane, `names`, seq_lo, seq_hi)."""
-    return spark.sql(
-        f"""SELECT topic, '{run}' AS run, producer, incarnation, lane, {", ".join(names)},
-        lo AS seq_lo, hi AS seq_hi FROM ({statement})
-        ORDER BY topic, producer, incarnation, lane, lo"""  # noqa: S608  # a run's id is letters
+def findings(judgement: Judgement) -> pa.Table:
+    """The exact ids of every finding: (stream, finding, seq_lo, seq_hi), in order."""
+    judged, parts = judgement.judged, []
+    for finding in FINDINGS:
+        which = judged.has(finding)
+        if which.any():
+            found = joined(*judged.spans.take(which))
+            parts.append(ids(judgement.rows.streams, found, finding=finding.label))
+    if not parts:
+        return ids(judgement.rows.streams, Spans.none(), finding="")
+    return pa.concat_tables(parts)
+
+
+class Absent(NamedTuple):
+    """Numbers that were not delivered; `rank` is the place of their verdict in `VERDICTS`.
+
+    `logged`: the log of their producer, which is whole, says that they were acknowledged.
+    """
+
+    spans: Spans
+    rank: Longs
+    logged: Flags
+
+
+def absent(judged: Judged) -> Absent:
+    """What was not delivered."""
+    which = ~judged.seen
+    rank = np.where(judged.is_unknown, len(VERDICTS) - 1, len(VERDICTS) - 2)
+    for place in reversed(range(len(_MISSING))):
+        rank = np.where(judged.has(_MISSING[place]), place, rank)
+    logged = judged.is_acked & judged.accounted & ~judged.unlogged
+    return Absent(judged.spans.take(which), rank[which], logged[which])
+
+
+def ids(streams: Streams, found: Spans, **columns: str | pa.Array) -> pa.Table:
+    """A table of exact ids, with columns of a text for all, or of values."""
+    table = streams.table.take(pa.array(found.key))
+    for name, values in columns.items():
+        if isinstance(values, str):
+            values = pa.repeat(pa.scalar(values, pa.string()), len(found.key))  # noqa: PLW2901
+        table = table.append_column(name, values)
+    return table.append_column("seq_lo", pa.array(found.lo)).append_column(
+        "seq_hi", pa.array(found.hi)
     )
 
 
-def rows(table: Any) -> list[dict[str, Any]]:
-    """Collect a small table."""
-    return [row.asDict() for row in table.collect()]
+def by_minute(judgement: Judgement) -> pa.Table:
+    """Sums by topic and minute of intended time of all that is not clean; partial.
+
+    What was acknowledged and is in the destination once, with nothing wrong, is most of a run: it
+    is what tasks counted as acknowledged (`intervals.ACKED`), less the rest. So what is
+    acknowledged here counts as less of that.
+    """
+    rows, _, _, judged = judgement
+    clean = (judged.acked_rows == 1) & (judged.copies == 1) & (judged.findings == 0)
+    rest = np.flatnonzero(~clean)
+    concerned = np.zeros(len(rows.streams), dtype=bool)
+    concerned[judged.spans.key[rest]] = True
+    sides = {kind: rows.of(kind) for kind in (Kind.SENT, Kind.SEEN)}
+    pieces = {kind: rows.minutes(at[concerned[rows.stream[at]]]) for kind, at in sides.items()}
+    sweep = Sweep(rest=judged.spans.take(rest), **{k.value: p[1] for k, p in pieces.items()})
+    within = sweep.sum("rest", np.arange(1, len(rest) + 1))
+    minute = np.full(len(within), NONE, dtype=np.int64)
+    known = np.zeros(len(within), dtype=bool)
+    acked_rows = rows.outcome[pieces[Kind.SENT][0]] == 1
+    for kind, weight in ((Kind.SENT, acked_rows), (Kind.SENT, 1), (Kind.SEEN, 1)):
+        count = sweep.sum(kind.value, weight)
+        total = sweep.sum(kind.value, pieces[kind][2] * weight)
+        new = ~known & (count > 0)
+        minute[new] = total[new] // count[new]
+        known |= new
+    some = within > 0
+    minute, messages = minute[some], (sweep.hi - sweep.lo)[some]
+    part = judged.take(rest[within[some] - 1])
+    streams = rows.streams
+    topic = streams.topic[sweep.key[some]]
+    group = codes(topic, minute).astype(np.int64)
+    _, first = np.unique(group, return_index=True)
+    sums = summed(group, len(first), facts(part, messages))
+    less = summed(group, len(first), {"acked": part.acked_rows * messages})["acked"]
+    for name in CLEAN:
+        sums[name] = sums[name] - less
+    names = pa.array([streams.topics[code] for code in topic[first].tolist()], pa.string())
+    minutes = pa.array(minute[first], mask=minute[first] == NONE)
+    return pa.table({"topic": names, "minute": minutes, **sums})
+
+
+CLEAN = ("sent", "acked", "seen", "delivered")
+"""What all messages count as that are in the destination once, with nothing wrong."""
+
+
+def sums_of(tables: Sequence[pa.Table], keys: Sequence[str], names: Sequence[str]) -> pa.Table:
+    """Partial sums brought together, in the order of their keys."""
+    every = pa.concat_tables(tables)
+    found = every.group_by(list(keys)).aggregate([(name, "sum") for name in names])
+    columns = {name: found[f"{name}_sum"] for name in names}
+    table = pa.table({**{key: found[key] for key in keys}, **columns})
+    # Null comes first.
+    there = {f"has {key}": pc.is_valid(table[key]) for key in keys}
+    sorting = pa.table({**there, **{key: table[key] for key in keys}})
+    names = [name for key in keys for name in (f"has {key}", key)]
+    order = pc.sort_indices(sorting, [(name, "ascending") for name in names])
+    return table.take(order).combine_chunks()

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow.parquet as pq
 
 from mirrortest.model.findings import Finding, Outcome
-from mirrortest.reconcile.job import reconcile
-from mirrortest.reconcile.judge import JUDGED
+from mirrortest.reconcile.engine import Spark
+from mirrortest.reconcile.job import reconcile_by
 from mirrortest.reconcile.online import Disagreement
 from mirrortest.reconcile.plan import plan
+from mirrortest.reconcile.tables import JUDGED
 from mirrortest.seqlog import rows
 from mirrortest.seqlog.batches import Detail
 from mirrortest.seqlog.schema import Role
@@ -22,6 +23,7 @@ from mirrortest.seqlog.session import Session, Topic, new_session_id
 from mirrortest.seqlog.writer import SequenceLog
 from mirrortest.wire.stream import StreamId
 
+from .in_process import InProcess
 from .online import START, STEP
 from .outer_join import judged
 from .play import play
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from mirrortest.reconcile.engine import Engine
     from mirrortest.results.summary import Summary
     from mirrortest.seqlog.rows import Row
     from mirrortest.verify.routing import ExpectPartition
@@ -142,9 +145,11 @@ async def _log(
     await log.close()
 
 
-def reconciled(spark: Any, logdir: Path) -> tuple[Summary, Answer, dict[tuple[StreamId, str], int]]:
+def reconciled(
+    engine: Engine, logdir: Path
+) -> tuple[Summary, Answer, dict[tuple[StreamId, str], int]]:
     """Reconcile; the summary, the exact ids, and the counts of each stream."""
-    summary = reconcile(spark, plan([str(logdir)], RUN), ())
+    summary = reconcile_by(engine, plan([str(logdir)], RUN), ())
     answer: Answer = {}
     place = logdir / f"run={RUN}" / "result"
     for row in pq.read_table(place / "findings.parquet").to_pylist():
@@ -179,8 +184,10 @@ class Job(NamedTuple):
 def differences(spark: Any, place: Path, jobs: Sequence[Job]) -> dict[tuple[int, int], str]:
     """Judge histories by the reconciliation, by one outer join of all, and by the reference.
 
-    Gives, by the places of job and tape, what is told differently.
+    Gives, by the places of job and tape, what is told differently. Without a Spark session the
+    reconciliation runs in this process, and there is no outer join.
     """
+    engine: Engine = InProcess() if spark is None else Spark(spark)
     told: dict[str, list[str]] = {}
     histories: dict[str, History] = {}
     references: list[Reference] = []
@@ -190,7 +197,7 @@ def differences(spark: Any, place: Path, jobs: Sequence[Job]) -> dict[tuple[int,
         answers = [reference.offline() for reference, _ in played]
         logdir = place / str(number)
         write(logdir, [online for _, online in played], detail=job.detail)
-        summary, found, counts = reconciled(spark, logdir)
+        summary, found, counts = reconciled(engine, logdir)
         findings, outcomes = expected({k: v for answer in answers for k, v in answer.items()})
         _compare(told, "reconciliation", found, findings)
         _compare(told, "reconciliation", counts, outcomes)
@@ -205,7 +212,8 @@ def differences(spark: Any, place: Path, jobs: Sequence[Job]) -> dict[tuple[int,
             told.setdefault(topic, []).append(f"online and offline: {line}")
         references += [reference for reference, _ in played]
         right |= findings
-    _compare(told, "outer join", judged(spark, references), right)
+    if spark is not None:
+        _compare(told, "outer join", judged(spark, references), right)
     different: dict[tuple[int, int], str] = {}
     for topic, lines in sorted(told.items()):
         part, number = map(int, topic[1:].split("x"))

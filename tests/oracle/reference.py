@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -221,7 +222,15 @@ class Reference:
 
     def _close(self, consumer: int, *, kept: bool) -> None:
         me = self._consumers.pop(consumer, _Consumer())
-        self.logged += me.written if kept else me.written[: me.durable]
+        log = me.written if kept else me.written[: me.durable]
+        reads = [(row[1], row[2]) for row in log if row[0] == "read"]
+        # Who read on in the next incarnation.
+        self.logged += [
+            (*row, any((row[1], row[3]) <= place < (row[1] + 1,) for place in reads))
+            if row[0] == "unread"
+            else row
+            for row in log
+        ]
 
     def held(self, consumer: int, partition: int) -> Held:
         """What a consumer's checker of a partition should hold."""
@@ -447,15 +456,32 @@ class Reference:
     def _covered(self, partition: int, unread: set[Finding]) -> list[Passed]:
         """Which offsets the logs show; `unread` takes what everything missing is for its sake."""
         here = [(kind, lo, hi) for kind, at, lo, hi, *_ in self.logged if at == partition]
-        minutes: dict[int, int] = {}
-        for kind, at, lo, hi, *minute in self.logged:
+        told: dict[int, list[tuple[int, bool]]] = defaultdict(list)
+        for kind, at, lo, hi, *proof in self.logged:
             if kind == "unread" and at == partition:
-                minutes |= {n: max(minute[0], minutes.get(n, -1)) for n in range(lo, hi)}
+                for n in range(lo, hi):
+                    told[n].append((proof[0], proof[1]))
 
         def offsets(wanted: str) -> set[int]:
             return {n for kind, lo, hi in here if kind == wanted for n in range(lo, hi)}
 
         seen, read, gone = offsets("seen"), offsets("read"), offsets("unread")
+        ends: dict[int, int] = {}
+        for kind, lo, hi in here:
+            if kind in {"read", "unread"} and incarnation_of(lo) == incarnation_of(hi):
+                ends[incarnation_of(lo)] = max(hi, ends.get(incarnation_of(lo), 0))
+
+        def minute(n: int) -> int:
+            """The last one that may stand there: each proof is true of these very places.
+
+            What is left of an incarnation is what its judge took for it: who went on, if any did.
+            """
+            proofs = told.get(n, [(ALWAYS, False)])
+            if n < ends.get(incarnation_of(n), 0):
+                return min(at for at, _ in proofs)
+            went_on = [at for at, on in proofs if on]
+            return min(went_on) if went_on else max(at for at, _ in proofs)
+
         tails = [hi for kind, _, hi in here if kind == "tail"]
         # The rest of an incarnation that is gone ends where the next one begins.
         newest = max((incarnation_of(hi) for kind, _, hi in here if kind != "seen"), default=0)
@@ -472,5 +498,6 @@ class Reference:
         # that anything was read; where no row shows anything there, it is no hole either.
         for n in sorted({*range(reached), *(seen & self.stood[partition].keys())}):
             blind = never or (n not in read and n < reached)
-            passed.append(Passed(n, n + 1, blind, blind and n in seen, minutes.get(n, ALWAYS)))
+            last = minute(n) if blind else ALWAYS
+            passed.append(Passed(n, n + 1, blind, blind and n in seen, last))
         return passed

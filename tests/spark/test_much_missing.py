@@ -1,4 +1,4 @@
-"""A run of which much is missing: settled beside Spark, it is judged as if it were not."""
+"""A run of which much is missing: packed, and in parts, it is judged as little is."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from mirrortest.config.threshold import thresholds
 from mirrortest.model.findings import Finding
-from mirrortest.reconcile import facts, holes, job, missing, result
+from mirrortest.reconcile import holes, missing, source
 from mirrortest.reconcile.job import reconcile
 from mirrortest.reconcile.plan import plan
 from mirrortest.selftest.synthesis import synthesize
@@ -62,20 +62,9 @@ def test_much_that_is_missing_is_judged_as_little_is(
         return told.model_dump(exclude={"tables"}), place
 
     usual, rows = judged("rows", holes.NO_PACKING)
-    for module in (missing, result):
-        monkeypatch.setattr(module, "MOST_ROWS", FEW)
-    kept: list[bool] = []
-    explain = job._explain
-
-    def watched(told: Any) -> None:
-        # Last of all: what was computed once is still there, whatever views came after it.
-        kept.extend(map(spark.catalog.isCached, ("read_intervals", "settled")))
-        explain(told)
-
-    monkeypatch.setattr(job, "_explain", watched)
-    packed, settled = judged("settled", holes.Packing(0, 0))
-    assert kept == [True, True]
-    monkeypatch.setattr(job, "_explain", explain)
+    monkeypatch.setattr(missing, "MOST_ROWS", FEW)
+    monkeypatch.setattr(source, "_SMALL", 0)
+    packed, settled = judged("packed", holes.Packing(0, 0))
     assert packed == usual
     assert packed["counts"][Finding.LOST.label] == LOST == written.findings[Finding.LOST.label]
     assert packed["online"]["disagreements"] == packed["inconclusive"] == []
@@ -86,7 +75,6 @@ def test_much_that_is_missing_is_judged_as_little_is(
     )
     for name in names:
         assert _table(settled, name).equals(_table(rows, name)), name
-    assert judged("bundled", holes.Packing(0, 0, 0))[0] == usual
     truth = pq.read_table(written.truth)
     ids = pq.read_table(settled / "findings.parquet").to_pylist()
     columns = truth.schema.names[:-2]
@@ -115,9 +103,7 @@ def test_what_was_packed_and_then_read_again_is_judged(
     assert [each.seq_lo for each in summary.undelivered] == [9, 19, 29]
 
 
-@pytest.mark.parametrize(
-    "packing", [holes.Packing(1 << 62, 1, 25), holes.Packing(20, 0)], ids=["bundled", "packed"]
-)
+@pytest.mark.parametrize("packing", [holes.NO_PACKING, holes.Packing(20, 0)])
 def test_what_is_packed_only_as_it_is_read_again_is_judged(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packing: Packing
 ) -> None:
@@ -126,16 +112,6 @@ def test_what_is_packed_only_as_it_is_read_again_is_judged(
     Two streams in turn are a chain each; side by side with a second reading, many. What is lost
     lies where one session read alone.
     """
-    before: list[int] = []
-    recounted = facts.recounted
-
-    def watched(spark: Any, known: Any, intervals: Any) -> Any:
-        after = recounted(spark, known, intervals)
-        before.extend((known.bundled, known.holes))
-        assert after.bundled or after.holes
-        return after
-
-    monkeypatch.setattr(facts, "recounted", watched)
     monkeypatch.setattr(holes, "PACKING", packing)
     streams = [stream(0), stream(1)]
     history = History({"t": 1})
@@ -147,11 +123,9 @@ def test_what_is_packed_only_as_it_is_read_again_is_judged(
         for lo in range(0, 100, 5)
         for of in streams
     ]
-    killed = pieces[:30]
-    history.consumers = [killed, [*pieces]]
+    history.consumers = [pieces[:30], [*pieces]]
     history.reads(200)
     history.write(tmp_path)
     summary = reconcile(spark, plan([str(tmp_path)], None), thresholds(()))
-    assert before == [False, 0]
     counts = {name: summary.counts[name] for name in ("lost", "delivered", "duplicated", "seen")}
     assert counts == {"lost": 4, "delivered": 196, "duplicated": 0, "seen": 196}

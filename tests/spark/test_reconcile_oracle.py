@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet as pq
 import pytest
 
-from mirrortest.reconcile import holes, result, settling
+from mirrortest.reconcile import holes, missing, source
 from mirrortest.seqlog.batches import Detail
 from mirrortest.verify.routing import ExpectPartition
 from tests.oracle.offline import Job, differences
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
-
-    from mirrortest.reconcile.holes import Packing
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -39,28 +37,29 @@ def test_random_histories_are_judged_as_by_their_definitions(
 ) -> None:
     """Two thousand: the same answer online and offline by stream, finding and id.
 
-    Every disagreement between the two is one that the definitions explain, too. They are so many
-    that statements are compiled; as when they are larger still tables are written by executors,
-    and chains joined by all of them.
+    Every disagreement between the two is one that the definitions explain, too. As when they are
+    larger still, tables are written by executors, and lanes judged in several parts.
     """
-    monkeypatch.setattr(result, "MOST_ROWS", 0)
-    monkeypatch.setattr(settling, "_IN_ONE", 0)
+    monkeypatch.setattr(missing, "MOST_ROWS", 0)
+    monkeypatch.setattr(source, "_SMALL", 0)
     told = differences(spark, tmp_path, [job(2000, ExpectPartition.SOURCE, Detail.INTERVALS)])
     assert not told, f"{len(told)} differ\n{next(iter(told.values()))}"
-    assert spark.conf.get("spark.sql.codegen.wholeStage") == "true"
     parts = list(tmp_path.rglob("findings.parquet/part-*.parquet"))
+    assert len(parts) > 1
     assert sum(pq.read_metadata(part).num_rows for part in parts) > 0
 
 
-@pytest.mark.parametrize("packing", [holes.PACKING, holes.PACKING._replace(rows=0)])
-def test_what_is_little_is_judged_the_same(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, packing: Packing
-) -> None:
-    """With interpreted statements in one partition, each message logged, wherever it may land.
-
-    Row by row, and with all that tasks leave of streams in bundles.
-    """
-    monkeypatch.setattr(holes, "PACKING", packing)
+def test_what_is_little_is_judged_the_same(spark: SparkSession, tmp_path: Path) -> None:
+    """In one part, each message logged, wherever it may land."""
     told = differences(spark, tmp_path, [job(40, ExpectPartition.ANY, Detail.MESSAGES)])
     assert not told, f"{len(told)} differ\n{next(iter(told.values()))}"
-    assert spark.conf.get("spark.sql.codegen.wholeStage") == "false"
+
+
+@pytest.mark.parametrize("policy", [*ExpectPartition])
+def test_each_policy_is_judged_as_by_its_definition(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: ExpectPartition
+) -> None:
+    """The same without Spark, and with everything packed that can be."""
+    monkeypatch.setattr(holes, "PACKING", holes.Packing(2, 1))
+    told = differences(None, tmp_path, [job(250, policy, Detail.INTERVALS)])
+    assert not told, f"{len(told)} differ\n{next(iter(told.values()))}"

@@ -163,21 +163,41 @@ def test_a_topic_made_again_must_be_read_to_its_end_as_well(
 
 
 def test_what_is_unread_tells_the_last_minute_from_which_messages_may_stand_there() -> None:
-    """Of all who found it gone the latest; where one of them, or no log, tells, none is the last.
+    """Of all who found an offset gone the earliest; where no log tells, none is the last.
 
-    What another has read is no such range.
+    The latest, too, as one consumer may know no more. What another has read is no such range; a
+    range found in parts is unread for one reason.
     """
     read = [Span("t", 0, 0, 0, 5, 0), Span("t", 0, 0, 20, 40, 0), Span("t", 0, 1, 0, 9, 0)]
     unread = [
-        Span("t", 0, 0, 3, 12, 0, 7),
-        Span("t", 0, 0, 5, 10, 1, 8),
+        Span("t", 0, 0, 3, 12, 0, 8),
+        Span("t", 0, 0, 5, 10, 1, 7),
+        Span("t", 0, 0, 8, 10, 1),
         Span("t", 0, 0, 15, 20, 1),
-        Span("t", 0, 0, 30, ENDLESS, 1, 9),
     ]
     found = cover(Observed(read, unread, [Span("t", 0, 1, 9, 9, 0)], {"t": 1}, {0: 0, 1: 0}), "t")
-    assert sorted((b.lo, b.hi, b.minute) for b in found.blind) == [
-        (5, 12, 8), (12, 15, ENDLESS), (15, 20, ENDLESS), (40, ENDLESS, 9),
+    assert sorted((b.lo, b.hi, b.minute, b.latest) for b in found.blind) == [
+        (5, 8, 7, 8), (8, 10, 7, ENDLESS), (10, 12, 8, 8), (12, 15, ENDLESS, ENDLESS),
+        (15, 20, ENDLESS, ENDLESS), (40, ENDLESS, ENDLESS, ENDLESS),
     ]  # fmt: skip
+    assert len([reason for reason in found.reasons if "were not read" in reason]) == 2
+
+
+@pytest.mark.parametrize(
+    ("went_on", "minute"), [((), 9), ((0,), 7), ((1,), 9), ((0, 1), 7), ((2,), 9)]
+)
+def test_of_what_is_left_of_an_incarnation_who_read_on_in_the_next_tells_the_minute(
+    went_on: tuple[int, ...], minute: int
+) -> None:
+    """Who came later may have passed by another incarnation between: a proof of it is the latest.
+
+    Who read on did so from a state that names the next one, so that there is none between.
+    """
+    read = [Span("t", 0, 0, 0, 5, 0), *(Span("t", 0, 1, 0, 9, number) for number in went_on)]
+    unread = [Span("t", 0, 0, 5, ENDLESS, 0, 7), Span("t", 0, 0, 4, ENDLESS, 1, 9)]
+    found = cover(Observed(read, unread, [Span("t", 0, 1, 9, 9, 0)], {"t": 1}, {}), "t")
+    left = [(b.lo, b.minute, b.latest) for b in found.blind if b.identity == 0]
+    assert left == [(5, minute, 9)]
 
 
 def test_nothing_of_a_topic_that_is_gone_is_on_its_way() -> None:

@@ -1,0 +1,377 @@
+"""The judgement: one pure function over all that logs say of some lanes; no I/O.
+
+It takes whole (topic, lane) groups, as many as come, and judges them by array operations over all
+of them. It shares no code with `verify`, of which it is the check. Step by step:
+
+1. **Copies** are chains of a stream in a partition, each (seq, offset) in exactly one, however
+   often an offset was read.
+2. **Disorder** is where a stream went back in a partition: a number is *reordered* if its first
+   copy there stands behind a greater number of its stream. What stands in a topic that was created
+   again stands behind all of the topic before it.
+3. **Doubts** (`unread`): up to which number a stream may stand in offsets that nobody read.
+4. **Segments**: between two neighbouring bounds of all that is known of a stream's numbers nothing
+   changes, so each such segment has one verdict:
+
+   | is | if |
+   |---|---|
+   | acked | the producer's log, or a ledger's record in a consumer's, says so |
+   | failed | one of them says so, and none says acked or unknown |
+   | sent | reserved or acknowledged, and not behind the stream's end mark |
+   | lost | acked, not seen, and claimed lost; or due, and neither in doubt nor beyond the end |
+   | inconclusive | acked, not seen, not claimed, and in doubt |
+   | in flight | acked, not seen, none of these, and not due, or the end was not reached |
+   | late | seen, and claimed lost before |
+   | phantom | seen, of a producer whose logs are here and whole, and not sent, or failed |
+   | duplicated | more than one copy |
+
+   *Due* is what was acknowledged a deadline before a consumer looked at the end: its log says so
+   (`expired`), or the clocks of both (`horizons`).
+5. What compaction explains is `compacted` (`compaction`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from mirrortest.model.findings import STREAM_FINDINGS, Finding, Outcome
+from mirrortest.reconcile.chain import codes
+from mirrortest.reconcile.compaction import explained
+from mirrortest.reconcile.stretch import NONE
+from mirrortest.reconcile.sweep import Spans, Sweep, highest_before, united
+from mirrortest.reconcile.unread import Doubts, doubts
+from mirrortest.seqlog.schema import ENDLESS, Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from mirrortest.reconcile.coverage import Blind
+    from mirrortest.reconcile.overlap import Cut
+    from mirrortest.reconcile.stream_rows import StreamRows
+    from mirrortest.verify.routing import ExpectPartition
+
+    Longs = NDArray[np.int64]
+    Flags = NDArray[np.bool_]
+
+_MASK = int(sum(STREAM_FINDINGS))
+
+
+@dataclass(frozen=True)
+class Given:
+    """What must be known of a run besides the rows of its streams.
+
+    Attributes:
+        known: (producer, incarnation) whose logs are here and whole.
+        horizons: by topic, the time (ns) up to which what was acknowledged is due, where no log
+            says what has expired.
+        last_words: by topic, the session whose online verdict on it is the last.
+        cuts: how far the online verdicts on partitions go.
+        blind: what nobody read.
+        policy: where messages belong; None: consumers were told different things.
+        counts: by topic, every partition count that its destination had.
+        overlapping: whether some offsets were read more than once.
+        explaining: by compacted topic, the partitions where compaction may have taken messages,
+            and as what such messages count.
+    """
+
+    known: frozenset[tuple[str, int]] = frozenset()
+    horizons: Mapping[str, int] = field(default_factory=dict)
+    last_words: Mapping[str, int] = field(default_factory=dict)
+    cuts: Sequence[Cut] = ()
+    blind: Sequence[Blind] = ()
+    policy: ExpectPartition | None = None
+    counts: Mapping[str, Collection[int]] = field(default_factory=dict)
+    overlapping: bool = False
+    explaining: Mapping[str, tuple[Finding, Collection[int]]] = field(default_factory=dict)
+
+    def can_be_cut(self, topic: str) -> bool:
+        """Whether numbers of a stream can be judged apart from its others (`slices`)."""
+        doubtful = topic in self.explaining or any(each.topic == topic for each in self.blind)
+        return not doubtful and self.policy != "any"
+
+
+class Copies(NamedTuple):
+    """Chains of streams in partitions, from offset `offset` on; `held` codes stream and partition.
+
+    `stream_of` and `partition_of` are those of each such code; `of_rows` is that of each row;
+    `above` as in `StreamRows`.
+    """
+
+    spans: Spans
+    identity: Longs
+    offset: Longs
+    stream_of: Longs
+    partition_of: Longs
+    of_rows: Longs
+    above: Longs
+
+
+@dataclass(frozen=True)
+class Held:
+    """Segments of what was seen of streams in partitions: `found` is what that shows, as bits."""
+
+    spans: Spans
+    copies: Longs
+    found: Longs
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Segments of streams, with their verdict; all arrays have one value each.
+
+    `findings` are the bits of what was found. `accounted`: the log of its producer is here and
+    whole; `unlogged`: only a ledger says that it was acknowledged; `acked_rows` are how many rows
+    of the log say so.
+    """
+
+    spans: Spans
+    copies: Longs
+    is_acked: Flags
+    is_failed: Flags
+    is_sent: Flags
+    accounted: Flags
+    unlogged: Flags
+    acked_rows: Longs
+    findings: Longs
+
+    @property
+    def messages(self) -> Longs:
+        """How many each has."""
+        return self.spans.hi - self.spans.lo
+
+    @property
+    def seen(self) -> Flags:
+        """Whether there is a copy."""
+        return self.copies > 0
+
+    @property
+    def is_unknown(self) -> Flags:
+        """Whether nobody knows whether it was written."""
+        return self.is_sent & ~self.is_acked & ~self.is_failed
+
+    def has(self, finding: Finding) -> Flags:
+        """Whether it has a finding."""
+        flags: Flags = self.findings & int(finding) != 0
+        return flags
+
+    def take(self, which: Longs) -> Judged:
+        """Some of them."""
+        others = (getattr(self, each.name)[which] for each in fields(self)[1:])
+        return Judged(self.spans.take(which), *others)
+
+
+class Judgement(NamedTuple):
+    """What was judged, and what the tables and the comparison are made of."""
+
+    rows: StreamRows
+    copies: Copies
+    held: Held
+    judged: Judged
+
+
+def judge(rows: StreamRows, given: Given) -> Judgement:
+    """Judge whole lanes."""
+    seen = rows.of(Kind.SEEN)
+    copies = copies_of(rows, seen, overlapping=given.overlapping)
+    doubt = doubts(rows, seen, copies, given, given.blind)
+    disorder = _disorder(copies, doubt)
+    held = hold(rows, seen, copies, disorder)
+    judged = _segments(rows, given, seen, copies, disorder, doubt, held)
+    return Judgement(rows, copies, held, explained(rows, copies, judged, given))
+
+
+def judge_partitions(
+    rows: StreamRows, given: Given, seen: Longs, blind: Sequence[Blind]
+) -> tuple[Copies, Held]:
+    """What some of the rows show of partitions alone, where this was not read."""
+    copies = copies_of(rows, seen, overlapping=given.overlapping)
+    disorder = _disorder(copies, doubts(rows, seen, copies, given, blind))
+    return copies, hold(rows, seen, copies, disorder)
+
+
+def copies_of(rows: StreamRows, seen: Longs, *, overlapping: bool) -> Copies:
+    """Chains as they come; where offsets were read more than once, the same messages are one.
+
+    There seq and offset go side by side (`compact.Zone`): chains of one distance are one line.
+    """
+    stream, partition = rows.stream[seen], rows.partition[seen]
+    key = codes(stream, partition).astype(np.int64)
+    _, first = np.unique(key, return_index=True)
+    lo, hi = rows.seq_lo[seen], rows.seq_hi[seen]
+    identity, offset, of_rows = rows.identity[seen], rows.offset_lo[seen], key
+    above = rows.above[seen]
+    if overlapping and len(seen):
+        distance, tail = offset - lo, rows.offset_hi[seen] - hi
+        line = codes(key, identity, distance, tail).astype(np.int64)
+        at, lo, hi = united(line, lo, hi)
+        key, identity, offset, above = key[at], identity[at], lo + distance[at], above[at]
+    return Copies(
+        Spans(key, lo, hi), identity, offset, stream[first], partition[first], of_rows, above
+    )
+
+
+def _disorder(copies: Copies, doubt: Doubts) -> Spans:
+    """Reordered numbers, by stream and partition; no first copy may stand in unread offsets."""
+    order = np.lexsort((copies.offset, copies.identity, copies.spans.key))
+    key, lo, hi = copies.spans.take(order)
+    above = np.maximum(highest_before(key, hi), copies.above[order])
+    went_back = np.zeros(len(copies.stream_of), dtype=bool)
+    went_back[key[lo < above]] = True
+    here = went_back[key]
+    if not here.any():
+        return Spans.none()
+    troubled = Spans(key, lo, hi).take(here)
+    firsts = Spans(key, np.maximum(lo, above), hi).take(here & (hi > above))
+    sweep = Sweep(seen=troubled, in_order=firsts, following=doubt.following)
+    behind = (sweep.sum("following") == 0) | (sweep.sum("following", doubt.sure) > 0)
+    return sweep.spans((sweep.sum("seen") > 0) & (sweep.sum("in_order") == 0) & behind)
+
+
+def hold(rows: StreamRows, seen: Longs, copies: Copies, disorder: Spans) -> Held:
+    """What was seen in each partition, with what it shows by itself."""
+    marked = rows.findings[seen] & _MASK != 0
+    flagged = seen[marked]
+    marked = Spans(copies.of_rows[marked], rows.seq_lo[flagged], rows.seq_hi[flagged])
+    sweep = Sweep(copies=copies.spans, disorder=disorder, marked=marked)
+    number = sweep.sum("copies")
+    found = _found(sweep, number, rows.findings[flagged])
+    some = (number > 0) | (found != 0)
+    return Held(Spans(sweep.key, sweep.lo, sweep.hi).take(some), number[some], found[some])
+
+
+def _found(sweep: Sweep, copies: Longs, marked: Longs) -> Longs:
+    found = np.where(copies > 1, int(Finding.DUPLICATED), 0)
+    found |= np.where(sweep.sum("disorder") > 0, int(Finding.REORDERED), 0)
+    for finding in STREAM_FINDINGS:
+        has = marked & int(finding) != 0
+        if has.any():
+            found |= np.where(sweep.sum("marked", has) > 0, int(finding), 0)
+    return found
+
+
+def homes(copies: Copies, held: Held, streams: int) -> Longs:
+    """The partition with the most of each stream (of several the lowest); `NONE`: none has any."""
+    here = held.copies > 0
+    messages = np.zeros(len(copies.stream_of), dtype=np.int64)
+    np.add.at(messages, held.spans.key[here], (held.spans.hi - held.spans.lo)[here])
+    order = np.lexsort((-copies.partition_of, messages, copies.stream_of))
+    order = order[messages[order] > 0]
+    found = np.full(streams, NONE, dtype=np.int64)
+    found[copies.stream_of[order]] = copies.partition_of[order]  # the last of a stream stays
+    return found
+
+
+def _segments(
+    rows: StreamRows,
+    given: Given,
+    seen: Longs,
+    copies: Copies,
+    disorder: Spans,
+    doubt: Doubts,
+    held: Held,
+) -> Judged:
+    streams = rows.streams
+    sent, vouched, flagged = (
+        rows.of(Kind.SENT),
+        rows.of(Kind.VOUCHED),
+        seen[rows.findings[seen] & _MASK != 0],
+    )
+    every = np.arange(len(streams))
+    nothing = np.zeros(len(streams), dtype=np.int64)
+    endless = np.full(len(streams), ENDLESS)
+    sweep = Sweep(
+        reserved=rows.spans(rows.of(Kind.RESERVED)),
+        sent=rows.spans(sent),
+        unused=_behind_the_end(rows),
+        vouched=rows.spans(vouched),
+        claimed=rows.spans(rows.of(Kind.CLAIMED)),
+        expired=rows.spans(rows.of(Kind.EXPIRED)),
+        doubtful=Spans(every, nothing, doubt.up_to).take(doubt.up_to > 0),
+        beyond=Spans(every, nothing, endless).take(doubt.beyond),
+        copies=Spans(copies.stream_of[copies.spans.key], *copies.spans[1:]),
+        disorder=Spans(copies.stream_of[disorder.key], *disorder[1:]),
+        marked=rows.spans(flagged),
+        away=_away(copies, held, len(streams), given),
+    )
+    number = sweep.sum("copies")
+    claimed, doubtful, beyond = (sweep.sum(each) > 0 for each in ("claimed", "doubtful", "beyond"))
+    by_outcome = {
+        outcome: (
+            sweep.sum("sent", rows.outcome[sent] == int(outcome)),
+            sweep.sum("vouched", rows.outcome[vouched] == int(outcome)) > 0,
+        )
+        for outcome in Outcome
+    }
+    acked_rows, acked_in_ledger = by_outcome[Outcome.ACKED]
+    acked = (acked_rows > 0) | acked_in_ledger
+    failed_rows, failed_in_ledger = by_outcome[Outcome.FAILED]
+    failed = ~acked & (by_outcome[Outcome.UNKNOWN][0] == 0)
+    failed &= (failed_rows > 0) | failed_in_ledger
+    named = (sweep.sum("reserved") + sweep.sum("sent") + sweep.sum("vouched")) > 0
+    used = (named & (sweep.sum("unused") == 0)) | acked
+    due = (sweep.sum("sent", _is_due(rows, sent, given)) + sweep.sum("expired")) > 0
+    accounted = _accounted(rows, given)[sweep.key]
+    seen_at = number > 0
+    missing = acked & ~seen_at
+    found = _found(sweep, number, rows.findings[flagged])
+    found |= np.where(sweep.sum("away") > 0, int(Finding.MISROUTED), 0)
+    proven = found & int(Finding.UNPROVEN) == 0
+    for finding, holds in (
+        (Finding.LOST, missing & (claimed | (due & ~doubtful & ~beyond))),
+        (Finding.INCONCLUSIVE, missing & ~claimed & doubtful),
+        (Finding.IN_FLIGHT, missing & ~claimed & ~doubtful & (beyond | ~due)),
+        (Finding.LATE, seen_at & claimed),
+        (Finding.PHANTOM, seen_at & accounted & proven & (failed | ~used)),
+    ):
+        found |= np.where(holds, int(finding), 0)
+    some = (seen_at | named | claimed) & (seen_at | used | failed)
+    return Judged(
+        Spans(sweep.key, sweep.lo, sweep.hi).take(some),
+        number[some],
+        acked[some],
+        failed[some],
+        used[some],
+        accounted[some],
+        (accounted & (acked_rows == 0) & acked_in_ledger)[some],
+        acked_rows[some],
+        found[some],
+    )
+
+
+def _behind_the_end(rows: StreamRows) -> Spans:
+    """What producers did not use: behind the last end of each stream."""
+    ends = rows.of(Kind.END)
+    last = np.full(len(rows.streams), NONE, dtype=np.int64)
+    np.maximum.at(last, rows.stream[ends], rows.seq_hi[ends])
+    ended = np.flatnonzero(last != NONE)
+    return Spans(ended, last[ended], np.full(len(ended), ENDLESS))
+
+
+def _is_due(rows: StreamRows, sent: Longs, given: Given) -> Flags:
+    """Which rows' messages were all acknowledged before the horizon of their topic."""
+    horizon = np.array([given.horizons.get(topic, NONE) for topic in rows.streams.topics])
+    mine, last = horizon[rows.streams.topic[rows.stream[sent]]], rows.last_ns[sent]
+    acked = rows.outcome[sent] == int(Outcome.ACKED)
+    due: Flags = acked & (last != NONE) & (last <= mine)
+    return due
+
+
+def _accounted(rows: StreamRows, given: Given) -> Flags:
+    names = rows.streams.table["producer"].to_pylist()
+    numbers = rows.streams.incarnation.tolist()
+    return np.array([each in given.known for each in zip(names, numbers, strict=True)], dtype=bool)
+
+
+def _away(copies: Copies, held: Held, streams: int, given: Given) -> Spans:
+    """What is elsewhere than the most of its stream, where any one partition will do."""
+    if given.policy is None or given.policy != "any":
+        return Spans.none()
+    home = homes(copies, held, streams)
+    key = held.spans.key
+    stream = copies.stream_of[key]
+    away = (held.copies > 0) & (copies.partition_of[key] != home[stream])
+    return Spans(stream, *held.spans[1:]).take(away)

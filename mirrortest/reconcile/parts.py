@@ -1,0 +1,145 @@
+"""The parts of the judgement, in Spark's workers: bundles of rows in, bundles of tables out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mirrortest.reconcile import attribution, tables
+from mirrortest.reconcile.bundle import SCANNED, bundle, opened, part_of
+from mirrortest.reconcile.chain import codes
+from mirrortest.reconcile.intervals import INTERVALS
+from mirrortest.reconcile.judgement import judge
+from mirrortest.reconcile.online import compared
+from mirrortest.reconcile.slices import slices
+from mirrortest.reconcile.stream_rows import StreamRows, coded
+from mirrortest.reconcile.stretch import numbers
+from mirrortest.seqlog.schema import Kind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from mirrortest.reconcile.attribution import Looking
+    from mirrortest.reconcile.judgement import Given
+
+OBSERVED, STRADDLING = "observed", "straddling"
+SHOWN_RANGES = 20
+_AT_ONCE = 1_000_000
+"""Rows, holes included, that are judged at once: they take some 200 MB."""
+
+
+class Part(NamedTuple):
+    """What workers must know to judge; `attributed_later`: more is looked at first."""
+
+    run: str
+    given: Given
+    attributed_later: bool
+
+    def judge(self, part: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Bundles of tables for the bundles of all rows of a part's lanes."""
+        held = [rows for batch in batches for rows in opened(batch["packed"])]
+        if not held:
+            return
+        every = pa.concat_tables(held)
+        del held
+        yield bundle(tables.BY_PARTITION, part, 0, tables.streamless(every))
+        for rows in _lanes(every, self.given):
+            yield from self._tables(part, rows)
+
+    def _tables(self, part: int, rows: StreamRows) -> Iterator[pa.RecordBatch]:
+        if not len(rows.streams):
+            return
+        judgement = judge(rows, self.given)
+        for name, table in (
+            (tables.BY_STREAM, tables.by_stream(judgement)),
+            (tables.BY_PARTITION, tables.by_partition(judgement)),
+            (tables.BY_MINUTE, tables.by_minute(judgement)),
+            (tables.COMPARED, compared(judgement, self.given)),
+            (tables.FINDINGS_BY_ID, _of_run(tables.findings(judgement), self.run)),
+        ):
+            yield bundle(name, part, 0, table)
+        if self.attributed_later:
+            yield bundle(tables.ABSENT, part, 0, attribution.unattributed(judgement))
+        else:
+            yield from _attributed(part, _of_run(attribution.assumed(judgement), self.run))
+
+
+class Attributing(NamedTuple):
+    """What workers must know to say how far came what is missing."""
+
+    run: str
+    looking: Looking
+    parts: int
+
+    def attribute(self, part: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Bundles of tables for a part's bundles: of what is missing, and of all who saw it."""
+        wanted = {
+            tables.ABSENT: [Kind.FOUND],
+            SCANNED: [Kind.SENT],
+            OBSERVED: [Kind.SEEN, Kind.CLAIMED],
+        }
+        held = [INTERVALS.empty_table()]
+        for batch in batches:
+            opening = zip(batch["name"].to_pylist(), opened(batch["packed"]), strict=True)
+            for name, rows in opening:
+                kinds = pa.array([kind.value for kind in wanted[name]])
+                held.append(_as_intervals(rows.filter(pc.is_in(rows["kind"], kinds))))
+        found = self.looking.found
+        if found is not None and found.num_rows:
+            rows = _as_intervals(found)
+            held.append(rows.filter(pa.array(part_of(rows, self.parts) == part)))
+        rows = StreamRows.of_table(pa.concat_tables(held))
+        if len(rows.streams):
+            told = attribution.attribute(rows, self.looking)
+            yield from _attributed(part, _of_run(told.table, self.run))
+            yield bundle(STRADDLING, int(told.straddling), 0, pa.table({}))
+
+
+def _attributed(part: int, table: pa.Table) -> Iterator[pa.RecordBatch]:
+    yield bundle(tables.ABSENT, part, 0, table)
+    yield bundle(tables.TOTALS, part, 0, attribution.totals(table))
+    yield bundle(tables.FIRST, part, 0, attribution.first(table, SHOWN_RANGES))
+
+
+def _of_run(table: pa.Table, run: str) -> pa.Table:
+    return table.add_column(1, "run", pa.repeat(pa.scalar(run, pa.string()), table.num_rows))
+
+
+def _as_intervals(rows: pa.Table) -> pa.Table:
+    """Rows with the columns of intervals, null where they have none."""
+    there = set(rows.column_names)
+    return pa.table(
+        [
+            rows[field.name].cast(field.type)
+            if field.name in there
+            else pa.nulls(rows.num_rows, field.type)
+            for field in INTERVALS
+        ],
+        schema=INTERVALS,
+    )
+
+
+def _lanes(every: pa.Table, given: Given) -> Iterator[StreamRows]:
+    """All that is said of some lanes, after the other, about as much each time."""
+    every = every.filter(pc.is_valid(every["lane"]))
+    weight = 1 + np.maximum(numbers(every, "holes"), 0)
+    if int(weight.sum()) <= _AT_ONCE:
+        yield StreamRows.of_table(every.combine_chunks())
+        return
+    lane = codes(coded(every["topic"]), coded(every["lane"])).astype(np.int64)
+    of_lane = np.zeros(int(lane.max()) + 1, dtype=np.int64)
+    np.add.at(of_lane, lane, weight)
+    large = of_lane > _AT_ONCE
+    batch = np.cumsum(np.where(large, 0, of_lane)) // _AT_ONCE
+    batch = np.where(large, batch.max() + 1 + np.cumsum(large), batch)[lane]
+    order = np.argsort(batch, kind="stable")
+    bounds = np.flatnonzero(np.append(True, np.diff(batch[order]) != 0))
+    for rows in np.split(order, bounds[1:]):
+        some = every.take(pa.array(rows)).combine_chunks()
+        if large[lane[rows[0]]] and given.can_be_cut(some["topic"][0].as_py()):
+            yield from slices(some, _AT_ONCE)
+        else:
+            yield StreamRows.of_table(some)

@@ -1,0 +1,235 @@
+"""All that logs say of some lanes, as arrays: what `judgement` reads.
+
+Rows of intervals of whole (topic, lane) groups come in; chains with packed holes are cut at these,
+packed claims are unpacked.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mirrortest.reconcile.chain import codes
+from mirrortest.reconcile.holes import unpacked_chains, unpacked_claims
+from mirrortest.reconcile.intervals import STREAM
+from mirrortest.reconcile.stretch import NONE, numbers
+from mirrortest.reconcile.sweep import Spans
+from mirrortest.seqlog.schema import Kind
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    Longs = NDArray[np.int64]
+    Flags = NDArray[np.bool_]
+
+KINDS = (
+    Kind.SEEN, Kind.SENT, Kind.RESERVED, Kind.VOUCHED, Kind.END, Kind.CLAIMED, Kind.EXPIRED,
+    Kind.FOUND,
+)  # fmt: skip
+"""What tells of a stream."""
+_NUMBERS = (
+    "partition", "identity", "seq_lo", "seq_hi", "offset_lo", "offset_hi", "outcome", "findings",
+    "last_ns", "session",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Streams:
+    """Streams by their codes; `topic` and `group` (a topic's lane) are codes, too.
+
+    `table` has a row for each stream: topic, producer, incarnation, lane.
+    """
+
+    table: pa.Table
+    topics: list[str]
+    topic: Longs
+    lane: Longs
+    group: Longs
+    incarnation: Longs
+
+    def __len__(self) -> int:
+        """How many there are."""
+        return len(self.topic)
+
+
+class Strangers(NamedTuple):
+    """What was seen with a lane's key and is of no stream; `group` as in `Streams`."""
+
+    group: Longs
+    partition: Longs
+    identity: Longs
+    offset_hi: Longs
+
+
+@dataclass(frozen=True)
+class StreamRows:
+    """Rows of streams as arrays, `NONE` for null; row n has the marks [first_mark[n], [n + 1]).
+
+    `above` is behind the greatest number that was before a copy in its partition, as far as that is
+    not among these rows; `home` is by stream the partition with the most of it, `NONE` if these
+    rows tell.
+    """
+
+    streams: Streams
+    strangers: Strangers
+    kind: Longs
+    stream: Longs
+    partition: Longs
+    identity: Longs
+    seq_lo: Longs
+    seq_hi: Longs
+    offset_lo: Longs
+    offset_hi: Longs
+    outcome: Longs
+    findings: Longs
+    last_ns: Longs
+    session: Longs
+    above: Longs
+    home: Longs
+    first_mark: Longs
+    mark_seq: Longs
+    mark_minute: Longs
+
+    def of(self, kind: Kind) -> Longs:
+        """The places of one kind's rows."""
+        return np.flatnonzero(self.kind == KINDS.index(kind))
+
+    def spans(self, rows: Longs) -> Spans:
+        """Their numbers, by stream."""
+        return Spans(self.stream[rows], self.seq_lo[rows], self.seq_hi[rows])
+
+    def minutes(self, rows: Longs) -> tuple[Longs, Spans, Longs]:
+        """Rows cut where the minute changes: each piece's row, its numbers, its minute."""
+        counts = self.first_mark[rows + 1] - self.first_mark[rows]
+        row = np.repeat(rows, counts)
+        ends = np.cumsum(counts)
+        mark = np.arange(len(row)) - np.repeat(ends - counts - self.first_mark[rows], counts)
+        lo = self.mark_seq[mark]
+        hi = np.append(lo[1:], 0)[: len(lo)]
+        some = counts > 0
+        hi[ends[some] - 1] = self.seq_hi[rows[some]]
+        lo, hi = np.maximum(lo, self.seq_lo[row]), np.minimum(hi, self.seq_hi[row])
+        kept = lo < hi
+        row = row[kept]
+        return row, Spans(self.stream[row], lo[kept], hi[kept]), self.mark_minute[mark][kept]
+
+    @classmethod
+    def of_table(
+        cls, table: pa.Table, only: tuple[int, int] | None = None, home: int = NONE
+    ) -> StreamRows:
+        """Of rows of intervals; those that are of no stream, and have no lane, are left out.
+
+        With `only` these numbers alone; then rows have `above`, and `home` is that of all.
+        """
+        mine = pa.array(is_of_stream(table))
+        others = table.filter(pc.and_(pc.invert(mine), pc.is_valid(table["lane"])))
+        table = _expanded(table.filter(mine))
+        kinds = pa.array([kind.value for kind in KINDS])
+        streams, stream = _streams(table)
+        counts = pc.fill_null(pc.list_value_length(table["mark_seq"]), 0).to_numpy()
+        columns = {name: numbers(table, name) for name in _NUMBERS}
+        columns["findings"] = np.maximum(columns["findings"], 0)
+        if only is not None:
+            _clip(columns, *only)
+        there = "above" in table.column_names
+        above = numbers(table, "above") if there else np.zeros(table.num_rows, dtype=np.int64)
+        return cls(
+            streams=streams,
+            strangers=_strangers(others, streams),
+            kind=pc.index_in(table["kind"], kinds).to_numpy().astype(np.int64),
+            stream=stream,
+            above=above,
+            home=np.full(len(streams), home, dtype=np.int64),
+            first_mark=np.append(0, np.cumsum(counts)),
+            mark_seq=_flat(table["mark_seq"]),
+            mark_minute=_flat(table["mark_minute"]),
+            **columns,
+        )
+
+
+def _clip(columns: dict[str, Longs], begin: int, end: int) -> None:
+    """Leave of rows only these numbers; where seq and offset are side by side, their offsets."""
+    lo, hi = columns["seq_lo"], columns["seq_hi"]
+    kept_lo, kept_hi = np.clip(lo, begin, end), np.clip(hi, begin, end)
+    counted = lo != NONE  # (the end of a stream has no first number)
+    dense = columns["offset_hi"] - columns["offset_lo"] == hi - lo
+    for name, shift in (("offset_lo", kept_lo - lo), ("offset_hi", kept_hi - hi)):
+        columns[name] = columns[name] + np.where(dense & counted, shift, 0)
+    columns["seq_lo"] = np.where(counted, kept_lo, lo)
+    columns["seq_hi"] = np.where(counted, kept_hi, hi)
+
+
+def _strangers(table: pa.Table, streams: Streams) -> Strangers:
+    table = table.filter(pc.equal(table["kind"], Kind.SEEN.value))
+    names = zip(streams.topic.tolist(), streams.lane.tolist(), streams.group.tolist(), strict=True)
+    groups = {(streams.topics[topic], lane): group for topic, lane, group in names}
+    keys = zip(table["topic"].to_pylist(), table["lane"].to_pylist(), strict=True)
+    group = np.array([groups.get(key, NONE) for key in keys], dtype=np.int64)
+    known = group != NONE
+    columns = (numbers(table, name)[known] for name in ("partition", "identity", "offset_hi"))
+    return Strangers(group[known], *columns)
+
+
+def is_of_stream(table: pa.Table) -> Flags:
+    """Which rows tell of a stream's numbers, or of its end."""
+    found = pc.is_in(table["kind"], pa.array([kind.value for kind in KINDS]))
+    for name in STREAM:
+        found = pc.and_(found, pc.is_valid(table[name]))
+    numbered = pc.or_(pc.is_valid(table["seq_lo"]), pc.equal(table["kind"], Kind.END.value))
+    flags: Flags = pc.and_(found, numbered).to_numpy()
+    return flags
+
+
+def coded(values: pa.ChunkedArray) -> NDArray[np.int32]:
+    """A number for each value; null is one of them, `NONE`."""
+    encoded = values.combine_chunks().dictionary_encode()
+    if isinstance(encoded, pa.ChunkedArray):
+        encoded = encoded.combine_chunks()
+    indices = encoded.indices.fill_null(NONE)
+    found: NDArray[np.int32] = indices.to_numpy(zero_copy_only=False).astype(np.int32)
+    return found
+
+
+def _streams(table: pa.Table) -> tuple[Streams, Longs]:
+    own = codes(*(coded(table[name]) for name in STREAM)).astype(np.int64)
+    _, first = np.unique(own, return_index=True)
+    keys = table.select(list(STREAM)).take(pa.array(first)).combine_chunks()
+    # In the order in which people read them.
+    order = pc.sort_indices(keys, sort_keys=[(name, "ascending") for name in STREAM]).to_numpy()
+    keys = keys.take(pa.array(order))
+    place = np.empty(len(order), dtype=np.int64)
+    place[order] = np.arange(len(order))
+    topic = coded(keys["topic"])
+    lane = numbers(keys, "lane")
+    streams = Streams(
+        keys,
+        keys["topic"].unique().to_pylist(),
+        topic.astype(np.int64),
+        lane,
+        codes(topic, lane).astype(np.int64),
+        numbers(keys, "incarnation"),
+    )
+    return streams, place[own]
+
+
+def _expanded(table: pa.Table) -> pa.Table:
+    """Without anything packed."""
+    packed = numbers(table, "holes") > 0
+    if not packed.any():
+        return table
+    seen = pc.equal(table["kind"], Kind.SEEN.value).to_numpy()
+    chains = table.filter(pa.array(packed & seen)).combine_chunks()
+    claims = table.filter(pa.array(packed & ~seen)).combine_chunks()
+    rest = table.filter(pa.array(~packed))
+    return pa.concat_tables(
+        [rest, unpacked_chains(chains), unpacked_claims(claims)]
+    ).combine_chunks()
+
+
+def _flat(lists: pa.ChunkedArray) -> Longs:
+    found: Longs = pc.list_flatten(lists).to_numpy()
+    return found

@@ -1,0 +1,242 @@
+"""What may stand in offsets that nobody read: it is neither lost nor, behind them, out of order.
+
+Any missing number may stand in an unread range that was not sent too late for it. A number that was
+seen behind all unread ranges of its partition, and was to be sent after these were found gone,
+bounds what of its stream may stand there. (A log may show what is in offsets that it does not say
+it read: that proves nothing.)
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from mirrortest.model.findings import Finding
+from mirrortest.reconcile.sweep import Spans, highest_before
+from mirrortest.seqlog.schema import ENDLESS, Kind
+from mirrortest.verify.routing import homes_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from mirrortest.reconcile.coverage import Blind
+    from mirrortest.reconcile.judgement import Copies, Given
+    from mirrortest.reconcile.stream_rows import StreamRows
+
+    Longs = NDArray[np.int64]
+    Flags = NDArray[np.bool_]
+
+_UNPROVEN = int(Finding.UNPROVEN | Finding.CORRUPTED)
+
+
+class Doubts(NamedTuple):
+    """What is in doubt.
+
+    Attributes:
+        up_to: by stream, below which number it may stand unread (0: nowhere).
+        beyond: by stream, whether its topic was not read to its end.
+        following: numbers seen behind unread ranges, whose first copy may stand in these, by
+            stream and partition.
+        sure: of each of `following`, whether it was sent too late for that.
+    """
+
+    up_to: Longs
+    beyond: Flags
+    following: Spans
+    sure: Flags
+
+
+class _Places(NamedTuple):
+    """Partitions with unread ranges: codes of their topics, and each one's ranges."""
+
+    topic: Longs
+    partition: Longs
+    ranges: Sequence[Sequence[Blind]]
+
+    def of(self, topic: Longs, partition: Longs) -> Longs:
+        """Which of them partitions are; -1: none."""
+        known = self.topic << 32 | self.partition
+        order = np.argsort(known)
+        wanted = topic << 32 | partition
+        at = np.minimum(np.searchsorted(known, wanted, sorter=order), len(known) - 1)
+        found: Longs = np.where(known[order[at]] == wanted, order[at], -1)
+        return found
+
+
+class _Pieces(NamedTuple):
+    """What was seen in these partitions, by minute of intended time."""
+
+    place: Longs
+    held: Longs
+    identity: Longs
+    offset: Longs
+    findings: Longs
+    lo: Longs
+    hi: Longs
+    minute: Longs
+
+    def take(self, which: Flags) -> _Pieces:
+        """Some of them."""
+        return _Pieces(*(each[which] for each in self))
+
+    def behind(self, identity: Longs, offset: Longs) -> Flags:
+        """Which begin at, or behind, a place for each."""
+        flags: Flags = (self.identity > identity) | (
+            (self.identity == identity) & (self.offset >= offset)
+        )
+        return flags
+
+
+def doubts(
+    rows: StreamRows, seen: Longs, copies: Copies, given: Given, blind: Sequence[Blind]
+) -> Doubts:
+    """What is in doubt, by the ranges that nobody read."""
+    streams = rows.streams
+    found = Doubts(
+        np.zeros(len(streams), dtype=np.int64),
+        np.zeros(len(streams), dtype=bool),
+        Spans.none(),
+        np.zeros(0, dtype=bool),
+    )
+    topics = {name: code for code, name in enumerate(streams.topics)}
+    by_partition: dict[tuple[int, int], list[Blind]] = {}
+    for each in blind:
+        topic = topics.get(each.topic)
+        if topic is None:
+            continue
+        if each.finding is Finding.IN_FLIGHT:
+            found.beyond[streams.topic == topic] = True
+        else:
+            by_partition.setdefault((topic, each.partition), []).append(each)
+    if not by_partition:
+        return found
+    keys = np.array(list(by_partition), dtype=np.int64)
+    places = _Places(keys[:, 0], keys[:, 1], list(by_partition.values()))
+    pieces = _pieces(rows, seen, copies, places)
+    _doubt(found.up_to, rows, copies, places, _certain(pieces, places, copies), given)
+    following, sure = _following(pieces, places, len(copies.stream_of))
+    return found._replace(following=following, sure=sure)
+
+
+def _pieces(rows: StreamRows, seen: Longs, copies: Copies, places: _Places) -> _Pieces:
+    place = places.of(rows.streams.topic[rows.stream[seen]], rows.partition[seen])
+    row, spans, minute = rows.minutes(seen[place >= 0])
+    by_row = np.full(len(rows.kind), -1, dtype=np.int64)
+    by_row[seen] = np.arange(len(seen))
+    at = by_row[row]
+    return _Pieces(
+        place[at],
+        copies.of_rows[at],
+        rows.identity[row],
+        rows.offset_lo[row],
+        rows.findings[row],
+        spans.lo,
+        spans.hi,
+        minute,
+    )
+
+
+def _certain(pieces: _Pieces, places: _Places, copies: Copies) -> Longs:
+    """By stream and partition: from which number on it cannot stand unread; `ENDLESS`: none."""
+    last = np.array([max((b.identity, b.hi) for b in ranges) for ranges in places.ranges])
+    minute = np.array([max(b.minute for b in ranges) for ranges in places.ranges])
+    proven = pieces.findings & _UNPROVEN == 0
+    proven &= pieces.minute > minute[pieces.place]
+    proven &= pieces.behind(last[pieces.place, 0], last[pieces.place, 1])
+    certain = np.full(len(copies.stream_of), ENDLESS)
+    np.minimum.at(certain, pieces.held[proven], pieces.lo[proven])
+    return certain
+
+
+def _doubt(
+    up_to: Longs,
+    rows: StreamRows,
+    copies: Copies,
+    places: _Places,
+    certain: Longs,
+    given: Given,
+) -> None:
+    """A stream may stand unread where it was seen or belongs; if nobody knows where, anywhere."""
+    streams = rows.streams
+    told = np.zeros(len(streams), dtype=bool)
+    for kind in (Kind.RESERVED, Kind.SENT, Kind.VOUCHED):
+        told[rows.stream[rows.of(kind)]] = True
+    told[copies.stream_of] = True
+    held_at = places.of(streams.topic[copies.stream_of], copies.partition_of)
+    homes = lane_homes(rows, given)
+    for number, ranges in enumerate(places.ranges):
+        partition = int(places.partition[number])
+        mine = told & (streams.topic == places.topic[number])
+        here = np.flatnonzero(held_at == number)
+        bound = np.full(len(streams), ENDLESS)
+        bound[copies.stream_of[here]] = certain[here]
+        if not any(blind.lo == 0 and blind.hi == ENDLESS for blind in ranges):
+            may = np.array([not known or partition in known for known in homes])[streams.group]
+            may[copies.stream_of[here]] = True
+            mine &= may
+        np.maximum(up_to, np.where(mine, bound, 0), out=up_to)
+
+
+def lane_homes(rows: StreamRows, given: Given) -> list[frozenset[int]]:
+    """By lane (`Streams.group`): the partitions where it belongs, or did; none: unknown."""
+    streams = rows.streams
+    groups = int(streams.group.max(initial=-1)) + 1
+    if given.policy is None:
+        return [frozenset()] * groups
+    source = np.full(groups, -2, dtype=np.int64)
+    for kind in (Kind.RESERVED, Kind.SENT):
+        at = rows.of(kind)
+        np.maximum.at(source, streams.group[rows.stream[at]], rows.partition[at])
+    first = np.zeros(groups, dtype=np.int64)
+    first[streams.group] = np.arange(len(streams))
+    return [
+        frozenset()
+        if where < -1  # no producer's row names this lane
+        else homes_of(given.policy, lane, None if where < 0 else where, given.counts.get(topic, ()))
+        for where, lane, topic in zip(
+            source.tolist(),
+            streams.lane[first].tolist(),
+            [streams.topics[code] for code in streams.topic[first].tolist()],
+            strict=True,
+        )
+    ]
+
+
+def _following(pieces: _Pieces, places: _Places, held: int) -> tuple[Spans, Flags]:
+    """Numbers seen behind unread ranges, beyond what was seen before the first of these.
+
+    (Where rows of a damaged log are gone, from offset -1 on, what is left is judged all the same.)
+    """
+    gaps = np.array(
+        sorted(
+            (number, blind.identity, blind.lo, blind.minute)
+            for number, ranges in enumerate(places.ranges)
+            for blind in ranges
+            if blind.lo >= 0
+        ),
+        dtype=np.int64,
+    ).reshape(-1, 4)
+    if not len(gaps) or not len(pieces.place):
+        return Spans.none(), np.zeros(0, dtype=bool)
+    first = np.full((len(places.ranges), 2), ENDLESS)
+    first[gaps[::-1, 0]] = gaps[::-1, 1:3]
+    before = ~pieces.behind(*first[pieces.place].T)
+    top = np.zeros(held, dtype=np.int64)
+    np.maximum.at(top, pieces.held[before], pieces.hi[before])
+    # The latest minute of the ranges before each piece, plus one; 0: there is none.
+    place, identity, offset = (
+        np.append(gaps[:, column], values)
+        for column, values in ((0, pieces.place), (1, pieces.identity), (2, pieces.offset))
+    )
+    minute = np.append(gaps[:, 3] + 1, np.zeros(len(pieces.place), dtype=np.int64))
+    order = np.lexsort((minute == 0, offset, identity, place))
+    latest = np.empty(len(order), dtype=np.int64)
+    latest[order] = highest_before(place[order], minute[order])
+    latest = latest[len(gaps) :]
+    behind = (latest > 0) & (pieces.hi > top[pieces.held])
+    found = pieces.take(behind)
+    spans = Spans(found.held, np.maximum(found.lo, top[found.held]), found.hi)
+    return spans, latest[behind] - 1 < found.minute

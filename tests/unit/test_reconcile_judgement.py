@@ -1,0 +1,143 @@
+"""The reconciliation without Spark: random histories, judged as by their definitions."""
+
+from __future__ import annotations
+
+import random
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from mirrortest.reconcile import holes, missing, parts, source
+from mirrortest.reconcile.bundle import part_of
+from mirrortest.reconcile.intervals import INTERVALS
+from mirrortest.reconcile.job import reconcile_by
+from mirrortest.reconcile.plan import plan
+from mirrortest.reconcile.slices import slices
+from mirrortest.selftest.synthesis import synthesize
+from mirrortest.selftest.synthetic_options import KINDS, SynthOptions, spread
+from mirrortest.seqlog.batches import Detail
+from mirrortest.verify.routing import ExpectPartition
+from tests.oracle.in_process import InProcess
+from tests.oracle.offline import Job, differences, write
+from tests.oracle.play import play
+from tests.oracle.script import make_history
+from tests.oracle.tape import LENGTH, Tape
+from tests.oracle.truth import RUN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from mirrortest.reconcile.stream_rows import StreamRows
+
+
+def tapes(policy: ExpectPartition, count: int) -> list[bytes]:
+    """Histories of their own for a policy."""
+    seeds = (f"judgement/{policy.value}/{number}" for number in range(count))
+    return [random.Random(seed).randbytes(LENGTH) for seed in seeds]
+
+
+def tables_of(place: Path) -> dict[str, list[str]]:
+    """The rows of every table, in one order."""
+    return {
+        path.stem: sorted(map(str, pq.read_table(path).to_pylist()))
+        for path in place.glob("*.parquet")
+    }
+
+
+@pytest.mark.parametrize("detail", [*Detail])
+@pytest.mark.parametrize("policy", [*ExpectPartition])
+def test_random_histories_are_judged_as_by_their_definitions(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: ExpectPartition, detail: Detail
+) -> None:
+    """By stream, finding and id, with everything packed that can be.
+
+    Where online and offline differ, the definitions explain it.
+    """
+    monkeypatch.setattr(holes, "PACKING", holes.Packing(2, 1))
+    told = differences(None, tmp_path, [Job(tapes(policy, 60), policy, detail)])
+    assert not told, f"{len(told)} differ\n{next(iter(told.values()))}"
+
+
+def test_offsets_that_two_found_gone_bound_what_stood_there_by_the_earlier(tmp_path: Path) -> None:
+    """One log has the minute, the other none: the consumer that knew it called messages reordered.
+
+    Offline they were in doubt, so that the comparison named them as found online alone.
+    """
+    tape = random.Random("e/any/82").randbytes(LENGTH)
+    assert not differences(None, tmp_path, [Job([tape], ExpectPartition.ANY)])
+
+
+def test_parts_are_judged_as_all_lanes_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same rows in every table, and the same summary, however lanes are spread."""
+    policy = ExpectPartition.SOURCE
+    played = [
+        play(make_history(Tape(tape), name=str(at), topic=f"t{at}", policy=policy))
+        for at, tape in enumerate(tapes(policy, 40))
+    ]
+    write(tmp_path, [online for _, online in played])
+    results = {}
+    for many in (False, True):
+        if many:
+            monkeypatch.setattr(source, "_SMALL", 0)
+            monkeypatch.setattr(parts, "_AT_ONCE", 50)
+            monkeypatch.setattr(missing, "MOST_ROWS", 0)
+        summary = reconcile_by(InProcess(), plan([str(tmp_path)], RUN), ())
+        place = tmp_path / f"run={RUN}" / "result"
+        results[many] = (summary, tables_of(place))
+    assert len(list(place.glob("findings.parquet/*"))) > 1
+    assert results[True] == results[False]
+
+
+def test_a_lane_is_judged_slice_by_slice_as_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of so much that is missing that it does not fit: the same tables, and no range is cut."""
+    synthesize(
+        SynthOptions(
+            log_dir=tmp_path,
+            run="s",
+            messages=20_000,
+            anomalies=spread(len(KINDS) * 5, 3_000),
+            lanes=3,
+            producers=2,
+            seed=7,
+        )
+    )
+    monkeypatch.setattr(holes, "PACKING", holes.Packing(0, 0))
+    monkeypatch.setattr(holes, "_BUCKET_BITS", 8)
+    cut: list[int] = []
+
+    def counted(*args: Any) -> Iterator[StreamRows]:
+        for rows in slices(*args):
+            cut.append(len(rows.kind))
+            yield rows
+
+    monkeypatch.setattr(parts, "slices", counted)
+    results = []
+    for at_once in (1 << 30, 100):
+        monkeypatch.setattr(parts, "_AT_ONCE", at_once)
+        summary = reconcile_by(InProcess(), plan([str(tmp_path)], "s"), ())
+        results.append((summary, tables_of(tmp_path / "run=s" / "result")))
+    assert len(cut) > 20
+    assert results[1] == results[0]
+    assert results[0][0].counts["lost"] == 3_000
+
+
+def test_all_rows_of_a_lane_are_for_one_part() -> None:
+    """In every process the same; what has no lane goes by its partition."""
+    rows = pa.Table.from_pylist(
+        [
+            {"topic": topic, "lane": lane, "partition": partition}
+            for topic in ("a", "b")
+            for lane in (0, 1, None)
+            for partition in (0, 1)
+        ],
+        INTERVALS,
+    )
+    assert part_of(rows, 7).tolist() == [4, 4, 5, 5, 4, 5] * 2
+    assert set(part_of(rows, 1).tolist()) == {0}

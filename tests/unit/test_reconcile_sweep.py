@@ -1,0 +1,74 @@
+"""The sweep line, held against a loop over every number."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirrortest.reconcile.sweep import Spans, Sweep, highest_before, united
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+SPANS = st.lists(
+    st.tuples(st.integers(0, 2), st.integers(0, 12), st.integers(0, 6)).map(
+        lambda each: (each[0], each[1], each[1] + each[2])
+    ),
+    max_size=8,
+)
+
+
+def spans(listed: Sequence[tuple[int, int, int]]) -> Spans:
+    """As arrays."""
+    return Spans(*np.array(listed, dtype=np.int64).reshape(-1, 3).T)
+
+
+@given(SPANS, SPANS)
+def test_segments_sum_up_what_covers_them(
+    one: list[tuple[int, int, int]], other: list[tuple[int, int, int]]
+) -> None:
+    """For each key and number: by name, how many spans have it, and the sum of their weights."""
+    sweep = Sweep(one=spans(one), other=spans(other))
+    weights = np.arange(1, len(one) + 1)
+    sums = (sweep.sum("one"), sweep.sum("one", weights), sweep.sum("other"))
+    told = {
+        (key, number): tuple(int(each[at]) for each in sums)
+        for at, (key, lo, hi) in enumerate(
+            zip(sweep.key.tolist(), sweep.lo.tolist(), sweep.hi.tolist(), strict=True)
+        )
+        for number in range(lo, hi)
+    }
+    for key in range(3):
+        for number in range(20):
+            mine = [at for at, (k, lo, hi) in enumerate(one) if k == key and lo <= number < hi]
+            others = sum(k == key and lo <= number < hi for k, lo, hi in other)
+            right = (len(mine), sum(at + 1 for at in mine), others)
+            assert told.get((key, number), (0, 0, 0)) == right
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 1 << 62)), max_size=12))
+def test_the_highest_before_is_that_of_the_same_key(values: list[tuple[int, int]]) -> None:
+    """Zero for each key's first."""
+    values = sorted(values, key=lambda each: each[0])
+    key, value = np.array(values, dtype=np.int64).reshape(-1, 2).T
+    right = [
+        max((v for k, v in values[:at] if k == mine), default=0)
+        for at, (mine, _) in enumerate(values)
+    ]
+    assert highest_before(key, value).tolist() == right
+
+
+@given(SPANS)
+def test_united_spans_have_the_same_numbers_once(listed: list[tuple[int, int, int]]) -> None:
+    """They do not touch, and each names a span that it begins with."""
+    listed = [each for each in listed if each[1] < each[2]]
+    key, lo, hi = spans(listed)
+    at, low, high = united(key, lo, hi)
+    found = [*zip(key[at].tolist(), low.tolist(), high.tolist(), strict=True)]
+    numbers = [(k, number) for k, first, last in found for number in range(first, last)]
+    assert sorted(numbers) == sorted({(k, n) for k, a, b in listed for n in range(a, b)})
+    assert all((k, last) not in numbers for k, _, last in found)
+    assert lo[at].tolist() == low.tolist()

@@ -116,7 +116,7 @@ def test_a_session_copied_to_two_places_is_told_once(
 def test_a_restart_in_mid_run_is_an_event(logs: Path) -> None:
     """Who comes later or goes earlier than the others shows; who does so with them does not."""
     result = read_result(Location.parse(logs / f"run={RUN}" / "result"))
-    told = ["producers: began", "consumers: began", "producers: ended"]
+    told = ["producers: began", "consumers: began", "producers: ended", "consumers: ended"]
     assert [str(event) for event in run_events(result)] == told
     assert changes(result) == []
     begin = START * 10**9

@@ -130,7 +130,8 @@ def _configuration(master: str, driver_memory: str, scratch: str) -> dict[str, s
 
 def _tuned(session: Any) -> Any:
     """Settings that the job's statements rely on, or run faster with."""
-    for name, value in _STATEMENTS.items():
+    partitions = {"spark.sql.shuffle.partitions": str(session.sparkContext.defaultParallelism)}
+    for name, value in (_STATEMENTS | partitions).items():
         session.conf.set(name, value)
     return session
 

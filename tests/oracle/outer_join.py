@@ -5,6 +5,7 @@ It reads one row a message sent and one a message seen, and knows nothing of int
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ from .judge import minute_of
 from .truth import RUN
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
     from .reference import Answer, Reference
 
@@ -172,7 +173,9 @@ def judged(spark: Any, references: Sequence[Reference]) -> Answer:
     for name, (schema, rows) in tables.items():
         spark.createDataFrame(rows, schema).createOrReplaceTempView(f"oracle_{name}")
     answer: Answer = {}
-    for row in spark.sql(_QUERY).collect():
+    with _compiled(spark):
+        rows = spark.sql(_QUERY).collect()
+    for row in rows:
         stream = StreamId(row.topic, RUN, row.producer, row.incarnation, row.lane)
         names = [row.missing] if row.missing else []
         names += [n for n in ("late", "duplicated", "reordered", "misrouted", "phantom") if row[n]]
@@ -180,6 +183,25 @@ def judged(spark: Any, references: Sequence[Reference]) -> Answer:
         for name in names:
             answer.setdefault((stream, name), set()).add(row.seq)
     return answer
+
+
+@contextlib.contextmanager
+def _compiled(spark: Any) -> Iterator[None]:
+    """Statements run as by Spark's defaults; the reconciliation's only move bundles."""
+    wanted = {
+        "spark.sql.codegen.wholeStage": "true",
+        "spark.sql.codegen.factoryMode": "FALLBACK",
+        "spark.sql.adaptive.enabled": "true",
+        "spark.sql.shuffle.partitions": "8",
+    }
+    before = {name: spark.conf.get(name) for name in wanted}
+    for name, value in wanted.items():
+        spark.conf.set(name, value)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            spark.conf.set(name, value)
 
 
 def _fill(tables: dict[str, list[tuple[Any, ...]]], reference: Reference) -> None:

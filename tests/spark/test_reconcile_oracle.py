@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow.parquet as pq
 import pytest
 
-from mirrortest.reconcile import holes, missing, source
+from mirrortest.reconcile import missing, source
 from mirrortest.seqlog.batches import Detail
 from mirrortest.verify.routing import ExpectPartition
 from tests.oracle.offline import Job, differences
@@ -52,14 +52,4 @@ def test_random_histories_are_judged_as_by_their_definitions(
 def test_what_is_little_is_judged_the_same(spark: SparkSession, tmp_path: Path) -> None:
     """In one part, each message logged, wherever it may land."""
     told = differences(spark, tmp_path, [job(40, ExpectPartition.ANY, Detail.MESSAGES)])
-    assert not told, f"{len(told)} differ\n{next(iter(told.values()))}"
-
-
-@pytest.mark.parametrize("policy", [*ExpectPartition])
-def test_each_policy_is_judged_as_by_its_definition(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: ExpectPartition
-) -> None:
-    """The same without Spark, and with everything packed that can be."""
-    monkeypatch.setattr(holes, "PACKING", holes.Packing(2, 1))
-    told = differences(None, tmp_path, [job(250, policy, Detail.INTERVALS)])
     assert not told, f"{len(told)} differ\n{next(iter(told.values()))}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from .plan import STATES
@@ -10,6 +11,7 @@ from .plan import STATES
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from .cluster import Topic
     from .history import Session, Stage
 
 _SILENT_NS = 10_000_000_000
@@ -28,7 +30,7 @@ def taken_from(session: Session, stage: Stage) -> bool:
     """(topic, partition, generation) -> the session that claimed it last"""
     heard: dict[tuple[str, int], int] = {}
     """Partition of ours -> its last sign of life"""
-    for kind, at, generation, by, at_ns in _records(stage):
+    for kind, at, generation, by, at_ns in chain.from_iterable(map(_records, _state_topics(stage))):
         if kind == "claim":
             owners[*at, generation] = by
         owner = owners.get((*at, generation), "")
@@ -42,18 +44,37 @@ def taken_from(session: Session, stage: Stage) -> bool:
 
 
 def saved_states(stage: Stage) -> dict[tuple[str, int], list[int]]:
-    """When states of each partition were saved, in virtual ns."""
+    """When states of each partition were saved that did not go with their topic, in virtual ns.
+
+    What a deleted topic held counts only if its owner there saved the partition again in the next
+    one: that owner's later states hold what it had read before.
+    """
     saved: dict[tuple[str, int], list[int]] = {}
-    for kind, at, _, _, at_ns in _records(stage):
-        if kind == "commit":
-            saved.setdefault(at, []).append(at_ns)
-    return saved
+    before: dict[tuple[str, int], set[str]] = {}
+    """Partition -> the sessions that claimed it in the topic before"""
+    for topic in _state_topics(stage):
+        claimed: dict[tuple[str, int], dict[int, str]] = {}
+        kept: dict[tuple[str, int], list[int]] = {}
+        for kind, at, generation, by, at_ns in _records(topic):
+            if kind == "claim":
+                claimed.setdefault(at, {})[generation] = by
+            elif kind == "commit":
+                if at not in kept:
+                    owner = claimed.get(at, {}).get(generation)
+                    kept[at] = saved.get(at, []) if owner in before.get(at, ()) else []
+                kept[at].append(at_ns)
+        saved, before = kept, {at: {*owners.values()} for at, owners in claimed.items()}
+    lives = not (topics := _state_topics(stage)) or topics[-1].deleted_ns is None
+    return saved if lives else {}
 
 
-def _records(stage: Stage) -> Iterator[tuple[str, tuple[str, int], int, str, int]]:
+def _state_topics(stage: Stage) -> list[Topic]:
+    return [topic for topic in stage.read_cluster.all_topics if topic.name == STATES]
+
+
+def _records(state_topic: Topic) -> Iterator[tuple[str, tuple[str, int], int, str, int]]:
     """Kind, partition, generation, who claims it, and when; of claims and states, in order."""
-    topics = [topic for topic in stage.read_cluster.all_topics if topic.name == STATES]
-    for record in (record for topic in topics for record in topic.partitions[0].history):
+    for record in state_topic.partitions[0].history:
         kind, *rest = json.loads(record.key or b"[0]")
         if kind in {"claim", "chunk", "commit"}:
             topic, partition, generation, *by = rest[4:]

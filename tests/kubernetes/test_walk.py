@@ -105,7 +105,7 @@ def _judged(kube: Kube) -> bool:
         in_flight = [
             v
             for (name, labels), v in metrics.items()
-            if name.endswith("consumer_findings") and "in flight" in labels
+            if name.endswith("consumer_findings") and "in_flight" in labels
         ]
         if complete != [1] or not lags or any(lags) or any(in_flight):
             return False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Annotated, ClassVar
 import typer
 
 from mirrortest.cli import console
+from mirrortest.cli.checks import DryRun, show_checks
 from mirrortest.cli.live import LiveLines
 from mirrortest.cli.next_commands import reconcile_next
 from mirrortest.cli.options import (
@@ -30,7 +32,8 @@ from mirrortest.consume.consume_report import ConsumeReport
 from mirrortest.consume.consumer import run as run_consumer
 from mirrortest.consume.options import CONSUMER_DEFAULTS, READ_COMMITTED, ConsumeOptions
 from mirrortest.consume.source_names import with_alias
-from mirrortest.errors import UsageError
+from mirrortest.doctor.options import DoctorOptions
+from mirrortest.errors import ClusterError, UsageError
 from mirrortest.seqlog.schema import Role
 from mirrortest.wire.stream import checked_name
 from mirrortest.workers.consumers import run as run_workers
@@ -120,6 +123,7 @@ def consume(  # noqa: D103  # the help text is an option of its own, with exampl
     ledger_connection: LedgerConnection,
     output: Output,
     details: Details = False,
+    dry_run: DryRun = False,
 ) -> None:
     asked = options.keywords
     check_log_places(asked["log_dir"], asked["log_spool"])
@@ -141,6 +145,8 @@ def consume(  # noqa: D103  # the help text is an option of its own, with exampl
         ledger_client=ledger_client,
     )
     _refuse_our_own(request)
+    if dry_run:
+        show_checks(_to_check(request, find_names=not names.given), output)
     with LiveLines(console.err) as live:
 
         async def main(stop: asyncio.Event) -> PoolReport[ConsumeReport]:
@@ -163,6 +169,24 @@ def consume(  # noqa: D103  # the help text is an option of its own, with exampl
     view = result.result().view(details=details, next_commands=[reconcile_next(request)])
     console.show(together.to_json(), view, as_json=output.as_json, report=output.report)
     raise typer.Exit(result.exit_code)
+
+
+def _to_check(request: ConsumeOptions, *, find_names: bool) -> DoctorOptions:
+    """What this consumer needs of the cluster that it reads."""
+    mapping = request.mapping
+    if find_names and request.role is Role.CONSUMER:
+        with contextlib.suppress(ClusterError):  # the first check says so
+            mapping = console.run_application(lambda _: with_alias(request)).mapping
+    return DoctorOptions(
+        destination=request.client,
+        mapping=mapping,
+        topics=tuple(mapping.sources_of(request.topics).values()),
+        ledger_topic=request.ledger_topic,
+        state_topic=request.state_topic,
+        log_dir=request.log_dir,
+        log_spool=request.log_spool,
+        reads_ledger_at_source=request.ledger_client is not None,
+    )
 
 
 def _refuse_our_own(options: ConsumeOptions) -> None:

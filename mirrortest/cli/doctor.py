@@ -9,10 +9,10 @@ from typing import Annotated
 import typer
 
 from mirrortest.cli import console
+from mirrortest.cli.checks import show_checks
 from mirrortest.cli.options import Connection, MirrorNames, Output
 from mirrortest.cli.parameters import from_models
 from mirrortest.config.client_config import ClientConfig
-from mirrortest.doctor.examination import examine
 from mirrortest.doctor.options import DoctorOptions
 
 EXAMPLES = """
@@ -69,9 +69,7 @@ def doctor(  # noqa: D103  # the help text is an option of its own, with example
         destination=sides[1],
         mapping=names.mapping() if names.given else None,
     )
-    report = console.run_application(lambda _: examine(request))
-    console.show(report.to_json(), report.table(), as_json=output.as_json, report=output.report)
-    raise typer.Exit(report.exit_code)
+    show_checks(request, output)
 
 
 def _client(server: str | None, connection: Connection) -> ClientConfig | None:

@@ -13,6 +13,7 @@ from typing import Annotated, ClassVar
 import typer
 
 from mirrortest.cli import console
+from mirrortest.cli.checks import DryRun, show_checks
 from mirrortest.cli.live import LiveLines
 from mirrortest.cli.next_commands import reconcile_next
 from mirrortest.cli.options import (
@@ -27,6 +28,7 @@ from mirrortest.cli.parameters import from_models
 from mirrortest.config.client_config import Compression
 from mirrortest.config.option import option
 from mirrortest.config.run import run_id
+from mirrortest.doctor.options import DoctorOptions
 from mirrortest.errors import UsageError
 from mirrortest.produce.options import PRODUCER_DEFAULTS, NewTopics, ProduceOptions
 from mirrortest.produce.produce_report import ProduceProgress, ProduceReport
@@ -142,6 +144,7 @@ def produce(
     sending: Sending,
     connection: Connection,
     output: Output,
+    dry_run: DryRun = False,
 ) -> None:
     """Send numbered, timed messages to the source of a mirror, and record them in the ledger."""
     if not create_topics and new_topics != NewTopics():
@@ -167,6 +170,18 @@ def produce(
         form=Form.HEADERS if use_message_headers else asked["form"],
         create=new_topics if create_topics else None,
     )
+    if dry_run:
+        show_checks(
+            DoctorOptions(
+                source=client,
+                topics=request.topics,
+                ledger_topic=request.ledger_topic,
+                log_dir=request.log_dir,
+                log_spool=request.log_spool,
+                creates_topics=create_topics,
+            ),
+            output,
+        )
     console.err.print(f"run {request.run}, producer {request.name}", markup=False)
     together = _run(request, workers.workers)
     result, summary = together.report, json.dumps(together.to_json())

@@ -64,6 +64,33 @@ def test_what_is_missing_is_found_before_a_test_and_nothing_after_one(
     assert wrong["ledger's copy"]["level"] == "error"
 
 
+def test_a_dry_run_checks_a_side_and_writes_nothing(make_scene: Callable[..., Scene]) -> None:
+    """With the very options of the run: each side by itself, before any topic of ours exists."""
+    scene = make_scene("orders")
+    missing = scene.produce("ann", "--dry-run", label="missing").answer(code=1)
+    assert "orders" in _errors(missing)[0]
+    scene.create(2)
+    checked = [
+        scene.produce("ann", "--dry-run", label="sent").answer(code=0),
+        scene.consume("bob", "--dry-run", label="read").answer(code=1),
+        scene.consume("bob", "--dry-run", label="found", aliased=False).answer(code=None),
+        scene.observe("eve", "--dry-run", label="observed").answer(code=None),
+    ]
+    assert _errors(checked[0]) == []
+    (ledger,) = _errors(checked[1])
+    assert scene.ledger in ledger
+    assert any(each["subject"] == "copy" for each in checked[1]["checks"])
+    for cluster, topic in (
+        (scene.lab.source, scene.ledger),
+        (scene.lab.destination, scene.state),
+    ):
+        assert cluster.partitions(topic) == 0
+
+
+def _errors(answer: dict[str, Any]) -> list[str]:
+    return [each["found"] for each in answer["checks"] if each["level"] == "error"]
+
+
 def test_a_dead_cluster_is_one_error_and_the_other_side_is_checked(
     make_scene: Callable[..., Scene],
 ) -> None:

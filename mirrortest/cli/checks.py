@@ -1,0 +1,27 @@
+"""The doctor's checks as a command's result: of `doctor`, and of `--dry-run` of others."""
+
+from __future__ import annotations
+
+from typing import Annotated, NoReturn, TypeAlias
+
+import typer
+
+from mirrortest.cli import console
+from mirrortest.cli.options import Output
+from mirrortest.doctor.examination import examine
+from mirrortest.doctor.options import DoctorOptions
+
+DryRun: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run",
+        help="Check only, as `mirrortest doctor` does, whether this can work; write nothing.",
+    ),
+]
+
+
+def show_checks(request: DoctorOptions, output: Output) -> NoReturn:
+    """Check, show what was found, and exit: 0, or 1 where a check is an error."""
+    report = console.run_application(lambda _: examine(request))
+    console.show(report.to_json(), report.table(), as_json=output.as_json, report=output.report)
+    raise typer.Exit(report.exit_code)

@@ -85,8 +85,8 @@ def assumed(judgement: Judgement) -> pa.Table:
     """What was not delivered, where nobody has looked any further."""
     found = tables.absent(judgement.judged)
     nowhere = np.zeros(len(found.rank), dtype=bool)
-    told = _told(found.rank, found.logged, nowhere, nowhere, nowhere, ~nowhere)
-    return _table(judgement.rows.streams, found.spans, found.rank, told)
+    phrase = _phrase_of(found.rank, found.logged, nowhere, nowhere, nowhere, ~nowhere)
+    return _table(judgement.rows.streams, found.spans, found.rank, phrase)
 
 
 def unattributed(judgement: Judgement) -> pa.Table:
@@ -132,21 +132,21 @@ def attribute(rows: StreamRows, looking: Looking) -> Attributed:
     streams = rows.streams
     partly = np.array([topic in looking.incomplete for topic in streams.topics], dtype=bool)
     open_still = partly[streams.topic[spans.key]] | (looking.found is None)
-    told = _told(rank, logged, observed, sought, found, open_still)
-    return Attributed(_table(streams, spans, rank, told), straddling)
+    phrase = _phrase_of(rank, logged, observed, sought, found, open_still)
+    return Attributed(_table(streams, spans, rank, phrase), straddling)
 
 
-def _told(
+def _phrase_of(
     rank: Longs, logged: Flags, observed: Flags, sought: Flags, found: Flags, open_still: Flags
 ) -> Longs:
     """The place of each one's attribution; one more than there are of what has none."""
     places = {each: place for place, each in enumerate(Attribution)}
-    told = np.where(logged, places[Attribution.ACKNOWLEDGED], places[Attribution.UNKNOWN])
-    told = np.where(observed, places[Attribution.NOT_MIRRORED], told)
-    told = np.where((rank > 0) & open_still, _NOT_ATTRIBUTED, told)
-    told = np.where(~observed & sought, places[Attribution.NEVER_IN_SOURCE], told)
-    told = np.where(found, places[Attribution.NOT_CONSUMED], told)
-    return np.where(rank >= len(ATTRIBUTED), _NOT_ATTRIBUTED, told)
+    phrase = np.where(logged, places[Attribution.ACKNOWLEDGED], places[Attribution.UNKNOWN])
+    phrase = np.where(observed, places[Attribution.NOT_MIRRORED], phrase)
+    phrase = np.where((rank > 0) & open_still, _NOT_ATTRIBUTED, phrase)
+    phrase = np.where(~observed & sought, places[Attribution.NEVER_IN_SOURCE], phrase)
+    phrase = np.where(found, places[Attribution.NOT_CONSUMED], phrase)
+    return np.where(rank >= len(ATTRIBUTED), _NOT_ATTRIBUTED, phrase)
 
 
 def _looked_for(rows: StreamRows, sent: Longs, looking: Looking) -> tuple[Spans, bool]:
@@ -173,9 +173,9 @@ def _looked_for(rows: StreamRows, sent: Longs, looking: Looking) -> tuple[Spans,
     return Spans(*(np.concatenate(each) for each in zip(*parts, strict=True))), straddling
 
 
-def _table(streams: Streams, spans: Spans, rank: Longs, told: Longs) -> pa.Table:
+def _table(streams: Streams, spans: Spans, rank: Longs, phrase: Longs) -> pa.Table:
     width = _NOT_ATTRIBUTED + 1
-    spans, code = _joined(spans, rank * width + told)
+    spans, code = _joined(spans, rank * width + phrase)
     verdicts = pa.DictionaryArray.from_arrays(pa.array(code // width), pa.array(VERDICTS))
     which = code % width
     attributions = pa.DictionaryArray.from_arrays(

@@ -179,8 +179,8 @@ def chain(stretches: Stretches, group: NDArray[np.int32], *apart: NDArray[Any]) 
         # Where seq and offset must stay side by side, and where there is no seq, offsets step by 1.
         strict = stretches.dense[order] | (seq_lo == NONE)
         begins[1:] |= strict[1:] & (offset_lo[1:] != offset_hi[:-1])
-        told = (stretches.outcome, stretches.findings, stretches.cell, stretches.dense)
-        for values in (group, *apart, *told):
+        others = (stretches.outcome, stretches.findings, stretches.cell, stretches.dense)
+        for values in (group, *apart, *others):
             if not _constant(values):
                 mine = values[order]
                 begins[1:] |= mine[1:] != mine[:-1]

@@ -179,20 +179,20 @@ class Compactor:
             return
         place = self._placed(seen)
         turn = self._turns.of(place, seen.offset_lo, seen.offset_hi)
-        number, told = ranges(place, turn, seen.offset_lo, seen.offset_hi)
+        number, read = ranges(place, turn, seen.offset_lo, seen.offset_hi)
         group = codes(seen.producer, seen.incarnation, seen.lane, place)
         yield self._chains(*holed(chain(seen, group, number), number, self.packing))
         places = list(self._places)
-        topics, partitions, identities = zip(*(places[n] for n in told.place.tolist()), strict=True)
+        topics, partitions, identities = zip(*(places[n] for n in read.place.tolist()), strict=True)
         yield self._batch(
             len(topics),
             kind=RANGE,
             topic=[self._reader.topics.texts[topic] for topic in topics],
             partition=list(partitions),
             identity=list(identities),
-            turn=told.turn,
-            offset_lo=told.lo,
-            offset_hi=told.hi,
+            turn=read.turn,
+            offset_lo=read.lo,
+            offset_hi=read.hi,
         )
 
     def _sending(self, sent: Stretches) -> Iterator[pa.RecordBatch]:

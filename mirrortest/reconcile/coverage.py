@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class Span(NamedTuple):
-    """A stretch of offsets of a destination partition, as one session's rows tell it.
+    """A stretch of offsets of a destination partition, as one session's rows have it.
 
     `identity` counts the topic's incarnations; a tail's `hi` is the end, its `lo` how far the
     session's checker had judged. What is unread up to `ENDLESS` is the rest of an incarnation.
@@ -39,7 +39,7 @@ class Span(NamedTuple):
         return self.identity + (self.hi >= ENDLESS)
 
 
-class Blind(NamedTuple):
+class UnreadRange(NamedTuple):
     """Offsets that nobody read.
 
     `finding` is what a message missing there is: `IN_FLIGHT` where the partition goes on beyond
@@ -66,13 +66,13 @@ class Blind(NamedTuple):
 
 @dataclass
 class Coverage:
-    """The blind ranges, and why each makes the run inconclusive."""
+    """The unread ranges, and why each makes the run inconclusive."""
 
-    blind: list[Blind] = field(default_factory=list)
+    unread: list[UnreadRange] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
 
-    def _add(self, blind: Blind, reason: str) -> None:
-        self.blind.append(blind)
+    def _add(self, unread: UnreadRange, reason: str) -> None:
+        self.unread.append(unread)
         self.reasons.append(reason)
 
 
@@ -92,7 +92,7 @@ class Observed:
 
 
 def cover(seen: Observed, topics: Collection[str]) -> Coverage:
-    """Find the blind ranges of all partitions of these topics.
+    """Find the unread ranges of all partitions of these topics.
 
     Of others, which only match a consumer's pattern or its mistaken names, nothing is missing.
     """
@@ -108,7 +108,7 @@ def cover(seen: Observed, topics: Collection[str]) -> Coverage:
         expected = set(range(count)) if count is not None else set()
         if count is None and not known:
             # Not even a partition is known, so that any will do to stand for all.
-            whole = Blind(topic, 0, 0, 0, ENDLESS, Finding.INCONCLUSIVE)
+            whole = UnreadRange(topic, 0, 0, 0, ENDLESS, Finding.INCONCLUSIVE)
             coverage._add(whole, f"{topic}: no consumer's log covers it")  # noqa: SLF001  # ours
         for partition in sorted(known | expected):
             here = [by_partition.get((topic, partition), []) for by_partition in spans]
@@ -130,66 +130,68 @@ def _cover_partition(
     add = coverage._add  # noqa: SLF001  # ours
     if not (read or unread or any(tail.hi for tail in tails)):
         if not tails:
-            blind = Blind(topic, partition, 0, 0, ENDLESS, Finding.INCONCLUSIVE)
-            add(blind, f"{at}: no consumer's log covers this partition")
+            rest = UnreadRange(topic, partition, 0, 0, ENDLESS, Finding.INCONCLUSIVE)
+            add(rest, f"{at}: no consumer's log covers this partition")
         return
     last = max(span.newest for span in (*read, *unread, *tails))
     for identity in range(last + 1):
         stretches = sorted((s.lo, s.hi) for s in read if s.identity == identity)
-        gone = [(s.lo, s.hi) for s in unread if s.identity == identity and s.hi < ENDLESS]
+        found_gone = [(s.lo, s.hi) for s in unread if s.identity == identity and s.hi < ENDLESS]
         ends = [s.hi for s in tails if s.identity == identity]
         tail = max(ends) if ends else None
-        first = min(stretches + gone)[0] if stretches or gone else 0
+        first = min(stretches + found_gone)[0] if stretches or found_gone else 0
         if first > 0:
             # Who reads first begins at offset 0, so that a log is not here: of the one from whom
             # the reader took over, however early it was there itself. No reason of its own: what
             # is missing there speaks for itself.
-            coverage.blind.append(Blind(topic, partition, identity, 0, first, Finding.INCONCLUSIVE))
+            coverage.unread.append(
+                UnreadRange(topic, partition, identity, 0, first, Finding.INCONCLUSIVE)
+            )
         spans = [span for span in unread if span.identity == identity]
-        for lo, hi in _outside(gone, stretches):
-            coverage.blind += [
-                Blind(topic, partition, identity, begin, end, Finding.INCONCLUSIVE, *minutes)
+        for lo, hi in _outside(found_gone, stretches):
+            coverage.unread += [
+                UnreadRange(topic, partition, identity, begin, end, Finding.INCONCLUSIVE, *minutes)
                 for begin, end, minutes in _last_minutes(spans, lo, hi)
             ]
             coverage.reasons.append(
                 f"{at}: offsets {lo} to {hi - 1} were not read: deleted before, or unreadable"
             )
-        passed = sorted([*stretches, *gone])
+        passed = sorted([*stretches, *found_gone])
         start = passed[0][0] if passed else 0
         reached = max((hi for _, hi in passed), default=start)
         for lo, hi in _gaps(start, passed, tail):
             offsets = f"offsets {lo} to {hi - 1}"
             if (passed or identity) and lo >= reached:
                 if identity < last:
-                    continue  # nobody will read on there: what follows tells it
+                    continue  # nobody will read on there: what follows shows it
                 add(
-                    Blind(topic, partition, identity, lo, hi, Finding.IN_FLIGHT),
+                    UnreadRange(topic, partition, identity, lo, hi, Finding.IN_FLIGHT),
                     f"{at}: not read to its end: {offsets} are missing",
                 )
             else:
                 # Of a partition that no log covers at all, anything may stand there. (Of a topic
-                # made again a reader that just found that out tells the end.)
+                # made again a reader that just found that out logs the end.)
                 end = hi if passed else ENDLESS
                 add(
-                    Blind(topic, partition, identity, lo, end, Finding.INCONCLUSIVE),
+                    UnreadRange(topic, partition, identity, lo, end, Finding.INCONCLUSIVE),
                     f"{at}: no log covers {offsets}: a consumer's log is missing or damaged",
                 )
         if identity < last:
             minutes = _last_minutes_of_rest(spans, read)
-            blind = Blind(
+            rest = UnreadRange(
                 topic, partition, identity, reached, ENDLESS, Finding.INCONCLUSIVE, *minutes
             )
             made = f"the topic was deleted and made again after offset {reached}"
-            add(blind, f"{at}: {made}, or cut back before it")
+            add(rest, f"{at}: {made}, or cut back before it")
         elif tail is None:
-            blind = Blind(topic, partition, identity, reached, ENDLESS, Finding.IN_FLIGHT)
-            add(blind, f"{at}: read up to offset {reached}, and no log says that it ends there")
+            rest = UnreadRange(topic, partition, identity, reached, ENDLESS, Finding.IN_FLIGHT)
+            add(rest, f"{at}: read up to offset {reached}, and no log says that it ends there")
 
 
 def _last_minutes(
     unread: Sequence[Span], lo: int, hi: int
 ) -> Iterator[tuple[int, int, tuple[int, int]]]:
-    """[lo, hi), which was found gone, in pieces, each with its `Blind.minute` and `latest`."""
+    """[lo, hi), found gone, in pieces, each with its `UnreadRange.minute` and `latest`."""
     bounds = {at for span in unread for at in (span.lo, span.hi) if lo < at < hi}
     for begin, end in pairwise(sorted({lo, hi, *bounds})):
         minutes = [_minute(span) for span in unread if span.lo < end and span.hi > begin]
@@ -197,7 +199,7 @@ def _last_minutes(
 
 
 def _last_minutes_of_rest(unread: Sequence[Span], read: Iterable[Span]) -> tuple[int, int]:
-    """`Blind.minute` and `latest` of what is left of an incarnation."""
+    """`UnreadRange.minute` and `latest` of what is left of an incarnation."""
     rest = [span for span in unread if span.hi >= ENDLESS]
     furthest: dict[int, int] = {}
     for span in read:

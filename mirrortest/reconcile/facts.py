@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mirrortest.model.findings import Finding
-from mirrortest.reconcile.coverage import Blind, Observed, Span
+from mirrortest.reconcile.coverage import Observed, Span, UnreadRange
 from mirrortest.reconcile.intervals import ACKED, DAMAGE, LATENCY, OVERVIEW, RANGE
 from mirrortest.reconcile.judgement import Given
 from mirrortest.reconcile.overlap import Cut, Range, known_beside, online_cuts
@@ -163,13 +163,13 @@ def _overview(table: pa.Table) -> list[dict[str, Any]]:
     return found
 
 
-def given(plan: Plan, facts: Facts, blind: Sequence[Blind], *, overlapping: bool) -> Given:
+def given(plan: Plan, facts: Facts, unread: Sequence[UnreadRange], *, overlapping: bool) -> Given:
     """What the judgement is told besides rows of streams."""
-    ranges: list[Blind] = [*blind]
+    ranges: list[UnreadRange] = [*unread]
     if facts.consumer_damaged:
         # Rows are gone that might have shown any message: nothing missing is proven lost.
         ranges += [
-            Blind(topic, partition, identity, -1, ENDLESS, Finding.INCONCLUSIVE)
+            UnreadRange(topic, partition, identity, -1, ENDLESS, Finding.INCONCLUSIVE)
             for (topic, partition), identity in sorted(_partitions(facts.observed).items())
         ]
     compacted = compacted_topics(plan)
@@ -186,7 +186,7 @@ def given(plan: Plan, facts: Facts, blind: Sequence[Blind], *, overlapping: bool
         horizons=facts.horizons,
         last_words=facts.last_words,
         cuts=tuple(facts.cuts),
-        blind=tuple(ranges),
+        unread=tuple(ranges),
         policy=_policy(plan),
         counts=facts.counts,
         overlapping=overlapping,

@@ -81,9 +81,9 @@ _NULL = -(1 << 62)
 
 def damage_row(text: str, *, harmless: bool, session: int, task: int) -> pa.RecordBatch:
     """What could not be read, as a row."""
-    gone = 0 if harmless else 1
-    told = {"kind": DAMAGE, "session": session, "task": task, "text": text, "outcome": gone}
-    return interval_batch(1, told)
+    lost = 0 if harmless else 1
+    columns = {"kind": DAMAGE, "session": session, "task": task, "text": text, "outcome": lost}
+    return interval_batch(1, columns)
 
 
 def merged(batches: Sequence[pa.RecordBatch], session: int, task: int) -> pa.RecordBatch:

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from mirrortest.reconcile.coverage import Blind
+    from mirrortest.reconcile.coverage import UnreadRange
     from mirrortest.reconcile.overlap import Cut
     from mirrortest.reconcile.stream_rows import StreamRows
     from mirrortest.verify.routing import ExpectPartition
@@ -70,7 +70,7 @@ class Given:
             says what has expired.
         last_words: by topic, the session whose online verdict on it is the last.
         cuts: how far the online verdicts on partitions go.
-        blind: what nobody read.
+        unread: what nobody read.
         policy: where messages belong; None: consumers were told different things.
         counts: by topic, every partition count that its destination had.
         overlapping: whether some offsets were read more than once.
@@ -82,7 +82,7 @@ class Given:
     horizons: Mapping[str, int] = field(default_factory=dict)
     last_words: Mapping[str, int] = field(default_factory=dict)
     cuts: Sequence[Cut] = ()
-    blind: Sequence[Blind] = ()
+    unread: Sequence[UnreadRange] = ()
     policy: ExpectPartition | None = None
     counts: Mapping[str, Collection[int]] = field(default_factory=dict)
     overlapping: bool = False
@@ -90,7 +90,7 @@ class Given:
 
     def can_be_cut(self, topic: str) -> bool:
         """Whether numbers of a stream can be judged apart from its others (`slices`)."""
-        doubtful = topic in self.explaining or any(each.topic == topic for each in self.blind)
+        doubtful = topic in self.explaining or any(each.topic == topic for each in self.unread)
         return not doubtful and self.policy != "any"
 
 
@@ -177,7 +177,7 @@ def judge(rows: StreamRows, given: Given) -> Judgement:
     """Judge whole lanes."""
     seen = rows.of(Kind.SEEN)
     copies = copies_of(rows, seen, overlapping=given.overlapping)
-    doubt = doubts(rows, seen, copies, given, given.blind)
+    doubt = doubts(rows, seen, copies, given, given.unread)
     disorder = _disorder(copies, doubt)
     held = hold(rows, seen, copies, disorder)
     judged = _segments(rows, given, seen, copies, disorder, doubt, held)
@@ -185,11 +185,11 @@ def judge(rows: StreamRows, given: Given) -> Judgement:
 
 
 def judge_partitions(
-    rows: StreamRows, given: Given, seen: Longs, blind: Sequence[Blind]
+    rows: StreamRows, given: Given, seen: Longs, unread: Sequence[UnreadRange]
 ) -> tuple[Copies, Held]:
     """What some of the rows show of partitions alone, where this was not read."""
     copies = copies_of(rows, seen, overlapping=given.overlapping)
-    disorder = _disorder(copies, doubts(rows, seen, copies, given, blind))
+    disorder = _disorder(copies, doubts(rows, seen, copies, given, unread))
     return copies, hold(rows, seen, copies, disorder)
 
 

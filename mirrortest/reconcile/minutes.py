@@ -37,13 +37,15 @@ _QUANTILES = {
 _MINUTE = pa.timestamp("us", tz="UTC")
 
 
-def latencies(told: pa.Table) -> dict[Place, Histogram]:
+def latencies(driver_rows: pa.Table) -> dict[Place, Histogram]:
     """A histogram for each topic and minute, in order, of the rows for the driver."""
-    mine = pc.and_(pc.equal(told["kind"], LATENCY), pc.equal(told["text"], Kind.SEEN.value))
+    mine = pc.and_(
+        pc.equal(driver_rows["kind"], LATENCY), pc.equal(driver_rows["text"], Kind.SEEN.value)
+    )
     names = ("topic", "minute", "negative", "latency_bucket", "latency_count")
     counts: dict[Place, np.ndarray[Any, np.dtype[np.int64]]] = {}
     negative: dict[Place, int] = {}
-    for row in told.filter(mine).select(names).to_pylist():
+    for row in driver_rows.filter(mine).select(names).to_pylist():
         minute = row["minute"]
         place = (row["topic"], None if minute is None or minute < 0 else minute)
         sums = counts.setdefault(place, np.zeros(BUCKETS, dtype=np.int64))
@@ -74,16 +76,16 @@ def latency_table(found: Mapping[Place, Histogram]) -> pa.Table:
 
 
 def by_minute(
-    told: pa.Table, rest: Sequence[pa.Table], found: Mapping[Place, Histogram]
+    driver_rows: pa.Table, rest: Sequence[pa.Table], found: Mapping[Place, Histogram]
 ) -> pa.Table:
     """The table `by_minute`.
 
     Args:
-        told: the rows for the driver, some of which count what was acknowledged by minute.
+        driver_rows: the rows for the driver, some of which count what was acknowledged by minute.
         rest: of the judgement's parts, what is not clean (`tables.by_minute`).
         found: as `latencies` has them.
     """
-    acked = told.filter(pc.equal(told["kind"], ACKED))
+    acked = driver_rows.filter(pc.equal(driver_rows["kind"], ACKED))
     minute = pc.if_else(pc.less(acked["minute"], 0), pa.scalar(None, pa.int64()), acked["minute"])
     zeros = pa.array(np.zeros(acked.num_rows, dtype=np.int64))
     counted = {name: acked["messages"] if name in CLEAN else zeros for name in COUNTED}

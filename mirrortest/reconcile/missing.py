@@ -70,33 +70,35 @@ class Ids:
 
         Nothing more is read where nothing is missing. Raises SequenceLogError, ClusterError.
         """
-        told = Undelivered()
+        undelivered = Undelivered()
         bundles = self.judged
         if later:
-            bundles = self._attributed(look_up if any_missing else None, any_missing, told)
+            bundles = self._attributed(look_up if any_missing else None, any_missing, undelivered)
         elif any_missing:
-            told.notes += [_NOT_OBSERVED, _NOT_LOOKED]
-        told.ranges = _write(bundles, tables.ABSENT, place.child("undelivered.parquet"))
-        if told.ranges:
+            undelivered.notes += [_NOT_OBSERVED, _NOT_LOOKED]
+        undelivered.ranges = _write(bundles, tables.ABSENT, place.child("undelivered.parquet"))
+        if undelivered.ranges:
             first = attribution.first(_collected(bundles, tables.FIRST), SHOWN_RANGES)
             names = list(Missing.model_fields)
-            told.first = [Missing(**row) for row in first.select(names).to_pylist()]
-            told.attribution = _totals(_collected(bundles, tables.TOTALS))
-        return told
+            undelivered.first = [Missing(**row) for row in first.select(names).to_pylist()]
+            undelivered.attribution = _totals(_collected(bundles, tables.TOTALS))
+        return undelivered
 
-    def _attributed(self, look_up: LookUp | None, any_missing: bool, told: Undelivered) -> Bundles:
+    def _attributed(
+        self, look_up: LookUp | None, any_missing: bool, undelivered: Undelivered
+    ) -> Bundles:
         """Bundles with the attributions of what is missing."""
         looked = look_up.read(self.known.observed) if look_up is not None else None
         observed: Bundles | None = None
         read: Mapping[tuple[str, int], Sequence[tuple[int, int]]] = {}
         if self.plan.observers and any_missing:
-            observed, read = self._observed(told.notes)
+            observed, read = self._observed(undelivered.notes)
         elif any_missing:
-            told.notes.append(_NOT_OBSERVED)
+            undelivered.notes.append(_NOT_OBSERVED)
         if looked is not None:
-            told.notes += looked.notes
+            undelivered.notes += looked.notes
         elif any_missing:
-            told.notes.append(_NOT_LOOKED)
+            undelivered.notes.append(_NOT_LOOKED)
         looking = Looking(
             read,
             None if looked is None else _found(looked),

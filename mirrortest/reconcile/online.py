@@ -115,11 +115,11 @@ def _by_partition(judgement: Judgement, given: Given) -> pa.Table:
     judged = judgement.copies, judgement.held
     beyond = (judged_there & ~before).any()
     if beyond:
-        judged = judge_partitions(rows, given, seen[before], given.blind)
+        judged = judge_partitions(rows, given, seen[before], given.unread)
     # A consumer may have known less than all logs together of what could stand unread.
-    less = [each._replace(minute=each.latest) for each in given.blind]
+    less = [each._replace(minute=each.latest) for each in given.unread]
     least = judged
-    if less != [*given.blind]:
+    if less != [*given.unread]:
         least = judge_partitions(rows, given, seen[before] if beyond else seen, less)
     identity, cut = _cuts_of(rows, told, cuts)
     told = told[(rows.identity[told] == identity) & (rows.offset_hi[told] == cut)]

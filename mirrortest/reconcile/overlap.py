@@ -13,7 +13,7 @@ from mirrortest.reconcile.compact import Zone
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
-    from mirrortest.reconcile.coverage import Blind, Span
+    from mirrortest.reconcile.coverage import Span, UnreadRange
 
 
 class Range(NamedTuple):
@@ -88,10 +88,10 @@ def online_cuts(
     for topic, partition, identity, reached in found:
         at = (identity, reached)
         cuts[topic, partition] = max(at, cuts.get((topic, partition), at))
-    told = set(cuts)
+    judged = set(cuts)
     for tail in tails:
         place = (tail.topic, tail.partition)
-        if place not in told and tail.lo == tail.hi:
+        if place not in judged and tail.lo == tail.hi:
             at = (tail.identity, tail.hi)
             cuts[place] = max(at, cuts.get(place, at))
     return [Cut(*place, *at) for place, at in sorted(cuts.items()) if place not in left_out]
@@ -105,10 +105,10 @@ def known_beside(unread: Iterable[Span], ranges: Iterable[Range]) -> set[tuple[s
     """
     by_place = _by_place(ranges)
     return {
-        (gone.topic, gone.partition)
-        for gone in unread
-        for each in by_place.get((gone.topic, gone.partition, gone.identity), ())
-        if gone.lo < each.hi and each.lo < gone.hi
+        (left.topic, left.partition)
+        for left in unread
+        for each in by_place.get((left.topic, left.partition, left.identity), ())
+        if left.lo < each.hi and each.lo < left.hi
     }
 
 
@@ -130,9 +130,9 @@ def cuts_at(ranges: Iterable[Range], cuts: Iterable[Cut]) -> list[Zone]:
     return _cutting(ranges, [Zone(*cut[:3], cut.cut, cut.cut) for cut in cuts])
 
 
-def cuts_around(ranges: Iterable[Range], blind: Iterable[Blind]) -> list[Zone]:
+def cuts_around(ranges: Iterable[Range], unread: Iterable[UnreadRange]) -> list[Zone]:
     """As `cuts_at`, at the bounds of what nobody read: a log may show more than it says is read."""
-    points = {(*each[:3], at) for each in blind for at in (each.lo, each.hi)}
+    points = {(*each[:3], at) for each in unread for at in (each.lo, each.hi)}
     zones = [Zone(topic, number, identity, at, at) for topic, number, identity, at in points]
     return _cutting(ranges, sorted(zones))
 

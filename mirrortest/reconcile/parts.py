@@ -93,9 +93,9 @@ class Attributing(NamedTuple):
             held.append(rows.filter(pa.array(part_of(rows, self.parts) == part)))
         rows = StreamRows.of_table(pa.concat_tables(held))
         if len(rows.streams):
-            told = attribution.attribute(rows, self.looking)
-            yield from _attributed(part, _of_run(told.table, self.run))
-            yield bundle(STRADDLING, int(told.straddling), 0, pa.table({}))
+            attributed = attribution.attribute(rows, self.looking)
+            yield from _attributed(part, _of_run(attributed.table, self.run))
+            yield bundle(STRADDLING, int(attributed.straddling), 0, pa.table({}))
 
 
 def _attributed(part: int, table: pa.Table) -> Iterator[pa.RecordBatch]:

@@ -90,8 +90,8 @@ class Reading(NamedTuple):
                 what = f"its rows make no sense: {first_line(error)}"
                 damage.append(Damage(DamageKind.UNREADABLE, place.location.shown, what))
             for each in damage:
-                told = {"session": file.session, "task": task}
-                yield damage_row(str(each), harmless=each.harmless, **told)
+                origin = {"session": file.session, "task": task}
+                yield damage_row(str(each), harmless=each.harmless, **origin)
         if compactor is not None:
             yield from compactor.close()
 

@@ -297,13 +297,13 @@ def _mark(begins: Flags, values: NDArray[Any] | None) -> None:
 def _ended(rows: pa.RecordBatch) -> Longs | None:
     """When what was sent was acknowledged; where nobody knew, when it was sent or meant to be."""
     first, *rest = ENDED
-    told = column(rows, first)
-    if told is not None and not told.null_count:
+    ended = column(rows, first)
+    if ended is not None and not ended.null_count:
         return numbered(rows, first, integers)
     for other in (column(rows, name) for name in rest):
-        if told is not None and told.null_count and other is not None:
-            told = pc.coalesce(told, other)
-    return integers(told)
+        if ended is not None and ended.null_count and other is not None:
+            ended = pc.coalesce(ended, other)
+    return integers(ended)
 
 
 def _minutes(intended: Longs | None) -> NDArray[Any] | None:
@@ -313,11 +313,11 @@ def _minutes(intended: Longs | None) -> NDArray[Any] | None:
     least, most = intended.min(), intended.max()
     if most < 0 or (least >= 0 and least // MINUTE_NS == most // MINUTE_NS):
         return None
-    told = intended >= 0
-    known = intended[told]
+    timed = intended >= 0
+    known = intended[timed]
     if known.min() // MINUTE_NS == most // MINUTE_NS:
-        return told
-    return np.where(told, intended // MINUTE_NS, NONE)
+        return timed
+    return np.where(timed, intended // MINUTE_NS, NONE)
 
 
 def _greatest(column: Longs | None, starts: Longs, ends: Longs) -> Longs:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from mirrortest.reconcile.coverage import Blind
+    from mirrortest.reconcile.coverage import UnreadRange
     from mirrortest.reconcile.judgement import Copies, Given
     from mirrortest.reconcile.stream_rows import StreamRows
 
@@ -54,7 +54,7 @@ class _Places(NamedTuple):
 
     topic: Longs
     partition: Longs
-    ranges: Sequence[Sequence[Blind]]
+    ranges: Sequence[Sequence[UnreadRange]]
 
     def of(self, topic: Longs, partition: Longs) -> Longs:
         """Which of them partitions are; -1: none."""
@@ -91,7 +91,7 @@ class _Pieces(NamedTuple):
 
 
 def doubts(
-    rows: StreamRows, seen: Longs, copies: Copies, given: Given, blind: Sequence[Blind]
+    rows: StreamRows, seen: Longs, copies: Copies, given: Given, unread: Sequence[UnreadRange]
 ) -> Doubts:
     """What is in doubt, by the ranges that nobody read."""
     streams = rows.streams
@@ -102,8 +102,8 @@ def doubts(
         np.zeros(0, dtype=bool),
     )
     topics = {name: code for code, name in enumerate(streams.topics)}
-    by_partition: dict[tuple[int, int], list[Blind]] = {}
-    for each in blind:
+    by_partition: dict[tuple[int, int], list[UnreadRange]] = {}
+    for each in unread:
         topic = topics.get(each.topic)
         if topic is None:
             continue

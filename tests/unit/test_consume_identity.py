@@ -462,7 +462,7 @@ def test_offline_what_lies_before_a_cut_is_covered() -> None:
         started_ns={1: 0},
     )
     found = cover(observed, "a")
-    assert [(blind.identity, blind.lo) for blind in found.blind] == [(0, 10)]
+    assert [(blind.identity, blind.lo) for blind in found.unread] == [(0, 10)]
     assert found.reasons == [
         "a-0: the topic was deleted and made again after offset 10, or cut back before it"
     ]

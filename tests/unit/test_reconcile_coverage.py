@@ -30,20 +30,20 @@ def observed(
     return Observed(spans(read), spans(unread), spans(tails), {"t": partitions}, {0: 0})
 
 
-def blind(seen: Observed) -> list[tuple[int, int, int, Finding]]:
-    """(partition, lo, hi, finding) of the blind ranges."""
-    return [(b.partition, b.lo, b.hi, b.finding) for b in cover(seen, "t").blind]
+def unread_ranges(seen: Observed) -> list[tuple[int, int, int, Finding]]:
+    """(partition, lo, hi, finding) of the unread ranges."""
+    return [(b.partition, b.lo, b.hi, b.finding) for b in cover(seen, "t").unread]
 
 
 def test_read_from_start_to_tail_leaves_nothing_blind() -> None:
     """Overlapping and touching stretches of several sessions make one coverage."""
     coverage = cover(observed([(0, 0, 10), (0, 5, 20), (0, 20, 30)], tails=[(0, 30, 30)]), "t")
-    assert (coverage.blind, coverage.reasons) == ([], [])
+    assert (coverage.unread, coverage.reasons) == ([], [])
 
 
 def test_an_empty_partition_needs_only_its_tail() -> None:
     """Nothing was there to be read."""
-    assert blind(observed(tails=[(0, 0, 0)])) == []
+    assert unread_ranges(observed(tails=[(0, 0, 0)])) == []
 
 
 @pytest.mark.parametrize(
@@ -79,7 +79,7 @@ def test_what_was_not_read_is_blind_and_named(
 ) -> None:
     """Holes, an unread end, no end, no reader at all: one range and one reason each."""
     coverage = cover(seen, "t")
-    assert blind(seen) == [expected]
+    assert unread_ranges(seen) == [expected]
     assert len(coverage.reasons) == 1
 
 
@@ -90,10 +90,10 @@ def test_what_stands_before_all_that_any_log_covers_is_blind() -> None:
     there itself: of a group's consumer, not all partitions are its own from the start.
     """
     relieved = observed([(0, 5, 10)], tails=[(0, 10, 10)])
-    assert blind(relieved) == [(0, 0, 5, Finding.INCONCLUSIVE)]
+    assert unread_ranges(relieved) == [(0, 0, 5, Finding.INCONCLUSIVE)]
     assert cover(relieved, "t").reasons == []
     overtaken = observed([(0, 8, 10)], [(0, 5, 8)], [(0, 10, 10)])
-    assert blind(overtaken) == [
+    assert unread_ranges(overtaken) == [
         (0, 0, 5, Finding.INCONCLUSIVE),
         (0, 5, 8, Finding.INCONCLUSIVE),
     ]
@@ -102,14 +102,14 @@ def test_what_stands_before_all_that_any_log_covers_is_blind() -> None:
 def test_no_consumer_at_all_makes_everything_blind() -> None:
     """Without a partition count any one partition stands for all."""
     coverage = cover(Observed([], [], [], {"t": None}, {}), "t")
-    assert [b.hi for b in coverage.blind] == [ENDLESS]
+    assert [b.hi for b in coverage.unread] == [ENDLESS]
     assert coverage.reasons == ["t: no consumer's log covers it"]
 
 
 def test_an_end_not_read_is_told_beside_what_was_deleted_before_it() -> None:
     """A reader that found offsets gone, and then read no further, left the rest under way."""
     seen = observed([(0, 0, 5)], [(0, 5, 8)], [(0, 20, 20)])
-    assert blind(seen) == [
+    assert unread_ranges(seen) == [
         (0, 5, 8, Finding.INCONCLUSIVE),
         (0, 8, 20, Finding.IN_FLIGHT),
     ]
@@ -155,7 +155,7 @@ def test_a_topic_made_again_must_be_read_to_its_end_as_well(
         ),
         "t",
     )  # fmt: skip
-    found = [tuple(each)[2:6] for each in coverage.blind]
+    found = [tuple(each)[2:6] for each in coverage.unread]
     rest = (0, 9, ENDLESS, Finding.INCONCLUSIVE)
     assert found == ([rest] if blind is None else [rest, blind])
     assert "deleted and made again after offset 9" in coverage.reasons[0]
@@ -176,7 +176,7 @@ def test_what_is_unread_tells_the_last_minute_from_which_messages_may_stand_ther
         Span("t", 0, 0, 15, 20, 1),
     ]
     found = cover(Observed(read, unread, [Span("t", 0, 1, 9, 9, 0)], {"t": 1}, {0: 0, 1: 0}), "t")
-    assert sorted((b.lo, b.hi, b.minute, b.latest) for b in found.blind) == [
+    assert sorted((b.lo, b.hi, b.minute, b.latest) for b in found.unread) == [
         (5, 8, 7, 8), (8, 10, 7, ENDLESS), (10, 12, 8, 8), (12, 15, ENDLESS, ENDLESS),
         (15, 20, ENDLESS, ENDLESS), (40, ENDLESS, ENDLESS, ENDLESS),
     ]  # fmt: skip
@@ -196,7 +196,7 @@ def test_of_what_is_left_of_an_incarnation_who_read_on_in_the_next_tells_the_min
     read = [Span("t", 0, 0, 0, 5, 0), *(Span("t", 0, 1, 0, 9, number) for number in went_on)]
     unread = [Span("t", 0, 0, 5, ENDLESS, 0, 7), Span("t", 0, 0, 4, ENDLESS, 1, 9)]
     found = cover(Observed(read, unread, [Span("t", 0, 1, 9, 9, 0)], {"t": 1}, {}), "t")
-    left = [(b.lo, b.minute, b.latest) for b in found.blind if b.identity == 0]
+    left = [(b.lo, b.minute, b.latest) for b in found.unread if b.identity == 0]
     assert left == [(5, minute, 9)]
 
 
@@ -212,7 +212,7 @@ def test_nothing_of_a_topic_that_is_gone_is_on_its_way() -> None:
         ),
         "t",
     )
-    assert [tuple(each)[2:6] for each in coverage.blind] == [(0, 1, ENDLESS, Finding.INCONCLUSIVE)]
+    assert [tuple(each)[2:6] for each in coverage.unread] == [(0, 1, ENDLESS, Finding.INCONCLUSIVE)]
     assert len(coverage.reasons) == 1
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -50,15 +50,15 @@ def compacted(log: list[Row], packing: Packing, task: int) -> list[pa.RecordBatc
     return [*made.add(batch_of(log)), *made.close()]
 
 
-def judged(sessions: list[list[pa.RecordBatch]], *, known: bool) -> list[list[dict[str, Any]]]:
-    """Every table of what was judged, and every row of the stream, unpacked."""
+def judged(sessions: list[list[pa.RecordBatch]], *, known: bool) -> list[list[str]]:
+    """Every table of what was judged; partial sums have no order."""
     table = pa.Table.from_batches([batch for each in sessions for batch in each], INTERVALS)
     unpacked = StreamRows.of_table(table)
     given = Given(known=frozenset({("p", 1)}), horizons={"t": HORIZON} if known else {})
     judgement = judge(unpacked, given)
     made = (tables.by_stream, tables.by_partition, tables.by_minute, tables.findings, assumed)
-    told = [make(judgement).to_pylist() for make in made]
-    return [*told, compared(judgement, given).to_pylist()]
+    tables_made = [*(make(judgement) for make in made), compared(judgement, given)]
+    return [sorted(map(str, each.to_pylist())) for each in tables_made]
 
 
 def seen(lo: int, hi: int, offset: int, partition: int, findings: int) -> Row:

@@ -133,7 +133,7 @@ class Flips:
             yield from task
 
     def _read(self, file: File) -> _Read:
-        batches = list(self._work._replace(tasks=((file,),)).read(0))
+        batches = list(self._work._replace(tasks=((file,),)).intervals(0))
         table = pa.Table.from_batches(batches, schema=INTERVALS)
         damage = [
             row["text"] for row in table.to_pylist() if row["kind"] == DAMAGE and row["outcome"]

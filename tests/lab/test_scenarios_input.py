@@ -144,7 +144,7 @@ WRONG = {
         "127.0.0.1:1",
         ["produce", "--topics", "t", "--bootstrap-server", "127.0.0.1:1"],
     ),
-    "no logs": (1, "nowhere", ["reconcile", "nowhere"]),
+    "no logs": (2, "nowhere", ["reconcile", "nowhere"]),
 }
 
 

@@ -153,7 +153,10 @@ class JudgingRounds:
             topic_round = rounds[topic] = TopicRound(judge, self._ledger, checkers, now)
             for _ in topic_round.steps():
                 await self._pause()
-            ends_known = all_ends_known(checkers, ends)
+            # A topic that was there, and that nobody has judged, may have held anything.
+            unseen = judge.first_id is not None and not ends
+            unseen = unseen or any(at.topic == topic for at in snapshot.doubts)
+            ends_known = all_ends_known(checkers, ends) and not unseen
             judge.losses.cancel(ends)
             if ends_known:
                 judge.losses.open(topic_round.overdue, ends)

@@ -165,7 +165,10 @@ class PartitionViews:
         if at in self._context.partitions:
             return self._context.partitions[at].place
         _, saved = self._saved.get(at, (0, None))
-        return saved.place if saved else ReadPosition(0)
+        if saved:
+            return saved.place
+        # Nobody has judged it: what the topic held when it was first seen counts as not read.
+        return ReadPosition(0, topic_id=self._context.topics.judges[at.topic].first_id)
 
     def _state(self, at: TopicPartition, serial: int) -> SavedState | None:
         """What a partition's consumer saved, read once for each serial; None: it cannot be read."""

@@ -81,8 +81,8 @@ def unpacked_claims(rows: pa.Table) -> pa.Table:
     counts = numbers(rows, "holes")
     words = _words(rows, SPAN_WORDS)
     base = np.repeat(numbers(rows, "seq_lo"), counts)
-    found = rows.take(pa.array(np.repeat(np.arange(len(counts)), counts)))
-    return _unpacked(found, {"seq_lo": words[:, 0] + base, "seq_hi": words[:, 1] + base})
+    row = np.repeat(np.arange(len(counts)), counts)
+    return _repeated(rows, row, {"seq_lo": words[:, 0] + base, "seq_hi": words[:, 1] + base})
 
 
 def unpacked_chains(rows: pa.Table) -> pa.Table:
@@ -108,7 +108,7 @@ def unpacked_chains(rows: pa.Table) -> pa.Table:
         "seq_lo": seq_lo, "seq_hi": seq_hi, "offset_lo": offset_lo, "offset_hi": offset_hi,
         **_marks(rows, chain, seq_lo, seq_hi),
     }  # fmt: skip
-    return _unpacked(rows.take(pa.array(chain)), bounds)
+    return _repeated(rows, chain, bounds)
 
 
 def _marks(rows: pa.Table, chain: Longs, lo: Longs, hi: Longs) -> dict[str, pa.Array]:
@@ -135,13 +135,20 @@ def _marks(rows: pa.Table, chain: Longs, lo: Longs, hi: Longs) -> dict[str, pa.A
     }
 
 
-def _unpacked(rows: pa.Table, columns: dict[str, Any]) -> pa.Table:
-    for name in ("holes", "packed"):
-        columns[name] = pa.nulls(rows.num_rows, rows.schema.field(name).type)
+def _repeated(rows: pa.Table, row: Longs, columns: dict[str, Any]) -> pa.Table:
+    """Rows, each as often as it is named, with other values in some columns, and nothing packed."""
+    for name in ("holes", "packed", "mark_seq", "mark_minute"):
+        # Before they are repeated: what is packed in one row may be megabytes.
+        rows = _replaced(rows, name, pa.nulls(rows.num_rows, rows.schema.field(name).type))
+    rows = rows.take(pa.array(row))
     for name, values in columns.items():
-        at = rows.schema.get_field_index(name)
-        rows = rows.set_column(at, rows.schema.field(name), pa.array(values))
+        rows = _replaced(rows, name, pa.array(values))
     return rows
+
+
+def _replaced(rows: pa.Table, name: str, values: pa.Array) -> pa.Table:
+    at = rows.schema.get_field_index(name)
+    return rows.set_column(at, rows.schema.field(name), values)
 
 
 def holed(chains: Chains, number: Longs, packing: Packing) -> tuple[Chains, Packed | None]:

@@ -162,6 +162,37 @@ class MirrorNames:
 
 
 @dataclass(frozen=True, kw_only=True)
+class BothClusters:
+    """How the clusters on both sides of a mirror are reached."""
+
+    source_bootstrap_server: str | None = option(None, "The source's brokers.")
+    destination_bootstrap_server: str | None = option(None, "The destination's brokers.")
+    source_command_config: Path | None = option(None, "Client properties for the source's brokers.")
+    destination_command_config: Path | None = option(
+        None, "Client properties for the destination's brokers."
+    )
+    command_property: list[str] | None = option(
+        None, "One client property, for both clusters.", metavar="KEY=VALUE"
+    )
+
+    def clients(
+        self, defaults: Mapping[str, str] = MappingProxyType({})
+    ) -> dict[str, ClientConfig | None]:
+        """By side (source, destination), its client's configuration; None: it is not given."""
+        return {
+            side: None
+            if server is None and file is None
+            else Connection(command_config=file, command_property=self.command_property).client(
+                server, defaults=defaults
+            )
+            for side, server, file in (
+                ("source", self.source_bootstrap_server, self.source_command_config),
+                ("destination", self.destination_bootstrap_server, self.destination_command_config),
+            )
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
 class Output:
     """Where a command's summary goes."""
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from functools import partial
-from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -12,9 +11,8 @@ from rich.markup import escape
 
 from mirrortest.cli import console
 from mirrortest.cli.live import LiveLines
-from mirrortest.cli.options import Connection, Output
+from mirrortest.cli.options import BothClusters, Output
 from mirrortest.cli.parameters import from_models
-from mirrortest.config.client_config import ClientConfig
 from mirrortest.config.run import TopicMapping
 from mirrortest.errors import UsageError
 from mirrortest.faults.options import CLIENT_DEFAULTS, FaultyMirrorOptions
@@ -72,40 +70,20 @@ def _kinds() -> str:
 @from_models
 def sabotage(  # noqa: D103  # the help text is an option of its own, with examples
     *,
-    source_bootstrap_server: Annotated[
-        str | None, typer.Option(help="The source's brokers.")
-    ] = None,
-    destination_bootstrap_server: Annotated[
-        str | None, typer.Option(help="The destination's brokers.")
-    ] = None,
+    clusters: BothClusters,
     source_alias: Annotated[
         str, typer.Option(help="The name of the source: copies are called ALIAS.topic.")
     ] = "A",
     separator: Annotated[str, typer.Option(help="What is between alias and topic.")] = ".",
     options: partial[FaultyMirrorOptions],
-    source_command_config: Annotated[
-        Path | None, typer.Option(help="Client properties for the source's brokers.")
-    ] = None,
-    destination_command_config: Annotated[
-        Path | None, typer.Option(help="Client properties for the destination's brokers.")
-    ] = None,
-    command_property: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="One client property, for both clusters."),
-    ] = None,
     output: Output,
 ) -> None:
-    clients = {
-        side: _client(
-            side, server, Connection(command_config=file, command_property=command_property)
-        )
-        for side, server, file in (
-            ("source", source_bootstrap_server, source_command_config),
-            ("destination", destination_bootstrap_server, destination_command_config),
-        )
-    }
-    source, destination = clients.values()
-    console.warn(dict.fromkeys(line for client in clients.values() for line in client.warnings))
+    sides = clusters.clients(CLIENT_DEFAULTS)
+    for side, client in sides.items():
+        if client is None:
+            raise UsageError(f"no address of the {side}: use --{side}-bootstrap-server HOST:PORT")
+    source, destination = (client for client in sides.values() if client is not None)
+    console.warn(dict.fromkeys([*source.warnings, *destination.warnings]))
     mapping = TopicMapping.parse(source_alias=source_alias, separator=separator)
     if not mapping.prefix and {*source.bootstrap_servers} & {*destination.bootstrap_servers}:
         raise UsageError(
@@ -118,12 +96,6 @@ def sabotage(  # noqa: D103  # the help text is an option of its own, with examp
             lambda stop: run_faulty_mirror(request, stop=stop, on_progress=live.show)
         )
     console.show(result.to_json(), result.table(), as_json=output.as_json, report=output.report)
-
-
-def _client(side: str, server: str | None, connection: Connection) -> ClientConfig:
-    if server is None and connection.command_config is None:
-        raise UsageError(f"no address of the {side}: use --{side}-bootstrap-server HOST:PORT")
-    return connection.client(server, defaults=CLIENT_DEFAULTS)
 
 
 sabotage.__doc__ = (

@@ -28,6 +28,7 @@ def spark_session(
 
     Raises MirrortestError where it cannot start, and in the place of Spark's own errors.
     """
+    text = ""
     before = signal.getsignal(signal.SIGINT)
     signal.signal(signal.SIGINT, _interrupt)
     try:
@@ -35,18 +36,30 @@ def spark_session(
             # PySpark has installed a handler of its own. It calls Java, even during another call,
             # which ends in a traceback.
             signal.signal(signal.SIGINT, _interrupt)
-            yield session
+            try:
+                yield session
+            except Exception as error:
+                if _is_sparks(error):
+                    # PySpark asks Java for an error's text, as long as that runs.
+                    with contextlib.suppress(Exception):
+                        text = _last_line(error)
+                raise
     except Exception as error:
-        # PySpark is an extra: nothing of it is imported here.
-        if type(error).__module__.partition(".")[0] not in {"pyspark", "py4j"}:
+        if not _is_sparks(error):
             raise
         _log.debug("Spark failed", exc_info=True)
         raise MirrortestError(
-            f"the logs could not be reconciled: Spark failed: {_last_line(error)}; to see Spark's "
-            "log, use --verbose (mirrortest --verbose reconcile ...)"
+            "the logs could not be reconciled: Spark failed: "
+            f"{text or _last_line(error)}; to see Spark's log, use --verbose "
+            "(mirrortest --verbose reconcile ...)"
         ) from error
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def _is_sparks(error: Exception) -> bool:
+    """Whether an error is PySpark's, which is an extra: nothing of it is imported here."""
+    return type(error).__module__.partition(".")[0] in {"pyspark", "py4j"}
 
 
 def _last_line(error: Exception) -> str:

@@ -144,16 +144,7 @@ def source_checks(source: Cluster, options: DoctorOptions) -> Iterator[Check]:
             continue
         yield message_topic_check("source topic", topic)
         yield from permission_checks("source topic", topic, (Operation.WRITE, Operation.DESCRIBE))
-    ledger = source.topics.get(options.ledger_topic)
-    if ledger is None:
-        yield Check(
-            Level.OK,
-            "ledger",
-            f"{options.ledger_topic} does not exist yet: the first producer creates it, if it may",
-        )
-    else:
-        yield table_topic_check("ledger", ledger)
-        yield from permission_checks("ledger", ledger, (Operation.READ, Operation.WRITE))
+    yield from _own_topic_checks("ledger", source, options.ledger_topic, "producer")
 
 
 def destination_checks(
@@ -171,16 +162,18 @@ def destination_checks(
         yield from permission_checks("copy", copy, (Operation.READ,), (Operation.DESCRIBE_CONFIGS,))
     if not options.reads_ledger_at_source:
         yield from _ledger_copy_checks(source, destination, options, at)
-    state = destination.topics.get(options.state_topic)
-    if state is None:
-        yield Check(
-            Level.OK,
-            "states",
-            f"{options.state_topic} does not exist yet: the first consumer creates it, if it may",
-        )
-    else:
-        yield table_topic_check("states", state)
-        yield from permission_checks("states", state, (Operation.READ, Operation.WRITE))
+    yield from _own_topic_checks("states", destination, options.state_topic, "consumer")
+
+
+def _own_topic_checks(subject: str, cluster: Cluster, name: str, creator: str) -> Iterator[Check]:
+    """A topic of mirrortest's own, which the first process that needs it creates."""
+    topic = cluster.topics.get(name)
+    if topic is None:
+        found = f"{name} does not exist yet: the first {creator} creates it, if it may"
+        yield Check(Level.OK, subject, found)
+        return
+    yield table_topic_check(subject, topic)
+    yield from permission_checks(subject, topic, (Operation.READ, Operation.WRITE))
 
 
 def _missing_copy(name: str, destination: Cluster, at: str) -> Check:

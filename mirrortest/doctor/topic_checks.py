@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from mirrortest.config.units import span
 from mirrortest.doctor.check import Check, Level
 from mirrortest.errors import ClusterError
+from mirrortest.kafka.admin import DEFAULT_MAX_MESSAGE_BYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -15,8 +16,6 @@ if TYPE_CHECKING:
     from mirrortest.kafka.ports import Operation
 
 _SHORT_RETENTION_MS = 3_600_000
-DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
-"""Kafka's own default of `max.message.bytes`."""
 
 
 class Topic(NamedTuple):

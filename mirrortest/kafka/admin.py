@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
+"""Kafka's own default of `max.message.bytes`."""
 _STOP_SECONDS = 2.0
 _LATE_SECONDS = 10.0
 

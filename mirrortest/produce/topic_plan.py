@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 from mirrortest.errors import ClusterError, PartitionCountError, TopicMissingError
+from mirrortest.kafka.admin import DEFAULT_MAX_MESSAGE_BYTES
 from mirrortest.wire.lanes import lane_key, lane_numbers, partition_of
 
 if TYPE_CHECKING:
@@ -32,10 +33,6 @@ class TopicAdmin(Protocol):
 
     async def topic_config(self, topic: str) -> dict[str, str]:
         """A topic's whole configuration, defaults included."""
-
-
-DEFAULT_MAX_MESSAGE_BYTES = 1_048_588
-"""Kafka's own default of `max.message.bytes`."""
 
 
 @dataclass(frozen=True)

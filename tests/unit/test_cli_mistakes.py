@@ -267,6 +267,33 @@ def test_what_spark_fails_with_is_one_line(monkeypatch: pytest.MonkeyPatch) -> N
         raise ZeroDivisionError
 
 
+def test_an_error_of_spark_is_asked_for_its_text_while_java_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """PySpark's errors take their text from Java: afterwards that would be a traceback."""
+    runs = []
+
+    @contextlib.contextmanager
+    def session(*_: object) -> Iterator[None]:
+        runs.append(True)
+        try:
+            yield
+        finally:
+            runs.clear()
+
+    class CapturedException(Exception):  # noqa: N818  # PySpark's name for it
+        __module__ = "pyspark.errors.exceptions.captured"
+
+        def __str__(self) -> str:
+            assert runs
+            return "ArrowInvalid: it overflowed"
+
+    monkeypatch.setattr("mirrortest.reconcile.session.spark_session", session)
+    said = "Spark failed: ArrowInvalid: it overflowed; to see"
+    with pytest.raises(MirrortestError, match=said), spark_session():
+        raise CapturedException
+
+
 def test_what_numbers_and_names_may_be() -> None:
     """The bounds themselves are allowed."""
     assert parse_duration(f"{(1 << 63) - 1}ns", option="--x") == (1 << 63) - 1

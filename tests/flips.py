@@ -27,10 +27,9 @@ from mirrortest.reconcile.plan import Plan, plan
 from mirrortest.reconcile.source import File, Reading, reading
 from mirrortest.selftest.synthesis import synthesize
 from mirrortest.selftest.synthetic_options import SynthOptions, spread
-from mirrortest.seqlog.batches import Detail
 from mirrortest.seqlog.files import find_sessions, read_file
 from mirrortest.seqlog.journal import JournalWriter
-from mirrortest.seqlog.schema import Role
+from mirrortest.seqlog.options import Detail, Role
 from mirrortest.seqlog.session import JOURNAL, SESSION_FILE, file_name
 from mirrortest.seqlog.session_directory import SessionDirectory
 

@@ -13,7 +13,7 @@ from mirrortest.report.html.timeline import SECOND_NS
 from mirrortest.report.result import Result, read_result
 from mirrortest.seqlog import rows
 from mirrortest.seqlog.location import Location
-from mirrortest.seqlog.schema import Role
+from mirrortest.seqlog.options import Role
 from mirrortest.seqlog.session import Session, Topic, new_session_id
 from mirrortest.seqlog.writer import SequenceLog
 from mirrortest.timing.histogram import Histogram

@@ -11,6 +11,7 @@ from typing import Annotated
 import typer
 
 from mirrortest.cli import console
+from mirrortest.cli.application import run_application
 from mirrortest.cli.live import LiveLines
 from mirrortest.cli.options import can_be_filled
 from mirrortest.cli.spark import spark_session
@@ -20,7 +21,7 @@ from mirrortest.reconcile.plan import plan
 from mirrortest.selftest.calibration import calibration_view, judge
 from mirrortest.selftest.calibration_run import LOGS, lab_with_faulty_mirror, run_calibration
 from mirrortest.selftest.matrix import Matrix
-from mirrortest.wire.message import Form
+from mirrortest.wire.form import Form
 
 EXAMPLES = """
 [bold]Examples[/]
@@ -114,11 +115,11 @@ def _run(matrix: Matrix, folder: Path) -> None:
             await run_calibration(lab, matrix, folder, stop, live.show)
 
         with lab_with_faulty_mirror(matrix, folder, live.show) as lab:
-            console.run_application(play)
+            run_application(play)
         live.show("reconciling the sequence logs of both sides")
         logs = plan([str(folder / LOGS)], matrix.run)
         with spark_session() as spark:
-            from mirrortest.reconcile.job import reconcile  # noqa: PLC0415  # see cli/reconcile
+            from mirrortest.reconcile.job import reconcile
 
             reconcile(spark, logs, (), None)
 

@@ -8,7 +8,6 @@ import typer
 
 from mirrortest.cli import console
 from mirrortest.cli.options import Output
-from mirrortest.doctor.examination import examine
 from mirrortest.doctor.options import DoctorOptions
 
 DryRun: TypeAlias = Annotated[
@@ -22,6 +21,9 @@ DryRun: TypeAlias = Annotated[
 
 def show_checks(request: DoctorOptions, output: Output) -> NoReturn:
     """Check, show what was found, and exit: 0, or 1 where a check is an error."""
-    report = console.run_application(lambda _: examine(request))
+    from mirrortest.cli.application import run_application
+    from mirrortest.doctor.examination import examine
+
+    report = run_application(lambda _: examine(request))
     console.show(report.to_json(), report.table(), as_json=output.as_json, report=output.report)
     raise typer.Exit(report.exit_code)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 
@@ -28,16 +27,17 @@ from mirrortest.cli.parameters import from_models
 from mirrortest.config.client_config import ClientConfig, IsolationLevel
 from mirrortest.config.option import option
 from mirrortest.config.threshold import thresholds as read_thresholds
-from mirrortest.consume.consume_report import ConsumeReport
-from mirrortest.consume.consumer import run as run_consumer
 from mirrortest.consume.options import CONSUMER_DEFAULTS, READ_COMMITTED, ConsumeOptions
-from mirrortest.consume.source_names import with_alias
 from mirrortest.doctor.options import DoctorOptions
 from mirrortest.errors import ClusterError, UsageError
-from mirrortest.seqlog.schema import Role
+from mirrortest.seqlog.options import Role
 from mirrortest.wire.stream import checked_name
-from mirrortest.workers.consumers import run as run_workers
-from mirrortest.workers.worker_pool import PoolReport
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from mirrortest.consume.consume_report import ConsumeReport
+    from mirrortest.workers.worker_pool import PoolReport
 
 EXAMPLES = """
 [bold]Examples[/]
@@ -147,36 +147,50 @@ def consume(  # noqa: D103  # the help text is an option of its own, with exampl
     _refuse_our_own(request)
     if dry_run:
         show_checks(_to_check(request, find_names=not names.given), output)
-    with LiveLines(console.err) as live:
-
-        async def main(stop: asyncio.Event) -> PoolReport[ConsumeReport]:
-            named = request
-            if not names.given and request.role is Role.CONSUMER:
-                named = await with_alias(request)
-                _refuse_our_own(named)
-            if workers.workers > 1:
-                return await run_workers(
-                    named,
-                    workers.workers,
-                    prepare=console.worker_logging(),
-                    stop=stop,
-                    on_progress=live.show,
-                )
-            return PoolReport(await run_consumer(named, stop=stop, on_progress=live.show))
-
-        together = console.run_application(main)
+    together = _run(request, workers.workers, find_names=not names.given)
     result = together.report
     view = result.result().view(details=details, next_commands=[reconcile_next(request)])
     console.show(together.to_json(), view, as_json=output.as_json, report=output.report)
     raise typer.Exit(result.exit_code)
 
 
+def _run(options: ConsumeOptions, workers: int, *, find_names: bool) -> PoolReport[ConsumeReport]:
+    from mirrortest.cli.application import run_application
+    from mirrortest.cli.log_output import worker_logging
+    from mirrortest.consume.consumer import run as run_consumer
+    from mirrortest.consume.source_names import with_alias
+    from mirrortest.workers.consumers import run as run_workers
+    from mirrortest.workers.worker_pool import PoolReport
+
+    with LiveLines(console.err) as live:
+
+        async def main(stop: asyncio.Event) -> PoolReport[ConsumeReport]:
+            named = options
+            if find_names and options.role is Role.CONSUMER:
+                named = await with_alias(options)
+                _refuse_our_own(named)
+            if workers > 1:
+                return await run_workers(
+                    named,
+                    workers,
+                    prepare=worker_logging(),
+                    stop=stop,
+                    on_progress=live.show,
+                )
+            return PoolReport(await run_consumer(named, stop=stop, on_progress=live.show))
+
+        return run_application(main)
+
+
 def _to_check(request: ConsumeOptions, *, find_names: bool) -> DoctorOptions:
     """What this consumer needs of the cluster that it reads."""
+    from mirrortest.cli.application import run_application
+    from mirrortest.consume.source_names import with_alias
+
     mapping = request.mapping
     if find_names and request.role is Role.CONSUMER:
         with contextlib.suppress(ClusterError):  # the first check says so
-            mapping = console.run_application(lambda _: with_alias(request)).mapping
+            mapping = run_application(lambda _: with_alias(request)).mapping
     return DoctorOptions(
         destination=request.client,
         mapping=mapping,

@@ -13,6 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from mirrortest.cli import console
+from mirrortest.cli.application import run_application
 from mirrortest.cli.options import Details, can_be_filled
 from mirrortest.cli.spark import spark_session
 from mirrortest.config.run import run_id
@@ -94,14 +95,14 @@ def demo(
     with _Show() as show:
         board = Board(show.show)
         with demo_lab(board) as lab:
-            played = console.run_application(
+            played = run_application(
                 lambda stop: perform(lab, logs, run, board, seconds=seconds, stop=stop)
             )
         board.put("spark", "reconciling the sequence logs of both sides")
         conditions = thresholds((), exactly_once=False)
         logged = plan([str(logs)], run)
         with spark_session() as spark:
-            from mirrortest.reconcile.job import reconcile  # noqa: PLC0415  # see cli/reconcile
+            from mirrortest.reconcile.job import reconcile
 
             summary = reconcile(spark, logged, conditions, None)
     ended = [each.result() for each in played.producers]

@@ -21,12 +21,14 @@ from mirrortest.errors import MirrortestError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+_HELP = {"-h", "--help"}
+
 app = typer.Typer(
     name="mirrortest",
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": sorted(_HELP)},
     help=(
         "Test a Kafka mirror: does the copy lose, repeat, reorder or alter messages, "
         "and how late is it?"
@@ -86,7 +88,10 @@ def main(
     ] = False,
 ) -> None:
     """Set up logging before any verb runs."""
-    console.configure_logging(verbose=verbose)
+    if _HELP.isdisjoint(sys.argv):
+        from mirrortest.cli.log_output import configure_logging
+
+        configure_logging(verbose=verbose)
 
 
 def _not_imported() -> None:

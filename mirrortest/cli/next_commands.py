@@ -5,20 +5,22 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from mirrortest.report.result import RESULT_FOLDER
-from mirrortest.results.view import NextCommand
-from mirrortest.seqlog.location import Location
-from mirrortest.seqlog.schema import Role
+from mirrortest.seqlog.options import Role
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mirrortest.consume.options import ConsumeOptions
     from mirrortest.produce.options import ProduceOptions
+    from mirrortest.results.view import NextCommand
+    from mirrortest.seqlog.location import Location
 
 
 def reconcile_next(options: ProduceOptions | ConsumeOptions) -> NextCommand:
     """What gives the exact verdict, once both sides have ended."""
+    from mirrortest.results.view import NextCommand
+    from mirrortest.seqlog.location import Location
+
     ours = shlex.quote(Location.parse(options.log_dir).shown)
     if getattr(options, "role", Role.PRODUCER) is Role.PRODUCER:
         places = f"{ours} CONSUMERS-LOG-DIR"
@@ -31,6 +33,9 @@ def reconcile_next(options: ProduceOptions | ConsumeOptions) -> NextCommand:
 
 def report_next(place: Location, logs: Sequence[Location], run: str) -> NextCommand:
     """What makes the HTML report of the result in `place`."""
+    from mirrortest.report.result import RESULT_FOLDER
+    from mirrortest.results.view import NextCommand
+
     result = [] if place == logs[0].child(f"run={run}", RESULT_FOLDER) else [place.shown]
     chosen = [] if result else ["--run", run]
     dirs = [word for log in logs for word in ("--log-dir", log.shown)]

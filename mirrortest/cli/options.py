@@ -17,7 +17,6 @@ from mirrortest.config.client_config import ClientConfig
 from mirrortest.config.option import Kind, option
 from mirrortest.config.run import TopicMapping
 from mirrortest.errors import UsageError
-from mirrortest.seqlog.location import Location
 
 MOST_WORKERS = 1024
 """More processes than any machine has cores."""
@@ -70,6 +69,8 @@ def can_be_filled(directory: Path, option: str) -> None:
 
 def has_logs(text: str, option: str) -> None:
     """Refuse now a local directory of logs that does not exist; a URI is asked later."""
+    from mirrortest.seqlog.location import Location
+
     place = Location.parse(text)
     if not place.local or Path(place.path).is_dir():
         return

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import typer
 
@@ -31,12 +30,14 @@ from mirrortest.config.run import run_id
 from mirrortest.doctor.options import DoctorOptions
 from mirrortest.errors import UsageError
 from mirrortest.produce.options import PRODUCER_DEFAULTS, NewTopics, ProduceOptions
-from mirrortest.produce.produce_report import ProduceProgress, ProduceReport
-from mirrortest.produce.producer import run as run_producer
-from mirrortest.wire.message import Form
+from mirrortest.wire.form import Form
 from mirrortest.wire.stream import checked_name, checked_run
-from mirrortest.workers.producers import run as run_workers
-from mirrortest.workers.worker_pool import PoolReport
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from mirrortest.produce.produce_report import ProduceProgress, ProduceReport
+    from mirrortest.workers.worker_pool import PoolReport
 
 EXAMPLES = """
 [bold]Examples[/]
@@ -197,6 +198,12 @@ def produce(
 
 
 def _run(options: ProduceOptions, workers: int) -> PoolReport[ProduceReport]:
+    from mirrortest.cli.application import run_application
+    from mirrortest.cli.log_output import worker_logging
+    from mirrortest.produce.producer import run as run_producer
+    from mirrortest.workers.producers import run as run_workers
+    from mirrortest.workers.worker_pool import PoolReport
+
     terminal = console.err.is_terminal
     with LiveLines(console.err) as live:
 
@@ -213,7 +220,7 @@ def _run(options: ProduceOptions, workers: int) -> PoolReport[ProduceReport]:
                 return await run_workers(
                     options,
                     workers,
-                    prepare=console.worker_logging(),
+                    prepare=worker_logging(),
                     stop=stop,
                     on_progress=show,
                     progress_seconds=seconds,
@@ -222,7 +229,7 @@ def _run(options: ProduceOptions, workers: int) -> PoolReport[ProduceReport]:
                 await run_producer(options, stop=stop, on_progress=show, progress_seconds=seconds)
             )
 
-        return console.run_application(main)
+        return run_application(main)
 
 
 produce.__doc__ = f"{produce.__doc__}\n{EXAMPLES}"

@@ -135,7 +135,7 @@ def reconcile(
         raise UsageError("--look-up-limit is for --bootstrap-server: add it")
     with spark_session(master, driver_memory) as spark:
         # PySpark is an extra: the module that needs it is imported once it is known to be there.
-        from mirrortest.reconcile.job import reconcile as judge  # noqa: PLC0415
+        from mirrortest.reconcile.job import reconcile as judge
 
         summary = judge(spark, logs, conditions, place, look_up)
     if json:
@@ -153,7 +153,7 @@ def reconcile(
 def _look_up() -> type[LookUp]:
     """What reads a cluster is compiled in part: a zip, as `spark-submit` takes, cannot hold it."""
     try:
-        from mirrortest.reconcile.lookup import LookUp  # noqa: PLC0415
+        from mirrortest.reconcile.lookup import LookUp
     except ImportError as error:
         if not compiled.is_missing(error):
             raise

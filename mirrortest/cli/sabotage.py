@@ -10,6 +10,7 @@ import typer
 from rich.markup import escape
 
 from mirrortest.cli import console
+from mirrortest.cli.application import run_application
 from mirrortest.cli.live import LiveLines
 from mirrortest.cli.options import BothClusters, Output
 from mirrortest.cli.parameters import from_models
@@ -92,7 +93,7 @@ def sabotage(  # noqa: D103  # the help text is an option of its own, with examp
         )
     request = options(source=source, destination=destination, mapping=mapping)
     with LiveLines(console.err) as live:
-        result = console.run_application(
+        result = run_application(
             lambda stop: run_faulty_mirror(request, stop=stop, on_progress=live.show)
         )
     console.show(result.to_json(), result.table(), as_json=output.as_json, report=output.report)

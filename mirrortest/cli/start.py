@@ -26,7 +26,7 @@ def run() -> None:
         os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "jemalloc")
     # Imports create no garbage, and to search for it takes a tenth of their time.
     gc.disable()
-    from mirrortest.cli.main import run as run_main  # noqa: PLC0415  # half a second of imports
+    from mirrortest.cli.main import run as run_main
 
     try:
         run_main()

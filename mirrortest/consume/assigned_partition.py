@@ -19,7 +19,8 @@ from mirrortest.consume.partition_views import (
 from mirrortest.model.findings import Finding
 from mirrortest.verify import untrusted
 from mirrortest.verify.partition import PartitionChecker
-from mirrortest.verify.routing import ExpectPartition, misrouted
+from mirrortest.verify.placement import ExpectPartition
+from mirrortest.verify.routing import misrouted
 from mirrortest.verify.row import Messages, SeenRow, rows_of, streams_of
 from mirrortest.verify.untrusted import RecordError
 from mirrortest.wire.batch import BatchDecoder

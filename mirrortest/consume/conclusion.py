@@ -13,7 +13,7 @@ from mirrortest.consume.consume_report import Basis, ConsumeReport, counts_of
 from mirrortest.consume.topic_judge import TopicRound
 from mirrortest.model.findings import Finding
 from mirrortest.model.topic_partition import TopicPartition
-from mirrortest.seqlog.schema import Role
+from mirrortest.seqlog.options import Role
 from mirrortest.verify.judge import RunVerdict
 from mirrortest.verify.loss import all_ends_known, ended_earlier, read_past
 

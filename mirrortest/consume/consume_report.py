@@ -12,7 +12,7 @@ from mirrortest.results.conditions import headline
 from mirrortest.results.summary import QUANTILES, Latency, Threshold
 from mirrortest.results.tables import escape
 from mirrortest.results.view import RunResult, compact_table
-from mirrortest.seqlog.schema import Role
+from mirrortest.seqlog.options import Role
 from mirrortest.timing.histogram import Histogram
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ from mirrortest.kafka.compacted import CompactedTopic
 from mirrortest.kafka.error_table import TRANSIENT_ERRORS
 from mirrortest.kafka.reader import Reader
 from mirrortest.metrics.server_process import serve_apart
-from mirrortest.seqlog.schema import Role
+from mirrortest.seqlog.options import Role
 from mirrortest.seqlog.session import new_session_id
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ from mirrortest.metrics.kernel_clock import known_clock_error_ns
 from mirrortest.model.findings import MISSING, Finding, Outcome
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.seqlog import rows
-from mirrortest.seqlog.schema import ENDLESS, Role
+from mirrortest.seqlog.options import Role
+from mirrortest.seqlog.schema import ENDLESS
 from mirrortest.seqlog.session import Session, Topic
 from mirrortest.seqlog.writer import SequenceLog
 from mirrortest.timing.histogram import sparse_groups

@@ -12,9 +12,8 @@ from mirrortest.config.suggestion import closest, did_you_mean
 from mirrortest.config.threshold import Threshold
 from mirrortest.errors import UsageError
 from mirrortest.metrics.options import MetricsOptions
-from mirrortest.seqlog.options import LogOptions
-from mirrortest.seqlog.schema import Role
-from mirrortest.verify.routing import ExpectPartition
+from mirrortest.seqlog.options import LogOptions, Role
+from mirrortest.verify.placement import ExpectPartition
 from mirrortest.wire.stream import checked_name, checked_run
 
 CONSUMER_DEFAULTS = {

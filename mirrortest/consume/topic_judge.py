@@ -12,7 +12,7 @@ from mirrortest.model.findings import Finding
 from mirrortest.model.intervals import NOTHING, IntervalSet
 from mirrortest.verify.fragment_index import FragmentIndex
 from mirrortest.verify.judge import StreamVerdict, judge
-from mirrortest.verify.routing import ExpectPartition, homes_of
+from mirrortest.verify.placement import ExpectPartition, homes_of
 from mirrortest.wire.lanes import lane_key, partition_of
 
 if TYPE_CHECKING:

@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
     from mirrortest.faults.records import RawRecord
     from mirrortest.faults.spec import Act, Spec
-    from mirrortest.wire.message import Form, Record
+    from mirrortest.wire.form import Form
+    from mirrortest.wire.message import Record
     from mirrortest.wire.stream import ProducerId
 
 DROPS = (

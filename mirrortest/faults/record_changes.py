@@ -12,8 +12,9 @@ from mirrortest.faults.records import form_of
 from mirrortest.verify.anomaly import AT_PROOF, FILL, IN_ID, IN_NUMBERS, IN_PROOF, Anomaly
 from mirrortest.wire import descriptor as descriptors
 from mirrortest.wire.digits import TIME_DIGITS
+from mirrortest.wire.form import Form
 from mirrortest.wire.lanes import lane_key, parse_lane
-from mirrortest.wire.message import ID, PROOF, SEQ, TIME, Form, Record
+from mirrortest.wire.message import ID, PROOF, SEQ, TIME, Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable

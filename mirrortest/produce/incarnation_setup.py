@@ -11,7 +11,7 @@ from mirrortest.produce.lane import MAX_IN_FLIGHT, Lane, Reservation
 from mirrortest.produce.ledger_writer import LedgerWriter, RecordedLane
 from mirrortest.produce.pace import lane_share
 from mirrortest.produce.recording import LaneRecorder
-from mirrortest.seqlog.batches import Detail
+from mirrortest.seqlog.options import Detail
 from mirrortest.wire.batch import LaneEncoder
 from mirrortest.wire.stream import ProducerId, StreamId
 

@@ -12,7 +12,7 @@ from mirrortest.config.units import parse_duration, parse_number, parse_size
 from mirrortest.errors import UsageError
 from mirrortest.metrics.options import MetricsOptions
 from mirrortest.seqlog.options import LogOptions
-from mirrortest.wire.message import Form
+from mirrortest.wire.form import Form
 from mirrortest.wire.payload import MAX_SIZE
 
 PRODUCER_DEFAULTS = {"client.id": "mirrortest-produce", "batch.size": str(1 << 20)}

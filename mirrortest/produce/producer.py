@@ -32,7 +32,7 @@ from mirrortest.produce.topic_plan import TopicPlan, plan_topics
 from mirrortest.produce.waiting import before_stop, cancelled
 from mirrortest.seqlog.files import last_incarnation
 from mirrortest.seqlog.location import Location
-from mirrortest.seqlog.schema import Role
+from mirrortest.seqlog.options import Role
 from mirrortest.seqlog.session import Session, Topic, new_session_id
 from mirrortest.seqlog.writer import SequenceLog
 from mirrortest.wire.message import value_size

@@ -18,7 +18,7 @@ from mirrortest.reconcile.plan import plan
 from mirrortest.reconcile.session import spark_session
 from mirrortest.seqlog import rows
 from mirrortest.seqlog.location import Location
-from mirrortest.seqlog.schema import Role
+from mirrortest.seqlog.options import Role
 from mirrortest.seqlog.session import Session, Topic, new_session_id
 from mirrortest.seqlog.writer import SequenceLog
 from mirrortest.wire.stream import StreamId

@@ -30,8 +30,9 @@ from mirrortest.reconcile.stretch import (
     integers,
 )
 from mirrortest.seqlog.batches import conform
+from mirrortest.seqlog.options import Role
 from mirrortest.seqlog.parquet import is_single, noted_totals
-from mirrortest.seqlog.schema import Kind, Role
+from mirrortest.seqlog.schema import Kind
 from mirrortest.seqlog.totals import TOTALLED, totals
 
 if TYPE_CHECKING:

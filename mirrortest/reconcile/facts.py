@@ -13,8 +13,9 @@ from mirrortest.reconcile.coverage import Observed, Span, UnreadRange
 from mirrortest.reconcile.intervals import ACKED, DAMAGE, LATENCY, OVERVIEW, RANGE
 from mirrortest.reconcile.judgement import Given
 from mirrortest.reconcile.overlap import Cut, Range, known_beside, online_cuts
-from mirrortest.seqlog.schema import ENDLESS, Role
-from mirrortest.verify.routing import ExpectPartition
+from mirrortest.seqlog.options import Role
+from mirrortest.seqlog.schema import ENDLESS
+from mirrortest.verify.placement import ExpectPartition
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence

@@ -45,7 +45,7 @@ from mirrortest.results.summary import (
     Summary,
     Threshold,
 )
-from mirrortest.seqlog.schema import Role
+from mirrortest.seqlog.options import Role
 from mirrortest.timing.histogram import Histogram
 
 if TYPE_CHECKING:

@@ -52,7 +52,7 @@ if TYPE_CHECKING:
     from mirrortest.reconcile.coverage import UnreadRange
     from mirrortest.reconcile.overlap import Cut
     from mirrortest.reconcile.stream_rows import StreamRows
-    from mirrortest.verify.routing import ExpectPartition
+    from mirrortest.verify.placement import ExpectPartition
 
     Longs = NDArray[np.int64]
     Flags = NDArray[np.bool_]

@@ -14,7 +14,8 @@ from mirrortest.kafka.admin import Admin
 from mirrortest.kafka.reader import FetchedBatches, OutOfRange, Reader, TopicPartition
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.reconcile.plan import MOST_OFFSETS
-from mirrortest.seqlog.schema import ENDLESS, Role
+from mirrortest.seqlog.options import Role
+from mirrortest.seqlog.schema import ENDLESS
 from mirrortest.verify.row import Messages, SeenRow, rows_of, streams_of
 from mirrortest.wire.batch import BatchDecoder
 from mirrortest.wire.record_batch import decode_records

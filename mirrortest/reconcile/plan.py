@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from mirrortest.errors import SequenceLogError, UsageError
 from mirrortest.seqlog.files import find_sessions, joined
 from mirrortest.seqlog.location import Location
-from mirrortest.seqlog.schema import Role
+from mirrortest.seqlog.options import Role
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -19,8 +19,8 @@ from mirrortest.reconcile.stretch import ENDED, alike
 from mirrortest.seqlog.damage import Damage, DamageKind
 from mirrortest.seqlog.files import LogFile, read_file
 from mirrortest.seqlog.location import Location
+from mirrortest.seqlog.options import Role
 from mirrortest.seqlog.parquet import Marked
-from mirrortest.seqlog.schema import Role
 from mirrortest.seqlog.session import first_line
 
 if TYPE_CHECKING:

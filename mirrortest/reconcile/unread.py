@@ -15,7 +15,7 @@ import numpy as np
 from mirrortest.model.findings import Finding
 from mirrortest.reconcile.sweep import Spans, highest_before
 from mirrortest.seqlog.schema import ENDLESS, Kind
-from mirrortest.verify.routing import homes_of
+from mirrortest.verify.placement import homes_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

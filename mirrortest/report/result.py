@@ -22,7 +22,7 @@ from mirrortest.errors import MirrortestError, SequenceLogError, UsageError
 from mirrortest.results.summary import Summary
 from mirrortest.seqlog.events import EVENTS_FILE, Event, Events
 from mirrortest.seqlog.files import SessionFiles, find_sessions
-from mirrortest.seqlog.schema import Role
+from mirrortest.seqlog.options import Role
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -23,7 +23,7 @@ from mirrortest.selftest.observed import offline, online, records_without_id
 from mirrortest.selftest.score import Score, Tally, score
 from mirrortest.selftest.sent import NO_KEYS, Numbers, Sent
 from mirrortest.verify.anomaly import EFFECTS, Anomaly
-from mirrortest.wire.message import Form
+from mirrortest.wire.form import Form
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -30,7 +30,7 @@ from mirrortest.model.findings import Finding, Outcome
 from mirrortest.produce import producer
 from mirrortest.produce.options import PRODUCER_DEFAULTS, ProduceOptions
 from mirrortest.selftest.matrix import MESSAGE_SIZE
-from mirrortest.wire.message import Form  # noqa: TC001  # pydantic reads it
+from mirrortest.wire.form import Form  # noqa: TC001  # pydantic reads it
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine

@@ -23,7 +23,7 @@ from mirrortest.verify.anomaly import (
     effect_of,
     together,
 )
-from mirrortest.wire.message import Form
+from mirrortest.wire.form import Form
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

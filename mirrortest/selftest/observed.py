@@ -14,7 +14,8 @@ import pyarrow.parquet as pq
 from mirrortest.model.findings import OF_STREAM, Finding
 from mirrortest.results.summary import Summary
 from mirrortest.selftest.sent import NO_KEYS, SHIFT, keys_of, log_batches
-from mirrortest.seqlog.schema import Kind, Role
+from mirrortest.seqlog.options import Role
+from mirrortest.seqlog.schema import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -12,7 +12,7 @@ from mirrortest.model.findings import Finding
 from mirrortest.selftest.observed import STREAMLESS, by_place
 from mirrortest.selftest.sent import NO_KEY, NO_KEYS, number_of
 from mirrortest.verify.anomaly import EFFECTS, Anomaly
-from mirrortest.wire.message import Form
+from mirrortest.wire.form import Form
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterable, Sequence

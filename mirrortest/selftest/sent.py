@@ -16,7 +16,8 @@ import pyarrow.compute as pc
 from mirrortest.model.findings import Outcome
 from mirrortest.seqlog.batches import positions
 from mirrortest.seqlog.files import find_sessions, read_file
-from mirrortest.seqlog.schema import Kind, Role
+from mirrortest.seqlog.options import Role
+from mirrortest.seqlog.schema import Kind
 from mirrortest.wire.stream import StreamId
 
 if TYPE_CHECKING:

@@ -25,11 +25,11 @@ from mirrortest.selftest.synthetic_mirror import Mirror
 from mirrortest.selftest.synthetic_run import BEGAN, RANDOM_IDS, SECOND, SyntheticRun
 from mirrortest.seqlog.batches import positions
 from mirrortest.seqlog.journal import frame, sync_directory
-from mirrortest.seqlog.schema import Role
+from mirrortest.seqlog.options import Role
 from mirrortest.seqlog.session import PARQUET, Session, Topic, file_name, first_line, session_id
 from mirrortest.seqlog.session_directory import SessionDirectory, write_synced
 from mirrortest.seqlog.writer import ROTATE_BYTES, ROTATE_ROWS
-from mirrortest.verify.routing import ExpectPartition
+from mirrortest.verify.placement import ExpectPartition
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

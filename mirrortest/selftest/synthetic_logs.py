@@ -11,7 +11,8 @@ from mirrortest.model.findings import Finding, Outcome
 from mirrortest.selftest.synthetic_mirror import Copies, Mirror, Seeded
 from mirrortest.selftest.synthetic_run import RANDOM_ACKS, RANDOM_ARRIVALS, SECOND
 from mirrortest.seqlog import rows
-from mirrortest.seqlog.batches import Columns, Detail, explode, positions
+from mirrortest.seqlog.batches import Columns, explode, positions
+from mirrortest.seqlog.options import Detail
 from mirrortest.seqlog.schema import Kind
 from mirrortest.timing.histogram import buckets_of
 from mirrortest.verify.row import MINUTE_NS

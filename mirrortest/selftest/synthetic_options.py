@@ -13,7 +13,7 @@ from mirrortest.config.option import REQUIRED, Kind, option
 from mirrortest.config.run import checked_topics
 from mirrortest.errors import UsageError
 from mirrortest.model.findings import Finding
-from mirrortest.seqlog.batches import Detail
+from mirrortest.seqlog.options import Detail
 from mirrortest.wire.digits import SEQ_LIMIT
 from mirrortest.wire.stream import checked_run
 

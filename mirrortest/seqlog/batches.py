@@ -8,7 +8,6 @@ messages' own times are known.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -26,13 +25,6 @@ if TYPE_CHECKING:
 
 _TOTALS = ("negative", "latency_bucket", "latency_count")
 _EXPLODED = pa.array([Kind.SENT.value, Kind.SEEN.value])
-
-
-class Detail(StrEnum):
-    """What a `sent` or `seen` row of a log is: an interval or a message."""
-
-    INTERVALS = "intervals"
-    MESSAGES = "messages"
 
 
 @dataclass(frozen=True, slots=True)

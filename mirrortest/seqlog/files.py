@@ -20,8 +20,9 @@ from mirrortest.seqlog.batches import conform
 from mirrortest.seqlog.damage import Damage, DamageKind
 from mirrortest.seqlog.journal import read_frames
 from mirrortest.seqlog.location import Location
+from mirrortest.seqlog.options import Role
 from mirrortest.seqlog.parquet import open_parquet, read_groups
-from mirrortest.seqlog.schema import ROWS, Role
+from mirrortest.seqlog.schema import ROWS
 from mirrortest.seqlog.session import JOURNAL, PARQUET, SESSION_FILE, Session, file_name, first_line
 from mirrortest.seqlog.session import digest as digest_of
 

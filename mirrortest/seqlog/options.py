@@ -1,12 +1,27 @@
-"""Where a process keeps its sequence log, and in which detail."""
+"""Where a process keeps its sequence log, in which detail, and which side it is."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import StrEnum
 from typing import ClassVar
 
 from mirrortest.config.option import option
-from mirrortest.seqlog.batches import Detail
+
+
+class Role(StrEnum):
+    """Which side wrote a log."""
+
+    PRODUCER = "producer"
+    CONSUMER = "consumer"
+    SOURCE = "source"
+
+
+class Detail(StrEnum):
+    """What a `sent` or `seen` row of a log is: an interval or a message."""
+
+    INTERVALS = "intervals"
+    MESSAGES = "messages"
 
 
 @dataclass(frozen=True, kw_only=True)

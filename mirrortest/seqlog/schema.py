@@ -53,14 +53,6 @@ class Kind(StrEnum):
     FOUND = "found"
 
 
-class Role(StrEnum):
-    """Which side wrote a log."""
-
-    PRODUCER = "producer"
-    CONSUMER = "consumer"
-    SOURCE = "source"
-
-
 SCHEMA_VERSION = 1
 ENDLESS = 1 << 62
 """The end of a range of offsets without an end."""

@@ -16,9 +16,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from mirrortest import __version__
 from mirrortest.errors import SequenceLogError
-from mirrortest.seqlog.batches import Detail
 from mirrortest.seqlog.damage import Damage  # noqa: TC001  # pydantic reads it
-from mirrortest.seqlog.schema import SCHEMA_VERSION, Role
+from mirrortest.seqlog.options import Detail, Role
+from mirrortest.seqlog.schema import SCHEMA_VERSION
 
 SESSION_FILE = "session.json"
 JOURNAL = ".journal"

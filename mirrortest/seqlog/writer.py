@@ -18,9 +18,10 @@ import pyarrow as pa
 
 from mirrortest.errors import SequenceLogError
 from mirrortest.host.allocator import give_back
-from mirrortest.seqlog.batches import Columns, Detail, batch_of, explode
+from mirrortest.seqlog.batches import Columns, batch_of, explode
 from mirrortest.seqlog.journal import FRAME_ROWS, JournalWriter
 from mirrortest.seqlog.location import Location
+from mirrortest.seqlog.options import Detail
 from mirrortest.seqlog.session import JOURNAL, file_name, first_line
 from mirrortest.seqlog.session_directory import SessionDirectory, salvage
 

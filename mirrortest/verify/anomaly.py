@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mirrortest.model.findings import Finding
 from mirrortest.model.findings import markdown as findings_table
-from mirrortest.wire.message import ID, PROOF, SEQ, TIME, Form
+from mirrortest.wire.form import Form
+from mirrortest.wire.message import ID, PROOF, SEQ, TIME
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

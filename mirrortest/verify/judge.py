@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from mirrortest.model.findings import OF_STREAM, Finding
 from mirrortest.model.intervals import NOTHING, IntervalSet
 from mirrortest.verify.fragment import ALWAYS
-from mirrortest.verify.routing import ExpectPartition
+from mirrortest.verify.placement import ExpectPartition
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping

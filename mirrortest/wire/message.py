@@ -20,13 +20,13 @@ foreign id is one of ours whose id was changed: corrupted.
 from __future__ import annotations
 
 import re
-from enum import StrEnum
 from typing import NamedTuple
 
 from mirrortest.model.findings import Finding
 from mirrortest.wire import descriptor as descriptors
 from mirrortest.wire.descriptor import Descriptor
 from mirrortest.wire.digits import SEQ_DIGITS, SEQ_LIMIT, TIME_DIGITS, TIME_LIMIT
+from mirrortest.wire.form import Form
 from mirrortest.wire.lanes import lane_key, parse_lane
 from mirrortest.wire.payload import MAX_SIZE, fill, phase_of
 from mirrortest.wire.stream import ProducerId
@@ -41,13 +41,6 @@ _TAG = descriptors.TAG.to_bytes(2, "little")
 _AFTER_ID = re.compile(rb"[0-9]{%d};[0-9]{%d};%s" % (SEQ_DIGITS, TIME_DIGITS, re.escape(_TAG)))
 _LONGEST_OPENING = 256
 """Bytes within which a body's header ends, also if its id was changed."""
-
-
-class Form(StrEnum):
-    """Where a message has its header: in the record's value, or in Kafka headers."""
-
-    BODY = "body"
-    HEADERS = "headers"
 
 
 class Record(NamedTuple):

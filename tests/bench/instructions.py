@@ -28,10 +28,10 @@ from mirrortest.consume.fetch_buffer import FetchBuffer
 from mirrortest.consume.outage import Outage
 from mirrortest.kafka.fetched import batches
 from mirrortest.model.topic_partition import TopicPartition
-from mirrortest.verify.routing import ExpectPartition
+from mirrortest.verify.placement import ExpectPartition
 from mirrortest.wire.batch import LaneEncoder
 from mirrortest.wire.batch_header import CRC_AT, CRC_FROM
-from mirrortest.wire.message import Form
+from mirrortest.wire.form import Form
 from mirrortest.wire.stream import ProducerId
 from tests.unit.consuming import consume_options
 

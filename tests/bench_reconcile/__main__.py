@@ -26,7 +26,7 @@ from rich.console import Console
 
 from mirrortest.selftest.synthesis import synthesize
 from mirrortest.selftest.synthetic_options import SynthOptions, spread
-from mirrortest.seqlog.batches import Detail
+from mirrortest.seqlog.options import Detail
 from tests.bench_reconcile.judgement import THREADS, answer, difference, our_answer
 from tests.bench_reconcile.measure import Cost, run
 from tests.bench_reconcile.report import Case, table

@@ -22,7 +22,7 @@ from mirrortest.lab import Lab
 from mirrortest.lab.docker.engine import KAFKA_IMAGE
 from mirrortest.lab.runtime import PartState
 from mirrortest.wire.batch import LaneEncoder
-from mirrortest.wire.message import Form
+from mirrortest.wire.form import Form
 from mirrortest.wire.stream import ProducerId
 from tests.lab.harness import Scene
 

@@ -18,7 +18,7 @@ from mirrortest.kafka.sender import Sender
 from mirrortest.lab.cluster import Cluster
 from mirrortest.lab.process.runtime import Jvm
 from mirrortest.wire.batch import LaneEncoder
-from mirrortest.wire.message import Form
+from mirrortest.wire.form import Form
 from mirrortest.wire.stream import ProducerId
 from tests.lab.harness import Command, Scene, judged_alike, until, vouched, wrong
 

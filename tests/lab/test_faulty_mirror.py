@@ -21,7 +21,7 @@ from mirrortest.kafka.admin import Admin
 from mirrortest.lab import FaultyMirror, FaultyMirrorSettings, Lab
 from mirrortest.model.findings import Finding
 from mirrortest.verify.anomaly import Anomaly, effect_of
-from mirrortest.wire.message import Form
+from mirrortest.wire.form import Form
 from tests.lab.harness import ids, records, until, vouched, write, wrong
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ from mirrortest.kafka.compacted import CompactedTopic
 from mirrortest.kafka.sender import Sender, SenderDeadError
 from mirrortest.model.findings import Outcome
 from mirrortest.wire.batch import EncodedBatch, LaneEncoder
-from mirrortest.wire.message import Form
+from mirrortest.wire.form import Form
 from mirrortest.wire.stream import ProducerId
 from tests.lab.reading import both, entries
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from mirrortest.wire.message import Form, Message, encode
+from mirrortest.wire.form import Form
+from mirrortest.wire.message import Message, encode
 from mirrortest.wire.stream import ProducerId
 from tests.lab.harness import Command, count, until, vouched, write, wrong
 

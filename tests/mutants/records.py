@@ -28,7 +28,7 @@ from mirrortest.verify.ledger_record import (
 )
 from mirrortest.verify.loss import Losses
 from mirrortest.verify.partition import PartitionChecker
-from mirrortest.verify.routing import ExpectPartition
+from mirrortest.verify.placement import ExpectPartition
 from mirrortest.verify.row import SeenRow
 from mirrortest.wire.stream import StreamId
 

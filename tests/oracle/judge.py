@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
 from mirrortest.model.findings import Finding
-from mirrortest.verify.routing import ExpectPartition
+from mirrortest.verify.placement import ExpectPartition
 from mirrortest.wire.lanes import lane_key, partition_of
 
 if TYPE_CHECKING:

@@ -17,8 +17,7 @@ from mirrortest.reconcile.online import Disagreement
 from mirrortest.reconcile.plan import plan
 from mirrortest.reconcile.tables import JUDGED
 from mirrortest.seqlog import rows
-from mirrortest.seqlog.batches import Detail
-from mirrortest.seqlog.schema import Role
+from mirrortest.seqlog.options import Detail, Role
 from mirrortest.seqlog.session import Session, Topic, new_session_id
 from mirrortest.seqlog.writer import SequenceLog
 from mirrortest.wire.stream import StreamId
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
     from mirrortest.reconcile.engine import Engine
     from mirrortest.results.summary import Summary
     from mirrortest.seqlog.rows import Row
-    from mirrortest.verify.routing import ExpectPartition
+    from mirrortest.verify.placement import ExpectPartition
 
     from .online import Online
     from .reference import Answer, Reference

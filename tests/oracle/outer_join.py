@@ -10,7 +10,7 @@ import itertools
 from typing import TYPE_CHECKING, Any
 
 from mirrortest.model.findings import STREAM_FINDINGS, Finding
-from mirrortest.verify.routing import ExpectPartition
+from mirrortest.verify.placement import ExpectPartition
 from mirrortest.wire.stream import StreamId
 
 from .judge import minute_of

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mirrortest.model.findings import Finding
-from mirrortest.verify.routing import ExpectPartition
+from mirrortest.verify.placement import ExpectPartition
 
 from .judge import (
     ALWAYS,

@@ -14,7 +14,7 @@ from .judge import ALWAYS, INCARNATION, incarnation_of, offset_of
 from .truth import make_truth
 
 if TYPE_CHECKING:
-    from mirrortest.verify.routing import ExpectPartition
+    from mirrortest.verify.placement import ExpectPartition
 
     from .tape import Tape
     from .truth import Truth

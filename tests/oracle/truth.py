@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from mirrortest.model.findings import Finding, Outcome
-from mirrortest.verify.routing import ExpectPartition
+from mirrortest.verify.placement import ExpectPartition
 from mirrortest.wire.stream import StreamId
 
 from .judge import HORIZON, INCARNATION, Lane, Message, belongs, by_key

@@ -18,9 +18,8 @@ from mirrortest.consume.options import CONSUMER_DEFAULTS, ConsumeOptions, Shard
 from mirrortest.errors import FencedError, MirrortestError
 from mirrortest.produce import producer
 from mirrortest.produce.options import PRODUCER_DEFAULTS, ProduceOptions
-from mirrortest.seqlog.batches import Detail
-from mirrortest.seqlog.schema import Role
-from mirrortest.verify.routing import ExpectPartition
+from mirrortest.seqlog.options import Detail, Role
+from mirrortest.verify.placement import ExpectPartition
 
 from . import faults, installed
 from .loop import HangError

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self
 
 from mirrortest.errors import SequenceLogError
-from mirrortest.seqlog.batches import Detail, batch_of, explode
+from mirrortest.seqlog.batches import batch_of, explode
+from mirrortest.seqlog.options import Detail, Role
 from mirrortest.seqlog.rows import Row
-from mirrortest.seqlog.schema import Role
 
 from .loop import PROCESS
 from .virtual_time import VIRTUAL_TIME

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from mirrortest.model.findings import Finding, Outcome
 from mirrortest.seqlog import rows
-from mirrortest.seqlog.batches import Detail
-from mirrortest.seqlog.schema import Role
+from mirrortest.seqlog.options import Detail, Role
 from mirrortest.seqlog.session import Session, Topic, new_session_id
 from mirrortest.seqlog.writer import SequenceLog
 from mirrortest.verify.row import SeenRow

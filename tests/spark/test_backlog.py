@@ -17,10 +17,10 @@ from mirrortest.consume.consumer_log import ConsumerLog
 from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.reconcile.job import reconcile
 from mirrortest.reconcile.plan import plan
-from mirrortest.seqlog.batches import Detail
-from mirrortest.verify.routing import ExpectPartition
+from mirrortest.seqlog.options import Detail
+from mirrortest.verify.placement import ExpectPartition
 from mirrortest.wire.batch import LaneEncoder
-from mirrortest.wire.message import Form
+from mirrortest.wire.form import Form
 from mirrortest.wire.record_batch import decode_records
 from mirrortest.wire.stream import ProducerId
 from tests.spark.spark_history import RUN, SECOND, START, History, stream

@@ -12,8 +12,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from mirrortest.reconcile import missing, source
-from mirrortest.seqlog.batches import Detail
-from mirrortest.verify.routing import ExpectPartition
+from mirrortest.seqlog.options import Detail
+from mirrortest.verify.placement import ExpectPartition
 from tests.oracle.offline import Job, differences
 from tests.oracle.tape import LENGTH
 

@@ -13,7 +13,7 @@ from mirrortest.reconcile.job import reconcile
 from mirrortest.reconcile.plan import plan
 from mirrortest.selftest.synthesis import synthesize
 from mirrortest.selftest.synthetic_options import KINDS, SynthOptions, spread
-from mirrortest.seqlog.batches import Detail
+from mirrortest.seqlog.options import Detail
 from tests.bench_reconcile.judgement import answer, difference
 from tests.bench_reconcile.spark_peer import joined
 

@@ -18,9 +18,10 @@ from mirrortest.model.intervals import IntervalSet
 from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.verify.anomaly import Anomaly
 from mirrortest.verify.ledger_record import LaneRecord
-from mirrortest.verify.routing import ExpectPartition
+from mirrortest.verify.placement import ExpectPartition
+from mirrortest.wire.form import Form
 from mirrortest.wire.lanes import lane_numbers
-from mirrortest.wire.message import Form, Message, Record, encode
+from mirrortest.wire.message import Message, Record, encode
 from mirrortest.wire.record_batch import RecordArrays, decode_records
 from mirrortest.wire.stream import ProducerId, StreamId
 from tests.unit.settled import judge_settled

@@ -15,13 +15,15 @@ from mirrortest.faults.selection import Selection
 from mirrortest.faults.source_batch import SourceBatch
 from mirrortest.faults.spec import Spec
 from mirrortest.wire.batch_decoder import BatchDecoder
-from mirrortest.wire.message import Form, Message, Record, decode, encode
+from mirrortest.wire.message import Message, Record, decode, encode
 from mirrortest.wire.record_batch import decode_records
 from mirrortest.wire.single_records import parse_headers
 from mirrortest.wire.stream import ProducerId
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from mirrortest.wire.form import Form
 
 TOPIC, OTHER = "orders", "clicks"
 PARTITIONS = {TOPIC: 4, OTHER: 2}

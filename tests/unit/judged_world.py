@@ -23,7 +23,7 @@ from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.verify.ledger import LaneRecord, Ledger, Registration
 from mirrortest.verify.loss import Losses
 from mirrortest.verify.partition import PartitionChecker
-from mirrortest.verify.routing import ExpectPartition
+from mirrortest.verify.placement import ExpectPartition
 from mirrortest.verify.row import SeenRow
 from mirrortest.wire.stream import StreamId
 from tests.unit.consuming import consume_options

@@ -20,7 +20,7 @@ from mirrortest.produce.recording import LaneRecorder, TopicNumbers, Window
 from mirrortest.produce.registration import register
 from mirrortest.verify.ledger import Ledger
 from mirrortest.wire.batch import EncodedBatch, LaneEncoder
-from mirrortest.wire.message import Form
+from mirrortest.wire.form import Form
 from mirrortest.wire.stream import ProducerId, StreamId
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from mirrortest.faults.seeded_random import Draw, Scope
 from mirrortest.faults.spec import Act
 from mirrortest.model.findings import Finding
 from mirrortest.verify.anomaly import EFFECTS, Anomaly, Effect, effect_of, together
-from mirrortest.wire.message import Form
+from mirrortest.wire.form import Form
 from tests.unit.anomalies import CUTS, TO_ONE_RECORD, TOPICS, Id, World
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import pytest
 from mirrortest.model.findings import Finding
 from mirrortest.selftest.synthesis import synthesize
 from mirrortest.selftest.synthetic_options import KINDS, SynthOptions, spread
-from mirrortest.seqlog.batches import Detail
+from mirrortest.seqlog.options import Detail
 from tests.bench_reconcile.judgement import COLUMNS, answer, difference, our_answer
 from tests.bench_reconcile.measure import Cost, run
 from tests.bench_reconcile.report import Case, table

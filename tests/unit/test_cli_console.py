@@ -15,6 +15,7 @@ import structlog
 
 from mirrortest.cli import console
 from mirrortest.cli.live import LiveLines
+from mirrortest.cli.log_output import configure_logging
 from mirrortest.cli.options import named_after_host
 from mirrortest.errors import MirrortestError
 from mirrortest.wire.stream import checked_name
@@ -62,7 +63,7 @@ def test_log_lines_stay_above_a_live_line(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(sys, "stderr", stream)
     monkeypatch.setattr(logging.getLogger(), "handlers", [])
     monkeypatch.setattr(logging.getLogger("aiokafka"), "level", logging.NOTSET)
-    console.configure_logging()
+    configure_logging()
     terminal = console._Console(stderr=True, force_terminal=True, width=80, soft_wrap=True)
     with LiveLines(terminal) as live:
         live.show("17 read")

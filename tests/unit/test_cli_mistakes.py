@@ -14,8 +14,9 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from mirrortest.cli import console, main
+from mirrortest.cli import main
 from mirrortest.cli.interrupt import end_at_once
+from mirrortest.cli.log_output import configure_logging
 from mirrortest.cli.options import can_be_filled, can_be_written
 from mirrortest.cli.spark import spark_session
 from mirrortest.config.client_properties import JAVA_INT, JAVA_LONG, integer
@@ -214,7 +215,7 @@ def test_who_interrupts_a_librarys_call_gets_no_trace(
     """Py4J logs its own interrupt as an error, with a traceback; other errors are told."""
     monkeypatch.setattr(logging.getLogger(), "handlers", [])
     monkeypatch.setattr(logging.getLogger("aiokafka"), "level", logging.NOTSET)
-    console.configure_logging()
+    configure_logging()
     reentrant = ConnectionError("a network error")
     reentrant.__context__ = RuntimeError("reentrant call inside <_io.BufferedReader name=3>")
     for error in (KeyboardInterrupt(), reentrant, OSError("told")):

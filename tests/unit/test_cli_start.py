@@ -18,7 +18,7 @@ from mirrortest.errors import InterruptedRunError
 PROGRAM = """
     import asyncio, signal, sys
     sys.argv = ["mirrortest"]
-    from mirrortest.cli import console, main, start
+    from mirrortest.cli import application, main, start
 
     async def drains(stop):
         print("running", flush=True)
@@ -38,8 +38,8 @@ PROGRAM = """
                 pass
 
     def app(**_):
-        console._ABORT_SECONDS = 0.05
-        print(console.run_application(stubborn if "{way}" == "stubborn" else drains))
+        application._ABORT_SECONDS = 0.05
+        print(application.run_application(stubborn if "{way}" == "stubborn" else drains))
 
     main._register = lambda *_: None
     main.app = app
@@ -92,12 +92,14 @@ def test_an_interrupt_outside_a_run_ends_without_a_traceback() -> None:
     assert (done.returncode, done.stderr) == (130, b"")
 
 
-@pytest.mark.parametrize("option", ["--version", "--help", "-h"])
-def test_help_and_version_import_no_verb(option: str) -> None:
-    """They answer at once: what clients, logs and reports need is not imported."""
+_HEAVY = {"numpy", "pyarrow", "aiokafka", "pyspark", "jinja2", "prometheus_client", "structlog"}
+
+
+def _imported(arguments: list[str]) -> tuple[set[str], str]:
+    """The modules that a command line imports, and what it prints."""
     program = f"""
 import sys
-sys.argv = ["mirrortest", "{option}"]
+sys.argv = ["mirrortest", *{arguments}]
 from mirrortest.cli.main import run
 try:
     run()
@@ -107,11 +109,24 @@ finally:
     done = subprocess.run(
         [sys.executable, "-c", program], capture_output=True, text=True, check=True
     )
-    imported = set(done.stderr.split())
+    return set(done.stderr.split()), done.stdout
+
+
+@pytest.mark.parametrize("option", ["--version", "--help", "-h"])
+def test_help_and_version_import_no_verb(option: str) -> None:
+    """They answer at once: what clients, logs and reports need is not imported."""
+    imported, shown = _imported([option])
     assert "mirrortest.cli.main" in imported
-    heavy = {"numpy", "pyarrow", "aiokafka", "pyspark", "jinja2", "prometheus_client"}
-    assert not imported & (heavy | {f"mirrortest.cli.{verb}" for verb in main._VERBS})
-    assert all(verb in done.stdout for verb in main._VERBS) or option == "--version"
+    assert not imported & (_HEAVY | {f"mirrortest.cli.{verb}" for verb in main._VERBS})
+    assert all(verb in shown for verb in main._VERBS) or option == "--version"
+
+
+@pytest.mark.parametrize("verb", ["produce", "consume", "doctor"])
+def test_help_of_a_verb_imports_only_its_options(verb: str) -> None:
+    """Not the application, and none of its libraries."""
+    imported, shown = _imported([verb, "--help"])
+    assert "--command-config" in shown or verb == "doctor"
+    assert not imported & _HEAVY
 
 
 def test_the_list_of_verbs_has_each_ones_own_words() -> None:

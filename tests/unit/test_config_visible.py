@@ -102,8 +102,9 @@ _LOGS = f"""
 import logging, structlog
 from mirrortest.model.findings import Outcome
 from mirrortest.cli import console
+from mirrortest.cli.log_output import configure_logging
 hostile = {HOSTILE!r}
-console.configure_logging()
+configure_logging()
 structlog.get_logger().warning(hostile, producer=hostile, all=[hostile], at=(hostile, 1))
 logging.getLogger("library").error("it says %s", hostile)
 try:

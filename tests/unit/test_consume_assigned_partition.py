@@ -13,10 +13,10 @@ from mirrortest.consume.assigned_partition import AssignedPartition
 from mirrortest.model.findings import Finding
 from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.verify.fragment import ALWAYS
-from mirrortest.verify.routing import ExpectPartition
+from mirrortest.verify.placement import ExpectPartition
 from mirrortest.wire.batch import LaneEncoder
+from mirrortest.wire.form import Form
 from mirrortest.wire.lanes import lane_key, partition_of
-from mirrortest.wire.message import Form
 from mirrortest.wire.record_batch import RecordArrays, decode_records
 from mirrortest.wire.single_records import write_records
 from mirrortest.wire.stream import ProducerId, StreamId

@@ -23,11 +23,11 @@ from mirrortest.errors import SequenceLogError, UnreachableError
 from mirrortest.host.time_slice import TimeSlice
 from mirrortest.kafka.fetched import FetchedBatches
 from mirrortest.model.findings import Finding
-from mirrortest.verify.routing import ExpectPartition
+from mirrortest.verify.placement import ExpectPartition
 from mirrortest.verify.row import SeenRow
 from mirrortest.wire.batch import LaneEncoder
+from mirrortest.wire.form import Form
 from mirrortest.wire.lanes import lane_key, partition_of
-from mirrortest.wire.message import Form
 from mirrortest.wire.stream import ProducerId, StreamId
 from tests.unit.played_cluster import Played, consumer_of, saving_of
 

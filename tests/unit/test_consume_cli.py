@@ -63,7 +63,7 @@ def test_exactly_once_reads_committed(monkeypatch: pytest.MonkeyPatch) -> None:
         asked.append(options)
         raise ClusterError("enough")
 
-    monkeypatch.setattr("mirrortest.cli.consume.run_consumer", consumed)
+    monkeypatch.setattr("mirrortest.consume.consumer.run", consumed)
     kept = ("--source-alias", "")  # no cluster is asked for it
     for more in (kept, (*kept, "--exactly-once")):
         with pytest.raises(ClusterError, match="enough"):

@@ -28,10 +28,10 @@ from mirrortest.model.intervals import IntervalSet
 from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.reconcile.coverage import Observed, Span, cover
 from mirrortest.verify.partition import PartitionChecker
-from mirrortest.verify.routing import ExpectPartition
+from mirrortest.verify.placement import ExpectPartition
 from mirrortest.verify.untrusted import RecordError
 from mirrortest.wire.batch import LaneEncoder
-from mirrortest.wire.message import Form
+from mirrortest.wire.form import Form
 from mirrortest.wire.stream import ProducerId, StreamId
 from tests.unit.judged_world import STREAM as JUDGED
 from tests.unit.judged_world import World

@@ -25,7 +25,7 @@ from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.verify.ledger import LaneRecord
 from mirrortest.verify.loss import Losses
 from mirrortest.verify.partition import PartitionChecker
-from mirrortest.verify.routing import ExpectPartition
+from mirrortest.verify.placement import ExpectPartition
 from mirrortest.verify.row import SeenRow
 from tests.unit.judged_world import MINUTE, STREAM, World
 from tests.unit.turns import taking_turns

@@ -14,7 +14,7 @@ from mirrortest.model.findings import Finding
 from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.seqlog.schema import ENDLESS
 from mirrortest.seqlog.session import Session
-from mirrortest.verify.routing import ExpectPartition
+from mirrortest.verify.placement import ExpectPartition
 from mirrortest.verify.row import MINUTE_NS, SeenRow
 from mirrortest.wire.stream import StreamId
 from tests.unit.consuming import consume_options

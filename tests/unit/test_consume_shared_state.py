@@ -21,7 +21,7 @@ from mirrortest.errors import UnreachableError
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.verify.ledger import LaneRecord, Ledger
 from mirrortest.verify.loss import Losses
-from mirrortest.verify.routing import ExpectPartition
+from mirrortest.verify.placement import ExpectPartition
 from mirrortest.wire.stream import StreamId
 from tests.unit.test_consume_state_store import SCOPE, MemoryTopic, following
 

@@ -18,8 +18,8 @@ from mirrortest.consume.consumer_log import ConsumerLog
 from mirrortest.consume.judged_topics import JudgedTopics
 from mirrortest.errors import UsageError
 from mirrortest.seqlog.files import find_sessions
-from mirrortest.seqlog.schema import Role
-from mirrortest.verify.routing import ExpectPartition
+from mirrortest.seqlog.options import Role
+from mirrortest.verify.placement import ExpectPartition
 from tests.unit.consuming import consume_options
 from tests.unit.test_consume_state_store import P0, SCOPE, MemoryTopic, following
 

@@ -13,7 +13,7 @@ from mirrortest.consume.source_names import alias_of
 from mirrortest.errors import UsageError
 from mirrortest.kafka.fetched import FetchedBatches
 from mirrortest.wire.batch import LaneEncoder
-from mirrortest.wire.message import Form
+from mirrortest.wire.form import Form
 from mirrortest.wire.stream import ProducerId
 from tests.unit.consuming import consume_options
 from tests.unit.played_cluster import Played, consumer_of

@@ -19,7 +19,7 @@ from mirrortest.verify.ledger import LaneRecord, Ledger, Registration, lane_valu
 from mirrortest.verify.ledger import lane_key as ledger_lane_key
 from mirrortest.verify.loss import Losses, all_ends_known, ended_earlier, read_past
 from mirrortest.verify.partition import PartitionChecker
-from mirrortest.verify.routing import ExpectPartition, homes_of
+from mirrortest.verify.placement import ExpectPartition, homes_of
 from mirrortest.verify.row import MINUTE_NS, SeenRow
 from mirrortest.wire.lanes import lane_key, lane_numbers, partition_of
 from mirrortest.wire.stream import StreamId

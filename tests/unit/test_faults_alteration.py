@@ -11,7 +11,8 @@ from mirrortest.faults.record_changes import CONTENT
 from mirrortest.faults.spec import Spec
 from mirrortest.model.findings import Finding
 from mirrortest.verify.anomaly import Anomaly, effect_of
-from mirrortest.wire.message import Form, Record, decode, encode
+from mirrortest.wire.form import Form
+from mirrortest.wire.message import Record, decode, encode
 from tests.unit.faults_source import ANN, BOB, OTHER, TOPIC, Written, lane, message, through
 
 FORMS = pytest.mark.parametrize("form", Form)

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mirrortest.wire.message import Form, encode
+from mirrortest.wire.form import Form
+from mirrortest.wire.message import encode
 from tests.unit.faults_source import (
     ANN,
     BOB,

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from mirrortest.faults.selection import Selection
 from mirrortest.faults.spec import Spec
-from mirrortest.wire.message import Form, Record, encode
+from mirrortest.wire.form import Form
+from mirrortest.wire.message import Record, encode
 from tests.unit.faults_source import ANN, BOB, TOPIC, batch_of, lane, message
 
 

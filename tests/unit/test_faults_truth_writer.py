@@ -23,7 +23,8 @@ from mirrortest.faults.spec import Spec
 from mirrortest.faults.truth_writer import TruthWriter
 from mirrortest.faults.unrecorded_writes import UnrecordedWrites
 from mirrortest.verify.anomaly import Anomaly
-from mirrortest.wire.message import Form, Record, encode
+from mirrortest.wire.form import Form
+from mirrortest.wire.message import Record, encode
 from mirrortest.wire.record_batch import decode_records
 from tests.unit.faults_source import ANN, TOPIC, batch_of, lane, message
 

@@ -11,10 +11,10 @@ from mirrortest.consume.assigned_partition import AssignedPartition
 from mirrortest.kafka.fetched import FetchedBatches, batches
 from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.produce.topic_plan import TopicPlan
-from mirrortest.verify.routing import ExpectPartition
+from mirrortest.verify.placement import ExpectPartition
 from mirrortest.wire.batch import LaneEncoder
+from mirrortest.wire.form import Form
 from mirrortest.wire.lanes import lane_numbers
-from mirrortest.wire.message import Form
 from mirrortest.wire.record_batch import decode_batches
 from mirrortest.wire.stream import ProducerId
 from tests.work import calls

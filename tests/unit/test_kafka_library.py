@@ -123,7 +123,7 @@ def test_the_ledgers_brokers_are_reached_in_the_same_way(
     """`--portable` is of the process: also the ledger's own client has it."""
     asked: list[Any] = []
     monkeypatch.setattr(
-        sys.modules[consume.__module__], "run_consumer", lambda options, **_: asked.append(options)
+        "mirrortest.consume.consumer.run", lambda options, **_: asked.append(options)
     )
     program = typer.Typer()
     program.command()(consume)

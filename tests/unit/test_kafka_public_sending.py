@@ -22,7 +22,7 @@ from mirrortest.kafka.public.sending import PublicProducer
 from mirrortest.kafka.sender import Sender, SenderDeadError
 from mirrortest.model.findings import Outcome
 from mirrortest.wire.batch import LaneEncoder
-from mirrortest.wire.message import Form
+from mirrortest.wire.form import Form
 from mirrortest.wire.stream import ProducerId
 from tests.unit.record_content import content
 

@@ -14,7 +14,7 @@ from mirrortest.model.findings import OF_STREAM, Finding
 from mirrortest.verify import judge as check_judge
 from mirrortest.verify.ledger_record import LaneRecord
 from mirrortest.verify.partition import PartitionChecker
-from mirrortest.verify.routing import ExpectPartition
+from mirrortest.verify.placement import ExpectPartition
 from mirrortest.verify.row import rows_of
 from tests.oracle.judge import Fragment as Expected
 from tests.oracle.judge import Lane, Passed, doubted, judge

@@ -18,7 +18,7 @@ from mirrortest.produce.options import ProduceOptions
 from mirrortest.produce.producer import Producer
 from mirrortest.produce.registration import register
 from mirrortest.produce.topic_plan import TopicPlan
-from mirrortest.seqlog.schema import Role
+from mirrortest.seqlog.options import Role
 from mirrortest.seqlog.session import SESSION_FILE, Session
 from mirrortest.verify.ledger import Ledger
 from tests.unit.producing import MemoryLog, MemorySender, MemoryTopic, until

@@ -17,7 +17,8 @@ from mirrortest.reconcile.intervals import INTERVALS
 from mirrortest.reconcile.stretch import ENDED, alike
 from mirrortest.seqlog import parquet, rows
 from mirrortest.seqlog.batches import batch_of, explode
-from mirrortest.seqlog.schema import ENDLESS, Role
+from mirrortest.seqlog.options import Role
+from mirrortest.seqlog.schema import ENDLESS
 from mirrortest.verify.row import SeenRow
 from mirrortest.wire.stream import StreamId
 

@@ -17,8 +17,8 @@ from mirrortest.reconcile.plan import plan
 from mirrortest.reconcile.slices import slices
 from mirrortest.selftest.synthesis import synthesize
 from mirrortest.selftest.synthetic_options import KINDS, SynthOptions, spread
-from mirrortest.seqlog.batches import Detail
-from mirrortest.verify.routing import ExpectPartition
+from mirrortest.seqlog.options import Detail
+from mirrortest.verify.placement import ExpectPartition
 from tests.oracle.in_process import InProcess
 from tests.oracle.offline import Job, differences, write
 from tests.oracle.play import play

@@ -19,9 +19,10 @@ from mirrortest.reconcile import lookup
 from mirrortest.reconcile.coverage import Observed, Span
 from mirrortest.reconcile.lookup import LookedUp, LookUp, Range, never_read
 from mirrortest.reconcile.plan import MOST_OFFSETS
-from mirrortest.seqlog.schema import ENDLESS, Role
+from mirrortest.seqlog.options import Role
+from mirrortest.seqlog.schema import ENDLESS
 from mirrortest.wire.batch import LaneEncoder
-from mirrortest.wire.message import Form
+from mirrortest.wire.form import Form
 from mirrortest.wire.stream import ProducerId, StreamId
 
 if TYPE_CHECKING:

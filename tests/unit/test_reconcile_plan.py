@@ -9,7 +9,7 @@ import pytest
 
 from mirrortest.errors import SequenceLogError
 from mirrortest.reconcile.plan import plan
-from mirrortest.seqlog.schema import Role
+from mirrortest.seqlog.options import Role
 from mirrortest.seqlog.session import Session, Topic, new_session_id
 from mirrortest.seqlog.writer import SequenceLog
 

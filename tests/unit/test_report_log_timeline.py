@@ -17,7 +17,7 @@ from mirrortest.report.story import failures
 from mirrortest.results.summary import Threshold
 from mirrortest.seqlog.events import Event
 from mirrortest.seqlog.location import Location
-from mirrortest.seqlog.schema import Role
+from mirrortest.seqlog.options import Role
 from tests.made_result import Made
 from tests.short_run import BEGIN, log, seen, seen_as, sent, short_run
 

@@ -11,7 +11,7 @@ from mirrortest.report.html.breakdown import Range
 from mirrortest.report.html.commands import repeat_commands, show_commands
 from mirrortest.report.html.page import page
 from mirrortest.report.html.positions import Position, positions
-from mirrortest.seqlog.schema import Role
+from mirrortest.seqlog.options import Role
 from tests.made_result import RUN
 from tests.short_run import seen, sent, short_run
 from tests.unit.test_commands import check, program  # noqa: F401  # a fixture

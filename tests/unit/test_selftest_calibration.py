@@ -26,11 +26,11 @@ from mirrortest.selftest.expected import read_injected
 from mirrortest.selftest.matrix import Matrix
 from mirrortest.selftest.sent import Numbers, Sent
 from mirrortest.seqlog import rows
-from mirrortest.seqlog.schema import Role
+from mirrortest.seqlog.options import Role
 from mirrortest.seqlog.session import Session
 from mirrortest.seqlog.writer import SequenceLog
 from mirrortest.verify.row import SeenRow
-from mirrortest.wire.message import Form
+from mirrortest.wire.form import Form
 from mirrortest.wire.stream import StreamId
 
 if TYPE_CHECKING:

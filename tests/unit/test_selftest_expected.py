@@ -13,7 +13,7 @@ from mirrortest.model.findings import Finding
 from mirrortest.selftest.expected import Expected, Injected, expect
 from mirrortest.selftest.sent import NO_KEY, Numbers, Sent, keys_of
 from mirrortest.verify.anomaly import OVERTAKEN, Anomaly, effect_of, together
-from mirrortest.wire.message import Form
+from mirrortest.wire.form import Form
 from tests.unit.anomalies import ANN, BOB, COUNT, PARTITIONS, TO_ONE_RECORD, TOPICS, Copy, Id, World
 
 PLACES = list(product(TOPICS, range(PARTITIONS)))

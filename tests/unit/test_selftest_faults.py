@@ -20,7 +20,8 @@ from mirrortest.faults.selection import Selection
 from mirrortest.faults.spec import Act, Spec, Window
 from mirrortest.selftest.expected import expect, read_injected
 from mirrortest.verify.anomaly import Anomaly
-from mirrortest.wire.message import HEADER_NAMES, Form, Record
+from mirrortest.wire.form import Form
+from mirrortest.wire.message import HEADER_NAMES, Record
 from tests.unit.anomalies import ANN, BOB, COUNT, PARTITIONS, TOPICS, Copy, World, copies
 from tests.unit.faults_source import batch_of, written
 from tests.unit.test_selftest_expected import as_found, told

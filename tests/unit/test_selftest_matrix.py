@@ -10,7 +10,8 @@ from mirrortest.errors import UsageError
 from mirrortest.faults.spec import Spec
 from mirrortest.selftest.matrix import MAIN, MESSAGE_SIZE, RAREST, Matrix
 from mirrortest.verify.anomaly import EFFECTS, Anomaly
-from mirrortest.wire.message import HEADER_NAMES, Form
+from mirrortest.wire.form import Form
+from mirrortest.wire.message import HEADER_NAMES
 
 BOTH = tuple(Form)
 

@@ -15,7 +15,7 @@ from mirrortest.selftest.observed import Observed, by_place, online
 from mirrortest.selftest.score import Score, score
 from mirrortest.selftest.sent import NO_KEY, SHIFT, Numbers, Sent
 from mirrortest.verify.anomaly import Anomaly, effect_of
-from mirrortest.wire.message import Form
+from mirrortest.wire.form import Form
 from mirrortest.wire.stream import StreamId
 
 if TYPE_CHECKING:

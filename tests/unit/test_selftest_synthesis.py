@@ -30,14 +30,15 @@ from mirrortest.selftest.synthesis import synthesize
 from mirrortest.selftest.synthetic_options import KINDS, SynthOptions, parse_count, spread
 from mirrortest.selftest.synthetic_run import SyntheticRun
 from mirrortest.seqlog import rows
-from mirrortest.seqlog.batches import Detail, batch_of, explode
+from mirrortest.seqlog.batches import batch_of, explode
 from mirrortest.seqlog.files import find_sessions, read_file
-from mirrortest.seqlog.schema import Kind, Role
+from mirrortest.seqlog.options import Detail, Role
+from mirrortest.seqlog.schema import Kind
 from mirrortest.verify.judge import StreamVerdict
 from mirrortest.verify.ledger import LaneRecord, Ledger
-from mirrortest.verify.routing import ExpectPartition
+from mirrortest.verify.placement import ExpectPartition
 from mirrortest.wire.batch import LaneEncoder
-from mirrortest.wire.message import Form
+from mirrortest.wire.form import Form
 from mirrortest.wire.record_batch import decode_records
 from mirrortest.wire.stream import ProducerId, StreamId
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from mirrortest.seqlog.batches import Detail
 from mirrortest.seqlog.files import find_sessions
+from mirrortest.seqlog.options import Detail
 from tests.log_rows import read_all
 
 if TYPE_CHECKING:

@@ -15,11 +15,12 @@ import pytest
 from mirrortest.errors import SequenceLogError
 from mirrortest.reconcile.plan import plan
 from mirrortest.seqlog import rows
-from mirrortest.seqlog.batches import Detail, batch_of
+from mirrortest.seqlog.batches import batch_of
 from mirrortest.seqlog.damage import Damage, DamageKind
 from mirrortest.seqlog.files import LogFile, find_sessions, read_file, read_session
 from mirrortest.seqlog.journal import JournalWriter
 from mirrortest.seqlog.location import Location
+from mirrortest.seqlog.options import Detail
 from mirrortest.seqlog.session import Session
 from mirrortest.seqlog.session_directory import SessionDirectory, seal
 from tests.flips import REFUSED, SAME, flips, write_run

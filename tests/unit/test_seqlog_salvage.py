@@ -22,7 +22,7 @@ from mirrortest.seqlog.damage import Damage, DamageKind
 from mirrortest.seqlog.files import find_sessions, read_session
 from mirrortest.seqlog.journal import JournalWriter
 from mirrortest.seqlog.location import Location
-from mirrortest.seqlog.schema import Role
+from mirrortest.seqlog.options import Role
 from mirrortest.seqlog.session import Session
 from mirrortest.seqlog.session_directory import SessionDirectory, salvage, seal
 from mirrortest.seqlog.writer import SequenceLog

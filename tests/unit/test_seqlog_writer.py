@@ -15,10 +15,10 @@ from pyarrow import fs
 from mirrortest.errors import SequenceLogError, UsageError
 from mirrortest.model.findings import Outcome
 from mirrortest.seqlog import journal, rows, session_directory, writer
-from mirrortest.seqlog.batches import Detail, exact
+from mirrortest.seqlog.batches import exact
 from mirrortest.seqlog.files import find_sessions
 from mirrortest.seqlog.location import Location
-from mirrortest.seqlog.schema import Role
+from mirrortest.seqlog.options import Detail, Role
 from mirrortest.seqlog.session import Session, Topic
 from mirrortest.seqlog.writer import SequenceLog
 from mirrortest.wire.stream import StreamId

@@ -15,7 +15,7 @@ from mirrortest.verify.fragment import ALWAYS
 from mirrortest.verify.judge import RunVerdict, doubtful_below, judge
 from mirrortest.verify.ledger_record import LaneRecord
 from mirrortest.verify.partition import PartitionChecker
-from mirrortest.verify.routing import ExpectPartition
+from mirrortest.verify.placement import ExpectPartition
 from mirrortest.verify.row import SeenRow
 from mirrortest.wire.stream import StreamId
 from tests.oracle import judge as oracle

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrortest.verify.routing import ExpectPartition, expected_partition, misrouted
+from mirrortest.verify.placement import ExpectPartition, expected_partition
+from mirrortest.verify.routing import misrouted
 from mirrortest.wire.lanes import lane_numbers
 
 

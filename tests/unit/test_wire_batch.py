@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 
 from mirrortest.model.findings import Finding
 from mirrortest.wire.batch import BatchDecoder, LaneEncoder
-from mirrortest.wire.message import Form, Message, Record, decode, encode
+from mirrortest.wire.form import Form
+from mirrortest.wire.message import Message, Record, decode, encode
 from mirrortest.wire.record_batch import (
     HEADER_SIZE,
     RecordArrays,

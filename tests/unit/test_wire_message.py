@@ -9,8 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrortest.model.findings import Finding
+from mirrortest.wire.form import Form
 from mirrortest.wire.lanes import MAX_LANE, lane_key
-from mirrortest.wire.message import Form, Message, Record, decode, encode
+from mirrortest.wire.message import Message, Record, decode, encode
 from mirrortest.wire.stream import ProducerId
 
 TOPIC = "orders"

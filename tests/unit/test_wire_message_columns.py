@@ -17,7 +17,8 @@ from mirrortest.wire import batch_decoder, message_columns
 from mirrortest.wire.batch_decoder import BatchDecoder, MessageArrays, layout_of
 from mirrortest.wire.descriptor import SIZE, finish, identity_hash, mix
 from mirrortest.wire.digits import SEQ_DIGITS, TIME_DIGITS
-from mirrortest.wire.message import Form, Record, encode
+from mirrortest.wire.form import Form
+from mirrortest.wire.message import Record, encode
 from mirrortest.wire.payload import PERIOD, block, phase_of
 from tests.unit.test_wire_batch import PA, TOPIC, all_at_once, built, lane_messages, one_by_one
 

@@ -6,7 +6,7 @@ import shlex
 from typing import TYPE_CHECKING
 
 from mirrortest.config.threshold import thresholds
-from mirrortest.seqlog.schema import Role
+from mirrortest.seqlog.options import Role
 
 if TYPE_CHECKING:
     from mirrortest.report.html.positions import Position

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mirrortest.report.result import Result
-    from mirrortest.seqlog.schema import Kind, Role
+    from mirrortest.seqlog.options import Role
+    from mirrortest.seqlog.schema import Kind
 
 MOST_ROWS = 3_000_000
 _ROW_BYTES = 100  # of a journal, whose rows nobody noted

@@ -26,7 +26,8 @@ from mirrortest.report.html.timeline import (
     from_minutes,
     topic_numbers,
 )
-from mirrortest.seqlog.schema import Kind, Role
+from mirrortest.seqlog.options import Role
+from mirrortest.seqlog.schema import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -12,7 +12,8 @@ import numpy as np
 import pyarrow.compute as pc
 
 from mirrortest.report.html.log_rows import few_rows, read_rows
-from mirrortest.seqlog.schema import Kind, Role
+from mirrortest.seqlog.options import Role
+from mirrortest.seqlog.schema import Kind
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

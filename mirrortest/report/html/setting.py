@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from mirrortest.config.units import span
 from mirrortest.results.words import moment
 from mirrortest.seqlog.events import Event
-from mirrortest.seqlog.schema import Role
+from mirrortest.seqlog.options import Role
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -15,13 +15,14 @@ import pyarrow.parquet as pq
 
 from mirrortest.faults.ground_truth import TRUTH
 from mirrortest.model.findings import Finding, Outcome
-from mirrortest.seqlog.batches import Detail, batch_of
+from mirrortest.seqlog.batches import batch_of
 from mirrortest.seqlog.damage import Damage, DamageKind
 from mirrortest.seqlog.events import EVENTS_FILE, Event
 from mirrortest.seqlog.journal import frame, read_frames
+from mirrortest.seqlog.options import Detail, Role
 from mirrortest.seqlog.parquet import write_parquet
 from mirrortest.seqlog.rows import Latencies, end, reserved, sent
-from mirrortest.seqlog.schema import ENDLESS, ROWS, SCHEMA_VERSION, Kind, Role
+from mirrortest.seqlog.schema import ENDLESS, ROWS, SCHEMA_VERSION, Kind
 from mirrortest.seqlog.session import SESSION_FILE, FileNote, Session, Topic, session_id
 from mirrortest.wire.stream import StreamId
 

@@ -21,7 +21,7 @@ from mirrortest.results import summary
 from mirrortest.results.summary import Latency, Summary
 from mirrortest.selftest.calibration import Calibration, Figures, KindFigures
 from mirrortest.selftest.synthesis import Written
-from mirrortest.seqlog.schema import Role
+from mirrortest.seqlog.options import Role
 from mirrortest.seqlog.session import FileNote, Session
 from mirrortest.timing.histogram import Histogram
 from mirrortest.verify.judge import RunVerdict, StreamVerdict

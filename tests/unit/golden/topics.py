@@ -29,7 +29,7 @@ from mirrortest.verify.ledger_record import (
     registration_value,
 )
 from mirrortest.verify.loss import Losses
-from mirrortest.verify.routing import ExpectPartition
+from mirrortest.verify.placement import ExpectPartition
 from mirrortest.verify.row import SeenRow
 from mirrortest.wire.stream import StreamId
 from tests.unit.test_consume_state_store import MemoryTopic, following

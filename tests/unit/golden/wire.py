@@ -9,8 +9,9 @@ import numpy as np
 
 from mirrortest.wire.batch import LaneEncoder
 from mirrortest.wire.digits import SEQ_LIMIT, TIME_LIMIT
+from mirrortest.wire.form import Form
 from mirrortest.wire.lanes import MAX_LANE
-from mirrortest.wire.message import Form, Message, encode
+from mirrortest.wire.message import Message, encode
 from mirrortest.wire.payload import MAX_SIZE
 from mirrortest.wire.record_batch import compress_records, seal
 from mirrortest.wire.single_records import write_records

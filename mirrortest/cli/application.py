@@ -1,0 +1,79 @@
+"""An application in an event loop, and the signals that end it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gc
+import signal
+from typing import TYPE_CHECKING, TypeVar
+
+import uvloop
+
+from mirrortest.cli.console import err
+from mirrortest.cli.interrupt import end_at_once
+from mirrortest.errors import ClusterError, InterruptedRunError
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
+T = TypeVar("T")
+
+_ABORT_SECONDS = 3.0
+_INTERRUPTED = "a second signal ended the run at once: the drain is not complete"
+
+
+def run_application(main: Callable[[asyncio.Event], Awaitable[T]]) -> T:
+    """Run an application until it returns.
+
+    The first SIGINT or SIGTERM sets the event it was given: it drains and returns. The second
+    cancels it, and ends the process if that takes longer than a moment; so does a third.
+
+    Raises:
+        InterruptedRunError: a second signal ended the run at once.
+    """
+    interrupt = signal.getsignal(signal.SIGINT)
+    # Imported modules are never garbage: do not search them again and again.
+    gc.freeze()
+
+    async def supervised() -> T:
+        stop = asyncio.Event()
+        loop = asyncio.get_running_loop()
+        task = asyncio.ensure_future(main(stop))
+        ended_by: signal.Signals | None = None
+
+        def on_signal(number: signal.Signals) -> None:
+            nonlocal ended_by
+            if not stop.is_set():
+                err.print(
+                    f"[yellow]{number.name}: draining; a second signal ends the run at once[/]"
+                )
+                stop.set()
+            elif ended_by is None:
+                ended_by = number
+                task.cancel()
+                loop.call_later(_ABORT_SECONDS, abort, number)
+            else:
+                abort(number)
+
+        def abort(number: signal.Signals) -> None:
+            err.print(f"[bold red]error:[/] {_INTERRUPTED}")
+            end_at_once(number)
+
+        # They stay until the loop is closed, so that they also end the clean-up after the run.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, on_signal, number)
+        with contextlib.suppress(asyncio.CancelledError):
+            return await task
+        if ended_by is not None:
+            raise InterruptedRunError(_INTERRUPTED, ended_by)
+        # No signal did it: the client library cancelled its own tasks.
+        raise ClusterError(
+            "the run stopped while it was waiting for a broker: the sequence logs are incomplete, "
+            "they end here"
+        )
+
+    try:
+        return uvloop.run(supervised())
+    finally:
+        signal.signal(signal.SIGINT, interrupt)

@@ -1,0 +1,114 @@
+"""What structlog and the libraries log, on stderr.
+
+Texts of others are escaped: control characters and line ends.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+import textwrap
+from functools import partial
+from typing import TYPE_CHECKING, Any, TextIO, cast
+
+import structlog
+
+from mirrortest.cli.console import err
+from mirrortest.config.visible import visible, visible_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from structlog.typing import EventDict
+
+
+class _CurrentStderr:
+    """Whatever stderr is at the moment.
+
+    A live display puts itself in its place, and prints what is written above itself. A stream that
+    was taken before would write into the display.
+    """
+
+    def write(self, text: str) -> int:
+        return sys.stderr.write(text)
+
+    def flush(self) -> None:
+        sys.stderr.flush()
+
+
+_LOGS = _CurrentStderr()
+
+
+def configure_logging(*, verbose: bool = False) -> None:
+    """Send structlog's and the libraries' logs to stderr; the libraries' only from WARNING on."""
+    level = logging.DEBUG if verbose else logging.INFO
+    structlog.configure(
+        processors=[
+            structlog.contextvars.merge_contextvars,
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True),
+            structlog.processors.format_exc_info,
+            _visible_entry,
+            structlog.dev.ConsoleRenderer(
+                colors=err.color_system is not None,
+                exception_formatter=structlog.dev.plain_traceback,
+            ),
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=structlog.PrintLoggerFactory(file=cast("TextIO", _LOGS)),
+        cache_logger_on_first_use=False,
+    )
+    # aiokafka logs an error for each request that a dead broker does not answer; the applications
+    # report an outage themselves.
+    logging.basicConfig(
+        stream=cast("TextIO", _LOGS),
+        level=logging.DEBUG if verbose else logging.WARNING,
+    )
+    for handler in logging.getLogger().handlers:
+        handler.setFormatter(_Formatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    if not verbose:
+        logging.getLogger("aiokafka").setLevel(logging.CRITICAL)
+        for handler in logging.getLogger().handlers:
+            handler.addFilter(_is_no_interrupt)
+
+
+def _visible_entry(_logger: object, _method: str, entry: EventDict) -> EventDict:
+    """A log entry in one line, but for a traceback."""
+    return {
+        name: (_trace if name == "exception" else visible)(value)
+        if isinstance(value, str)
+        else value  # is shown by its repr, which is printable
+        for name, value in entry.items()
+    }
+
+
+def _trace(text: str) -> str:
+    """A traceback none of whose lines looks like an entry's first."""
+    return textwrap.indent(visible_lines(text), "    ")
+
+
+class _Formatter(logging.Formatter):
+    """The same for what libraries log."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # its name there
+        return visible(super().formatMessage(record))
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802  # its name there
+        return _trace(super().formatException(ei))
+
+
+def _is_no_interrupt(record: logging.LogRecord) -> bool:
+    """Whether a record is more than the trace of a user's interrupt in a library's call."""
+    error = None if record.exc_info is None else record.exc_info[1]
+    while error is not None:
+        # A signal's handler that asks what was being asked when the signal came.
+        reentrant = isinstance(error, RuntimeError) and str(error).startswith("reentrant call")
+        if reentrant or isinstance(error, KeyboardInterrupt):
+            return False
+        error = error.__cause__ or error.__context__
+    return True
+
+
+def worker_logging() -> Callable[[], None]:
+    """What sets up the logging of a worker's process as it is here; picklable."""
+    return partial(configure_logging, verbose=logging.getLogger().level <= logging.DEBUG)

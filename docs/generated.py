@@ -19,6 +19,7 @@ from rich.text import Text
 from typer.main import get_command
 
 from mirrortest.cli import main
+from mirrortest.cli.help_layout import BY_ENVIRONMENT, Verbs, aliases_of
 from mirrortest.config.threshold import COUNTS, Series, thresholds
 from mirrortest.errors import MirrortestError
 from mirrortest.faults.ground_truth import Truth
@@ -58,7 +59,7 @@ Generated from the program: `mirrortest COMMAND --help` shows the same.
 
 def program() -> Any:
     """The whole command line, as typer's command."""
-    app = typer.Typer(help=main.app.info.help, epilog=main.app.info.epilog)
+    app = typer.Typer(cls=Verbs, help=main.app.info.help, epilog=main.app.info.epilog)
     app.callback()(main.main)
     for verb in main._VERBS:  # noqa: SLF001  # the list of the verbs, which only the program needs
         module = importlib.import_module(f"mirrortest.cli.{verb}")
@@ -129,7 +130,7 @@ def _help(text: str) -> Iterator[str]:
     for paragraph in text.split("\n\n"):
         lines = paragraph.splitlines()
         if lines and all(line.startswith("    ") for line in lines):
-            code = "\n".join(_wrapped(line.removeprefix("    ")) for line in lines)
+            code = "\n".join(line.removeprefix("    ") for line in lines)
             language = "sh" if code.startswith("mirrortest ") else "text"
             yield f"```{language}\n{code}\n```\n\n"
         elif paragraph.strip() == "Examples":
@@ -138,22 +139,10 @@ def _help(text: str) -> Iterator[str]:
             yield "\n".join(line.strip() for line in lines).replace("<", r"\<") + "\n\n"
 
 
-def _wrapped(command: str, width: int = 88) -> str:
-    """A long command on several lines, broken before its options."""
-    first, *options = command.split(" --")
-    lines = [first]
-    for option in options:
-        if len(lines[-1]) + len(option) + 3 > width:
-            lines.append(f"  --{option}")
-        else:
-            lines[-1] += f" --{option}"
-    return " \\\n".join(lines)
-
-
 def _name(parameter: Any) -> str:
     if parameter.param_type_name == "argument":
         return f"`{parameter.metavar or parameter.name.upper()}`"
-    named = ", ".join([*parameter.opts, *parameter.secondary_opts])
+    named = ", ".join([*parameter.opts, *parameter.secondary_opts, *aliases_of(parameter)])
     return f"`{named}`" if parameter.is_flag else f"`{named} {parameter.metavar or 'VALUE'}`"
 
 
@@ -167,7 +156,8 @@ def _default(parameter: Any) -> str:
 
 
 def _meaning(parameter: Any) -> str:
-    text = Text.from_markup(parameter.help or "").plain.replace("<", r"\<")
+    text = (parameter.help or "").removesuffix(BY_ENVIRONMENT)
+    text = Text.from_markup(text).plain.replace("<", r"\<")
     return f"{text} (`{parameter.envvar}`)" if parameter.envvar else text
 
 

@@ -6,7 +6,7 @@ import contextlib
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -66,8 +66,6 @@ Exit codes: 0 passed, 1 error, 2 usage, 3 inconclusive, 99 a threshold or a corr
 class LedgerConnection:
     """How the source's brokers are reached, where the mirror does not copy the ledger."""
 
-    PANEL: ClassVar[str] = "Connection"
-
     ledger_bootstrap_server: str | None = option(
         None, "Read the ledger from the source's brokers, not from its copy."
     )
@@ -92,9 +90,8 @@ def consume(  # noqa: D103  # the help text is an option of its own, with exampl
         typer.Option(
             "--bootstrap-server",
             "--broker-list",
-            rich_help_panel="Connection",
             envvar="MIRRORTEST_BOOTSTRAP_SERVER",
-            metavar="HOST:PORT[,...]",
+            metavar="HOST:PORT",
             help="The destination's brokers; with --role source, the source's.",
         ),
     ] = None,
@@ -107,15 +104,12 @@ def consume(  # noqa: D103  # the help text is an option of its own, with exampl
     workers: Workers,
     threshold: Annotated[
         list[str] | None,
-        typer.Option(
-            metavar="EXPR", rich_help_panel="Judgement", help="For example 'lost==0' or 'p(99)<2s'."
-        ),
+        typer.Option(metavar="EXPR", help="For example 'lost==0' or 'p(99)<2s'."),
     ] = None,
     exactly_once: Annotated[
         bool,
         typer.Option(
             "--exactly-once",
-            rich_help_panel="Judgement",
             help="Duplicates and reorders also fail the run; only committed messages are read.",
         ),
     ] = False,

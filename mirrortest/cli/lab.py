@@ -19,6 +19,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from mirrortest.cli import console
+from mirrortest.cli.help_layout import Verbs
 from mirrortest.cli.lab_fault import Name, client_of, fault_app
 from mirrortest.cli.options import given
 from mirrortest.config.run import checked_topic
@@ -35,6 +36,7 @@ from mirrortest.lab.testbed import Lab, part_metrics
 from mirrortest.metrics.endpoint import serve_metrics
 
 lab_app = typer.Typer(
+    cls=Verbs,
     no_args_is_help=True,
     help=(
         "Two local Kafka clusters with a mirror between them, as processes of this machine. "
@@ -118,10 +120,10 @@ def up(
         ),
     ] = _OFFSET_FLUSH_MS,
     mirror_property: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Further mirror properties.")
+        list[str] | None, typer.Option(metavar="KEY=VAL", help="Further mirror properties.")
     ] = None,
     broker_property: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Further broker properties.")
+        list[str] | None, typer.Option(metavar="KEY=VAL", help="Further broker properties.")
     ] = None,
     source_alias: Annotated[str, typer.Option(help="The mirror's name of the source.")] = "A",
     destination_alias: Annotated[
@@ -317,7 +319,7 @@ def create_topic(
     *,
     partitions: Annotated[int, typer.Option(min=1)] = 4,
     config: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="The topic's configuration.")
+        list[str] | None, typer.Option(metavar="KEY=VAL", help="The topic's configuration.")
     ] = None,
     destination: Annotated[
         bool, typer.Option("--destination", help="In the destination, not in the source.")

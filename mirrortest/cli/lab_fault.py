@@ -10,13 +10,14 @@ import typer
 from rich.markup import escape
 
 from mirrortest.cli import console
+from mirrortest.cli.help_layout import Verbs
 from mirrortest.errors import UsageError
 from mirrortest.lab import control
 from mirrortest.lab.cluster_client import ClusterClient
 from mirrortest.seqlog.events import EventLog
 from mirrortest.wire.stream import checked_run
 
-fault_app = typer.Typer(no_args_is_help=True, help="Inject and clear faults.")
+fault_app = typer.Typer(cls=Verbs, no_args_is_help=True, help="Inject and clear faults.")
 
 Name = Annotated[
     str,

@@ -14,6 +14,7 @@ from rich.markup import escape
 
 import mirrortest
 from mirrortest.cli import compiled, console
+from mirrortest.cli.help_layout import Verbs
 from mirrortest.config.suggestion import closest
 from mirrortest.config.visible import shortened, visible
 from mirrortest.errors import MirrortestError
@@ -25,6 +26,7 @@ _HELP = {"-h", "--help"}
 
 app = typer.Typer(
     name="mirrortest",
+    cls=Verbs,
     no_args_is_help=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Annotated, ClassVar, TypeAlias
+from typing import Annotated, TypeAlias
 
 import typer
 
@@ -102,13 +102,11 @@ def report_place(text: str, *, option: str) -> Path:
 class Connection:
     """How a cluster is reached, besides its address."""
 
-    PANEL: ClassVar[str] = "Connection"
-
     command_config: Path | None = option(
         None, "Kafka client properties, as Kafka's own tools take them.", env=True, metavar="FILE"
     )
     command_property: list[str] | None = option(
-        None, "One client property; wins over the file.", metavar="KEY=VALUE"
+        None, "One client property; wins over the file.", metavar="KEY=VAL"
     )
     portable: bool = option(False, PORTABLE, env=True)
 
@@ -166,14 +164,16 @@ class MirrorNames:
 class BothClusters:
     """How the clusters on both sides of a mirror are reached."""
 
-    source_bootstrap_server: str | None = option(None, "The source's brokers.")
-    destination_bootstrap_server: str | None = option(None, "The destination's brokers.")
+    source_bootstrap_server: str | None = option(None, "The source's brokers, HOST:PORT[,...].")
+    destination_bootstrap_server: str | None = option(
+        None, "The destination's brokers, HOST:PORT[,...]."
+    )
     source_command_config: Path | None = option(None, "Client properties for the source's brokers.")
     destination_command_config: Path | None = option(
         None, "Client properties for the destination's brokers."
     )
     command_property: list[str] | None = option(
-        None, "One client property, for both clusters.", metavar="KEY=VALUE"
+        None, "One client property, for both clusters.", metavar="KEY=VAL"
     )
 
     def clients(
@@ -197,10 +197,8 @@ class BothClusters:
 class Output:
     """Where a command's summary goes."""
 
-    PANEL: ClassVar[str] = "Output"
-
     report: Path | None = option(
-        None, "Also write the JSON summary to this file.", kind=Kind(report_place, metavar="<path>")
+        None, "Also write the JSON summary to this file.", kind=Kind(report_place, metavar="FILE")
     )
     as_json: bool = option(False, "Print the summary as JSON on stdout.", name="--json")
 

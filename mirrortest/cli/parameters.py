@@ -64,17 +64,10 @@ def _options(model: type[Any]) -> Iterator[inspect.Parameter]:
     hints = get_type_hints(model)
     for field in fields(model):
         if "option" in field.metadata:
-            yield _parameter(field, hints[field.name], _panel(model, field.name))
+            yield _parameter(field, hints[field.name])
 
 
-def _panel(model: type[Any], name: str) -> str | None:
-    """The heading in the help, of the class that declares a field."""
-    owner = next(each for each in model.__mro__ if name in vars(each).get("__annotations__", {}))
-    panel: str | None = vars(owner).get("PANEL")
-    return panel
-
-
-def _parameter(field: Field[Any], kind: Any, panel: str | None) -> inspect.Parameter:
+def _parameter(field: Field[Any], kind: Any) -> inspect.Parameter:
     option: Option = field.metadata["option"]
     name = option.name or f"--{field.name.replace('_', '-')}"
     default = inspect.Parameter.empty if field.default is MISSING else field.default
@@ -95,7 +88,6 @@ def _parameter(field: Field[Any], kind: Any, panel: str | None) -> inspect.Param
         metavar=metavar,
         parser=parser,
         autocompletion=_completing(values) if values else None,
-        rich_help_panel=panel,
     )
     return inspect.Parameter(
         field.name,

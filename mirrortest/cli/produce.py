@@ -7,7 +7,7 @@ import secrets
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -71,15 +71,18 @@ _QUIET_SECONDS = 5.0
 class Sending:
     """Client properties that have options of their own, which win over --command-property."""
 
-    PANEL: ClassVar[str] = "Connection"
-
     acks: str | None = option(
         None,
         "Default all, idempotent. With 0 every message's outcome stays unknown.",
         env=True,
         metavar="all|1|0",
     )
-    compression: Compression | None = option(None, "Of record batches. Default none.", env=True)
+    compression: Compression | None = option(
+        None,
+        "Of record batches: none (default), gzip, snappy, lz4, zstd.",
+        env=True,
+        metavar="CODEC",
+    )
     linger_ms: int | None = option(
         None, "Wait this long for a batch to fill up. Default 5.", env=True, minimum=0
     )
@@ -104,9 +107,8 @@ def produce(
         typer.Option(
             "--bootstrap-server",
             "--broker-list",
-            rich_help_panel="Connection",
             envvar="MIRRORTEST_BOOTSTRAP_SERVER",
-            metavar="HOST:PORT[,...]",
+            metavar="HOST:PORT",
             help="The source cluster. Wins over bootstrap.servers in properties.",
         ),
     ] = None,

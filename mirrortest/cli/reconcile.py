@@ -47,7 +47,9 @@ def reconcile(
     output: Annotated[
         str | None,
         typer.Option(
-            "--output", help="Directory for summary.json and the tables. [LOGDIR/run=RUN/result]"
+            "--output",
+            metavar="DIR",
+            help="Directory for summary.json and the tables. [LOGDIR/run=RUN/result]",
         ),
     ] = None,
     threshold: Annotated[
@@ -70,7 +72,7 @@ def reconcile(
     ] = None,
     command_property: Annotated[
         list[str] | None,
-        typer.Option("--command-property", metavar="KEY=VALUE", help="One client property."),
+        typer.Option("--command-property", metavar="KEY=VAL", help="One client property."),
     ] = None,
     portable: Portable = False,
     look_up_limit: Annotated[

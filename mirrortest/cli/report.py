@@ -55,7 +55,8 @@ def report(
         typer.Option("--run", help="The run in --log-dir; needed if there are several."),
     ] = None,
     output: Annotated[
-        str | None, typer.Option("--output", help=f"The HTML file. [RESULT/{REPORT_FILE}]")
+        str | None,
+        typer.Option("--output", metavar="FILE", help=f"The HTML file. [RESULT/{REPORT_FILE}]"),
     ] = None,
     junit: Annotated[
         str | None,

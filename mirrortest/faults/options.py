@@ -50,13 +50,13 @@ class FaultyMirrorOptions:
     spec: Spec = option(
         Spec(),
         "The faults to inject, a TOML file. Default: none.",
-        kind=Kind(_parse_spec, show=lambda _: "", metavar="<path>"),
+        kind=Kind(_parse_spec, show=lambda _: "", metavar="FILE"),
     )
     truth: Path = option(
         Path("mirrortest-truth"),
         "Directory for the injected faults and the mirror's position. A mirror that is started "
         "with the same directory continues from there.",
-        kind=Kind(_parse_directory, metavar="<path>"),
+        kind=Kind(_parse_directory, metavar="DIR"),
     )
     topics: str = option(".*", "What is mirrored: regular expressions, separated by commas.")
     exclude: str = option(TOPICS_EXCLUDED, "What is not mirrored, likewise.")

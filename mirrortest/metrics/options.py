@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
 
 from mirrortest.config.option import option
 
@@ -11,8 +10,6 @@ from mirrortest.config.option import option
 @dataclass(frozen=True, kw_only=True)
 class MetricsOptions:
     """Port 0: no metrics are served."""
-
-    PANEL: ClassVar[str] = "Metrics"
 
     metrics_port: int = option(
         0, "Serve Prometheus metrics here; 0 is off.", env=True, minimum=0, maximum=65535

@@ -73,7 +73,7 @@ class SynthOptions:
     """
 
     log_dir: Path = option(
-        REQUIRED, "Local directory for the logs.", kind=Kind(_parse_local, metavar="<path>")
+        REQUIRED, "Local directory for the logs.", kind=Kind(_parse_local, metavar="DIR")
     )
     run: str = option(REQUIRED, "The run's id; the directory must not contain it yet.")
     messages: int = option(1_000_000, "Messages sent in total: 1000000 or 1e6.", kind=COUNT)

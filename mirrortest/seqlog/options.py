@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar
 
 from mirrortest.config.option import option
 
@@ -28,8 +27,6 @@ class Detail(StrEnum):
 class LogPlace:
     """`log_spool` is a local directory for unfinished logs while `log_dir` is not local."""
 
-    PANEL: ClassVar[str] = "Sequence log"
-
     log_dir: str = option(
         "mirrortest-logs", "Sequence logs and the summary: a directory or a URI.", env=True
     )
@@ -43,8 +40,6 @@ class LogPlace:
 @dataclass(frozen=True, kw_only=True)
 class LogOptions(LogPlace):
     """Where, and in which detail."""
-
-    PANEL: ClassVar[str] = LogPlace.PANEL
 
     log_detail: Detail = option(
         Detail.INTERVALS,

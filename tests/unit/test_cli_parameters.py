@@ -29,8 +29,6 @@ def _upper(text: str, *, option: str) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Base:
-    PANEL = "Base options"
-
     pause: float = option(2.0, "How long.", kind=SECONDS, env=True)
 
 
@@ -76,10 +74,8 @@ def test_mistakes_name_the_option() -> None:
 
 
 def test_the_help_has_defaults_as_they_are_typed() -> None:
-    """And a heading for the options that a class declares."""
     shown = _invoke("--help", COLUMNS="120").output
     assert "[default: 2s]" in shown
-    assert "Base options" in shown
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from docs import generated
 from mirrortest import errors
+from mirrortest.cli.help_layout import aliases_of
 from mirrortest.config.threshold import COUNTS, Series, thresholds
 from mirrortest.errors import InterruptedRunError, MirrortestError
 from mirrortest.metrics.names import TABLE
@@ -69,7 +70,7 @@ def _option(parameter: Any) -> str:
     default = parameter.default
     if isinstance(default, Enum):
         default = default.value
-    names = ", ".join([*parameter.opts, *parameter.secondary_opts])
+    names = ", ".join([*parameter.opts, *parameter.secondary_opts, *aliases_of(parameter)])
     parts = [names if parameter.param_type_name == "option" else f"argument {names}"]
     if parameter.required:
         parts.append("required")

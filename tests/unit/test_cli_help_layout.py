@@ -1,0 +1,78 @@
+"""The help of each command, as a terminal of 80 columns shows it."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from docs import generated
+from mirrortest.cli.help_layout import BY_ENVIRONMENT
+from mirrortest.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def _commands(command: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    yield path, command
+    for name, below in getattr(command, "commands", {}).items():
+        yield from _commands(below, (*path, name))
+
+
+COMMANDS = dict(_commands(generated.program()))
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_no_name_is_cut_and_no_line_is_too_long(
+    path: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Names of options, their values and examples can be copied from a terminal."""
+    monkeypatch.setenv("COLUMNS", "80")
+    generated.program()([*path, "--help"], standalone_mode=False)
+    shown = capsys.readouterr().out
+    assert "…" not in shown
+    assert max(map(len, shown.splitlines())) <= 80
+    for line, following in pairwise(shown.splitlines()):
+        if line.rstrip().endswith("\\"):
+            assert following.startswith(" " * 7 + "--")
+
+
+@pytest.mark.parametrize("path", COMMANDS, ids=" ".join)
+def test_flags_have_no_type_and_values_have_one_name(path: tuple[str, ...]) -> None:
+    """What is to be typed is shown in words, not as a type of Python's."""
+    for option in COMMANDS[path].params:
+        if option.param_type_name == "option":
+            assert (
+                (option.metavar == "") is option.is_flag
+                or not path
+                or ("bootstrap-server" in option.opts[0])
+            ), option.opts
+
+
+def test_what_the_environment_can_give_is_marked() -> None:
+    """And the sentence that explains the mark is below the options."""
+    for command in COMMANDS.values():
+        given = [each for each in command.params if getattr(each, "envvar", None)]
+        assert all(option.help.endswith(BY_ENVIRONMENT) for option in given)
+        assert all(
+            option.envvar == "MIRRORTEST_" + option.opts[0][2:].upper().replace("-", "_")
+            for option in given
+            if option.opts[0] != "--name"
+        )
+        assert bool(given) is ("[env]" in (command.epilog or ""))
+
+
+@pytest.mark.parametrize("typed", [["--broker-list", "h"], ["--broker-list=h"]])
+def test_kafkas_names_are_accepted_though_not_shown(typed: list[str]) -> None:
+    """They stand for the options that are shown."""
+    program = generated.program()
+    with pytest.raises(UsageError, match="use HOST:PORT"):
+        program(["produce", *typed, "--topic", "t"], standalone_mode=False)
+
+
+def test_an_alias_of_one_command_is_no_option_of_another() -> None:
+    """`--group` is `--consumer-group` of consume alone."""
+    with pytest.raises(Exception, match="No such option"):
+        generated.program()(["doctor", "--group", "g"], standalone_mode=False)

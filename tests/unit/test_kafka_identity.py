@@ -13,12 +13,12 @@ from aiokafka.client import AIOKafkaClient
 from aiokafka.protocol.fetch import FetchRequest as PlainFetch
 
 from mirrortest.kafka.fast.identity import Identity
+from mirrortest.kafka.fast.metadata import MetadataRequest
 from mirrortest.kafka.fast.requests import (
     EndsRequest,
     EpochEnd,
     FetchRequest,
     LeaderEpochRequest,
-    MetadataRequest,
 )
 from mirrortest.kafka.fetched import Diverged, End, OutOfRange, ReadPosition, Recreated
 from mirrortest.model.topic_partition import TopicPartition

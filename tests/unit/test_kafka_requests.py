@@ -11,6 +11,8 @@ from aiokafka.protocol.fetch import FetchRequest as PlainFetch
 
 from mirrortest.kafka.fast import requests
 from mirrortest.kafka.fast.frames import Cursor, Frame, Section
+from mirrortest.kafka.fast.metadata import MetadataRequest, MetadataResponse
+from mirrortest.kafka.fast.wire_types import Uuid
 
 RAW_ID = bytes(range(0xF0, 0x100))
 TOPIC_ID = "8PHy8_T19vf4-fr7_P3-_w"
@@ -41,10 +43,10 @@ def cursor(data: bytes) -> Cursor:
 
 def test_a_topics_id_has_kafkas_spelling() -> None:
     """URL-safe base64 without padding; zeros are no id."""
-    assert requests.Uuid.encode(TOPIC_ID) == RAW_ID
-    assert requests.Uuid.decode(BytesIO(RAW_ID)) == TOPIC_ID
-    assert requests.Uuid.decode(BytesIO(bytes(16))) == ""
-    assert requests.Uuid.encode("") == bytes(16)
+    assert Uuid.encode(TOPIC_ID) == RAW_ID
+    assert Uuid.decode(BytesIO(RAW_ID)) == TOPIC_ID
+    assert Uuid.decode(BytesIO(bytes(16))) == ""
+    assert Uuid.encode("") == bytes(16)
 
 
 def fetch(rack: str = "") -> requests.FetchRequest:
@@ -129,10 +131,10 @@ def test_an_answer_that_is_cut_off_is_no_answer() -> None:
 
 def test_metadata_is_asked_by_name_and_creates_nothing() -> None:
     """Version 12; without topics it is asked of all."""
-    prepared = requests.MetadataRequest(["t"]).prepare(NEW)
+    prepared = MetadataRequest(["t"]).prepare(NEW)
     assert prepared.encode() == b"\2" + bytes(16) + compact("t") + b"\0" + b"\0\0" + b"\0"
-    assert requests.MetadataRequest().prepare(NEW).encode() == b"\0" + b"\0\0" + b"\0"
-    old = requests.MetadataRequest(["t"]).prepare(OLD)
+    assert MetadataRequest().prepare(NEW).encode() == b"\0" + b"\0\0" + b"\0"
+    old = MetadataRequest(["t"]).prepare(OLD)
     assert (old.API_VERSION, old.allow_auto_topic_creation) == (5, False)
 
 
@@ -152,7 +154,7 @@ def test_metadata_tells_ids_and_epochs_beside_what_aiokafka_reads() -> None:
             b"\0",
         ]
     )
-    made = requests.MetadataResponse.decode(BytesIO(data))
+    made = MetadataResponse.decode(BytesIO(data))
     assert made.brokers == [(1, "host", 9092, None)]
     assert made.topics == [
         (0, "t", False, [(0, 0, 1, [1, 2], [1], [])]),

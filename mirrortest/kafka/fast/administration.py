@@ -7,8 +7,8 @@ from __future__ import annotations
 from aiokafka.admin import AIOKafkaAdminClient
 
 from mirrortest.kafka.fast.connection import Client
+from mirrortest.kafka.fast.metadata import MetadataRequest
 from mirrortest.kafka.fast.rebinding import rebound
-from mirrortest.kafka.fast.requests import MetadataRequest
 from mirrortest.kafka.ports import Operation
 from mirrortest.kafka.public.administration import PublicAdmin
 from mirrortest.kafka.public.connection import request_errors

@@ -16,8 +16,8 @@ from aiokafka.protocol.produce import ProduceRequest
 from aiokafka.protocol.types import Array, Bytes, Int32, Schema
 
 from mirrortest.kafka.fast.frames import Cursor, FrameProtocol
+from mirrortest.kafka.fast.metadata import MetadataRequest
 from mirrortest.kafka.fast.rebinding import rebound
-from mirrortest.kafka.fast.requests import MetadataRequest
 
 if TYPE_CHECKING:
     import asyncio

@@ -22,14 +22,13 @@ from aiokafka.client import ConnectionGroup
 from aiokafka.protocol.fetch import FetchRequest as PlainFetchRequest
 
 from mirrortest.kafka.error_table import Code
+from mirrortest.kafka.fast.metadata import METADATA, MetadataRequest
 from mirrortest.kafka.fast.requests import (
     FETCH,
-    METADATA,
     EndsRequest,
     FetchPosition,
     FetchRequest,
     LeaderEpochRequest,
-    MetadataRequest,
 )
 from mirrortest.kafka.fetched import Diverged, End, OutOfRange, ReadPosition, Recreated
 from mirrortest.model.topic_partition import TopicPartition

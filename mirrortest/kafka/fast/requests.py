@@ -1,4 +1,4 @@
-"""Requests newer than aiokafka's: with topic ids (KIP-516) and leader epochs (KIP-320, KIP-595).
+"""Fetch, ListOffsets and OffsetForLeaderEpoch with topic ids (KIP-516) and leader epochs (KIP-320).
 
 Each picks its version by what the broker supports, and is aiokafka's own request where that is too
 little. Responses have the shape that aiokafka reads, and besides it what it does not ask for.
@@ -6,17 +6,14 @@ little. Responses have the shape that aiokafka reads, and besides it what it doe
 
 from __future__ import annotations
 
-import base64
 import struct
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from aiokafka.protocol import fetch as _fetch
-from aiokafka.protocol import metadata as _metadata
 from aiokafka.protocol import offset as _offset
 from aiokafka.protocol.api import Request, RequestStruct, Response
 from aiokafka.protocol.types import (
     Array,
-    Boolean,
     CompactArray,
     CompactString,
     Int8,
@@ -26,16 +23,15 @@ from aiokafka.protocol.types import (
     Schema,
     String,
     TaggedFields,
-    UnsignedVarInt32,
 )
+
+from mirrortest.kafka.fast.wire_types import Uuid, exactly, length, supported
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 FETCH = 13
 """The first version of Fetch that names topics by their id; since Kafka 3.1."""
-METADATA = 12
-"""The version of Metadata that brokers have which have that Fetch."""
 LIST_OFFSETS = 4
 """The first version of ListOffsets with the leader's epoch; since Kafka 2.1."""
 LEADER_EPOCH = 3
@@ -44,39 +40,14 @@ LEADER_EPOCH = 3
 LATEST = -1
 """The timestamp that asks for the end of a log."""
 
-_UUID = 16
-_NO_ID = bytes(_UUID)
 _CONSUMER = -1
 _NO_START = -1
 """A consumer has no log that starts anywhere."""
 _DIVERGING_EPOCH_TAG = 0
-_NOT_ASKED = -(1 << 31)
-"""The authorized operations of a topic for which they were not asked."""
 
-_PARTITION = struct.Struct(">hiii")  # error, partition, leader, leader's epoch
 _FETCHED = struct.Struct(">ihqqq")  # partition, error, high watermark, last stable offset, start
 _EPOCH_END = struct.Struct(">iq")  # epoch, end offset
 _ABORTED = struct.Struct(">qq")
-
-
-class Uuid:
-    """A topic's id on the wire; in Kafka's spelling (URL-safe base64, 22 letters) otherwise."""
-
-    @classmethod
-    def encode(cls, value: str) -> bytes:
-        """16 bytes; zeros for the empty string."""
-        return base64.urlsafe_b64decode(f"{value}==") if value else _NO_ID
-
-    @classmethod
-    def decode(cls, data: Any) -> str:
-        """Empty where a broker has no id for the topic."""
-        raw = bytes(_exactly(data, _UUID))
-        return "" if raw == _NO_ID else base64.urlsafe_b64encode(raw).decode().rstrip("=")
-
-    @classmethod
-    def repr(cls, value: str) -> str:
-        """See aiokafka's types."""
-        return value
 
 
 class EpochEnd(NamedTuple):
@@ -84,104 +55,6 @@ class EpochEnd(NamedTuple):
 
     leader_epoch: int
     end_offset: int
-
-
-# -- metadata --------------------------------------------------------------------------------------
-
-
-class MetadataResponse(Response):  # type: ignore[misc]  # untyped
-    """Version 12 in the shape of version 5, which aiokafka reads.
-
-    Attributes:
-        topic_ids: by topic, of those that have one.
-        leaders: (topic, partition) -> (leader epoch, leader's node).
-        operations: by topic, a bit for each operation that we may do, where that was asked for.
-    """
-
-    API_KEY = 3
-    API_VERSION = METADATA
-    SCHEMA = _metadata.MetadataResponse_v5.SCHEMA
-
-    topic_ids: dict[str, str]
-    leaders: dict[tuple[str, int], tuple[int, int]]
-    operations: dict[str, int]
-
-    @classmethod
-    def decode(cls, data: Any) -> MetadataResponse:
-        """Read one; raises ValueError where its bytes end too early."""
-        throttle = Int32.decode(data)
-        brokers = []
-        for _ in range(_length(data)):
-            node = Int32.decode(data)
-            host, port = _string(data), Int32.decode(data)
-            brokers.append((node, host, port, _string(data)))
-            TaggedFields.decode(data)
-        cluster, controller = _string(data), Int32.decode(data)
-        topics, ids = [], {}
-        leaders: dict[tuple[str, int], tuple[int, int]] = {}
-        operations: dict[str, int] = {}
-        for _ in range(_length(data)):
-            error, name = Int16.decode(data), _string(data)
-            topic_id, internal = Uuid.decode(data), Boolean.decode(data)
-            partitions = []
-            for _ in range(_length(data)):
-                code, number, leader, epoch = _PARTITION.unpack(_exactly(data, _PARTITION.size))
-                replicas = [_nodes(data) for _ in range(3)]  # all, in sync, offline
-                TaggedFields.decode(data)
-                partitions.append((code, number, leader, *replicas))
-                leaders[str(name), number] = epoch, leader
-            permitted = Int32.decode(data)
-            TaggedFields.decode(data)
-            topics.append((error, name, internal, partitions))
-            if topic_id and name and not error:
-                ids[name] = topic_id
-            if permitted != _NOT_ASKED and not error:
-                operations[str(name)] = permitted
-        made = cls(throttle, brokers, cluster, controller, topics)
-        made.topic_ids, made.leaders, made.operations = ids, leaders, operations
-        return made
-
-
-class MetadataRequest_v12(RequestStruct):  # type: ignore[misc]  # noqa: N801  # as aiokafka names them
-    """By name, and never creating a topic."""
-
-    API_KEY = 3
-    API_VERSION = METADATA
-    FLEXIBLE_VERSION = True
-    RESPONSE_TYPE = MetadataResponse
-    SCHEMA = Schema(
-        (
-            "topics",
-            CompactArray(
-                ("topic_id", Uuid), ("topic", CompactString("utf-8")), ("tags", TaggedFields)
-            ),
-        ),
-        ("allow_auto_topic_creation", Boolean),
-        ("include_topic_authorized_operations", Boolean),
-        ("tags", TaggedFields),
-    )
-
-
-class MetadataRequest(_metadata.MetadataRequest):  # type: ignore[misc]  # aiokafka is untyped
-    """aiokafka's, but for topic ids and leader epochs; it never has a missing topic created."""
-
-    def __init__(
-        self,
-        topics: list[str] | None = None,
-        allow_auto_topic_creation: bool = False,
-        *,
-        operations: bool = False,
-    ) -> None:
-        super().__init__(topics, allow_auto_topic_creation)
-        self._operations = operations
-
-    def prepare(self, versions: Mapping[int, tuple[int, int]]) -> Any:
-        """See aiokafka's `Request`."""
-        if not _supported(versions, self.API_KEY, METADATA):
-            return super().prepare(versions)
-        topics = self._topics
-        named: Any = None if topics is None else [("", topic, {}) for topic in topics]
-        return MetadataRequest_v12(named, self._allow_auto_topic_creation, self._operations, {})
 
 
 # -- fetch -----------------------------------------------------------------------------------------
@@ -217,17 +90,17 @@ class FetchResponse(Response):  # type: ignore[misc]  # untyped
         error, session = Int16.decode(data), Int32.decode(data)
         diverging: dict[tuple[str, int], EpochEnd] = {}
         topics = []
-        for _ in range(_length(data)):
+        for _ in range(length(data)):
             topic_id = Uuid.decode(data)
             partitions = []
-            for _ in range(_length(data)):
-                head = _FETCHED.unpack(_exactly(data, _FETCHED.size))
+            for _ in range(length(data)):
+                head = _FETCHED.unpack(exactly(data, _FETCHED.size))
                 aborted = []
-                for _ in range(max(_length(data), 0)):
-                    aborted.append(_ABORTED.unpack(_exactly(data, _ABORTED.size)))
+                for _ in range(max(length(data), 0)):
+                    aborted.append(_ABORTED.unpack(exactly(data, _ABORTED.size)))
                     TaggedFields.decode(data)
-                replica, size = Int32.decode(data), _length(data)
-                records = _exactly(data, size) if size > 0 else b""
+                replica, size = Int32.decode(data), length(data)
+                records = exactly(data, size) if size > 0 else b""
                 tags = TaggedFields.decode(data)
                 if _DIVERGING_EPOCH_TAG in tags:
                     raw = tags[_DIVERGING_EPOCH_TAG][: _EPOCH_END.size]
@@ -291,7 +164,7 @@ class FetchRequest(_fetch.FetchRequest):  # type: ignore[misc]  # aiokafka is un
 
     def prepare(self, versions: Mapping[int, tuple[int, int]]) -> Any:
         """See aiokafka's `Request`."""
-        if not _supported(versions, self.API_KEY, FETCH):
+        if not supported(versions, self.API_KEY, FETCH):
             return super().prepare(versions)
         topics: list[Any] = [
             (
@@ -351,7 +224,7 @@ class EndsRequest(_offset.OffsetRequest):  # type: ignore[misc]  # aiokafka is u
 
     def prepare(self, versions: Mapping[int, tuple[int, int]]) -> Any:
         """See aiokafka's `Request`."""
-        if not _supported(versions, self.API_KEY, LIST_OFFSETS):
+        if not supported(versions, self.API_KEY, LIST_OFFSETS):
             return super().prepare(versions)
         return ListOffsetsRequest_v4(_CONSUMER, self._isolation_level, self._with_epochs)
 
@@ -420,33 +293,3 @@ class LeaderEpochRequest(Request[LeaderEpochRequest_v3]):  # type: ignore[misc] 
     def build(self, request_struct_class: type[LeaderEpochRequest_v3]) -> LeaderEpochRequest_v3:
         """See aiokafka's `Request`."""
         return request_struct_class(_CONSUMER, self._topics)
-
-
-# -- bytes -----------------------------------------------------------------------------------------
-
-
-def _supported(versions: Mapping[int, tuple[int, int]], api: int, version: int) -> bool:
-    lowest, highest = versions.get(api, (0, -1))
-    return lowest <= version <= highest
-
-
-def _exactly(data: Any, size: int) -> Any:
-    piece = data.read(size)
-    if len(piece) != size:
-        raise ValueError(f"a broker's answer ends {size - len(piece)} bytes too early")
-    return piece
-
-
-def _length(data: Any) -> int:
-    """The length of what is compact: -1 for null."""
-    return int(UnsignedVarInt32.decode(data)) - 1
-
-
-def _string(data: Any) -> str | None:
-    size = _length(data)
-    return None if size < 0 else bytes(_exactly(data, size)).decode()
-
-
-def _nodes(data: Any) -> list[int]:
-    count = max(_length(data), 0)
-    return list(struct.unpack(f">{count}i", _exactly(data, 4 * count)))

@@ -1,0 +1,128 @@
+"""Metadata with topic ids (KIP-516), leader epochs and authorized operations.
+
+It is aiokafka's own request where the broker supports too little.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import TYPE_CHECKING, Any
+
+from aiokafka.protocol import metadata as _metadata
+from aiokafka.protocol.api import RequestStruct, Response
+from aiokafka.protocol.types import (
+    Boolean,
+    CompactArray,
+    CompactString,
+    Int16,
+    Int32,
+    Schema,
+    TaggedFields,
+)
+
+from mirrortest.kafka.fast.wire_types import Uuid, exactly, length, nodes, string, supported
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+METADATA = 12
+"""The version of Metadata that brokers have which have that Fetch."""
+
+_NOT_ASKED = -(1 << 31)
+"""The authorized operations of a topic for which they were not asked."""
+_PARTITION = struct.Struct(">hiii")  # error, partition, leader, leader's epoch
+
+
+class MetadataResponse(Response):  # type: ignore[misc]  # untyped
+    """Version 12 in the shape of version 5, which aiokafka reads.
+
+    Attributes:
+        topic_ids: by topic, of those that have one.
+        leaders: (topic, partition) -> (leader epoch, leader's node).
+        operations: by topic, a bit for each operation that we may do, where that was asked for.
+    """
+
+    API_KEY = 3
+    API_VERSION = METADATA
+    SCHEMA = _metadata.MetadataResponse_v5.SCHEMA
+
+    topic_ids: dict[str, str]
+    leaders: dict[tuple[str, int], tuple[int, int]]
+    operations: dict[str, int]
+
+    @classmethod
+    def decode(cls, data: Any) -> MetadataResponse:
+        """Read one; raises ValueError where its bytes end too early."""
+        throttle = Int32.decode(data)
+        brokers = []
+        for _ in range(length(data)):
+            node = Int32.decode(data)
+            host, port = string(data), Int32.decode(data)
+            brokers.append((node, host, port, string(data)))
+            TaggedFields.decode(data)
+        cluster, controller = string(data), Int32.decode(data)
+        topics, ids = [], {}
+        leaders: dict[tuple[str, int], tuple[int, int]] = {}
+        operations: dict[str, int] = {}
+        for _ in range(length(data)):
+            error, name = Int16.decode(data), string(data)
+            topic_id, internal = Uuid.decode(data), Boolean.decode(data)
+            partitions = []
+            for _ in range(length(data)):
+                code, number, leader, epoch = _PARTITION.unpack(exactly(data, _PARTITION.size))
+                replicas = [nodes(data) for _ in range(3)]  # all, in sync, offline
+                TaggedFields.decode(data)
+                partitions.append((code, number, leader, *replicas))
+                leaders[str(name), number] = epoch, leader
+            permitted = Int32.decode(data)
+            TaggedFields.decode(data)
+            topics.append((error, name, internal, partitions))
+            if topic_id and name and not error:
+                ids[name] = topic_id
+            if permitted != _NOT_ASKED and not error:
+                operations[str(name)] = permitted
+        made = cls(throttle, brokers, cluster, controller, topics)
+        made.topic_ids, made.leaders, made.operations = ids, leaders, operations
+        return made
+
+
+class MetadataRequest_v12(RequestStruct):  # type: ignore[misc]  # noqa: N801  # as aiokafka names them
+    """By name, and never creating a topic."""
+
+    API_KEY = 3
+    API_VERSION = METADATA
+    FLEXIBLE_VERSION = True
+    RESPONSE_TYPE = MetadataResponse
+    SCHEMA = Schema(
+        (
+            "topics",
+            CompactArray(
+                ("topic_id", Uuid), ("topic", CompactString("utf-8")), ("tags", TaggedFields)
+            ),
+        ),
+        ("allow_auto_topic_creation", Boolean),
+        ("include_topic_authorized_operations", Boolean),
+        ("tags", TaggedFields),
+    )
+
+
+class MetadataRequest(_metadata.MetadataRequest):  # type: ignore[misc]  # aiokafka is untyped
+    """aiokafka's, but for topic ids and leader epochs; it never has a missing topic created."""
+
+    def __init__(
+        self,
+        topics: list[str] | None = None,
+        allow_auto_topic_creation: bool = False,
+        *,
+        operations: bool = False,
+    ) -> None:
+        super().__init__(topics, allow_auto_topic_creation)
+        self._operations = operations
+
+    def prepare(self, versions: Mapping[int, tuple[int, int]]) -> Any:
+        """See aiokafka's `Request`."""
+        if not supported(versions, self.API_KEY, METADATA):
+            return super().prepare(versions)
+        topics = self._topics
+        named: Any = None if topics is None else [("", topic, {}) for topic in topics]
+        return MetadataRequest_v12(named, self._allow_auto_topic_creation, self._operations, {})

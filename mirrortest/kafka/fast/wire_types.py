@@ -1,0 +1,66 @@
+"""Kafka's wire types as requests newer than aiokafka's need them."""
+
+from __future__ import annotations
+
+import base64
+import struct
+from typing import TYPE_CHECKING, Any
+
+from aiokafka.protocol.types import UnsignedVarInt32
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+_UUID = 16
+_NO_ID = bytes(_UUID)
+
+
+class Uuid:
+    """A topic's id on the wire; in Kafka's spelling (URL-safe base64, 22 letters) otherwise."""
+
+    @classmethod
+    def encode(cls, value: str) -> bytes:
+        """16 bytes; zeros for the empty string."""
+        return base64.urlsafe_b64decode(f"{value}==") if value else _NO_ID
+
+    @classmethod
+    def decode(cls, data: Any) -> str:
+        """Empty where a broker has no id for the topic."""
+        raw = bytes(exactly(data, _UUID))
+        return "" if raw == _NO_ID else base64.urlsafe_b64encode(raw).decode().rstrip("=")
+
+    @classmethod
+    def repr(cls, value: str) -> str:
+        """See aiokafka's types."""
+        return value
+
+
+def supported(versions: Mapping[int, tuple[int, int]], api: int, version: int) -> bool:
+    """Whether a broker has a version of a request (`api` is its key)."""
+    lowest, highest = versions.get(api, (0, -1))
+    return lowest <= version <= highest
+
+
+def exactly(data: Any, size: int) -> Any:
+    """So many bytes; raises ValueError where there are fewer."""
+    piece = data.read(size)
+    if len(piece) != size:
+        raise ValueError(f"a broker's answer ends {size - len(piece)} bytes too early")
+    return piece
+
+
+def length(data: Any) -> int:
+    """The length of what is compact: -1 for null."""
+    return int(UnsignedVarInt32.decode(data)) - 1
+
+
+def string(data: Any) -> str | None:
+    """A compact string, or null."""
+    size = length(data)
+    return None if size < 0 else bytes(exactly(data, size)).decode()
+
+
+def nodes(data: Any) -> list[int]:
+    """A compact array of brokers' ids."""
+    count = max(length(data), 0)
+    return list(struct.unpack(f">{count}i", exactly(data, 4 * count)))

@@ -17,8 +17,9 @@ from mirrortest.cli.next_commands import reconcile_next
 from mirrortest.cli.options import (
     Connection,
     Details,
+    LoadOutput,
     MirrorNames,
-    Output,
+    ResultFormat,
     Workers,
     check_log_places,
     named_after_host,
@@ -35,6 +36,8 @@ from mirrortest.wire.stream import checked_name
 
 if TYPE_CHECKING:
     import asyncio
+
+    from rich.console import RenderableType
 
     from mirrortest.consume.consume_report import ConsumeReport
     from mirrortest.workers.worker_pool import PoolReport
@@ -115,7 +118,7 @@ def consume(  # noqa: D103  # the help text is an option of its own, with exampl
     ] = False,
     connection: Connection,
     ledger_connection: LedgerConnection,
-    output: Output,
+    output: LoadOutput,
     details: Details = False,
     dry_run: DryRun = False,
 ) -> None:
@@ -143,7 +146,9 @@ def consume(  # noqa: D103  # the help text is an option of its own, with exampl
         show_checks(_to_check(request, find_names=not names.given), output)
     together = _run(request, workers.workers, find_names=not names.given)
     result = together.report
-    view = result.result().view(details=details, next_commands=[reconcile_next(request)])
+    view: RenderableType = "\n".join(result.reading.perf_test_lines())
+    if output.format is ResultFormat.TEXT:
+        view = result.result().view(details=details, next_commands=[reconcile_next(request)])
     console.show(together.to_json(), view, as_json=output.as_json, report=output.report)
     raise typer.Exit(result.exit_code)
 
@@ -154,6 +159,7 @@ def _run(options: ConsumeOptions, workers: int, *, find_names: bool) -> PoolRepo
     from mirrortest.consume.consumer import run as run_consumer
     from mirrortest.consume.source_names import with_alias
     from mirrortest.workers.consumers import run as run_workers
+    from mirrortest.workers.consumers import useful
     from mirrortest.workers.worker_pool import PoolReport
 
     with LiveLines(console.err) as live:
@@ -163,10 +169,14 @@ def _run(options: ConsumeOptions, workers: int, *, find_names: bool) -> PoolRepo
             if find_names and options.role is Role.CONSUMER:
                 named = await with_alias(options)
                 _refuse_our_own(named)
-            if workers > 1:
+            count = workers
+            if count > 1 and (most := await useful(named, count)) < count:
+                console.err.print(f"--workers {count}: there are partitions for {most}: {most} run")
+                count = most
+            if count > 1:
                 return await run_workers(
                     named,
-                    workers,
+                    count,
                     prepare=worker_logging(),
                     stop=stop,
                     on_progress=live.show,

@@ -33,10 +33,10 @@ _GROUPS = {
     ),
     "Judgement": (
         "--threshold --exactly-once --deadline --settle-time --expect-producers "
-        "--expect-partition --include-backlog"
+        "--expect-partition --include-backlog --from-latest"
     ),
     "Output": (
-        "--log-dir --log-detail --report --json --details --output --html --junit --open "
+        "--log-dir --log-detail --report --json --format --details --output --html --junit --open "
         "--metrics-port"
     ),
     "Advanced": (

@@ -7,6 +7,7 @@ import re
 import tempfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, TypeAlias
@@ -201,6 +202,32 @@ class Output:
         None, "Also write the JSON summary to this file.", kind=Kind(report_place, metavar="FILE")
     )
     as_json: bool = option(False, "Print the summary as JSON on stdout.", name="--json")
+
+
+class ResultFormat(StrEnum):
+    """How a result is printed on stdout."""
+
+    TEXT = "text"
+    KAFKA = "kafka"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadOutput(Output):
+    """Where the summary of a load goes, and in whose words."""
+
+    format: ResultFormat = option(
+        ResultFormat.TEXT,
+        "kafka: print what kafka-producer-perf-test or kafka-consumer-perf-test prints last, for "
+        "scripts that parse it. The verdict is the exit code, and in --report.",
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse two formats at once."""
+        if self.as_json and self.format is ResultFormat.KAFKA:
+            raise UsageError(
+                "--json and --format kafka contradict each other: leave one out; --report writes "
+                "the JSON summary to a file"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

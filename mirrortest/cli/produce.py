@@ -17,7 +17,8 @@ from mirrortest.cli.live import LiveLines
 from mirrortest.cli.next_commands import reconcile_next
 from mirrortest.cli.options import (
     Connection,
-    Output,
+    LoadOutput,
+    ResultFormat,
     Workers,
     check_log_places,
     given,
@@ -146,7 +147,7 @@ def produce(
     workers: Workers,
     sending: Sending,
     connection: Connection,
-    output: Output,
+    output: LoadOutput,
     dry_run: DryRun = False,
 ) -> None:
     """Send numbered, timed messages to the source of a mirror, and record them in the ledger."""
@@ -192,6 +193,8 @@ def produce(
         console.write_report(output.report, summary)
     if output.as_json:
         typer.echo(summary)
+    elif output.format is ResultFormat.KAFKA:
+        console.out.print("\n".join(result.perf_test_lines()))
     else:
         console.out.print(result.result().view(next_commands=[reconcile_next(request)]))
     if result.error is not None:

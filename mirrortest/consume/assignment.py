@@ -9,6 +9,7 @@ again, and an owner that was only paused is fenced.
 from __future__ import annotations
 
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import structlog
@@ -49,6 +50,9 @@ class Assignment:
         self._last_offsets: dict[TopicPartition, int] = {}
         """Each partition's next offset when idle ones were last looked for."""
         self._idle_due = 0.0
+        self._skipped: dict[str, int] = {}
+        """Topics whose first so many partitions are read from their end on, unless a state says
+        otherwise: what was there before this consumer is left out."""
         self.rebalancing = False
         """Whether a rebalance is under way: the new assignment is still to come."""
         self.released: list[AssignedPartition] = []
@@ -59,6 +63,9 @@ class Assignment:
     async def begin(self) -> None:
         """Join the group, or take the fixed share."""
         context, options = self._context, self._context.options
+        context.metrics.read_clock.rebalance_begins()
+        if options.from_latest:
+            self._skipped = dict(context.topics.counts)
         await context.outage.until_answered(context.store.caught_up)
         if options.group is None:
             await self.take_share()
@@ -135,7 +142,7 @@ class Assignment:
 
     async def _on_assigned(self, partitions: list[tuple[str, int]]) -> None:
         context, until_answered = self._context, self._context.outage.until_answered
-        self.rebalancing = True
+        self._begin_rebalance()
         taken: list[AssignedPartition] = []
         # Ids of all topics before the first claim: one that is created again until the last claim
         # is noticed.
@@ -150,15 +157,22 @@ class Assignment:
                 context.reader.pause([at])
                 continue
             assigned = context.partitions[at] = await until_answered(self._claim, at)
-            await until_answered(self.seek, assigned)
+            unread = not assigned.checker.next_offset
+            from_end = unread and at.partition < self._skipped.get(at.topic, 0)
+            await until_answered(partial(self.seek, assigned, from_end=from_end))
             taken.append(assigned)
         await until_answered(self._set_backlog, taken)
         self.rebalancing, self.released = False, []
+        context.metrics.read_clock.rebalance_ends()
         context.metrics.health.ready = True
+
+    def _begin_rebalance(self) -> None:
+        self.rebalancing = True
+        self._context.metrics.read_clock.rebalance_begins()
 
     async def _on_revoked(self, partitions: list[tuple[str, int]]) -> None:
         context = self._context
-        self.rebalancing = True
+        self._begin_rebalance()
         context.metrics.health.ready = False
         # Taken out first: nothing may be judged beyond the state that is written now.
         released = []
@@ -228,11 +242,15 @@ class Assignment:
         now = await self._context.reader.topic_id(topic)
         return self._context.topics.judges[topic].first_topic_id(now), now
 
-    async def seek(self, assigned: AssignedPartition) -> None:
-        """Go to the next offset; what the destination has deleted since is an unread range."""
+    async def seek(self, assigned: AssignedPartition, *, from_end: bool = False) -> None:
+        """Go to the next offset; what the destination has deleted since is an unread range.
+
+        `from_end`: so is all that is there.
+        """
         context, at, checker = self._context, assigned.at, assigned.checker
         context.buffer.drop(at)
-        begin = (await context.admin.beginning_offsets([at]))[at]
+        offsets = context.admin.end_offsets if from_end else context.admin.beginning_offsets
+        begin = (await offsets([at]))[at]
         if checker.next_offset < begin:
             found_ns = context.metrics.clocks.latest_ns()
             context.log.unread(assigned, checker.next_offset, begin, found_ns)

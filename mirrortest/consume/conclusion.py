@@ -164,13 +164,19 @@ class _Conclusion:
             thresholds=results,
             inconclusive=[*doubts, *undecided(results)],
             notes=self._notes(of_partitions),
-            messages=metrics.messages,
+            reading=metrics.reading(self._lag),
             log=context.log.where,
             partitions=[f"{at.topic}-{at.partition}" for at in sorted(context.partitions)],
             role=options.role,
             backlog=metrics.backlog,
             rests_on=self._rests_on(),
         )
+
+    @property
+    def _lag(self) -> int | None:
+        """Messages of our partitions that are left; None where the ends are unknown."""
+        lags = self.snapshot.lags(self.context.partitions.values())
+        return None if len(lags) < len(self.context.partitions) else sum(lags.values())
 
     def _rests_on(self) -> dict[str, Basis]:
         """By partition: what was read of it here, and what a state of others says of it."""

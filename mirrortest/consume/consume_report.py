@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mirrortest.config.threshold import ThresholdResult
+    from mirrortest.consume.statistics import ReadFigures
     from mirrortest.verify.judge import RunVerdict, StreamVerdict
     from mirrortest.wire.stream import StreamId
 
@@ -90,7 +91,8 @@ class ConsumeReport:
     `counts` are numbers of messages by finding, with `delivered`, `acked` and `unknown`; `copies`
     those beyond the first of each; `inconclusive` are the reasons why nothing better can be said;
     latencies are of what this consumer itself read, from the intended and from the actual send,
-    without the `backlog`: by topic, messages that were there when it took their partitions.
+    without the `backlog`: by topic, messages that were there when it took their partitions;
+    `reading` says how much it read in what time.
     `rests_on` says of each partition, by its name, on what the verdict rests.
     """
 
@@ -103,7 +105,7 @@ class ConsumeReport:
     thresholds: Sequence[ThresholdResult]
     inconclusive: Sequence[str]
     notes: Sequence[str]
-    messages: int
+    reading: ReadFigures
     log: str
     partitions: Sequence[str] = ()
     role: Role = Role.CONSUMER
@@ -174,7 +176,8 @@ class ConsumeReport:
                 **self.basis._asdict(),
                 "partitions": {name: basis._asdict() for name, basis in self.rests_on.items()},
             },
-            "messages_read": self.messages,
+            "messages_read": self.reading.messages,
+            "reading": self.reading.to_json(),
             "partitions": list(self.partitions),
             "log": self.log,
         }
@@ -191,7 +194,7 @@ class ConsumeReport:
                 if histogram.count:
                     values = (histogram.quantile(q) for q in QUANTILES)
                     topics.add_row(escape(topic), since, *map(format_duration, values))
-        remarks = []
+        remarks = [self.reading.line()] if self.reading.messages else []
         if source and self.counts.get(Finding.LOST.label):
             remarks.append(
                 "lost by the source: its brokers acknowledged these messages and do not have them; "
@@ -246,4 +249,8 @@ def counts_of(total: RunVerdict, *, vouched: bool) -> dict[str, int]:
 def _quantiles(histogram: Histogram) -> dict[str, float]:
     if not histogram.count:
         return {}
-    return {f"p{q * 100:g}": histogram.quantile(q) / 1e9 for q in QUANTILES}
+    return {
+        "avg": histogram.mean / 1e9,
+        "max": histogram.maximum / 1e9,
+        **{f"p{q * 100:g}": histogram.quantile(q) / 1e9 for q in QUANTILES},
+    }

@@ -147,6 +147,7 @@ class Consumer:
         options, metrics, outage = self.context.options, self.context.metrics, self.context.outage
         started = next_round = time.monotonic()
         metrics.last_message = metrics.last_of_run = started
+        metrics.read_clock.begin()
         complete, complete_since = False, started
         progress: ConsumeProgress | None = None
         await self.assignment.begin()
@@ -158,6 +159,8 @@ class Consumer:
                     await self.context.topics.discover()
                     await self.assignment.recheck()
                 await self.batches.read(_POLL_SECONDS)
+                if options.num_records is not None and metrics.messages >= options.num_records:
+                    break
                 now = time.monotonic()
                 if now < next_round:
                     continue

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import structlog
 
 from mirrortest.consume.consume_report import counts_of
+from mirrortest.consume.statistics import ReadClock
 from mirrortest.metrics import names
 from mirrortest.metrics.collector import Metrics
 from mirrortest.metrics.health import Health
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from mirrortest.consume.assigned_partition import JudgedBatch
     from mirrortest.consume.options import ConsumeOptions
     from mirrortest.consume.outage import Outage
+    from mirrortest.consume.statistics import ReadFigures
     from mirrortest.metrics.endpoint import Serve
     from mirrortest.model.topic_partition import TopicPartition
     from mirrortest.verify.judge import RunVerdict
@@ -128,6 +130,7 @@ class ConsumerMetrics:
         self.clocks = Clocks()
         self.messages = 0
         self.value_bytes = 0
+        self.read_clock = ReadClock()
         self.last_message = time.monotonic()
         """Monotonic seconds."""
         self.last_of_run = self.last_message
@@ -183,6 +186,7 @@ class ConsumerMetrics:
         self._metrics.counter(names.CONSUMER_BYTES, topic=topic).add(taken.value_bytes)
         if taken.messages:
             self.last_message = time.monotonic()
+            self.read_clock.arrived()
         if any(row.stream is not None or row.findings & Finding.CORRUPTED for row in taken.rows):
             self.last_of_run = time.monotonic()
 
@@ -304,6 +308,12 @@ class ConsumerMetrics:
                     "producer and consumer disagree, and latencies are off"
                 )
         return found
+
+    def reading(self, lag: int | None) -> ReadFigures:
+        """What was read so far, and in what time; `lag` is what is left, None: unknown."""
+        return self.read_clock.figures(
+            messages=self.messages, value_bytes=self.value_bytes, lag=lag
+        )
 
     def merged_latency(self) -> tuple[Histogram, Histogram]:
         """Over all topics: from the intended and from the actual send."""

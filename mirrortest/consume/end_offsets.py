@@ -13,6 +13,7 @@ from mirrortest.verify.partition import PartitionChecker
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
+    from mirrortest.consume.assigned_partition import AssignedPartition
     from mirrortest.kafka.fetched import End
 
 Views: TypeAlias = dict[str, dict[int, PartitionChecker]]
@@ -80,6 +81,16 @@ class EndOffsetSnapshot(NamedTuple):
             and views[topic][number].next_offset >= stable
             and not read_past(views[topic], {number: self.ends[topic][number]})
         ]
+
+    def lags(self, partitions: Iterable[AssignedPartition]) -> dict[TopicPartition, int]:
+        """Offsets left to be judged, by source topic and partition, where the end is known."""
+        return {
+            TopicPartition(each.source, each.at.partition): max(
+                self.ends[each.at.topic][each.at.partition] - each.checker.next_offset, 0
+            )
+            for each in partitions
+            if each.at.partition in self.ends.get(each.at.topic, ())
+        }
 
     def lowered(self, ends: Ends) -> EndOffsetSnapshot:
         """Of the partitions in `ends`; no end is greater than the one given there."""

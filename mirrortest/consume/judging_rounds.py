@@ -225,14 +225,7 @@ class JudgingRounds:
             metrics.lanes_judged(source, lanes, partitions)
             metrics.filled(source, max((c.fullness for c in checkers), default=0.0))
             unread[source] = sum(c.unread_offsets.count for c in checkers)
-        ends = found.snapshot.ends
-        lags = {
-            TopicPartition(assigned.source, at.partition): max(
-                ends[at.topic].get(at.partition, 0) - assigned.checker.next_offset, 0
-            )
-            for at, assigned in context.partitions.items()
-            if at.topic in ends
-        }
+        lags = found.snapshot.lags(context.partitions.values())
         metrics.progressed(lags, unread, complete=found.complete)
         return all_topics
 

@@ -179,6 +179,18 @@ class ConsumeOptions(LogOptions, MetricsOptions):
         name="--until",
         kind=_UNTIL,
     )
+    num_records: int | None = option(
+        None,
+        "Exit once this many messages were read, of whatever run.",
+        aliases=("--messages",),
+        minimum=1,
+    )
+    from_latest: bool = option(
+        False,
+        "Read only what arrives from now on, where no state says how far was read. What was there "
+        "before is not judged: messages that are missing may have been in it, and are "
+        "inconclusive.",
+    )
     duration: float | None = option(None, "Exit after this long.", kind=POSITIVE_SECONDS)
     idle_timeout: float | None = option(
         None, "Exit after this long without a message.", kind=POSITIVE_SECONDS
@@ -227,6 +239,8 @@ class ConsumeOptions(LogOptions, MetricsOptions):
             "isolation level": self.client.isolation_level.value,
             "client library": "public API only" if self.client.portable else "",
             "latencies": "with the backlog" if self.include_backlog else "",
+            "records": "" if self.num_records is None else f"{self.num_records:,}",
+            "beginning": "from the partitions' ends on" if self.from_latest else "",
             "duration": "" if self.duration is None else f"{self.duration:g} s",
             "idle timeout": "" if self.idle_timeout is None else f"{self.idle_timeout:g} s",
         }

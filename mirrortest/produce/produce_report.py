@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from mirrortest.config.units import MIB, SECOND_NS
 from mirrortest.model.findings import Outcome
 from mirrortest.model.verdict import ExitCode, Verdict
-from mirrortest.produce.statistics import MIB, QUANTILES, SECOND, Tally, merged
+from mirrortest.produce.statistics import QUANTILES, Tally, merged
 from mirrortest.results.view import RunResult
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ class ProduceProgress:
         if not self.acked and self.in_flight:
             line += f" {self.in_flight} wait for an acknowledgement."
         if self.behind_ns:
-            line += f" {self.behind_ns / SECOND:.1f} s behind schedule."
+            line += f" {self.behind_ns / SECOND_NS:.1f} s behind schedule."
         for outcome in (Outcome.FAILED, Outcome.UNKNOWN):
             if self.outcomes[outcome]:
                 line += f" {self.outcomes[outcome]} {outcome.name.lower()}."
@@ -117,7 +118,7 @@ class ProduceReport:
                 topic: {
                     "whole": numbers.whole.to_json(),
                     "steady_state": numbers.steady.to_json() if self.warmup_records else None,
-                    "behind_seconds": round(self.behind_ns.get(topic, 0) / SECOND, 3),
+                    "behind_seconds": round(self.behind_ns.get(topic, 0) / SECOND_NS, 3),
                 }
                 for topic, numbers in self.numbers.items()
             },
@@ -166,32 +167,44 @@ class ProduceReport:
         ]
         return f"Of {sent:,} messages {', '.join(filter(None, parts))}."
 
+    def perf_test_lines(self) -> list[str]:
+        """The lines that kafka-producer-perf-test prints last; latencies from the intended time."""
+        return self._summaries(rate_digits=6, quantile_digits=0)
+
+    def _summaries(self, *, rate_digits: int = 2, quantile_digits: int = 2) -> list[str]:
+        digits = (rate_digits, quantile_digits)
+        lines = [_summary(self.whole, "records sent", *digits)]
+        if self.warmup_records:
+            lines.append(_summary(self.steady, "steady state records sent", *digits))
+        return lines
+
     def _lines(self) -> list[str]:
         """The figures, the first lines as kafka-producer-perf-test's."""
-        lines = [_summary(self.whole, "records sent")]
-        if self.warmup_records:
-            lines.append(_summary(self.steady, "steady state records sent"))
+        lines = self._summaries()
         outcomes = self.whole.outcomes
         ended = ", ".join(f"{count} {outcome.name.lower()}" for outcome, count in outcomes.items())
         lines.append(f"outcomes: {ended}; log: {self.log}")
         lines += [f"{count} not acknowledged: {why}" for why, count in self.reasons.items()]
         lines += [
-            f"topic {topic} was behind its schedule for {behind / SECOND:.1f} s"
+            f"topic {topic} was behind its schedule for {behind / SECOND_NS:.1f} s"
             for topic, behind in self.behind_ns.items()
             if behind
         ]
         return [*lines, *self.notes]
 
 
-def _summary(tally: Tally, what: str) -> str:
+def _summary(tally: Tally, what: str, rate_digits: int, quantile_digits: int) -> str:
     acked = tally.outcomes[Outcome.ACKED]
-    line = f"{acked} {what}, {tally.per_second:.2f} records/sec ({tally.mib_per_second:.2f} MB/sec)"
+    line = (
+        f"{acked} {what}, {tally.per_second:.{rate_digits}f} records/sec "
+        f"({tally.mib_per_second:.2f} MB/sec)"
+    )
     latency = tally.from_intended.histogram
     if not latency.count:
         return f"{line}."
     names = ("50th", "95th", "99th", "99.9th")
     shown = ", ".join(
-        f"{latency.quantile(q) / 1e6:.2f} ms {name}"
+        f"{latency.quantile(q) / 1e6:.{quantile_digits}f} ms {name}"
         for name, q in zip(names, QUANTILES.values(), strict=True)
     )
     return (

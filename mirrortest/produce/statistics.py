@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from mirrortest.config.units import MIB, SECOND_NS
 from mirrortest.model.findings import Outcome
 from mirrortest.timing.histogram import Counted, Histogram, sparse_of
 
@@ -18,8 +19,6 @@ if TYPE_CHECKING:
 
     from mirrortest.timing.histogram import Sparse
 
-MIB = 1 << 20
-SECOND = 1_000_000_000
 QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p99.9": 0.999}
 
 
@@ -152,7 +151,7 @@ class Tally:
         """From the first intended time to the last end."""
         if self.first_ns is None or self.last_ns is None:
             return 0.0
-        return max(0, self.last_ns - self.first_ns) / SECOND
+        return max(0, self.last_ns - self.first_ns) / SECOND_NS
 
     @property
     def per_second(self) -> float:
@@ -201,9 +200,9 @@ def quantiles(histogram: Histogram) -> dict[str, float | int]:
     if not histogram.count:
         return {}
     return {
-        "avg": histogram.mean / SECOND,
-        "max": histogram.maximum / SECOND,
-        **{name: histogram.quantile(q) / SECOND for name, q in QUANTILES.items()},
+        "avg": histogram.mean / SECOND_NS,
+        "max": histogram.maximum / SECOND_NS,
+        **{name: histogram.quantile(q) / SECOND_NS for name, q in QUANTILES.items()},
         "negative": histogram.negative,
     }
 

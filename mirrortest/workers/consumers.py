@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 from mirrortest.config.threshold import Series, evaluate, undecided
 from mirrortest.consume.consumer import run as consume
 from mirrortest.consume.options import Shard
+from mirrortest.consume.statistics import merged as together
+from mirrortest.kafka.admin import Admin
 from mirrortest.timing.histogram import Histogram
 from mirrortest.workers.worker_metrics import serving
 from mirrortest.workers.worker_pool import PoolReport, WorkerPool, common_directory, worker_name
@@ -53,7 +55,8 @@ async def run(
         [
             {
                 "consumer": report.name,
-                "messages_read": report.messages,
+                "messages_read": report.reading.messages,
+                "reading": report.reading.to_json(),
                 "partitions": list(report.partitions),
                 "log": report.log,
             }
@@ -84,11 +87,13 @@ async def _ended(
 
 
 async def _wait_until_over(options: ConsumeOptions, view: _View, stop: asyncio.Event) -> None:
-    """Wait for a signal, the duration, or the idle timeout of all together."""
+    """Wait for a signal, the duration, the messages or the idle timeout of all together."""
     started = time.monotonic()
     while not stop.is_set():
         now = time.monotonic()
         if options.duration is not None and now - started >= options.duration:
+            return
+        if options.num_records is not None and view.consumed >= options.num_records:
             return
         if options.idle_timeout is not None and now - view.last_message >= options.idle_timeout:
             return
@@ -111,9 +116,28 @@ def split(options: ConsumeOptions, workers: int) -> list[ConsumeOptions]:
             until_complete=options.until_complete and index == 0,
             duration=None,
             idle_timeout=None,
+            num_records=None,
         )
         for index in range(workers)
     ]
+
+
+async def useful(options: ConsumeOptions, workers: int) -> int:
+    """How many of the workers can have partitions; all where topics may still come.
+
+    Raises:
+        ClusterError: the cluster does not answer.
+    """
+    async with Admin(options.client) as admin:
+        counts = await admin.partition_counts(options.topics)
+    if options.topic_pattern is not None or len(counts) < len(options.topics):
+        return workers
+    if options.group is not None:
+        return min(sum(counts.values()), workers)
+    # A fixed share is of partition numbers, in each topic the same.
+    shard = options.shard or Shard(1, 1)
+    mine = sum(number in shard for number in range(max(counts.values())))
+    return min(max(mine, 1), workers)
 
 
 def shard_of(shard: Shard | None, index: int, workers: int) -> Shard:
@@ -154,7 +178,7 @@ def merged(options: ConsumeOptions, reports: Sequence[ConsumeReport]) -> Consume
         thresholds=results,
         inconclusive=[*doubts, *undecided(results)],
         notes=list(dict.fromkeys(note for report in reports for note in report.notes)),
-        messages=sum(report.messages for report in reports),
+        reading=together([report.reading for report in reports]),
         rests_on=_rests_on(reports),
         log=common_directory([report.log for report in reports]),
         partitions=sorted({place for report in reports for place in report.partitions}),
@@ -176,7 +200,7 @@ class _View:
     def __init__(self, on_progress: Callable[[ConsumeProgress], None]) -> None:
         self._on_progress = on_progress
         self._latest: dict[int, ConsumeProgress] = {}
-        self._consumed = 0
+        self.consumed = 0
         self.last_message = time.monotonic()
 
     def update(self, worker: Worker) -> None:
@@ -184,8 +208,8 @@ class _View:
         self._latest[worker.number] = worker.progress
         latest: Any = self._latest.values()
         consumed = sum(progress.consumed for progress in latest)
-        if consumed > self._consumed:
-            self._consumed, self.last_message = consumed, time.monotonic()
+        if consumed > self.consumed:
+            self.consumed, self.last_message = consumed, time.monotonic()
         if worker.number == 1:
             self._on_progress(
                 replace(

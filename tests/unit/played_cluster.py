@@ -58,6 +58,7 @@ class Played:
         self.paused: set[Any] = set()
         self.judged: list[JudgedBatch] = []
         self.doubted: set[str] = set()
+        self.unread_ranges: list[tuple[str, int, int, int]] = []
         self.end = 0
         """Of every partition."""
         self.state: dict[str, Any] | None = None
@@ -141,6 +142,9 @@ class Played:
         """Not looked at."""
 
     found = left = backlog = read
+
+    def unread(self, held: AssignedPartition, lo: int, hi: int, found_ns: int) -> None:
+        self.unread_ranges.append((*held.at, lo, hi))
 
 
 def consumer_of(

@@ -20,6 +20,7 @@ from mirrortest.cli import console
 from mirrortest.cli.live import LiveLines
 from mirrortest.config.visible import visible, visible_json, visible_lines
 from mirrortest.consume.consume_report import ConsumeReport
+from mirrortest.consume.statistics import ReadFigures
 from mirrortest.model.findings import Outcome
 from mirrortest.produce.produce_report import ProduceReport
 from mirrortest.produce.recording import TopicNumbers
@@ -159,7 +160,7 @@ def test_a_consumers_verdict_has_no_forged_line(capsys: pytest.CaptureFixture[st
     report = ConsumeReport(
         run="r1", name="c", counts={"acked": 1}, copies=0, verdicts={}, thresholds=(),
         latency={HOSTILE: (latency, latency)}, inconclusive=[HOSTILE], notes=[HOSTILE],
-        messages=1, log="logs", backlog={HOSTILE: 1},
+        reading=ReadFigures(messages=1), log="logs", backlog={HOSTILE: 1},
     )  # fmt: skip
     console._Console(file=sys.stdout, width=300).print(report.result().view(details=True))
     told = capsys.readouterr().out

@@ -611,6 +611,33 @@ async def test_a_backlog_is_measured_where_that_is_asked_for() -> None:
     assert (taken.backlog, len(taken.latency_intended)) == (0, 5)
 
 
+async def test_from_latest_what_is_there_before_is_an_unread_range() -> None:
+    """It is in the log and in the judgement, so that what is missing in it is not called lost."""
+    played = Played({"a": 1})
+    played.end = 3
+    consumer, topics = consumer_of(played, from_latest=True)
+    await topics.discover()
+    await consumer.assignment.begin()
+    (held,) = consumer.context.partitions.values()
+    assert played.sought == [("a", 0, 3)]
+    assert played.unread_ranges == [("a", 0, 0, 3)]
+    assert held.checker.unread_offsets.count == 3
+
+
+async def test_from_latest_reads_all_of_a_partition_that_came_later() -> None:
+    """What is in it was written while this consumer ran."""
+    played = Played({"a": 1})
+    played.end = 3
+    consumer, topics = consumer_of(played, from_latest=True)
+    await topics.discover()
+    await consumer.assignment.begin()
+    played.counts["a"] = 2
+    await topics.discover()
+    await consumer.assignment.take_share()
+    assert played.sought[-1] == ("a", 1, 0)
+    assert played.unread_ranges == [("a", 0, 0, 3)]
+
+
 @pytest.mark.parametrize(
     ("state", "incarnation"),
     [

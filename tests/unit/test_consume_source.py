@@ -16,6 +16,7 @@ from mirrortest.config.run import TopicMapping
 from mirrortest.consume.consume_report import ConsumeProgress, ConsumeReport
 from mirrortest.consume.consumer_log import ConsumerLog
 from mirrortest.consume.judged_topics import JudgedTopics
+from mirrortest.consume.statistics import ReadFigures
 from mirrortest.errors import UsageError
 from mirrortest.seqlog.files import find_sessions
 from mirrortest.seqlog.options import Role
@@ -105,7 +106,7 @@ def test_its_words_are_not_those_of_a_verdict_on_the_mirror() -> None:
     assert "9 in the source of 10 acknowledged; lost by the source 1" in str(progress)
     counts = {"acked": 10, "delivered": 9, "lost": 1}
     report = ConsumeReport(
-        "r1", "s", counts, 0, {}, {}, (), (), (), 10, "somewhere", role=Role.SOURCE
+        "r1", "s", counts, 0, {}, {}, (), (), (), ReadFigures(), "somewhere", role=Role.SOURCE
     )
     assert report.to_json()["role"] == "source"
     out = io.StringIO()

@@ -10,6 +10,7 @@ from rich.console import Console, RenderableType
 
 from mirrortest.config.threshold import COUNTS, thresholds
 from mirrortest.consume.consume_report import ConsumeReport
+from mirrortest.consume.statistics import ReadFigures
 from mirrortest.model.verdict import Verdict
 from mirrortest.report.terminal import run_result
 from mirrortest.results.summary import (
@@ -174,7 +175,17 @@ def test_online_and_offline_show_a_threshold_alike() -> None:
         each.evaluate(counts, total=1000, latencies={"latency": histogram}) for each in asked
     ]
     online = ConsumeReport(
-        "r1", "carl", counts, 25, {}, {"t": (histogram, histogram)}, results, (), (), 10, "logs"
+        "r1",
+        "carl",
+        counts,
+        25,
+        {},
+        {"t": (histogram, histogram)},
+        results,
+        (),
+        (),
+        ReadFigures(),
+        "logs",
     )
     offline = clean().model_copy(
         update={

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 from hypothesis import given
@@ -15,6 +15,7 @@ from mirrortest.config.run import TopicMapping
 from mirrortest.config.threshold import thresholds
 from mirrortest.consume.consume_report import Basis, ConsumeReport
 from mirrortest.consume.options import ConsumeOptions, Shard
+from mirrortest.consume.statistics import ReadFigures
 from mirrortest.errors import ClusterError, UsageError
 from mirrortest.model.findings import Outcome
 from mirrortest.produce.options import ProduceOptions
@@ -24,6 +25,9 @@ from mirrortest.timing.histogram import Histogram
 from mirrortest.workers import consumers, producers
 from mirrortest.workers.worker_metrics import merged_families
 from mirrortest.workers.worker_pool import common_directory
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 CLIENT = ClientConfig.load(bootstrap_server="h:1")
 PRODUCE = ProduceOptions(run="r", name="p", client=CLIENT, topics=("t",), metrics_port=9)
@@ -133,7 +137,8 @@ def read(
     return ConsumeReport(
         run="r", name=name, counts={"acked": 10, "lost": 0}, copies=0, verdicts={},
         latency={"t": (histogram, Histogram())}, thresholds=conditions, inconclusive=["a doubt"],
-        notes=[], messages=len(latencies), log=f"/logs/{name}", partitions=partitions,
+        notes=[], reading=ReadFigures(messages=len(latencies)),
+        log=f"/logs/{name}", partitions=partitions,
         backlog={"t": 5}, rests_on=rests_on or {},
     )  # fmt: skip
 
@@ -144,7 +149,7 @@ def test_consumers_reports_become_the_firsts_verdict_on_all_latencies() -> None:
     first = read("c.1", [], ["t-0"], conditions=[])
     second = read("c.2", [2 * 10**9] * 3, ["t-1"], conditions=[])
     whole = consumers.merged(options, [first, second])
-    assert (whole.name, whole.messages, whole.partitions) == ("c", 3, ["t-0", "t-1"])
+    assert (whole.name, whole.reading.messages, whole.partitions) == ("c", 3, ["t-0", "t-1"])
     failed = [str(result.threshold) for result in whole.thresholds if not result.passed]
     assert failed == ["max<1s"]
     assert whole.inconclusive[0] == "a doubt"
@@ -163,6 +168,40 @@ def test_what_a_worker_read_is_read_by_the_command() -> None:
     assert whole.rests_on == {"t-0": Basis(7, 0), "t-1": Basis(5, 4)}
     assert whole.basis == Basis(12, 4)
     assert whole.backlog == {"t": 10}
+
+
+@pytest.mark.parametrize(
+    ("changes", "found"),
+    [
+        ({}, 3),  # numbers 0 to 2: a share is of partition numbers
+        ({"shard": Shard(1, 2)}, 2),
+        ({"shard": Shard(9, 9)}, 1),
+        ({"group": "g"}, 5),
+        ({"topics": ("a", "missing")}, 8),
+        ({"topics": (), "topic_pattern": "a|b"}, 8),
+    ],
+)
+async def test_workers_without_partitions_are_not_started(
+    monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], found: int
+) -> None:
+    """Unless topics may still come."""
+
+    class Cluster:
+        def __init__(self, _: ClientConfig) -> None:
+            """Nothing is connected."""
+
+        async def __aenter__(self) -> Self:
+            return self
+
+        async def __aexit__(self, *_: object) -> None:
+            """Nothing to close."""
+
+        async def partition_counts(self, topics: Iterable[str]) -> dict[str, int]:
+            return {topic: count for topic, count in {"a": 3, "b": 2}.items() if topic in topics}
+
+    monkeypatch.setattr(consumers, "Admin", Cluster)
+    options = replace(CONSUME, **{"topics": ("a", "b"), "group": None, "shard": None} | changes)
+    assert await consumers.useful(options, 8) == found
 
 
 def test_a_family_stands_once_with_all_workers_samples() -> None:

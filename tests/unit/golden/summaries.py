@@ -10,6 +10,7 @@ from typing import Any
 from mirrortest.cli import salvage
 from mirrortest.config.threshold import evaluate, thresholds
 from mirrortest.consume.consume_report import Basis, ConsumeReport, counts_of
+from mirrortest.consume.statistics import ReadFigures
 from mirrortest.errors import ClusterError, MirrortestError
 from mirrortest.faults.ground_truth import Deferral, FaultyMirrorReport, Partition, Truth
 from mirrortest.model.findings import OF_STREAM, Outcome
@@ -154,7 +155,16 @@ def _consumed(*, full: bool, doubts: tuple[str, ...] = ("a doubt",)) -> ConsumeR
         thresholds=results if full else (),
         inconclusive=doubts,
         notes=["a note"] if full else [],
-        messages=19 if full else 0,
+        reading=ReadFigures(
+            started_ns=1_700_000_000 * 10**9,
+            ended_ns=1_700_000_004 * 10**9,
+            messages=19,
+            value_bytes=19 << 20,
+            rebalance_ns=10**9,
+            lag=2,
+        )
+        if full
+        else ReadFigures(),
         log="/logs",
         partitions=["A.orders-5"] if full else (),
         role=Role.CONSUMER if full else Role.SOURCE,

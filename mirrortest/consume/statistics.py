@@ -1,0 +1,192 @@
+"""How much a consumer read, and in what time."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from mirrortest.config.units import MIB, SECOND_NS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadFigures:
+    """What was read, and in what time, by one consumer or by several together.
+
+    Attributes:
+        started_ns: when the reading began, ns since the epoch.
+        ended_ns: when the last message arrived; the wait for more is in no rate.
+        messages: messages of whatever kind.
+        value_bytes: bytes of their values, decompressed.
+        rebalance_ns: how long it had no partitions yet, or was about to get others; of several
+            consumers the longest.
+        lag: messages between the next one to be judged and the partitions' ends; None: unknown.
+    """
+
+    started_ns: int = 0
+    ended_ns: int = 0
+    messages: int = 0
+    value_bytes: int = 0
+    rebalance_ns: int = 0
+    lag: int | None = None
+
+    @property
+    def seconds(self) -> float:
+        """From the beginning to the last message."""
+        return (self.ended_ns - self.started_ns) / SECOND_NS
+
+    @property
+    def mib(self) -> float:
+        """MiB of values."""
+        return self.value_bytes / MIB
+
+    @property
+    def rebalance_seconds(self) -> float:
+        """Seconds without partitions, or between two assignments."""
+        return self.rebalance_ns / SECOND_NS
+
+    @property
+    def fetch_seconds(self) -> float:
+        """The other seconds."""
+        return max(self.seconds - self.rebalance_seconds, 0.0)
+
+    @property
+    def average_size(self) -> float:
+        """Bytes of a value; 0 without messages."""
+        return self.value_bytes / self.messages if self.messages else 0.0
+
+    def per_second(self, amount: float) -> float:
+        """An amount for each second."""
+        return amount / self.seconds if self.seconds > 0 else 0.0
+
+    def per_fetch_second(self, amount: float) -> float:
+        """An amount for each second outside rebalances."""
+        return amount / self.fetch_seconds if self.fetch_seconds > 0 else 0.0
+
+    def to_json(self) -> dict[str, Any]:
+        """For the summary."""
+        return {
+            "start": _utc(self.started_ns).isoformat(timespec="milliseconds"),
+            "end": _utc(self.ended_ns).isoformat(timespec="milliseconds"),
+            "seconds": round(self.seconds, 6),
+            "records": self.messages,
+            "mib": round(self.mib, 6),
+            "records_per_second": round(self.per_second(self.messages), 3),
+            "mib_per_second": round(self.per_second(self.mib), 6),
+            "average_size_bytes": round(self.average_size, 3),
+            "rebalance_seconds": round(self.rebalance_seconds, 6),
+            "fetch_seconds": round(self.fetch_seconds, 6),
+            "fetch_records_per_second": round(self.per_fetch_second(self.messages), 3),
+            "fetch_mib_per_second": round(self.per_fetch_second(self.mib), 6),
+            "lag": self.lag,
+        }
+
+    def line(self) -> str:
+        """One line for a terminal."""
+        line = (
+            f"{self.messages:,} messages read in {self.seconds:.2f} s: "
+            f"{self.per_second(self.messages):,.1f} messages/s "
+            f"({self.per_second(self.mib):.2f} MB/s), average size {self.average_size:,.0f} bytes"
+        )
+        if self.rebalance_ns:
+            line += f"; {self.rebalance_seconds:.2f} s in rebalances"
+        if self.lag is not None:
+            line += f"; lag at the end {self.lag:,}"
+        return line
+
+    def perf_test_lines(self) -> list[str]:
+        """The lines that kafka-consumer-perf-test prints of such figures."""
+        values = (
+            _local(self.started_ns),
+            _local(self.ended_ns),
+            f"{self.mib:.4f}",
+            f"{self.per_second(self.mib):.4f}",
+            str(self.messages),
+            f"{self.per_second(self.messages):.4f}",
+            str(self.rebalance_ns // 1_000_000),
+            str(round(self.fetch_seconds * 1000)),
+            f"{self.per_fetch_second(self.mib):.4f}",
+            f"{self.per_fetch_second(self.messages):.4f}",
+        )
+        return [", ".join(PERF_TEST_COLUMNS), ", ".join(values)]
+
+
+PERF_TEST_COLUMNS = (
+    "start.time", "end.time", "data.consumed.in.MB", "MB.sec", "data.consumed.in.nMsg", "nMsg.sec",
+    "rebalance.time.ms", "fetch.time.ms", "fetch.MB.sec", "fetch.nMsg.sec",
+)  # fmt: skip
+
+
+def merged(parts: Sequence[ReadFigures]) -> ReadFigures:
+    """What several consumers read together: from the first one's beginning to the last message."""
+    lags = [part.lag for part in parts if part.lag is not None]
+    return ReadFigures(
+        started_ns=min(part.started_ns for part in parts),
+        ended_ns=max(part.ended_ns for part in parts),
+        messages=sum(part.messages for part in parts),
+        value_bytes=sum(part.value_bytes for part in parts),
+        rebalance_ns=max(part.rebalance_ns for part in parts),
+        lag=sum(lags) if len(lags) == len(parts) else None,
+    )
+
+
+class ReadClock:
+    """Takes the times of a reading consumer; `monotonic_ns` and `wall_ns` are its clocks.
+
+    The wall clock is read once, so that a step of it changes no duration.
+    """
+
+    def __init__(
+        self,
+        monotonic_ns: Callable[[], int] = time.monotonic_ns,
+        wall_ns: Callable[[], int] = time.time_ns,
+    ) -> None:
+        self._now = monotonic_ns
+        self._wall_offset_ns = wall_ns() - monotonic_ns()
+        self._began = self._last = self._now()
+        self._rebalancing_since: int | None = None
+        self._rebalanced = 0
+
+    def begin(self) -> None:
+        """The reading begins."""
+        self._began = self._last = self._now()
+
+    def arrived(self) -> None:
+        """Messages were read just now."""
+        self._last = self._now()
+
+    def rebalance_begins(self) -> None:
+        """There are no partitions from now on; again, nothing happens."""
+        if self._rebalancing_since is None:
+            self._rebalancing_since = self._now()
+
+    def rebalance_ends(self) -> None:
+        """The partitions are there."""
+        since, self._rebalancing_since = self._rebalancing_since, None
+        if since is not None:
+            self._rebalanced += self._now() - since
+
+    def figures(self, *, messages: int, value_bytes: int, lag: int | None) -> ReadFigures:
+        """The figures so far."""
+        return ReadFigures(
+            started_ns=self._began + self._wall_offset_ns,
+            ended_ns=self._last + self._wall_offset_ns,
+            messages=messages,
+            value_bytes=value_bytes,
+            rebalance_ns=self._rebalanced,
+            lag=lag,
+        )
+
+
+def _utc(wall_ns: int) -> datetime:
+    return datetime.fromtimestamp(wall_ns / SECOND_NS, tz=UTC)
+
+
+def _local(wall_ns: int) -> str:
+    """As Kafka's tool prints a time: this machine's zone, and milliseconds behind a colon."""
+    at = _utc(wall_ns).astimezone()
+    return f"{at:%Y-%m-%d %H:%M:%S}:{at.microsecond // 1000:03d}"

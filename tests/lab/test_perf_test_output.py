@@ -1,0 +1,81 @@
+"""`--format kafka` against Kafka's own performance tools: one parser reads both."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mirrortest.lab.process.runtime import Jvm
+from tests.lab.harness import Command
+from tests.perf_test_output import consumed, produced
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mirrortest.lab import Lab
+    from tests.lab.harness import Scene
+
+pytestmark = pytest.mark.lab
+
+RECORDS, WARMUP, SIZE = 12_000, 2_000, 500
+
+
+def tool(lab: Lab, name: str, *arguments: str) -> str:
+    """What one of Kafka's tools prints."""
+    runtime = lab.source.runtime
+    if not isinstance(runtime, Jvm):
+        pytest.skip("the tools run beside the brokers, as processes")
+    command = runtime.command(f"org.apache.kafka.tools.{name}", *arguments)
+    return subprocess.run(
+        command, env=runtime.environment, stdout=subprocess.PIPE, text=True, check=True
+    ).stdout
+
+
+def test_one_parser_reads_the_tools_and_ours(lab: Lab, make_scene: Callable[..., Scene]) -> None:
+    """The lines have the same columns, words and digits, and the counts are those that were asked.
+
+    The consumer ends by `--num-records`; one worker of three is started, for one partition.
+    """
+    scene = make_scene("orders.perf")
+    (topic,) = scene.topics
+    scene.create(1)
+    lab.source.create_topic(f"{topic}.tool", 1)
+    load = ("--num-records", str(RECORDS), "--throughput", "6000")
+    place = ("--bootstrap-server", lab.source.bootstrap_servers)
+    warmup = ("--warmup-records", str(WARMUP))
+    theirs = produced(
+        tool(lab, "ProducerPerformance", "--topic", f"{topic}.tool", *place, *load, *warmup,
+             "--record-size", str(SIZE))
+    )  # fmt: skip
+    ours_too = (*place, "--topics", topic, "--run", scene.run, "--ledger-topic", scene.ledger,
+                "--log-dir", str(scene.logs), "--format", "kafka")  # fmt: skip
+    producing = Command(
+        ["produce", *ours_too, *load, *warmup, "--message-size", str(SIZE)], scene.folder, "p"
+    )
+    assert producing.wait() == 0, producing.stderr
+    ours = produced(producing.stdout)
+    assert [each["records"] for each in theirs] == [RECORDS, RECORDS - WARMUP]
+    assert [each["records"] for each in ours] == [RECORDS, RECORDS - WARMUP]
+    for each in ours:
+        assert each["rate"] == pytest.approx(6000, rel=0.2)
+        assert each["mb"] == pytest.approx(each["rate"] * SIZE / 2**20, abs=0.01)
+        assert each["p50"] <= each["p95"] <= each["p99"] <= each["p999"] <= each["max"] + 1
+
+    judging = Command(
+        ["consume", "--role", "source", *ours_too, "--state-topic", scene.state,
+         "--workers", "3", "--num-records", str(RECORDS)],
+        scene.folder, "c",
+    )  # fmt: skip
+    assert judging.wait() == 0, judging.stderr
+    assert "--workers 3: there are partitions for 1: 1 run" in judging.stderr
+    whole = consumed(judging.stdout)
+    tools = consumed(
+        tool(lab, "ConsumerPerformance", "--topic", topic, *place, "--num-records", str(RECORDS))
+    )
+    assert list(whole) == list(tools)
+    assert whole["data.consumed.in.nMsg"] == tools["data.consumed.in.nMsg"] == RECORDS
+    # Theirs counts keys, too.
+    assert whole["data.consumed.in.MB"] == pytest.approx(RECORDS * SIZE / 2**20, abs=1e-4)
+    assert float(tools["data.consumed.in.MB"]) >= float(whole["data.consumed.in.MB"])

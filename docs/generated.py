@@ -53,7 +53,8 @@ Generated from the program: `mirrortest COMMAND --help` shows the same.
 
 - An option with an environment variable is read from it if it is not given.
 - DURATION is a number with its unit: `500us`, `20ms`, `90s`, `5m`, `1h`.
-- [Exit codes](exit-codes.md) and [thresholds](thresholds.md) have pages of their own.
+- [Exit codes](exit-codes.md), [thresholds](thresholds.md) and [shapes of load](load-shapes.md) have
+  pages of their own.
 """
 
 

@@ -27,7 +27,7 @@ _GROUPS = {
     ),
     "Mirror": "--source-alias --separator --topic-map",
     "Workload": (
-        "--throughput --message-size --form --use-message-headers --warmup-records "
+        "--throughput --seed --message-size --form --use-message-headers --warmup-records "
         "--destination-partitions --create-topics --partitions --replication-factor --retention "
         "--acks --compression --linger-ms"
     ),

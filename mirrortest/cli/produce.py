@@ -51,6 +51,10 @@ EXAMPLES = """
 
     mirrortest produce --bootstrap-server dc1:9092 --topics load --num-records 1000000 --warmup-records 50000 --compression zstd --create-topics --partitions 8 --replication-factor 3 --json
 
+  A rate that rises for five minutes and then stays; other shapes are in docs/reference/load-shapes.md:
+
+    mirrortest produce --bootstrap-server dc1:9092 --id p1 --topics load --throughput 'ramp(0, 5000, 5m)' --duration 30m
+
   As fast as four cores go, as the producers p1.1 to p1.4, with one endpoint for their metrics:
 
     mirrortest produce --bootstrap-server dc1:9092 --id p1 --topics load --duration 10m --workers 4 --metrics-port 9464
@@ -186,8 +190,17 @@ def produce(
             ),
             output,
         )
+    from mirrortest.workers.producers import split
+
+    parts = split(request, workers.workers)
     console.err.print(f"run {request.run}, producer {request.name}", markup=False)
-    together = _run(request, workers.workers)
+    if request.warmup_records:
+        console.err.print(
+            f"The first {request.warmup_records:,} messages of each topic are warm-up: figures "
+            "without them follow those of the whole run.",
+            markup=False,
+        )
+    together = _run(request, parts)
     result, summary = together.report, json.dumps(together.to_json())
     if output.report is not None:
         console.write_report(output.report, summary)
@@ -202,7 +215,7 @@ def produce(
     raise typer.Exit(result.exit_code)
 
 
-def _run(options: ProduceOptions, workers: int) -> PoolReport[ProduceReport]:
+def _run(options: ProduceOptions, parts: list[ProduceOptions]) -> PoolReport[ProduceReport]:
     from mirrortest.cli.application import run_application
     from mirrortest.cli.log_output import worker_logging
     from mirrortest.produce.producer import run as run_producer
@@ -221,10 +234,10 @@ def _run(options: ProduceOptions, workers: int) -> PoolReport[ProduceReport]:
         seconds = _TERMINAL_SECONDS if terminal else _QUIET_SECONDS
 
         async def main(stop: asyncio.Event) -> PoolReport[ProduceReport]:
-            if workers > 1:
+            if len(parts) > 1:
                 return await run_workers(
                     options,
-                    workers,
+                    parts,
                     prepare=worker_logging(),
                     stop=stop,
                     on_progress=show,

@@ -13,9 +13,10 @@ if TYPE_CHECKING:
     from mirrortest.produce.options import ProduceOptions
     from mirrortest.produce.pace import Pace
     from mirrortest.produce.recording import TopicNumbers
+    from mirrortest.timing.shaped_rate import ShapedRate
 
 
-@dataclass(frozen=True)
+@dataclass
 class ProducerContext:
     """One producer's request, its clock and its counts; they go on over incarnations."""
 
@@ -26,5 +27,9 @@ class ProducerContext:
     """By topic."""
     paces: dict[tuple[str, int], Pace] = field(default_factory=dict)
     """(topic, index of the lane) -> its schedule"""
+    rates: dict[str, float | ShapedRate | None] = field(default_factory=dict)
+    """What is asked for of each topic."""
+    began_ns: int = 0
+    """When the schedules began, monotonic ns."""
     reasons: Counter[str] = field(default_factory=Counter)
     """Why messages were not acknowledged."""

@@ -14,6 +14,7 @@ from mirrortest.metrics.health import Health
 from mirrortest.metrics.server_process import serve_apart
 from mirrortest.model.findings import Outcome
 from mirrortest.produce.produce_report import ProduceProgress
+from mirrortest.timing.shaped_rate import ShapedRate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -81,6 +82,9 @@ class ProducerMetrics:
                 metrics.counter(names.PRODUCER_MESSAGES, topic=topic, outcome=name).raise_to(count)
             metrics.counter(names.PRODUCER_BYTES, topic=topic).raise_to(numbers.wire_bytes)
             numbers.flush()
+            target = self._target(topic, now_ns)
+            if target is not None:
+                metrics.gauge(names.PRODUCER_TARGET, topic=topic).set(target)
             lag_ns = lags.get(topic, 0)
             for gauge, value in (
                 (names.PRODUCER_IN_FLIGHT, backlog.in_flight),
@@ -90,6 +94,13 @@ class ProducerMetrics:
             ):
                 metrics.gauge(gauge, topic=topic).set(value)
 
+    def _target(self, topic: str, now_ns: int) -> float | None:
+        """The rate that is asked of this producer now; None: unlimited."""
+        rate = self._context.rates[topic]
+        if isinstance(rate, ShapedRate):
+            rate = rate.rate(now_ns - self._context.began_ns)
+        return None if rate is None else rate / self._options.share.of
+
     def _introduce(self, topic: str) -> None:
         if topic in self._introduced:
             return
@@ -97,8 +108,6 @@ class ProducerMetrics:
         numbers, metrics = self._context.numbers[topic], self._metrics
         metrics.histogram(names.PRODUCER_ACK_LATENCY, numbers.ack_latency, topic=topic)
         metrics.histogram(names.PRODUCER_SCHEDULE_LAG, numbers.schedule_lag, topic=topic)
-        if self._options.throughput is not None:
-            metrics.gauge(names.PRODUCER_TARGET, topic=topic).set(self._options.throughput)
 
 
 class Housekeeping:

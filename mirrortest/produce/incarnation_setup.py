@@ -84,7 +84,7 @@ def _recorded_lane(
         destination_partitions=plan.destination_partitions,
         pace=pace,
         reservation=Reservation(
-            per_second=pace.per_second,
+            ahead=pace.ahead,
             limit=None if pace.limit is None else pace.limit - pace.position,
             least=MAX_IN_FLIGHT * most,
         ),
@@ -96,7 +96,7 @@ def _recorded_lane(
     recorder = LaneRecorder(
         lane,
         context.numbers[plan.topic],
-        warmup=lane_share(options.warmup_records, index, len(plan.lanes)) or 0,
+        warmup=lane_share(options.warmup_records, *options.share.lane(index, len(plan.lanes))) or 0,
         clock=context.clock,
         window=context.window,
         each=options.log_detail is Detail.MESSAGES,

@@ -16,6 +16,8 @@ from mirrortest.model.intervals import IntervalSet
 from mirrortest.verify.ledger_record import LaneRecord
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy as np
     from numpy.typing import NDArray
 
@@ -61,23 +63,23 @@ class Flight:
 class Reservation:
     """The reserved numbers of one lane: [0, granted) may be sent, [0, requested) is asked for.
 
-    `per_second` is the lane's rate, None for an unlimited one: its blocks start at `first` and
-    double or shrink by how long they last, not below `least`: a batch is no larger than a block.
-    Nothing is reserved beyond `limit` numbers.
+    `ahead` gives how many messages the schedule has within a time from now on (both ns), and None
+    where there is no schedule: then blocks start at `first` and double or shrink by how long they
+    last, not below `least`: a batch is no larger than a block. Nothing is reserved beyond `limit`
+    numbers.
     """
 
     def __init__(
         self,
         *,
-        per_second: float | None,
+        ahead: Callable[[int, int], int | None],
         limit: int | None,
         first: int = 1024,
         least: int = SMALLEST,
     ) -> None:
-        self._fixed = per_second is not None
-        block = first if per_second is None else int(per_second * BLOCK_NS / 1e9) + 1
-        self._least = SMALLEST if self._fixed else min(least, LARGEST)
-        self._block = max(self._least, min(LARGEST, block))
+        self._ahead = ahead
+        self._least = min(least, LARGEST)
+        self._block = max(self._least, first)
         self._limit = limit
         self._asked_ns: int | None = None
         self.granted = 0
@@ -90,9 +92,15 @@ class Reservation:
 
     def consider(self, next_seq: int, now_ns: int) -> bool:
         """Ask for the next block if half of the last is used; whether one is asked for anew."""
-        if self.pending or self.granted - next_seq > self._block // 2:
+        if self.pending:
             return False
-        self._adapt(now_ns)
+        ahead = self._ahead(now_ns, BLOCK_NS)
+        if ahead is not None:
+            self._block = max(SMALLEST, min(LARGEST, ahead))
+        if self.granted - next_seq > self._block // 2:
+            return False
+        if ahead is None:
+            self._adapt(now_ns)
         mark = self.granted + self._block
         if self._limit is not None:
             mark = min(mark, self._limit)
@@ -106,8 +114,6 @@ class Reservation:
         self.granted = max(self.granted, mark)
 
     def _adapt(self, now_ns: int) -> None:
-        if self._fixed:
-            return
         if self._asked_ns is not None:
             lasted = now_ns - self._asked_ns
             if lasted < BLOCK_NS // 2:

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 from mirrortest.config.client_config import ClientConfig
 from mirrortest.config.option import NANOSECONDS, REQUIRED, SECONDS, Kind, option
 from mirrortest.config.run import checked_topic, checked_topics
+from mirrortest.config.shape import (
+    FASTEST,
+    SLOWEST,
+    RateShape,
+    Replay,
+    Shape,
+    parse_shape,
+    rate_forms,
+)
 from mirrortest.config.units import parse_duration, parse_number, parse_size
 from mirrortest.errors import UsageError
 from mirrortest.metrics.options import MetricsOptions
@@ -20,31 +28,62 @@ PRODUCER_DEFAULTS = {"client.id": "mirrortest-produce", "batch.size": str(1 << 2
 """Client properties where this application's defaults are not the Java client's."""
 
 _MAX_PARTITIONS = (1 << 16) - 1
+_HIGHEST_SEED = (1 << 63) - 1
 _UNLIMITED = -1
-_SLOWEST, _FASTEST = 1e-6, 1e9
-"""Messages/s: one in eleven days, and one in each nanosecond, the unit of all times."""
 
 
-def _parse_throughput(text: str, *, option: str) -> float | None:
+def _replayed(path: str) -> Replay:
+    # With pyarrow, which help must not wait for.
+    from mirrortest.produce.replay import read_replay  # noqa: PLC0415
+
+    return read_replay(path)
+
+
+def _parse_throughput(text: str, *, option: str) -> float | RateShape | None:
     if text.strip() == str(_UNLIMITED):
         return None
+    shape: RateShape | None = parse_shape(text, rate_forms(_replayed), option=option)
+    if shape is not None:
+        return shape
     try:
         rate = parse_number(text, option=option)
     except UsageError as error:
         raise UsageError(f"{error}; -1 is unlimited") from None
-    if not _SLOWEST <= rate <= _FASTEST:
+    if not SLOWEST <= rate <= FASTEST:
         raise UsageError(
-            f"{option} {text!r}: must be in {_SLOWEST:g}..{_FASTEST:g} messages/s; -1 is unlimited"
+            f"{option} {text!r}: must be in {SLOWEST:g}..{FASTEST:g} messages/s; -1 is unlimited"
         )
     return float(rate)
 
 
-def _show_throughput(rate: float | None) -> str:
-    return str(_UNLIMITED) if rate is None else f"{rate:g}"
+def _show_throughput(rate: float | RateShape | None) -> str:
+    if isinstance(rate, float):
+        return f"{rate:g}"
+    return str(_UNLIMITED) if rate is None else str(rate)
 
 
 def _parse_milliseconds(text: str, *, option: str) -> int:
     return parse_duration(text, option=option) // 1_000_000
+
+
+@dataclass(frozen=True)
+class Share:
+    """One of several producers that send a topic's messages together.
+
+    Message *i* is the `index`-th's of `of` where *i* modulo `of` is `index`; each of them has all
+    lanes, numbered among the lanes of all by `lane`.
+    """
+
+    index: int = 0
+    of: int = 1
+
+    def lane(self, index: int, lanes: int) -> tuple[int, int]:
+        """The number of its index-th lane among those of all, and how many these are."""
+        return self.index + self.of * index, self.of * lanes
+
+
+WHOLE = Share()
+"""A producer that sends all of it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,10 +114,10 @@ class NewTopics:
 class ProduceOptions(LogOptions, MetricsOptions):
     """A validated request, and the options of `mirrortest produce` that give it.
 
-    `throughput` (messages/s, None: unlimited), `num_records` and `warmup_records` are of each
-    topic. `message_size` is bytes of record value; durations are ns. `destination_partitions` is
-    None where the destination's topics have as many partitions as the source's. `create` is None
-    where topics must exist.
+    `throughput` (messages/s or a shape, None: unlimited), `num_records` and `warmup_records` are
+    of each topic, and of all producers of a `share` together. `message_size` is bytes of record
+    value; durations are ns. `destination_partitions` is None where the destination's topics have as
+    many partitions as the source's. `create` is None where topics must exist.
 
     Raises:
         UsageError: a value is out of range, or values contradict each other.
@@ -94,10 +133,19 @@ class ProduceOptions(LogOptions, MetricsOptions):
         aliases=("--topic",),
         env=True,
     )
-    throughput: float | None = option(
+    throughput: float | RateShape | None = option(
         None,
-        "Messages/s for each topic, never exceeded; -1: as fast as possible.",
-        kind=Kind(_parse_throughput, show=_show_throughput, metavar="RATE"),
+        "Messages/s for each topic, never exceeded; -1: as fast as possible. Or a shape: "
+        "gaussian(500, 50, every=10s), ramp(0, 5k, 10m), steps(100 for 1m, 500 for 5m), "
+        "burst(100, 1k, every=1m, for=5s), sine(500, 400, 10m), replay(FILE).",
+        kind=Kind(_parse_throughput, show=_show_throughput, metavar="RATE|SHAPE"),
+        env=True,
+    )
+    seed: int = option(
+        0,
+        "What random shapes draw from: the same seed, topic and shape give the same load.",
+        minimum=0,
+        maximum=_HIGHEST_SEED,
         env=True,
     )
     num_records: int | None = option(None, "Stop after this many messages to each topic.", env=True)
@@ -131,6 +179,7 @@ class ProduceOptions(LogOptions, MetricsOptions):
         env=True,
     )
     create: NewTopics | None = None
+    share: Share = WHOLE
     ledger_topic: str = option(
         "mirrortest.ledger",
         "Compacted topic where producers record what was acknowledged; created if missing.",
@@ -152,7 +201,8 @@ class ProduceOptions(LogOptions, MetricsOptions):
             raise UsageError("--topics names a topic twice")
         if self.ledger_topic in self.topics:
             raise UsageError(f"--topics: {self.ledger_topic!r} is the ledger's topic")
-        if self.throughput is not None and not 0 < self.throughput < math.inf:
+        rate = self.throughput
+        if isinstance(rate, float | int) and not 0 < rate <= FASTEST:
             raise UsageError("--throughput is a positive number of messages/s; -1 is unlimited")
         if self.num_records is not None and self.num_records < 1:
             raise UsageError("--num-records must be at least 1")
@@ -177,7 +227,9 @@ class ProduceOptions(LogOptions, MetricsOptions):
         client = self.client
         asked = {
             "bootstrap servers": ",".join(client.bootstrap_servers),
-            "throughput": "unlimited" if self.throughput is None else f"{self.throughput:g}/s",
+            "throughput": self._shown_throughput,
+            "seed": str(self.seed) if isinstance(self.throughput, Shape) else "",
+            "worker": f"{self.share.index + 1} of {self.share.of}" if self.share.of > 1 else "",
             "records": "" if self.num_records is None else f"{self.num_records:,}",
             "duration": "" if self.duration_ns is None else f"{self.duration_ns / 1e9:g} s",
             "warm-up records": f"{self.warmup_records:,}" if self.warmup_records else "",
@@ -191,11 +243,21 @@ class ProduceOptions(LogOptions, MetricsOptions):
         }
         return {name: value for name, value in asked.items() if value}
 
+    @property
+    def _shown_throughput(self) -> str:
+        if isinstance(self.throughput, Shape):
+            return str(self.throughput)
+        return "unlimited" if self.throughput is None else f"{self.throughput:g}/s"
+
     def _check_warmup(self) -> None:
         if self.warmup_records < 0:
             raise UsageError("--warmup-records must not be negative")
-        if self.num_records is not None and self.warmup_records >= self.num_records:
+        # With numpy, which help must not wait for.
+        from mirrortest.produce.pace import planned_messages  # noqa: PLC0415
+
+        planned = planned_messages(self)
+        if planned is not None and 0 < self.warmup_records >= planned:
             raise UsageError(
-                f"--warmup-records {self.warmup_records} leaves nothing of --num-records "
-                f"{self.num_records}: it must be smaller"
+                f"--warmup-records {self.warmup_records} leaves nothing of the {planned} messages "
+                "that each topic gets: it must be smaller"
             )

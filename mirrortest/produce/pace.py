@@ -1,9 +1,10 @@
 """When the messages of a lane are due.
 
 Message *i* of a topic goes to lane *i* modulo the number of lanes, so that a lane of a topic with
-a rate has an exact constant rate of its own, shifted against its neighbours'. A debt (a broker was
-away) is never forgiven, as the intended times stay what they were; it is worked off at no more
-than `CATCH_UP` times the rate, so that no flood follows an outage.
+a constant rate has an exact constant rate of its own, shifted against its neighbours'. A debt (a
+broker was away) is never forgiven, as the intended times stay what they were; it is worked off at
+no more than `CATCH_UP` times the rate (the highest one of a shape), so that no flood follows an
+outage.
 """
 
 from __future__ import annotations
@@ -12,10 +13,14 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from mirrortest.config.shape import Shape
 from mirrortest.timing.schedule import ENDLESS, ConstantRate, exact_rate
+from mirrortest.timing.shaped_rate import EveryNth, ShapedRate
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+
+    from mirrortest.produce.options import ProduceOptions
 
 CATCH_UP = 2
 _BURST_SECONDS = 0.25
@@ -30,10 +35,6 @@ class Pace(Protocol):
     @property
     def limit(self) -> int | None:
         """How many messages there are in all; None: no end."""
-
-    @property
-    def per_second(self) -> float | None:
-        """The lane's rate; None: unlimited."""
 
     def start(self, now_ns: int) -> None:
         """The topic's message 0 is due now."""
@@ -56,6 +57,27 @@ class Pace(Protocol):
     def lag_ns(self, now_ns: int) -> int:
         """By how much the lane is behind its schedule."""
 
+    def ahead(self, now_ns: int, within_ns: int) -> int | None:
+        """About how many messages are to be sent within a time; None: there is no schedule."""
+
+
+class Schedule(Protocol):
+    """When a lane's messages are due (`ConstantRate`, `EveryNth`); ns after message 0 of the topic.
+
+    `limit` is how many messages it has; None: no end.
+    """
+
+    limit: int | None
+
+    def due(self, now_ns: int) -> int:
+        """How many messages are due by now."""
+
+    def intended(self, lo: int, hi: int) -> NDArray[np.int64]:
+        """The times of messages lo to hi."""
+
+    def next_time(self, index: int) -> int | None:
+        """When message `index` is due; None past the end."""
+
 
 def lane_share(total: int | None, index: int, lanes: int) -> int | None:
     """How many of the first `total` messages of a topic are the lane's, the index-th of `lanes`."""
@@ -71,33 +93,32 @@ def last_tick(moment_ns: int, period_ns: int) -> int:
     return moment_ns - moment_ns % period_ns if period_ns else moment_ns
 
 
-class SteadyPace:
-    """A lane of a topic with a constant rate.
+class ScheduledPace:
+    """A lane with a schedule.
 
-    `per_second` is the topic's rate, `duration_ns` how long after its message 0 the last may be
-    due, `total` how many messages the topic gets; the lane is the `index`-th of `lanes`.
+    `highest` is its highest rate, in messages/s, and `steady` whether it has no other;
+    `duration_ns` is how long after the topic's message 0 the last may be due, `limit` how many
+    messages the lane gets at most.
     """
 
     def __init__(
         self,
-        per_second: float,
+        schedule: Schedule,
         *,
-        index: int,
-        lanes: int,
-        total: int | None = None,
+        highest: float,
+        steady: bool,
+        limit: int | None = None,
         duration_ns: int | None = None,
     ) -> None:
-        rate = exact_rate(per_second)
-        # Rounded up: a message is never due before its time.
-        self._schedule = ConstantRate(rate / lanes, -(-index * _SECOND // rate))
+        self._schedule = schedule
+        self._highest = highest
+        self._steady = steady
         self._start_ns = 0
-        self.limit = lane_share(total, index, lanes)
-        if duration_ns is not None:
-            within = self._schedule.due(duration_ns - 1)
-            self.limit = within if self.limit is None else min(self.limit, within)
-        self.per_second: float | None = float(rate / lanes)
-        self._credit_per_ns = CATCH_UP * self.per_second / _SECOND
-        self._burst = max(1.0, CATCH_UP * self.per_second * _BURST_SECONDS)
+        within = None if duration_ns is None else schedule.due(duration_ns - 1)
+        limits = [each for each in (limit, within, schedule.limit) if each is not None]
+        self.limit = min(limits, default=None)
+        self._credit_per_ns = CATCH_UP * highest / _SECOND
+        self._burst = max(1.0, CATCH_UP * highest * _BURST_SECONDS)
         self._credit = self._burst
         self._credited_ns = 0
         self.position = 0
@@ -138,8 +159,15 @@ class SteadyPace:
 
     def _due_ns(self, index: int) -> int:
         due_ns = self._schedule.next_time(index)
-        assert due_ns is not None  # noqa: S101  # the schedule itself has no limit
+        assert due_ns is not None  # noqa: S101  # the pace ends with its schedule
         return due_ns
+
+    def ahead(self, now_ns: int, within_ns: int) -> int | None:
+        """See `Pace`."""
+        most = int(self._highest * within_ns / _SECOND) + 1
+        if self._steady:
+            return most
+        return min(most, self.owed(now_ns + within_ns) + 1)
 
     def owed(self, now_ns: int) -> int:
         """See `Pace`."""
@@ -161,7 +189,6 @@ class UnlimitedPace:
     def __init__(
         self, *, index: int, lanes: int, total: int | None = None, duration_ns: int | None = None
     ) -> None:
-        self.per_second: float | None = None
         self.limit = lane_share(total, index, lanes)
         self._duration_ns = duration_ns
         self._end_ns: int | None = None
@@ -198,16 +225,60 @@ class UnlimitedPace:
         """See `Pace`: without a schedule there is none to be behind."""
         return 0
 
+    def ahead(self, now_ns: int, within_ns: int) -> None:
+        """See `Pace`: it goes on as fast as it goes."""
+
 
 def pace_of(
-    throughput: float | None,
+    throughput: float | ShapedRate | None,
     *,
     index: int,
     lanes: int,
     total: int | None = None,
     duration_ns: int | None = None,
 ) -> Pace:
-    """The pace of a topic's index-th lane of `lanes`; a throughput of None is unlimited."""
+    """The pace of a topic's index-th lane of `lanes`; a throughput of None is unlimited.
+
+    `throughput` is the topic's rate (messages/s) or schedule, `duration_ns` how long after its
+    message 0 the last may be due, `total` how many messages the topic gets.
+    """
     if throughput is None:
         return UnlimitedPace(index=index, lanes=lanes, total=total, duration_ns=duration_ns)
-    return SteadyPace(throughput, index=index, lanes=lanes, total=total, duration_ns=duration_ns)
+    schedule: Schedule
+    if isinstance(throughput, ShapedRate):
+        schedule = EveryNth(throughput, index=index, of=lanes)
+        highest = throughput.highest / lanes
+    else:
+        rate = exact_rate(throughput)
+        # Rounded up: a message is never due before its time.
+        schedule = ConstantRate(rate / lanes, -(-index * _SECOND // rate))
+        highest = float(rate / lanes)
+    return ScheduledPace(
+        schedule,
+        highest=highest,
+        steady=not isinstance(throughput, ShapedRate),
+        limit=lane_share(total, index, lanes),
+        duration_ns=duration_ns,
+    )
+
+
+def topic_rate(options: ProduceOptions, topic: str) -> float | ShapedRate | None:
+    """What a topic gets from all producers of a share: messages/s or a schedule."""
+    if isinstance(options.throughput, Shape):
+        return ShapedRate(options.throughput, seed=options.seed, topic=topic)
+    return options.throughput
+
+
+def planned_messages(options: ProduceOptions) -> int | None:
+    """How many messages a topic gets, the one with the fewest; None: no end is known."""
+    limits = [
+        pace_of(
+            topic_rate(options, topic),
+            index=0,
+            lanes=1,
+            total=options.num_records,
+            duration_ns=options.duration_ns,
+        ).limit
+        for topic in options.topics
+    ]
+    return min((limit for limit in limits if limit is not None), default=None)

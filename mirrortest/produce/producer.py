@@ -24,7 +24,7 @@ from mirrortest.produce.housekeeping import Housekeeping, ProducerMetrics
 from mirrortest.produce.incarnation import Incarnation, end_marks
 from mirrortest.produce.incarnation_setup import build_incarnation
 from mirrortest.produce.ledger_view import LedgerView
-from mirrortest.produce.pace import pace_of
+from mirrortest.produce.pace import pace_of, topic_rate
 from mirrortest.produce.produce_report import ProduceReport
 from mirrortest.produce.recording import TopicNumbers
 from mirrortest.produce.registration import publish_closed, record_failure, register
@@ -150,11 +150,13 @@ class Producer:
         for plan in self._plans:
             count = len(plan.lanes)
             self._context.numbers[plan.topic] = TopicNumbers(options.warmup_records, count, size)
-            for index in range(count):
-                self._context.paces[plan.topic, index] = pace_of(
-                    options.throughput,
+            self._context.rates[plan.topic] = rate = topic_rate(options, plan.topic)
+            for lane in range(count):
+                index, lanes = options.share.lane(lane, count)
+                self._context.paces[plan.topic, lane] = pace_of(
+                    rate,
                     index=index,
-                    lanes=count,
+                    lanes=lanes,
                     total=options.num_records,
                     duration_ns=options.duration_ns,
                 )
@@ -207,6 +209,7 @@ class Producer:
                 incarnation, born = begun, self._context.clock.now()
                 if not started:
                     started = True
+                    self._context.began_ns = born
                     for pace in self._context.paces.values():
                         pace.start(born)
                 self._housekeeping.incarnation = incarnation

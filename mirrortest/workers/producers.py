@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from mirrortest.errors import MirrortestError, UsageError
 from mirrortest.model.findings import Outcome
+from mirrortest.produce.options import Share
 from mirrortest.produce.produce_report import ProduceProgress, ProduceReport
 from mirrortest.produce.producer import run as produce
 from mirrortest.produce.recording import TopicNumbers
@@ -26,14 +27,14 @@ if TYPE_CHECKING:
 
 async def run(
     options: ProduceOptions,
-    workers: int,
+    parts: Sequence[ProduceOptions],
     *,
     prepare: Callable[[], None],
     stop: asyncio.Event,
     on_progress: Callable[[ProduceProgress], None],
     progress_seconds: float,
 ) -> PoolReport[ProduceReport]:
-    """Produce in several processes; see `produce.producer.run`.
+    """Produce in several processes, one for each of `split`'s parts; see `produce.producer.run`.
 
     One that fails ends all, since the ledger of its messages stays incomplete: the report's `error`
     is its error.
@@ -43,9 +44,7 @@ async def run(
     """
     view = _View(on_progress, progress_seconds)
     job = partial(produce, progress_seconds=progress_seconds / 2)
-    async with WorkerPool(
-        job, split(options, workers), prepare=prepare, on_progress=view.update
-    ) as pool:
+    async with WorkerPool(job, parts, prepare=prepare, on_progress=view.update) as pool:
         with serving(pool, address=options.metrics_address, port=options.metrics_port):
             ends = await pool.ended(stop)
     reports = [end for end in ends if isinstance(end, ProduceReport)]
@@ -68,31 +67,21 @@ async def run(
 
 
 def split(options: ProduceOptions, workers: int) -> list[ProduceOptions]:
-    """The options of producers NAME.1 to NAME.N, each with its share of rate and messages.
+    """The options of producers NAME.1 to NAME.N, each with its share of the messages.
 
     Raises:
         UsageError: there are fewer messages than workers, or a name becomes too long.
     """
+    if workers == 1:
+        return [options]
     if options.num_records is not None and options.num_records < workers:
         raise UsageError(
             f"--workers {workers}: --num-records {options.num_records} must be at least as many"
         )
     return [
-        replace(
-            options,
-            name=worker_name(options.name, index),
-            throughput=None if options.throughput is None else options.throughput / workers,
-            num_records=None
-            if options.num_records is None
-            else _share(options.num_records, index, workers),
-            warmup_records=_share(options.warmup_records, index, workers),
-        )
+        replace(options, name=worker_name(options.name, index), share=Share(index, workers))
         for index in range(workers)
     ]
-
-
-def _share(count: int, index: int, workers: int) -> int:
-    return count // workers + (index < count % workers)
 
 
 def merged(

@@ -221,7 +221,7 @@ class World:
                 destination_partitions=2,
                 pace=paces[index],
                 reservation=Reservation(
-                    per_second=paces[index].per_second, limit=paces[index].limit, first=64
+                    ahead=paces[index].ahead, limit=paces[index].limit, first=64
                 ),
                 encoder=encoder,
                 most=encoder.most_within(4000),

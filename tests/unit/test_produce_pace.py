@@ -11,7 +11,6 @@ from mirrortest.produce.clock import Clock
 from mirrortest.produce.lane import Reservation
 from mirrortest.produce.pace import (
     CATCH_UP,
-    SteadyPace,
     UnlimitedPace,
     lane_share,
     last_tick,
@@ -31,7 +30,7 @@ def test_lanes_share_a_topics_messages(total: int, lanes: int) -> None:
 @given(st.floats(0.01, 1e6), st.integers(1, 50), st.integers(0, 60 * SECOND))
 def test_lanes_together_never_exceed_the_topics_rate(rate: float, lanes: int, elapsed: int) -> None:
     """At no time are more messages due than the topic's own schedule has by then."""
-    paces = [SteadyPace(rate, index=index, lanes=lanes) for index in range(lanes)]
+    paces = [pace_of(rate, index=index, lanes=lanes) for index in range(lanes)]
     for pace in paces:
         pace.start(5)
     due = sum(pace.owed(5 + elapsed) for pace in paces)
@@ -45,7 +44,7 @@ def test_intended_times_are_the_topics(rate: float, lanes: int, count: int) -> N
     """Interleaved, the lanes' intended times are the topic's, to the nanosecond or two."""
     times = np.zeros((count, lanes))
     for index in range(lanes):
-        pace = SteadyPace(rate, index=index, lanes=lanes)
+        pace = pace_of(rate, index=index, lanes=lanes)
         pace.start(0)
         times[:, index] = pace.take(count, 0)
     expected = np.arange(count * lanes) * SECOND / rate
@@ -54,7 +53,7 @@ def test_intended_times_are_the_topics(rate: float, lanes: int, count: int) -> N
 
 def test_a_debt_is_kept_and_worked_off_at_a_bounded_rate() -> None:
     """After an outage messages keep their intended times; no flood follows."""
-    pace = SteadyPace(1000, index=0, lanes=1)
+    pace = pace_of(1000, index=0, lanes=1)
     pace.start(0)
     pace.take(pace.available(0), 0)
     now = 10 * SECOND
@@ -72,7 +71,7 @@ def test_a_debt_is_kept_and_worked_off_at_a_bounded_rate() -> None:
 
 def test_a_slow_schedule_catches_up_one_by_one() -> None:
     """Also a lane with less than a message per second pays its debt."""
-    pace = SteadyPace(0.1, index=0, lanes=1)
+    pace = pace_of(0.1, index=0, lanes=1)
     pace.start(0)
     now = 35 * SECOND
     assert pace.owed(now) == 4
@@ -115,7 +114,7 @@ def test_unlimited_ends_by_time_or_number() -> None:
 
 def test_numbers_are_reserved_in_blocks_before_they_run_out() -> None:
     """The next block is asked for when half is used, one at a time, and never past the limit."""
-    reservation = Reservation(per_second=100, limit=500)
+    reservation = Reservation(ahead=pace_of(100, index=0, lanes=1).ahead, limit=500)
     assert reservation.consider(0, 0)
     assert (reservation.granted, reservation.requested) == (0, 201)
     assert not reservation.consider(0, 1)
@@ -131,7 +130,8 @@ def test_numbers_are_reserved_in_blocks_before_they_run_out() -> None:
 
 def test_unlimited_blocks_adapt() -> None:
     """They double while they do not last, and shrink when they last too long."""
-    reservation = Reservation(per_second=None, limit=None, first=1024)
+    endless = UnlimitedPace(index=0, lanes=1).ahead
+    reservation = Reservation(ahead=endless, limit=None, first=1024)
     sizes = []
     for now in (0, SECOND // 10, SECOND // 5, 20 * SECOND, 40 * SECOND):
         assert reservation.consider(reservation.granted, now)
@@ -142,13 +142,14 @@ def test_unlimited_blocks_adapt() -> None:
 
 def test_unlimited_blocks_hold_the_batches_that_may_be_underway() -> None:
     """However slow a lane is, what is reserved is enough for full batches; a rate asks for less."""
-    reservation = Reservation(per_second=None, limit=None, first=64, least=500)
+    endless = UnlimitedPace(index=0, lanes=1).ahead
+    reservation = Reservation(ahead=endless, limit=None, first=64, least=500)
     for now in (0, 100 * SECOND, 200 * SECOND):
         before = reservation.granted
         assert reservation.consider(before, now)
         assert reservation.requested - before == 500
         reservation.grant(reservation.requested)
-    slow = Reservation(per_second=10, limit=None, least=500)
+    slow = Reservation(ahead=pace_of(10, index=0, lanes=1).ahead, limit=None, least=500)
     assert slow.consider(0, 0)
     assert slow.requested == 21
 
@@ -172,7 +173,7 @@ def test_the_clock_tells_a_step_and_follows_it() -> None:
 @pytest.mark.parametrize("rate", [0.5, 3, 1e6])
 def test_a_batch_ripens_when_its_oldest_message_has_lingered(rate: float) -> None:
     """Lingering counts from when the oldest message that waits was due."""
-    pace = SteadyPace(rate, index=0, lanes=1)
+    pace = pace_of(rate, index=0, lanes=1)
     pace.start(100)
     assert pace.ripe_ns(150, 500) == 600
 

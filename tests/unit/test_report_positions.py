@@ -140,3 +140,21 @@ def test_settings_become_options(result: Result, program: Any) -> None:  # noqa:
     assert "--form headers --acks 1 --compression zstd --linger-ms 7" in produce
     for each in (consume, produce):
         check(program, shlex.split(each.replace("NEW-RUN", RUN))[1:])
+
+
+def test_workers_are_repeated_by_one_command(result: Result, program: Any) -> None:  # noqa: F811
+    """With the name that they share, the shape and its seed; the other workers add none."""
+    producer = next(each for each in result.sessions if each.session.role is Role.PRODUCER)
+    workers = []
+    for number in (1, 2):
+        settings = {
+            "throughput": "gaussian(500, 50)", "seed": "7", "worker": f"{number} of 2"
+        }  # fmt: skip
+        update = {"settings": settings, "name": f"ann.{number}"}
+        session = producer.session.model_copy(update=update)
+        workers.append(type(producer)(session, producer.location, (), ()))
+    told = type(result)(result.summary, result.place, tuple(workers))
+    produce, _ = repeat_commands(told)
+    assert "--id ann --workers 2" in produce
+    assert "--throughput 'gaussian(500, 50)' --seed 7" in produce
+    check(program, shlex.split(produce.replace("NEW-RUN", RUN))[1:])

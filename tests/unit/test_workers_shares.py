@@ -19,6 +19,7 @@ from mirrortest.consume.statistics import ReadFigures
 from mirrortest.errors import ClusterError, UsageError
 from mirrortest.model.findings import Outcome
 from mirrortest.produce.options import ProduceOptions
+from mirrortest.produce.pace import lane_share, pace_of
 from mirrortest.produce.produce_report import ProduceReport
 from mirrortest.produce.recording import TopicNumbers
 from mirrortest.timing.histogram import Histogram
@@ -44,26 +45,37 @@ CONSUME = ConsumeOptions(
 )
 
 
-@given(st.integers(1, 12), st.integers(0, 1000), st.integers(0, 500))
-def test_producers_together_send_what_was_asked_for(workers: int, more: int, warmup: int) -> None:
-    """Their messages, warm-ups and rates add up; each has a name of its own, and tells metrics."""
+@given(st.integers(2, 12), st.integers(0, 500), st.integers(0, 600), st.integers(1, 7))
+def test_producers_together_send_what_was_asked_for(
+    workers: int, more: int, warmup: int, partitions: int
+) -> None:
+    """Any legal number of messages and any warm-up below it: each message is one lane's.
+
+    They come when a single producer's would, and the first ones of the topic are the warm-up.
+    """
     count = workers + more
-    # A warm-up that leaves each of them something.
-    warmup = min(warmup, workers * (count // workers - 1))
+    warmup = min(warmup, count - 1)
     asked = replace(PRODUCE, num_records=count, warmup_records=warmup, throughput=1000.0)
     parts = producers.split(asked, workers)
-    assert sum(part.num_records or 0 for part in parts) == count
-    assert sum(part.warmup_records for part in parts) == asked.warmup_records
-    assert sum(part.throughput or 0 for part in parts) == pytest.approx(1000)
     assert len({part.name for part in parts}) == workers
     assert {part.metrics_port for part in parts} == {asked.metrics_port}
+    times, warm = [], 0
+    for part in parts:
+        for lane in range(partitions):
+            index, lanes = part.share.lane(lane, partitions)
+            pace = pace_of(1000.0, index=index, lanes=lanes, total=part.num_records)
+            warmups = lane_share(part.warmup_records, index, lanes) or 0
+            taken = pace.take(pace.limit or 0, 0).tolist()
+            assert taken[:warmups] == [each for each in taken if each < warmup * 10**6]
+            times += taken
+            warm += warmups
+    assert sorted(times) == [index * 10**6 for index in range(count)]
+    assert warm == warmup
 
 
-def test_producers_without_bounds_have_none_each() -> None:
-    """Unlimited stays unlimited."""
-    assert [(p.throughput, p.num_records) for p in producers.split(PRODUCE, 2)] == [
-        (None, None)
-    ] * 2
+def test_one_producer_is_not_split() -> None:
+    """It keeps its name, and sends all."""
+    assert producers.split(PRODUCE, 1) == [PRODUCE]
 
 
 def test_too_many_workers_are_a_users_mistake() -> None:

@@ -75,7 +75,8 @@ def repeat_commands(result: Result) -> list[str]:
     commands = []
     for role in (Role.SOURCE, Role.CONSUMER, Role.PRODUCER):
         for (of, _), session in by_name.items():
-            if of is role:
+            # The first worker's command starts them all.
+            if of is role and session.settings.get("worker", "1 of").startswith("1 of"):
                 words = _produce(session) if role is Role.PRODUCER else _consume(session)
                 commands.append([*words, *(conditions if role is Role.CONSUMER else [])])
     logs = dict.fromkeys(each.location.parent.parent.parent.shown for each in result.sessions)
@@ -85,9 +86,13 @@ def repeat_commands(result: Result) -> list[str]:
 
 def _common(verb: str, session: Session) -> list[str]:
     servers = session.settings.get("bootstrap servers", "HOST:PORT")
+    name, workers = session.name, []
+    if "worker" in session.settings:
+        first, _, count = session.settings["worker"].partition(" of ")
+        name, workers = name.removesuffix(f".{first}"), ["--workers", count]
     return [
         *("mirrortest", verb, "--bootstrap-server", servers, "--run", _NEW_RUN),
-        *("--id", session.name),
+        *("--id", name, *workers),
     ]
 
 
@@ -96,6 +101,8 @@ def _produce(session: Session) -> list[str]:
     rate = session.settings.get("throughput", "unlimited")
     if rate != "unlimited":
         words += ["--throughput", rate.removesuffix("/s")]
+    if session.settings.get("seed"):
+        words += ["--seed", session.settings["seed"]]
     return words + _given(session, _PRODUCE)
 
 

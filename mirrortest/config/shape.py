@@ -1,0 +1,279 @@
+"""Shapes of load: a rate, a size or a number that varies, as users write it.
+
+A shape is ``NAME(ARGUMENT, ..., KEY=VALUE)``, for example ``gaussian(500, 50, every=10s)``. Each
+argument may be given by its place or by its key. Rates, sizes and durations are written as
+everywhere (`config.units`). Keys and what they mean are in docs/reference/load-shapes.md.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from mirrortest.config.suggestion import did_you_mean
+from mirrortest.config.units import parse_duration, parse_number
+from mirrortest.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from fractions import Fraction
+
+SHORTEST_NS = 100_000_000
+"""The shortest window, period or ramp."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Shape:
+    """Something that varies; `text` is how the user wrote it."""
+
+    text: str = field(default="", compare=False)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True)
+class Gaussian(Shape):
+    """Drawn anew for each window of `every`: ns for a rate, a number of messages for a size."""
+
+    mean: Fraction
+    deviation: Fraction
+    every: int
+
+
+@dataclass(frozen=True)
+class Ramp(Shape):
+    """From one rate to another within `duration` ns, and that one afterwards."""
+
+    start: Fraction
+    end: Fraction
+    duration: int
+
+
+class Step(NamedTuple):
+    """A rate for so many ns; None: until the run ends."""
+
+    rate: Fraction
+    duration: int | None
+
+
+@dataclass(frozen=True)
+class Steps(Shape):
+    """One rate after the other; the schedule ends with the last one's duration."""
+
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True)
+class Burst(Shape):
+    """`peak` for the first `lasting` ns of each `every` ns, and `base` for the rest."""
+
+    base: Fraction
+    peak: Fraction
+    every: int
+    lasting: int
+
+
+@dataclass(frozen=True)
+class Sine(Shape):
+    """Around `mean`, from it upwards first; `period` is ns."""
+
+    mean: Fraction
+    amplitude: Fraction
+    period: int
+
+
+@dataclass(frozen=True)
+class Replay(Shape):
+    """A recorded rate: the steps that a file holds."""
+
+    path: str
+    steps: Steps
+
+
+RateShape: TypeAlias = Gaussian | Ramp | Steps | Burst | Sine | Replay
+
+
+class Parameter(NamedTuple):
+    """An argument of a form; without a `default` it must be given."""
+
+    key: str
+    parse: Callable[..., Any]
+    default: Any = None
+
+
+class Form(NamedTuple):
+    """A shape's name with its arguments; with `each`, any number of them go into `key`."""
+
+    build: Callable[..., Any]
+    parameters: tuple[Parameter, ...] = ()
+    each: Parameter | None = None
+    key: str = ""
+
+    def usage(self, name: str) -> str:
+        """How the form is written."""
+        if self.each is not None:
+            return f"{name}({self.each.key}, ...)"
+        keys = (p.key.upper() if p.default is None else f"{p.key}=..." for p in self.parameters)
+        return f"{name}({', '.join(keys)})"
+
+
+_CALL = re.compile(r"\s*(?P<name>[A-Za-z_]\w*)\s*\((?P<arguments>[^()]*)\)\s*")
+_KEYED = re.compile(r"\s*(?P<key>[a-z_]+)\s*=\s*(?P<value>.*?)\s*", re.DOTALL)
+
+
+def parse_shape(text: str, forms: Mapping[str, Form], *, option: str) -> Any:
+    """Read a shape; None where the text has not the form of one.
+
+    Raises UsageError with `option` for a name, key or value that is wrong or missing.
+    """
+    call = _CALL.fullmatch(text)
+    if call is None:
+        if "(" in text or ")" in text:
+            usages = " or ".join(form.usage(name) for name, form in forms.items())
+            raise UsageError(f"{option} {text!r}: write {usages}")
+        return None
+    name = call["name"]
+    form = forms.get(name)
+    where = f"{option} {text!r}"
+    if form is None:
+        raise UsageError(f"{where}: there is no shape {name!r}: {did_you_mean(name, forms)}")
+    arguments = [each.strip() for each in call["arguments"].split(",")]
+    if arguments == [""]:
+        arguments = []
+    try:
+        built = form.build(**_bound(name, form, arguments, where))
+        return replace(built, text=" ".join(text.split()))
+    except ValueError as error:
+        raise UsageError(f"{where}: {error}") from None
+
+
+def _bound(name: str, form: Form, arguments: list[str], where: str) -> dict[str, Any]:
+    """The arguments' values by key."""
+    if form.each is not None:
+        if not arguments:
+            raise UsageError(f"{where}: write {form.usage(name)}")
+        one = form.each.parse
+        return {form.key: tuple(one(each, option=f"{where}:") for each in arguments)}
+    keys = {each.key: each for each in form.parameters}
+    values: dict[str, Any] = {}
+    free = list(form.parameters)
+    for argument in arguments:
+        keyed = _KEYED.fullmatch(argument)
+        if keyed is not None:
+            key, text = keyed["key"], keyed["value"]
+            if key not in keys:
+                raise UsageError(f"{where}: {name} has no {key!r}: {did_you_mean(key, keys)}")
+        elif not free:
+            raise UsageError(f"{where}: too many arguments: write {form.usage(name)}")
+        else:
+            key, text = free[0].key, argument
+        if key in values:
+            raise UsageError(f"{where}: {key} is given twice")
+        free = [each for each in free if each.key != key]
+        values[key] = keys[key].parse(text, option=f"{where}: {key}")
+    missing = [each.key for each in free if each.default is None]
+    if missing:
+        raise UsageError(f"{where}: {' and '.join(missing)} missing: write {form.usage(name)}")
+    return values | {each.key: each.default for each in free if each.key not in values}
+
+
+# -- rates --------------------------------------------------------------------------------------
+
+SLOWEST, FASTEST = 1e-6, 1e9
+"""Messages/s: one in eleven days, and one in each nanosecond, the unit of all times."""
+
+
+def parse_rate(text: str, *, option: str) -> Fraction:
+    """Read messages/s, 0 included; UsageError with `option` above `FASTEST`."""
+    rate = parse_number(text, option=option)
+    if rate and not SLOWEST <= rate <= FASTEST:
+        raise UsageError(f"{option} {text!r}: must be in {SLOWEST:g}..{FASTEST:g} messages/s")
+    return rate
+
+
+def parse_window(text: str, *, option: str) -> int:
+    """Read a duration of at least `SHORTEST_NS`."""
+    duration = parse_duration(text, option=option)
+    if duration < SHORTEST_NS:
+        raise UsageError(f"{option} {text!r}: must be at least {SHORTEST_NS // 1_000_000}ms")
+    return duration
+
+
+_STEP = re.compile(r"(?P<rate>\S+)(?:\s+for\s+(?P<duration>\S+))?")
+
+
+def _parse_step(text: str, *, option: str) -> Step:
+    match = _STEP.fullmatch(text)
+    if match is None:
+        raise UsageError(f"{option} {text!r}: a step is RATE for DURATION, for example 100 for 1m")
+    duration = match["duration"]
+    return Step(
+        parse_rate(match["rate"], option=option),
+        None if duration is None else parse_window(duration, option=option),
+    )
+
+
+def _steps(steps: tuple[Step, ...]) -> Steps:
+    if any(each.duration is None for each in steps[:-1]):
+        raise ValueError("only the last step may lack its duration: write RATE for DURATION")
+    if not any(each.rate for each in steps):
+        raise ValueError("no step sends anything")
+    return Steps(steps)
+
+
+def _ramp(start: Fraction, end: Fraction, duration: int) -> Ramp:
+    if not start and not end:
+        raise ValueError("a ramp from 0 to 0 sends nothing")
+    return Ramp(start, end, duration)
+
+
+def _burst(base: Fraction, peak: Fraction, every: int, lasting: int) -> Burst:
+    if not base and not peak:
+        raise ValueError("both rates are 0: nothing would be sent")
+    if lasting >= every:
+        raise ValueError("a burst must be shorter than every")
+    return Burst(base, peak, every, lasting)
+
+
+def _sine(mean: Fraction, amplitude: Fraction, period: int) -> Sine:
+    if not 0 < mean >= amplitude:
+        raise ValueError("the mean must be above 0 and at least the amplitude")
+    return Sine(mean, amplitude, period)
+
+
+def gaussian(mean: Fraction, deviation: Fraction, every: int) -> Gaussian:
+    """A Gaussian, whose mean must be above 0 (ValueError) so that there is something to send."""
+    if mean <= 0:
+        raise ValueError("the mean must be above 0")
+    return Gaussian(mean, deviation, every)
+
+
+def _path(text: str, *, option: str) -> str:
+    if not text:
+        raise UsageError(f"{option}: must be a file")
+    return text
+
+
+def rate_forms(replayed: Callable[[str], Any]) -> dict[str, Form]:
+    """The forms of a rate; `replayed` makes a file's name the shape that the file holds."""
+    rate = partial(Parameter, parse=parse_rate)
+    time = partial(Parameter, parse=parse_window)
+    return {
+        "gaussian": Form(
+            gaussian, (rate("mean"), rate("deviation"), time("every", default=1_000_000_000))
+        ),
+        "ramp": Form(
+            lambda **k: _ramp(k["from"], k["to"], k["duration"]),
+            (rate("from"), rate("to"), time("duration")),
+        ),
+        "steps": Form(_steps, each=Parameter("RATE for DURATION", _parse_step), key="steps"),
+        "burst": Form(
+            lambda **k: _burst(k["base"], k["peak"], k["every"], k["for"]),
+            (rate("base"), rate("peak"), time("every"), time("for")),
+        ),
+        "sine": Form(_sine, (rate("mean"), rate("amplitude"), time("period"))),
+        "replay": Form(replayed, (Parameter("path", _path),)),
+    }

@@ -1,0 +1,85 @@
+"""A recorded rate, read from a file: columns `time` and `rate`, as CSV or Parquet."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyarrow import csv, parquet
+
+from mirrortest.config.shape import FASTEST, SHORTEST_NS, Replay, Step, Steps
+from mirrortest.config.visible import visible
+from mirrortest.errors import UsageError
+from mirrortest.seqlog.location import Location
+from mirrortest.timing.schedule import exact_rate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_SECOND = 1_000_000_000
+
+
+def read_replay(path: str) -> Replay:
+    """Read a recording.
+
+    `time` is seconds or a timestamp, ascending, and counts from the first row's; each row's `rate`
+    (messages/s) holds until the next row's time, and the last one's as long as the one before.
+
+    Raises:
+        UsageError: the file cannot be read, or is no such recording.
+    """
+    place = Location.parse(path)
+    try:
+        with place.filesystem.open_input_file(place.path) as file:
+            parquet_file = file.size() >= 4 and file.read(4) == b"PAR1"
+            file.seek(0)
+            table = parquet.read_table(file) if parquet_file else csv.read_csv(file)
+    except OSError as error:
+        raise UsageError(f"replay({place.shown}): {error.strerror or 'cannot be read'}") from None
+    except pa.ArrowException:
+        raise UsageError(f"replay({place.shown}): neither CSV with a header nor Parquet") from None
+    try:
+        return Replay(path=path, steps=Steps(tuple(_steps(table))))
+    except (ValueError, pa.ArrowException) as error:
+        raise UsageError(f"replay({place.shown}): {visible(str(error))}") from None
+
+
+def _steps(table: pa.Table) -> Iterator[Step]:
+    for name in ("time", "rate"):
+        if table.column_names.count(name) != 1:
+            raise ValueError(f"needs one column {name!r}; it has {', '.join(table.column_names)}")
+    times = _nanoseconds(table["time"])
+    rates = _numbers(table["rate"], "rate")
+    if len(times) < 2:
+        raise ValueError("needs at least two rows")
+    lasted = [after - before for before, after in pairwise(times)]
+    lasted.append(lasted[-1])
+    if not any(rates):
+        raise ValueError("every rate is 0: nothing would be sent")
+    for row, (rate, duration) in enumerate(zip(rates, lasted, strict=True), start=1):
+        if not 0 <= rate <= FASTEST:
+            raise ValueError(f"row {row}: the rate must be in 0..{FASTEST:g} messages/s")
+        if duration < SHORTEST_NS:
+            raise ValueError(
+                f"row {row}: the next row's time must be at least "
+                f"{SHORTEST_NS // 1_000_000} ms later"
+            )
+        yield Step(exact_rate(rate) if rate else exact_rate(1) * 0, duration)
+
+
+def _nanoseconds(column: Any) -> list[int]:
+    if pa.types.is_timestamp(column.type):
+        if column.null_count:
+            raise ValueError("a time is missing")
+        found: list[int] = column.cast(pa.timestamp("ns")).cast(pa.int64()).to_pylist()
+        return found
+    return [round(each * _SECOND) for each in _numbers(column, "time")]
+
+
+def _numbers(column: Any, name: str) -> list[float]:
+    numeric = pa.types.is_integer(column.type) or pa.types.is_floating(column.type)
+    found: list[float] = column.cast(pa.float64()).to_pylist() if numeric else []
+    if not numeric or column.null_count or any(each != each for each in found):  # noqa: PLR0124
+        raise ValueError(f"every {name} must be a number")
+    return found

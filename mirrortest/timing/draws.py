@@ -1,0 +1,40 @@
+"""Random numbers by counter: a hash of a seed, a name and a number, and of nothing else.
+
+Number n's draw needs none of those before it, so that processes and restarts agree. The mixing of
+64-bit words is that of a message's check value.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mirrortest.wire.descriptor import finish_arrays, mix_arrays
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+CLIP = 6.0
+"""Deviations from the mean beyond which nothing is drawn: one in 500 million would be."""
+
+
+class Draws:
+    """The draws of one purpose; `names` tell it from others of the same seed."""
+
+    def __init__(self, seed: int, *names: str) -> None:
+        name = "\0".join((str(seed), *names)).encode()
+        self._start = int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "little")
+
+    def uniform(self, numbers: NDArray[np.int64], which: int = 0) -> NDArray[np.float64]:
+        """A float in [0, 1) for each number; `which` gives several of them."""
+        words = (numbers.view(np.uint64), np.full(1, which, np.uint64))
+        hashed = finish_arrays(mix_arrays(self._start, words))
+        return (hashed >> np.uint64(11)).astype(np.float64) * 2.0**-53
+
+    def normal(self, numbers: NDArray[np.int64]) -> NDArray[np.float64]:
+        """A standard normal number, within `CLIP`, for each number (Box and Muller)."""
+        radius = np.sqrt(-2.0 * np.log1p(-self.uniform(numbers, 0)))
+        found = radius * np.cos(2.0 * np.pi * self.uniform(numbers, 1))
+        return np.asarray(np.clip(found, -CLIP, CLIP))

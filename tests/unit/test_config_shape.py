@@ -1,0 +1,109 @@
+"""The grammar of shapes: what is read, and what each mistake is answered with."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import pytest
+
+from mirrortest.config.shape import (
+    Burst,
+    Gaussian,
+    Ramp,
+    Replay,
+    Shape,
+    Sine,
+    Step,
+    Steps,
+    parse_shape,
+    rate_forms,
+)
+from mirrortest.errors import UsageError
+
+SECOND = 1_000_000_000
+MINUTE = 60 * SECOND
+FORMS = rate_forms(lambda path: Replay(path, Steps((Step(Fraction(1), SECOND),))))
+
+
+def read(text: str) -> Shape:
+    shape = parse_shape(text, FORMS, option="--throughput")
+    assert isinstance(shape, Shape)
+    return shape
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("gaussian(500, 50, every=10s)", Gaussian(Fraction(500), Fraction(50), 10 * SECOND)),
+        ("gaussian(5k,0.5)", Gaussian(Fraction(5000), Fraction(1, 2), SECOND)),
+        ("gaussian(deviation=5, mean=7)", Gaussian(Fraction(7), Fraction(5), SECOND)),
+        ("ramp(0, 5k, 10m)", Ramp(Fraction(0), Fraction(5000), 10 * MINUTE)),
+        ("ramp(from=1, to=2, duration=1s)", Ramp(Fraction(1), Fraction(2), SECOND)),
+        (
+            "steps(100 for 1m, 500 for 30s, 7)",
+            Steps(
+                (
+                    Step(Fraction(100), MINUTE),
+                    Step(Fraction(500), 30 * SECOND),
+                    Step(Fraction(7), None),
+                )
+            ),
+        ),
+        (
+            "burst(100, 1k, every=1m, for=5s)",
+            Burst(Fraction(100), Fraction(1000), MINUTE, 5 * SECOND),
+        ),
+        ("sine( 500 , 400 , 10m )", Sine(Fraction(500), Fraction(400), 10 * MINUTE)),
+        (
+            "replay(day 1/rate.csv)",
+            Replay("day 1/rate.csv", Steps((Step(Fraction(1), SECOND),))),
+        ),
+    ],
+)
+def test_shapes_are_read(text: str, expected: Shape) -> None:
+    """By place or by key, in the units of all options; the text is kept for reports."""
+    found = read(text)
+    assert found == expected
+    assert str(found) == " ".join(text.split())
+    assert read(str(found)) == expected
+
+
+def test_what_has_not_the_form_of_a_shape_is_left_to_the_option() -> None:
+    """A number, a name."""
+    assert parse_shape("500", FORMS, option="--throughput") is None
+    assert parse_shape("ramp", FORMS, option="--throughput") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("gausian(5, 5)", "there is no shape 'gausian': did you mean gaussian?"),
+        ("xyz(1)", "use gaussian, ramp, steps, burst, sine or replay"),
+        ("ramp(0, 5", "write gaussian(MEAN, DEVIATION, every=...) or ramp(FROM, TO, DURATION)"),
+        ("ramp(0)", "to and duration missing: write ramp(FROM, TO, DURATION)"),
+        ("ramp(0, 1, 1m, 5)", "too many arguments: write ramp(FROM, TO, DURATION)"),
+        ("ramp(0, 1, 1m, to=5)", "to is given twice"),
+        ("gaussian(5, 5, evry=1s)", "gaussian has no 'evry': did you mean every?"),
+        ("gaussian(5, 5, every=10)", "did you mean 10s?"),
+        ("gaussian(5, 5, every=1ms)", "must be at least 100ms"),
+        ("gaussian(0, 5)", "the mean must be above 0"),
+        ("gaussian(5, x)", "deviation 'x': must be a number"),
+        ("ramp(0, 0, 1m)", "sends nothing"),
+        ("ramp(0, 1e12, 1m)", "must be in 1e-06..1e+09 messages/s"),
+        ("steps()", "write steps(RATE for DURATION, ...)"),
+        ("steps(1, 2 for 1s)", "only the last step may lack its duration"),
+        ("steps(1 during 1s)", "a step is RATE for DURATION, for example 100 for 1m"),
+        ("steps(0 for 1s)", "no step sends anything"),
+        ("burst(1, 2, every=1s, for=1s)", "a burst must be shorter than every"),
+        ("burst(0, 0, 1m, 1s)", "nothing would be sent"),
+        ("sine(1, 2, 1m)", "at least the amplitude"),
+        ("replay()", "path missing: write replay(PATH)"),
+    ],
+)
+def test_mistakes_are_answered_with_what_to_write(text: str, answer: str) -> None:
+    """In one line, with the option and the text as typed."""
+    with pytest.raises(UsageError) as error:
+        read(text)
+    assert answer in str(error.value)
+    assert str(error.value).startswith("--throughput ")
+    assert "\n" not in str(error.value)

@@ -1,0 +1,83 @@
+"""Recorded rates: what files are read, and what is wrong with others."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from pyarrow import parquet
+
+from mirrortest.config.shape import Step
+from mirrortest.errors import UsageError
+from mirrortest.produce.replay import read_replay
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SECOND = 1_000_000_000
+STEPS = (
+    Step(Fraction(10), 15 * SECOND),
+    Step(Fraction(5, 2), 5 * SECOND),
+    Step(Fraction(0), 5 * SECOND),
+)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "time,rate\n100,10\n115,2.5\n120,0\n",
+        "rate,host,time\n10,a,0\n2.5,b,15.0\n0,c,20\n",
+        "time,rate\n2026-01-01T00:00:50Z,10\n2026-01-01T00:01:05Z,2.5\n2026-01-01T00:01:10Z,0\n",
+        "time,rate\n2026-01-01 00:00:50,10\n2026-01-01 00:01:05,2.5\n2026-01-01 00:01:10,0\n",
+    ],
+)
+def test_a_csv_file_is_read(tmp_path: Path, text: str) -> None:
+    """Seconds or timestamps, from the first row on; the last rate lasts as the one before."""
+    file = tmp_path / "rate.csv"
+    file.write_text(text)
+    assert read_replay(str(file)).steps.steps == STEPS
+
+
+@pytest.mark.parametrize("timestamps", [False, True])
+def test_a_parquet_file_is_read(tmp_path: Path, timestamps: bool) -> None:
+    """By its content, whatever its name is."""
+    times: list[Any] = [7, 22, 27]
+    if timestamps:
+        times = [datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=each) for each in times]
+    file = tmp_path / "rate"
+    parquet.write_table(pa.table({"time": times, "rate": [10.0, 2.5, 0.0]}), file)
+    assert read_replay(str(file)).steps.steps == STEPS
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("", "neither CSV with a header nor Parquet"),
+        ("when,rate\n1,2\n", "needs one column 'time'; it has when, rate"),
+        ("time,rate\n1,2\n", "needs at least two rows"),
+        ("time,rate\n1,2\n2,\n", "every rate must be a number"),
+        ("time,rate\n1,2\n2,x\n", "every rate must be a number"),
+        ("time,rate\n1,2\nx,2\n", "every time must be a number"),
+        ("time,rate\n1,2\n2,-2\n", "row 2: the rate must be in 0..1e+09"),
+        ("time,rate\n1,2\n1,2\n", "row 1: the next row's time must be at least 100 ms later"),
+        ("time,rate\n1,0\n2,0\n", "nothing would be sent"),
+    ],
+)
+def test_another_file_is_refused(tmp_path: Path, text: str, answer: str) -> None:
+    """In one line that names the file."""
+    file = tmp_path / "rate.csv"
+    file.write_text(text)
+    with pytest.raises(UsageError) as error:
+        read_replay(str(file))
+    assert str(error.value).startswith(f"replay({file}): ")
+    assert answer in str(error.value)
+
+
+def test_a_file_that_is_not_there_is_the_users_mistake(tmp_path: Path) -> None:
+    """As a directory is."""
+    for place in (tmp_path / "none.csv", tmp_path):
+        with pytest.raises(UsageError, match=r"replay\("):
+            read_replay(str(place))

@@ -27,8 +27,9 @@ _GROUPS = {
     ),
     "Mirror": "--source-alias --separator --topic-map",
     "Workload": (
-        "--throughput --seed --message-size --form --use-message-headers --warmup-records "
-        "--destination-partitions --create-topics --partitions --replication-factor --retention "
+        "--throughput --seed --start-at --message-size --batch-messages --form "
+        "--use-message-headers --warmup-records --destination-partitions --create-topics "
+        "--partitions --replication-factor --retention "
         "--acks --compression --linger-ms"
     ),
     "Judgement": (

@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field, replace
+from fractions import Fraction
 from functools import partial
+from math import ceil, floor
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from mirrortest.config.suggestion import did_you_mean
-from mirrortest.config.units import parse_duration, parse_number
+from mirrortest.config.units import parse_count, parse_duration, parse_number, parse_size
 from mirrortest.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from fractions import Fraction
 
+CLIP = 6
+"""Deviations from the mean beyond which nothing is drawn: one in 500 million would be."""
 SHORTEST_NS = 100_000_000
 """The shortest window, period or ramp."""
 
@@ -36,11 +39,24 @@ class Shape:
 
 @dataclass(frozen=True)
 class Gaussian(Shape):
-    """Drawn anew for each window of `every`: ns for a rate, a number of messages for a size."""
+    """Drawn anew for each window of `every`: ns for a rate, a number of messages for a size.
+
+    The mean of a size is bytes, that of a batch messages.
+    """
 
     mean: Fraction
     deviation: Fraction
     every: int
+
+    @property
+    def largest(self) -> int:
+        """What no draw exceeds."""
+        return ceil(self.mean + CLIP * self.deviation)
+
+    @property
+    def smallest(self) -> int:
+        """What no draw is below, 0 at least."""
+        return max(0, floor(self.mean - CLIP * self.deviation))
 
 
 @dataclass(frozen=True)
@@ -93,6 +109,43 @@ class Replay(Shape):
     steps: Steps
 
 
+@dataclass(frozen=True)
+class Uniform(Shape):
+    """Any whole number from `low` to `high`, drawn anew for each `every` messages."""
+
+    low: int
+    high: int
+    every: int
+
+    @property
+    def largest(self) -> int:
+        """The largest size."""
+        return self.high
+
+    @property
+    def smallest(self) -> int:
+        """The smallest size."""
+        return self.low
+
+
+@dataclass(frozen=True)
+class Choice(Shape):
+    """One of these sizes, each with its share of the messages."""
+
+    weighted: tuple[tuple[int, Fraction], ...]
+
+    @property
+    def largest(self) -> int:
+        """The largest size."""
+        return max(size for size, _ in self.weighted)
+
+    @property
+    def smallest(self) -> int:
+        """The smallest size."""
+        return min(size for size, _ in self.weighted)
+
+
+SizeShape: TypeAlias = Gaussian | Uniform | Choice
 RateShape: TypeAlias = Gaussian | Ramp | Steps | Burst | Sine | Replay
 
 
@@ -244,11 +297,11 @@ def _sine(mean: Fraction, amplitude: Fraction, period: int) -> Sine:
     return Sine(mean, amplitude, period)
 
 
-def gaussian(mean: Fraction, deviation: Fraction, every: int) -> Gaussian:
+def gaussian(mean: Fraction | int, deviation: Fraction | int, every: int) -> Gaussian:
     """A Gaussian, whose mean must be above 0 (ValueError) so that there is something to send."""
     if mean <= 0:
         raise ValueError("the mean must be above 0")
-    return Gaussian(mean, deviation, every)
+    return Gaussian(Fraction(mean), Fraction(deviation), every)
 
 
 def _path(text: str, *, option: str) -> str:
@@ -277,3 +330,48 @@ def rate_forms(replayed: Callable[[str], Any]) -> dict[str, Form]:
         "sine": Form(_sine, (rate("mean"), rate("amplitude"), time("period"))),
         "replay": Form(replayed, (Parameter("path", _path),)),
     }
+
+
+# -- sizes and batches --------------------------------------------------------------------------
+
+_WEIGHTED = re.compile(r"(?P<size>[^:]+):(?P<share>[^:]+)")
+
+
+def _parse_weighted(text: str, *, option: str) -> tuple[int, Fraction]:
+    match = _WEIGHTED.fullmatch(text)
+    if match is None:
+        raise UsageError(f"{option} {text!r}: a choice is SIZE:SHARE, for example 10kB:0.1")
+    return (
+        parse_size(match["size"].strip(), option=option),
+        parse_number(match["share"].strip(), option=option),
+    )
+
+
+def _choice(weighted: tuple[tuple[int, Fraction], ...]) -> Choice:
+    if not sum(share for _, share in weighted):
+        raise ValueError("all shares are 0")
+    return Choice(tuple(each for each in weighted if each[1]))
+
+
+def _uniform(low: int, high: int, every: int) -> Uniform:
+    if low > high:
+        raise ValueError("low is above high")
+    return Uniform(low, high, every)
+
+
+_EVERY = Parameter("every", partial(parse_count, minimum=1), 1)
+SIZE_FORMS: dict[str, Form] = {
+    "gaussian": Form(
+        gaussian, (Parameter("mean", parse_size), Parameter("deviation", parse_size), _EVERY)
+    ),
+    "uniform": Form(
+        _uniform, (Parameter("low", parse_size), Parameter("high", parse_size), _EVERY)
+    ),
+    "choice": Form(_choice, each=Parameter("SIZE:SHARE", _parse_weighted), key="weighted"),
+}
+BATCH_FORMS: dict[str, Form] = {
+    "gaussian": Form(
+        partial(gaussian, every=1),
+        (Parameter("mean", parse_number), Parameter("deviation", parse_number)),
+    ),
+}

@@ -1,8 +1,9 @@
 """One incarnation at work: a task for each lane, one for the books, and an orderly end.
 
-A lane's task makes one batch at a time of what is due, as far as numbers are reserved, while fewer
-than `MAX_IN_FLIGHT` of its batches are underway and its partition's memory has room. So a slow
-cluster shows as lag against the schedule, never as a growing queue.
+A lane's task makes one batch at a time of what is due, or of as many messages as the batch must
+have exactly, as far as numbers are reserved, while fewer than `MAX_IN_FLIGHT` of its batches are
+underway and its partition's memory has room. So a slow cluster shows as lag against the schedule,
+never as a growing queue.
 """
 
 from __future__ import annotations
@@ -281,18 +282,22 @@ class Incarnation:
         while not self._halted:
             now = self._clock.now()
             available = pace.available(now)
-            if not available:
-                at = pace.next_ns(now)
+            exact = lane.exact_batch()
+            least = exact or 1
+            if available < least:
+                at = pace.next_ns(now, least)
                 if at is None:
                     return
-                await self._sleep(lane, last_tick(at + linger_ns, linger_ns) - now)
-            elif available < most and (
+                if exact is None:
+                    at = last_tick(at + linger_ns, linger_ns)
+                await self._sleep(lane, at - now)
+            elif (exact is None and available < most) and (
                 (ripe := last_tick(pace.ripe_ns(now, linger_ns), linger_ns)) > now
             ):
                 await self._sleep(lane, ripe - now)
             elif len(lane.flights) >= MAX_IN_FLIGHT:
                 await self._wait(lane)
-            elif not lane.room:
+            elif lane.room < least:
                 self.ledger_writer.starved()
                 await self._wait(lane)
             else:
@@ -304,6 +309,8 @@ class Incarnation:
         await lane.pool.turn()
         now = self._clock.now()
         count = min(lane.pace.available(now), lane.room, lane.most)
+        if (exact := lane.exact_batch()) is not None:
+            count = exact if count >= exact else 0
         if self._halted or not count:
             lane.pool.take(0)
             return

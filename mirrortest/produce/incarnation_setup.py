@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from mirrortest.errors import UsageError
 from mirrortest.kafka.codec import compressor
+from mirrortest.produce.batch_counts import BatchCounts, largest_batch
 from mirrortest.produce.buffer_pool import BufferPools
 from mirrortest.produce.incarnation import Incarnation, SendRules
 from mirrortest.produce.lane import MAX_IN_FLIGHT, Lane, Reservation
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
     from mirrortest.kafka.sender import Sender
     from mirrortest.produce.context import ProducerContext
     from mirrortest.produce.ledger_view import LedgerView
+    from mirrortest.produce.options import ProduceOptions
     from mirrortest.produce.topic_plan import TopicPlan
     from mirrortest.seqlog.writer import SequenceLog
     from mirrortest.verify.ledger_record import Registration
@@ -61,22 +64,14 @@ def _recorded_lane(
     log: SequenceLog,
     pools: BufferPools,
 ) -> RecordedLane:
-    options, client, incarnation = context.options, context.options.client, registration.incarnation
+    options, incarnation = context.options, registration.incarnation
     number, partition = plan.lanes[index], plan.partitions[index]
     pace = context.paces[plan.topic, index]
-    encoder = LaneEncoder(
-        plan.topic,
-        ProducerId(options.name, options.run, incarnation),
-        number,
-        partition,
-        plan.destination_partitions,
-        options.form,
-        options.message_size,
-    )
-    batch_bytes = min(
-        client.batch_size, client.max_request_size, plan.max_batch_bytes, pools.batch_bytes
-    )
-    most = encoder.most_within(batch_bytes)
+    shared_index, shared_lanes = options.share.lane(index, len(plan.lanes))
+    encoder = _encoder(options, plan, index, incarnation)
+    most = encoder.most_within(_batch_bytes(context, plan, pools))
+    exact = options.batch_messages
+    batch = largest_batch(exact or 1)
     lane = Lane(
         StreamId(plan.topic, options.run, options.name, incarnation, number),
         partition=partition,
@@ -87,16 +82,20 @@ def _recorded_lane(
             ahead=pace.ahead,
             limit=None if pace.limit is None else pace.limit - pace.position,
             least=MAX_IN_FLIGHT * most,
+            batch=batch,
         ),
         encoder=encoder,
         most=most,
         pool=pools.of(plan.topic, partition),
+        batches=None
+        if exact is None
+        else BatchCounts(exact, seed=options.seed, topic=plan.topic, lane=shared_index),
         compacted=plan.compacted,
     )
     recorder = LaneRecorder(
         lane,
         context.numbers[plan.topic],
-        warmup=lane_share(options.warmup_records, *options.share.lane(index, len(plan.lanes))) or 0,
+        warmup=lane_share(options.warmup_records, shared_index, shared_lanes) or 0,
         clock=context.clock,
         window=context.window,
         each=options.log_detail is Detail.MESSAGES,
@@ -104,6 +103,43 @@ def _recorded_lane(
         append_arrays=log.append_arrays,
     )
     return RecordedLane(lane, recorder)
+
+
+def check_batches(context: ProducerContext, plans: Sequence[TopicPlan]) -> None:
+    """Raise UsageError where a batch cannot have as many messages as are asked for."""
+    options = context.options
+    if options.batch_messages is None:
+        return
+    largest, pools = (
+        largest_batch(options.batch_messages),
+        BufferPools(plans, options.client.buffer_memory),
+    )
+    for plan in plans:
+        most = _encoder(options, plan, 0, 1).most_within(_batch_bytes(context, plan, pools))
+        if largest > most:
+            raise UsageError(
+                f"--batch-messages {options.batch_messages}: at most {most:,} messages fit into a "
+                f"batch of topic {plan.topic}: lower it or --message-size, or raise batch.size, "
+                "max.request.size, buffer.memory or the topic's max.message.bytes, whichever is "
+                "smallest"
+            )
+
+
+def _encoder(options: ProduceOptions, plan: TopicPlan, index: int, incarnation: int) -> LaneEncoder:
+    return LaneEncoder(
+        plan.topic,
+        ProducerId(options.name, options.run, incarnation),
+        plan.lanes[index],
+        plan.partitions[index],
+        plan.destination_partitions,
+        options.form,
+        options.message_size,
+    )
+
+
+def _batch_bytes(context: ProducerContext, plan: TopicPlan, pools: BufferPools) -> int:
+    client = context.options.client
+    return min(client.batch_size, client.max_request_size, plan.max_batch_bytes, pools.batch_bytes)
 
 
 def _compress(client: ClientConfig) -> Callable[[EncodedBatch], EncodedBatch] | None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from mirrortest.produce.batch_counts import BatchCounts
     from mirrortest.produce.buffer_pool import BufferPool
     from mirrortest.produce.pace import Pace
     from mirrortest.wire.batch import LaneEncoder
@@ -66,7 +67,7 @@ class Reservation:
     `ahead` gives how many messages the schedule has within a time from now on (both ns), and None
     where there is no schedule: then blocks start at `first` and double or shrink by how long they
     last, not below `least`: a batch is no larger than a block. Nothing is reserved beyond `limit`
-    numbers.
+    numbers. `batch` is how many numbers a batch may need at once.
     """
 
     def __init__(
@@ -76,9 +77,12 @@ class Reservation:
         limit: int | None,
         first: int = 1024,
         least: int = SMALLEST,
+        batch: int = 1,
     ) -> None:
         self._ahead = ahead
-        self._least = min(least, LARGEST)
+        # The next block is asked for while a whole batch is left.
+        self._shortest = max(SMALLEST, 2 * batch)
+        self._least = max(self._shortest, min(least, LARGEST))
         self._block = max(self._least, first)
         self._limit = limit
         self._asked_ns: int | None = None
@@ -96,7 +100,7 @@ class Reservation:
             return False
         ahead = self._ahead(now_ns, BLOCK_NS)
         if ahead is not None:
-            self._block = max(SMALLEST, min(LARGEST, ahead))
+            self._block = max(self._shortest, min(LARGEST, ahead))
         if self.granted - next_seq > self._block // 2:
             return False
         if ahead is None:
@@ -138,6 +142,7 @@ class Lane:
         encoder: LaneEncoder,
         most: int,
         pool: BufferPool,
+        batches: BatchCounts | None = None,
         compacted: bool = False,
     ) -> None:
         self.stream = stream
@@ -148,6 +153,7 @@ class Lane:
         self.encoder = encoder
         self.most = most
         """How many messages a batch may have."""
+        self._batches = batches
         self.next_seq = 0
         self.flights: set[Flight] = set()
         self.wake = asyncio.Event()
@@ -164,6 +170,14 @@ class Lane:
     def room(self) -> int:
         """How many numbers may be sent at once."""
         return self.reservation.granted - self.next_seq
+
+    def exact_batch(self) -> int | None:
+        """How many messages the next batch must have; None: as many as there are."""
+        if self._batches is None:
+            return None
+        position, limit = self.pace.position, self.pace.limit
+        end = self._batches.end(position)
+        return (end if limit is None else max(min(end, limit), position + 1)) - position
 
     def count(self, outcome: Outcome) -> int:
         """How many messages ended so."""

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from mirrortest.config.client_config import ClientConfig
 from mirrortest.config.option import NANOSECONDS, REQUIRED, SECONDS, Kind, option
 from mirrortest.config.run import checked_topic, checked_topics
 from mirrortest.config.shape import (
+    BATCH_FORMS,
     FASTEST,
     SLOWEST,
+    Gaussian,
     RateShape,
     Replay,
     Shape,
     parse_shape,
     rate_forms,
 )
-from mirrortest.config.units import parse_duration, parse_number, parse_size
+from mirrortest.config.units import parse_count, parse_duration, parse_number, parse_size
 from mirrortest.errors import UsageError
 from mirrortest.metrics.options import MetricsOptions
 from mirrortest.seqlog.options import LogOptions
@@ -56,10 +60,35 @@ def _parse_throughput(text: str, *, option: str) -> float | RateShape | None:
     return float(rate)
 
 
+def _parse_batch(text: str, *, option: str) -> int | Gaussian:
+    shape: Gaussian | None = parse_shape(text, BATCH_FORMS, option=option)
+    return parse_count(text, option=option, minimum=1) if shape is None else shape
+
+
+def _parse_start(text: str, *, option: str) -> int:
+    """Read a time, or a duration from now on, as ns since the epoch."""
+    if text.startswith("+"):
+        return time.time_ns() + parse_duration(text[1:], option=option)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise UsageError(
+            f"{option} {text!r}: write a time with its offset, for example 2026-01-31T08:00:00Z, "
+            "or +30s"
+        )
+    return int(moment.timestamp()) * 1_000_000_000 + moment.microsecond * 1000
+
+
 def _show_throughput(rate: float | RateShape | None) -> str:
     if isinstance(rate, float):
         return f"{rate:g}"
     return str(_UNLIMITED) if rate is None else str(rate)
+
+
+def _shown_time(time_ns: int) -> str:
+    return datetime.fromtimestamp(time_ns / 1e9, UTC).isoformat(timespec="milliseconds")
 
 
 def _parse_milliseconds(text: str, *, option: str) -> int:
@@ -169,6 +198,21 @@ class ProduceOptions(LogOptions, MetricsOptions):
         kind=Kind(parse_size, metavar="SIZE"),
         env=True,
     )
+    batch_messages: int | Gaussian | None = option(
+        None,
+        "Send batches of exactly so many messages, each once its last one is due: 16, or "
+        "gaussian(16, 4). Default: what is due within linger.ms.",
+        kind=Kind(_parse_batch, metavar="NUMBER|SHAPE"),
+        env=True,
+    )
+    start_at_ns: int | None = option(
+        None,
+        "When the schedule begins, for producers that start together: 2026-01-31T08:00:00Z, or "
+        "+30s from now. What was due before this producer was ready is left out.",
+        name="--start-at",
+        kind=Kind(_parse_start, metavar="TIME"),
+        env=True,
+    )
     form: Form = option(
         Form.BODY, "Where a message carries its id: in its body or in Kafka headers.", env=True
     )
@@ -204,6 +248,8 @@ class ProduceOptions(LogOptions, MetricsOptions):
         rate = self.throughput
         if isinstance(rate, float | int) and not 0 < rate <= FASTEST:
             raise UsageError("--throughput is a positive number of messages/s; -1 is unlimited")
+        if isinstance(self.batch_messages, int) and self.batch_messages < 1:
+            raise UsageError("--batch-messages must be at least 1")
         if self.num_records is not None and self.num_records < 1:
             raise UsageError("--num-records must be at least 1")
         if self.duration_ns is not None and self.duration_ns <= 0:
@@ -228,12 +274,14 @@ class ProduceOptions(LogOptions, MetricsOptions):
         asked = {
             "bootstrap servers": ",".join(client.bootstrap_servers),
             "throughput": self._shown_throughput,
-            "seed": str(self.seed) if isinstance(self.throughput, Shape) else "",
+            "seed": str(self.seed) if self._drawn else "",
             "worker": f"{self.share.index + 1} of {self.share.of}" if self.share.of > 1 else "",
             "records": "" if self.num_records is None else f"{self.num_records:,}",
             "duration": "" if self.duration_ns is None else f"{self.duration_ns / 1e9:g} s",
             "warm-up records": f"{self.warmup_records:,}" if self.warmup_records else "",
             "message size": f"{self.message_size:,} bytes",
+            "batch messages": "" if self.batch_messages is None else str(self.batch_messages),
+            "start": "" if self.start_at_ns is None else _shown_time(self.start_at_ns),
             "form": self.form.value,
             "acks": "all" if client.acks == -1 else str(client.acks),
             "idempotence": "" if client.enable_idempotence is not False else "off",
@@ -242,6 +290,11 @@ class ProduceOptions(LogOptions, MetricsOptions):
             "client library": "public API only" if client.portable else "",
         }
         return {name: value for name, value in asked.items() if value}
+
+    @property
+    def _drawn(self) -> bool:
+        """Whether anything is drawn from the seed."""
+        return isinstance(self.throughput, Gaussian) or isinstance(self.batch_messages, Gaussian)
 
     @property
     def _shown_throughput(self) -> str:

@@ -36,8 +36,11 @@ class Pace(Protocol):
     def limit(self) -> int | None:
         """How many messages there are in all; None: no end."""
 
-    def start(self, now_ns: int) -> None:
-        """The topic's message 0 is due now."""
+    def start(self, at_ns: int) -> None:
+        """The topic's message 0 is due at that time."""
+
+    def skip(self, now_ns: int) -> int:
+        """Leave out what was due before now; how many messages these are."""
 
     def available(self, now_ns: int) -> int:
         """How many messages may be sent now."""
@@ -45,8 +48,8 @@ class Pace(Protocol):
     def owed(self, now_ns: int) -> int:
         """How many messages are due and not taken."""
 
-    def next_ns(self, now_ns: int) -> int | None:
-        """When `available` will be above 0, if it is 0 now; None: never again."""
+    def next_ns(self, now_ns: int, count: int = 1) -> int | None:
+        """When `available` will be `count`, if it is less now; None: never again."""
 
     def ripe_ns(self, now_ns: int, linger_ns: int) -> int:
         """When the oldest of the messages that are due will have waited for `linger_ns`."""
@@ -98,7 +101,7 @@ class ScheduledPace:
 
     `highest` is its highest rate, in messages/s, and `steady` whether it has no other;
     `duration_ns` is how long after the topic's message 0 the last may be due, `limit` how many
-    messages the lane gets at most.
+    messages the lane gets at most, and `batch` how many a batch may need at once.
     """
 
     def __init__(
@@ -109,6 +112,7 @@ class ScheduledPace:
         steady: bool,
         limit: int | None = None,
         duration_ns: int | None = None,
+        batch: int = 1,
     ) -> None:
         self._schedule = schedule
         self._highest = highest
@@ -118,26 +122,32 @@ class ScheduledPace:
         limits = [each for each in (limit, within, schedule.limit) if each is not None]
         self.limit = min(limits, default=None)
         self._credit_per_ns = CATCH_UP * highest / _SECOND
-        self._burst = max(1.0, CATCH_UP * highest * _BURST_SECONDS)
+        self._burst = max(float(batch), CATCH_UP * highest * _BURST_SECONDS)
         self._credit = self._burst
         self._credited_ns = 0
         self.position = 0
 
-    def start(self, now_ns: int) -> None:
+    def start(self, at_ns: int) -> None:
         """See `Pace`."""
-        self._start_ns = self._credited_ns = now_ns
+        self._start_ns = self._credited_ns = at_ns
+
+    def skip(self, now_ns: int) -> int:
+        """See `Pace`."""
+        count = self.owed(now_ns - 1)
+        self.position += count
+        return count
 
     def available(self, now_ns: int) -> int:
         """See `Pace`."""
         return min(self.owed(now_ns), int(self._refill(now_ns)))
 
-    def next_ns(self, now_ns: int) -> int | None:
+    def next_ns(self, now_ns: int, count: int = 1) -> int | None:
         """See `Pace`."""
-        if self.limit is not None and self.position >= self.limit:
+        if self.limit is not None and self.position + count > self.limit:
             return None
-        if self.owed(now_ns) == 0:
-            return self._start_ns + self._due_ns(self.position)
-        missing = max(0.0, 1.0 - self._refill(now_ns))
+        if self.owed(now_ns) < count:
+            return self._start_ns + self._due_ns(self.position + count - 1)
+        missing = max(0.0, count - self._refill(now_ns))
         return now_ns + int(missing / self._credit_per_ns) + 1
 
     def ripe_ns(self, now_ns: int, linger_ns: int) -> int:
@@ -191,16 +201,20 @@ class UnlimitedPace:
     ) -> None:
         self.limit = lane_share(total, index, lanes)
         self._duration_ns = duration_ns
-        self._end_ns: int | None = None
+        self._start_ns = 0
         self.position = 0
 
-    def start(self, now_ns: int) -> None:
+    def start(self, at_ns: int) -> None:
         """See `Pace`."""
-        self._end_ns = None if self._duration_ns is None else now_ns + self._duration_ns
+        self._start_ns = at_ns
+
+    def skip(self, now_ns: int) -> int:  # noqa: ARG002  # part of the protocol
+        """See `Pace`: without a schedule nothing was due."""
+        return 0
 
     def available(self, now_ns: int) -> int:
         """See `Pace`."""
-        if self._end_ns is not None and now_ns >= self._end_ns:
+        if now_ns < self._start_ns or self._over(now_ns):
             return 0
         return ENDLESS if self.limit is None else self.limit - self.position
 
@@ -208,9 +222,10 @@ class UnlimitedPace:
         """See `Pace`."""
         return 0
 
-    def next_ns(self, now_ns: int) -> int | None:
+    def next_ns(self, now_ns: int, count: int = 1) -> int | None:
         """See `Pace`."""
-        return now_ns if self.available(now_ns) else None
+        at = max(now_ns, self._start_ns)
+        return at if self.available(at) >= count else None
 
     def ripe_ns(self, now_ns: int, linger_ns: int) -> int:  # noqa: ARG002  # never lingers
         """See `Pace`: there is always more, so batches fill up without waiting."""
@@ -228,6 +243,9 @@ class UnlimitedPace:
     def ahead(self, now_ns: int, within_ns: int) -> None:
         """See `Pace`: it goes on as fast as it goes."""
 
+    def _over(self, now_ns: int) -> bool:
+        return self._duration_ns is not None and now_ns - self._start_ns >= self._duration_ns
+
 
 def pace_of(
     throughput: float | ShapedRate | None,
@@ -236,11 +254,13 @@ def pace_of(
     lanes: int,
     total: int | None = None,
     duration_ns: int | None = None,
+    batch: int = 1,
 ) -> Pace:
     """The pace of a topic's index-th lane of `lanes`; a throughput of None is unlimited.
 
     `throughput` is the topic's rate (messages/s) or schedule, `duration_ns` how long after its
-    message 0 the last may be due, `total` how many messages the topic gets.
+    message 0 the last may be due, `total` how many messages the topic gets, `batch` how many a
+    batch may need at once.
     """
     if throughput is None:
         return UnlimitedPace(index=index, lanes=lanes, total=total, duration_ns=duration_ns)
@@ -259,6 +279,7 @@ def pace_of(
         steady=not isinstance(throughput, ShapedRate),
         limit=lane_share(total, index, lanes),
         duration_ns=duration_ns,
+        batch=batch,
     )
 
 

@@ -19,10 +19,11 @@ from mirrortest.kafka.sender import Sender
 from mirrortest.metrics.kernel_clock import known_clock_error_ns
 from mirrortest.metrics.server_process import serve_apart
 from mirrortest.model.topic_partition import TopicPartition
+from mirrortest.produce.batch_counts import largest_batch
 from mirrortest.produce.context import ProducerContext
 from mirrortest.produce.housekeeping import Housekeeping, ProducerMetrics
 from mirrortest.produce.incarnation import Incarnation, end_marks
-from mirrortest.produce.incarnation_setup import build_incarnation
+from mirrortest.produce.incarnation_setup import build_incarnation, check_batches
 from mirrortest.produce.ledger_view import LedgerView
 from mirrortest.produce.pace import pace_of, topic_rate
 from mirrortest.produce.produce_report import ProduceReport
@@ -115,6 +116,7 @@ class Producer:
                 begin = (await admin.beginning_offsets([at]))[at]
                 end = (await admin.end_offsets([at]))[at]
             self._prepare()
+            check_batches(self._context, self._plans)
             session = self._session(cluster)
             log = await SequenceLog.open(options.log_dir, session, spool=Path(options.log_spool))
             view = LedgerView(ledger, options.run, options.name)
@@ -159,6 +161,7 @@ class Producer:
                     lanes=lanes,
                     total=options.num_records,
                     duration_ns=options.duration_ns,
+                    batch=largest_batch(options.batch_messages or 1),
                 )
 
     def _session(self, cluster: str) -> Session:
@@ -209,9 +212,7 @@ class Producer:
                 incarnation, born = begun, self._context.clock.now()
                 if not started:
                     started = True
-                    self._context.began_ns = born
-                    for pace in self._context.paces.values():
-                        pace.start(born)
+                    self._start(born)
                 self._housekeeping.incarnation = incarnation
                 await incarnation.run(stop)
             finally:
@@ -230,6 +231,22 @@ class Producer:
                 )
             _log.warning("a new incarnation is needed", reason=incarnation.died)
         await end_marks(self._ended, stop, grace_seconds=self._options.drain_timeout)
+
+    def _start(self, now_ns: int) -> None:
+        """Start the schedules: now, or at the time that is asked for."""
+        context, wanted = self._context, self._options.start_at_ns
+        context.began_ns = now_ns if wanted is None else wanted - context.clock.offset_ns
+        skipped = 0
+        for pace in context.paces.values():
+            pace.start(context.began_ns)
+            skipped += pace.skip(now_ns)
+        if context.began_ns < now_ns:
+            note = (
+                f"ready {(now_ns - context.began_ns) / 1e9:.1f} s after --start-at: {skipped:,} "
+                "messages that were due before are left out"
+            )
+            _log.warning(note)
+            self._housekeeping.notes.append(note)
 
     async def _begin(
         self, log: SequenceLog, view: LedgerView, sender: Sender, session: str

@@ -35,8 +35,10 @@ def read_replay(path: str) -> Replay:
             parquet_file = file.size() >= 4 and file.read(4) == b"PAR1"
             file.seek(0)
             table = parquet.read_table(file) if parquet_file else csv.read_csv(file)
-    except OSError as error:
-        raise UsageError(f"replay({place.shown}): {error.strerror or 'cannot be read'}") from None
+    except FileNotFoundError:
+        raise UsageError(f"replay({place.shown}): there is no such file") from None
+    except OSError:
+        raise UsageError(f"replay({place.shown}): cannot be read: is it a file?") from None
     except pa.ArrowException:
         raise UsageError(f"replay({place.shown}): neither CSV with a header nor Parquet") from None
     try:

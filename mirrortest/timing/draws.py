@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from mirrortest.config.shape import CLIP
 from mirrortest.wire.descriptor import finish_arrays, mix_arrays
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
-
-CLIP = 6.0
-"""Deviations from the mean beyond which nothing is drawn: one in 500 million would be."""
 
 
 class Draws:

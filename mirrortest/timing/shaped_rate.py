@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from mirrortest.config.shape import Burst, Gaussian, Ramp, Replay, Sine, Steps
+from mirrortest.config.shape import CLIP, Burst, Gaussian, Ramp, Replay, Sine, Steps
 from mirrortest.errors import UsageError
-from mirrortest.timing.draws import CLIP, Draws
+from mirrortest.timing.draws import Draws
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -163,8 +163,8 @@ class _Windows(_Line):
         self._draws = draws
         self._count = max(16, min(_WINDOWS, _LONG_NS // shape.every))
         self._span = self._count * shape.every
-        highest = float(shape.mean) + CLIP * float(shape.deviation)
-        _Curve((0, self._span), (0, math.ceil(highest * self._span / _SECOND * UNIT)))
+        highest = shape.mean + CLIP * shape.deviation
+        _Curve((0, self._span), (0, math.ceil(highest * self._span * UNIT / _SECOND)))
         self._before = [0]
         self._curve = lru_cache(maxsize=4)(self._drawn)
 

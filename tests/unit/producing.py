@@ -11,6 +11,7 @@ from mirrortest.errors import TopicMissingError, TopicReplacedError
 from mirrortest.kafka.sender import SenderDeadError, Sent
 from mirrortest.model.findings import Outcome
 from mirrortest.model.intervals import IntervalSet
+from mirrortest.produce.batch_counts import BatchCounts
 from mirrortest.produce.buffer_pool import BufferPool
 from mirrortest.produce.incarnation import Incarnation, SendRules
 from mirrortest.produce.lane import Lane, Reservation
@@ -202,6 +203,7 @@ class World:
         drain: float = 0.2,
         paces: list[Pace] | None = None,
         memory: int = 1 << 20,
+        batches: int | None = None,
     ) -> tuple[Incarnation, list[Lane]]:
         claim = await self.claim()
         pool = BufferPool(memory)
@@ -221,11 +223,17 @@ class World:
                 destination_partitions=2,
                 pace=paces[index],
                 reservation=Reservation(
-                    ahead=paces[index].ahead, limit=paces[index].limit, first=64
+                    ahead=paces[index].ahead,
+                    limit=paces[index].limit,
+                    first=64,
+                    batch=batches or 1,
                 ),
                 encoder=encoder,
                 most=encoder.most_within(4000),
                 pool=pool,
+                batches=None
+                if batches is None
+                else BatchCounts(batches, seed=0, topic="t", lane=index),
             )
             recorder = LaneRecorder(
                 lane,

@@ -90,6 +90,7 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     page = (ROOT / "docs/reference/faulty-mirror.md").read_text()
     (specification,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     (tmp_path / "wrongs.toml").write_text(specification)
+    (tmp_path / "orders-monday.csv").write_text("time,rate\n0,120\n15,135.5\n")
     (tmp_path / "client.properties").write_text("security.protocol=SSL\n")
     (tmp_path / "mirrortest-calibrate/r1a2b3c4").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)

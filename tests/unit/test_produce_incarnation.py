@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from fractions import Fraction
 from functools import partial
 from typing import TYPE_CHECKING, cast
 
 import numpy as np
 import pytest
 
+from mirrortest.config.shape import Step, Steps
 from mirrortest.errors import FencedError, SequenceLogError
 from mirrortest.kafka.sender import Sent
 from mirrortest.model.findings import Outcome
@@ -18,8 +20,10 @@ from mirrortest.produce import ledger_writer
 from mirrortest.produce.clock import Clock
 from mirrortest.produce.lane import Flight
 from mirrortest.produce.ledger_view import CompactedLog, LedgerView
+from mirrortest.produce.pace import pace_of
 from mirrortest.produce.registration import register
 from mirrortest.seqlog.schema import Kind
+from mirrortest.timing.shaped_rate import ShapedRate
 from mirrortest.verify.ledger_parts import LaneParts
 from mirrortest.verify.ledger_record import LaneRecord, lane_key, lane_value, parse
 from tests.unit.producing import LANES, MemoryLog, MemorySender, MemoryTopic, World, until
@@ -333,3 +337,50 @@ async def test_what_nobody_expected_ends_the_life_and_is_told(
         assert sum(lane.count(Outcome.UNKNOWN) for lane in lanes) > 0
         ledger = world.topic.ledger()
         assert all(not ledger.lanes[lane.stream].acked for lane in lanes)
+
+
+@pytest.mark.parametrize("throughput", [None, 5000])
+async def test_batches_have_exactly_the_messages_that_are_asked_for(
+    world: World, throughput: float | None
+) -> None:
+    """Each of them, but for the rest at the end; with a rate none is sent before it is due."""
+    sender = MemorySender()
+    times: list[int] = []
+    sender.before = lambda *_: times.append(world.clock.now())
+    incarnation, lanes = await world.incarnation(
+        sender, total=100, throughput=throughput, batches=7
+    )
+    for lane in lanes:
+        lane.pace.start(world.clock.now())
+    await incarnation.run(asyncio.Event())
+    assert [lane.end for lane in lanes] == [50, 50]
+    for partition in (0, 1):
+        sent = [count for _, to, count in sender.sent if to == partition]
+        assert sent == [7] * 7 + [1]
+
+
+async def test_a_shape_is_sent_at_its_times(world: World) -> None:
+    """A burst, a pause and another burst: the messages' times are the schedule's, none early."""
+    bursts = Steps(
+        (
+            Step(Fraction(500), 100_000_000),
+            Step(Fraction(0), 300_000_000),
+            Step(Fraction(1000), 100_000_000),
+        )
+    )
+    schedule = ShapedRate(bursts, seed=0, topic="t")
+    paces = [pace_of(schedule, index=index, lanes=2) for index in range(2)]
+    sender = MemorySender()
+    incarnation, lanes = await world.incarnation(sender, paces=paces)
+    began = world.clock.now()
+    for pace in paces:
+        pace.start(began)
+    await incarnation.run(asyncio.Event())
+    assert [lane.end for lane in lanes] == [75, 75]
+    wall = began + world.clock.offset_ns
+    for lane in lanes:
+        rows = [row for row in world.log.durable if row.lane == lane.stream.lane]
+        sent = [row for row in rows if row.outcome is not None]
+        assert min(row.intended_first or 0 for row in sent) - wall < 100_000_000
+        last = schedule.next_time(149 if lane is lanes[1] else 148)
+        assert max(row.intended_last or 0 for row in sent) - wall == last

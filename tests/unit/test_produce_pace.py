@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from fractions import Fraction
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mirrortest.config.shape import Burst
 from mirrortest.produce.clock import Clock
 from mirrortest.produce.lane import Reservation
 from mirrortest.produce.pace import (
@@ -16,6 +19,7 @@ from mirrortest.produce.pace import (
     last_tick,
     pace_of,
 )
+from mirrortest.timing.shaped_rate import ShapedRate
 
 SECOND = 1_000_000_000
 
@@ -184,3 +188,71 @@ def test_lanes_share_ticks_that_no_message_waits_for_too_long(due_ns: int, linge
     tick = last_tick(due_ns + linger_ns, linger_ns)
     assert due_ns <= tick <= due_ns + linger_ns
     assert tick % max(1, linger_ns) == 0
+
+
+def test_a_schedule_begins_when_it_is_started_for() -> None:
+    """Before that nothing is due, with a rate or without one."""
+    steady = pace_of(100, index=0, lanes=1)
+    endless = pace_of(None, index=0, lanes=1, duration_ns=SECOND)
+    for pace in (steady, endless):
+        pace.start(50 * SECOND)
+        assert pace.available(49 * SECOND) == 0
+        assert pace.next_ns(49 * SECOND) == 50 * SECOND
+        assert pace.available(50 * SECOND) > 0
+        assert pace.skip(49 * SECOND) == 0
+    assert endless.available(51 * SECOND) == 0
+    assert endless.next_ns(51 * SECOND) is None
+
+
+def test_what_was_due_before_a_producer_was_ready_is_left_out() -> None:
+    """It goes on with the next message of the schedule, at its time; a limit is not moved."""
+    pace = pace_of(100, index=0, lanes=1, total=1000)
+    pace.start(0)
+    assert pace.skip(2 * SECOND + 1) == 201
+    assert pace.available(2 * SECOND + 1) == 0
+    assert pace.next_ns(2 * SECOND + 1) == 2 * SECOND + SECOND // 100
+    assert pace.limit == 1000
+    assert pace.skip(100 * SECOND) == 799
+    assert pace.next_ns(100 * SECOND) is None
+
+
+def test_several_messages_are_there_when_the_last_is_due() -> None:
+    """And never where the schedule has not so many left."""
+    pace = pace_of(100, index=0, lanes=1, total=20)
+    pace.start(0)
+    assert pace.next_ns(0, 16) == 15 * SECOND // 100
+    pace.take(16, SECOND)
+    assert pace.next_ns(SECOND, 4) is not None
+    assert pace.next_ns(SECOND, 5) is None
+
+
+def test_a_batch_is_sent_however_slow_the_catching_up_is() -> None:
+    """What may be caught up with at once is a whole batch at least."""
+    pace = pace_of(1, index=0, lanes=1, batch=16)
+    pace.start(0)
+    assert pace.available(100 * SECOND) == 16
+    pace.take(16, 100 * SECOND)
+    later = pace.next_ns(100 * SECOND, 16)
+    assert later is not None
+    assert pace.available(later) == 16
+
+
+def test_numbers_are_reserved_for_whole_batches() -> None:
+    """However slow the rate is, the next block comes while a batch is left."""
+    reservation = Reservation(ahead=pace_of(1, index=0, lanes=1).ahead, limit=None, batch=100)
+    assert reservation.consider(0, 0)
+    reservation.grant(reservation.requested)
+    assert reservation.granted == 200
+    assert not reservation.consider(99, 1)
+    assert reservation.consider(100, 1)
+
+
+def test_a_shape_reserves_what_its_next_seconds_have() -> None:
+    """Little in a pause, and more before a burst."""
+    bursts = Burst(Fraction(0), Fraction(1000), 60 * SECOND, SECOND)
+    pace = pace_of(ShapedRate(bursts, seed=0, topic="t"), index=0, lanes=1)
+    pace.start(0)
+    pace.take(1000, SECOND)
+    assert pace.ahead(10 * SECOND, 2 * SECOND) == 1
+    assert pace.ahead(58 * SECOND + SECOND // 2, 2 * SECOND) == 502
+    assert pace.ahead(59 * SECOND, 2 * SECOND) == 1001

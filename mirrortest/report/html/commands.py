@@ -20,6 +20,7 @@ _PRODUCE = {
     "duration": "--duration",
     "warm-up records": "--warmup-records",
     "message size": "--message-size",
+    "batch messages": "--batch-messages",
     "form": "--form",
     "acks": "--acks",
     "compression": "--compression",
@@ -133,7 +134,11 @@ def _given(session: Session, options: dict[str, str]) -> list[str]:
     words = []
     for name, option in options.items():
         value = session.settings.get(name, "")
-        for unit in _UNITS if name not in {"expected producers", "consumer group"} else ():
+        for unit in (
+            _UNITS
+            if "(" not in value and name not in {"expected producers", "consumer group"}
+            else ()
+        ):
             value = value.replace(unit, "")
         if value and value != _DEFAULTS.get(name):
             words += [option, value.replace(" ", "")]

@@ -1,0 +1,67 @@
+"""A load that varies, through a mirror: it is sent as its shape says, and judged like any other."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from mirrortest.config.shape import Steps, parse_shape, rate_forms
+from mirrortest.produce.replay import read_replay
+from mirrortest.seqlog.files import find_sessions
+from mirrortest.seqlog.options import Role
+from mirrortest.timing.shaped_rate import ShapedRate
+from tests.lab.harness import wrong
+from tests.log_rows import read_all
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.lab.harness import Scene
+
+pytestmark = [pytest.mark.lab, pytest.mark.slow]
+
+SHAPE = "steps(200 for 2s, 0 for 2s, 1000 for 2s)"
+RECORDS = 2400
+SECOND = 1_000_000_000
+
+
+def test_two_workers_send_one_shape(make_scene: Callable[..., Scene]) -> None:
+    """What was logged follows the schedule, message by message, and the mirror passes."""
+    scene = make_scene("orders.shaped")
+    scene.create(3)
+    start_ns = time.time_ns() + 20 * SECOND
+    start = np.datetime64(start_ns, "ns").astype("datetime64[us]")
+    consumer = scene.consume("carl", "--expect-producers", "ann.1,ann.2", "--exactly-once")
+    sent = scene.produce(
+        "ann",
+        *("--workers", "2", "--throughput", SHAPE, "--batch-messages", "gaussian(8, 2)"),
+        *("--seed", "7", "--start-at", f"{start}Z", "--log-detail", "messages"),
+        *("--warmup-records", "401"),
+    ).answer()
+    assert sent["whole"]["acked"] == RECORDS
+    assert sent["steady_state"]["acked"] == RECORDS - 401
+    assert [worker["records"] for worker in sent["workers"]] == [RECORDS / 2] * 2
+    assert sent["notes"] == []
+
+    shape = parse_shape(SHAPE, rate_forms(read_replay), option="--throughput")
+    assert isinstance(shape, Steps)
+    schedule = ShapedRate(shape, seed=7, topic=scene.topics[0]).times(0, RECORDS, 1)
+    times = []
+    for session in find_sessions(scene.logs, scene.run):
+        if session.session.role is Role.PRODUCER:
+            assert session.session.settings["throughput"] == SHAPE
+            assert session.session.settings["seed"] == "7"
+            rows = read_all(session, []).to_pylist()
+            times += [row["intended_first"] for row in rows if row["kind"] == "sent"]
+    logged = np.sort(np.array(times, np.int64)) - start.astype(np.int64) * 1000
+    # Two processes measured how far the wall clock is from the monotonic one, each by itself.
+    assert np.abs(logged - schedule).max() < SECOND // 100
+
+    judged = consumer.answer()
+    assert judged["counts"]["acked"] == judged["counts"]["delivered"] == RECORDS
+    assert wrong(judged) == {}
+    assert judged["verdict"] == "passed"
+    assert scene.reconcile().answer()["counts"]["delivered"] == RECORDS

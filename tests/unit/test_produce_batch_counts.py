@@ -1,0 +1,69 @@
+"""Exact batches: where each ends, by number, and how many messages they have."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mirrortest.config.shape import Gaussian
+from mirrortest.produce.batch_counts import BatchCounts, BatchShape, largest_batch
+
+SHAPE = Gaussian(Fraction(16), Fraction(4), 1)
+
+
+def batches(shape: BatchShape, *, lane: int = 0) -> BatchCounts:
+    return BatchCounts(shape, seed=3, topic="t", lane=lane)
+
+
+def counts(shape: BatchShape, batch_count: int, *, lane: int = 0) -> list[int]:
+    """How many messages the first batches have."""
+    found, position, sizes = batches(shape, lane=lane), 0, []
+    for _ in range(batch_count):
+        end = found.end(position)
+        sizes.append(end - position)
+        position = end
+    return sizes
+
+
+@given(st.integers(1, 1000), st.integers(0, 10**6))
+def test_batches_of_one_count(count: int, position: int) -> None:
+    """Each ends at a multiple of it."""
+    end = batches(count).end(position)
+    assert end % count == 0
+    assert position < end <= position + count
+
+
+def test_gaussian_batches_are_gaussian() -> None:
+    """68, 95 and 99.7 % are within one, two and three deviations, at least one message each."""
+    found = np.array(counts(SHAPE, 5000))
+    away = np.abs(found - 16)
+    # Whole messages: within k deviations is within 4 k and a half.
+    for most, share in ((4.5, 0.7394), (8.5, 0.9664), (12.5, 0.9982)):
+        assert abs((away < most).mean() - share) < 0.025
+    assert found.min() >= 1
+    assert found.max() <= largest_batch(SHAPE) == 40
+    assert min(counts(Gaussian(Fraction(1), Fraction(50), 1), 500)) == 1
+
+
+def test_batches_are_the_same_in_any_life() -> None:
+    """A position's batch is the same asked for first, or by one that begins in its middle."""
+    ends = np.cumsum(counts(SHAPE, 3000)).tolist()
+    assert batches(SHAPE).end(ends[2500]) == ends[2501]
+    assert batches(SHAPE).end(ends[2500] - 1) == ends[2500]
+    assert counts(SHAPE, 50, lane=1) != counts(SHAPE, 50)
+
+
+def test_a_batch_that_was_not_sent_is_made_again() -> None:
+    """Positions go back by a batch or two, also where more were just drawn; not to the start."""
+    found = batches(SHAPE)
+    ends = np.cumsum(counts(SHAPE, 1026)).tolist()
+    assert found.end(ends[1024]) == ends[1025]
+    assert found.end(ends[1022]) == ends[1023]
+    assert found.end(ends[1020]) == ends[1021]
+    found.end(ends[-1] * 3)
+    with pytest.raises(ValueError, match="too long ago"):
+        found.end(0)

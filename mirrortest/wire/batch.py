@@ -1,6 +1,6 @@
 """Batches of messages: the same bytes as `message`, without one object a message.
 
-`LaneEncoder` writes the messages of one lane, all of one size. `BatchDecoder` (in `batch_decoder`)
+`LaneEncoder` writes the messages of one lane, `BatchDecoder` (in `batch_decoder`)
 reads any batch.
 """
 
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
 
 __all__ = ["BatchDecoder", "EncodedBatch", "LaneEncoder", "MessageArrays"]
 
-_CHECK = b"\0" * 8
+_CONTENT_AT, _CHECK_AT = 8, 24
+"""Where a descriptor has the word with the value's size, and the check value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,8 @@ class EncodedBatch:
 class LaneEncoder:
     """Writes the messages of one lane of one incarnation.
 
-    `size` is bytes of record value. Raises ValueError where a number is out of its field's range.
+    `size` is bytes of record value: of all messages, or of the largest. Raises ValueError where a
+    number is out of its field's range.
     """
 
     def __init__(
@@ -80,71 +82,108 @@ class LaneEncoder:
         size: int,
     ) -> None:
         raw_id = producer_id.encode()
-        value, self._fill_size = value_size(len(raw_id), form, size)
+        self._form, self._size = form, size
+        self._value_size, fill_size = value_size(len(raw_id), form, size)
+        self._fill_size = fill_size or 0
+        self._proven = fill_size is not None
         self._seed = descriptors.identity_hash(topic, raw_id)
-        self._descriptor = Descriptor(source_partition, lane, value, destination_partitions, 0)
-        self._words = descriptors.constant_words(self._descriptor, topic)[:2]
+        content = Descriptor(source_partition, lane, self._value_size, destination_partitions, 0)
+        self._words = descriptors.constant_words(content, topic)[:2]
         self._phase = phase_of(topic, raw_id, lane)
-        key = lane_key(lane)
-        self._before = varint(len(key)) + key + varint(value)
-        self._form = form
+        self._key = lane_key(lane)
         seq, time = b"0" * SEQ_DIGITS, b"0" * TIME_DIGITS
-        fill_size = self._fill_size or 0
+        proof_size = descriptors.SIZE if self._proven else 0
         if form is Form.BODY:
             self._head = raw_id + b";" + seq + b";" + time + b";"
+            self._least = len(self._head) + descriptors.SIZE
             self._after = b"\0"
-            self._seq_at = len(self._before) + len(raw_id) + 1
+            self._seq_at = len(raw_id) + 1
             self._time_at = self._seq_at + SEQ_DIGITS + 1
-            self._check_at = self._time_at + TIME_DIGITS + 1 + 24
+            self._proof_at = len(self._head)
         else:
             parts = [varint(len(HEADER_NAMES))]
-            for name, content in zip(HEADER_NAMES, (raw_id, seq, time, b""), strict=True):
-                length = len(content) or descriptors.SIZE
-                parts.append(varint(len(name)) + name.encode() + varint(length) + content)
+            for name, field in zip(HEADER_NAMES, (raw_id, seq, time, b""), strict=True):
+                length = len(field) or descriptors.SIZE
+                parts.append(varint(len(name)) + name.encode() + varint(length) + field)
             self._head = b""
+            self._least = 0
             self._after = b"".join(parts)
-            begin = len(self._before) + fill_size
-            self._seq_at = begin + sum(map(len, parts[:3])) - SEQ_DIGITS
-            self._time_at = begin + sum(map(len, parts[:4])) - TIME_DIGITS
-            self._check_at = begin + len(self._after) + 24
-        proof = descriptors.SIZE if self._fill_size is not None else 0
-        body = len(self._before) + len(self._head) + proof + fill_size + len(self._after)
-        self._record_size = record_batch.record_size(body, 64)
+            self._seq_at = sum(map(len, parts[:3])) - SEQ_DIGITS
+            self._time_at = sum(map(len, parts[:4])) - TIME_DIGITS
+            self._proof_at = len(self._after)
+        in_headers = proof_size if form is Form.HEADERS else 0
+        self._record_size = record_batch.record_size(
+            self._key, self._value_size, len(self._after) + in_headers, 64
+        )
 
     def most_within(self, batch_bytes: int) -> int:
         """How many messages fit into a batch of so many bytes; at least one."""
         return max(1, (batch_bytes - record_batch.HEADER_SIZE) // (self._record_size + 1))
 
-    def encode(self, seq_lo: int, intended_ns: NDArray[np.int64], sent_ns: int) -> EncodedBatch:
+    def encode(
+        self,
+        seq_lo: int,
+        intended_ns: NDArray[np.int64],
+        sent_ns: int,
+        sizes: NDArray[np.int64] | None = None,
+    ) -> EncodedBatch:
         """The messages seq_lo, seq_lo + 1, ..., one for each intended time (ns, not empty).
 
-        Raises ValueError where a seq or time is out of range.
+        `sizes` is bytes of each one's value, at most the lane's `size`; None: all have that. Raises
+        ValueError where a seq, a time or a size is out of range.
         """
         count = len(intended_ns)
         if not 0 <= seq_lo <= SEQ_LIMIT - count:
             raise ValueError(f"seq {seq_lo} and {count} on are not in [0, {SEQ_LIMIT})")
         if count and int(intended_ns.min()) < 0:
             raise ValueError("an intended time is negative")
+        value_sizes = self._value_size if sizes is None else self._sizes(sizes, count)
         seqs = np.arange(seq_lo, seq_lo + count, dtype=np.uint64)
         times = intended_ns.astype(np.uint64)
         numbers = [(self._seq_at, SEQ_DIGITS, seqs), (self._time_at, TIME_DIGITS, times)]
-        before, after = self._before + self._head, self._after
+        head, after = self._head, self._after
         window = None
-        if self._fill_size is not None:
-            words = (*self._words, sent_ns)
-            try:
-                proof = struct.pack("<QQq", *words) + _CHECK
-            except struct.error:
-                raise ValueError(f"time {sent_ns} does not fit a message") from None
-            state = descriptors.mix(self._seed, (*words[:2], sent_ns & ((1 << 64) - 1)))
-            checks = message_columns.check_values(state, times, seqs)
-            numbers.append((self._check_at, 0, checks))
-            window = windows(self._phase, seq_lo, count, self._fill_size)
+        if self._proven:
+            proof, states, words = self._proof(sent_ns, value_sizes)
+            checks = message_columns.check_values(states, times, seqs)
+            numbers += [(self._proof_at + at, 0, column) for at, column in words]
+            numbers.append((self._proof_at + _CHECK_AT, 0, checks))
+            window = windows(self._phase, seq_lo, self._fill_size)
             if self._form is Form.BODY:
-                before += proof
+                head += proof
             else:
                 after += proof
         buffer = record_batch.encode_records(
-            before, window, after, numbers, count, sent_ns // NS_PER_MS
+            self._key, head, window, after, value_sizes, numbers, count, sent_ns // NS_PER_MS
         )
         return EncodedBatch(buffer, count)
+
+    def _sizes(self, sizes: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+        """Bytes of the value of each message of these sizes (`message.value_size`)."""
+        if len(sizes) != count:
+            raise ValueError(f"{len(sizes)} sizes for {count} messages")
+        if count and not 0 <= int(sizes.min()) <= int(sizes.max()) <= self._size:
+            raise ValueError(f"a size is not in [0, {self._size}]")
+        return np.where(sizes < self._least, len(self._head), sizes)
+
+    def _proof(
+        self, sent_ns: int, value_sizes: int | NDArray[np.int64]
+    ) -> tuple[bytes, NDArray[np.uint64], list[tuple[int, NDArray[np.uint64]]]]:
+        """The descriptor as far as all messages share it; the states that have mixed its words.
+
+        With these the words in which messages of various sizes differ, by offset.
+        """
+        place, content = self._words
+        try:
+            proof = struct.pack("<QQqQ", place, content, sent_ns, 0)
+        except struct.error:
+            raise ValueError(f"time {sent_ns} does not fit a message") from None
+        sent = sent_ns & ((1 << 64) - 1)
+        if isinstance(value_sizes, int):
+            state = descriptors.mix(self._seed, (place, content, sent))
+            return proof, np.array([state], np.uint64), []
+        contents = descriptors.sized(content, value_sizes)
+        states = descriptors.mix_arrays(
+            descriptors.mix(self._seed, (place,)), (contents, np.array(sent, np.uint64))
+        )
+        return proof, states, [(_CONTENT_AT, contents)]

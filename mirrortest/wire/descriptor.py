@@ -118,6 +118,11 @@ def constant_words(descriptor: Descriptor, topic: str) -> tuple[int, int, int]:
     return word0, word1, word2
 
 
+def sized(word1: int, value_sizes: NDArray[np.int64]) -> NDArray[np.uint64]:
+    """Word 1 of messages whose values have these sizes, and which are alike otherwise."""
+    return value_sizes.astype(np.uint64) | np.uint64(word1 >> 32 << 32)
+
+
 def pack(
     descriptor: Descriptor, topic: str, producer_id: bytes, intended_ns: int, seq: int
 ) -> bytes:

@@ -29,6 +29,8 @@ ctypedef const uint8_t* Bytes
 cdef enum:
     MOST_VARINT = 10
     MOST_NUMBERS = 8
+    MOST_RECORDS = 1 << 27
+    MOST_BYTES = 1 << 30
     BEYOND = -1
     TOO_LONG = -2
 
@@ -243,86 +245,173 @@ def places(const uint8_t[::1] data, list parts):
 # -- writing --------------------------------------------------------------------------------------
 
 
-def write_records(
-    uint8_t[::1] out,
-    int64_t position,
-    int64_t first,
+def encode_records(
+    int64_t header_size,
+    const uint8_t[::1] key,
+    const uint8_t[::1] head,
+    const uint8_t[::1] after,
+    const int64_t[::1] sizes,
     int64_t count,
-    const uint8_t[::1] row,
-    int64_t delta_at,
-    int64_t delta_width,
-    int64_t window_at,
-    const uint8_t[::1] block,
-    int64_t window_start,
-    int64_t window_size,
     list columns,
+    const uint8_t[::1] block,
+    int64_t start,
+    int64_t step,
+    int64_t period,
 ):
-    """Write records `first`, `first` + 1, ..., one behind the other, from `position` on.
+    """A buffer of `count` records, one behind the other, after `header_size` bytes for a header.
 
-    Each is `row` with a window of `block` put in at `window_at`, which slides on by a byte a
-    record; the record's index as a zigzag varint of `delta_width` bytes at `delta_at`, before the
-    window; and then of each column (offset in the record, digits, values) its element at the
-    record's index: so many ASCII digits, or with 0 digits a little-endian 64-bit word.
+    A record's index is its offset delta, and its timestamp delta is 0. `key` is the key with its
+    length, `after` the header section. `sizes` has the bytes of each value, or one number for all.
+    A value begins with `head`; the rest of it is the part of `block` from `start` on, and for each
+    later record from `step` bytes further on, modulo `period`. A smaller value has the beginning of
+    `head` alone. Of each column (offset in `head` and `after`, digits, values) the element at the
+    record's index is written there: so many ASCII digits, or with 0 digits a little-endian 64-bit
+    word; not where it is beyond the end of a smaller value.
 
     Raises:
         IndexError: something lies outside the bytes, or a column ends before the records.
     """
-    cdef int64_t length = row.shape[0]
-    cdef int64_t stride
-    cdef int64_t index, place, byte
-    cdef uint64_t zigzag
-    cdef uint8_t* to
+    cdef int64_t head_size = head.shape[0]
+    cdef int64_t least = 0
+    cdef int64_t most = 0
+    cdef int64_t index
     cdef int at[MOST_NUMBERS]
     cdef int digits[MOST_NUMBERS]
+    cdef int places[MOST_NUMBERS]
     cdef const uint64_t* values[MOST_NUMBERS]
     cdef const uint64_t[::1] column
     cdef int filled = len(columns)
-    cdef int each
-    stride = length + min(window_size, block.shape[0])  # beyond that it is refused
+    cdef int each, width
+    cdef bint alike = sizes.shape[0] == 1
+    if sizes.shape[0]:
+        least = most = sizes[0]
+    for index in range(1, sizes.shape[0]):
+        least, most = min(least, sizes[index]), max(most, sizes[index])
     if (
-        min(position, first, count, delta_at, window_at, window_start, window_size) < 0
-        or position > out.shape[0]
-        or window_size > block.shape[0]
-        or (stride and count > (out.shape[0] - position) // stride)
-        or window_at > length
-        or delta_width < 1
-        or delta_width > window_at - delta_at
-        or (window_size and window_start > block.shape[0] - window_size - count + 1)
+        min(least, header_size) < 0
+        or not 1 <= count <= MOST_RECORDS
+        or (sizes.shape[0] != count and not alike)
+        or max(head_size, after.shape[0], key.shape[0]) > MOST_BYTES
+        or max(most, header_size) > MOST_BYTES
+        or (most > head_size and (
+            not 0 <= start < period
+            or not 0 <= step < period
+            or most - head_size > block.shape[0] - period + 1
+        ))
         or filled > MOST_NUMBERS
     ):
         raise IndexError("records lie outside the bytes")
     columns = [tuple(one) for one in columns]  # held: their memory is written from below
     for each in range(filled):
         at[each], digits[each], column = columns[each]
+        width = digits[each] or 8
         if (
             column.shape[0] < count
-            or first > column.shape[0] - count
             or min(at[each], digits[each]) < 0
-            or at[each] + (digits[each] or 8) > stride
+            or width > head_size + after.shape[0] - at[each]
+            or at[each] < head_size < at[each] + width
         ):
             raise IndexError("a column lies outside the records")
-        values[each] = &column[0] if column.shape[0] else NULL
-    if not count or not length:
-        return
-    to = &out[0] + position
-    for index in range(first, first + count):
-        memcpy(to, &row[0], window_at)
-        if window_size:
-            memcpy(to + window_at, &block[0] + window_start, window_size)
-            window_start += 1
-        if length > window_at:
-            memcpy(to + window_at + window_size, &row[0] + window_at, length - window_at)
+        values[each] = &column[0]
+
+    # What records of one size and one width of the delta begin with.
+    opening_bytes = bytearray(3 * MOST_VARINT + 2 + key.shape[0] + head_size)
+    cdef uint8_t[::1] opening_view = opening_bytes
+    cdef uint8_t* opening = &opening_view[0]
+    cdef int64_t body, size = -1
+    cdef int64_t limit = 0
+    cdef int64_t total = header_size
+    cdef int64_t length = 0
+    cdef int64_t delta_width = 0
+    cdef int64_t fixed = key.shape[0] + after.shape[0]
+    for index in range(count):
+        if index == limit or (not alike and sizes[index] != size):
+            if index == limit:
+                delta_width += 1
+                limit = <int64_t>1 << (7 * delta_width - 1)
+            size = sizes[0] if alike else sizes[index]
+            body = 2 + delta_width + fixed + _width(size) + size
+            length = _width(body) + body
+        total += length
+    buffer = np.empty(total, np.uint8)  # every byte behind the header is written below
+    cdef uint8_t[::1] out = buffer
+    cdef uint8_t* to = &out[0] + header_size
+    cdef int64_t delta_at = 0
+    cdef int64_t opened = 0
+    cdef int64_t window = 0
+    cdef int64_t cut, byte
+    cdef uint64_t zigzag
+    size, limit, delta_width = -1, 0, 0
+    for index in range(count):
+        if index == limit or (not alike and sizes[index] != size):
+            if index == limit:
+                delta_width += 1
+                limit = <int64_t>1 << (7 * delta_width - 1)
+            size = sizes[0] if alike else sizes[index]
+            cut = min(size, head_size)
+            window = size - cut
+            opened = _put(opening, 2 + delta_width + fixed + _width(size) + size)
+            opening[opened] = opening[opened + 1] = 0  # attributes, and the timestamp's delta
+            delta_at = opened + 2
+            opened = delta_at + delta_width
+            if key.shape[0]:
+                memcpy(opening + opened, &key[0], key.shape[0])
+            opened += key.shape[0]
+            opened += _put(opening + opened, size)
+            if cut:
+                memcpy(opening + opened, &head[0], cut)
+            for each in range(filled):
+                if at[each] >= head_size:
+                    places[each] = <int>(opened + cut + window + at[each] - head_size)
+                elif at[each] + (digits[each] or 8) <= cut:
+                    places[each] = <int>(opened + at[each])
+                else:
+                    places[each] = -1
+            opened += cut
+        memcpy(to, opening, opened)
         zigzag = <uint64_t>index << 1
         for byte in range(delta_at, delta_at + delta_width - 1):
             to[byte] = (zigzag & 0x7F) | 0x80
             zigzag >>= 7
         to[delta_at + delta_width - 1] = zigzag & 0x7F
+        if window:
+            memcpy(to + opened, &block[0] + start, window)
+        start += step
+        if start >= period:
+            start -= period
+        if after.shape[0]:
+            memcpy(to + opened + window, &after[0], after.shape[0])
         for each in range(filled):
+            if places[each] < 0:
+                continue
             if digits[each]:
-                _write_digits(to + at[each], digits[each], values[each][index])
+                _write_digits(to + places[each], digits[each], values[each][index])
             else:
-                memcpy(to + at[each], &values[each][index], 8)
-        to += stride
+                memcpy(to + places[each], &values[each][index], 8)
+        to += opened + window + after.shape[0]
+    return buffer.data
+
+
+cdef inline int64_t _width(int64_t number) noexcept nogil:
+    """Bytes of the zigzag varint of a number from 0 on."""
+    cdef int64_t width = 1
+    number >>= 6
+    while number:
+        number >>= 7
+        width += 1
+    return width
+
+
+cdef inline int64_t _put(uint8_t* to, int64_t number) noexcept nogil:
+    """Write the zigzag varint of a number from 0 on; its bytes."""
+    cdef uint64_t rest = <uint64_t>number << 1
+    cdef int64_t width = 0
+    while rest > 0x7F:
+        to[width] = (rest & 0x7F) | 0x80
+        rest >>= 7
+        width += 1
+    to[width] = <uint8_t>rest
+    return width + 1
 
 
 cdef inline void _write_digits(uint8_t* to, int width, uint64_t number) noexcept nogil:

@@ -20,5 +20,5 @@ def read(
     messages: MessageArrays,
 ) -> NDArray[np.int64]: ...
 def check_values(
-    state: int, intended: NDArray[np.uint64], seqs: NDArray[np.uint64]
+    states: NDArray[np.uint64], intended: NDArray[np.uint64], seqs: NDArray[np.uint64]
 ) -> NDArray[np.uint64]: ...

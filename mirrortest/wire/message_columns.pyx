@@ -236,19 +236,22 @@ def read(records, rows, like, layout, identity, phase_of, block, index, messages
     return rows[:0] if others is None else others[:left]
 
 
-def check_values(uint64_t state, const uint64_t[::1] intended, const uint64_t[::1] seqs):
-    """The check values of messages (`descriptor.finish`), whose other words `state` has mixed.
+def check_values(
+    const uint64_t[::1] states, const uint64_t[::1] intended, const uint64_t[::1] seqs
+):
+    """The check values of messages (`descriptor.finish`), whose other words `states` have mixed.
 
-    Raises ValueError where there is not one seq for each intended time.
+    One state is that of all. Raises ValueError where there is not one seq for each intended time.
     """
     cdef int64_t row
     cdef int64_t count = intended.shape[0]
+    cdef bint alike = states.shape[0] == 1
     values = np.empty(count, np.uint64)
     cdef uint64_t[::1] to = values
-    if seqs.shape[0] != count:
+    if seqs.shape[0] != count or (states.shape[0] != count and not alike):
         raise ValueError("each message has one time and one seq")
     for row in range(count):
-        to[row] = _finished(state, intended[row], seqs[row])
+        to[row] = _finished(states[0] if alike else states[row], intended[row], seqs[row])
     return values
 
 

@@ -57,14 +57,17 @@ def fill(phase: int, seq: int, size: int) -> bytes:
 
 
 class Window(NamedTuple):
-    """`size` bytes of `block` from `start` on; the next message's begin one byte later."""
+    """A part of `block` that begins at `start`; the next message's begins `step` bytes later.
+
+    A `start` of `period` is one of 0 again.
+    """
 
     block: bytes
     start: int
-    size: int
+    step: int
+    period: int
 
 
-def windows(phase: int, seq_lo: int, count: int, size: int) -> Window:
-    """The fills of `count` consecutive seqs from `seq_lo`: the window of the first."""
-    start = (seq_lo + phase) % PERIOD
-    return Window(block(start + count + size), start, size)
+def windows(phase: int, seq: int, size: int) -> Window:
+    """The fills of consecutive seqs from this one on, of at most `size` bytes each."""
+    return Window(block(PERIOD + size), (seq + phase) % PERIOD, 1, PERIOD)

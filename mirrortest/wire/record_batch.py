@@ -55,8 +55,8 @@ __all__ = [
     "seal",
 ]
 
-# Up to these offset deltas the varint has one, two, three, four bytes.
-_WIDTH_LIMITS = (1 << 6, 1 << 13, 1 << 20, 1 << 27)
+_MOST_RECORDS = 1 << 27
+"""Their offset deltas have at most four bytes; far fewer fit into a batch."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,65 +114,48 @@ class RecordArrays:
         return None if length < 0 else self.buffer[start : start + length].tobytes()
 
 
-def record_size(content: int, offset_delta: int) -> int:
-    """Bytes of a record with `content` bytes after its offset delta."""
-    body = 2 + len(varint(offset_delta)) + content
+def record_size(key: bytes, value_size: int, after: int, offset_delta: int) -> int:
+    """Bytes of a record with this key, and so many of value and of header section."""
+    body = 2 + len(varint(offset_delta)) + len(varint(len(key))) + len(key)
+    body += len(varint(value_size)) + value_size + after
     return len(varint(body)) + body
 
 
 def encode_records(
-    before: bytes,
+    key: bytes,
+    head: bytes,
     window: Window | None,
     after: bytes,
+    sizes: int | NDArray[np.int64],
     numbers: Sequence[tuple[int, int, NDArray[np.uint64]]],
     count: int,
     timestamp_ms: int,
 ) -> memoryview:
-    """Build an uncompressed batch of `count` records of one size and one timestamp.
+    """Build an uncompressed batch of `count` records of one key and one timestamp.
 
-    After the offset delta every record has `before`, a window that moves by a byte a record, and
-    `after`. `numbers` (position there, digits, column) overwrite it: a record's number as so many
-    ASCII digits, or with 0 digits as a little-endian word of 64 bits. The batch has no producer and
-    no CRC until it is sealed. Raises ValueError without a record.
+    `sizes` is bytes of each value, or of all of them. A value is `head`, then as much of the
+    window's block as fits; one that is smaller is cut off. `after` is every record's header
+    section. `numbers` (position in head and `after`, digits, column) overwrite both: a record's
+    number as so many ASCII digits, or with 0 digits as a little-endian word of 64 bits. The batch
+    has no producer and no CRC until it is sealed. Raises ValueError without a record, or with more
+    than a batch can have.
     """
     if count < 1:
         raise ValueError("a batch has at least one record")
-    block, start, width = window or (b"", 0, 0)
-    content = len(before) + width + len(after)
-    segments: list[tuple[int, int, int, bytes]] = []
-    size, lo = HEADER_SIZE, 0
-    for delta, limit in enumerate(_WIDTH_LIMITS, start=1):
-        # One timestamp for all keeps its delta at one byte; only the offset delta's width changes.
-        hi = min(count, limit)
-        if lo < hi:
-            opening = varint(2 + delta + content) + b"\0\0"
-            segments.append((lo, hi, delta, opening))
-            size += (hi - lo) * (len(opening) + delta + content)
-            lo = hi
-    if lo < count:
+    if count > _MOST_RECORDS:
         raise ValueError(f"{count} records are too many for a batch")
-    # Every byte is written below: to fill it first would cost as much as sending it.
-    buffer = np.empty(size, np.uint8).data
-    position = HEADER_SIZE
-    for lo, hi, delta, opening in segments:
-        begin = len(opening) + delta
-        kernels.write_records(
-            buffer,
-            position,
-            lo,
-            hi - lo,
-            opening + bytes(delta) + before + after,
-            len(opening),
-            delta,
-            begin + len(before),
-            block,
-            start + lo,
-            width,
-            [(begin + at, digits, column) for at, digits, column in numbers],
-        )
-        position += (hi - lo) * (begin + content)
+    buffer = kernels.encode_records(
+        HEADER_SIZE,
+        varint(len(key)) + key,
+        head,
+        after,
+        np.array([sizes]) if isinstance(sizes, int) else sizes,
+        count,
+        list(numbers),
+        *(window or (b"", 0, 0, 0)),
+    )
     HEADER.pack_into(
-        buffer, 0, 0, size - LENGTH_FROM, -1, MAGIC, 0, 0, count - 1,
+        buffer, 0, 0, len(buffer) - LENGTH_FROM, -1, MAGIC, 0, 0, count - 1,
         timestamp_ms, timestamp_ms, -1, -1, -1, count,
     )  # fmt: skip
     return buffer

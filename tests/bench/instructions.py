@@ -1,4 +1,4 @@
-"""`make instructions`: machine instructions per message of what is done with fetched bytes.
+"""`make instructions`: machine instructions per message of what is done with it on both sides.
 
 CPU time of the same work differs by half from one minute to the next on a busy or virtual machine;
 the number of instructions hardly does. They are counted by valgrind's cachegrind over runs of few
@@ -49,12 +49,17 @@ _COUNTED = re.compile(r"I +refs: +([\d,]+)")
 
 
 class Case(NamedTuple):
-    """What is fetched: messages of `size` bytes, so many in a batch, so many batches in a fetch."""
+    """What is fetched: messages of `size` bytes, so many in a batch, so many batches in a fetch.
+
+    Or what is sent: such batches, one by one, where no batches are fetched. With `varies` messages
+    have all sizes up to twice `size`.
+    """
 
     form: Form
     size: int
     messages: int
     batches: int
+    varies: bool = False
 
 
 CASES = {
@@ -62,6 +67,11 @@ CASES = {
     "1 kB": Case(Form.BODY, 1000, 500, 2),
     "100 B headers": Case(Form.HEADERS, 100, 1000, 8),
     "100 B, 20 in a batch": Case(Form.BODY, 100, 20, 50),
+    "encode 100 B": Case(Form.BODY, 100, 1000, 0),
+    "encode 1 kB": Case(Form.BODY, 1000, 500, 0),
+    "encode 100 B headers": Case(Form.HEADERS, 100, 1000, 0),
+    "encode 1 kB headers": Case(Form.HEADERS, 1000, 500, 0),
+    "encode up to 2 kB": Case(Form.BODY, 1000, 500, 0, varies=True),
 }
 
 
@@ -145,13 +155,24 @@ async def judge_again(fetched: list[tuple[int, memoryview]], turns: int) -> None
         await judge(fetched)
 
 
+def encode_again(case: Case, turns: int) -> None:
+    """All messages encoded so many times; no CRC is computed."""
+    largest = 2 * case.size if case.varies else case.size
+    encoder = LaneEncoder("t", ProducerId("p", "r1", 1), 0, 0, 1, case.form, largest)
+    intended = _SENT_NS + np.arange(case.messages, dtype=np.int64) * 1_000_000
+    sizes = (np.arange(case.messages) * 7919 % (largest + 1),) if case.varies else ()
+    for _ in range(turns):
+        for seq in range(0, _MESSAGES, case.messages):
+            encoder.encode(seq, intended, _SENT_NS, *sizes)
+
+
 def least(case: str, turns: int) -> int:
-    """The instructions of judging a case's fetches so many times, with those of the start."""
+    """The instructions of a case so many times, with those of the start."""
     return min(counted(case, turns) for _ in range(_RUNS))
 
 
 def counted(case: str, turns: int) -> int:
-    """The instructions of a process of its own that judges a case's fetches so many times."""
+    """The instructions of a process of its own that does a case so many times."""
     done = subprocess.run(
         [
             *("valgrind", "--tool=cachegrind", "--cache-sim=no", "--cachegrind-out-file=/dev/null"),
@@ -172,6 +193,9 @@ def main() -> int:
     """Print the instructions per message of each case, or be the process that is counted."""
     if len(sys.argv) > 1:
         case, turns = sys.argv[1:]
+        if not CASES[case].batches:
+            encode_again(CASES[case], int(turns))
+            return 0
         fetched = fetches(CASES[case])
         asyncio.run(judge_again(fetched, int(turns)))
         return 0

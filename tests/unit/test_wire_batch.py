@@ -186,6 +186,45 @@ def test_a_batch_is_the_messages_one_by_one(
     assert told - 2 * len(intended) <= batch.size <= told
 
 
+@given(ids, lanes, forms, st.integers(0, 300), st.data())
+def test_a_batch_of_varying_sizes_is_the_messages_one_by_one(
+    producer_id: ProducerId, lane: int, form: Form, largest: int, data: st.DataObject
+) -> None:
+    """With those among them that are too small for their proof; and none is left unread."""
+    count = data.draw(st.integers(1, 100))
+    few = data.draw(st.lists(st.integers(0, largest), min_size=1, max_size=6))
+    sizes = [few[i * i % len(few)] for i in range(count)]
+    messages = [
+        message._replace(size=size)
+        for message, size in zip(
+            lane_messages(count, producer_id=producer_id, lane=lane), sizes, strict=True
+        )
+    ]
+    encoder_ = encoder(messages[0]._replace(size=largest), form)
+    times = np.array([message.intended_ns for message in messages])
+    batch = encoder_.encode(messages[0].seq, times, messages[0].sent_ns, np.array(sizes))
+    batch.seal(1, 2, 3)
+    want = [encode(message, form) for message in messages]
+    kafka = MemoryRecords(bytes(batch.buffer)).next_batch()
+    assert kafka.validate_crc()
+    assert [(r.key, r.value, tuple(r.headers), r.timestamp) for r in kafka] == want
+    assert all_at_once(decode_records(batch.buffer)) == one_by_one(want)
+    assert batch.size <= HEADER_SIZE + count * (encoder_._record_size + 1)
+
+
+def test_sizes_out_of_range_are_refused() -> None:
+    """A size above the lane's, below 0, or without its message."""
+    lane = encoder(lane_messages(1, size=200)[0], Form.BODY)
+    times = START + np.arange(3)
+    lane.encode(0, times, START, np.array([0, 200, 100]))
+    with pytest.raises(ValueError, match=r"a size is not in \[0, 200\]"):
+        lane.encode(0, times, START, np.array([0, 201, 100]))
+    with pytest.raises(ValueError, match=r"a size is not in \[0, 200\]"):
+        lane.encode(0, times, START, np.array([0, -1, 100]))
+    with pytest.raises(ValueError, match="2 sizes for 3 messages"):
+        lane.encode(0, times, START, np.array([0, 100]))
+
+
 @pytest.mark.parametrize("form", Form)
 @pytest.mark.parametrize("size", [0, 45, 100, 1000])
 def test_clean_batches_come_back(form: Form, size: int) -> None:

@@ -189,82 +189,103 @@ NUMBERS = st.lists(
 
 @given(
     st.integers(0, 5),
-    st.integers(0, 300),
-    st.integers(0, 4),
+    st.binary(max_size=3),
     st.binary(max_size=12),
-    st.integers(0, 9),
     st.binary(max_size=12),
+    st.integers(0, 40) | st.lists(st.sampled_from([0, 3, 11, 40, 63, 64]), min_size=1, max_size=99),
+    st.integers(1, 70),
+    st.integers(0, 6),
+    st.integers(0, 6),
     NUMBERS,
 )
 def test_records_are_written_as_by_hand(
-    position: int,
-    first: int,
-    count: int,
-    before: bytes,
-    size: int,
+    header_size: int,
+    key: bytes,
+    head: bytes,
     after: bytes,
+    sizes: int | list[int],
+    count: int,
+    start: int,
+    step: int,
     numbers: list[tuple[int, int, int]],
 ) -> None:
-    """The row, the window that slides, the offset delta, then the numbers in their turn."""
-    block = bytes(range(40))
-    stride = 2 + len(before) + size + len(after)
+    """A value is its head and a part of the block, or a part of its head; then the numbers."""
+    period, block = 7, bytes(range(7)) * 11
+    each = sizes if isinstance(sizes, list) else [sizes]
+    count = len(each) if isinstance(sizes, list) else count
     columns = [
-        (at, digits, np.array([(n + i) % (1 << 64) for i in range(first + count)], np.uint64))
+        (at, digits, np.array([(n + i) % (1 << 64) for i in range(count)], np.uint64))
         for at, digits, n in numbers
     ]
-    out = bytearray(b"?" * (position + count * stride + 3))
-    want = bytearray(out)
 
-    def write() -> None:
-        kernels.write_records(
-            out, position, first, count, bytes(2) + before + after, 0, 2, 2 + len(before),
-            block, 7, size, columns,
+    def written() -> memoryview:
+        return kernels.encode_records(
+            header_size, key, head, after, np.array(each), count, columns,
+            block, start, step, period,
         )  # fmt: skip
 
-    if any(at + (digits or 8) > stride for at, digits, _ in numbers):
+    ends = [(at, at + (digits or 8)) for at, digits, _ in numbers]
+    if any(hi > len(head) + len(after) or lo < len(head) < hi for lo, hi in ends):
         with pytest.raises(IndexError):
-            write()
-        assert out == want
+            written()
         return
+    want = b""
     for i in range(count):
-        index = first + i
-        row = bytearray([2 * index & 0x7F | 0x80, 2 * index >> 7])
-        row += before + block[7 + i : 7 + i + size] + after
-        for at, digits, column in columns:
-            number = int(column[index])
+        size = each[i % len(each)]
+        value, rest = bytearray(head[:size]), bytearray(after)
+        for (lo, hi), (_, digits, column) in zip(ends, columns, strict=True):
+            number = int(column[i])
             text = b"%0*d" % (digits, number) if digits else number.to_bytes(8, "little")
-            row[at : at + len(text[-digits:])] = text[-digits:]
-        want[position + i * stride : position + (i + 1) * stride] = row
-    write()
-    assert out == want
+            if lo >= len(head):
+                rest[lo - len(head) : hi - len(head)] = text[lo - hi :]
+            elif hi <= len(value):
+                value[lo:hi] = text[lo - hi :]
+        first = (start + i * step) % period
+        value += block[first : first + size - len(value)]
+        body = bytes(2) + varint(i) + key + varint(size) + value + rest
+        want += varint(len(body)) + body
+    assert written()[header_size:] == want
+
+
+LARGE = (1 << 63) - 1
 
 
 @pytest.mark.parametrize(
     "wrong",
     [
-        {"position": -1},
-        {"position": 2},
+        {"header_size": -1},
+        {"header_size": LARGE},
+        {"sizes": np.array([-1])},
+        {"sizes": np.array([LARGE])},
+        {"sizes": np.array([1 << 28] * 3)},
+        {"sizes": np.array([9])},
+        {"sizes": np.array([4, 4, 9])},
+        {"sizes": np.array([4, -1, 4])},
+        {"sizes": np.array([4, 4])},
+        {"sizes": np.array([4] * 4)},
+        {"sizes": np.array([], np.int64)},
+        {"count": 0},
+        {"count": -1},
         {"count": 4},
-        {"count": 1 << 62},
-        {"first": -1},
-        {"first": (1 << 63) - 1},
-        {"position": (1 << 63) - 1},
-        {"delta_at": (1 << 63) - 1, "delta_width": 1},
-        {"delta_at": 1, "delta_width": (1 << 63) - 1},
-        {"window_start": (1 << 63) - 1},
-        {"window_size": (1 << 63) - 1},
-        {"delta_width": 0},
-        {"delta_at": 2},
-        {"delta_at": -1},
-        {"window_at": 5},
-        {"window_at": -1},
-        {"window_start": 3},
-        {"window_start": -1},
-        {"window_size": -1},
+        {"count": LARGE},
+        {"start": 3},
+        {"start": -1},
+        {"start": LARGE},
+        {"step": 3},
+        {"step": -1},
+        {"step": LARGE},
+        {"period": 0},
+        {"period": 5},
+        {"period": -1},
+        {"period": LARGE},
         {"columns": [(0, 0, np.zeros(3, np.uint64))]},
         {"columns": [(-1, 1, np.zeros(3, np.uint64))]},
         {"columns": [(0, 1, np.zeros(2, np.uint64))]},
         {"columns": [(0, -1, np.zeros(3, np.uint64))]},
+        {"columns": [(1, 2, np.zeros(3, np.uint64))]},
+        {"columns": [(3, 2, np.zeros(3, np.uint64))]},
+        {"columns": [((1 << 31) - 1, 1, np.zeros(3, np.uint64))]},
+        {"columns": [(0, (1 << 31) - 1, np.zeros(3, np.uint64))]},
         {"columns": [(0, 1, np.zeros(3, np.uint64))] * 9},
     ],
     ids=str,
@@ -272,14 +293,13 @@ def test_records_are_written_as_by_hand(
 def test_nothing_is_written_outside(wrong: dict[str, object]) -> None:
     """Each argument by itself is looked at."""
     right: dict[str, object] = {
-        "out": bytearray(b"?" * 19), "position": 1, "first": 0, "count": 3, "row": b"abcd",
-        "delta_at": 0, "delta_width": 2, "window_at": 2, "block": b"0123", "window_start": 0,
-        "window_size": 2, "columns": [(0, 1, np.zeros(3, np.uint64))],
+        "header_size": 2, "key": b"k", "head": b"ab", "after": b"cd", "sizes": np.array([4]),
+        "count": 3, "columns": [(0, 1, np.zeros(3, np.uint64))], "block": b"01201", "start": 0,
+        "step": 1, "period": 3,
     }  # fmt: skip
-    kernels.write_records(*(right | {"out": bytearray(19)}).values())  # type: ignore[arg-type]
+    assert len(kernels.encode_records(*right.values())) == 2 + 3 * 12  # type: ignore[arg-type]
     with pytest.raises(IndexError):
-        kernels.write_records(*(right | wrong).values())  # type: ignore[arg-type]
-    assert right["out"] == b"?" * 19
+        kernels.encode_records(*(right | wrong).values())  # type: ignore[arg-type]
 
 
 def test_columns_of_other_lengths_are_refused() -> None:

@@ -369,13 +369,22 @@ def test_columns_of_other_lengths_are_refused() -> None:
                 read(records, layout, [0], messages=cut)
 
 
-@given(WORD, st.lists(st.tuples(WORD, WORD), max_size=5))
+@given(WORD, st.lists(st.tuples(WORD, WORD, WORD), min_size=1, max_size=5))
 def test_check_values_are_those_of_the_definition(
-    state: int, messages: list[tuple[int, int]]
+    state: int, messages: list[tuple[int, int, int]]
 ) -> None:
-    """All at once as one by one; times and seqs without their partners are refused."""
-    intended, seqs = np.array(messages, np.uint64).reshape(-1, 2).T.copy()
-    found = message_columns.check_values(state, intended, seqs)
-    assert found.tolist() == [finish(mix(state, words)) for words in messages]
-    with pytest.raises(ValueError, match="one time and one seq"):
-        message_columns.check_values(state, intended, np.append(seqs, seqs.dtype.type(0)))
+    """All at once as one by one, of one state or of many; what lacks its partners is refused."""
+    states, intended, seqs = np.array(messages, np.uint64).reshape(-1, 3).T.copy()
+    one = np.array([state], np.uint64)
+    found = message_columns.check_values(one, intended, seqs)
+    assert found.tolist() == [finish(mix(state, words)) for _, *words in messages]
+    found = message_columns.check_values(states, intended, seqs)
+    assert found.tolist() == [finish(mix(mixed, words)) for mixed, *words in messages]
+    wrong = (
+        (one, intended, np.append(seqs, seqs[:1])),
+        (np.append(states, one), intended, seqs),
+        (one[:0], intended, seqs),
+    )
+    for arguments in wrong:
+        with pytest.raises(ValueError, match="one time and one seq"):
+            message_columns.check_values(*arguments)

@@ -21,10 +21,10 @@ seqs = st.integers(0, 10**12 - 1)
 
 def fills(phase: int, seq: int, count: int, size: int) -> list[bytes]:
     """What the windows of a batch show."""
-    block, start, width = windows(phase, seq, count, size)
-    assert width == size
-    assert start + count - 1 + size <= len(block) or not count
-    return [block[start + i : start + i + size] for i in range(count)]
+    block, start, step, period = windows(phase, seq, size)
+    assert period - 1 + size <= len(block)
+    starts = [(start + i * step) % period for i in range(count)]
+    return [block[at : at + size] for at in starts]
 
 
 def test_the_block_is_golden() -> None:
@@ -39,7 +39,7 @@ def test_the_block_is_golden() -> None:
 def test_windows_are_the_fills_of_consecutive_seqs(
     phase: int, seq: int, count: int, size: int
 ) -> None:
-    """Sliding on by a byte, the window is the fill of one message after the other."""
+    """Step by step the window is the fill of one message after the other."""
     assert fills(phase, seq, count, size) == [fill(phase, seq + i, size) for i in range(count)]
 
 
@@ -58,10 +58,10 @@ def test_windows_across_the_wrap() -> None:
 
 def test_neighbours_differ() -> None:
     """No two of a million consecutive fills of 16 bytes are equal."""
-    block, start, size = windows(0, 0, PERIOD, 16)
-    view: NDArray[np.uint8] = np.ndarray((PERIOD, size), np.uint8, block, start, (1, 1))
+    block, _, _, period = windows(0, 0, 16)
+    view: NDArray[np.uint8] = np.ndarray((period, 16), np.uint8, block, 0, (1, 1))
     words = view.copy().view("<u8")
-    assert len(np.unique(words, axis=0)) == PERIOD
+    assert len(np.unique(words, axis=0)) == period == PERIOD
 
 
 @pytest.mark.parametrize("size", [PERIOD, 3 * PERIOD, MAX_SIZE])

@@ -99,13 +99,15 @@ def test_any_batch_of_aiokafka_is_read(
 def sealed(
     count: int, *, timestamp_ms: int = 1_700_000_000_123, transactional: bool = False
 ) -> memoryview:
-    """A batch of ours: a value with its number, a window and a word, and a header."""
+    """A batch of ours: a value with its number, a word and a window, and a header."""
     indexes = np.arange(count, dtype=np.uint64)
     buffer = encode_records(
-        varint(1) + b"k" + varint(20) + b"......ab",
-        Window(BLOCK, 2, 4),
-        b"--------" + varint(1) + varint(1) + b"h" + varint(-1),
-        [(3, 6, indexes), (15, 0, indexes)],
+        b"k",
+        b"......ab--------",
+        Window(BLOCK, 2, 1, len(BLOCK) - 4),
+        varint(1) + varint(1) + b"h" + varint(-1),
+        20,
+        [(0, 6, indexes), (8, 0, indexes)],
         count,
         timestamp_ms,
     )
@@ -120,7 +122,7 @@ def expected(count: int) -> list[tuple[int, int, bytes, bytes, list[tuple[object
             i,
             1_700_000_000_123,
             b"k",
-            b"%06dab" % i + BLOCK[2 + i : 6 + i] + i.to_bytes(8, "little"),
+            b"%06dab" % i + i.to_bytes(8, "little") + BLOCK[2 + i : 6 + i],
             [("h", None)],
         )
         for i in range(count)
@@ -147,7 +149,7 @@ def test_aiokafka_reads_ours(count: int) -> None:
 def test_three_and_four_byte_offset_deltas() -> None:
     """More than a million records: every width that a batch can need."""
     count = (1 << 20) + 3
-    buffer = encode_records(b"\1\1\0", None, b"", [], count, 5)
+    buffer = encode_records(b"", b"", None, b"\0", 0, [], count, 5)
     arrays = decode_records(buffer)
     assert np.array_equal(arrays.offsets, np.arange(count))
 
@@ -291,13 +293,16 @@ def test_varints(number: int) -> None:
 
 
 def test_record_size() -> None:
-    """The size told is the size written."""
-    assert HEADER_SIZE + 64 * record_size(30, 0) + record_size(30, 64) == len(
-        encode_records(b"\1" + b"\x36" + bytes(27) + b"\0", None, b"", [], 65, 5)
-    )
+    """The size returned is the size written."""
+    buffer = encode_records(b"key", bytes(27), None, b"\0", 27, [], 65, 5)
+    sizes = [record_size(b"key", 27, 1, delta) for delta in range(65)]
+    assert HEADER_SIZE + sum(sizes) == len(buffer)
 
 
 def test_no_records_no_batch() -> None:
-    """A batch of nothing is refused."""
+    """A batch of nothing is refused, and one of more records than Kafka could number."""
     with pytest.raises(ValueError, match="at least one"):
-        encode_records(b"\1\1\0", None, b"", [], 0, 5)
+        encode_records(b"", b"", None, b"\0", 0, [], 0, 5)
+
+    with pytest.raises(ValueError, match="too many"):
+        encode_records(b"", b"", None, b"\0", 0, [], (1 << 27) + 1, 5)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,6 +16,9 @@ from mirrortest.wire.payload import MAX_SIZE
 from mirrortest.wire.record_batch import compress_records, seal
 from mirrortest.wire.single_records import write_records
 from mirrortest.wire.stream import ProducerId
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 START = 1_700_000_000_123_456_789
 USUAL = Message("orders", ProducerId("pa", "run7", 3), 11, 5000, START, START + 7, 2, 5, 100)
@@ -65,6 +68,10 @@ def document() -> dict[str, Any]:
             for name, (message, count) in BATCHES.items()
             for form in Form
         },
+        "batches of varying sizes": {
+            f"{form}": _shown(_batch(USUAL._replace(size=200), 301, form, np.arange(301) % 201))
+            for form in Form
+        },
         "batches, finished": _finished(),
         "records written one by one": _shown(
             write_records(
@@ -90,7 +97,9 @@ def _message(message: Message, form: Form) -> dict[str, Any]:
     }
 
 
-def _batch(message: Message, count: int, form: Form) -> memoryview:
+def _batch(
+    message: Message, count: int, form: Form, sizes: NDArray[np.int64] | None = None
+) -> memoryview:
     """A batch that is not sealed; intended times step by a microsecond, up to the message's own."""
     encoder = LaneEncoder(
         message.topic,
@@ -102,7 +111,7 @@ def _batch(message: Message, count: int, form: Form) -> memoryview:
         message.size,
     )
     times = message.intended_ns - 1000 * np.arange(count, dtype=np.int64)[::-1]
-    return encoder.encode(message.seq, times, message.sent_ns).buffer
+    return encoder.encode(message.seq, times, message.sent_ns, sizes).buffer
 
 
 def _finished() -> dict[str, Any]:

@@ -11,10 +11,13 @@ from mirrortest.produce.buffer_pool import BufferPools
 from mirrortest.produce.incarnation import Incarnation, SendRules
 from mirrortest.produce.lane import MAX_IN_FLIGHT, Lane, Reservation
 from mirrortest.produce.ledger_writer import LedgerWriter, RecordedLane
+from mirrortest.produce.message_sizes import LaneSizes, MessageSizes
+from mirrortest.produce.options import largest_size
 from mirrortest.produce.pace import lane_share
 from mirrortest.produce.recording import LaneRecorder
 from mirrortest.seqlog.options import Detail
 from mirrortest.wire.batch import LaneEncoder
+from mirrortest.wire.record_batch import HEADER_SIZE
 from mirrortest.wire.stream import ProducerId, StreamId
 
 if TYPE_CHECKING:
@@ -69,7 +72,18 @@ def _recorded_lane(
     pace = context.paces[plan.topic, index]
     shared_index, shared_lanes = options.share.lane(index, len(plan.lanes))
     encoder = _encoder(options, plan, index, incarnation)
-    most = encoder.most_within(_batch_bytes(context, plan, pools))
+    batch_bytes = _batch_bytes(context, plan, pools)
+    most, sizes = encoder.most_within(batch_bytes), None
+    if not isinstance(options.message_size, int):
+        sizes = LaneSizes(
+            MessageSizes(options.message_size, seed=options.seed, topic=plan.topic),
+            index=shared_index,
+            of=shared_lanes,
+            actual=encoder.value_sizes,
+            framing=encoder.framing,
+            batch_bytes=batch_bytes - HEADER_SIZE,
+        )
+        most = max(most, sizes.most(options.message_size.smallest))
     exact = options.batch_messages
     batch = largest_batch(exact or 1)
     lane = Lane(
@@ -90,6 +104,7 @@ def _recorded_lane(
         batches=None
         if exact is None
         else BatchCounts(exact, seed=options.seed, topic=plan.topic, lane=shared_index),
+        sizes=sizes,
         compacted=plan.compacted,
     )
     recorder = LaneRecorder(
@@ -133,7 +148,7 @@ def _encoder(options: ProduceOptions, plan: TopicPlan, index: int, incarnation: 
         plan.partitions[index],
         plan.destination_partitions,
         options.form,
-        options.message_size,
+        largest_size(options.message_size),
     )
 
 

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from mirrortest.produce.batch_counts import BatchCounts
     from mirrortest.produce.buffer_pool import BufferPool
+    from mirrortest.produce.message_sizes import LaneSizes
     from mirrortest.produce.pace import Pace
     from mirrortest.wire.batch import LaneEncoder
     from mirrortest.wire.stream import StreamId
@@ -49,6 +50,8 @@ class Flight:
     sent: int
     wall_offset_ns: int
     wire_bytes: int
+    sizes: NDArray[np.int64] | None = None
+    """Bytes of each value; None: all are of the topic's one size."""
 
     @property
     def count(self) -> int:
@@ -143,6 +146,7 @@ class Lane:
         most: int,
         pool: BufferPool,
         batches: BatchCounts | None = None,
+        sizes: LaneSizes | None = None,
         compacted: bool = False,
     ) -> None:
         self.stream = stream
@@ -154,6 +158,7 @@ class Lane:
         self.most = most
         """How many messages a batch may have."""
         self._batches = batches
+        self.sizes = sizes
         self.next_seq = 0
         self.flights: set[Flight] = set()
         self.wake = asyncio.Event()

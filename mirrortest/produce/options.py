@@ -12,11 +12,13 @@ from mirrortest.config.run import checked_topic, checked_topics
 from mirrortest.config.shape import (
     BATCH_FORMS,
     FASTEST,
+    SIZE_FORMS,
     SLOWEST,
     Gaussian,
     RateShape,
     Replay,
     Shape,
+    SizeShape,
     parse_shape,
     rate_forms,
 )
@@ -58,6 +60,16 @@ def _parse_throughput(text: str, *, option: str) -> float | RateShape | None:
             f"{option} {text!r}: must be in {SLOWEST:g}..{FASTEST:g} messages/s; -1 is unlimited"
         )
     return float(rate)
+
+
+def _parse_message_size(text: str, *, option: str) -> int | SizeShape:
+    shape: SizeShape | None = parse_shape(text, SIZE_FORMS, option=option)
+    return parse_size(text, option=option) if shape is None else shape
+
+
+def largest_size(size: int | SizeShape) -> int:
+    """The size of the largest message, in bytes."""
+    return size if isinstance(size, int) else size.largest
 
 
 def _parse_batch(text: str, *, option: str) -> int | Gaussian:
@@ -192,10 +204,11 @@ class ProduceOptions(LogOptions, MetricsOptions):
         "judged like all others.",
         env=True,
     )
-    message_size: int = option(
+    message_size: int | SizeShape = option(
         1000,
-        "Size of a message's value, its header included: 900, 64KiB.",
-        kind=Kind(parse_size, metavar="SIZE"),
+        "Size of a message's value, its header included: 900, 64KiB. Or a shape: "
+        "gaussian(512, 100, every=100), uniform(100, 1kB), choice(100:0.9, 10kB:0.1).",
+        kind=Kind(_parse_message_size, metavar="SIZE|SHAPE"),
         env=True,
     )
     batch_messages: int | Gaussian | None = option(
@@ -255,7 +268,7 @@ class ProduceOptions(LogOptions, MetricsOptions):
         if self.duration_ns is not None and self.duration_ns <= 0:
             raise UsageError("--duration must be longer than 0")
         self._check_warmup()
-        if not 0 <= self.message_size <= MAX_SIZE:
+        if not 0 <= largest_size(self.message_size) <= MAX_SIZE:
             raise UsageError(f"--message-size must be at most {MAX_SIZE >> 20}MiB")
         if self.drain_timeout < 0:
             raise UsageError("--drain-timeout must not be negative")
@@ -279,7 +292,9 @@ class ProduceOptions(LogOptions, MetricsOptions):
             "records": "" if self.num_records is None else f"{self.num_records:,}",
             "duration": "" if self.duration_ns is None else f"{self.duration_ns / 1e9:g} s",
             "warm-up records": f"{self.warmup_records:,}" if self.warmup_records else "",
-            "message size": f"{self.message_size:,} bytes",
+            "message size": f"{self.message_size:,} bytes"
+            if isinstance(self.message_size, int)
+            else str(self.message_size),
             "batch messages": "" if self.batch_messages is None else str(self.batch_messages),
             "start": "" if self.start_at_ns is None else _shown_time(self.start_at_ns),
             "form": self.form.value,
@@ -294,7 +309,8 @@ class ProduceOptions(LogOptions, MetricsOptions):
     @property
     def _drawn(self) -> bool:
         """Whether anything is drawn from the seed."""
-        return isinstance(self.throughput, Gaussian) or isinstance(self.batch_messages, Gaussian)
+        rate, batch = self.throughput, self.batch_messages
+        return isinstance(self.message_size, Shape) or Gaussian in {type(rate), type(batch)}
 
     @property
     def _shown_throughput(self) -> str:

@@ -25,6 +25,7 @@ from mirrortest.produce.housekeeping import Housekeeping, ProducerMetrics
 from mirrortest.produce.incarnation import Incarnation, end_marks
 from mirrortest.produce.incarnation_setup import build_incarnation, check_batches
 from mirrortest.produce.ledger_view import LedgerView
+from mirrortest.produce.options import largest_size
 from mirrortest.produce.pace import pace_of, topic_rate
 from mirrortest.produce.produce_report import ProduceReport
 from mirrortest.produce.recording import TopicNumbers
@@ -148,7 +149,7 @@ class Producer:
     def _prepare(self) -> None:
         options = self._options
         probe = ProducerId(options.name, options.run, 1).encode()
-        size, _ = value_size(len(probe), options.form, options.message_size)
+        size, _ = value_size(len(probe), options.form, largest_size(options.message_size))
         for plan in self._plans:
             count = len(plan.lanes)
             self._context.numbers[plan.topic] = TopicNumbers(options.warmup_records, count, size)

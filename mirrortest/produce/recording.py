@@ -52,7 +52,8 @@ class Window:
 class TopicNumbers:
     """A topic's numbers: `warm` holds the warm-up, `steady` the rest.
 
-    `ack_latency` (from the actual send) and `schedule_lag` are of both, in ns, for the metrics.
+    `value_size` is bytes of a record value where all have one size. `ack_latency` (from the actual
+    send) and `schedule_lag` are of both, in ns, for the metrics.
     """
 
     warmup: int
@@ -193,7 +194,11 @@ class LaneRecorder:
         tally.schedule_lag.add(latency - from_sent, count)
         if outcome is not Outcome.ACKED:
             return
-        size = count * self._numbers.value_size
+        sizes = flight.sizes
+        if sizes is None:
+            size = count * self._numbers.value_size
+        else:
+            size = int(sizes[lo : lo + count].sum())
         tally.value_bytes += size
         tally.from_sent.add(from_sent, count)
         window = self._window

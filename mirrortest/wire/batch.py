@@ -116,6 +116,11 @@ class LaneEncoder:
             self._key, self._value_size, len(self._after) + in_headers, 64
         )
 
+    @property
+    def framing(self) -> int:
+        """How many bytes of a batch a message takes besides its value, at most."""
+        return self._record_size + 1 - self._value_size
+
     def most_within(self, batch_bytes: int) -> int:
         """How many messages fit into a batch of so many bytes; at least one."""
         return max(1, (batch_bytes - record_batch.HEADER_SIZE) // (self._record_size + 1))
@@ -137,7 +142,7 @@ class LaneEncoder:
             raise ValueError(f"seq {seq_lo} and {count} on are not in [0, {SEQ_LIMIT})")
         if count and int(intended_ns.min()) < 0:
             raise ValueError("an intended time is negative")
-        value_sizes = self._value_size if sizes is None else self._sizes(sizes, count)
+        value_sizes = self._value_size if sizes is None else self._checked(sizes, count)
         seqs = np.arange(seq_lo, seq_lo + count, dtype=np.uint64)
         times = intended_ns.astype(np.uint64)
         numbers = [(self._seq_at, SEQ_DIGITS, seqs), (self._time_at, TIME_DIGITS, times)]
@@ -158,13 +163,19 @@ class LaneEncoder:
         )
         return EncodedBatch(buffer, count)
 
-    def _sizes(self, sizes: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+    def value_sizes(self, sizes: NDArray[np.int64]) -> NDArray[np.int64]:
         """Bytes of the value of each message of these sizes (`message.value_size`)."""
+        return np.where(sizes < self._least, len(self._head), sizes)
+
+    def _checked(self, sizes: NDArray[np.int64], count: int) -> NDArray[np.int64]:
+        """The sizes of the values; ValueError where they are not those of so many messages."""
         if len(sizes) != count:
             raise ValueError(f"{len(sizes)} sizes for {count} messages")
-        if count and not 0 <= int(sizes.min()) <= int(sizes.max()) <= self._size:
-            raise ValueError(f"a size is not in [0, {self._size}]")
-        return np.where(sizes < self._least, len(self._head), sizes)
+        # A lane whose size is too small for a header has values of the header's size.
+        most = max(self._size, self._value_size)
+        if count and not 0 <= int(sizes.min()) <= int(sizes.max()) <= most:
+            raise ValueError(f"a size is not in [0, {most}]")
+        return self.value_sizes(sizes)
 
     def _proof(
         self, sent_ns: int, value_sizes: int | NDArray[np.int64]

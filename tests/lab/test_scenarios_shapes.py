@@ -8,27 +8,32 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from mirrortest.config.shape import Steps, parse_shape, rate_forms
+from mirrortest.config.shape import Steps, Uniform, parse_shape, rate_forms
+from mirrortest.produce.message_sizes import MessageSizes
+from mirrortest.produce.options import Share
 from mirrortest.produce.replay import read_replay
 from mirrortest.seqlog.files import find_sessions
 from mirrortest.seqlog.options import Role
 from mirrortest.timing.shaped_rate import ShapedRate
-from tests.lab.harness import wrong
+from mirrortest.wire.lanes import lane_numbers
+from tests.lab.harness import records, wrong
 from tests.log_rows import read_all
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from mirrortest.lab import Lab
     from tests.lab.harness import Scene
 
 pytestmark = [pytest.mark.lab, pytest.mark.slow]
 
+SIZES = "uniform(200, 800)"
 SHAPE = "steps(200 for 2s, 0 for 2s, 1000 for 2s)"
 RECORDS = 2400
 SECOND = 1_000_000_000
 
 
-def test_two_workers_send_one_shape(make_scene: Callable[..., Scene]) -> None:
+def test_two_workers_send_one_shape(lab: Lab, make_scene: Callable[..., Scene]) -> None:
     """What was logged follows the schedule, message by message, and the mirror passes."""
     scene = make_scene("orders.shaped")
     scene.create(3)
@@ -39,7 +44,7 @@ def test_two_workers_send_one_shape(make_scene: Callable[..., Scene]) -> None:
         "ann",
         *("--workers", "2", "--throughput", SHAPE, "--batch-messages", "gaussian(8, 2)"),
         *("--seed", "7", "--start-at", f"{start}Z", "--log-detail", "messages"),
-        *("--warmup-records", "401"),
+        *("--warmup-records", "401", "--message-size", SIZES),
     ).answer()
     assert sent["whole"]["acked"] == RECORDS
     assert sent["steady_state"]["acked"] == RECORDS - 401
@@ -59,6 +64,18 @@ def test_two_workers_send_one_shape(make_scene: Callable[..., Scene]) -> None:
     logged = np.sort(np.array(times, np.int64)) - start.astype(np.int64) * 1000
     # Two processes measured how far the wall clock is from the monotonic one, each by itself.
     assert np.abs(logged - schedule).max() < SECOND // 100
+
+    sizes = MessageSizes(Uniform(200, 800, 1), seed=7, topic=scene.topics[0])
+    expected = sizes.of(np.arange(RECORDS, dtype=np.int64))
+    sent_mib = sent["whole"]["mib_per_second"] * sent["whole"]["seconds"]
+    assert sent_mib == pytest.approx(expected.sum() / 2**20, rel=1e-4)
+    written = {}
+    for record in records(lab.source, scene.topics[0]):
+        worker = int(record.value.split(b"@")[0].removeprefix(b"ann.")) - 1
+        lane = lane_numbers(3).index(int(record.key))
+        index, lanes = Share(worker, 2).lane(lane, 3)
+        written[index + lanes * int(record.value.split(b";")[1])] = len(record.value)
+    assert [written[index] for index in range(RECORDS)] == expected.tolist()
 
     judged = consumer.answer()
     assert judged["counts"]["acked"] == judged["counts"]["delivered"] == RECORDS

@@ -16,12 +16,14 @@ from mirrortest.produce.buffer_pool import BufferPool
 from mirrortest.produce.incarnation import Incarnation, SendRules
 from mirrortest.produce.lane import Lane, Reservation
 from mirrortest.produce.ledger_writer import LedgerWriter, Log, RecordedLane
+from mirrortest.produce.message_sizes import LaneSizes, MessageSizes
 from mirrortest.produce.pace import Pace, pace_of
 from mirrortest.produce.recording import LaneRecorder, TopicNumbers, Window
 from mirrortest.produce.registration import register
 from mirrortest.verify.ledger import Ledger
 from mirrortest.wire.batch import EncodedBatch, LaneEncoder
 from mirrortest.wire.form import Form
+from mirrortest.wire.record_batch import HEADER_SIZE
 from mirrortest.wire.stream import ProducerId, StreamId
 
 if TYPE_CHECKING:
@@ -190,6 +192,8 @@ class World:
     view: LedgerView
     log: MemoryLog
     clock: Clock
+    numbers: TopicNumbers = field(default_factory=lambda: TopicNumbers(0, 2, 100))
+    """Of the incarnation made last."""
 
     async def claim(self, session: str = "s1") -> Registration:
         return await register(self.view, run="r", producer="p", session=session, lanes=LANES)
@@ -204,11 +208,12 @@ class World:
         paces: list[Pace] | None = None,
         memory: int = 1 << 20,
         batches: int | None = None,
+        sizes: MessageSizes | None = None,
     ) -> tuple[Incarnation, list[Lane]]:
         claim = await self.claim()
         pool = BufferPool(memory)
         recorded = []
-        numbers = TopicNumbers(0, 2, 100)
+        self.numbers = numbers = TopicNumbers(0, 2, 100)
         paces = paces or [
             pace_of(throughput, index=index, lanes=2, total=total) for index in range(2)
         ]
@@ -234,6 +239,16 @@ class World:
                 batches=None
                 if batches is None
                 else BatchCounts(batches, seed=0, topic="t", lane=index),
+                sizes=None
+                if sizes is None
+                else LaneSizes(
+                    sizes,
+                    index=index,
+                    of=2,
+                    actual=encoder.value_sizes,
+                    framing=encoder.framing,
+                    batch_bytes=4000 - HEADER_SIZE,
+                ),
             )
             recorder = LaneRecorder(
                 lane,

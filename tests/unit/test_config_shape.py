@@ -7,7 +7,9 @@ from fractions import Fraction
 import pytest
 
 from mirrortest.config.shape import (
+    SIZE_FORMS,
     Burst,
+    Choice,
     Gaussian,
     Ramp,
     Replay,
@@ -15,6 +17,7 @@ from mirrortest.config.shape import (
     Sine,
     Step,
     Steps,
+    Uniform,
     parse_shape,
     rate_forms,
 )
@@ -72,6 +75,43 @@ def test_what_has_not_the_form_of_a_shape_is_left_to_the_option() -> None:
     """A number, a name."""
     assert parse_shape("500", FORMS, option="--throughput") is None
     assert parse_shape("ramp", FORMS, option="--throughput") is None
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("gaussian(512, 100, every=100)", Gaussian(Fraction(512), Fraction(100), 100)),
+        ("gaussian(2KiB, 1kB)", Gaussian(Fraction(2048), Fraction(1000), 1)),
+        ("uniform(100, 1kB)", Uniform(100, 1000, 1)),
+        ("uniform(high=9, low=5, every=2)", Uniform(5, 9, 2)),
+        (
+            "choice(100:0.9, 10kB : 0.1, 5:0)",
+            Choice(((100, Fraction(9, 10)), (10_000, Fraction(1, 10)))),
+        ),
+    ],
+)
+def test_sizes_are_read(text: str, expected: Shape) -> None:
+    """In the units of sizes; what has no share is left out."""
+    assert parse_shape(text, SIZE_FORMS, option="--message-size") == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("uniform(9, 5)", "low is above high"),
+        ("uniform(5, 9, every=0)", "every '0': must be at least 1"),
+        ("choice(100)", "a choice is SIZE:SHARE, for example 10kB:0.1"),
+        ("choice(100:0)", "all shares are 0"),
+        ("choice(100:x)", "'x': must be a number"),
+        ("gaussian(10s, 1)", "must be a size"),
+        ("chioce(1:1)", "did you mean choice?"),
+    ],
+)
+def test_mistakes_in_sizes_are_answered(text: str, answer: str) -> None:
+    """As those in rates."""
+    with pytest.raises(UsageError) as error:
+        parse_shape(text, SIZE_FORMS, option="--message-size")
+    assert answer in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 import pytest
 
-from mirrortest.config.shape import Step, Steps
+from mirrortest.config.shape import Step, Steps, Uniform
 from mirrortest.errors import FencedError, SequenceLogError
 from mirrortest.kafka.sender import Sent
 from mirrortest.model.findings import Outcome
@@ -20,12 +20,14 @@ from mirrortest.produce import ledger_writer
 from mirrortest.produce.clock import Clock
 from mirrortest.produce.lane import Flight
 from mirrortest.produce.ledger_view import CompactedLog, LedgerView
+from mirrortest.produce.message_sizes import MessageSizes
 from mirrortest.produce.pace import pace_of
 from mirrortest.produce.registration import register
 from mirrortest.seqlog.schema import Kind
 from mirrortest.timing.shaped_rate import ShapedRate
 from mirrortest.verify.ledger_parts import LaneParts
 from mirrortest.verify.ledger_record import LaneRecord, lane_key, lane_value, parse
+from mirrortest.wire.record_batch import decode_records
 from tests.unit.producing import LANES, MemoryLog, MemorySender, MemoryTopic, World, until
 
 if TYPE_CHECKING:
@@ -384,3 +386,21 @@ async def test_a_shape_is_sent_at_its_times(world: World) -> None:
         assert min(row.intended_first or 0 for row in sent) - wall < 100_000_000
         last = schedule.next_time(149 if lane is lanes[1] else 148)
         assert max(row.intended_last or 0 for row in sent) - wall == last
+
+
+async def test_messages_have_the_sizes_that_are_drawn(world: World) -> None:
+    """By their index in the topic, in each lane; and the figures count their bytes."""
+    sizes = MessageSizes(Uniform(93, 100, 1), seed=3, topic="t")
+    expected = sizes.of(np.arange(1000, dtype=np.int64))
+    sender = MemorySender()
+    batches: dict[int, list[int]] = {0: [], 1: []}
+
+    def keep(_topic: str, partition: int, encoded: EncodedBatch) -> None:
+        batches[partition] += decode_records(encoded.buffer).value_len.tolist()
+
+    sender.before = keep
+    incarnation, lanes = await world.incarnation(sender, sizes=sizes)
+    await incarnation.run(asyncio.Event())
+    assert [lane.end for lane in lanes] == [500, 500]
+    assert batches == {0: expected[::2].tolist(), 1: expected[1::2].tolist()}
+    assert world.numbers.whole.value_bytes == expected.sum()

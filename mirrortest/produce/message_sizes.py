@@ -1,0 +1,81 @@
+"""The size of each message of a topic, by its index there: drawn without those before it."""
+
+from __future__ import annotations
+
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from mirrortest.config.shape import Choice, Gaussian, Uniform
+from mirrortest.timing.draws import Draws
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from numpy.typing import NDArray
+
+    from mirrortest.config.shape import SizeShape
+
+
+class MessageSizes:
+    """The sizes of a topic's messages, as asked for; `seed` and `topic` decide what is drawn."""
+
+    def __init__(self, shape: SizeShape, *, seed: int, topic: str) -> None:
+        self._shape = shape
+        self._draws = Draws(seed, "message-size", topic)
+        self._every = 1 if isinstance(shape, Choice) else shape.every
+        if isinstance(shape, Choice):
+            self._choices = np.array([size for size, _ in shape.weighted], np.int64)
+            shares = list(accumulate(share for _, share in shape.weighted))
+            self._bounds = np.array([float(each / shares[-1]) for each in shares[:-1]])
+
+    def of(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The sizes of the messages with these indices in the topic; bytes."""
+        shape = self._shape
+        numbers = indices // self._every
+        if isinstance(shape, Gaussian):
+            drawn = float(shape.mean) + float(shape.deviation) * self._draws.normal(numbers)
+            return np.maximum(np.rint(drawn), 0.0).astype(np.int64)
+        uniform = self._draws.uniform(numbers)
+        if isinstance(shape, Uniform):
+            span = shape.high - shape.low + 1
+            return np.asarray(shape.low + (uniform * span).astype(np.int64))
+        return np.asarray(self._choices[np.searchsorted(self._bounds, uniform, side="right")])
+
+
+class LaneSizes:
+    """The sizes of one lane's messages: each `of`-th of the topic's, from `index` on.
+
+    `actual` makes of sizes that are asked for those of record values, which hold a message's header
+    at least (`LaneEncoder.value_sizes`). `batch_bytes` is what the records of a batch may have, and
+    `framing` how many bytes of it a message takes besides its value, at most.
+    """
+
+    def __init__(
+        self,
+        sizes: MessageSizes,
+        *,
+        index: int,
+        of: int,
+        actual: Callable[[NDArray[np.int64]], NDArray[np.int64]],
+        framing: int,
+        batch_bytes: int,
+    ) -> None:
+        self._sizes = sizes
+        self._index, self._of = index, of
+        self._actual = actual
+        self._framing = framing
+        self._batch_bytes = batch_bytes
+
+    def fitting(self, position: int, count: int) -> NDArray[np.int64]:
+        """The sizes of up to `count` messages from a position on: at least one."""
+        indices = self._index + np.arange(position, position + count, dtype=np.int64) * self._of
+        sizes = self._actual(self._sizes.of(indices))
+        fit = np.searchsorted(np.cumsum(sizes + self._framing), self._batch_bytes, side="right")
+        return sizes[: max(1, int(fit))]
+
+    def most(self, smallest: int) -> int:
+        """How many messages fit into a batch where all are of the smallest size; at least one."""
+        least = int(self._actual(np.array([smallest], np.int64))[0])
+        return max(1, self._batch_bytes // (least + self._framing))

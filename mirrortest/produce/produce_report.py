@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from mirrortest.config.units import MIB, SECOND_NS
@@ -56,7 +56,8 @@ class ProduceReport:
     """How a run went.
 
     `reasons` counts messages that were not acknowledged by why; `behind_ns` is how long the
-    schedule was not held, by topic; `error` is what ended the run early.
+    schedule was not held, by topic; `settings` is what was asked for (`ProduceOptions.settings`);
+    `error` is what ended the run early.
     """
 
     run: str
@@ -71,6 +72,7 @@ class ProduceReport:
     warmup_records: int
     notes: Sequence[str] = ()
     error: MirrortestError | None = None
+    settings: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def whole(self) -> Tally:
@@ -111,6 +113,7 @@ class ProduceReport:
             "exit_code": self.exit_code,
             "error": None if self.error is None else str(self.error),
             "incarnations": sorted({record.stream.incarnation for record, _ in self.lanes}),
+            "settings": dict(self.settings),
             "warmup_records": self.warmup_records,
             "whole": self.whole.to_json(),
             "steady_state": self.steady.to_json() if self.warmup_records else None,

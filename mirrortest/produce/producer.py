@@ -315,6 +315,7 @@ class Producer:
             warmup_records=self._options.warmup_records,
             notes=self._housekeeping.notes,
             error=error,
+            settings=self._options.settings,
         )
 
     def _write_summary(self, session: Session, report: ProduceReport) -> None:

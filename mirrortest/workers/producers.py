@@ -117,6 +117,7 @@ def merged(
         warmup_records=options.warmup_records,
         notes=list(dict.fromkeys(note for report in reports for note in report.notes)),
         error=next(iter((*errors, *own)), None),
+        settings=options.settings,
     )
 
 

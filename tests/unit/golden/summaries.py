@@ -128,6 +128,7 @@ def _produced(
         warmup_records=1 if count else 0,
         notes=["a note"] if count else [],
         error=error,
+        settings={"throughput": "ramp(0, 5k, 10m)"} if count else {},
     )
 
 

@@ -1,7 +1,7 @@
 """The consoles: results go to stdout, everything else to stderr.
 
-Rich honours NO_COLOR, and prints no colours where the stream is not a terminal. `_Console` escapes
-control characters in every text.
+Rich honours NO_COLOR, and prints no colours where the stream is not a terminal. `SafeConsole`
+escapes control characters in every text.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ import importlib.util
 import json
 import os
 import sys
-from typing import TYPE_CHECKING
+from threading import RLock
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -33,8 +34,21 @@ def _width() -> int | None:
     return None if sys.stdout.isatty() or "COLUMNS" in os.environ else _UNBOUNDED
 
 
-class _Console(Console):
-    """Rich's, with what cannot be printed escaped in every text that it shows."""
+class SafeConsole(Console):
+    """Rich's, with what cannot be printed escaped in every text that it shows.
+
+    `printing` is held from where a live display is to where it is again: Rich lets one thread
+    print while another one renews the display, and each goes by what the other has not written.
+    """
+
+    def __init__(self, **look: Any) -> None:
+        super().__init__(**look)
+        self.printing = RLock()
+
+    def print(self, *objects: Any, **how: Any) -> None:
+        """See rich."""
+        with self.printing:
+            super().print(*objects, **how)
 
     def render(
         self, renderable: RenderableType, options: ConsoleOptions | None = None
@@ -45,8 +59,8 @@ class _Console(Console):
             yield segment if shown == segment.text else Segment(shown, segment.style)
 
 
-out = _Console(width=_width(), soft_wrap=True, highlight=False)
-err = _Console(stderr=True, soft_wrap=True, highlight=False)
+out = SafeConsole(width=_width(), soft_wrap=True, highlight=False)
+err = SafeConsole(stderr=True, soft_wrap=True, highlight=False)
 
 _EXTRAS = {"lab": "jgo", "report": "jinja2", "spark": "pyspark"}
 """Extra of the package -> a module that comes with it."""

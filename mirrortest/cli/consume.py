@@ -12,13 +12,14 @@ import typer
 
 from mirrortest.cli import console
 from mirrortest.cli.checks import DryRun, show_checks
-from mirrortest.cli.live import LiveLines
+from mirrortest.cli.live import ProgressDisplay
 from mirrortest.cli.next_commands import reconcile_next
 from mirrortest.cli.options import (
     Connection,
     Details,
     LoadOutput,
     MirrorNames,
+    Progress,
     ResultFormat,
     Workers,
     check_log_places,
@@ -119,9 +120,11 @@ def consume(  # noqa: D103  # the help text is an option of its own, with exampl
     connection: Connection,
     ledger_connection: LedgerConnection,
     output: LoadOutput,
+    progress: Progress,
     details: Details = False,
     dry_run: DryRun = False,
 ) -> None:
+    display = ProgressDisplay(console.err, progress)
     asked = options.keywords
     check_log_places(asked["log_dir"], asked["log_spool"])
     client = connection.client(
@@ -144,7 +147,7 @@ def consume(  # noqa: D103  # the help text is an option of its own, with exampl
     _refuse_our_own(request)
     if dry_run:
         show_checks(_to_check(request, find_names=not names.given), output)
-    together = _run(request, workers.workers, find_names=not names.given)
+    together = _run(request, workers.workers, display, find_names=not names.given)
     result = together.report
     view: RenderableType = "\n".join(result.reading.perf_test_lines())
     if output.format is ResultFormat.TEXT:
@@ -153,7 +156,9 @@ def consume(  # noqa: D103  # the help text is an option of its own, with exampl
     raise typer.Exit(result.exit_code)
 
 
-def _run(options: ConsumeOptions, workers: int, *, find_names: bool) -> PoolReport[ConsumeReport]:
+def _run(
+    options: ConsumeOptions, workers: int, display: ProgressDisplay, *, find_names: bool
+) -> PoolReport[ConsumeReport]:
     from mirrortest.cli.application import run_application
     from mirrortest.cli.log_output import worker_logging
     from mirrortest.consume.consumer import run as run_consumer
@@ -162,27 +167,22 @@ def _run(options: ConsumeOptions, workers: int, *, find_names: bool) -> PoolRepo
     from mirrortest.workers.consumers import useful
     from mirrortest.workers.worker_pool import PoolReport
 
-    with LiveLines(console.err) as live:
+    async def main(stop: asyncio.Event) -> PoolReport[ConsumeReport]:
+        named = options
+        if find_names and options.role is Role.CONSUMER:
+            named = await with_alias(options)
+            _refuse_our_own(named)
+        count = workers
+        if count > 1 and (most := await useful(named, count)) < count:
+            console.err.print(f"--workers {count}: there are partitions for {most}: {most} run")
+            count = most
+        if count > 1:
+            return await run_workers(
+                named, count, prepare=worker_logging(), stop=stop, on_progress=display.show
+            )
+        return PoolReport(await run_consumer(named, stop=stop, on_progress=display.show))
 
-        async def main(stop: asyncio.Event) -> PoolReport[ConsumeReport]:
-            named = options
-            if find_names and options.role is Role.CONSUMER:
-                named = await with_alias(options)
-                _refuse_our_own(named)
-            count = workers
-            if count > 1 and (most := await useful(named, count)) < count:
-                console.err.print(f"--workers {count}: there are partitions for {most}: {most} run")
-                count = most
-            if count > 1:
-                return await run_workers(
-                    named,
-                    count,
-                    prepare=worker_logging(),
-                    stop=stop,
-                    on_progress=live.show,
-                )
-            return PoolReport(await run_consumer(named, stop=stop, on_progress=live.show))
-
+    with display:
         return run_application(main)
 
 

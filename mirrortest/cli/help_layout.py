@@ -38,7 +38,7 @@ _GROUPS = {
     ),
     "Output": (
         "--log-dir --log-detail --report --json --format --details --output --html --junit --open "
-        "--metrics-port"
+        "--progress --reporting-interval --metrics-port"
     ),
     "Advanced": (
         "--ledger-topic --state-topic --state-interval --drain-timeout --log-spool "

@@ -1,33 +1,109 @@
-"""Progress: one line that renews itself on a terminal, a quiet line now and then elsewhere."""
+"""Progress: a screen that renews itself on a terminal, a line now and then elsewhere."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Self
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from rich.live import Live
+from rich.live_render import LiveRender
+from rich.segment import Segment
 from rich.text import Text
 
+from mirrortest.cli.options import ProgressMode
 from mirrortest.config.visible import visible
+from mirrortest.errors import UsageError
 
 if TYPE_CHECKING:
-    from types import TracebackType
+    from collections.abc import Callable
 
-    from rich.console import Console
+    from rich.console import (
+        Console,
+        ConsoleOptions,
+        ConsoleRenderable,
+        RenderableType,
+        RenderResult,
+    )
+
+    from mirrortest.cli.console import SafeConsole
+    from mirrortest.cli.options import Progress
+    from mirrortest.results.progress_view import ProgressView
 
 _QUIET_SECONDS = 5.0
+_REFRESHES = 2
+"""Of the screen, in a second."""
 
 
-class LiveLines:
+class Viewed(Protocol):
+    """How something stands: a status of produce or consume."""
+
+    def view(self) -> ProgressView:
+        """For people."""
+
+
+class _Render(LiveRender):
+    """Rich's, which knows the widths of the lines that it wrote last."""
+
+    _widths: tuple[int, ...] = ()
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """See rich."""
+        widths = [0]
+        for segment in super().__rich_console__(console, options):
+            if isinstance(segment, Segment):
+                if segment.text == "\n":
+                    widths.append(0)
+                else:
+                    widths[-1] += segment.cell_length
+            yield segment
+        self._widths = tuple(widths)
+
+    def fold(self, columns: int) -> None:
+        """Take note that the terminal has folded these lines, since it became narrower."""
+        if self._shape is not None:
+            height = sum(max(1, -(-width // columns)) for width in self._widths)
+            self._shape = self._shape[0], height
+
+
+class _Screen(Live):
+    """Rich's live display, which finds its first line again when the terminal became narrower.
+
+    Rich goes up by as many lines as it wrote, and a terminal folds those that no longer fit. Its
+    own thread renders, so that the event loop is not occupied.
+    """
+
+    def __init__(self, console: SafeConsole, renderable: Callable[[], RenderableType]) -> None:
+        super().__init__(
+            console=console,
+            refresh_per_second=_REFRESHES,
+            transient=True,
+            get_renderable=renderable,
+        )
+        self._lock = console.printing
+        self._live_render = self._render = _Render(renderable())
+        self._columns = console.width
+
+    def start(self, refresh: bool = False) -> None:
+        """Begin. The cursor stays visible: it is, then, however the process ends."""
+        super().start(refresh)
+        self.console.show_cursor()
+
+    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+        """See rich."""
+        if self.console.width < self._columns:
+            self._render.fold(self.console.width)
+        self._columns = self.console.width
+        return super().process_renderables(renderables)
+
+
+class LiveLines(AbstractContextManager["LiveLines"]):
     """Shows the newest progress text; use it as a context manager."""
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: SafeConsole) -> None:
         self._console = console
-        self._live = (
-            Live(Text(""), console=console, refresh_per_second=4, transient=True)
-            if console.is_terminal
-            else None
-        )
+        self._text = Text("")
+        self._live = _Screen(console, lambda: self._text) if console.is_interactive else None
         self._last = 0.0
 
     def __enter__(self) -> Self:
@@ -35,12 +111,7 @@ class LiveLines:
             self._live.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._live is not None:
             self._live.stop()
 
@@ -48,9 +119,53 @@ class LiveLines:
         """Show a progress object by its text."""
         text = visible(str(line))
         if self._live is not None:
-            self._live.update(Text(text))
+            self._text = Text(text)
             return
         now = time.monotonic()
         if now - self._last >= _QUIET_SECONDS:
             self._last = now
             self._console.print(text, markup=False)
+
+
+class ProgressDisplay(AbstractContextManager["ProgressDisplay"]):
+    """Shows the newest status as the user wants it; use it as a context manager.
+
+    Raises:
+        UsageError: a screen is asked for where there is no terminal.
+    """
+
+    def __init__(self, console: SafeConsole, progress: Progress) -> None:
+        mode = progress.progress
+        if mode is None:
+            mode = ProgressMode.SCREEN if console.is_interactive else ProgressMode.LINES
+        elif mode is ProgressMode.SCREEN and not console.is_interactive:
+            raise UsageError(
+                "--progress screen needs a terminal on stderr, and TERM other than dumb: "
+                "use --progress lines"
+            )
+        self._console = console
+        self._mode = mode
+        self._seconds = progress.reporting_interval
+        self._status: Viewed | None = None
+        self._printed = 0.0
+        self._live: AbstractContextManager[Any] = (
+            _Screen(console, self._renderable) if mode is ProgressMode.SCREEN else nullcontext()
+        )
+
+    def __enter__(self) -> Self:
+        self._live.__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._live.__exit__(None, None, None)
+
+    def show(self, status: Viewed) -> None:
+        """Take a status; it is rendered when its time comes."""
+        self._status = status
+        now = time.monotonic()
+        if self._mode is ProgressMode.LINES and now - self._printed >= self._seconds:
+            self._printed = now
+            self._console.print(visible(status.view().line()), markup=False)
+
+    def _renderable(self) -> RenderableType:
+        return Text("") if self._status is None else self._status.view()

@@ -15,8 +15,9 @@ from typing import Annotated, TypeAlias
 import typer
 
 from mirrortest.config.client_config import ClientConfig
-from mirrortest.config.option import Kind, option
+from mirrortest.config.option import SECONDS, Kind, option
 from mirrortest.config.run import TopicMapping
+from mirrortest.config.units import parse_positive_seconds
 from mirrortest.errors import UsageError
 
 MOST_WORKERS = 1024
@@ -228,6 +229,36 @@ class LoadOutput(Output):
                 "--json and --format kafka contradict each other: leave one out; --report writes "
                 "the JSON summary to a file"
             )
+
+
+def _parse_interval(text: str, *, option: str) -> float:
+    return parse_positive_seconds(f"{text}ms" if text.isdecimal() else text, option=option)
+
+
+class ProgressMode(StrEnum):
+    """How progress is shown."""
+
+    SCREEN = "screen"
+    LINES = "lines"
+    NONE = "none"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """How progress is shown on stderr."""
+
+    progress: ProgressMode | None = option(
+        None,
+        "Progress on stderr. Default: a screen on a terminal, else lines.",
+        env=True,
+    )
+    reporting_interval: float = option(
+        5.0,
+        "How often --progress lines prints a line. Without a unit: milliseconds, as in Kafka's "
+        "tools.",
+        kind=Kind(_parse_interval, show=SECONDS.show, metavar="DURATION"),
+        env=True,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

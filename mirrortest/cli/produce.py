@@ -13,11 +13,12 @@ import typer
 
 from mirrortest.cli import console
 from mirrortest.cli.checks import DryRun, show_checks
-from mirrortest.cli.live import LiveLines
+from mirrortest.cli.live import ProgressDisplay
 from mirrortest.cli.next_commands import reconcile_next
 from mirrortest.cli.options import (
     Connection,
     LoadOutput,
+    Progress,
     ResultFormat,
     Workers,
     check_log_places,
@@ -37,7 +38,7 @@ from mirrortest.wire.stream import checked_name, checked_run
 if TYPE_CHECKING:
     import asyncio
 
-    from mirrortest.produce.produce_report import ProduceProgress, ProduceReport
+    from mirrortest.produce.produce_report import ProduceReport
     from mirrortest.workers.worker_pool import PoolReport
 
 EXAMPLES = """
@@ -67,9 +68,6 @@ Exit codes: 0 all messages acknowledged, 1 error or a message failed, 2 usage, 3
 
 SIGINT and SIGTERM stop the schedule, wait for what is underway, and write end marks and summary; a second signal ends at once.
 """  # noqa: E501  # commands are pasted whole
-
-_TERMINAL_SECONDS = 0.5
-_QUIET_SECONDS = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -152,6 +150,7 @@ def produce(
     sending: Sending,
     connection: Connection,
     output: LoadOutput,
+    progress: Progress,
     dry_run: DryRun = False,
 ) -> None:
     """Send numbered, timed messages to the source of a mirror, and record them in the ledger."""
@@ -160,6 +159,7 @@ def produce(
             "--partitions, --replication-factor and --retention describe new topics: "
             "add --create-topics"
         )
+    display = ProgressDisplay(console.err, progress)
     asked = options.keywords
     if use_message_headers and asked["form"] is not Form.HEADERS and given(context, "form"):
         raise UsageError(
@@ -200,7 +200,7 @@ def produce(
             "without them follow those of the whole run.",
             markup=False,
         )
-    together = _run(request, parts)
+    together = _run(request, parts, display)
     result, summary = together.report, json.dumps(together.to_json())
     if output.report is not None:
         console.write_report(output.report, summary)
@@ -215,38 +215,23 @@ def produce(
     raise typer.Exit(result.exit_code)
 
 
-def _run(options: ProduceOptions, parts: list[ProduceOptions]) -> PoolReport[ProduceReport]:
+def _run(
+    options: ProduceOptions, parts: list[ProduceOptions], display: ProgressDisplay
+) -> PoolReport[ProduceReport]:
     from mirrortest.cli.application import run_application
     from mirrortest.cli.log_output import worker_logging
     from mirrortest.produce.producer import run as run_producer
     from mirrortest.workers.producers import run as run_workers
     from mirrortest.workers.worker_pool import PoolReport
 
-    terminal = console.err.is_terminal
-    with LiveLines(console.err) as live:
-
-        def show(progress: ProduceProgress) -> None:
-            if terminal:
-                live.show(progress)
-            else:
-                console.err.print(str(progress), markup=False)
-
-        seconds = _TERMINAL_SECONDS if terminal else _QUIET_SECONDS
-
-        async def main(stop: asyncio.Event) -> PoolReport[ProduceReport]:
-            if len(parts) > 1:
-                return await run_workers(
-                    options,
-                    parts,
-                    prepare=worker_logging(),
-                    stop=stop,
-                    on_progress=show,
-                    progress_seconds=seconds,
-                )
-            return PoolReport(
-                await run_producer(options, stop=stop, on_progress=show, progress_seconds=seconds)
+    async def main(stop: asyncio.Event) -> PoolReport[ProduceReport]:
+        if len(parts) > 1:
+            return await run_workers(
+                options, parts, prepare=worker_logging(), stop=stop, on_progress=display.show
             )
+        return PoolReport(await run_producer(options, stop=stop, on_progress=display.show))
 
+    with display:
         return run_application(main)
 
 

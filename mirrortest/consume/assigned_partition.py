@@ -123,6 +123,9 @@ class AssignedPartition:
     a producer had planned for says only of those below where they may belong."""
     resumed: bool = False
     """Whether the last judged record is still to be compared with what is there now."""
+    newest_ns: int = 0
+    """When the newest message of the run that was judged here was meant to be sent, by its
+    producer's wall clock; 0 before the first."""
 
     def __post_init__(self) -> None:
         """Make the decoder of the source topic's messages."""
@@ -311,6 +314,8 @@ class AssignedPartition:
         )
         for row in rows:
             self.checker.apply(row)
+            if row.stream is not None:
+                self.newest_ns = max(self.newest_ns, row.intended_last)
         if len(records.offsets):
             last = len(records.offsets) - 1
             self.last_record = (int(records.offsets[last]), _fingerprint(records, last))

@@ -1,4 +1,4 @@
-"""What a consumer has to say: while it runs, and in the end."""
+"""What a consumer reports in the end."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from mirrortest.config.units import format_duration
+from mirrortest.consume.consume_status import IN_SOURCE
 from mirrortest.model.findings import BY_LEDGER, OF_STREAM, Finding
 from mirrortest.model.verdict import Verdict
 from mirrortest.results.conditions import headline
@@ -22,54 +23,6 @@ if TYPE_CHECKING:
     from mirrortest.consume.statistics import ReadFigures
     from mirrortest.verify.judge import RunVerdict, StreamVerdict
     from mirrortest.wire.stream import StreamId
-
-_IN_SOURCE = {"delivered": "in the source", "lost": "lost by the source"}
-"""What a source observer's counts are called for humans: they are no verdict on the mirror."""
-
-
-QUIET_SECONDS = 5.0
-"""A silence that is worth a word: records of the ledger come each second while a producer runs."""
-
-
-@dataclass(frozen=True)
-class ConsumeProgress:
-    """The state of things, once a second."""
-
-    consumed: int
-    per_second: float
-    acked: int
-    delivered: int
-    findings: Mapping[str, int]
-    partitions: int
-    ledger_silent: bool = False
-    role: Role = Role.CONSUMER
-    outage: str = ""
-    quiet_seconds: float = 0.0
-    """For how long no message has arrived."""
-    ledger_since: str = ""
-    """Since when no ledger record has arrived, UTC; empty where nothing more is awaited."""
-
-    def __str__(self) -> str:
-        named = _names(self.role)
-        findings = ", ".join(
-            f"{named.get(name, name)} {count:,}" for name, count in self.findings.items() if count
-        )
-        line = (
-            f"{self.consumed:,} read ({self.per_second:,.0f}/s) of {self.partitions} partitions; "
-            f"{self.delivered:,} {named.get('delivered', 'delivered')} "
-            f"of {self.acked:,} acknowledged"
-        )
-        if findings:
-            line += f"; {findings}"
-        if self.ledger_silent:
-            line += "; no ledger record yet"
-        if self.quiet_seconds >= QUIET_SECONDS:
-            line += f"; nothing has arrived for {self.quiet_seconds:.0f} s"
-        if self.ledger_since:
-            line += f"; no ledger record since {self.ledger_since}"
-        if self.outage:
-            line += f"; {self.outage}"
-        return line
 
 
 class Basis(NamedTuple):
@@ -230,7 +183,7 @@ class ConsumeReport:
 
 
 def _names(role: Role) -> Mapping[str, str]:
-    return _IN_SOURCE if role is Role.SOURCE else {}
+    return IN_SOURCE if role is Role.SOURCE else {}
 
 
 def counts_of(total: RunVerdict, *, vouched: bool) -> dict[str, int]:

@@ -38,7 +38,8 @@ from mirrortest.seqlog.session import new_session_id
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from mirrortest.consume.consume_report import ConsumeProgress, ConsumeReport
+    from mirrortest.consume.consume_report import ConsumeReport
+    from mirrortest.consume.consume_status import ConsumeStatus
     from mirrortest.consume.options import ConsumeOptions
     from mirrortest.metrics.endpoint import Serve
 
@@ -55,7 +56,7 @@ async def run(
     options: ConsumeOptions,
     *,
     stop: asyncio.Event,
-    on_progress: Callable[[ConsumeProgress], None] = lambda _: None,
+    on_progress: Callable[[ConsumeStatus], None] = lambda _: None,
     serve: Serve = serve_apart,
 ) -> ConsumeReport:
     """Consume and judge until the options say that it is enough, or `stop` is set.
@@ -120,7 +121,7 @@ class Consumer:
         self.takeover = Takeover(context, self.assignment)
 
     async def run(
-        self, stop: asyncio.Event, on_progress: Callable[[ConsumeProgress], None]
+        self, stop: asyncio.Event, on_progress: Callable[[ConsumeStatus], None]
     ) -> ConsumeReport:
         """Read and judge until it is enough, or `stop` is set; then conclude."""
         enough = asyncio.Event()
@@ -141,7 +142,7 @@ class Consumer:
         return replace(report, inconclusive=[*report.inconclusive, unsaved])
 
     async def _read(
-        self, enough: asyncio.Event, on_progress: Callable[[ConsumeProgress], None]
+        self, enough: asyncio.Event, on_progress: Callable[[ConsumeStatus], None]
     ) -> None:
         """Read until an end condition holds, or it is `enough`; an outage is no such condition."""
         options, metrics, outage = self.context.options, self.context.metrics, self.context.outage
@@ -149,7 +150,7 @@ class Consumer:
         metrics.last_message = metrics.last_of_run = started
         metrics.read_clock.begin()
         complete, complete_since = False, started
-        progress: ConsumeProgress | None = None
+        status: ConsumeStatus | None = None
         await self.assignment.begin()
         metrics.health.started = True
         while not enough.is_set():
@@ -165,7 +166,7 @@ class Consumer:
                 if now < next_round:
                     continue
                 began = now
-                before, (complete, progress) = complete, await self._judge()
+                before, (complete, status) = complete, await self._judge()
                 await self.takeover.take_abandoned(self.rounds.unread)
                 self.saves.save_if_due()
                 outage.over()
@@ -174,17 +175,19 @@ class Consumer:
                 outage.begin(error)
                 next_round = time.monotonic() + _ROUND_SECONDS
                 now, before, complete = time.monotonic(), False, False
-                if progress is not None:
-                    progress = replace(
-                        progress,
-                        per_second=0.0,
+                if status is not None:
+                    status = replace(
+                        status,
+                        elapsed_seconds=now - started,
+                        read_per_second=0.0,
+                        acked_per_second=0.0,
                         outage=str(outage),
                         quiet_seconds=now - metrics.last_message,
                     )
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(enough.wait(), _ROUND_SECONDS)
-            if progress is not None:
-                on_progress(progress)
+            if status is not None:
+                on_progress(status)
             complete_since = complete_since if complete and before else now
             quiet = now - metrics.last_message
             settled = now - max(metrics.last_of_run, complete_since) >= options.settle_time
@@ -195,7 +198,7 @@ class Consumer:
         self.assignment.drop_fenced()
         await self.batches.judge_all()
 
-    async def _judge(self) -> tuple[bool, ConsumeProgress]:
+    async def _judge(self) -> tuple[bool, ConsumeStatus]:
         """Once a second: a judging round of the partitions that there are now."""
         topics = self.context.topics
         self.assignment.drop_fenced()

@@ -14,7 +14,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mirrortest.consume.closing import Closing
 from mirrortest.consume.conclusion import conclusion
-from mirrortest.consume.consume_report import QUIET_SECONDS, ConsumeProgress, ConsumeReport
+from mirrortest.consume.consume_report import counts_of
+from mirrortest.consume.consume_status import (
+    QUIET_SECONDS,
+    ConsumeStatus,
+    PartitionLag,
+    slowest,
+)
 from mirrortest.consume.end_offsets import EndOffsetSnapshot
 from mirrortest.consume.ledger_follower import UnrecordedProducers
 from mirrortest.consume.partition_views import PartitionViews
@@ -23,6 +29,7 @@ from mirrortest.host.time_slice import TimeSlice
 from mirrortest.kafka.error_table import TRANSIENT_ERRORS
 from mirrortest.model.findings import WRONG, Finding
 from mirrortest.model.topic_partition import TopicPartition
+from mirrortest.timing.recent import Recent
 from mirrortest.verify.judge import RunVerdict
 from mirrortest.verify.loss import all_ends_known
 
@@ -32,6 +39,7 @@ if TYPE_CHECKING:
     from mirrortest.consume.assignment import Assignment
     from mirrortest.consume.batch_judge import BatchJudge
     from mirrortest.consume.closing import TopicRounds
+    from mirrortest.consume.consume_report import ConsumeReport
     from mirrortest.consume.context import ConsumerContext
     from mirrortest.consume.end_offsets import Views
     from mirrortest.consume.saves import Saves
@@ -67,15 +75,16 @@ class JudgingRounds:
         self._slice = TimeSlice()
         self._concluding = False
         """Whether nothing more is to be read: what arrived now would not be judged."""
-        self._last_progress = (time.monotonic(), 0)
+        self._began_ns = time.monotonic_ns()
+        self._recent, self._recent_sent = Recent(), Recent()
 
     @property
     def unread(self) -> Collection[TopicPartition]:
         """Others' partitions that were not yet read as far as they must be, as of this round."""
         return self._closing.unread
 
-    async def judge(self) -> tuple[bool, ConsumeProgress]:
-        """Judge once: whether the run is complete, and the progress.
+    async def judge(self) -> tuple[bool, ConsumeStatus]:
+        """Judge once: whether the run is complete, and the status.
 
         Raises:
             ClusterError: the destination does not answer with its ends.
@@ -86,9 +95,7 @@ class JudgingRounds:
         context.metrics.observe_process(context.log.durable_rows)
         total = await self._publish(found)
         # A consumer that ends between two assignments leaves partitions whose end nobody logs.
-        return found.complete and not self._assignment.rebalancing, self._progress(
-            total, complete=found.complete
-        )
+        return found.complete and not self._assignment.rebalancing, self._status(total, found)
 
     async def conclude(self) -> ConsumeReport:
         """The verdict of a last round; what it rests on goes into the log.
@@ -229,22 +236,43 @@ class JudgingRounds:
         metrics.progressed(lags, unread, complete=found.complete)
         return all_topics
 
-    def _progress(self, total: RunVerdict, *, complete: bool) -> ConsumeProgress:
-        context, now = self._context, time.monotonic()
-        messages = context.metrics.messages
-        last, before = self._last_progress
-        self._last_progress = (now, messages)
-        return ConsumeProgress(
-            consumed=messages,
-            per_second=(messages - before) / max(now - last, 1e-9),
-            acked=total.acked,
-            delivered=total.delivered,
-            findings={f.label: count for f, count in sorted(total.counts.items()) if count},
-            partitions=len(context.partitions),
-            ledger_silent=context.ledger.silence(context.options.run) is not None,
-            role=context.options.role,
-            quiet_seconds=now - context.metrics.last_message,
-            ledger_since="" if complete else self._ledger_since(),
+    def _status(self, total: RunVerdict, found: _Round) -> ConsumeStatus:
+        context, options, metrics = self._context, self._context.options, self._context.metrics
+        now_ns, wall_ns = time.monotonic_ns(), self._context.metrics.clocks.latest_ns()
+        silent = context.ledger.silence(options.run) is not None
+        intended, sent = metrics.merged_latency()
+        grown = self._recent.sample(now_ns, (metrics.messages, total.acked), intended)
+        unread = found.snapshot.lags(context.partitions.values())
+        lags = [
+            PartitionLag(
+                f"{at.topic}-{at.partition}",
+                unread.get(TopicPartition(assigned.source, at.partition), 0),
+                (wall_ns - assigned.newest_ns) / 1e9 if assigned.newest_ns else None,
+            )
+            for at, assigned in context.partitions.items()
+        ]
+        return ConsumeStatus(
+            run=options.run,
+            name=options.name,
+            role=options.role,
+            elapsed_seconds=(now_ns - self._began_ns) / 1e9,
+            duration_seconds=options.duration,
+            total=options.num_records,
+            read=metrics.messages,
+            read_per_second=grown.per_second[0],
+            acked_per_second=grown.per_second[1],
+            counts=counts_of(total, vouched=not silent),
+            partitions=len(lags),
+            unread=sum(lag.unread for lag in lags),
+            age_seconds=min((lag.age_seconds for lag in lags if lag.age_seconds), default=None),
+            slowest=slowest(lags),
+            latency=grown.latencies,
+            sent_latency=self._recent_sent.sample(now_ns, (), sent).latencies,
+            thresholds=options.thresholds,
+            complete=found.complete,
+            ledger_silent=silent,
+            ledger_since="" if found.complete else self._ledger_since(),
+            quiet_seconds=now_ns / 1e9 - metrics.last_message,
         )
 
     def _ledger_since(self) -> str:

@@ -89,7 +89,6 @@ async def perform(
                     _produce_options(lab, logs, run, name, seconds),
                     stop=stop,
                     on_progress=board.of(name),
-                    progress_seconds=1.0,
                 )
             )
             for name in PRODUCERS

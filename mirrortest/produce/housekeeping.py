@@ -13,13 +13,18 @@ from mirrortest.metrics.collector import Metrics
 from mirrortest.metrics.health import Health
 from mirrortest.metrics.server_process import serve_apart
 from mirrortest.model.findings import Outcome
-from mirrortest.produce.produce_report import ProduceProgress
+from mirrortest.produce.incarnation import Backlog
+from mirrortest.produce.pace import lane_share
+from mirrortest.produce.produce_status import PartitionBacklog, ProduceStatus, slowest
+from mirrortest.timing.histogram import Histogram
+from mirrortest.timing.recent import Recent
 from mirrortest.timing.shaped_rate import ShapedRate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from mirrortest.metrics.endpoint import Serve
+    from mirrortest.model.topic_partition import TopicPartition
     from mirrortest.produce.context import ProducerContext
     from mirrortest.produce.incarnation import Incarnation
 
@@ -64,9 +69,9 @@ class ProducerMetrics:
             yield
 
     def publish(
-        self, incarnation: Incarnation, lags: Mapping[str, int], bound_ns: int, now_ns: int
+        self, incarnation: Incarnation, backlogs: Mapping[str, Backlog], bound_ns: int, now_ns: int
     ) -> None:
-        """Take over what is known now; `lags` are by topic, above `bound_ns` one is behind."""
+        """Take over what is known now; `backlogs` are by topic, above `bound_ns` one is behind."""
         self.health.started = self.health.ready = True
         metrics, watch = self._metrics, self._context.clock.watch
         metrics.counter(names.CLOCK_STEPS).raise_to(watch.steps)
@@ -74,7 +79,7 @@ class ProducerMetrics:
         metrics.counter(names.LOG_ROWS).raise_to(incarnation.ledger_writer.log_rows)
         metrics.gauge(names.LEDGER_AGE).set((now_ns - incarnation.ledger_writer.written_ns) / 1e9)
         metrics.gauge(names.PRODUCER_INCARNATION).set(incarnation.ledger_writer.incarnation)
-        for topic, backlog in incarnation.backlogs(now_ns).items():
+        for topic, backlog in backlogs.items():
             self._introduce(topic)
             numbers = self._context.numbers[topic]
             for outcome, count in numbers.outcomes.items():
@@ -82,24 +87,16 @@ class ProducerMetrics:
                 metrics.counter(names.PRODUCER_MESSAGES, topic=topic, outcome=name).raise_to(count)
             metrics.counter(names.PRODUCER_BYTES, topic=topic).raise_to(numbers.wire_bytes)
             numbers.flush()
-            target = self._target(topic, now_ns)
+            target = _target(self._context, topic, now_ns)
             if target is not None:
                 metrics.gauge(names.PRODUCER_TARGET, topic=topic).set(target)
-            lag_ns = lags.get(topic, 0)
             for gauge, value in (
                 (names.PRODUCER_IN_FLIGHT, backlog.in_flight),
                 (names.PRODUCER_DEBT_MESSAGES, backlog.due),
-                (names.PRODUCER_DEBT_SECONDS, lag_ns / 1e9),
-                (names.PRODUCER_BEHIND, int(lag_ns > bound_ns)),
+                (names.PRODUCER_DEBT_SECONDS, backlog.lag_ns / 1e9),
+                (names.PRODUCER_BEHIND, int(backlog.lag_ns > bound_ns)),
             ):
                 metrics.gauge(gauge, topic=topic).set(value)
-
-    def _target(self, topic: str, now_ns: int) -> float | None:
-        """The rate that is asked of this producer now; None: unlimited."""
-        rate = self._context.rates[topic]
-        if isinstance(rate, ShapedRate):
-            rate = rate.rate(now_ns - self._context.began_ns)
-        return None if rate is None else rate / self._options.share.of
 
     def _introduce(self, topic: str) -> None:
         if topic in self._introduced:
@@ -117,14 +114,16 @@ class Housekeeping:
         self,
         context: ProducerContext,
         metrics: ProducerMetrics,
-        on_progress: Callable[[ProduceProgress], None],
-        progress_seconds: float,
+        on_progress: Callable[[ProduceStatus], None],
     ) -> None:
         self._context = context
         self._metrics = metrics
         self._on_progress = on_progress
-        self._progress_ns = int(progress_seconds * 1e9)
-        self._reported_ns = context.clock.now()
+        self._recent = Recent()
+        self._acked = (0, context.clock.now())
+        """How many messages were acknowledged, and when that last changed or nothing waited."""
+        self.fault = ""
+        """Why nothing can be sent now, for the user; empty if it can."""
         self._ticked_ns = context.clock.now()
         self._bound_ns = BEHIND_NS + 2 * context.options.client.linger_ms * 1_000_000
         self._lags: dict[str, int] = {}
@@ -152,11 +151,15 @@ class Housekeeping:
         if self.incarnation is None or self._goes_on(self.incarnation, now):
             self._metrics.health.beat()
         if self.incarnation is not None:
-            self._watch_lag(self.incarnation, now)
+            backlogs = self.incarnation.backlogs(now)
+            by_topic: dict[str, Backlog] = {}
+            for at, backlog in backlogs.items():
+                by_topic.setdefault(at.topic, Backlog()).add(backlog)
+            if not self.incarnation.stopped:
+                self._watch_lag(by_topic, now)
             self._watch_growth(self.incarnation)
-            self._metrics.publish(self.incarnation, self._lags, self._bound_ns, now)
-            if now - self._reported_ns >= self._progress_ns:
-                self._report(self.incarnation, now)
+            self._metrics.publish(self.incarnation, by_topic, self._bound_ns, now)
+            self._on_progress(self._status(backlogs, now))
         self._ticked_ns = now
 
     def _goes_on(self, incarnation: Incarnation, now_ns: int) -> bool:
@@ -164,10 +167,11 @@ class Housekeeping:
         before, self._steps = self._steps, incarnation.steps
         return self._steps != before or incarnation.idle(now_ns)
 
-    def _watch_lag(self, incarnation: Incarnation, now_ns: int) -> None:
+    def _watch_lag(self, backlogs: Mapping[str, Backlog], now_ns: int) -> None:
         failing, recovered = [], []
-        for topic, lag_ns in incarnation.lags(now_ns).items():
-            before, self._lags[topic] = self._lags.get(topic, 0), lag_ns
+        for topic, backlog in backlogs.items():
+            before, lag_ns = self._lags.get(topic, 0), backlog.lag_ns
+            self._lags[topic] = lag_ns
             if lag_ns > self._bound_ns:
                 elapsed = now_ns - self._ticked_ns
                 self.behind_ns[topic] = self.behind_ns.get(topic, 0) + elapsed
@@ -195,22 +199,57 @@ class Housekeeping:
                 self.notes.append(note)
         self._grown |= grown
 
-    def _report(self, incarnation: Incarnation, now_ns: int) -> None:
-        window = self._context.window
-        totals = dict.fromkeys(Outcome, 0)
+    def _status(self, backlogs: Mapping[TopicPartition, Backlog], now_ns: int) -> ProduceStatus:
+        options, latency = self._context.options, Histogram()
+        total = lane_share(options.num_records, options.share.index, options.share.of)
+        targets = [_target(self._context, topic, now_ns) for topic in self._context.numbers]
+        outcomes, value_bytes = dict.fromkeys(Outcome, 0), 0
         for numbers in self._context.numbers.values():
+            numbers.flush()
+            latency.merge(numbers.ack_latency)
+            value_bytes += numbers.warm.value_bytes + numbers.steady.value_bytes
             for outcome, count in numbers.outcomes.items():
-                totals[outcome] += count
-        progress = ProduceProgress(
-            acked=window.acked,
-            value_bytes=window.value_bytes,
-            seconds=(now_ns - self._reported_ns) / 1e9,
-            latency_mean=window.latency_sum / window.acked if window.acked else 0.0,
-            latency_max=window.latency_max,
-            in_flight=incarnation.in_flight,
-            behind_ns=max((lag for lag in self._lags.values() if lag > self._bound_ns), default=0),
-            outcomes=totals,
+                outcomes[outcome] += count
+        acked = outcomes[Outcome.ACKED]
+        grown = self._recent.sample(now_ns, (acked, value_bytes), latency)
+        waits = [
+            PartitionBacklog(
+                f"{at.topic}-{at.partition}", each.in_flight, each.due, self._behind(each)
+            )
+            for at, each in backlogs.items()
+        ]
+        in_flight = sum(each.in_flight for each in waits)
+        if acked != self._acked[0] or not in_flight:
+            self._acked = acked, now_ns
+        return ProduceStatus(
+            run=options.run,
+            name=options.name,
+            elapsed_seconds=max(0, now_ns - self._context.began_ns) / 1e9,
+            duration_seconds=None if options.duration_ns is None else options.duration_ns / 1e9,
+            total=None if total is None else total * len(targets),
+            asked_per_second=None if None in targets else sum(filter(None, targets)),
+            acked_per_second=grown.per_second[0],
+            bytes_per_second=grown.per_second[1],
+            outcomes=outcomes,
+            reasons=dict(self._context.reasons),
+            in_flight=in_flight,
+            due=sum(each.due for each in waits),
+            behind_ns=max((each.behind_ns for each in waits), default=0),
+            latency=grown.latencies,
+            quiet_seconds=(now_ns - self._acked[1]) / 1e9,
+            fault=self.fault,
+            partitions=len(waits),
+            slowest=slowest(waits),
         )
-        self._reported_ns = now_ns
-        window.clear()
-        self._on_progress(progress)
+
+    def _behind(self, backlog: Backlog) -> int:
+        """By how much a schedule is not held; a short wait is no such thing."""
+        return backlog.lag_ns if backlog.lag_ns > self._bound_ns else 0
+
+
+def _target(context: ProducerContext, topic: str, now_ns: int) -> float | None:
+    """The rate that is asked of this producer now; None: unlimited."""
+    rate = context.rates[topic]
+    if isinstance(rate, ShapedRate):
+        rate = rate.rate(now_ns - context.began_ns)
+    return None if rate is None else rate / context.options.share.of

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Protocol
 from mirrortest.errors import ClusterError, SequenceLogError
 from mirrortest.kafka.sender import SenderDeadError
 from mirrortest.model.findings import Outcome
+from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.produce.lane import MAX_IN_FLIGHT, Flight
 from mirrortest.produce.pace import last_tick
 from mirrortest.produce.waiting import before_stop, cancelled
@@ -63,10 +64,20 @@ class SendRules:
 
 @dataclass
 class Backlog:
-    """Messages sent and not answered yet, and messages that are due and not sent."""
+    """Messages sent and not answered yet, and messages that are due and not sent.
+
+    `lag_ns` is by how much the schedule is not held. After a stop nothing is due.
+    """
 
     in_flight: int = 0
     due: int = 0
+    lag_ns: int = 0
+
+    def add(self, other: Backlog) -> None:
+        """Add what waits elsewhere; the lags do not add up."""
+        self.in_flight += other.in_flight
+        self.due += other.due
+        self.lag_ns = max(self.lag_ns, other.lag_ns)
 
 
 async def end_marks(
@@ -111,7 +122,8 @@ class Incarnation:
         self._rules = rules
         self._reasons = reasons
         self._halted = False
-        self._stopped = False
+        self.stopped = False
+        """Whether the schedule was ended before its time."""
         self._idle = asyncio.Event()
         self._idle.set()
         self._underway = 0
@@ -145,14 +157,16 @@ class Incarnation:
         """Whether the schedule asks for nothing, and nothing awaits its answer."""
         return not self._underway and not any(k.lane.pace.available(now_ns) for k in self._recorded)
 
-    def backlogs(self, now_ns: int) -> dict[str, Backlog]:
-        """What waits, by topic."""
-        backlogs: dict[str, Backlog] = {}
+    def backlogs(self, now_ns: int) -> dict[TopicPartition, Backlog]:
+        """What waits, by partition."""
+        backlogs: dict[TopicPartition, Backlog] = {}
         for recorded in self._recorded:
             lane = recorded.lane
-            backlog = backlogs.setdefault(lane.stream.topic, Backlog())
-            backlog.in_flight += sum(flight.count for flight in lane.flights)
-            backlog.due += lane.pace.owed(now_ns)
+            backlog = Backlog(sum(flight.count for flight in lane.flights))
+            if not self.stopped:
+                backlog.due, backlog.lag_ns = lane.pace.owed(now_ns), lane.pace.lag_ns(now_ns)
+            at = TopicPartition(lane.stream.topic, lane.partition)
+            backlogs.setdefault(at, Backlog()).add(backlog)
         return backlogs
 
     def grown(self) -> dict[str, tuple[int, int]]:
@@ -163,17 +177,6 @@ class Incarnation:
         }
         now = {topic: self._sender.partition_count(topic) for topic in begun}
         return {topic: (count, now[topic]) for topic, count in begun.items() if now[topic] > count}
-
-    def lags(self, now_ns: int) -> dict[str, int]:
-        """By how much each topic is behind its schedule, ns; a schedule that was stopped is not."""
-        if self._stopped:
-            return {}
-        lags: dict[str, int] = {}
-        for recorded in self._recorded:
-            lane = recorded.lane
-            topic = lane.stream.topic
-            lags[topic] = max(lags.get(topic, 0), lane.pace.lag_ns(now_ns))
-        return lags
 
     async def run(self, stop: asyncio.Event) -> None:
         """Work until the end; see the class.
@@ -190,7 +193,7 @@ class Incarnation:
         try:
             first: set[asyncio.Future[Any]] = {ledger_writer, stopped, through}
             await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
-            self._stopped = stop.is_set()
+            self.stopped = stop.is_set()
             await self._drain(drivers, ledger_writer, stop)
             for driver in drivers:
                 if not driver.cancelled():

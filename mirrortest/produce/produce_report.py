@@ -1,11 +1,11 @@
-"""What a producer has to say: while it runs, and in the end."""
+"""What a producer reports in the end."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from mirrortest.config.units import MIB, SECOND_NS
+from mirrortest.config.units import SECOND_NS
 from mirrortest.model.findings import Outcome
 from mirrortest.model.verdict import ExitCode, Verdict
 from mirrortest.produce.statistics import QUANTILES, Tally, merged
@@ -17,38 +17,6 @@ if TYPE_CHECKING:
     from mirrortest.errors import MirrortestError
     from mirrortest.produce.recording import TopicNumbers
     from mirrortest.verify.ledger_record import LaneRecord
-
-
-@dataclass(frozen=True)
-class ProduceProgress:
-    """What happened since the last such line; latencies in ns, from the intended time."""
-
-    acked: int
-    value_bytes: int
-    seconds: float
-    latency_mean: float
-    latency_max: int
-    in_flight: int
-    behind_ns: int
-    outcomes: Mapping[Outcome, int]
-    """Of the whole run so far."""
-
-    def __str__(self) -> str:
-        seconds = self.seconds or 1.0
-        line = (
-            f"{self.acked} records sent, {self.acked / seconds:.1f} records/sec "
-            f"({self.value_bytes / MIB / seconds:.2f} MB/sec), "
-            f"{self.latency_mean / 1e6:.1f} ms avg latency, {self.latency_max / 1e6:.1f} ms max "
-            "latency."
-        )
-        if not self.acked and self.in_flight:
-            line += f" {self.in_flight} wait for an acknowledgement."
-        if self.behind_ns:
-            line += f" {self.behind_ns / SECOND_NS:.1f} s behind schedule."
-        for outcome in (Outcome.FAILED, Outcome.UNKNOWN):
-            if self.outcomes[outcome]:
-                line += f" {self.outcomes[outcome]} {outcome.name.lower()}."
-        return line
 
 
 @dataclass(frozen=True)

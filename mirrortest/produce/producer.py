@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from mirrortest.produce.lane import Lane
     from mirrortest.produce.ledger_writer import LedgerWriter
     from mirrortest.produce.options import ProduceOptions
-    from mirrortest.produce.produce_report import ProduceProgress
+    from mirrortest.produce.produce_status import ProduceStatus
 
 _log = structlog.get_logger()
 
@@ -64,8 +64,7 @@ async def run(
     options: ProduceOptions,
     *,
     stop: asyncio.Event,
-    on_progress: Callable[[ProduceProgress], None] = lambda _: None,
-    progress_seconds: float = 5.0,
+    on_progress: Callable[[ProduceStatus], None] = lambda _: None,
     serve: Serve = serve_apart,
 ) -> ProduceReport:
     """Produce until the options say that it is enough, or `stop` is set; then drain and report.
@@ -79,7 +78,7 @@ async def run(
         UsageError: the metrics' port is taken.
     """
     favour_the_loop()
-    return await Producer(options, on_progress, progress_seconds, serve).run(stop)
+    return await Producer(options, on_progress, serve).run(stop)
 
 
 class Producer:
@@ -88,8 +87,7 @@ class Producer:
     def __init__(
         self,
         options: ProduceOptions,
-        on_progress: Callable[[ProduceProgress], None],
-        progress_seconds: float,
+        on_progress: Callable[[ProduceStatus], None],
         serve: Serve = serve_apart,
     ) -> None:
         self._options = options
@@ -99,9 +97,7 @@ class Producer:
         self._ended: list[LedgerWriter] = []
         """Of incarnations whose sender died; without end marks until a successor has registered."""
         self._metrics = ProducerMetrics(self._context, serve)
-        self._housekeeping = Housekeeping(
-            self._context, self._metrics, on_progress, progress_seconds
-        )
+        self._housekeeping = Housekeeping(self._context, self._metrics, on_progress)
 
     async def run(self, stop: asyncio.Event) -> ProduceReport:
         """Set up, produce, wind up, report."""
@@ -291,7 +287,9 @@ class Producer:
                 if not patient:
                     raise
                 _log.warning("the source does not answer, trying again", reason=str(error))
+                self._housekeeping.fault = f"the source does not answer: {error}"
             else:
+                self._housekeeping.fault = ""
                 return sender
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(stop.wait(), _RETRY_SECONDS)

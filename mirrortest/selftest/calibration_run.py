@@ -26,7 +26,7 @@ from mirrortest.errors import LabError, MirrortestError
 from mirrortest.faults.ground_truth import read_summary
 from mirrortest.lab.mirrors import FaultyMirrorSettings
 from mirrortest.lab.testbed import Lab
-from mirrortest.model.findings import Finding, Outcome
+from mirrortest.model.findings import Outcome
 from mirrortest.produce import producer
 from mirrortest.produce.options import PRODUCER_DEFAULTS, ProduceOptions
 from mirrortest.selftest.matrix import MESSAGE_SIZE
@@ -36,8 +36,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine
     from pathlib import Path
 
-    from mirrortest.consume.consume_report import ConsumeProgress, ConsumeReport
-    from mirrortest.produce.produce_report import ProduceProgress, ProduceReport
+    from mirrortest.consume.consume_report import ConsumeReport
+    from mirrortest.consume.consume_status import ConsumeStatus
+    from mirrortest.produce.produce_report import ProduceReport
+    from mirrortest.produce.produce_status import ProduceStatus
     from mirrortest.selftest.matrix import Matrix, Sender
 
 RUN_FILE = "stage.json"
@@ -233,7 +235,6 @@ class _Runner:
             self._produce_options(sender),
             stop=self._ending,
             on_progress=lambda progress: self._note_sent(sender.name, progress),
-            progress_seconds=1.0,
         )
         if report.exit_code:
             self._reasons.append(
@@ -242,7 +243,7 @@ class _Runner:
         self._progress.sent[sender.name] = report.whole.outcomes[Outcome.ACKED]
         return report
 
-    def _note_sent(self, name: str, progress: ProduceProgress) -> None:
+    def _note_sent(self, name: str, progress: ProduceStatus) -> None:
         self._progress.sent[name] = progress.outcomes[Outcome.ACKED]
         self._show(self._progress)
 
@@ -275,10 +276,9 @@ class _Runner:
         (place / f"{name}.json").write_text(json.dumps(report.to_json()))
         return report
 
-    def _note_read(self, name: str, progress: ConsumeProgress) -> None:
-        self._progress.read[name] = progress.consumed
-        in_flight = progress.findings.get(Finding.IN_FLIGHT.label, 0)
-        self._progress.found = sum(progress.findings.values()) - in_flight
+    def _note_read(self, name: str, progress: ConsumeStatus) -> None:
+        self._progress.read[name] = progress.read
+        self._progress.found = sum(progress.findings.values())
         self._show(self._progress)
 
     def _note_report(self, report: ConsumeReport) -> None:

@@ -133,6 +133,11 @@ class Histogram:
         """
         return _listed(_Filled(0, self._above))
 
+    def since(self, earlier: Histogram) -> Sparse:
+        """The values that were added after `earlier`, a copy of this histogram of before."""
+        counts = _Filled(0, self._above - earlier._above)
+        return Sparse(self.negative - earlier.negative, *_listed(counts))
+
     @classmethod
     def from_sparse(
         cls, buckets: Sequence[int], counts: Sequence[int], negative: int = 0

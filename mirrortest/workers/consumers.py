@@ -10,9 +10,10 @@ import asyncio
 import time
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mirrortest.config.threshold import Series, evaluate, undecided
+from mirrortest.consume.consume_status import merged as merged_status
 from mirrortest.consume.consumer import run as consume
 from mirrortest.consume.options import Shard
 from mirrortest.consume.statistics import merged as together
@@ -24,7 +25,8 @@ from mirrortest.workers.worker_pool import PoolReport, WorkerPool, common_direct
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from mirrortest.consume.consume_report import Basis, ConsumeProgress, ConsumeReport
+    from mirrortest.consume.consume_report import Basis, ConsumeReport
+    from mirrortest.consume.consume_status import ConsumeStatus
     from mirrortest.consume.options import ConsumeOptions
     from mirrortest.workers.worker_pool import Worker
 
@@ -37,14 +39,14 @@ async def run(
     *,
     prepare: Callable[[], None],
     stop: asyncio.Event,
-    on_progress: Callable[[ConsumeProgress], None],
+    on_progress: Callable[[ConsumeStatus], None],
 ) -> PoolReport[ConsumeReport]:
     """Consume and judge in several processes; see `consume.consumer.run`.
 
     Raises:
         MirrortestError: a worker failed or died; the others are stopped, and there is no verdict.
     """
-    view = _View(on_progress)
+    view = _View(options, on_progress)
     async with WorkerPool(
         consume, split(options, workers), prepare=prepare, on_progress=view.update
     ) as pool:
@@ -195,28 +197,26 @@ def _rests_on(reports: Sequence[ConsumeReport]) -> dict[str, Basis]:
 
 
 class _View:
-    """One progress line: the first one's verdict, and the reading of all."""
+    """One status of all: the first one's verdict, and the reading of all."""
 
-    def __init__(self, on_progress: Callable[[ConsumeProgress], None]) -> None:
+    def __init__(
+        self, options: ConsumeOptions, on_progress: Callable[[ConsumeStatus], None]
+    ) -> None:
+        self._options = options
         self._on_progress = on_progress
-        self._latest: dict[int, ConsumeProgress] = {}
+        self._latest: dict[int, ConsumeStatus] = {}
         self.consumed = 0
         self.last_message = time.monotonic()
 
     def update(self, worker: Worker) -> None:
-        """Take a worker's progress; the first one's is shown."""
+        """Take a worker's status; all are shown once the first has one."""
         self._latest[worker.number] = worker.progress
-        latest: Any = self._latest.values()
-        consumed = sum(progress.consumed for progress in latest)
+        consumed = sum(status.read for status in self._latest.values())
         if consumed > self.consumed:
             self.consumed, self.last_message = consumed, time.monotonic()
         if worker.number == 1:
+            each = [status for _, status in sorted(self._latest.items())]
+            options = self._options
             self._on_progress(
-                replace(
-                    worker.progress,
-                    consumed=consumed,
-                    per_second=sum(progress.per_second for progress in latest),
-                    partitions=sum(progress.partitions for progress in latest),
-                    quiet_seconds=min(progress.quiet_seconds for progress in latest),
-                )
+                merged_status(options.name, options.duration, options.num_records, each)
             )

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections import Counter
-from dataclasses import dataclass, replace
-from functools import partial
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from mirrortest.errors import MirrortestError, UsageError
-from mirrortest.model.findings import Outcome
 from mirrortest.produce.options import Share
-from mirrortest.produce.produce_report import ProduceProgress, ProduceReport
+from mirrortest.produce.produce_report import ProduceReport
+from mirrortest.produce.produce_status import merged as merged_status
 from mirrortest.produce.producer import run as produce
 from mirrortest.produce.recording import TopicNumbers
 from mirrortest.workers.worker_metrics import serving
@@ -22,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from mirrortest.produce.options import ProduceOptions
+    from mirrortest.produce.produce_status import ProduceStatus
     from mirrortest.workers.worker_pool import Worker
 
 
@@ -31,8 +30,7 @@ async def run(
     *,
     prepare: Callable[[], None],
     stop: asyncio.Event,
-    on_progress: Callable[[ProduceProgress], None],
-    progress_seconds: float,
+    on_progress: Callable[[ProduceStatus], None],
 ) -> PoolReport[ProduceReport]:
     """Produce in several processes, one for each of `split`'s parts; see `produce.producer.run`.
 
@@ -42,9 +40,8 @@ async def run(
     Raises:
         MirrortestError: no worker has a report; the error of the first.
     """
-    view = _View(on_progress, progress_seconds)
-    job = partial(produce, progress_seconds=progress_seconds / 2)
-    async with WorkerPool(job, parts, prepare=prepare, on_progress=view.update) as pool:
+    view = _View(options, on_progress)
+    async with WorkerPool(produce, parts, prepare=prepare, on_progress=view.update) as pool:
         with serving(pool, address=options.metrics_address, port=options.metrics_port):
             ends = await pool.ended(stop)
     reports = [end for end in ends if isinstance(end, ProduceReport)]
@@ -121,48 +118,17 @@ def merged(
     )
 
 
-@dataclass
-class _Sum:
-    """The sums since the last line."""
-
-    acked: int = 0
-    value_bytes: int = 0
-    latency_sum: float = 0.0
-    latency_max: int = 0
-
-
 class _View:
-    """One progress line of all workers."""
+    """One status of all workers."""
 
-    def __init__(self, on_progress: Callable[[ProduceProgress], None], seconds: float) -> None:
+    def __init__(
+        self, options: ProduceOptions, on_progress: Callable[[ProduceStatus], None]
+    ) -> None:
+        self._options = options
         self._on_progress = on_progress
-        self._seconds = seconds
-        self._shown_at = time.monotonic()
-        self._sum = _Sum()
-        self._latest: dict[int, ProduceProgress] = {}
+        self._latest: dict[int, ProduceStatus] = {}
 
     def update(self, worker: Worker) -> None:
-        """Add a worker's progress, and show the sum when it is due."""
-        progress: ProduceProgress = worker.progress
-        self._latest[worker.number] = progress
-        total = self._sum
-        total.acked += progress.acked
-        total.value_bytes += progress.value_bytes
-        total.latency_sum += progress.latency_mean * progress.acked
-        total.latency_max = max(total.latency_max, progress.latency_max)
-        now = time.monotonic()
-        if now - self._shown_at < self._seconds:
-            return
-        latest = self._latest.values()
-        line = ProduceProgress(
-            acked=total.acked,
-            value_bytes=total.value_bytes,
-            seconds=now - self._shown_at,
-            latency_mean=total.latency_sum / total.acked if total.acked else 0.0,
-            latency_max=total.latency_max,
-            in_flight=sum(each.in_flight for each in latest),
-            behind_ns=max(each.behind_ns for each in latest),
-            outcomes={kind: sum(each.outcomes[kind] for each in latest) for kind in Outcome},
-        )
-        self._shown_at, self._sum = now, _Sum()
-        self._on_progress(line)
+        """Take a worker's status."""
+        self._latest[worker.number] = worker.progress
+        self._on_progress(merged_status(self._options.name, list(self._latest.values())))

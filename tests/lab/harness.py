@@ -34,7 +34,11 @@ PROGRAM = (
     "from mirrortest.cli import live, start; live._QUIET_SECONDS = 0.5; start.run()",
 )
 """The command as a user has it, but that its progress tells within half a second what it does."""
-ENVIRONMENT = {"NO_COLOR": "1", "COLUMNS": "200"}
+ENVIRONMENT = {
+    "NO_COLOR": "1",
+    "COLUMNS": "200",
+    "MIRRORTEST_REPORTING_INTERVAL": "500ms",
+}
 
 
 def until(condition: Callable[..., Any], *, seconds: float = 120, what: str = "") -> Any:

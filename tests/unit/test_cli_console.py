@@ -64,7 +64,7 @@ def test_log_lines_stay_above_a_live_line(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(logging.getLogger(), "handlers", [])
     monkeypatch.setattr(logging.getLogger("aiokafka"), "level", logging.NOTSET)
     configure_logging()
-    terminal = console._Console(stderr=True, force_terminal=True, width=80, soft_wrap=True)
+    terminal = console.SafeConsole(stderr=True, force_terminal=True, width=80, soft_wrap=True)
     with LiveLines(terminal) as live:
         live.show("17 read")
         live._live.refresh()  # type: ignore[union-attr]  # it is a terminal

@@ -77,7 +77,7 @@ def test_a_document_says_the_same(value: object) -> None:
 
 def test_a_console_shows_what_it_is_given(capsys: pytest.CaptureFixture[str]) -> None:
     """P5: print, tables, texts, warnings: nothing that a terminal would obey."""
-    shown = console._Console(file=sys.stdout, soft_wrap=True, highlight=False)
+    shown = console.SafeConsole(file=sys.stdout, soft_wrap=True, highlight=False)
     table = Table("name", title=HOSTILE.replace("\n", ""))
     table.add_row(HOSTILE.replace("\n", ""))
     shown.print(Group(table, Text(HOSTILE.replace("\n", ""))))
@@ -90,7 +90,7 @@ def test_a_console_shows_what_it_is_given(capsys: pytest.CaptureFixture[str]) ->
 @pytest.mark.parametrize("colours", [False, True])
 def test_a_coloured_console_keeps_its_own_colours(colours: bool) -> None:
     """P5: escape sequences of ours are no text."""
-    shown = console._Console(
+    shown = console.SafeConsole(
         force_terminal=colours, color_system="standard" if colours else None, highlight=False
     )
     with shown.capture() as captured:
@@ -147,7 +147,7 @@ main.run()
 def test_a_summary_has_no_forged_line(capsys: pytest.CaptureFixture[str]) -> None:
     """P5: on the terminal and as JSON, which says the same all the same."""
     told = summary()
-    console._Console(file=sys.stdout, width=300).print(run_result(told).view(details=True))
+    console.SafeConsole(file=sys.stdout, width=300).print(run_result(told).view(details=True))
     assert harmless(capsys.readouterr().out)
     assert harmless(told.encode())
     assert Summary.model_validate_json(told.encode()) == told
@@ -162,7 +162,7 @@ def test_a_consumers_verdict_has_no_forged_line(capsys: pytest.CaptureFixture[st
         latency={HOSTILE: (latency, latency)}, inconclusive=[HOSTILE], notes=[HOSTILE],
         reading=ReadFigures(messages=1), log="logs", backlog={HOSTILE: 1},
     )  # fmt: skip
-    console._Console(file=sys.stdout, width=300).print(report.result().view(details=True))
+    console.SafeConsole(file=sys.stdout, width=300).print(report.result().view(details=True))
     told = capsys.readouterr().out
     assert harmless(told)
     assert told.count(SHOWN) == 5
@@ -178,7 +178,7 @@ def test_a_producers_lines_are_one_line_each(capsys: pytest.CaptureFixture[str])
         run="r1", name="p", session="s", log="logs", numbers={HOSTILE: numbers}, lanes=[],
         reasons={HOSTILE: 1}, behind_ns={HOSTILE: 10**9}, warmup_records=0, notes=[HOSTILE],
     )  # fmt: skip
-    console._Console(file=sys.stdout, width=300).print(report.result().view())
+    console.SafeConsole(file=sys.stdout, width=300).print(report.result().view())
     told = capsys.readouterr().out
     assert harmless(told)
     assert told.count(SHOWN) == 3

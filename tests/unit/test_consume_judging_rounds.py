@@ -407,8 +407,8 @@ async def test_a_round_over_many_streams_lets_the_loop_go_on(ours: bool) -> None
     rounds = world.rounds()
     rounds._slice = TimeSlice(0)
     async with taking_turns() as arriving:
-        _, progress = await rounds.judge()
-    assert progress.delivered == 101
+        _, status = await rounds.judge()
+    assert status.counts["delivered"] == 101
     assert arriving.had >= 3 * len(streams)  # its clock, its verdict, its share of the sums
     assert world.taken_in >= 3 * len(streams)
 
@@ -426,8 +426,8 @@ async def test_a_topic_that_comes_amid_a_round_is_the_next_ones() -> None:
         world.partitions[new] = replace(world.held, at=new, source="u", checker=checker)
 
     world.while_asked = assigned
-    _, progress = await rounds.judge()
-    assert (progress.delivered, progress.partitions) == (2, 2)
+    _, status = await rounds.judge()
+    assert (status.counts["delivered"], status.partitions) == (2, 2)
     assert isinstance(world.ends, dict)
     world.ends[new] = 0
     world.while_asked = lambda: None

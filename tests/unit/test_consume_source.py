@@ -13,7 +13,8 @@ import pytest
 from rich.console import Console
 
 from mirrortest.config.run import TopicMapping
-from mirrortest.consume.consume_report import ConsumeProgress, ConsumeReport
+from mirrortest.consume.consume_report import ConsumeReport
+from mirrortest.consume.consume_status import ConsumeStatus
 from mirrortest.consume.consumer_log import ConsumerLog
 from mirrortest.consume.judged_topics import JudgedTopics
 from mirrortest.consume.statistics import ReadFigures
@@ -102,9 +103,10 @@ def test_a_pattern_leaves_out_copies_of_our_own_topics(alias: str, copied: str) 
 
 def test_its_words_are_not_those_of_a_verdict_on_the_mirror() -> None:
     """What is lost there was lost by the source's brokers; machines read the role."""
-    progress = ConsumeProgress(10, 1.0, 10, 9, {"lost": 1}, 3, role=Role.SOURCE)
-    assert "9 in the source of 10 acknowledged; lost by the source 1" in str(progress)
     counts = {"acked": 10, "delivered": 9, "lost": 1}
+    status = ConsumeStatus(run="r1", name="s", role=Role.SOURCE, counts=counts)
+    assert "messages: 9 in the source of 10 acknowledged" in str(status)
+    assert "findings: lost by the source 1" in str(status)
     report = ConsumeReport(
         "r1", "s", counts, 0, {}, {}, (), (), (), ReadFigures(), "somewhere", role=Role.SOURCE
     )

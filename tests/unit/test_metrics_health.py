@@ -102,14 +102,14 @@ def tended() -> tuple[Housekeeping, SimpleNamespace, SimpleNamespace, Time, Heal
     metrics = ProducerMetrics(context)
     time = Time()
     metrics.health = Health(10, time)
-    housekeeping = Housekeeping(context, metrics, lambda _: None, 3600)
+    housekeeping = Housekeeping(context, metrics, lambda _: None)
     idle = SimpleNamespace(now=False)
     ledger_writer = SimpleNamespace(log_rows=0, written_ns=0, incarnation=1)
     incarnation = SimpleNamespace(
         ledger_writer=ledger_writer,
         steps=1,
         idle=lambda _: idle.now,
-        lags=lambda _: {},
+        stopped=False,
         grown=dict,
         backlogs=lambda _: {},
     )

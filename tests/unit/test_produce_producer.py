@@ -97,7 +97,7 @@ class Stage:
             drain_timeout=5,
             log_dir=str(log_dir),
         )
-        self.producer = Producer(options, lambda _: None, 5.0)
+        self.producer = Producer(options, lambda _: None)
         self.producer._plans = [TopicPlan("t", 2, 2)]
         self.producer._prepare()
 

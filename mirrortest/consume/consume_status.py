@@ -1,0 +1,249 @@
+"""How a consumer stands while it runs, and several consumers of one command together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from heapq import nlargest
+from typing import TYPE_CHECKING, NamedTuple
+
+from mirrortest.config.threshold import Series, evaluate
+from mirrortest.config.units import format_duration, number, span
+from mirrortest.model.findings import Finding
+from mirrortest.model.verdict import Verdict
+from mirrortest.results.conditions import condition_result
+from mirrortest.results.progress_view import (
+    MOST_SLOWEST,
+    ProgressView,
+    Slowest,
+    latency_text,
+    rate_text,
+    remaining,
+    time_text,
+)
+from mirrortest.results.summary import Threshold as EvaluatedThreshold
+from mirrortest.results.words import FINDINGS, readable_name
+from mirrortest.seqlog.options import Role
+from mirrortest.timing.histogram import Histogram
+from mirrortest.timing.recent import NO_LATENCIES, Latencies
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from mirrortest.config.threshold import Threshold, ThresholdResult
+    from mirrortest.timing.histogram import Sparse
+
+IN_SOURCE = {"delivered": "in the source", "lost": "lost by the source"}
+"""What a source observer's counts are called for humans: they are no verdict on the mirror."""
+
+QUIET_SECONDS = 5.0
+"""A silence that is worth a word: records of the ledger come each second while a producer runs."""
+_LONG_SECONDS = 60.0
+_MOST_NAMED = 4
+"""Failing conditions."""
+
+
+class PartitionLag(NamedTuple):
+    """A partition that is read: offsets up to its end, and how old its newest judged message is.
+
+    `age_seconds` is the time since that message was meant to be sent; None before the first.
+    """
+
+    name: str
+    unread: int
+    age_seconds: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConsumeStatus:
+    """How a consumer stands, as of its last judging round.
+
+    `counts` are those of `consume_report.counts_of`; rates and `latency` (from the intended time,
+    ns) are of what was read here. `slowest` are the first of the `partitions` that are read here.
+    """
+
+    run: str
+    name: str
+    role: Role = Role.CONSUMER
+    elapsed_seconds: float = 0.0
+    duration_seconds: float | None = None
+    """After which it ends; None: it does not end by that."""
+    total: int | None = None
+    """After how many messages it ends; None: it does not end by that."""
+    read: int = 0
+    read_per_second: float = 0.0
+    acked_per_second: float = 0.0
+    counts: Mapping[str, int] = field(default_factory=dict)
+    partitions: int = 0
+    unread: int = 0
+    """Offsets up to the ends of these partitions."""
+    age_seconds: float | None = None
+    """Since the newest message that was judged was meant to be sent; None before the first."""
+    slowest: Sequence[PartitionLag] = ()
+    latency: Latencies = NO_LATENCIES
+    sent_latency: Latencies = NO_LATENCIES
+    """From the actual send."""
+    thresholds: Sequence[Threshold] = ()
+    complete: bool = False
+    """Whether every acknowledged message has a verdict."""
+    ledger_silent: bool = False
+    """Whether the ledger has no record of the run yet."""
+    ledger_since: str = ""
+    """Since when no ledger record has arrived, UTC; empty where nothing more is awaited."""
+    quiet_seconds: float = 0.0
+    """For how long no message has arrived."""
+    outage: str = ""
+
+    @property
+    def findings(self) -> dict[str, int]:
+        """Numbers of messages by finding, those in flight left out, the worst finding first."""
+        in_flight = Finding.IN_FLIGHT.label
+        return {
+            name: self.counts[name]
+            for name in FINDINGS
+            if self.counts.get(name) and name != in_flight
+        }
+
+    @property
+    def remaining_seconds(self) -> float | None:
+        """Until it ends, at the rate that is reached; None: that is open."""
+        return remaining(
+            self.elapsed_seconds,
+            self.duration_seconds,
+            None if self.total is None else self.total - self.read,
+            self.read_per_second,
+        )
+
+    @property
+    def failed(self) -> list[ThresholdResult]:
+        """The thresholds that fail as of now."""
+        results = evaluate(
+            self.thresholds,
+            self.counts,
+            total=self.counts.get("acked", 0),
+            latencies={
+                Series.LATENCY: _histogram(self.latency.all),
+                Series.SENT_LATENCY: _histogram(self.sent_latency.all),
+            },
+        )
+        return [result for result in results if not result.passed]
+
+    def __str__(self) -> str:
+        return self.view().line()
+
+    def view(self) -> ProgressView:
+        """For people."""
+        failed = [condition_result(EvaluatedThreshold.of(each)) for each in self.failed]
+        if failed:
+            verdict = Verdict.FAILED
+            texts = [f"{row.expression} is {row.measured}" for row in failed[:_MOST_NAMED]]
+            texts += [f"{len(failed) - len(texts):,} more"] if len(failed) > len(texts) else []
+            state = f"failing: {', '.join(texts)}"
+        elif self.ledger_silent:
+            verdict = Verdict.INCONCLUSIVE
+            state = "nothing is judged yet: the ledger has no record of this run"
+        else:
+            verdict = Verdict.INCONCLUSIVE if self._warnings() else Verdict.PASSED
+            state = "no condition has failed so far"
+        who = "source observer" if self.role is Role.SOURCE else "consumer"
+        return ProgressView(
+            subject=f"run {self.run}, {who} {self.name}",
+            verdict=verdict,
+            state=state,
+            warnings=self._warnings(),
+            figures=self._figures(),
+            slowest=Slowest(
+                "partitions",
+                self.partitions,
+                ("not read", "newest sent"),
+                tuple(
+                    (
+                        lag.name,
+                        f"{lag.unread:,}",
+                        "-" if lag.age_seconds is None else f"{_age(lag.age_seconds)} ago",
+                    )
+                    for lag in self.slowest
+                ),
+            ),
+        )
+
+    def _warnings(self) -> tuple[str, ...]:
+        found = [self.outage]
+        if not self.complete:
+            if self.quiet_seconds >= QUIET_SECONDS:
+                found.append(f"nothing has arrived for {self.quiet_seconds:.0f} s")
+            if self.ledger_since:
+                found.append(f"no ledger record since {self.ledger_since}")
+        return tuple(filter(None, found))
+
+    def _figures(self) -> tuple[tuple[str, str], ...]:
+        names = IN_SOURCE if self.role is Role.SOURCE else {}
+        acked, delivered = self.counts.get("acked", 0), self.counts.get("delivered", 0)
+        missing = number(self.counts.get(Finding.IN_FLIGHT.label, 0))
+        lag = f"{missing} not arrived, {self.unread:,} not read"
+        if self.age_seconds is not None and not self.complete:
+            lag += f"; the newest that was read was sent {_age(self.age_seconds)} ago"
+        found = (
+            f"{names.get(name, readable_name(name))} {n:,}" for name, n in self.findings.items()
+        )
+        rates = f"{rate_text(self.acked_per_second)} acknowledged, "
+        rates += f"{rate_text(self.read_per_second)} arrived"
+        return (
+            ("time", time_text(self.elapsed_seconds, self.remaining_seconds)),
+            (
+                "messages",
+                f"{delivered:,} {names.get('delivered', 'delivered')} of {acked:,} acknowledged",
+            ),
+            (
+                "rate",
+                rates,
+            ),
+            ("read", f"{self.read:,} of {self.partitions:,} partitions"),
+            ("lag", lag),
+            ("latency", latency_text(self.latency)),
+            ("findings", ", ".join(found) or "none"),
+        )
+
+
+def merged(
+    name: str,
+    duration_seconds: float | None,
+    total: int | None,
+    each: Sequence[ConsumeStatus],
+) -> ConsumeStatus:
+    """Several consumers of one run as one: the verdict of the first, and the reading of all.
+
+    `duration_seconds` and `total` are those of all together.
+    """
+    first = each[0]
+    ages = [status.age_seconds for status in each if status.age_seconds is not None]
+    return replace(
+        first,
+        name=name,
+        duration_seconds=duration_seconds,
+        total=total,
+        elapsed_seconds=max(status.elapsed_seconds for status in each),
+        read=sum(status.read for status in each),
+        read_per_second=sum(status.read_per_second for status in each),
+        partitions=sum(status.partitions for status in each),
+        unread=sum(status.unread for status in each),
+        age_seconds=min(ages, default=None),
+        slowest=slowest(lag for status in each for lag in status.slowest),
+        latency=Latencies.merged(status.latency for status in each),
+        sent_latency=Latencies.merged(status.sent_latency for status in each),
+        quiet_seconds=min(status.quiet_seconds for status in each),
+        outage=next((status.outage for status in each if status.outage), ""),
+    )
+
+
+def slowest(lags: Iterable[PartitionLag]) -> tuple[PartitionLag, ...]:
+    """Those with the most to read first, then those whose newest message is the oldest."""
+    return tuple(nlargest(MOST_SLOWEST, lags, key=lambda lag: (lag.unread, lag.age_seconds or 0.0)))
+
+
+def _histogram(values: Sparse) -> Histogram:
+    return Histogram.from_sparse(values.buckets, values.counts, values.negative)
+
+
+def _age(seconds: float) -> str:
+    nanoseconds = round(max(0.0, seconds) * 1e9)
+    return span(nanoseconds) if seconds >= _LONG_SECONDS else format_duration(nanoseconds)

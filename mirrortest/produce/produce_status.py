@@ -1,0 +1,202 @@
+"""How a producer stands while it runs, and several producers of one command together."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from heapq import nlargest
+from typing import TYPE_CHECKING, NamedTuple
+
+from mirrortest.config.units import MIB, format_duration
+from mirrortest.model.findings import Outcome
+from mirrortest.model.verdict import Verdict
+from mirrortest.results.progress_view import (
+    MOST_SLOWEST,
+    ProgressView,
+    Slowest,
+    latency_text,
+    rate_text,
+    remaining,
+    time_text,
+)
+from mirrortest.timing.recent import NO_LATENCIES, Latencies
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+QUIET_SECONDS = 5.0
+"""A wait for an acknowledgement that is worth a word."""
+_MOST_REASONS = 3
+
+
+class PartitionBacklog(NamedTuple):
+    """What waits for a partition: messages sent and not answered, messages due and not sent."""
+
+    name: str
+    in_flight: int
+    due: int
+    behind_ns: int
+    """By how much its schedule is not held."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ProduceStatus:
+    """How a producer stands; rates are messages/s of all topics together."""
+
+    run: str
+    name: str
+    elapsed_seconds: float = 0.0
+    duration_seconds: float | None = None
+    """After which the schedule ends; None: it does not end by that."""
+    total: int | None = None
+    """How many messages there will be; None: as many as come."""
+    asked_per_second: float | None = None
+    """The schedule's rate; None: unlimited."""
+    acked_per_second: float = 0.0
+    bytes_per_second: float = 0.0
+    """Of acknowledged values."""
+    outcomes: Mapping[Outcome, int] = field(default_factory=lambda: dict.fromkeys(Outcome, 0))
+    reasons: Mapping[str, int] = field(default_factory=dict)
+    """Why messages were not acknowledged."""
+    in_flight: int = 0
+    due: int = 0
+    behind_ns: int = 0
+    """By how much the schedule is not held; 0 while it is."""
+    latency: Latencies = NO_LATENCIES
+    """From the actual send to the acknowledgement, ns."""
+    quiet_seconds: float = 0.0
+    """For how long messages have been in flight without any acknowledgement."""
+    fault: str = ""
+    """Why nothing can be sent now; empty if it can."""
+    partitions: int = 0
+    slowest: Sequence[PartitionBacklog] = ()
+    """The first of these partitions."""
+
+    @property
+    def done(self) -> int:
+        """Messages that have an outcome."""
+        return sum(self.outcomes.values())
+
+    @property
+    def remaining_seconds(self) -> float | None:
+        """Until the schedule ends, at the rate that is reached; None: that is open."""
+        return remaining(
+            self.elapsed_seconds,
+            self.duration_seconds,
+            None if self.total is None else self.total - self.done,
+            self.acked_per_second,
+        )
+
+    def __str__(self) -> str:
+        return self.view().line()
+
+    def view(self) -> ProgressView:
+        """For people."""
+        failed, unknown = self.outcomes[Outcome.FAILED], self.outcomes[Outcome.UNKNOWN]
+        warnings = self._warnings()
+        verdict = Verdict.of(failed=bool(failed), inconclusive=bool(unknown or warnings))
+        ended = [f"{failed:,} failed"] if failed else []
+        ended += [f"{unknown:,} unknown"] if unknown else []
+        return ProgressView(
+            subject=f"run {self.run}, producer {self.name}",
+            verdict=verdict,
+            state=" and ".join(ended) or "no message has failed so far",
+            warnings=warnings,
+            figures=self._figures(),
+            slowest=Slowest(
+                "partitions",
+                self.partitions,
+                ("in flight", "due", "behind"),
+                tuple(
+                    (
+                        each.name,
+                        f"{each.in_flight:,}",
+                        f"{each.due:,}",
+                        format_duration(each.behind_ns) if each.behind_ns else "-",
+                    )
+                    for each in self.slowest
+                ),
+            ),
+        )
+
+    def _warnings(self) -> tuple[str, ...]:
+        found = [self.fault]
+        if self.quiet_seconds >= QUIET_SECONDS:
+            found.append(
+                f"nothing was acknowledged for {self.quiet_seconds:.0f} s: "
+                f"{self.in_flight:,} wait for an acknowledgement"
+            )
+        if self.behind_ns:
+            found.append(f"{format_duration(self.behind_ns)} behind schedule")
+        return tuple(filter(None, found))
+
+    def _figures(self) -> tuple[tuple[str, str], ...]:
+        of = "" if self.total is None else f" of {self.total:,}"
+        asked = "unlimited" if self.asked_per_second is None else rate_text(self.asked_per_second)
+        reasons = [
+            f"{count:,} {why}" for why, count in Counter(self.reasons).most_common(_MOST_REASONS)
+        ]
+        if more := len(self.reasons) - len(reasons):
+            reasons.append(f"and {more:,} more reasons")
+        rates = f"{rate_text(self.acked_per_second)} acknowledged "
+        rates += f"({self.bytes_per_second / MIB:.2f} MiB/s), {asked} asked"
+        return (
+            ("time", time_text(self.elapsed_seconds, self.remaining_seconds)),
+            ("messages", f"{self.outcomes[Outcome.ACKED]:,}{of} acknowledged"),
+            (
+                "rate",
+                rates,
+            ),
+            ("waiting", f"{self.in_flight:,} in flight, {self.due:,} due and not sent"),
+            ("latency", f"of acknowledgements: {latency_text(self.latency)}"),
+            ("not acked", "; ".join(reasons) or "none"),
+        )
+
+
+def merged(name: str, each: Sequence[ProduceStatus]) -> ProduceStatus:
+    """Several producers of one command as one: each has a share of rate and messages."""
+    totals = [status.total for status in each if status.total is not None]
+    rates = [s.asked_per_second for s in each if s.asked_per_second is not None]
+    reasons: Counter[str] = Counter()
+    for status in each:
+        reasons.update(status.reasons)
+    return replace(
+        each[0],
+        name=name,
+        elapsed_seconds=max(status.elapsed_seconds for status in each),
+        total=sum(totals) if totals else None,
+        asked_per_second=sum(rates) if rates else None,
+        acked_per_second=sum(status.acked_per_second for status in each),
+        bytes_per_second=sum(status.bytes_per_second for status in each),
+        outcomes={kind: sum(status.outcomes[kind] for status in each) for kind in Outcome},
+        reasons=reasons,
+        in_flight=sum(status.in_flight for status in each),
+        due=sum(status.due for status in each),
+        behind_ns=max(status.behind_ns for status in each),
+        latency=Latencies.merged(status.latency for status in each),
+        quiet_seconds=max(status.quiet_seconds for status in each),
+        fault=next((status.fault for status in each if status.fault), ""),
+        partitions=max(status.partitions for status in each),
+        slowest=slowest(_by_partition(each)),
+    )
+
+
+def slowest(backlogs: Iterable[PartitionBacklog]) -> tuple[PartitionBacklog, ...]:
+    """Those that are the furthest behind first, then those with the most in flight."""
+    return tuple(
+        nlargest(MOST_SLOWEST, backlogs, key=lambda one: (one.behind_ns, one.due, one.in_flight))
+    )
+
+
+def _by_partition(each: Iterable[ProduceStatus]) -> Iterable[PartitionBacklog]:
+    """What waits for each partition in all producers."""
+    found: dict[str, PartitionBacklog] = {}
+    for status in each:
+        for one in status.slowest:
+            name, in_flight, due, behind_ns = found.get(
+                one.name, PartitionBacklog(one.name, 0, 0, 0)
+            )
+            found[name] = PartitionBacklog(
+                name, in_flight + one.in_flight, due + one.due, max(behind_ns, one.behind_ns)
+            )
+    return found.values()

@@ -1,0 +1,264 @@
+"""Progress on a terminal and elsewhere: nothing runs into it, and nothing of it stays."""
+
+from __future__ import annotations
+
+import fcntl
+import io
+import os
+import pty
+import re
+import select
+import struct
+import subprocess
+import sys
+import termios
+import time
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Self
+
+import pytest
+
+from mirrortest.cli.console import SafeConsole
+from mirrortest.cli.live import ProgressDisplay
+from mirrortest.cli.options import Progress, ProgressMode
+from mirrortest.errors import UsageError
+from tests.unit.statuses import consuming
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+RUN = """
+import asyncio
+import structlog
+from dataclasses import replace
+from mirrortest.cli import console
+from mirrortest.cli.application import run_application
+from mirrortest.cli.live import ProgressDisplay
+from mirrortest.cli.log_output import configure_logging
+from mirrortest.cli.options import Progress
+from tests.unit.statuses import consuming
+
+configure_logging()
+log = structlog.get_logger()
+
+async def main(stop):
+    elapsed = 0
+    while not stop.is_set():
+        elapsed += 1
+        display.show(replace(consuming(), elapsed_seconds=float(elapsed)))
+        if elapsed % 5 == 0:
+            log.warning("a line of the log", number=elapsed)
+        await asyncio.sleep(0.05)
+
+with ProgressDisplay(console.err, Progress()) as display:
+    run_application(main)
+console.out.print("run nightly, consumer c1: passed")
+"""
+"""A program that shows progress as `consume` does, logs meanwhile, and ends by an interrupt."""
+
+_TOKEN = re.compile(r"\x1b\[(\??[0-9;]*)([A-Za-z])|([\r\n])|([^\x1b\r\n]+)")
+
+
+@dataclass
+class Screen:
+    """What a terminal shows of what it was sent: as much of one as the display needs."""
+
+    lines: list[str] = field(default_factory=lambda: [""])
+    row: int = 0
+    column: int = 0
+    cursor_visible: bool = True
+
+    def feed(self, text: str) -> Self:
+        for parameters, command, control, printed in _TOKEN.findall(text):
+            if printed:
+                before = self.lines[self.row].ljust(self.column)
+                after = before[self.column + len(printed) :]
+                self.lines[self.row] = before[: self.column] + printed + after
+                self.column += len(printed)
+            elif control == "\r":
+                self.column = 0
+            elif control == "\n":
+                self.row += 1
+                self.lines += [""] * (self.row + 1 - len(self.lines))
+            elif command == "A":
+                self.row -= int(parameters or 1)
+                assert self.row >= 0, "above the first line"
+            elif (parameters, command) == ("2", "K"):
+                self.lines[self.row] = ""
+            elif parameters == "?25":
+                self.cursor_visible = command == "h"
+            else:
+                assert command == "m", (parameters, command)
+        return self
+
+
+class Terminal:
+    """A program on a pseudo-terminal."""
+
+    def __init__(
+        self, *, columns: int = 80, rows: int = 24, environment: dict[str, str] | None = None
+    ) -> None:
+        self._ours, theirs = pty.openpty()
+        self.resize(columns, rows)
+        self._settings = termios.tcgetattr(self._ours)
+        sizes = {"COLUMNS", "LINES", "NO_COLOR", "FORCE_COLOR"}
+        own = {name: value for name, value in os.environ.items() if name not in sizes}
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", RUN],
+            stdin=theirs,
+            stdout=theirs,
+            stderr=theirs,
+            env=own | {"TERM": "xterm-256color", **(environment or {})},
+            start_new_session=True,
+            preexec_fn=partial(fcntl.ioctl, theirs, termios.TIOCSCTTY, 0),  # noqa: PLW1509  # one call, no lock
+        )
+        os.close(theirs)
+        self.text = ""
+
+    def resize(self, columns: int, rows: int) -> None:
+        fcntl.ioctl(self._ours, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+
+    def until(self, condition: Callable[[str], object], what: str) -> None:
+        """Read until the condition holds of all that was written."""
+        deadline = time.monotonic() + 60
+        while not condition(self.text):
+            assert time.monotonic() < deadline, f"not in time: {what}\n{self.text!r}"
+            if select.select([self._ours], [], [], 0.1)[0]:
+                try:
+                    self.text += os.read(self._ours, 1 << 16).decode()
+                except OSError:  # the program has ended
+                    assert condition(self.text), f"{what}\n{self.text!r}"
+
+    def press_ctrl_c(self) -> None:
+        os.write(self._ours, b"\x03")
+
+    def end(self) -> None:
+        """Wait for the end; the terminal is as before."""
+        self.until(lambda text: "consumer c1: passed" in text, "the result")
+        assert self.process.wait(30) == 0
+        assert termios.tcgetattr(self._ours) == self._settings
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.process.kill()
+        self.process.wait()
+        os.close(self._ours)
+
+
+def test_an_interrupt_leaves_log_and_result() -> None:
+    """Nothing of the screen is left; the log stands above, each entry in a line of its own."""
+    with Terminal() as terminal:
+        terminal.until(
+            lambda text: text.count("a line of the log") >= 3 and "elapsed" in text,
+            "log lines beside the screen",
+        )
+        terminal.press_ctrl_c()
+        terminal.end()
+    shown = Screen().feed(terminal.text)
+    assert shown.cursor_visible
+    lines = [line.rstrip() for line in shown.lines if line.strip()]
+    assert lines.pop() == "run nightly, consumer c1: passed"
+    drained = [line for line in lines if line.startswith("SIGINT: draining")]
+    assert len(drained) == 1
+    logged = [line for line in lines if re.search(r"a line of the log\s+number=\d+$", line)]
+    assert len(logged) >= 3
+    # The terminal itself echoes the key, where the cursor is.
+    assert [line for line in lines if line not in (*drained, *logged, "^C")] == []
+
+
+def test_a_process_that_is_killed_leaves_the_cursor_on_a_line_of_its_own() -> None:
+    """So that the shell's prompt is readable; the cursor is visible at all times."""
+    with Terminal() as terminal:
+        terminal.until(lambda text: text.count("newest sent") >= 2, "some screens")
+        terminal.process.kill()
+        terminal.process.wait()
+        shown = Screen().feed(terminal.text)
+    assert shown.cursor_visible
+    assert (shown.row, shown.column) == (len(shown.lines) - 1, 0)
+    assert shown.lines[-1] == ""
+    assert shown.lines[-2].startswith("A.orders-0")
+
+
+@pytest.mark.parametrize(
+    ("environment", "screen", "colours"),
+    [
+        ({}, True, True),
+        ({"NO_COLOR": "1"}, True, False),
+        ({"TERM": "dumb"}, False, False),
+    ],
+)
+def test_the_terminals_limits_are_respected(
+    environment: dict[str, str], screen: bool, colours: bool
+) -> None:
+    """NO_COLOR: no colours; a dumb terminal gets lines, and no control sequence at all."""
+    with Terminal(environment=environment) as terminal:
+        terminal.until(lambda text: "elapsed" in text, "progress")
+        terminal.press_ctrl_c()
+        terminal.end()
+    assert ("\x1b[1A" in terminal.text) is screen
+    assert bool(re.search(r"\x1b\[[0-9;]*3[0-9][0-9;]*m", terminal.text)) is colours
+    assert ("\x1b" in terminal.text) is screen
+
+
+def test_a_terminal_that_becomes_narrower_has_folded_what_was_there() -> None:
+    """The display goes up by as many lines as these are now."""
+    with Terminal(columns=80) as terminal:
+        terminal.until(lambda text: text.count("newest sent") >= 2, "two screens")
+        terminal.resize(40, 24)
+        begun = len(terminal.text)
+        terminal.until(lambda text: text[begun:].count("newest sent") >= 2, "two more")
+        terminal.press_ctrl_c()
+        terminal.end()
+    climbs = [each.count("1A") for each in re.findall(r"(?:\x1b\[1A\x1b\[2K)+", terminal.text)]
+    written = Screen().feed(live_screen(80)).row
+    folded = sum(max(1, -(-len(line) // 40)) for line in Screen().feed(live_screen(80)).lines) - 1
+    assert written in climbs
+    assert folded in climbs
+
+
+def live_screen(width: int) -> str:
+    """The screen of the program, as one writes it."""
+    stream = io.StringIO()
+    console = SafeConsole(file=stream, width=width, height=24, soft_wrap=True, highlight=False)
+    console.print(consuming().view(), end="")
+    return stream.getvalue().removesuffix("\n").replace("\n", "\r\n")
+
+
+def _lines(mode: ProgressMode | None, seconds: float = 5.0) -> tuple[ProgressDisplay, io.StringIO]:
+    stream = io.StringIO()
+    console = SafeConsole(file=stream, soft_wrap=True, highlight=False)
+    return ProgressDisplay(console, Progress(progress=mode, reporting_interval=seconds)), stream
+
+
+def test_elsewhere_there_is_a_line_at_each_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The first at once; statuses in between are passed over."""
+    now = [100.0]
+    monkeypatch.setattr("mirrortest.cli.live.time.monotonic", lambda: now[0])
+    display, stream = _lines(None, 3.0)
+    with display:
+        for _ in range(7):
+            display.show(consuming())
+            now[0] += 1.0
+    assert stream.getvalue().splitlines() == [str(consuming())] * 3
+
+
+def test_none_shows_nothing_and_renders_nothing() -> None:
+    """Whoever reads the JSON only need not pay for words."""
+
+    class NotViewed:
+        def view(self) -> None:
+            raise AssertionError
+
+    display, stream = _lines(ProgressMode.NONE)
+    with display:
+        display.show(NotViewed())  # type: ignore[arg-type]  # that is the test
+    assert stream.getvalue() == ""
+
+
+def test_a_screen_needs_a_terminal() -> None:
+    """Who asks for one gets no lines instead, but a word about it."""
+    with pytest.raises(UsageError, match="--progress screen needs a terminal"):
+        _lines(ProgressMode.SCREEN)

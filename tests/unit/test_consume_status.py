@@ -1,0 +1,92 @@
+"""What a consumer's status says, and that of several consumers together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mirrortest.consume.consume_status import QUIET_SECONDS, PartitionLag, merged
+from mirrortest.model.verdict import Verdict
+from mirrortest.timing.recent import Latencies
+from tests.unit.statuses import MS, consuming, consuming_badly, sparse
+
+DEAD = replace(
+    consuming(),
+    counts={"acked": 17_778, "delivered": 17_778},
+    quiet_seconds=9.2,
+    ledger_since="16:42:08Z",
+)
+
+
+def test_a_dead_mirror_does_not_look_perfect() -> None:
+    """Its copy of the ledger is stalled as well: all that is acknowledged there was delivered."""
+    line = str(DEAD)
+    assert "17,778 delivered of 17,778 acknowledged" in line
+    assert "; nothing has arrived for 9 s; no ledger record since 16:42:08Z" in line
+    assert DEAD.view().verdict is Verdict.INCONCLUSIVE
+
+
+def test_a_short_pause_and_a_complete_run_are_not_mentioned() -> None:
+    """Between two messages of a slow run there is nothing to say, nor after the last one."""
+    pause = replace(DEAD, quiet_seconds=QUIET_SECONDS - 0.1, ledger_since="")
+    for quiet in (pause, replace(DEAD, complete=True)):
+        assert "nothing has arrived" not in str(quiet)
+        assert quiet.view().verdict is Verdict.PASSED
+
+
+def test_without_a_ledger_nothing_is_judged() -> None:
+    """It is no pass: the thresholds had nothing to compare."""
+    view = replace(consuming(), counts={"duplicated": 0}, ledger_silent=True).view()
+    assert view.verdict is Verdict.INCONCLUSIVE
+    assert "the ledger has no record of this run" in view.state
+
+
+def test_failing_conditions_are_named_with_what_was_measured() -> None:
+    """The first of them; the others are counted."""
+    view = consuming_badly().view()
+    assert view.verdict is Verdict.FAILED
+    assert "corrupted==0 is 1,234,567" in view.state
+    assert view.state.endswith(" more")
+    assert consuming().failed == []
+
+
+def test_a_threshold_of_latency_is_that_of_all_workers() -> None:
+    """One that reads the slow partition alone fails; with the others' messages it is met."""
+    slow = replace(consuming(), latency=Latencies(sparse(3_001 * MS), sparse(3_001 * MS)))
+    fast = replace(consuming(), latency=Latencies(sparse(*[MS] * 999), sparse()))
+    assert "p(99)<2s is " in slow.view().state
+    both = merged("c", None, None, [slow, fast])
+    assert both.failed == []
+    assert "p50 1.00 ms" in str(both)
+
+
+def test_what_remains_is_the_shorter_of_duration_and_messages() -> None:
+    """At the rate at which messages arrive; where neither says so, it is open."""
+    status = replace(consuming(), read=900, read_per_second=50.0)
+    assert status.remaining_seconds == 40.0
+    assert replace(status, total=1_000).remaining_seconds == 2.0
+    assert replace(status, duration_seconds=None).remaining_seconds is None
+
+
+def test_workers_together_have_the_verdict_of_the_first_and_the_reading_of_all() -> None:
+    """Each judges the whole run; what arrives at any of them has arrived."""
+    first = replace(consuming(), duration_seconds=None, age_seconds=None)
+    other = replace(
+        first,
+        read=10,
+        read_per_second=1.0,
+        counts={"acked": 5},
+        partitions=3,
+        unread=7,
+        age_seconds=4.0,
+        slowest=(PartitionLag("A.orders-7", 7, 4.0),),
+        quiet_seconds=9.0,
+        outage="destination unreachable since noon",
+    )
+    both = merged("c", 100.0, None, [first, other])
+    assert (both.name, both.counts, both.duration_seconds) == ("c", first.counts, 100.0)
+    assert (both.read, both.partitions, both.unread) == (17_800, 5, 8)
+    assert both.read_per_second == first.read_per_second + 1
+    assert both.age_seconds == 4.0
+    assert [lag.name for lag in both.slowest] == ["A.orders-7", "A.orders-1", "A.orders-0"]
+    assert both.quiet_seconds == 0.0
+    assert "destination unreachable since noon" in both.view().warnings

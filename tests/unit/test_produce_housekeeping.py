@@ -1,0 +1,126 @@
+"""What a producer's housekeeping makes of what is counted: a status at each tick."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, cast
+
+import pytest
+
+from mirrortest.config.client_config import ClientConfig
+from mirrortest.model.findings import Outcome
+from mirrortest.model.topic_partition import TopicPartition
+from mirrortest.produce.clock import Clock
+from mirrortest.produce.context import ProducerContext
+from mirrortest.produce.housekeeping import BEHIND_NS, Housekeeping, ProducerMetrics
+from mirrortest.produce.incarnation import Backlog
+from mirrortest.produce.options import ProduceOptions
+from mirrortest.produce.recording import TopicNumbers
+
+if TYPE_CHECKING:
+    from mirrortest.produce.incarnation import Incarnation
+    from mirrortest.produce.produce_status import ProduceStatus
+
+SECOND = 1_000_000_000
+
+
+class World:
+    """A producer of 10 messages/s to each of two topics, and its clock, which begins late."""
+
+    def __init__(self) -> None:
+        self.now = 17_408 * SECOND
+        options = ProduceOptions(
+            run="r1",
+            name="p",
+            client=ClientConfig.load(bootstrap_server="localhost:1"),
+            topics=("t", "u"),
+            throughput=10.0,
+            num_records=100,
+            duration_ns=60 * SECOND,
+        )
+        context = ProducerContext(options, Clock(lambda: self.now, lambda: self.now))
+        self.numbers = {topic: TopicNumbers(0, 1, 100) for topic in options.topics}
+        context.numbers.update(self.numbers)
+        context.rates.update(dict.fromkeys(options.topics, 10.0))
+        context.began_ns = self.now
+        self.reasons = context.reasons
+        self.statuses: list[ProduceStatus] = []
+        self.housekeeping = Housekeeping(context, ProducerMetrics(context), self.statuses.append)
+        self.backlogs: dict[TopicPartition, Backlog] = {}
+        self.incarnation = SimpleNamespace(
+            ledger_writer=SimpleNamespace(log_rows=0, written_ns=0, incarnation=1),
+            steps=1,
+            idle=lambda _: True,
+            stopped=False,
+            grown=dict,
+            backlogs=lambda _: self.backlogs,
+        )
+        self.housekeeping.incarnation = cast("Incarnation", self.incarnation)
+
+    def acknowledge(self, topic: str, count: int, latency_ns: int) -> None:
+        tally = self.numbers[topic].steady
+        tally.outcomes[Outcome.ACKED] += count
+        tally.value_bytes += 100 * count
+        tally.from_sent.add(latency_ns, count)
+
+    def tick(self, seconds: float = 0.5) -> ProduceStatus:
+        self.now += int(seconds * SECOND)
+        self.housekeeping.tick()
+        return self.statuses[-1]
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def test_figures_are_of_all_topics(world: World) -> None:
+    """Rates and percentiles of the last seconds, and of the whole run."""
+    world.tick()
+    for _ in range(40):
+        world.acknowledge("t", 5, 1_000_000)
+        world.acknowledge("u", 5, 2_000_000)
+        status = world.tick()
+    assert (status.run, status.name, status.total) == ("r1", "p", 200)
+    assert (status.elapsed_seconds, status.duration_seconds) == (20.5, 60.0)
+    assert (status.asked_per_second, status.acked_per_second) == (20.0, 20.0)
+    assert status.bytes_per_second == 2000.0
+    assert status.outcomes[Outcome.ACKED] == 400
+    assert sum(status.latency.all.counts) == 400
+    assert sum(status.latency.recent.counts) == 200
+
+
+def test_a_wait_for_acknowledgements_begins_with_the_first_message_in_flight(world: World) -> None:
+    """Not when the machine was started, nor while nothing is underway."""
+    assert world.tick(60).quiet_seconds == 0.0
+    world.backlogs = {TopicPartition("t", 0): Backlog(8)}
+    assert world.tick().quiet_seconds == 0.5
+    assert world.tick(7).quiet_seconds == 7.5
+    world.acknowledge("t", 8, 1)
+    assert world.tick().quiet_seconds == 0.0
+
+
+def test_a_schedule_that_is_not_held_shows_by_partition(world: World) -> None:
+    """The latest first; a short wait is no lag, and after a stop nothing is due any more."""
+    late, short = BEHIND_NS * 4, BEHIND_NS // 2
+    world.backlogs = {
+        TopicPartition("t", 0): Backlog(1, 2, short),
+        TopicPartition("u", 1): Backlog(3, 40, late),
+    }
+    status = world.tick()
+    assert (status.in_flight, status.due, status.behind_ns) == (4, 42, late)
+    assert [(one.name, one.behind_ns) for one in status.slowest] == [("u-1", late), ("t-0", 0)]
+    assert world.housekeeping.behind_ns == {"u": SECOND // 2}
+    world.incarnation.stopped = True
+    world.backlogs = {TopicPartition("u", 1): Backlog(3)}
+    assert world.tick().behind_ns == 0
+    assert world.housekeeping.behind_ns == {"u": SECOND // 2}
+
+
+def test_what_the_producer_knows_of_a_fault_is_in_the_status(world: World) -> None:
+    """And why messages failed."""
+    world.housekeeping.fault = "the source does not answer: gone"
+    world.reasons["NotEnoughReplicas"] += 3
+    status = world.tick()
+    assert status.fault == "the source does not answer: gone"
+    assert status.reasons == {"NotEnoughReplicas": 3}

@@ -1,0 +1,65 @@
+"""What a producer's status says, and that of several producers together."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mirrortest.model.findings import Outcome
+from mirrortest.model.verdict import Verdict
+from mirrortest.produce.produce_status import PartitionBacklog, merged
+from tests.unit.statuses import producing, producing_badly
+
+
+@pytest.mark.parametrize(
+    ("changed", "remaining"),
+    [
+        ({"total": None}, None),
+        ({"total": None, "duration_seconds": 100.0}, 20.0),
+        ({"total": 240_000}, 80_000 / 1_999.7),
+        ({"total": 240_000, "duration_seconds": 100.0}, 20.0),
+        ({"total": 240_000, "acked_per_second": 0.0}, None),
+        ({"total": None, "duration_seconds": 70.0}, 0.0),
+    ],
+)
+def test_what_remains_is_the_shorter_of_duration_and_messages(
+    changed: dict[str, float | None], remaining: float | None
+) -> None:
+    """At the rate that is reached; where neither says so, it is open."""
+    found = replace(producing(), **changed).remaining_seconds  # type: ignore[arg-type]  # by name
+    assert found == (None if remaining is None else pytest.approx(remaining))
+
+
+def test_what_is_wrong_is_said() -> None:
+    """Failures by their reasons, the most frequent first; faults, and a schedule that is late."""
+    status = producing_badly()
+    line = str(status)
+    for text in (
+        "1,234 failed and 5,678 unknown",
+        "the source does not answer: no broker of kafka-1",
+        "nothing was acknowledged for 31 s",
+        "31.4 s behind schedule",
+        "not acked: 5,678 the brokers did not answer",
+        "and 1 more reasons",
+    ):
+        assert text in line
+    assert status.view().verdict is Verdict.FAILED
+    assert producing().view().verdict is Verdict.PASSED
+    assert producing().view().warnings == ()
+
+
+def test_workers_together_have_the_sums() -> None:
+    """Each has a share of rate and messages; a partition that two write to counts once."""
+    one = replace(producing(), slowest=(PartitionBacklog("orders-0", 2, 1, 5),), reasons={"x": 1})
+    two = replace(one, slowest=(PartitionBacklog("orders-0", 3, 1, 9),), quiet_seconds=7.0)
+    both = merged("p", [one, two])
+    assert (both.total, both.asked_per_second, both.in_flight) == (480_000, 4_000.0, 48)
+    assert both.outcomes[Outcome.ACKED] == 320_000
+    assert both.reasons == {"x": 2}
+    assert both.partitions == 2
+    assert both.slowest == (PartitionBacklog("orders-0", 5, 2, 9),)
+    assert both.quiet_seconds == 7.0
+    assert both.remaining_seconds == pytest.approx(one.remaining_seconds)
+    endless = replace(one, total=None, asked_per_second=None)
+    assert merged("p", [endless, endless]).asked_per_second is None

@@ -14,6 +14,7 @@ from mirrortest.consume.assignment import Assignment
 from mirrortest.consume.context import ConsumerContext
 from mirrortest.consume.outage import Outage
 from mirrortest.consume.saves import Saves
+from mirrortest.consume.statistics import ReadClock
 from mirrortest.errors import UnreachableError
 from mirrortest.metrics.collector import Metrics
 from mirrortest.metrics.endpoint import MetricsEndpoint
@@ -155,7 +156,7 @@ async def test_a_consumer_is_ready_while_it_has_its_share() -> None:
 
     health = Health(10)
     answers: Any = SimpleNamespace(sync=done, write=done, judges={})
-    measures: Any = SimpleNamespace(health=health, saved=lambda: None)
+    measures: Any = SimpleNamespace(health=health, saved=lambda: None, read_clock=ReadClock())
     context = ConsumerContext(
         options=consume_options(group="g"),
         admin=answers,

@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mirrortest.produce.clock import Clock
-from mirrortest.produce.recording import Window
 
 if TYPE_CHECKING:
     from mirrortest.produce.options import ProduceOptions
@@ -22,7 +21,6 @@ class ProducerContext:
 
     options: ProduceOptions
     clock: Clock = field(default_factory=Clock)
-    window: Window = field(default_factory=Window)
     numbers: dict[str, TopicNumbers] = field(default_factory=dict)
     """By topic."""
     paces: dict[tuple[str, int], Pace] = field(default_factory=dict)

@@ -112,7 +112,6 @@ def _recorded_lane(
         context.numbers[plan.topic],
         warmup=lane_share(options.warmup_records, shared_index, shared_lanes) or 0,
         clock=context.clock,
-        window=context.window,
         each=options.log_detail is Detail.MESSAGES,
         append=log.append,
         append_arrays=log.append_arrays,

@@ -35,20 +35,6 @@ _Start: TypeAlias = tuple[Outcome, int, int, int, bool]
 
 
 @dataclass
-class Window:
-    """What happened since the last progress line."""
-
-    acked: int = 0
-    value_bytes: int = 0
-    latency_sum: int = 0
-    latency_max: int = 0
-
-    def clear(self) -> None:
-        """Begin anew."""
-        self.acked = self.value_bytes = self.latency_sum = self.latency_max = 0
-
-
-@dataclass
 class TopicNumbers:
     """A topic's numbers: `warm` holds the warm-up, `steady` the rest.
 
@@ -135,7 +121,6 @@ class LaneRecorder:
         *,
         warmup: int,
         clock: Clock,
-        window: Window,
         each: bool,
         append: Callable[[list[Row]], None],
         append_arrays: Callable[[Columns], None],
@@ -144,7 +129,6 @@ class LaneRecorder:
         self._numbers = numbers
         self._warmup = warmup
         self._clock = clock
-        self._window = window
         self._each = each
         self._append = append
         self._append_arrays = append_arrays
@@ -201,11 +185,6 @@ class LaneRecorder:
             size = int(sizes[lo : lo + count].sum())
         tally.value_bytes += size
         tally.from_sent.add(from_sent, count)
-        window = self._window
-        window.acked += count
-        window.value_bytes += size
-        window.latency_sum += latency * count if isinstance(latency, int) else int(latency.sum())
-        window.latency_max = max(window.latency_max, ended - intended.item(0))
 
     def _log(
         self,

@@ -18,7 +18,7 @@ from mirrortest.produce.lane import Lane, Reservation
 from mirrortest.produce.ledger_writer import LedgerWriter, Log, RecordedLane
 from mirrortest.produce.message_sizes import LaneSizes, MessageSizes
 from mirrortest.produce.pace import Pace, pace_of
-from mirrortest.produce.recording import LaneRecorder, TopicNumbers, Window
+from mirrortest.produce.recording import LaneRecorder, TopicNumbers
 from mirrortest.produce.registration import register
 from mirrortest.verify.ledger import Ledger
 from mirrortest.wire.batch import EncodedBatch, LaneEncoder
@@ -255,7 +255,6 @@ class World:
                 numbers,
                 warmup=0,
                 clock=self.clock,
-                window=Window(),
                 each=False,
                 append=self.log.append,
                 append_arrays=self.log.append_arrays,

@@ -17,7 +17,7 @@ from mirrortest.errors import SequenceLogError
 from mirrortest.model.findings import Outcome
 from mirrortest.produce.clock import Clock
 from mirrortest.produce.lane import Flight, Lane
-from mirrortest.produce.recording import LaneRecorder, TopicNumbers, Window
+from mirrortest.produce.recording import LaneRecorder, TopicNumbers
 from mirrortest.timing.histogram import Histogram, bucket_of
 from mirrortest.wire.stream import StreamId
 
@@ -39,13 +39,11 @@ class Book:
         self.rows: list[Row] = []
         self.columns: list[Columns] = []
         self.numbers = TopicNumbers(warmup, 1, 100)
-        self.window = Window()
         self.recorder = LaneRecorder(
             cast("Lane", LANE),
             self.numbers,
             warmup=warmup,
             clock=Clock(lambda: 0, lambda: 0),
-            window=self.window,
             each=each,
             append=self.rows.extend,
             append_arrays=self.columns.append,
@@ -123,7 +121,7 @@ def test_rows_are_cut_at_minutes_and_at_the_warm_ups_end(steps: list[int], warmu
     assert book.numbers.steady.outcomes[Outcome.ACKED] == steady
     assert book.numbers.whole.outcomes[Outcome.ACKED] == len(times)
     assert book.numbers.whole.from_intended.histogram.count == len(times)
-    assert book.window.acked == len(times)
+    assert book.numbers.whole.outcomes[Outcome.ACKED] == len(times)
 
 
 def test_each_message_has_a_row_with_its_own_time() -> None:
@@ -262,7 +260,7 @@ def hold(tally: Tally, messages: list[Message]) -> None:
 def test_everything_is_as_message_by_message(
     batches: list[Steps], warmup: int, portion: int
 ) -> None:
-    """Rows, both tallies, the metrics and the progress line, whenever they are looked at."""
+    """Rows, both tallies and the metrics, whenever they are looked at."""
     with patch("mirrortest.produce.statistics._GATHERED", portion):
         look_at_all(batches, warmup)
 
@@ -311,9 +309,6 @@ def look_at_all(batches: list[Steps], warmup: int) -> None:
     hold(book.numbers.steady, [each for each in known if each.steady])
     book.recorder.close_row()
     hold(book.numbers.whole, known)
-    latencies = [each.ended - each.intended for each in known if each.outcome is Outcome.ACKED]
-    assert book.window.latency_sum == sum(latencies)
-    assert book.window.latency_max == max([0, *latencies])
     logged = [
         (
             row.seq_lo, row.seq_hi, row.offset_lo, row.offset_hi, row.outcome,

@@ -25,7 +25,7 @@ from mirrortest.model.intervals import IntervalSet
 from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.produce.clock import Clock
 from mirrortest.produce.lane import Flight, Lane
-from mirrortest.produce.recording import LaneRecorder, TopicNumbers, Window
+from mirrortest.produce.recording import LaneRecorder, TopicNumbers
 from mirrortest.selftest.synthesis import synthesize
 from mirrortest.selftest.synthetic_options import KINDS, SynthOptions, parse_count, spread
 from mirrortest.selftest.synthetic_run import SyntheticRun
@@ -239,7 +239,6 @@ def really_produced(detail: Detail) -> list[dict[str, Any]]:
         TopicNumbers(0, 1, 100),
         warmup=0,
         clock=Clock(lambda: START, lambda: START),
-        window=Window(),
         each=detail is Detail.MESSAGES,
         append=lambda added: kept.append(batch_of(added)),
         append_arrays=lambda columns: kept.append(columns.batch()),

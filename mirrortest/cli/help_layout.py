@@ -29,7 +29,7 @@ _GROUPS = {
     "Workload": (
         "--throughput --seed --start-at --message-size --batch-messages --form "
         "--use-message-headers --warmup-records --destination-partitions --create-topics "
-        "--partitions --replication-factor --retention "
+        "--partitions --replication-factor --retention --topic-config "
         "--acks --compression --linger-ms"
     ),
     "Judgement": (

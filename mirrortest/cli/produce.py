@@ -156,7 +156,8 @@ def produce(
     """Send numbered, timed messages to the source of a mirror, and record them in the ledger."""
     if not create_topics and new_topics != NewTopics():
         raise UsageError(
-            "--partitions, --replication-factor and --retention describe new topics: "
+            "--partitions, --replication-factor, --retention and --topic-config describe new "
+            "topics: "
             "add --create-topics"
         )
     display = ProgressDisplay(console.err, progress)

@@ -7,6 +7,7 @@ user gives the alias, or the ledger's copy shows it.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,10 @@ SEPARATORS = ".-_"
 """What mirrors put between alias and topic: the only punctuation that a name may have."""
 
 
+_RANGE = re.compile(r"([^\[\]]*)\[([0-9]{1,9})-([0-9]{1,9})\]([^\[\]]*)")
+_MOST_IN_RANGE = 10_000
+
+
 def checked_topic(name: str, *, option: str) -> str:
     """Return a topic's name, or raise UsageError with `option` and the valid form."""
     if not is_topic(name):
@@ -34,7 +39,10 @@ def checked_topic(name: str, *, option: str) -> str:
 
 
 def checked_topics(names: str, *, option: str) -> tuple[str, ...]:
-    """Read topics' names, separated by commas; UsageError where one is invalid."""
+    """Read topics' names, separated by commas; UsageError where one is invalid.
+
+    ``load[1-3]`` is ``load1,load2,load3``, and ``load[01-03]`` keeps the zeros.
+    """
     if not names.strip():
         return ()
     stripped = [name.strip() for name in names.split(",")]
@@ -43,7 +51,22 @@ def checked_topics(names: str, *, option: str) -> tuple[str, ...]:
             f"{option} {names!r}: a name is missing before or after a comma: write NAME,NAME "
             "without spaces"
         )
-    return tuple(checked_topic(name, option=option) for name in stripped)
+    expanded = [name for each in stripped for name in _range(each, option)]
+    return tuple(checked_topic(name, option=option) for name in expanded)
+
+
+def _range(name: str, option: str) -> Iterable[str]:
+    match = _RANGE.fullmatch(name)
+    if match is None:
+        return [name]
+    before, first, last, after = match.groups()
+    count = int(last) - int(first) + 1
+    if not 1 <= count <= _MOST_IN_RANGE:
+        raise UsageError(
+            f"{option} {name!r}: a range goes upwards and has at most {_MOST_IN_RANGE:,} topics"
+        )
+    width = len(first) if first.startswith("0") else 0
+    return [f"{before}{int(first) + each:0{width}}{after}" for each in range(count)]
 
 
 def prefixes_of(source: str, topics: Iterable[str]) -> list[tuple[str, str]]:

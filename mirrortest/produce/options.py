@@ -149,6 +149,28 @@ class NewTopics:
         kind=Kind(_parse_milliseconds, metavar="DURATION"),
         env=True,
     )
+    topic_config: list[str] | None = option(
+        None, "A setting of topics created by --create-topics; may be repeated.", metavar="KEY=VAL"
+    )
+
+    @property
+    def configs(self) -> dict[str, str]:
+        """Their settings, as Kafka names them.
+
+        Raises:
+            UsageError: one has not the form KEY=VALUE, or is given twice.
+        """
+        found = {} if self.retention_ms is None else {"retention.ms": str(self.retention_ms)}
+        for text in self.topic_config or ():
+            key, equals, value = (part.strip() for part in text.partition("="))
+            if not (key and equals and value):
+                raise UsageError(
+                    f"--topic-config {text!r}: write KEY=VALUE, for example cleanup.policy=delete"
+                )
+            if key in found:
+                raise UsageError(f"--topic-config {text!r}: {key} is given twice")
+            found[key] = value
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -169,7 +191,7 @@ class ProduceOptions(LogOptions, MetricsOptions):
     client: ClientConfig
     topics: tuple[str, ...] = option(
         REQUIRED,
-        "The topics to write to.",
+        "The topics to write to; load[1-8] are eight.",
         kind=Kind(checked_topics, metavar="TOPIC[,...]"),
         aliases=("--topic",),
         env=True,
@@ -274,6 +296,7 @@ class ProduceOptions(LogOptions, MetricsOptions):
             raise UsageError("--drain-timeout must not be negative")
         counts = {"--destination-partitions": self.destination_partitions}
         if self.create is not None:
+            self.create.configs  # noqa: B018  # refuses what is wrong
             counts["--partitions"] = self.create.partitions
             counts["--replication-factor"] = self.create.replication_factor
         for name, count in counts.items():

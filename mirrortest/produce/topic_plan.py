@@ -86,13 +86,10 @@ async def plan_topics(admin: TopicAdmin, options: ProduceOptions) -> list[TopicP
                     f"say --partitions {count}, or delete the topic"
                 )
         if missing:
-            configs = {}
-            if create.retention_ms is not None:
-                configs["retention.ms"] = str(create.retention_ms)
             await admin.create_topics(
                 dict.fromkeys(missing, create.partitions or 1),
                 replication_factor=create.replication_factor or -1,
-                configs=configs,
+                configs=create.configs,
             )
             counts = await admin.partition_counts(options.topics)
     return [

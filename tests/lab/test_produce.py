@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mirrortest.config.client_config import ClientConfig
+from mirrortest.kafka.admin import Admin
 from mirrortest.kafka.reader import OutOfRange, Reader, TopicPartition
 from mirrortest.model.findings import Outcome
 from mirrortest.model.intervals import IntervalSet
@@ -337,6 +338,27 @@ async def test_batches_are_as_small_as_the_topic_wants(stage: Stage) -> None:
     answer = stage.produce("--num-records", "5000", "--message-size", "300").answer()
     assert answer["whole"]["acked"] == 5000 == stage.records()
     assert answer["whole"]["failed"] == answer["whole"]["unknown"] == 0
+
+
+async def test_topics_of_a_range_are_created_with_their_settings(stage: Stage) -> None:
+    """Each of them; a setting that the brokers do not know is named in one line."""
+    topics = [f"{stage.topic}.{number}" for number in (1, 2, 3)]
+    stage.produce(
+        *("--num-records", "10", "--create-topics", "--partitions", "2"),
+        *("--topic-config", "cleanup.policy=compact,delete", "--topic-config", "segment.ms=60000"),
+        topics=f"{stage.topic}.[1-3]",
+    ).answer(code=0)
+    async with Admin(stage.config) as admin:
+        assert await admin.partition_counts(topics) == dict.fromkeys(topics, 2)
+        for topic in topics:
+            found = await admin.topic_config(topic)
+            assert (found["cleanup.policy"], found["segment.ms"]) == ("compact,delete", "60000")
+    wrong = stage.produce(
+        *("--num-records", "10", "--create-topics", "--topic-config", "no.such=1"),
+        topics=f"{stage.topic}.4",
+    )
+    assert wrong.wait() == 1
+    assert "no.such" in wrong.stderr.splitlines()[-1]
 
 
 async def test_of_two_producers_with_one_name_the_later_takes_over(stage: Stage) -> None:

@@ -304,6 +304,16 @@ def test_what_numbers_and_names_may_be() -> None:
         integer()(str(JAVA_INT + 1))
     assert checked_topic("a" * 249, option="--x") == "a" * 249
     assert checked_topics(" a ,b.C_d-1", option="--x") == ("a", "b.C_d-1")
+    assert checked_topics("load[9-11],x", option="--x") == ("load9", "load10", "load11", "x")
+    assert checked_topics("A.load[08-10].eu", option="--x") == (
+        "A.load08.eu", "A.load09.eu", "A.load10.eu",
+    )  # fmt: skip
+    for wrong in ("load[2-1]", "load[0-10000]"):
+        with pytest.raises(UsageError, match="a range goes upwards and has at most 10,000 topics"):
+            checked_topics(wrong, option="--x")
+    for wrong in ("load[1]", "load[1-2][1-2]", "load[a-b]", "load[-1-2]"):
+        with pytest.raises(UsageError, match="a topic's name is"):
+            checked_topics(wrong, option="--x")
     for wrong in ("a" * 250, "", ".", "..", "a\n", "ä"):
         with pytest.raises(UsageError, match="a topic's name is"):
             checked_topic(wrong, option="--x")

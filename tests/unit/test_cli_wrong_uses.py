@@ -35,6 +35,8 @@ USES = [
     (f"{PRODUCE} --message-size 'choice(100:0.9, 10kB:0.1)'", 1, REFUSED),
     (f"{PRODUCE} --message-size 'uniform(1, 17MiB)'", 2, "--message-size must be at most 16MiB"),
     (f"{PRODUCE} --message-size 'unifrom(1, 2)'", 2, "did you mean uniform?"),
+    (f"{PRODUCE} --create-topics --topic-config segment.ms", 2, "write KEY=VALUE, for example"),
+    (f"{PRODUCE} --topic-config a=b", 2, "describe new topics: add --create-topics"),
     (f"{PRODUCE} --batch-messages 0", 2, "--batch-messages '0': must be at least 1"),
     (f"{PRODUCE} --batch-messages 'uniform(1, 2)'", 2, "no shape 'uniform': use gaussian"),
     (f"{PRODUCE} --start-at 2026-01-31T08:00:00", 2, "write a time with its offset, for example"),

@@ -42,6 +42,10 @@ def options(**given: Any) -> ProduceOptions:
         {"destination_partitions": 0},
         {"create": NewTopics(partitions=0)},
         {"create": NewTopics(replication_factor=-3)},
+        {"create": NewTopics(topic_config=["cleanup.policy"])},
+        {"create": NewTopics(topic_config=["=delete"])},
+        {"create": NewTopics(topic_config=["a=1", "a=2"])},
+        {"create": NewTopics(topic_config=["retention.ms=1"], retention_ms=2)},
         {"drain_timeout": -1},
     ],
 )
@@ -82,10 +86,15 @@ async def test_topics_are_made_only_when_asked_for() -> None:
     cluster = Cluster(a=2)
     with pytest.raises(TopicMissingError, match="create-topics"):
         await plan_topics(cast("Admin", cluster), options(topics=("a", "b")))
-    create = NewTopics(partitions=2, retention_ms=60_000)
+    create = NewTopics(
+        partitions=2, retention_ms=60_000, topic_config=["cleanup.policy = compact,delete"]
+    )
     plans = await plan_topics(cast("Admin", cluster), options(topics=("a", "b"), create=create))
     assert [(plan.topic, plan.source_partitions) for plan in plans] == [("a", 2), ("b", 2)]
-    assert cluster.configs == (-1, {"retention.ms": "60000"})
+    assert cluster.configs == (
+        -1,
+        {"retention.ms": "60000", "cleanup.policy": "compact,delete"},
+    )
     assert {plan.max_batch_bytes for plan in plans} == {5000}
     with pytest.raises(PartitionCountError, match="--partitions 2"):
         await plan_topics(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import io
+import itertools
 import os
 import pty
 import re
@@ -15,12 +16,14 @@ import termios
 import time
 from dataclasses import dataclass, field
 from functools import partial
+from threading import Thread
 from typing import TYPE_CHECKING, Self
 
 import pytest
+from rich.text import Text
 
 from mirrortest.cli.console import SafeConsole
-from mirrortest.cli.live import ProgressDisplay
+from mirrortest.cli.live import ProgressDisplay, _Screen
 from mirrortest.cli.options import Progress, ProgressMode
 from mirrortest.errors import UsageError
 from tests.unit.statuses import consuming
@@ -225,6 +228,30 @@ def live_screen(width: int) -> str:
     console = SafeConsole(file=stream, width=width, height=24, soft_wrap=True, highlight=False)
     console.print(consuming().view(), end="")
     return stream.getvalue().removesuffix("\n").replace("\n", "\r\n")
+
+
+def test_a_print_waits_until_the_display_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However its height changes meanwhile, in the thread that renews it."""
+    monkeypatch.setenv("TERM", "xterm")
+    stream, heights = io.StringIO(), itertools.cycle(range(1, 9))
+    console = SafeConsole(
+        file=stream, force_terminal=True, width=80, height=24, color_system=None, highlight=False
+    )
+    display = _Screen(console, lambda: Text("\n".join(["row"] * next(heights))))
+    logged = [f"log {number}" for number in range(300)]
+
+    def renew() -> None:
+        for _ in logged:
+            display.refresh()
+
+    with display:
+        renewing = Thread(target=renew)
+        renewing.start()
+        for line in logged:
+            console.print(line)
+        renewing.join()
+    shown = Screen().feed(stream.getvalue().replace("\n", "\r\n"))
+    assert [line for line in shown.lines if line] == logged
 
 
 def _lines(mode: ProgressMode | None, seconds: float = 5.0) -> tuple[ProgressDisplay, io.StringIO]:

@@ -9,8 +9,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from mirrortest.config.client_config import ClientConfig
 from mirrortest.config.shape import Gaussian
+from mirrortest.errors import UsageError
 from mirrortest.produce.batch_counts import BatchCounts, BatchShape, largest_batch
+from mirrortest.produce.context import ProducerContext
+from mirrortest.produce.incarnation_setup import check_batches
+from mirrortest.produce.options import ProduceOptions
+from mirrortest.produce.topic_plan import TopicPlan
+from mirrortest.wire.batch import LaneEncoder
+from mirrortest.wire.stream import ProducerId
 
 SHAPE = Gaussian(Fraction(16), Fraction(4), 1)
 
@@ -67,3 +75,26 @@ def test_a_batch_that_was_not_sent_is_made_again() -> None:
     found.end(ends[-1] * 3)
     with pytest.raises(ValueError, match="too long ago"):
         found.end(0)
+
+
+def test_a_batch_that_is_taken_on_fits_in_each_lane_and_incarnation() -> None:
+    """Keys and ids of any length: one that did not fit would never be sent."""
+    plan = TopicPlan("t", 300, 300)
+    client = ClientConfig(bootstrap_servers=("h:1",), batch_size=50_000)
+    accepted = 0
+    for count in range(300, 600):
+        options = ProduceOptions(
+            run="r", name="p", client=client, topics=("t",), message_size=100, batch_messages=count
+        )
+        try:
+            check_batches(ProducerContext(options), [plan])
+        except UsageError as error:
+            assert f"at most {accepted} messages fit" in str(error)  # noqa: PT017
+            break
+        accepted = count
+    assert accepted
+    for lane, partition in zip(plan.lanes, plan.partitions, strict=True):
+        for incarnation in (1, 12, 12_345):
+            who = ProducerId("p", "r", incarnation)
+            encoder = LaneEncoder("t", who, lane, partition, 300, options.form, 100)
+            assert encoder.most_within(50_000) >= accepted

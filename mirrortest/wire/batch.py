@@ -20,7 +20,7 @@ from mirrortest.wire.digits import SEQ_DIGITS, SEQ_LIMIT, TIME_DIGITS
 from mirrortest.wire.form import Form
 from mirrortest.wire.lanes import lane_key
 from mirrortest.wire.message import HEADER_NAMES, NS_PER_MS, value_size
-from mirrortest.wire.payload import phase_of, windows
+from mirrortest.wire.payload import VARYING, phase_of, windows
 from mirrortest.wire.varint import varint
 
 if TYPE_CHECKING:
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 
 __all__ = ["BatchDecoder", "EncodedBatch", "LaneEncoder", "MessageArrays"]
 
-_CONTENT_AT, _CHECK_AT = 8, 24
-"""Where a descriptor has the word with the value's size, and the check value."""
+_WORDS_AT, _CHECK_AT = (0, 8, 16), 24
+"""Where a descriptor has its words, and the check value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +67,8 @@ class EncodedBatch:
 class LaneEncoder:
     """Writes the messages of one lane of one incarnation.
 
-    `size` is bytes of record value: of all messages, or of the largest. Raises ValueError where a
-    number is out of its field's range.
+    `size` is bytes of record value: of all messages, or of the largest. `compressibility` is
+    percent of the fill. Raises ValueError where a number is out of its field's range.
     """
 
     def __init__(
@@ -80,6 +80,7 @@ class LaneEncoder:
         destination_partitions: int,
         form: Form,
         size: int,
+        compressibility: int = 0,
     ) -> None:
         raw_id = producer_id.encode()
         self._form, self._size = form, size
@@ -87,8 +88,13 @@ class LaneEncoder:
         self._fill_size = fill_size or 0
         self._proven = fill_size is not None
         self._seed = descriptors.identity_hash(topic, raw_id)
-        content = Descriptor(source_partition, lane, self._value_size, destination_partitions, 0)
+        self._compressibility = compressibility
+        content = Descriptor(
+            source_partition, lane, self._value_size, destination_partitions, 0, compressibility
+        )
         self._words = descriptors.constant_words(content, topic)[:2]
+        varying = content._replace(generator=VARYING.number)
+        self._varying_place = descriptors.constant_words(varying, topic)[0]
         self._phase = phase_of(topic, raw_id, lane)
         self._key = lane_key(lane)
         seq, time = b"0" * SEQ_DIGITS, b"0" * TIME_DIGITS
@@ -153,7 +159,8 @@ class LaneEncoder:
             checks = message_columns.check_values(states, times, seqs)
             numbers += [(self._proof_at + at, 0, column) for at, column in words]
             numbers.append((self._proof_at + _CHECK_AT, 0, checks))
-            window = windows(self._phase, seq_lo, self._fill_size)
+            size = self._value_size if sizes is None else None
+            window = windows(self._phase, seq_lo, size, self._fill_size, self._compressibility)
             if self._form is Form.BODY:
                 head += proof
             else:
@@ -185,16 +192,17 @@ class LaneEncoder:
         With these the words in which messages of various sizes differ, by offset.
         """
         place, content = self._words
-        try:
-            proof = struct.pack("<QQqQ", place, content, sent_ns, 0)
-        except struct.error:
-            raise ValueError(f"time {sent_ns} does not fit a message") from None
+        if not -1 << 63 <= sent_ns < 1 << 63:
+            raise ValueError(f"time {sent_ns} does not fit a message")
         sent = sent_ns & ((1 << 64) - 1)
         if isinstance(value_sizes, int):
-            state = descriptors.mix(self._seed, (place, content, sent))
-            return proof, np.array([state], np.uint64), []
+            words = (place, content, sent)
+            proof = struct.pack("<QQQQ", *descriptors.masked(words), 0)
+            return proof, np.array([descriptors.mix(self._seed, words)], np.uint64), []
+        place = self._varying_place
         contents = descriptors.sized(content, value_sizes)
         states = descriptors.mix_arrays(
             descriptors.mix(self._seed, (place,)), (contents, np.array(sent, np.uint64))
         )
-        return proof, states, [(_CONTENT_AT, contents)]
+        written = descriptors.masked_arrays((place, contents, sent))
+        return bytes(descriptors.SIZE), states, list(zip(_WORDS_AT, written, strict=True))

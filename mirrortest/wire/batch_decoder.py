@@ -27,7 +27,7 @@ from mirrortest.wire.message import (
     Record,
     decode,
 )
-from mirrortest.wire.payload import MAX_SIZE, PERIOD, block, phase_of
+from mirrortest.wire.payload import GENERATORS, Generator, block, phase_of
 from mirrortest.wire.single_records import header_spans, parse_headers
 from mirrortest.wire.stream import ProducerId
 from mirrortest.wire.varint import MalformedBatchError
@@ -60,8 +60,8 @@ class Layout(NamedTuple):
     They have as many bytes of headers, the same bytes in `constants` of them, and the same
     `opening` bytes at the beginning of their values; in body form their values reach at least to
     `fill_at`, and exactly to it where there is no proof. Offsets count from the value in body form,
-    from the header section in header form; `fill_at` counts from the value in both. `proof_at` is
-    None in a header without descriptor (unproven).
+    from the header section in header form; `fill_at` counts from the value in both. `proof_at` and
+    `generator`, the descriptor's, are None where there is no descriptor (unproven).
     """
 
     in_headers: bool
@@ -71,6 +71,7 @@ class Layout(NamedTuple):
     seq_at: int
     time_at: int
     proof_at: int | None
+    generator: Generator | None
     fill_at: int
     altered: Finding
     constants: list[Span]
@@ -140,8 +141,7 @@ class BatchDecoder:
         """Read the messages of the records, of one batch or of several."""
         messages = MessageArrays.unread(records.offsets)
         self._index = {}
-        # A longer value is not one of our messages, or is altered.
-        fills = block(PERIOD + min(int(records.value_len.max(initial=0)), MAX_SIZE))
+        largest = int(records.value_len.max(initial=0))
         rows = np.arange(len(records))
         vain, stretch, tries = 0, 1, 0
         while len(rows) >= self.worth_it and vain < _VAIN * len(records):
@@ -159,7 +159,7 @@ class BatchDecoder:
                     layout,
                     identity_hash(self.topic, layout.raw_id),
                     partial(phase_of, self.topic, layout.raw_id),
-                    fills,
+                    b"" if layout.generator is None else block(layout.generator, largest),
                     self.index_of(layout.id),
                     messages,
                 )
@@ -240,7 +240,9 @@ def _of_body(
         return None
     header = len(raw_id) + FIXED_HEADER
     proven = length >= header + descriptors.SIZE
-    if not proven and length != header:
+    opening = records.buffer[start + header : start + header + 2].tobytes()
+    generator = _generator(opening) if proven else None
+    if generator is None and length != header:
         return None
     return Layout(
         in_headers=False,
@@ -250,10 +252,16 @@ def _of_body(
         seq_at=len(raw_id) + 1,
         time_at=len(raw_id) + SEQ_DIGITS + 2,
         proof_at=header if proven else None,
+        generator=generator,
         fill_at=header + descriptors.SIZE if proven else header,
         altered=Finding.ALTERED_HEADERS if has_headers else Finding(0),
         constants=constants,
     )
+
+
+def _generator(opening: bytes) -> Generator | None:
+    """The generator of the descriptor that begins so; None where none of ours does."""
+    return GENERATORS[opening[1]] if opening in descriptors.OPENINGS else None
 
 
 def _of_headers(
@@ -271,6 +279,10 @@ def _of_headers(
     producer_id = ProducerId.parse(raw[lo:hi]) if lo >= 0 else None
     if producer_id is None or not producer_id.run:
         return None
+    proof_at = values[PROOF][0]
+    generator = _generator(raw[proof_at : proof_at + 2])
+    if generator is None:
+        return None
     return Layout(
         in_headers=True,
         id=producer_id,
@@ -278,7 +290,8 @@ def _of_headers(
         opening=0,
         seq_at=values[SEQ][0],
         time_at=values[TIME][0],
-        proof_at=values[PROOF][0],
+        proof_at=proof_at,
+        generator=generator,
         fill_at=0,
         altered=Finding(0) if tuple(names) == HEADER_NAMES else Finding.ALTERED_HEADERS,
         constants=constants,

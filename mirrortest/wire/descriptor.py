@@ -2,15 +2,23 @@
 
 Little-endian, as four 64-bit words::
 
-    word 0   version u8 = 0xD1 | generator u8 = 1 | source partition u16 | lane u32
-    word 1   value size u32 | destination partitions u16 | topic tag u16
+    word 0   version u8 = 0xD1 | generator u8 | source partition u16 | lane u32
+    word 1   value size u25, compressibility u7 | destination partitions u16 | topic tag u8
+             | mask u8
     word 2   time of the actual send, int64 ns
     word 3   check value u64
 
 The check value mixes the hash of topic and id, word 0, word 1, word 2, the intended time, and the
-seq. Each round of the mix is a bijection of its word, so that a change of any single one is always
-found; other changes escape once in 2**64. Constants of a batch come first: the messages of one lane
-differ in the last two rounds only.
+seq. Each round of the mix is a bijection of its word, so that a change of any single one changes
+the state; other changes escape once in 2**64. Constants of a batch come first: the messages of one
+lane differ in the last two rounds only.
+
+No byte is ``;``, at which the ancestor splits messages. The bytes of words 0 to 2, but for version,
+generator and mask, are XORed with the mask, the smallest by which none of them is ``;``, nor the
+mask itself; the check value is that of the words without it, and has ``:`` for each ``;``.
+
+Producers write generators 2 and 3. Generator 1 is only read. Its word 1 is ``value size u32 |
+destination partitions u16 | topic tag u16``; it has no mask, and any bytes.
 """
 
 from __future__ import annotations
@@ -22,7 +30,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from mirrortest.wire.payload import GENERATOR
+from mirrortest.wire.payload import CURRENT, FIRST, GENERATORS, MAX_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -31,11 +39,20 @@ if TYPE_CHECKING:
 
 SIZE = 32
 VERSION = 0xD1
-TAG = VERSION | GENERATOR << 8
-"""The low 16 bits of word 0 in every descriptor that this version can read."""
+TAGS = {number: VERSION | number << 8 for number in GENERATORS}
+"""By generator, the low 16 bits of word 0 in every descriptor that this version can read."""
+OPENINGS = tuple(tag.to_bytes(2, "little") for tag in TAGS.values())
+"""The same as bytes, with which such a descriptor begins."""
+SIZE_BITS = 25
+"""Of word 1's low half, the bits of the value's size; the rest is its compressibility."""
+MOST_COMPRESSIBLE = 100
 
 _LAYOUT = struct.Struct("<BBHIIHHqQ")
 _WORDS = struct.Struct("<QQQQ")
+_MASK_AT = 15
+_EACH_BYTE = 0x0101010101010101
+_MASKED = (_EACH_BYTE - 0x0101, _EACH_BYTE, _EACH_BYTE)
+"""A one in each byte of words 0 to 2 that is masked, and in that of the mask, which is 0."""
 _MASK = (1 << 64) - 1
 # Odd constants with well spread bits: of splitmix64's and xxHash's mixers.
 ROUND = 0xBF58476D1CE4E5B9
@@ -43,7 +60,7 @@ FINAL = 0x9E3779B185EBCA87
 
 
 class Descriptor(NamedTuple):
-    """The fields of a descriptor, without the check value."""
+    """The fields of a descriptor, without mask and check value."""
 
     source_partition: int
     lane: int
@@ -51,6 +68,9 @@ class Descriptor(NamedTuple):
     """Bytes of the whole record value."""
     destination_partitions: int
     sent_ns: int
+    compressibility: int = 0
+    """Percent of the fill that compress away (`payload.zeros`)."""
+    generator: int = CURRENT.number
 
 
 @lru_cache(maxsize=4096)
@@ -62,7 +82,10 @@ def identity_hash(topic: str, producer_id: bytes) -> int:
 
 @lru_cache(maxsize=4096)
 def topic_tag(topic: str) -> int:
-    """Sixteen bits of the topic's name, by which a person can find a stray message's topic."""
+    """Sixteen bits of the topic's name, by which a person can find a stray message's topic.
+
+    A descriptor has the low eight of them, one of generator 1 all.
+    """
     return int.from_bytes(hashlib.blake2b(topic.encode(), digest_size=2).digest(), "little")
 
 
@@ -99,16 +122,26 @@ def finish_arrays(state: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def constant_words(descriptor: Descriptor, topic: str) -> tuple[int, int, int]:
-    """Words 0 to 2. Raises ValueError where a number is out of its field's range."""
+    """Words 0 to 2, not masked. Raises ValueError where a number is out of its field's range."""
+    of_value, tag = descriptor.value_size, topic_tag(topic)
+    if (
+        not 0 <= of_value <= MAX_SIZE
+        or not 0 <= descriptor.compressibility <= MOST_COMPRESSIBLE
+        or (descriptor.generator == FIRST.number and descriptor.compressibility)
+    ):
+        raise ValueError(f"{descriptor} does not fit a message")
+    if descriptor.generator != FIRST.number:
+        of_value |= descriptor.compressibility << SIZE_BITS
+        tag &= 0xFF
     try:
         raw = _LAYOUT.pack(
             VERSION,
-            GENERATOR,
+            descriptor.generator,
             descriptor.source_partition,
             descriptor.lane,
-            descriptor.value_size,
+            of_value,
             descriptor.destination_partitions,
-            topic_tag(topic),
+            tag,
             descriptor.sent_ns,
             0,
         )
@@ -118,9 +151,60 @@ def constant_words(descriptor: Descriptor, topic: str) -> tuple[int, int, int]:
     return word0, word1, word2
 
 
+def masked(words: Sequence[int]) -> tuple[int, int, int]:
+    """Words 0 to 2 as they are written: with the smallest mask by which no byte of them is `;`."""
+    for mask in range(256):
+        written = _with_mask(words, mask)
+        if not any(map(_has_semicolon, written)):
+            return written
+    raise AssertionError("22 bytes rule out 22 of 256 masks")
+
+
+def _with_mask(words: Sequence[int], mask: int) -> tuple[int, int, int]:
+    word0, word1, word2 = (word ^ mask * each for word, each in zip(words, _MASKED, strict=True))
+    return word0, word1, word2
+
+
+def _has_semicolon(word: int) -> bool:
+    return b";" in word.to_bytes(8, "little")
+
+
+def masked_arrays(
+    words: tuple[int, NDArray[np.uint64], int],
+) -> tuple[NDArray[np.uint64], NDArray[np.uint64], NDArray[np.uint64]]:
+    """`masked` of the words of many messages at once, which differ in word 1."""
+    word0, contents, word2 = words
+    masks = np.zeros(len(contents), np.uint64)
+    left = np.arange(len(contents))
+    for mask in range(256):
+        place, pattern, sent = _with_mask((word0, 0, word2), mask)
+        if mask == 0x3B or _has_semicolon(place) or _has_semicolon(sent):
+            continue
+        masks[left] = mask
+        left = left[_have_semicolon(contents[left] ^ np.uint64(pattern))]
+        if not len(left):
+            break
+    first, second, third = (masks * np.uint64(each) for each in _MASKED)
+    return first ^ np.uint64(word0), second ^ contents, third ^ np.uint64(word2)
+
+
+def _have_semicolon(words: NDArray[np.uint64]) -> NDArray[np.bool_]:
+    """Which of the words have the byte."""
+    found: NDArray[np.bool_] = (words[:, None].view(np.uint8) == 0x3B).any(axis=1)
+    return found
+
+
 def sized(word1: int, value_sizes: NDArray[np.int64]) -> NDArray[np.uint64]:
     """Word 1 of messages whose values have these sizes, and which are alike otherwise."""
-    return value_sizes.astype(np.uint64) | np.uint64(word1 >> 32 << 32)
+    return value_sizes.astype(np.uint64) | np.uint64(word1 >> SIZE_BITS << SIZE_BITS)
+
+
+def check_value(generator: int, state: int) -> int:
+    """The check value of a state that has mixed all words of a message."""
+    check = finish(state)
+    if generator == FIRST.number:
+        return check
+    return int.from_bytes(check.to_bytes(8, "little").replace(b";", b":"), "little")
 
 
 def pack(
@@ -128,20 +212,27 @@ def pack(
 ) -> bytes:
     """The descriptor's bytes. Raises ValueError where a number is out of range."""
     words = constant_words(descriptor, topic)
-    check = finish(mix(identity_hash(topic, producer_id), (*words, intended_ns, seq)))
-    return _WORDS.pack(*words, check)
+    state = mix(identity_hash(topic, producer_id), (*words, intended_ns, seq))
+    written = words if descriptor.generator == FIRST.number else masked(words)
+    return _WORDS.pack(*written, check_value(descriptor.generator, state))
 
 
 def unpack(
     raw: bytes, topic: str, producer_id: bytes, intended_ns: int, seq: int
 ) -> Descriptor | None:
     """Read a descriptor; None where it does not prove this topic, id, time and seq."""
-    if len(raw) != SIZE:
+    if len(raw) != SIZE or not raw.startswith(OPENINGS):
         return None
-    *words, check = _WORDS.unpack(raw)
-    if finish(mix(identity_hash(topic, producer_id), (*words, intended_ns, seq))) != check:
+    *written, check = _WORDS.unpack(raw)
+    generator = raw[1]
+    words = written if generator == FIRST.number else _with_mask(written, raw[_MASK_AT])
+    state = mix(identity_hash(topic, producer_id), (*words, intended_ns, seq))
+    if check_value(generator, state) != check:
         return None
-    version, generator, source, lane, size, destination, _, sent_ns, _ = _LAYOUT.unpack(raw)
-    if version != VERSION or generator != GENERATOR:
-        return None
-    return Descriptor(source, lane, size, destination, sent_ns)
+    _, _, source, lane, of_value, destination, _, sent_ns, _ = _LAYOUT.unpack(
+        _WORDS.pack(*words, check)
+    )
+    if generator == FIRST.number:
+        return Descriptor(source, lane, of_value, destination, sent_ns, 0, generator)
+    size, compressibility = of_value & (1 << SIZE_BITS) - 1, of_value >> SIZE_BITS
+    return Descriptor(source, lane, size, destination, sent_ns, compressibility, generator)

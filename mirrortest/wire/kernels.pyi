@@ -23,4 +23,5 @@ def encode_records(
     start: int,
     step: int,
     period: int,
+    compressibility: int,
 ) -> memoryview: ...

@@ -11,7 +11,7 @@ import sys
 import numpy as np
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
-from libc.string cimport memcpy
+from libc.string cimport memcpy, memset
 
 from mirrortest.wire.varint import MalformedBatchError
 
@@ -257,14 +257,14 @@ def encode_records(
     int64_t start,
     int64_t step,
     int64_t period,
+    int64_t compressibility,
 ):
     """A buffer of `count` records, one behind the other, after `header_size` bytes for a header.
 
     A record's index is its offset delta, and its timestamp delta is 0. `key` is the key with its
     length, `after` the header section. `sizes` has the bytes of each value, or one number for all.
-    A value begins with `head`; the rest of it is the part of `block` from `start` on, and for each
-    later record from `step` bytes further on, modulo `period`. A smaller value has the beginning of
-    `head` alone. Of each column (offset in `head` and `after`, digits, values) the element at the
+    A value begins with `head`. The rest of it is the part of `block` from `start` on, and for each
+    later record from `step` bytes further on, modulo `period`; and then `payload.zeros`. A smaller value has the beginning of `head` alone. Of each column (offset in `head` and `after`, digits, values) the element at the
     record's index is written there: so many ASCII digits, or with 0 digits a little-endian 64-bit
     word; not where it is beyond the end of a smaller value.
 
@@ -298,6 +298,7 @@ def encode_records(
             or not 0 <= step < period
             or most - head_size > block.shape[0] - period + 1
         ))
+        or not 0 <= compressibility <= 100
         or filled > MOST_NUMBERS
     ):
         raise IndexError("records lie outside the bytes")
@@ -339,6 +340,7 @@ def encode_records(
     cdef int64_t delta_at = 0
     cdef int64_t opened = 0
     cdef int64_t window = 0
+    cdef int64_t zeros = 0
     cdef int64_t cut, byte
     cdef uint64_t zigzag
     size, limit, delta_width = -1, 0, 0
@@ -349,7 +351,8 @@ def encode_records(
                 limit = <int64_t>1 << (7 * delta_width - 1)
             size = sizes[0] if alike else sizes[index]
             cut = min(size, head_size)
-            window = size - cut
+            zeros = min(size - cut, ((size - cut) * compressibility * 101 + 5000) // 10_000)
+            window = size - cut - zeros
             opened = _put(opening, 2 + delta_width + fixed + _width(size) + size)
             opening[opened] = opening[opened + 1] = 0  # attributes, and the timestamp's delta
             delta_at = opened + 2
@@ -362,7 +365,7 @@ def encode_records(
                 memcpy(opening + opened, &head[0], cut)
             for each in range(filled):
                 if at[each] >= head_size:
-                    places[each] = <int>(opened + cut + window + at[each] - head_size)
+                    places[each] = <int>(opened + size + at[each] - head_size)
                 elif at[each] + (digits[each] or 8) <= cut:
                     places[each] = <int>(opened + at[each])
                 else:
@@ -379,8 +382,10 @@ def encode_records(
         start += step
         if start >= period:
             start -= period
+        if zeros:
+            memset(to + opened + window, 0, zeros)
         if after.shape[0]:
-            memcpy(to + opened + window, &after[0], after.shape[0])
+            memcpy(to + opened + window + zeros, &after[0], after.shape[0])
         for each in range(filled):
             if places[each] < 0:
                 continue
@@ -388,7 +393,7 @@ def encode_records(
                 _write_digits(to + places[each], digits[each], values[each][index])
             else:
                 memcpy(to + places[each], &values[each][index], 8)
-        to += opened + window + after.shape[0]
+        to += opened + window + zeros + after.shape[0]
     return buffer.data
 
 

@@ -28,7 +28,7 @@ from mirrortest.wire.descriptor import Descriptor
 from mirrortest.wire.digits import SEQ_DIGITS, SEQ_LIMIT, TIME_DIGITS, TIME_LIMIT
 from mirrortest.wire.form import Form
 from mirrortest.wire.lanes import lane_key, parse_lane
-from mirrortest.wire.payload import MAX_SIZE, fill, phase_of
+from mirrortest.wire.payload import CURRENT, GENERATORS, MAX_SIZE, fill, phase_of
 from mirrortest.wire.stream import ProducerId
 
 NS_PER_MS = 1_000_000
@@ -37,8 +37,10 @@ HEADER_NAMES = (ID, SEQ, TIME, PROOF)
 ANCESTOR_HEADER_NAMES = (ID, SEQ)
 FIXED_HEADER = SEQ_DIGITS + TIME_DIGITS + 3
 """Bytes of a body's header besides the id: two numbers and three semicolons."""
-_TAG = descriptors.TAG.to_bytes(2, "little")
-_AFTER_ID = re.compile(rb"[0-9]{%d};[0-9]{%d};%s" % (SEQ_DIGITS, TIME_DIGITS, re.escape(_TAG)))
+_AFTER_ID = re.compile(
+    rb"[0-9]{%d};[0-9]{%d};(?:%s)"
+    % (SEQ_DIGITS, TIME_DIGITS, b"|".join(map(re.escape, descriptors.OPENINGS)))
+)
 _LONGEST_OPENING = 256
 """Bytes within which a body's header ends, also if its id was changed."""
 
@@ -53,7 +55,11 @@ class Record(NamedTuple):
 
 
 class Message(NamedTuple):
-    """What a producer sends. Times are ns since the epoch; `size` is bytes of record value."""
+    """What a producer sends. Times are ns since the epoch; `size` is bytes of record value.
+
+    `compressibility` is percent of the fill. Producers write the current
+    `generator` where all sizes are one, else the varying one.
+    """
 
     topic: str
     id: ProducerId
@@ -64,6 +70,8 @@ class Message(NamedTuple):
     source_partition: int
     destination_partitions: int
     size: int
+    compressibility: int = 0
+    generator: int = CURRENT.number
 
 
 class Decoded(NamedTuple):
@@ -116,10 +124,13 @@ def encode(message: Message, form: Form) -> Record:
         size,
         message.destination_partitions,
         message.sent_ns,
+        message.compressibility,
+        message.generator,
     )
     proof = descriptors.pack(content, message.topic, raw_id, message.intended_ns, message.seq)
     phase = phase_of(message.topic, raw_id, message.lane)
-    filled = fill(phase, message.seq, fill_size or 0)
+    generator = GENERATORS[message.generator]
+    filled = fill(generator, message.compressibility, phase, message.seq, size, fill_size or 0)
     headers: tuple[tuple[str, bytes | None], ...] = ()
     if form is Form.HEADERS:
         headers = tuple(zip(HEADER_NAMES, (raw_id, seq, intended, proof), strict=True))
@@ -190,7 +201,12 @@ def _decode_headers(record: Record, topic: str, names: tuple[str, ...]) -> Decod
     producer_id = None if raw_id is None else ProducerId.parse(raw_id)
     raw_time, proof = values.get(TIME), values.get(PROOF)
     foreign_id = producer_id is None or not producer_id.run
-    if foreign_id and proof and len(proof) == descriptors.SIZE and proof.startswith(_TAG):
+    if (
+        foreign_id
+        and proof
+        and len(proof) == descriptors.SIZE
+        and proof.startswith(descriptors.OPENINGS)
+    ):
         return corrupted(Form.HEADERS)
     if raw_id is None or producer_id is None:
         return foreign(Form.HEADERS)
@@ -245,7 +261,8 @@ def _proven(
     if (
         filled is None
         or size != content.value_size
-        or filled != fill(phase_of(topic, producer_id.encode(), content.lane), seq, len(filled))
+        or filled
+        != _fill(content, phase_of(topic, producer_id.encode(), content.lane), seq, filled)
     ):
         findings |= Finding.CORRUPTED
     if record.key != lane_key(content.lane):
@@ -263,6 +280,13 @@ def _proven(
         findings,
         form,
     )
+
+
+def _fill(content: Descriptor, phase: int, seq: int, filled: bytes) -> bytes:
+    """The fill that belongs there."""
+    generator = GENERATORS[content.generator]
+    size = content.value_size
+    return fill(generator, content.compressibility, phase, seq, size, len(filled))
 
 
 def _seq(raw: bytes) -> int | None:

@@ -32,13 +32,14 @@ cdef uint32_t UNPROVEN = Finding.UNPROVEN
 cdef uint32_t CORRUPTED = Finding.CORRUPTED
 cdef uint32_t ALTERED_KEY = Finding.ALTERED_KEY
 cdef uint32_t ALTERED_TIMESTAMP = Finding.ALTERED_TIMESTAMP
-cdef int64_t SEQ_DIGITS, TIME_DIGITS, MS, PERIOD, MAX_LANE
-cdef uint64_t TIME_LIMIT, TAG, ROUND, FINAL
+cdef int64_t SEQ_DIGITS, TIME_DIGITS, MS, MAX_LANE, FIRST
+cdef uint64_t TIME_LIMIT, ROUND, FINAL, SIZE_BITS
 try:
     SEQ_DIGITS, TIME_DIGITS = digits.SEQ_DIGITS, digits.TIME_DIGITS
     TIME_LIMIT, MS = digits.TIME_LIMIT, NS_PER_MS
-    TAG, ROUND, FINAL = descriptor.TAG, descriptor.ROUND, descriptor.FINAL
-    PERIOD, MAX_LANE = payload.PERIOD, lanes.MAX_LANE
+    ROUND, FINAL, SIZE_BITS = descriptor.ROUND, descriptor.FINAL, descriptor.SIZE_BITS
+    FIRST, MAX_LANE = payload.FIRST.number, lanes.MAX_LANE
+    TAGS = descriptor.TAGS
     if descriptor.SIZE != PROOF_SIZE:
         raise AttributeError(f"a descriptor of {descriptor.SIZE} bytes")
 except AttributeError as error:  # sources that are newer than what is compiled
@@ -50,7 +51,11 @@ cdef enum:
     LANE_DIGITS = 10
     PROOF_SIZE = 32
     NO_LANE = -1
-    NO_PHASE = -1
+
+
+cdef uint64_t EACH_BYTE = 0x0101010101010101
+cdef uint64_t SEMICOLONS = 0x3B * EACH_BYTE
+cdef uint64_t LOW_BITS = 0x7F * EACH_BYTE
 
 
 cdef struct Message:
@@ -69,8 +74,8 @@ def read(records, rows, like, layout, identity, phase_of, block, index, messages
         layout: its `Layout`.
         identity: the hash of topic and producer's id, where the mix of check values starts.
         phase_of: tells of a lane where in the block its fill starts.
-        block: the endless block, a period and as much as the longest fill needs; a message that
-            needs more is left.
+        block: the block of the layout's generator, a period and as much as the longest fill
+            needs; a message that needs more is left, as is one of another generator.
         index: the id's place in the table of ids.
         messages: `MessageArrays`.
 
@@ -100,7 +105,11 @@ def read(records, rows, like, layout, identity, phase_of, block, index, messages
     cdef const int64_t[:, ::1] constants = np.array(layout.constants, np.int64).reshape(-1, 2)
     cdef const uint8_t[::1] fills = block
     cdef bint in_headers = layout.in_headers
-    cdef bint proven = layout.proof_at is not None
+    cdef bint proven = layout.generator is not None
+    cdef uint64_t tag = TAGS[layout.generator.number] if proven else 0
+    cdef bint first_kind = proven and layout.generator.number == FIRST
+    cdef int64_t period = layout.generator.period if proven else 0
+    cdef uint64_t step = layout.generator.step if proven else 0
     cdef int64_t opening = layout.opening
     cdef int64_t seq_at = layout.seq_at
     cdef int64_t time_at = layout.time_at
@@ -124,7 +133,7 @@ def read(records, rows, like, layout, identity, phase_of, block, index, messages
     # All that is looked at lies in the first `least` bytes of a value or of the headers.
     cdef int64_t span = headers_len[first]
     cdef int64_t least = span if in_headers else fill_at
-    cdef int64_t longest = fills.shape[0] - PERIOD
+    cdef int64_t longest = fills.shape[0] - period
     cdef int64_t each
     if (
         not _inside(0, opening, fill_at)
@@ -143,13 +152,17 @@ def read(records, rows, like, layout, identity, phase_of, block, index, messages
     cdef Bytes data = &buffer[0]
     cdef Bytes first_value = data + value_start[first]
     cdef Bytes first_headers = data + headers_start[first]
-    cdef int64_t at, row, length, lane, known_lane = NO_LANE, phase = NO_PHASE, key_lane, start
+    cdef int64_t at, row, length, lane, known_lane = NO_LANE, key_lane, start, fill, zeros
+    cdef uint64_t phase = 0
+    cdef uint64_t size_mask = 0xFFFFFFFF if first_kind else (<uint64_t>1 << SIZE_BITS) - 1
+    cdef uint64_t mask
     cdef int64_t left = 0
     cdef int64_t[::1] rest
     cdef Bytes value
     cdef Bytes headers
     cdef Bytes text
     cdef Message message
+    cdef uint64_t check
     cdef uint32_t findings
     cdef bint alike, sound
     phases = {}
@@ -178,6 +191,10 @@ def read(records, rows, like, layout, identity, phase_of, block, index, messages
             alike = not memcmp(
                 headers + constants[each, 0], first_headers + constants[each, 0], constants[each, 1]
             )
+        text = headers if in_headers else value
+        if alike and proven:
+            memcpy(&message.place, text + proof_at, PROOF_SIZE)
+            alike = (message.place & 0xFFFF) == tag
         if not alike:
             if others is None:
                 others = np.empty(wanted.shape[0] - at, np.int64)
@@ -186,7 +203,6 @@ def read(records, rows, like, layout, identity, phase_of, block, index, messages
             left += 1
             continue
 
-        text = headers if in_headers else value
         sound = _number(text + seq_at, SEQ_DIGITS, &message.seq)
         sound &= _number(text + time_at, TIME_DIGITS, &message.intended)
         sound &= message.intended < TIME_LIMIT
@@ -195,8 +211,13 @@ def read(records, rows, like, layout, identity, phase_of, block, index, messages
             sound &= text[time_at + TIME_DIGITS] == SEMICOLON
         key_lane = _lane(data + key_start[row], key_len[row])
         if proven:
-            memcpy(&message.place, text + proof_at, PROOF_SIZE)
-            sound &= (message.place & 0xFFFF) == TAG and _check(hashed, &message) == message.check
+            if not first_kind:
+                mask = (message.content >> 56) * EACH_BYTE
+                message.place ^= mask & ~<uint64_t>0xFFFF
+                message.content ^= mask
+                message.sent ^= mask
+            check = _check(hashed, &message)
+            sound &= (check if first_kind else _without_semicolons(check)) == message.check
             lane = <int64_t>(message.place >> 32)
         else:
             lane = key_lane
@@ -207,17 +228,24 @@ def read(records, rows, like, layout, identity, phase_of, block, index, messages
 
         findings = altered
         if proven:
-            if length != <int64_t>(message.content & 0xFFFFFFFF):
+            fill = length - fill_at
+            if length != <int64_t>(message.content & size_mask):
                 findings |= CORRUPTED
-            elif length > fill_at:
+            elif fill > 0:
                 if lane != known_lane:
                     if lane not in phases:
                         phases[lane] = phase_of(lane)
                     known_lane, phase = lane, phases[lane]
-                start = (<int64_t>message.seq + phase) % PERIOD
-                if not _inside(start, length - fill_at, fills.shape[0]):
+                zeros = 0
+                if not first_kind:
+                    zeros = <int64_t>((message.content & 0xFFFFFFFF) >> SIZE_BITS)
+                    zeros = min(fill, (fill * zeros * 101 + 5000) // 10_000)  # payload.zeros
+                start = <int64_t>((message.seq * (step or <uint64_t>length | 1) + phase) & <uint64_t>(period - 1))
+                if not _inside(start, fill, fills.shape[0]):
                     raise IndexError("the block is too short")
-                if memcmp(value + fill_at, &fills[start], length - fill_at):
+                if memcmp(value + fill_at, &fills[start], fill - zeros) or (
+                    zeros and not _all_zero(value + length - zeros, zeros)
+                ):
                     findings |= CORRUPTED
             if lane != key_lane:
                 findings |= ALTERED_KEY
@@ -239,7 +267,7 @@ def read(records, rows, like, layout, identity, phase_of, block, index, messages
 def check_values(
     const uint64_t[::1] states, const uint64_t[::1] intended, const uint64_t[::1] seqs
 ):
-    """The check values of messages (`descriptor.finish`), whose other words `states` have mixed.
+    """The check values of messages (`descriptor.check_value`), whose other words `states` have mixed.
 
     One state is that of all. Raises ValueError where there is not one seq for each intended time.
     """
@@ -251,7 +279,9 @@ def check_values(
     if seqs.shape[0] != count or (states.shape[0] != count and not alike):
         raise ValueError("each message has one time and one seq")
     for row in range(count):
-        to[row] = _finished(states[0] if alike else states[row], intended[row], seqs[row])
+        to[row] = _without_semicolons(
+            _finished(states[0] if alike else states[row], intended[row], seqs[row])
+        )
     return values
 
 
@@ -283,6 +313,18 @@ cdef inline uint64_t _finished(uint64_t state, uint64_t intended, uint64_t seq) 
 cdef inline uint64_t _mixed(uint64_t state, uint64_t word) noexcept nogil:
     state = (state ^ word) * ROUND
     return state ^ state >> 32
+
+
+cdef inline uint64_t _without_semicolons(uint64_t word) noexcept nogil:
+    """The word with `:`, which differs in the lowest bit, for each byte that is `;`."""
+    cdef uint64_t others = word ^ SEMICOLONS
+    others |= (others & LOW_BITS) + LOW_BITS  # a byte's high bit, wherever it is another one
+    return word ^ (~others & ~LOW_BITS) >> 7
+
+
+cdef inline bint _all_zero(Bytes data, int64_t count) noexcept nogil:
+    """Whether at least one byte are all 0: the first is, and each one's next is the same."""
+    return not data[0] and not memcmp(data, data + 1, count - 1)
 
 
 cdef inline int64_t _lane(Bytes key, int64_t length) noexcept nogil:

@@ -1,8 +1,15 @@
-"""The fill of a message: a window that slides over one fixed pseudo-random block.
+"""The fill of a message: a part of one fixed pseudo-random block, and a run of zeros behind it.
 
-The block has `PERIOD` bytes and repeats for ever. The window of a message starts at
-``(seq + phase) % PERIOD``, with a phase for each stream, so that the fills of neighbours and of
-streams differ. None is generated: each is a part of the block.
+A generator's block has `period` bytes and repeats for ever. The part of seq *n* starts at
+``(n * step + phase) % period``, with a phase for each stream, so that the fills of neighbours and
+of streams differ. None is generated: each is compared with its part of the block.
+
+What producers write is incompressible: the parts of messages that share a batch of 1 MiB are
+distinct. Where all have one size, its step is that size (generator 2), and memory is read in order.
+Where sizes vary, it is a multiple of the golden ratio (generator 3), by which parts of any sizes
+are as far from each other as they can be. The block has no ``;``, at which the ancestor splits
+messages. Of each fill a share that the descriptor names is zeros, which compress to almost nothing.
+The part of generator 1, which is only read, moves by one byte a seq.
 """
 
 from __future__ import annotations
@@ -11,63 +18,101 @@ import hashlib
 from functools import cache, lru_cache
 from typing import NamedTuple
 
-PERIOD = 1 << 20
-"""Bytes after which the block repeats."""
-
 MAX_SIZE = 16 << 20
 """The greatest value, in bytes, that a message may have."""
 
-GENERATOR = 1
-"""The id of this kind of fill in a message's descriptor."""
 
-_NAME = b"mirrortest payload 1"
+class Generator(NamedTuple):
+    """A kind of fill, by its number in a message's descriptor; `period` is a power of two.
+
+    A `step` of 0 is the message's value's size, made odd.
+    """
+
+    number: int
+    period: int
+    step: int
+
+    def step_of(self, value_size: int) -> int:
+        """The step of messages of this size."""
+        return self.step or value_size | 1
+
+
+FIRST = Generator(1, 1 << 20, 1)
+CURRENT = Generator(2, 1 << 22, 0)
+VARYING = Generator(3, 1 << 22, 2_591_793)
+GENERATORS = {generator.number: generator for generator in (FIRST, CURRENT, VARYING)}
+
+_TAILS = (1 << 16, 1 << 20, MAX_SIZE)
+"""How much of the block follows its first period: few sizes, so that few copies are kept."""
 
 
 @cache
-def _period() -> bytes:
+def _period(period: int) -> bytes:
     # SHAKE-256 is a standard: the block is the same on every machine.
-    return hashlib.shake_256(_NAME).digest(PERIOD)
+    if period == FIRST.period:
+        return hashlib.shake_256(b"mirrortest payload 1").digest(period)
+    # One byte in 256 is left out; there are four times as many too many.
+    longer = hashlib.shake_256(b"mirrortest payload 2").digest(period + (period >> 6))
+    return longer.replace(b";", b"")[:period]
 
 
-@cache
-def _repeated(periods: int) -> bytes:
-    return _period() * periods
+@lru_cache(maxsize=4)
+def _with_tail(period: int, tail: int) -> bytes:
+    once = _period(period)
+    whole, rest = divmod(tail, period)
+    return once * (1 + whole) + once[:rest]
 
 
-def block(length: int) -> bytes:
-    """At least `length` bytes of the endless block."""
-    # Few sizes, so that the cache stays small.
-    periods = 2
-    while periods * PERIOD < length:
-        periods *= 2
-    return _repeated(periods)
+def block(generator: Generator, size: int) -> bytes:
+    """The endless block, as much as fills of at most `size` bytes need."""
+    return _with_tail(
+        generator.period, next(tail for tail in _TAILS if tail >= min(size, MAX_SIZE))
+    )
 
 
 @lru_cache(maxsize=1 << 16)
 def phase_of(topic: str, producer_id: bytes, lane: int) -> int:
-    """Where in the block the fill of a stream's seq 0 starts, in [0, PERIOD)."""
+    """Where in the block the fill of a stream's seq 0 starts: 64 bits; the lowest of them count."""
     name = b"\0".join((producer_id, topic.encode(), b"%d" % lane))
-    return int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "little") % PERIOD
+    return int.from_bytes(hashlib.blake2b(name, digest_size=8).digest(), "little")
 
 
-def fill(phase: int, seq: int, size: int) -> bytes:
-    """The `size` bytes of fill of one message."""
-    start = (seq + phase) % PERIOD
-    return block(start + size)[start : start + size]
+def zeros(size: int, compressibility: int) -> int:
+    """How many bytes of a fill are its run of zeros, so that so many percent compress away."""
+    # A hundredth more: codecs need some bytes to say that they are there, snappy 3 in 64.
+    return min(size, (size * compressibility * 101 + 5000) // 10_000)
+
+
+def fill(
+    generator: Generator, compressibility: int, phase: int, seq: int, value_size: int, size: int
+) -> bytes:
+    """The `size` bytes of fill of one message, whose value has `value_size`."""
+    run = zeros(size, compressibility)
+    start = (seq * generator.step_of(value_size) + phase) % generator.period
+    return block(generator, size)[start : start + size - run] + bytes(run)
 
 
 class Window(NamedTuple):
     """A part of `block` that begins at `start`; the next message's begins `step` bytes later.
 
-    A `start` of `period` is one of 0 again.
+    A `start` of `period` is one of 0 again. Of what it fills, some are `zeros`.
     """
 
     block: bytes
     start: int
     step: int
     period: int
+    compressibility: int
 
 
-def windows(phase: int, seq: int, size: int) -> Window:
-    """The fills of consecutive seqs from this one on, of at most `size` bytes each."""
-    return Window(block(PERIOD + size), (seq + phase) % PERIOD, 1, PERIOD)
+def windows(
+    phase: int, seq: int, value_size: int | None, size: int, compressibility: int
+) -> Window:
+    """The fills of consecutive seqs from this one on, of at most `size` bytes each.
+
+    `value_size` is that of all their values; None: they vary.
+    """
+    generator = VARYING if value_size is None else CURRENT
+    step = generator.step_of(value_size or 0) % generator.period
+    start = (seq * step + phase) % generator.period
+    return Window(block(generator, size), start, step, generator.period, compressibility)

@@ -133,8 +133,8 @@ def encode_records(
 ) -> memoryview:
     """Build an uncompressed batch of `count` records of one key and one timestamp.
 
-    `sizes` is bytes of each value, or of all of them. A value is `head`, then as much of the
-    window's block as fits; one that is smaller is cut off. `after` is every record's header
+    `sizes` is bytes of each value, or of all of them. A value is `head`, then as the
+    window says; one that is smaller is cut off. `after` is every record's header
     section. `numbers` (position in head and `after`, digits, column) overwrite both: a record's
     number as so many ASCII digits, or with 0 digits as a little-endian word of 64 bits. The batch
     has no producer and no CRC until it is sealed. Raises ValueError without a record, or with more
@@ -152,7 +152,7 @@ def encode_records(
         np.array([sizes]) if isinstance(sizes, int) else sizes,
         count,
         list(numbers),
-        *(window or (b"", 0, 0, 0)),
+        *(window or (b"", 0, 0, 0, 0)),
     )
     HEADER.pack_into(
         buffer, 0, 0, len(buffer) - LENGTH_FROM, -1, MAGIC, 0, 0, count - 1,

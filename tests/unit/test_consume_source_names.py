@@ -90,10 +90,10 @@ def _damaged(batch: FetchedBatches) -> FetchedBatches:
     """Each message's descriptor changed on the way."""
     assert batch.buffer is not None
     data = bytearray(batch.buffer)
-    at = data.find(b"\xd1\x01")
+    at = data.find(b"\xd1\x02")
     while at >= 0:
         data[at + 30] ^= 1
-        at = data.find(b"\xd1\x01", at + 1)
+        at = data.find(b"\xd1\x02", at + 1)
     batch.buffer = memoryview(bytes(data))
     return batch
 

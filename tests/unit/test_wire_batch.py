@@ -16,6 +16,7 @@ from mirrortest.model.findings import Finding
 from mirrortest.wire.batch import BatchDecoder, LaneEncoder
 from mirrortest.wire.form import Form
 from mirrortest.wire.message import Message, Record, decode, encode
+from mirrortest.wire.payload import CURRENT
 from mirrortest.wire.record_batch import (
     HEADER_SIZE,
     RecordArrays,
@@ -33,14 +34,14 @@ START = 1_700_000_000_000_000_000
 PA = ProducerId("pa", "run7", 3)
 
 GOLDEN_BATCH = (
-    "00000000000000000000010fffffffff026623af9e0000000000010000018bcfe568000000018bcf"
+    "00000000000000000000010fffffffff024dc379a60000000000010000018bcfe568000000018bcf"
     "e56800000000000000004d0003000003e800000002da01000000043131c80170614072756e372e33"
-    "3b3030303030303030353030303b313730303030303030303030303030303030303bd10102000b00"
-    "0000640000000500eddf07002a36fe9c97179cf9daa4359efaf2c67de74cf63a885ca11a6becff93"
-    "482e716a0ba2e8b0f04c3000da01000002043131c80170614072756e372e333b3030303030303030"
-    "353030313b313730303030303030303030303030313030303bd10102000b000000640000000500ed"
-    "df07002a36fe9c9717a6078158ffe9ed987de74cf63a885ca11a6becff93482e716a0ba2e8b0f04c"
-    "307a00"
+    "3b3030303030303030353030303b313730303030303030303030303030303030303bd10202000b00"
+    "0000640000000500ed0007002a36fe9c97173a99b25c995e2bda0f6656639918aedc8221dc302b4d"
+    "f009af5aee7c7b34430bdf00da01000002043131c80170614072756e372e333b3030303030303030"
+    "353030313b313730303030303030303030303030313030303bd10202000b000000640000000500ed"
+    "0007002a36fe9c9717fedd3ec0d7a843c78b37f5f81970d0d1c6e52a8ca02d2880a160502fa286d6"
+    "690700"
 )
 
 
@@ -70,6 +71,7 @@ def encoder(message: Message, form: Form) -> LaneEncoder:
         message.destination_partitions,
         form,
         message.size,
+        message.compressibility,
     )
 
 
@@ -157,6 +159,8 @@ times = st.integers(0, (1 << 63) - 1)
         st.integers(0, 65535),
         st.integers(0, 65535),
         st.integers(0, 250),
+        st.sampled_from([0, 0, 1, 30, 100]),
+        st.just(CURRENT.number),
     ),
     forms,
     st.lists(times, min_size=1, max_size=100),
@@ -186,16 +190,21 @@ def test_a_batch_is_the_messages_one_by_one(
     assert told - 2 * len(intended) <= batch.size <= told
 
 
-@given(ids, lanes, forms, st.integers(0, 300), st.data())
+@given(ids, lanes, forms, st.integers(0, 300), st.sampled_from([0, 30, 100]), st.data())
 def test_a_batch_of_varying_sizes_is_the_messages_one_by_one(
-    producer_id: ProducerId, lane: int, form: Form, largest: int, data: st.DataObject
+    producer_id: ProducerId,
+    lane: int,
+    form: Form,
+    largest: int,
+    compressibility: int,
+    data: st.DataObject,
 ) -> None:
     """With those among them that are too small for their proof; and none is left unread."""
     count = data.draw(st.integers(1, 100))
     few = data.draw(st.lists(st.integers(0, largest), min_size=1, max_size=6))
     sizes = [few[i * i % len(few)] for i in range(count)]
     messages = [
-        message._replace(size=size)
+        message._replace(size=size, compressibility=compressibility, generator=3)
         for message, size in zip(
             lane_messages(count, producer_id=producer_id, lane=lane), sizes, strict=True
         )

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from mirrortest.wire import kernels
 from mirrortest.wire.batch_header import HEADER, HEADER_SIZE, LENGTH_FROM, MAGIC
+from mirrortest.wire.payload import zeros
 from mirrortest.wire.varint import MalformedBatchError, read_varint, varint
 
 RAW = st.binary(min_size=1, max_size=120)
@@ -196,6 +197,7 @@ NUMBERS = st.lists(
     st.integers(1, 70),
     st.integers(0, 6),
     st.integers(0, 6),
+    st.integers(0, 100),
     NUMBERS,
 )
 def test_records_are_written_as_by_hand(
@@ -207,9 +209,10 @@ def test_records_are_written_as_by_hand(
     count: int,
     start: int,
     step: int,
+    compressibility: int,
     numbers: list[tuple[int, int, int]],
 ) -> None:
-    """A value is its head and a part of the block, or a part of its head; then the numbers."""
+    """A value is its head, a part of the block and zeros, or a part of its head; then numbers."""
     period, block = 7, bytes(range(7)) * 11
     each = sizes if isinstance(sizes, list) else [sizes]
     count = len(each) if isinstance(sizes, list) else count
@@ -221,7 +224,7 @@ def test_records_are_written_as_by_hand(
     def written() -> memoryview:
         return kernels.encode_records(
             header_size, key, head, after, np.array(each), count, columns,
-            block, start, step, period,
+            block, start, step, period, compressibility,
         )  # fmt: skip
 
     ends = [(at, at + (digits or 8)) for at, digits, _ in numbers]
@@ -241,7 +244,9 @@ def test_records_are_written_as_by_hand(
             elif hi <= len(value):
                 value[lo:hi] = text[lo - hi :]
         first = (start + i * step) % period
-        value += block[first : first + size - len(value)]
+        filled = size - len(value)
+        run = zeros(filled, compressibility)
+        value += block[first : first + filled - run] + bytes(run)
         body = bytes(2) + varint(i) + key + varint(size) + value + rest
         want += varint(len(body)) + body
     assert written()[header_size:] == want
@@ -278,6 +283,8 @@ LARGE = (1 << 63) - 1
         {"period": 5},
         {"period": -1},
         {"period": LARGE},
+        {"compressibility": -1},
+        {"compressibility": 101},
         {"columns": [(0, 0, np.zeros(3, np.uint64))]},
         {"columns": [(-1, 1, np.zeros(3, np.uint64))]},
         {"columns": [(0, 1, np.zeros(2, np.uint64))]},
@@ -295,7 +302,7 @@ def test_nothing_is_written_outside(wrong: dict[str, object]) -> None:
     right: dict[str, object] = {
         "header_size": 2, "key": b"k", "head": b"ab", "after": b"cd", "sizes": np.array([4]),
         "count": 3, "columns": [(0, 1, np.zeros(3, np.uint64))], "block": b"01201", "start": 0,
-        "step": 1, "period": 3,
+        "step": 1, "period": 3, "compressibility": 50,
     }  # fmt: skip
     assert len(kernels.encode_records(*right.values())) == 2 + 3 * 12  # type: ignore[arg-type]
     with pytest.raises(IndexError):

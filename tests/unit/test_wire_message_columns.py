@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrortest.wire import batch_decoder, message_columns
+from mirrortest.wire import message_columns, payload
 from mirrortest.wire.batch_decoder import BatchDecoder, MessageArrays, layout_of
-from mirrortest.wire.descriptor import SIZE, finish, identity_hash, mix
+from mirrortest.wire.descriptor import SIZE, check_value, identity_hash, mix
 from mirrortest.wire.digits import SEQ_DIGITS, TIME_DIGITS
 from mirrortest.wire.form import Form
 from mirrortest.wire.message import Record, encode
-from mirrortest.wire.payload import PERIOD, block, phase_of
+from mirrortest.wire.payload import CURRENT, FIRST, MAX_SIZE, VARYING, Generator, block, phase_of
 from tests.unit.test_wire_batch import PA, TOPIC, all_at_once, built, lane_messages, one_by_one
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ def read(
     records: RecordArrays,
     layout: Layout,
     rows: list[int],
-    fills: bytes = block(2 * PERIOD),
+    fills: bytes | None = None,
     like: int = 0,
     messages: MessageArrays | None = None,
 ) -> tuple[list[int], MessageArrays]:
@@ -51,7 +51,7 @@ def read(
         layout,
         identity_hash(TOPIC, layout.raw_id),
         lambda lane: phase_of(TOPIC, layout.raw_id, lane),
-        fills,
+        block(layout.generator or CURRENT, MAX_SIZE) if fills is None else fills,
         0,
         messages,
     )
@@ -96,6 +96,23 @@ def test_keys_and_values_of_any_length_are_read_together(form: Form) -> None:
     assert set(messages.findings.tolist()) == {0}
 
 
+@pytest.mark.parametrize("form", Form)
+def test_messages_of_both_generators_are_read_each_with_its_own(form: Form) -> None:
+    """Side by side, as after an update of the producers; those of the other come back."""
+    older = [message._replace(generator=1) for message in lane_messages(10)]
+    every = [
+        encode(message, form)
+        for pair in zip(lane_messages(10, lane=3), older, strict=True)
+        for message in pair
+    ]
+    records = built(every)
+    others, messages = read(records, laid_out(records), list(range(20)))
+    assert others == list(range(1, 20, 2))
+    assert not messages.findings.any()
+    assert all_at_once(records) == one_by_one(every)
+    assert not BatchDecoder(TOPIC).decode(records).findings.any()
+
+
 def test_a_value_that_is_gone_is_corrupted_where_headers_tell_who_it_was() -> None:
     """A null is no value of no bytes."""
     records = sent(Form.HEADERS, 20)
@@ -104,18 +121,29 @@ def test_a_value_that_is_gone_is_corrupted_where_headers_tell_who_it_was() -> No
     assert all_at_once(built(records)) == one_by_one(records)
 
 
-@given(st.sampled_from(Form), st.sampled_from([130, 400, 1000]), st.data())
+def seq_at_the_end(generator: Generator, phase: int, size: int) -> int:
+    """A seq whose fill begins 7 bytes before the block begins again."""
+    inverse = pow(generator.step_of(size), -1, generator.period)
+    return (generator.period - 7 - phase) * inverse % generator.period
+
+
+@given(
+    st.sampled_from(Form),
+    st.sampled_from([130, 400, 1000]),
+    st.sampled_from([(FIRST, 0), (CURRENT, 0), (CURRENT, 30), (VARYING, 0), (VARYING, 100)]),
+    st.data(),
+)
 def test_exactly_the_messages_with_a_wrong_byte_of_fill_are_corrupted(
-    form: Form, size: int, data: st.DataObject
+    form: Form, size: int, kind: tuple[Generator, int], data: st.DataObject
 ) -> None:
     """Over the end of the block's period, too, whichever bytes are wrong."""
-    every = [
-        encode(message, form)
-        for lane in (0, 11)
-        for message in lane_messages(
-            15, lane=lane, size=size, seq=2 * PERIOD - 7 - phase_of(TOPIC, PA.encode(), lane)
-        )
-    ]
+    generator, compressibility = kind
+    every = []
+    for lane in (0, 11):
+        last = seq_at_the_end(generator, phase_of(TOPIC, PA.encode(), lane), size)
+        for message in lane_messages(15, lane=lane, size=size, seq=last - 7 + generator.period):
+            kept = message._replace(generator=generator.number, compressibility=compressibility)
+            every.append(encode(kept, form))
     hurt = data.draw(st.sets(st.integers(0, len(every) - 1), max_size=5))
     for row in hurt:
         value = bytearray(every[row].value or b"")
@@ -197,8 +225,8 @@ def test_a_message_that_is_too_long_is_read_by_itself(
     alone: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It takes no other with it, wherever it stands."""
-    monkeypatch.setattr(batch_decoder, "MAX_SIZE", 0)
-    size = PERIOD + 500  # two periods of the block are always there
+    monkeypatch.setattr(payload, "MAX_SIZE", 0)
+    size = (1 << 16) + 500  # so much of the block is always there, and no more
     records = named(0, 40) + named(0, 1, size) + named(0, 40)
     arrays = built(records)
     messages = BatchDecoder(TOPIC).decode(arrays)
@@ -345,7 +373,9 @@ def test_fills_beyond_the_block_are_left(form: Form) -> None:
         encode(message, form) for size in (100, 300) for message in lane_messages(5, size=size)
     ]
     records = built(every)
-    others, _ = read(records, laid_out(records), list(range(10)), block(2 * PERIOD)[: PERIOD + 150])
+    others, _ = read(
+        records, laid_out(records), list(range(10)), block(CURRENT, 0)[: CURRENT.period + 150]
+    )
     assert others == [5, 6, 7, 8, 9]
     assert all_at_once(records) == one_by_one(every)
 
@@ -377,9 +407,9 @@ def test_check_values_are_those_of_the_definition(
     states, intended, seqs = np.array(messages, np.uint64).reshape(-1, 3).T.copy()
     one = np.array([state], np.uint64)
     found = message_columns.check_values(one, intended, seqs)
-    assert found.tolist() == [finish(mix(state, words)) for _, *words in messages]
+    assert found.tolist() == [check_value(2, mix(state, words)) for _, *words in messages]
     found = message_columns.check_values(states, intended, seqs)
-    assert found.tolist() == [finish(mix(mixed, words)) for mixed, *words in messages]
+    assert found.tolist() == [check_value(2, mix(mixed, words)) for mixed, *words in messages]
     wrong = (
         (one, intended, np.append(seqs, seqs[:1])),
         (np.append(states, one), intended, seqs),

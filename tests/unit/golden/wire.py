@@ -12,7 +12,7 @@ from mirrortest.wire.digits import SEQ_LIMIT, TIME_LIMIT
 from mirrortest.wire.form import Form
 from mirrortest.wire.lanes import MAX_LANE
 from mirrortest.wire.message import Message, encode
-from mirrortest.wire.payload import MAX_SIZE
+from mirrortest.wire.payload import CURRENT, GENERATORS, MAX_SIZE
 from mirrortest.wire.record_batch import compress_records, seal
 from mirrortest.wire.single_records import write_records
 from mirrortest.wire.stream import ProducerId
@@ -51,16 +51,25 @@ BATCHES = {
     "offset deltas of three bytes": (USUAL._replace(size=80), 8193),
     "without a value": (USUAL._replace(size=0), 3),
     "the last numbers": (MESSAGES["last"]._replace(seq=SEQ_LIMIT - 3), 3),
-    "the fill's block begins again": (USUAL._replace(seq=(1 << 20) - 20_000, size=90), 40_000),
+    "the fill's block begins again": (USUAL._replace(seq=CURRENT.period - 9000, size=90), 18_000),
+    "compressible": (USUAL._replace(compressibility=30, size=200), 200),
 }
 
 
 def document() -> dict[str, Any]:
     """Everything, as JSON's types."""
     return {
-        "messages": {
-            f"{name}, {form}": _message(message, form)
-            for name, message in MESSAGES.items()
+        **{
+            f"messages of generator {number}": {
+                f"{name}, {form}": _message(message._replace(generator=number), form)
+                for name, message in MESSAGES.items()
+                for form in Form
+            }
+            for number in GENERATORS
+        },
+        "compressible messages": {
+            f"{percent} %, {form}": _message(USUAL._replace(compressibility=percent), form)
+            for percent in (1, 30, 100)
             for form in Form
         },
         "batches": {
@@ -109,6 +118,7 @@ def _batch(
         message.destination_partitions,
         form,
         message.size,
+        message.compressibility,
     )
     times = message.intended_ns - 1000 * np.arange(count, dtype=np.int64)[::-1]
     return encoder.encode(message.seq, times, message.sent_ns, sizes).buffer

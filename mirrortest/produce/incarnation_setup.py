@@ -155,6 +155,7 @@ def _encoder(options: ProduceOptions, plan: TopicPlan, index: int, incarnation: 
         plan.destination_partitions,
         options.form,
         largest_size(options.message_size),
+        options.payload_compressibility,
     )
 
 

@@ -27,7 +27,7 @@ from mirrortest.errors import UsageError
 from mirrortest.metrics.options import MetricsOptions
 from mirrortest.seqlog.options import LogOptions
 from mirrortest.wire.form import Form
-from mirrortest.wire.payload import MAX_SIZE
+from mirrortest.wire.payload import MAX_SIZE, MOST_COMPRESSIBLE
 
 PRODUCER_DEFAULTS = {"client.id": "mirrortest-produce", "batch.size": str(1 << 20)}
 """A batch costs much, a message in it little; `linger.ms` bounds how long a message waits."""
@@ -101,6 +101,13 @@ def _show_throughput(rate: float | RateShape | None) -> str:
 
 def _shown_time(time_ns: int) -> str:
     return datetime.fromtimestamp(time_ns / 1e9, UTC).isoformat(timespec="milliseconds")
+
+
+def _parse_percent(text: str, *, option: str) -> int:
+    percent = 100 * parse_number(text, option=option)
+    if not 0 <= percent <= MOST_COMPRESSIBLE or percent.denominator != 1:
+        raise UsageError(f"{option} {text!r}: must be in 0..1, in hundredths: 0.3")
+    return int(percent)
 
 
 def _parse_milliseconds(text: str, *, option: str) -> int:
@@ -233,6 +240,13 @@ class ProduceOptions(LogOptions, MetricsOptions):
         kind=Kind(_parse_message_size, metavar="SIZE|SHAPE"),
         env=True,
     )
+    payload_compressibility: int = option(
+        0,
+        "The share of each message's payload (what follows its header) that codecs compress away: "
+        "with 0.3 it takes 70 % of its bytes, with 0 all. The header compresses besides.",
+        kind=Kind(_parse_percent, show=lambda percent: f"{percent / 100:g}", metavar="SHARE"),
+        env=True,
+    )
     batch_messages: int | Gaussian | None = option(
         None,
         "Send batches of exactly so many messages, each once its last one is due: 16, or "
@@ -292,6 +306,8 @@ class ProduceOptions(LogOptions, MetricsOptions):
         self._check_warmup()
         if not 0 <= largest_size(self.message_size) <= MAX_SIZE:
             raise UsageError(f"--message-size must be at most {MAX_SIZE >> 20}MiB")
+        if not 0 <= self.payload_compressibility <= MOST_COMPRESSIBLE:
+            raise UsageError("--payload-compressibility must be in 0..1")
         if self.drain_timeout < 0:
             raise UsageError("--drain-timeout must not be negative")
         counts = {"--destination-partitions": self.destination_partitions}
@@ -318,6 +334,9 @@ class ProduceOptions(LogOptions, MetricsOptions):
             "message size": f"{self.message_size:,} bytes"
             if isinstance(self.message_size, int)
             else str(self.message_size),
+            "payload compressibility": (
+                f"{self.payload_compressibility} %" if self.payload_compressibility else ""
+            ),
             "batch messages": "" if self.batch_messages is None else str(self.batch_messages),
             "start": "" if self.start_at_ns is None else _shown_time(self.start_at_ns),
             "form": self.form.value,

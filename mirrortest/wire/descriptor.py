@@ -30,7 +30,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from mirrortest.wire.payload import CURRENT, FIRST, GENERATORS, MAX_SIZE
+from mirrortest.wire.payload import (
+    CURRENT,
+    FIRST,
+    GENERATORS,
+    MAX_SIZE,
+    MOST_COMPRESSIBLE,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -45,7 +51,6 @@ OPENINGS = tuple(tag.to_bytes(2, "little") for tag in TAGS.values())
 """The same as bytes, with which such a descriptor begins."""
 SIZE_BITS = 25
 """Of word 1's low half, the bits of the value's size; the rest is its compressibility."""
-MOST_COMPRESSIBLE = 100
 
 _LAYOUT = struct.Struct("<BBHIIHHqQ")
 _WORDS = struct.Struct("<QQQQ")

@@ -21,6 +21,9 @@ from typing import NamedTuple
 MAX_SIZE = 16 << 20
 """The greatest value, in bytes, that a message may have."""
 
+MOST_COMPRESSIBLE = 100
+"""The greatest compressibility, in percent."""
+
 
 class Generator(NamedTuple):
     """A kind of fill, by its number in a message's descriptor; `period` is a power of two.

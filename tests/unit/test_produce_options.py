@@ -7,15 +7,18 @@ import subprocess
 import sys
 from typing import Any, cast
 
+import numpy as np
 import pytest
 
 from mirrortest.cli import main
 from mirrortest.config.client_config import ClientConfig
 from mirrortest.errors import ClusterError, PartitionCountError, TopicMissingError, UsageError
-from mirrortest.produce.options import NewTopics, ProduceOptions
+from mirrortest.produce.incarnation_setup import _encoder
+from mirrortest.produce.options import NewTopics, ProduceOptions, _parse_percent
 from mirrortest.produce.topic_plan import TopicAdmin as Admin
-from mirrortest.produce.topic_plan import plan_topics
+from mirrortest.produce.topic_plan import TopicPlan, plan_topics
 from mirrortest.wire.lanes import lane_key, partition_of
+from mirrortest.wire.record_batch import decode_records
 
 CLIENT = ClientConfig(bootstrap_servers=("h:1",))
 
@@ -38,6 +41,8 @@ def options(**given: Any) -> ProduceOptions:
         {"warmup_records": -1},
         {"warmup_records": 10, "num_records": 10},
         {"message_size": -1},
+        {"payload_compressibility": -1},
+        {"payload_compressibility": 101},
         {"message_size": 1 << 30},
         {"destination_partitions": 0},
         {"create": NewTopics(partitions=0)},
@@ -185,3 +190,22 @@ def test_what_was_asked_for_is_told_without_secrets() -> None:
     assert (told["throughput"], told["records"], told["acks"]) == ("2000/s", "5,000", "all")
     assert "duration" not in told
     assert "hush" not in str(told)
+
+
+@pytest.mark.parametrize(("text", "percent"), [("0", 0), ("0.3", 30), ("1", 100), ("0.07", 7)])
+def test_a_payloads_compressibility_reaches_its_messages(text: str, percent: int) -> None:
+    """So much of the payload is zeros, and a hundredth more."""
+    given = options(payload_compressibility=_parse_percent(text, option="--x"), message_size=1000)
+    encoder = _encoder(given, TopicPlan("t", 1, 1000), 0, 1)
+    batch = encoder.encode(0, np.zeros(1, np.int64), 0)
+    value = decode_records(batch.buffer).value(0) or b""
+    zeros = len(value) - len(value.rstrip(b"\0"))
+    filled = 1000 - len(value.rpartition(b";")[0]) - 33
+    assert abs(zeros - min(filled, filled * percent * 1.01 / 100)) <= 3
+
+
+@pytest.mark.parametrize("text", ["1.01", "0.305", "30", "a"])
+def test_no_share_is_refused(text: str) -> None:
+    """A share is in 0..1, in hundredths."""
+    with pytest.raises(UsageError, match=r"--payload-compressibility '"):
+        _parse_percent(text, option="--payload-compressibility")

@@ -26,6 +26,7 @@ from mirrortest.faults.ground_truth import Truth
 from mirrortest.faults.spec import Spec
 from mirrortest.metrics import names
 from mirrortest.model.findings import DEFINITIONS
+from mirrortest.model.load import FIGURES
 from mirrortest.results.summary import Summary
 from mirrortest.selftest.calibration import Calibration
 from mirrortest.seqlog import schema
@@ -212,10 +213,20 @@ def _columns() -> str:
     )
 
 
+def _figures() -> str:
+    return _table(
+        ("column", "type", "of", "unit", "meaning"),
+        (
+            (f"`{each.name}`", f"`{each.type}`", each.writer.value, each.unit, each.meaning)
+            for each in FIGURES
+        ),
+    )
+
+
 PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "metrics.md": {"metrics": names.markdown},
     "thresholds.md": {"counts": _counts, "latencies": _series, "defaults": _defaults},
-    "sequence-log.md": {"kinds": _kinds, "columns": _columns},
+    "sequence-log.md": {"kinds": _kinds, "columns": _columns, "figures": _figures},
 }
 
 

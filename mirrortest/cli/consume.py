@@ -22,6 +22,7 @@ from mirrortest.cli.options import (
     Progress,
     ResultFormat,
     Workers,
+    begin_csv_file,
     check_log_places,
     named_after_host,
 )
@@ -138,6 +139,7 @@ def consume(  # noqa: D103  # the help text is an option of its own, with exampl
     ledger_client = ledger_connection.client(connection)
     console.warn(client.warnings)
     request = options(
+        reporting_interval=progress.reporting_interval,
         name=checked_name(named_after_host(f"{asked['role']}-") if name is None else name),
         client=client,
         mapping=names.mapping(),
@@ -147,6 +149,7 @@ def consume(  # noqa: D103  # the help text is an option of its own, with exampl
     _refuse_our_own(request)
     if dry_run:
         show_checks(_to_check(request, find_names=not names.given), output)
+    begin_csv_file(request.csv)
     together = _run(request, workers.workers, display, find_names=not names.given)
     result = together.report
     view: RenderableType = "\n".join(result.reading.perf_test_lines())

@@ -37,8 +37,8 @@ _GROUPS = {
         "--expect-partition --include-backlog --from-latest"
     ),
     "Output": (
-        "--log-dir --log-detail --report --json --format --details --output --html --junit --open "
-        "--progress --reporting-interval --metrics-port"
+        "--log-dir --log-detail --report --json --csv --format --details --output --html --junit "
+        "--open --progress --reporting-interval --metrics-port"
     ),
     "Advanced": (
         "--ledger-topic --state-topic --state-interval --drain-timeout --log-spool "
@@ -52,7 +52,7 @@ _METAVARS = {
     "RUN": "--run",
     "NAME": "--id --name",
     "DIR": "--log-dir --log-spool --directory --again --truth",
-    "FILE": "--html --junit --report --spec --source-command-config "
+    "FILE": "--csv --html --junit --report --spec --source-command-config "
     "--destination-command-config --ledger-command-config --command-config",
     "HOST:PORT": "--bootstrap-server --ledger-bootstrap-server",
     "": "--source-bootstrap-server --destination-bootstrap-server",  # no room, see their help

@@ -94,6 +94,16 @@ def check_log_places(log_dir: str, log_spool: str) -> None:
         can_be_filled(Path(log_spool).expanduser(), "--log-spool")
 
 
+def begin_csv_file(path: Path | None) -> None:
+    """Begin the file of `--csv` anew, before any broker is asked."""
+    if path is None:
+        return
+    from mirrortest.seqlog.interval_log import begin_csv
+
+    can_be_written(path, "--csv")
+    begin_csv(path)
+
+
 def report_place(text: str, *, option: str) -> Path:
     """Refuse now a file that could not be written once the run is over."""
     can_be_written(Path(text), option)

@@ -21,6 +21,7 @@ from mirrortest.cli.options import (
     Progress,
     ResultFormat,
     Workers,
+    begin_csv_file,
     check_log_places,
     given,
     named_after_host,
@@ -173,6 +174,7 @@ def produce(
     )
     console.warn(client.warnings)
     request = options(
+        reporting_interval=progress.reporting_interval,
         run=checked_run(run) if run is not None else run_id(secrets.token_bytes(8)),
         name=checked_name(named_after_host() if name is None else name),
         client=client,
@@ -194,6 +196,7 @@ def produce(
     from mirrortest.workers.producers import split
 
     parts = split(request, workers.workers)
+    begin_csv_file(request.csv)
     console.err.print(f"run {request.run}, producer {request.name}", markup=False)
     if request.warmup_records:
         console.err.print(

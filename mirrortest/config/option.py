@@ -46,7 +46,7 @@ class Kind(NamedTuple):
 
 
 SECONDS = Kind(parse_seconds, _show_seconds, "DURATION")
-POSITIVE_SECONDS = Kind(parse_positive_seconds, metavar="DURATION")
+POSITIVE_SECONDS = Kind(parse_positive_seconds, _show_seconds, "DURATION")
 NANOSECONDS = Kind(parse_duration, metavar="DURATION")
 
 

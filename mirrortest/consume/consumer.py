@@ -21,6 +21,7 @@ from mirrortest.consume.context import ConsumerContext
 from mirrortest.consume.judged_topics import JudgedTopics
 from mirrortest.consume.judging_rounds import JudgingRounds
 from mirrortest.consume.ledger_follower import LedgerFollower
+from mirrortest.consume.load import ConsumerLoad
 from mirrortest.consume.outage import Outage
 from mirrortest.consume.saves import Saves
 from mirrortest.consume.shared_state import SharedState
@@ -104,6 +105,7 @@ async def run(
                 outage=outage,
             )
         )
+        stack.callback(consumer.load.end)
         stack.push_async_callback(consumer.saves.close)
         work = consumer.run(stop, on_progress)
         return await _with_background(work, store.follow(), ledger.follow())
@@ -119,6 +121,7 @@ class Consumer:
         self.batches = BatchJudge(context, self.assignment, self.saves)
         self.rounds = JudgingRounds(context, self.assignment, self.batches, self.saves)
         self.takeover = Takeover(context, self.assignment)
+        self.load = ConsumerLoad(context)
 
     async def run(
         self, stop: asyncio.Event, on_progress: Callable[[ConsumeStatus], None]
@@ -165,6 +168,7 @@ class Consumer:
                 now = time.monotonic()
                 if now < next_round:
                     continue
+                self.load.end_if_due()
                 began = now
                 before, (complete, status) = complete, await self._judge()
                 await self.takeover.take_abandoned(self.rounds.unread)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from types import TracebackType
 
+    import pyarrow as pa
+
     from mirrortest.consume.assigned_partition import AssignedPartition, JudgedBatch, JudgedUpTo
     from mirrortest.consume.judged_topics import JudgedTopics
     from mirrortest.consume.options import ConsumeOptions
@@ -72,7 +74,7 @@ class ConsumerLog:
             settings=options.settings,
         )
         spool = Path(options.log_spool)
-        log = await SequenceLog.open(options.log_dir, about, spool=spool)
+        log = await SequenceLog.open(options.log_dir, about, spool=spool, csv=options.csv)
         return cls(log, options, topics)
 
     @property
@@ -262,6 +264,10 @@ class ConsumerLog:
             if lane.reserved:
                 added.append(rows.vouched(stream, 0, lane.reserved, None))
         self._log.append(added)
+
+    def record(self, interval: pa.RecordBatch) -> None:
+        """Record a reporting interval, behind all that was logged so far."""
+        self._log.record(interval)
 
     async def sync(self) -> None:
         """Make all of it durable. Raises SequenceLogError."""

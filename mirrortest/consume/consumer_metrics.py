@@ -128,8 +128,12 @@ class ConsumerMetrics:
         self._lanes: dict[str, set[tuple[str, str, str]]] = {}
         """source topic -> (lane, finding) that are published"""
         self.clocks = Clocks()
-        self.messages = 0
-        self.value_bytes = 0
+        self.arrived: Counter[str] = Counter()
+        """Source topic -> messages of whatever kind that were read and judged."""
+        self.value_bytes: Counter[str] = Counter()
+        """Source topic -> bytes of their values."""
+        self.lags: Mapping[str, int] = {}
+        """Source topic -> offsets left to be judged, as of the last judging round."""
         self.read_clock = ReadClock()
         self.last_message = time.monotonic()
         """Monotonic seconds."""
@@ -180,8 +184,8 @@ class ConsumerMetrics:
                 least.set(histogram.minimum / 1e9)
         self.backlog[topic] += taken.backlog
         self._metrics.counter(names.CONSUMER_BACKLOG, topic=topic).add(taken.backlog)
-        self.messages += taken.messages
-        self.value_bytes += taken.value_bytes
+        self.arrived[topic] += taken.messages
+        self.value_bytes[topic] += taken.value_bytes
         self._metrics.counter(names.CONSUMER_MESSAGES, topic=topic).add(taken.messages)
         self._metrics.counter(names.CONSUMER_BYTES, topic=topic).add(taken.value_bytes)
         if taken.messages:
@@ -275,6 +279,10 @@ class ConsumerMetrics:
         for topic in {topic for topic, _ in self._lags | now}:
             metrics.gauge(names.CONSUMER_PARTITIONS, topic=topic).set(partitions[topic])
         self._lags = now
+        left: Counter[str] = Counter()
+        for at, lag in lags.items():
+            left[at.topic] += lag
+        self.lags = left
         for at, lag in lags.items():
             gauge = metrics.gauge(names.CONSUMER_LAG, topic=at.topic, partition=str(at.partition))
             gauge.set(lag)
@@ -309,10 +317,15 @@ class ConsumerMetrics:
                 )
         return found
 
+    @property
+    def messages(self) -> int:
+        """Messages of whatever kind that were read and judged."""
+        return self.arrived.total()
+
     def reading(self, lag: int | None) -> ReadFigures:
         """What was read so far, and in what time; `lag` is what is left, None: unknown."""
         return self.read_clock.figures(
-            messages=self.messages, value_bytes=self.value_bytes, lag=lag
+            messages=self.messages, value_bytes=self.value_bytes.total(), lag=lag
         )
 
     def merged_latency(self) -> tuple[Histogram, Histogram]:

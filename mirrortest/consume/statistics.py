@@ -151,6 +151,10 @@ class ReadClock:
         self._rebalancing_since: int | None = None
         self._rebalanced = 0
 
+    def wall(self, monotonic_ns: int) -> int:
+        """The wall's time at a monotonic one, ns since the epoch."""
+        return monotonic_ns + self._wall_offset_ns
+
     def begin(self) -> None:
         """The reading begins."""
         self._began = self._last = self._now()
@@ -173,8 +177,8 @@ class ReadClock:
     def figures(self, *, messages: int, value_bytes: int, lag: int | None) -> ReadFigures:
         """The figures so far."""
         return ReadFigures(
-            started_ns=self._began + self._wall_offset_ns,
-            ended_ns=self._last + self._wall_offset_ns,
+            started_ns=self.wall(self._began),
+            ended_ns=self.wall(self._last),
             messages=messages,
             value_bytes=value_bytes,
             rebalance_ns=self._rebalanced,

@@ -12,6 +12,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from mirrortest.model.findings import DEFINITIONS, Outcome
+from mirrortest.model.load import meaning
 
 PREFIX = "mirrortest_"
 _FINDINGS = ", ".join(each.finding.label for each in DEFINITIONS)
@@ -100,22 +101,19 @@ PRODUCER_MESSAGES = _producer(
 )  # fmt: skip
 PRODUCER_BYTES = _producer(
     "bytes_total", Kind.COUNTER, ("topic",),
-    "Bytes of the record batches of these messages, as sent; with --portable, "
-    "before they were compressed.",
+    meaning("batch_bytes"),
 )  # fmt: skip
-PRODUCER_IN_FLIGHT = _producer(
-    "in_flight_messages", Kind.GAUGE, ("topic",), "Messages sent that have no outcome yet."
-)
+PRODUCER_IN_FLIGHT = _producer("in_flight_messages", Kind.GAUGE, ("topic",), meaning("in_flight"))
 PRODUCER_SCHEDULE_LAG = _producer(
     "schedule_lag_seconds", Kind.HISTOGRAM, ("topic",),
     "From a message's intended time to its actual send.",
 )  # fmt: skip
 PRODUCER_DEBT_SECONDS = _producer(
     "schedule_debt_seconds", Kind.GAUGE, ("topic",),
-    "How long the oldest message that is due has waited to be sent.",
+    meaning("debt_ns"),
 )  # fmt: skip
 PRODUCER_DEBT_MESSAGES = _producer(
-    "schedule_debt_messages", Kind.GAUGE, ("topic",), "Messages that are due and not sent."
+    "schedule_debt_messages", Kind.GAUGE, ("topic",), meaning("debt_messages")
 )
 PRODUCER_BEHIND = _producer(
     "behind_schedule", Kind.GAUGE, ("topic",),
@@ -133,9 +131,7 @@ PRODUCER_INCARNATION = _producer(
     "incarnation", Kind.GAUGE, (), "This producer's incarnation within the run."
 )
 
-CONSUMER_MESSAGES = _consumer(
-    "messages_total", Kind.COUNTER, ("topic",), "Messages read and judged, of whatever kind."
-)
+CONSUMER_MESSAGES = _consumer("messages_total", Kind.COUNTER, ("topic",), meaning("arrived"))
 CONSUMER_BYTES = _consumer(
     "bytes_total", Kind.COUNTER, ("topic",), "Bytes of their record batches, decompressed."
 )
@@ -155,8 +151,7 @@ CONSUMER_LEAST_LATENCY = _consumer(
 )  # fmt: skip
 CONSUMER_BACKLOG = _consumer(
     "backlog_messages_total", Kind.COUNTER, ("topic",),
-    "Messages that were in their partition already when this consumer took it: judged, and not in "
-    "the latencies, unless --include-backlog asks for it.",
+    meaning("backlog"),
 )  # fmt: skip
 CONSUMER_FINDINGS = _consumer(
     "findings", Kind.GAUGE, ("topic", "finding"),
@@ -184,7 +179,7 @@ CONSUMER_LOST_REPAID = _consumer(
 )
 CONSUMER_LAG = _consumer(
     "lag_messages", Kind.GAUGE, ("topic", "partition"),
-    "Offsets between the next one to be judged and the partition's end.",
+    meaning("lag"),
 )  # fmt: skip
 CONSUMER_UNREAD = _consumer(
     "unread_offsets", Kind.GAUGE, ("topic",),

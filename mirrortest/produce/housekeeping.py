@@ -14,6 +14,7 @@ from mirrortest.metrics.health import Health
 from mirrortest.metrics.server_process import serve_apart
 from mirrortest.model.findings import Outcome
 from mirrortest.produce.incarnation import Backlog
+from mirrortest.produce.load import ProducerLoad
 from mirrortest.produce.pace import lane_share
 from mirrortest.produce.produce_status import PartitionBacklog, ProduceStatus, slowest
 from mirrortest.timing.histogram import Histogram
@@ -128,6 +129,7 @@ class Housekeeping:
         self._bound_ns = BEHIND_NS + 2 * context.options.client.linger_ms * 1_000_000
         self._lags: dict[str, int] = {}
         self.incarnation: Incarnation | None = None
+        self.load = ProducerLoad(context)
         self._steps = 0
         self.behind_ns: dict[str, int] = {}
         """topic -> for how long its schedule was not held"""
@@ -159,6 +161,7 @@ class Housekeeping:
                 self._watch_lag(by_topic, now)
             self._watch_growth(self.incarnation)
             self._metrics.publish(self.incarnation, by_topic, self._bound_ns, now)
+            self.load.end_if_due(self.incarnation)
             self._on_progress(self._status(backlogs, now))
         self._ticked_ns = now
 

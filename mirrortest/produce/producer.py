@@ -115,7 +115,10 @@ class Producer:
             self._prepare()
             check_batches(self._context, self._plans)
             session = self._session(cluster)
-            log = await SequenceLog.open(options.log_dir, session, spool=Path(options.log_spool))
+            log = await SequenceLog.open(
+                options.log_dir, session, spool=Path(options.log_spool), csv=options.csv
+            )
+            self._housekeeping.load.begin(log)
             view = LedgerView(ledger, options.run, options.name)
             tasks = [
                 asyncio.create_task(view.follow()),
@@ -135,6 +138,7 @@ class Producer:
             finally:
                 await cancelled(*tasks)
                 await ledger.close()
+                self._housekeeping.load.end(self._housekeeping.incarnation)
                 error = await _closed(log, error, clean=clean)
             report = self._report(log, session.session, error)
             await asyncio.to_thread(self._write_summary, session, report)

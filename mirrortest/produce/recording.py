@@ -46,6 +46,7 @@ class TopicNumbers:
     lanes: int
     value_size: int
     wire_bytes: int = 0
+    batches: int = 0
     ack_latency: Histogram = field(default_factory=Histogram)
     schedule_lag: Histogram = field(default_factory=Histogram)
     warm: Tally = field(init=False)
@@ -137,6 +138,7 @@ class LaneRecorder:
     def ended(self, flight: Flight, outcome: Outcome, base_offset: int, ended: int) -> None:
         """A batch has its outcome; `ended` is when, monotonic ns."""
         self._numbers.wire_bytes += flight.wire_bytes
+        self._numbers.batches += 1
         for lo, hi in self._pieces(flight):
             intended = flight.intended[lo:hi]
             first = intended.item(0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 
 from mirrortest.config.option import option
 
@@ -41,6 +42,13 @@ class LogPlace:
 class LogOptions(LogPlace):
     """Where, and in which detail."""
 
+    reporting_interval: float = 5.0
+    """Seconds from one row of figures to the next."""
+    csv: Path | None = option(
+        None,
+        "Also write the figures of each reporting interval to this file, a line for each topic.",
+        metavar="FILE",
+    )
     log_detail: Detail = option(
         Detail.INTERVALS,
         "Log a row for each interval or each message.",

@@ -1,7 +1,8 @@
 """session.json, by which a log explains itself, and the layout of a log's files.
 
-``LOGDIR/run=R/role=producer/NAME-SESSION/{session.json, 000001.parquet, 000002.journal}``. Digests
-(SHA-256) show whether a byte of a finished file has changed since it was written.
+``LOGDIR/run=R/role=producer/NAME-SESSION/{session.json, 000001.parquet, 000002.journal}``, and
+``intervals.parquet``, which is ``intervals.journal`` while the session runs. Digests (SHA-256) show
+whether a byte of a finished file has changed since it was written.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from mirrortest.seqlog.options import Detail, Role
 from mirrortest.seqlog.schema import SCHEMA_VERSION
 
 SESSION_FILE = "session.json"
+INTERVALS_FILE = "intervals"
+"""The name of the file with the figures of each reporting interval, without its suffix."""
 JOURNAL = ".journal"
 PARQUET = ".parquet"
 
@@ -142,6 +145,7 @@ class Session(_Model):
         spooled: the last files may still be in a spool, until a salvage.
         clusters: cluster ids of `source` and `destination`.
         settings: the options as the user gave them, without secrets, for people to read.
+        intervals: the file with the figures of each reporting interval, once it is finished.
         damage: what a salvage could not read.
         digested: the file had its own digest; older versions wrote none.
     """
@@ -168,6 +172,7 @@ class Session(_Model):
     clusters: dict[str, str] = Field(default_factory=dict)
     settings: dict[str, str] = Field(default_factory=dict)
     files: tuple[FileNote, ...] = ()
+    intervals: FileNote | None = None
     damage: tuple[Damage, ...] = ()
     digested: bool = Field(default=True, exclude=True)
 

@@ -20,10 +20,12 @@ from pyarrow import fs
 
 from mirrortest.errors import SequenceLogError, UsageError
 from mirrortest.seqlog.files import find_sessions, read_session
+from mirrortest.seqlog.interval_log import write_intervals
 from mirrortest.seqlog.journal import read_frames, sync_directory
 from mirrortest.seqlog.location import Location
 from mirrortest.seqlog.parquet import write_parquet
 from mirrortest.seqlog.session import (
+    INTERVALS_FILE,
     JOURNAL,
     PARQUET,
     SESSION_FILE,
@@ -133,6 +135,10 @@ class SessionDirectory:
     def note(self, name: str, sealed: Sealed, damage: Sequence[Damage] = ()) -> None:
         """Note a finished file in session.json; noted again, it replaces its earlier note."""
         added = FileNote(name=name, rows=sealed.rows, digest=sealed.digest)
+        if name == INTERVALS_FILE + PARQUET:
+            # No verdict rests on them: what cannot be read of them is no damage of the log.
+            self.revise(lambda session: session.model_copy(update={"intervals": added}))
+            return
 
         def change(session: Session) -> Session:
             others = [each for each in session.files if each.name != name]
@@ -203,11 +209,15 @@ def _finish_all(directory: SessionDirectory) -> None:
     directory.clear()
 
 
-def write_synced(batches: Iterable[pa.RecordBatch], path: Path) -> Sealed:
+def write_synced(
+    batches: Iterable[pa.RecordBatch],
+    path: Path,
+    write: Callable[[Iterable[pa.RecordBatch], DigestingFile], int] = write_parquet,
+) -> Sealed:
     """Write a new Parquet file and make it durable."""
     with path.open("wb") as file:
         sink = DigestingFile(file)
-        rows = write_parquet(batches, sink)
+        rows = write(batches, sink)
         file.flush()
         os.fsync(file.fileno())
     return Sealed(rows, sink.digest)
@@ -220,8 +230,9 @@ def seal(journal: Path, damage: list[Damage]) -> tuple[Path, Sealed]:
     """
     final = journal.with_suffix(PARQUET)
     draft = journal.with_suffix(".draft")
+    write = write_intervals if journal.stem == INTERVALS_FILE else write_parquet
     with pa.memory_map(str(journal)) if journal.stat().st_size else pa.BufferReader(b"") as source:
-        sealed = write_synced(read_frames(source.read_buffer(), journal.name, damage), draft)
+        sealed = write_synced(read_frames(source.read_buffer(), journal.name, damage), draft, write)
     draft.rename(final)
     sync_directory(final.parent)
     return final, sealed

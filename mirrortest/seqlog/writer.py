@@ -15,14 +15,16 @@ from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
+import structlog
 
 from mirrortest.errors import SequenceLogError
 from mirrortest.host.allocator import give_back
 from mirrortest.seqlog.batches import Columns, batch_of, explode
+from mirrortest.seqlog.interval_log import csv_lines
 from mirrortest.seqlog.journal import FRAME_ROWS, JournalWriter
 from mirrortest.seqlog.location import Location
 from mirrortest.seqlog.options import Detail
-from mirrortest.seqlog.session import JOURNAL, file_name, first_line
+from mirrortest.seqlog.session import INTERVALS_FILE, JOURNAL, file_name, first_line
 from mirrortest.seqlog.session_directory import SessionDirectory, salvage
 
 if TYPE_CHECKING:
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 
     from mirrortest.seqlog.rows import Row
     from mirrortest.seqlog.session import Session
+
+_log = structlog.get_logger()
 
 ROTATE_BYTES = 16 << 20
 """A journal is converted to Parquet in memory, which this bounds, too."""
@@ -49,7 +53,14 @@ class SequenceLog:
     call raises the same SequenceLogError, and no row becomes durable.
     """
 
-    def __init__(self, directory: SessionDirectory, *, rotate_bytes: int, rotate_rows: int) -> None:
+    def __init__(
+        self,
+        directory: SessionDirectory,
+        *,
+        csv: Path | None = None,
+        rotate_bytes: int,
+        rotate_rows: int,
+    ) -> None:
         self._directory = directory
         self._messages = directory.session.detail is Detail.MESSAGES
         self._rotate_bytes = rotate_bytes
@@ -60,6 +71,8 @@ class SequenceLog:
         self._durable_rows = 0
         self._queued: Future[None] | None = None
         self._journal: JournalWriter | None = None
+        self._intervals: JournalWriter | None = None
+        self._csv = csv
         self._number = 0
         self._broken: SequenceLogError | None = None
         self._unsealed: list[tuple[Path, int]] = []
@@ -74,6 +87,7 @@ class SequenceLog:
         session: Session,
         *,
         spool: Path | None = None,
+        csv: Path | None = None,
         rotate_bytes: int = ROTATE_BYTES,
         rotate_rows: int = ROTATE_ROWS,
     ) -> Self:
@@ -81,12 +95,13 @@ class SequenceLog:
 
         If `where` is not a local directory, journals need a local `spool`; Parquet files and
         session.json are uploaded. Dead sessions of this run in that spool are salvaged first.
+        Intervals are also appended to the file `csv`, which others may share.
         Raises UsageError or SequenceLogError.
         """
         if spool is not None and not Location.parse(where).local:
             await asyncio.to_thread(salvage, spool, where, session.run)
         directory = await asyncio.to_thread(SessionDirectory.create, where, session, spool)
-        return cls(directory, rotate_bytes=rotate_bytes, rotate_rows=rotate_rows)
+        return cls(directory, csv=csv, rotate_bytes=rotate_bytes, rotate_rows=rotate_rows)
 
     @property
     def session(self) -> Session:
@@ -126,6 +141,15 @@ class SequenceLog:
             full = self._pending_rows >= PENDING_ROWS
         if full:
             self._flush()
+
+    def record(self, interval: pa.RecordBatch) -> None:
+        """Add rows to the file of intervals, behind all that was appended so far.
+
+        So no interval counts what the log of a killed process lacks.
+        """
+        self._check()
+        self._flush()
+        self._writing.submit(self._write_interval, interval)
 
     async def sync(self) -> None:
         """Make all rows appended so far durable. Raises SequenceLogError; then none of them is.
@@ -202,12 +226,44 @@ class SequenceLog:
             journal.sync()
             self._durable_rows += written
         except BaseException as error:  # whatever it is, these rows are not durable
-            self._broken = SequenceLogError(
-                f"{self._directory.path}: the log cannot be written: {first_line(error)}"
-            )
+            self._broken = self._unwritable(error)
             raise self._broken from error
         if journal.size >= self._rotate_bytes or journal.rows >= self._rotate_rows:
             self._rotate()
+
+    def _write_interval(self, interval: pa.RecordBatch) -> None:
+        if self._broken is not None:
+            return
+        try:
+            if self._intervals is None:
+                self._intervals = JournalWriter(self._directory.path / (INTERVALS_FILE + JOURNAL))
+            self._intervals.append([interval])
+            self._intervals.sync()
+        except OSError as error:
+            self._broken = self._unwritable(error)
+        else:
+            self._copy(interval)
+
+    def _copy(self, interval: pa.RecordBatch) -> None:
+        if self._csv is None:
+            return
+        lines = "".join(csv_lines(self.session.name, interval))
+        try:
+            # In one write, since several processes may append.
+            with self._csv.open("ab", buffering=0) as file:
+                file.write(lines.encode())
+        except OSError as error:
+            _log.warning(
+                "the CSV file cannot be written any more; the figures are in the log",
+                file=str(self._csv),
+                reason=first_line(error),
+            )
+            self._csv = None
+
+    def _unwritable(self, error: BaseException) -> SequenceLogError:
+        return SequenceLogError(
+            f"{self._directory.path}: the log cannot be written: {first_line(error)}"
+        )
 
     def _batches(self, items: list[Row | Columns]) -> Iterator[pa.RecordBatch]:
         """The rows in their order, as batches of limited size; none is empty."""
@@ -239,6 +295,9 @@ class SequenceLog:
 
     def _rotate(self) -> None:
         journal, self._journal = self._journal, None
+        self._close(journal)
+
+    def _close(self, journal: JournalWriter | None) -> None:
         if journal is not None:
             # All its rows are synced. `finish` counts them before it removes the journal.
             with suppress(OSError):
@@ -248,6 +307,7 @@ class SequenceLog:
     def _finish(self, clean: bool, looked_ns: int | None) -> None:
         try:
             self._rotate()
+            self._close(self._intervals)
             self._sealing.submit(self._end, clean, looked_ns).result()
         finally:
             self._sealing.shutdown(wait=False)

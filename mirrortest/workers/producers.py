@@ -97,6 +97,7 @@ def merged(
             total.warmup += its.warmup
             total.lanes += its.lanes
             total.wire_bytes += its.wire_bytes
+            total.batches += its.batches
             total.warm.merge(its.warm)
             total.steady.merge(its.steady)
         for topic, nanoseconds in report.behind_ns.items():

@@ -37,6 +37,7 @@ class SimulatedLog:
         self.process = process
         self.rows: list[Row] = []
         self.stamped: list[tuple[int, Row]] = []
+        self.intervals: list[dict[str, Any]] = []
         self.durable_rows = 0
         self._world = world
         self._broken: SequenceLogError | None = None
@@ -44,7 +45,7 @@ class SimulatedLog:
         world.logs.append(self)
 
     @classmethod
-    async def open(cls, where: Any, session: Session, *, spool: Any = None) -> Self:
+    async def open(cls, where: Any, session: Session, **_: Any) -> Self:
         """See `SequenceLog.open`."""
         process = PROCESS.get()
         assert process is not None
@@ -86,6 +87,11 @@ class SimulatedLog:
         self._check()
         self.rows += added
         self.stamped += ((self._world.now_ns, row) for row in added)
+
+    def record(self, interval: pa.RecordBatch) -> None:
+        """See `SequenceLog`."""
+        self._check()
+        self.intervals += interval.to_pylist()
 
     async def sync(self) -> None:
         """See `SequenceLog`; it goes on where the caller is cancelled."""

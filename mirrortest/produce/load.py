@@ -1,0 +1,85 @@
+"""What a producer did in each reporting interval, for the file of intervals."""
+
+from __future__ import annotations
+
+import contextlib
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from mirrortest.errors import SequenceLogError
+from mirrortest.seqlog.interval_log import Intervals, TopicLoad
+
+if TYPE_CHECKING:
+    from mirrortest.produce.context import ProducerContext
+    from mirrortest.produce.incarnation import Incarnation
+    from mirrortest.seqlog.writer import SequenceLog
+
+
+class ProducerLoad:
+    """Records a producer's intervals from `begin` on, over its incarnations."""
+
+    def __init__(self, context: ProducerContext) -> None:
+        self._context = context
+        self._intervals: Intervals | None = None
+        self._asked: dict[str, int] = {}
+
+    def begin(self, log: SequenceLog) -> None:
+        """The first interval begins."""
+        clock = self._context.clock
+        seconds = self._context.options.reporting_interval
+        self._intervals = Intervals(log.record, seconds, clock.now(), clock.wall)
+
+    def end_if_due(self, incarnation: Incarnation) -> None:
+        """End the interval if it is over."""
+        if self._intervals is not None and self._intervals.due(self._context.clock.now()):
+            self.end(incarnation)
+
+    def end(self, incarnation: Incarnation | None) -> None:
+        """End the interval; a log that failed takes none, and its next writer raises."""
+        if self._intervals is None:
+            return
+        with contextlib.suppress(SequenceLogError):
+            if incarnation is not None:
+                # What is counted is to be in the log, also of a process that is killed.
+                incarnation.close_rows()
+            now_ns = self._context.clock.now()
+            self._intervals.end(now_ns, self._topics(incarnation, now_ns))
+
+    def _topics(self, incarnation: Incarnation | None, now_ns: int) -> dict[str, TopicLoad]:
+        context = self._context
+        in_flight: Counter[str] = Counter()
+        sent: Counter[str] = Counter()
+        owed: Counter[str] = Counter()
+        debt_ns: dict[str, int] = {}
+        for lane in incarnation.lanes if incarnation is not None else ():
+            in_flight[lane.stream.topic] += sum(flight.count for flight in lane.flights)
+        for (topic, _), pace in context.paces.items():
+            sent[topic] += pace.position
+            # The schedule of a producer that was stopped, or never began, asks for nothing more.
+            if incarnation is not None and not incarnation.stopped:
+                owed[topic] += pace.owed(now_ns)
+                debt_ns[topic] = max(debt_ns.get(topic, 0), pace.lag_ns(now_ns))
+        found = {}
+        for topic, numbers in context.numbers.items():
+            numbers.flush()
+            asked = max(sent[topic] + owed[topic], self._asked.get(topic, 0))
+            self._asked[topic] = asked
+            outcomes = {outcome.name.lower(): n for outcome, n in numbers.outcomes.items()}
+            found[topic] = TopicLoad(
+                {
+                    "asked": asked,
+                    "sent": sent[topic],
+                    **outcomes,
+                    "value_bytes": numbers.warm.value_bytes + numbers.steady.value_bytes,
+                    "batches": numbers.batches,
+                    "batch_messages": sum(outcomes.values()),
+                    "batch_bytes": numbers.wire_bytes,
+                },
+                numbers.ack_latency,
+                {
+                    "in_flight": in_flight[topic],
+                    "debt_messages": owed[topic],
+                    "debt_ns": debt_ns.get(topic, 0),
+                },
+            )
+        return found

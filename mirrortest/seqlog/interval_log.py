@@ -1,0 +1,218 @@
+"""What a process did in each reporting interval: `intervals.parquet` beside its sequence log.
+
+The columns are `model.load`'s; a row is an interval and a topic. While the session runs the rows
+are in a journal of the log's kind, each synced as it is written, so that a killed process leaves
+whole rows. Sums of its counts are the session's counts: the last interval ends with the session.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import IO, TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from mirrortest.config.units import SECOND_NS
+from mirrortest.host.usage import cpu_seconds, resident_bytes
+from mirrortest.model.load import COUNTS, FIGURES, INTS
+from mirrortest.seqlog.damage import Damage, DamageKind
+from mirrortest.seqlog.journal import read_frames
+from mirrortest.seqlog.session import (
+    INTERVALS_FILE,
+    JOURNAL,
+    PARQUET,
+    DigestingFile,
+    digest,
+    first_line,
+)
+from mirrortest.timing.histogram import Histogram
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from mirrortest.seqlog.files import SessionFiles
+
+_TYPES = {INTS: pa.list_(pa.int32()), COUNTS: pa.list_(pa.int64())}
+SCHEMA = pa.schema(
+    [
+        pa.field(
+            figure.name,
+            _TYPES.get(figure.type) or pa.type_for_alias(figure.type),
+            nullable=figure.name not in {"started_ns", "ended_ns", "topic"},
+        )
+        for figure in FIGURES
+    ]
+)
+
+
+@dataclass
+class TopicLoad:
+    """A topic's figures so far: counts and latencies that only grow, and `levels` as of now."""
+
+    counts: Mapping[str, int] = field(default_factory=dict)
+    latency: Histogram = field(default_factory=Histogram)
+    levels: Mapping[str, int | None] = field(default_factory=dict)
+
+
+class Intervals:
+    """Makes the rows of each interval; `record` takes them, `seconds` long each.
+
+    Times are monotonic ns; `wall` gives the wall's at such a time.
+    """
+
+    def __init__(
+        self,
+        record: Callable[[pa.RecordBatch], None],
+        seconds: float,
+        now_ns: int,
+        wall: Callable[[int], int],
+    ) -> None:
+        self._record = record
+        self._length_ns = int(seconds * SECOND_NS)
+        self._began_ns, self._began_wall_ns = now_ns, wall(now_ns)
+        self._wall = wall
+        self._cpu = cpu_seconds()
+        self._before: dict[str, TopicLoad] = {}
+
+    def due(self, now_ns: int) -> bool:
+        """Whether the interval is over."""
+        return now_ns - self._began_ns >= self._length_ns
+
+    def end(self, now_ns: int, topics: Mapping[str, TopicLoad]) -> None:
+        """End the interval: a row for each topic, and the next one begins."""
+        cpu, memory, wall_ns = cpu_seconds(), resident_bytes(), self._wall(now_ns)
+        rows = []
+        for topic, now in sorted(topics.items()):
+            before = self._before.get(topic, TopicLoad())
+            latency = now.latency.since(before.latency)
+            rows.append(
+                {
+                    "started_ns": self._began_wall_ns,
+                    "ended_ns": wall_ns,
+                    "topic": topic,
+                    **{
+                        name: count - before.counts.get(name, 0)
+                        for name, count in now.counts.items()
+                    },
+                    **now.levels,
+                    "negative": latency.negative,
+                    "latency_bucket": latency.buckets,
+                    "latency_count": latency.counts,
+                    "cpu_seconds": cpu - self._cpu,
+                    "memory_bytes": memory,
+                }
+            )
+            kept = Histogram()
+            kept.merge(now.latency)
+            self._before[topic] = TopicLoad(dict(now.counts), kept)
+        self._began_ns, self._began_wall_ns, self._cpu = now_ns, wall_ns, cpu
+        if rows:
+            self._record(pa.RecordBatch.from_pylist(rows, schema=SCHEMA))
+
+
+def write_intervals(
+    batches: Iterable[pa.RecordBatch], sink: IO[bytes] | DigestingFile | pa.NativeFile
+) -> int:
+    """Write rows as a Parquet file to an open file; returns how many."""
+    rows = 0
+    with pq.ParquetWriter(sink, SCHEMA, compression="lz4", write_page_checksum=True) as writer:
+        for batch in batches:
+            writer.write_batch(batch)
+            rows += batch.num_rows
+    return rows
+
+
+def read_intervals(found: SessionFiles, damage: list[Damage]) -> pa.Table:
+    """The rows of a session, those of a killed or running one from its journal.
+
+    Without any the table is empty. What cannot be read is appended to `damage`.
+    """
+    note = found.session.intervals
+    place = found.location.child(INTERVALS_FILE + (JOURNAL if note is None else PARQUET))
+    try:
+        with place.filesystem.open_input_file(place.path) as file:
+            data = file.read_buffer()
+        if note is None:
+            batches = [_conformed(each) for each in read_frames(data, place.shown, damage)]
+            return pa.Table.from_batches(batches, schema=SCHEMA)
+        if digest(memoryview(data)) != note.digest:
+            what = "its bytes are not those that were written (its digest differs)"
+            damage.append(Damage(DamageKind.CHANGED, place.shown, what, note.rows))
+            return SCHEMA.empty_table()
+        return _conformed(pq.read_table(pa.BufferReader(data)))
+    except FileNotFoundError as error:
+        if note is not None:
+            damage.append(Damage(DamageKind.MISSING, place.shown, first_line(error), note.rows))
+    except (pa.ArrowException, OSError, ValueError) as error:
+        damage.append(Damage(DamageKind.UNREADABLE, place.shown, first_line(error)))
+    return SCHEMA.empty_table()
+
+
+def _conformed(rows: Any) -> Any:
+    """Another version's rows with these columns: unknown ones are dropped, missing ones null."""
+    present = set(rows.schema.names)
+    columns = [
+        rows[each.name].cast(each.type)
+        if each.name in present
+        else pa.nulls(rows.num_rows, each.type)
+        for each in SCHEMA
+    ]
+    return type(rows).from_arrays(columns, schema=SCHEMA)
+
+
+# -- as CSV ---------------------------------------------------------------------------------------
+
+_QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p99.9": 0.999}
+_PLAIN = [
+    figure.name
+    for figure in FIGURES
+    if figure.type not in _TYPES and figure.name not in {"started_ns", "ended_ns"}
+]
+CSV_COLUMNS = (
+    "name", "start", "end", *_PLAIN, "latency_avg_ms", "latency_max_ms",
+    *(f"latency_{name}_ms" for name in _QUANTILES),
+)  # fmt: skip
+"""Times are UTC; latencies are of the buckets, within 0.4 %."""
+
+
+def begin_csv(path: Path) -> None:
+    """Begin a CSV file anew, with its first line. Raises OSError."""
+    path.write_text(_line(CSV_COLUMNS))
+
+
+def csv_lines(name: str, batch: pa.RecordBatch) -> Iterator[str]:
+    """The rows of the process called `name`, a line each."""
+    for row in batch.to_pylist():
+        latency = Histogram.from_sparse(
+            row["latency_bucket"] or (), row["latency_count"] or (), row["negative"] or 0
+        )
+        measured = (
+            (latency.mean, latency.maximum, *(latency.quantile(q) for q in _QUANTILES.values()))
+            if latency.count
+            else ()
+        )
+        values = [f"{value / 1e6:.3f}" for value in measured] or [""] * (2 + len(_QUANTILES))
+        yield _line(
+            (
+                name,
+                *(_utc(row[at]) for at in ("started_ns", "ended_ns")),
+                *("" if row[each] is None else row[each] for each in _PLAIN),
+                *values,
+            )
+        )
+
+
+def _line(values: Sequence[object]) -> str:
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerow(values)
+    return out.getvalue()
+
+
+def _utc(at_ns: int) -> str:
+    at = datetime.fromtimestamp(at_ns / SECOND_NS, tz=UTC)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")

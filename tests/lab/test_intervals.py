@@ -1,0 +1,113 @@
+"""What both sides record of each reporting interval, against their logs on a real Kafka."""
+
+from __future__ import annotations
+
+import csv
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.compute as pc
+import pytest
+
+from mirrortest.seqlog.files import find_sessions
+from mirrortest.seqlog.interval_log import read_intervals
+from mirrortest.seqlog.options import Role
+from tests.lab.harness import until
+from tests.log_rows import read_all
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mirrortest.seqlog.damage import Damage
+    from mirrortest.seqlog.files import SessionFiles
+    from tests.lab.harness import Scene
+
+pytestmark = pytest.mark.lab
+
+RECORDS, SIZE = 6_000, 300
+
+
+def rows_of(found: SessionFiles) -> list[dict[str, Any]]:
+    """A session's intervals, none of which is damaged."""
+    damage: list[Damage] = []
+    rows: list[dict[str, Any]] = read_intervals(found, damage).to_pylist()
+    assert damage == []
+    assert [row["started_ns"] for row in rows[1:]] == [row["ended_ns"] for row in rows[:-1]]
+    return rows
+
+
+def total(rows: list[dict[str, Any]], name: str) -> int:
+    return sum(row[name] for row in rows)
+
+
+def measured(rows: list[dict[str, Any]]) -> int:
+    """How many latencies the rows have."""
+    return sum(sum(row["latency_count"]) + row["negative"] for row in rows)
+
+
+def test_the_sums_of_both_sides_are_their_logs(make_scene: Callable[..., Scene]) -> None:
+    """Exactly: nothing is counted twice or left out, the last part of an interval included."""
+    scene = make_scene("orders.load")
+    scene.create(2)
+    copy = scene.folder / "load.csv"
+    interval = ("--reporting-interval", "1s")
+    judging = scene.consume("c1", *interval)
+    producing = scene.produce(
+        "p1", *interval, "--num-records", str(RECORDS), "--throughput", "1500",
+        "--message-size", str(SIZE), "--csv", str(copy),
+    )  # fmt: skip
+    assert producing.answer()["whole"]["acked"] == RECORDS
+    assert judging.answer()["messages_read"] == RECORDS
+    sessions = {found.session.role: found for found in find_sessions(scene.logs)}
+
+    sent = rows_of(sessions[Role.PRODUCER])
+    assert len(sent) >= 4
+    for name in ("asked", "sent", "acked", "batch_messages"):
+        assert total(sent, name) == RECORDS
+    assert total(sent, "failed") == total(sent, "unknown") == 0
+    assert total(sent, "value_bytes") == RECORDS * SIZE
+    assert measured(sent) == RECORDS
+    assert 0 < total(sent, "batches") <= RECORDS
+    log = read_all(sessions[Role.PRODUCER], [])
+    logged = log.filter(pc.equal(log["kind"], "sent"))
+    assert pc.sum(pc.subtract(logged["seq_hi"], logged["seq_lo"])).as_py() == RECORDS
+    assert sent[-1]["in_flight"] == sent[-1]["debt_messages"] == 0
+
+    arrived = rows_of(sessions[Role.CONSUMER])
+    log = read_all(sessions[Role.CONSUMER], [])
+    seen = log.filter(pc.equal(log["kind"], "seen"))
+    assert total(arrived, "arrived") == RECORDS
+    assert pc.sum(pc.subtract(seen["offset_hi"], seen["offset_lo"])).as_py() == RECORDS
+    logged_latencies = sum(map(sum, filter(None, seen["latency_count"].to_pylist())))
+    logged_latencies += pc.sum(seen["negative"]).as_py() or 0
+    assert measured(arrived) == logged_latencies == RECORDS - total(arrived, "backlog")
+    assert total(arrived, "value_bytes") == RECORDS * SIZE
+    assert arrived[-1]["lag"] == 0
+
+    lines = list(csv.DictReader(copy.read_text().splitlines()))
+    assert [int(line["acked"]) for line in lines] == [row["acked"] for row in sent]
+
+
+def test_after_kill_9_the_intervals_are_what_the_log_has(make_scene: Callable[..., Scene]) -> None:
+    """Whole rows are left, and each counts just the messages that the log has up to its end."""
+    scene = make_scene("orders.killed")
+    scene.create(2)
+    producing = scene.produce(
+        "p1", "--reporting-interval", "500ms", "--throughput", "2000", "--log-detail", "messages"
+    )
+
+    def intervals() -> int:
+        return sum(read_intervals(found, []).num_rows for found in find_sessions(scene.logs))
+
+    until(lambda: intervals() >= 4, what="the producer records intervals")
+    producing.process.kill()
+    producing.process.wait()
+    (found,) = find_sessions(scene.logs)
+    assert found.session.ended_ns is None
+    rows = rows_of(found)
+    assert len(rows) >= 4
+    log = read_all(found, [])
+    acked = log.filter(pc.and_(pc.equal(log["kind"], "sent"), pc.equal(log["outcome"], 1)))
+    so_far = 0
+    for row in rows:
+        so_far += row["acked"]
+        assert pc.sum(pc.less_equal(acked["arrived_last"], row["ended_ns"])).as_py() == so_far

@@ -27,12 +27,13 @@ from tests.bench.contenders import PEERS, PORTABLE
 from tests.bench.held import RATES, Held, held
 from tests.bench.memory import MESSAGES, Resident, memory
 from tests.bench.scrapes import Scrapes, scrapes
+from tests.bench.steady import Steady, steady
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-PARTS = ("direct", "mirror", "held", "curves", "memory", "scrapes")
-_DEFAULT_PARTS = ("direct", "mirror", "held")
+PARTS = ("direct", "mirror", "steady", "held", "curves", "memory", "scrapes")
+_DEFAULT_PARTS = ("direct", "mirror", "steady", "held")
 _DIRECT = ((100, "body"), (1000, "body"), (100, "headers"))
 _WIDTH = 160
 # Brokers run as they do elsewhere, with both of Java's compilers.
@@ -45,6 +46,7 @@ class _Measured:
     """What was measured so far."""
 
     results: list[Result] = field(default_factory=list)
+    steady: list[Steady] = field(default_factory=list)
     tried: list[Held] = field(default_factory=list)
     points: list[curves.Point] = field(default_factory=list)
     samples: list[Resident] = field(default_factory=list)
@@ -71,6 +73,10 @@ def _measure(folder: Path, options: argparse.Namespace, into: _Measured) -> None
             if "direct" in options.parts:
                 for result in _direct(lab, folder, options):
                     into.results.append(result)
+            if "steady" in options.parts:
+                for rate in steady(lab, folder, options.repeat):
+                    into.steady.append(rate)
+                    err.print(f"  {rate.who} at {rate.rate:,g}/s")
             if "held" in options.parts:
                 into.tried += held(lab, folder, options.seconds, options.rates)
             if "memory" in options.parts:
@@ -97,6 +103,8 @@ def _tell_all(
     out = Console(width=None if sys.stdout.isatty() else _WIDTH)
     if found.results:
         out.print(report.costs(found.results))
+    if found.steady:
+        out.print(report.steady(found.steady))
     if found.tried:
         out.print(report.loads(found.tried))
     if found.points:
@@ -115,6 +123,7 @@ def _tell_all(
         found.points,
         found.samples,
         found.scrapes,
+        found.steady,
     )
     path.write_text(json.dumps(told, indent=1) + "\n")
     out.print(f"{now:%Y-%m-%d}, {report.machine()}; figures: {path}", soft_wrap=True)

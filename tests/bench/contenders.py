@@ -52,21 +52,26 @@ def run_of(topic: str) -> str:
     return "b" + hashlib.blake2b(topic.encode(), digest_size=7).hexdigest()
 
 
-def producer(who: str, place: Place, topic: str, count: int, size: int, *options: str) -> list[str]:
-    """The command that writes `count` messages of `size` bytes; `options` are ours."""
+def producer(
+    who: str, place: Place, topic: str, count: int, size: int, *options: str, rate: float = -1
+) -> list[str]:
+    """The command that writes `count` messages of `size` bytes; `options` are ours.
+
+    `rate` is messages/s, -1 as fast as it goes; what is a loop of ours has no other.
+    """
     if who in {OURS, PORTABLE}:
         options += ("--portable",) if who == PORTABLE else ()
         return [
             *(sys.executable, "-m", "mirrortest", "produce"),
             *("--bootstrap-server", place.source, "--run", run_of(topic), "--id", "bench"),
             *("--topics", topic, "--num-records", str(count), "--message-size", str(size)),
-            *("--log-dir", str(place.logs), *options),
+            *("--throughput", str(rate), "--log-dir", str(place.logs), *options),
         ]
     if who == JAVA:
         return [
             *(str(lab_java().executable), "-Xmx512m"),
             *("org.apache.kafka.tools.ProducerPerformance", "--topic", topic),
-            *("--num-records", str(count), "--record-size", str(size), "--throughput", "-1"),
+            *("--num-records", str(count), "--record-size", str(size), "--throughput", str(rate)),
             *("--command-property", f"bootstrap.servers={place.source}", "acks=all"),
         ]
     return _loop(who, "produce", place.source, topic, count, size)

@@ -68,9 +68,9 @@ def held(lab: Lab, folder: Path, seconds: int, rates: Iterable[int] = RATES) -> 
 
 def _try(place: Place, folder: Path, topic: str, rate: int, seconds: int) -> Held:
     reading = Running(consumer(OURS, place, topic, 0, "--json"), folder, "consumer")
-    options = ("--throughput", str(rate), "--warmup-records", str(2 * rate), "--json")
+    options = ("--warmup-records", str(2 * rate), "--json")
     writing = Running(
-        producer(OURS, place, topic, rate * seconds, _SIZE, *options), folder, "producer"
+        producer(OURS, place, topic, rate * seconds, _SIZE, *options, rate=rate), folder, "producer"
     )
     sent, seen = writing.wait(), reading.wait()
     told, heard = json.loads(writing.answer), json.loads(reading.answer)

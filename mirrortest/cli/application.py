@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import uvloop
 
+from mirrortest.cli import compiled
 from mirrortest.cli.console import err
 from mirrortest.cli.interrupt import end_at_once
 from mirrortest.errors import ClusterError, InterruptedRunError
@@ -30,8 +31,10 @@ def run_application(main: Callable[[asyncio.Event], Awaitable[T]]) -> T:
     cancels it, and ends the process if that takes longer than a moment; so does a third.
 
     Raises:
+        InstallationError: a compiled module is of another source.
         InterruptedRunError: a second signal ended the run at once.
     """
+    compiled.check()  # of what the application has imported
     interrupt = signal.getsignal(signal.SIGINT)
     # Imported modules are never garbage: do not search them again and again.
     gc.freeze()

@@ -124,14 +124,14 @@ def run() -> None:
     try:
         try:
             _register(sys.argv[1:])
+            compiled.check()
+            gc.enable()  # `start` had left it out
+            # An exit code of a command's own is returned; errors of the parser are raised.
+            sys.exit(app(standalone_mode=False) or 0)
         except ImportError as error:
             if compiled.is_missing(error):
                 raise compiled.missing() from error
             raise
-        compiled.check()
-        gc.enable()  # `start` had left it out
-        # An exit code of a command's own is returned; errors of the parser are raised.
-        sys.exit(app(standalone_mode=False) or 0)
     except _ParserError as error:
         if type(error).__name__ == _NO_ARGUMENTS:
             error.show()  # the help

@@ -124,9 +124,9 @@ class Judge:
     def _in_time(self, message: MessageId) -> bool:
         """Whether a copy stood before the deadline, where a consumer could or should have seen it.
 
-        What an unclean election took away before anybody read it is lost indeed; and what was
-        deleted before any consumer began, or with a topic before it was known to them, is nobody's
-        to know.
+        What an unclean election took away before anybody read it is lost indeed. What was deleted
+        before any consumer began, or stood in a topic that was deleted before it was known to them,
+        is nobody's to know.
         """
         acked_ns = self.acked.get(message)
         if acked_ns is None:
@@ -136,21 +136,24 @@ class Judge:
             gone, by = copy.record.removed_ns, copy.record.removed_by
             if gone is None:
                 return True
-            known_ns = self._known_ns(copy) if by == "deletion" else began
-            if known_ns < gone and by != "truncation":
+            if began < gone and by != "truncation" and self._known(copy):
                 return True
         return False
 
-    def _known_ns(self, copy: Copy) -> int:
-        """When consumers knew of the topic that held a copy: all that ended in order, or a state.
+    def _known(self, copy: Copy) -> bool:
+        """Whether consumers knew of the topic that held a copy: while it lives, they can.
 
-        What others knew went with them.
+        Of a deleted one all must have known that ended in order, or a state that is left. What
+        others knew went with them; and with the topic goes what retention had taken before.
         """
         topic = self.stage.read_cluster.all_topics[copy.place[0] - 1]
+        if topic.deleted_ns is None:
+            return True
         told = [topic.told.get(session.process, NEVER_NS) for session in self.outcome.consumers]
         saved = self._saved.get((topic.name, copy.partition), ())
         since = min(topic.told.values(), default=NEVER_NS)
-        return min([max(told, default=NEVER_NS), *(ns for ns in saved if ns > since)])
+        known_ns = min([max(told, default=NEVER_NS), *(ns for ns in saved if ns > since)])
+        return known_ns < topic.deleted_ns
 
     # -- what must hold always --------------------------------------------------------------------
 

@@ -243,8 +243,18 @@ def test_a_scripted_history_is_judged_rightly(name: str) -> None:
             "55a189b9df8514a651d80c2deb8613db"
         ),
         "000000000000000000000000caa30000000000420a000000006faa000000004020",
+        ("000000000000000000000000d1f0fa73660000ee6500000000000000000000000000000000f575"),
+        (
+            "0000000040000092000000667116a70000000000ce00009800008feb99b62b27395c06cad5d16024000000"
+            "009b764468"
+        ),
     ],
-    ids=["made again before a group had assigned it", "states gone with all who knew them"],
+    ids=[
+        "made again before a group had assigned it",
+        "states gone with all who knew them",
+        "made again before any consumer had reached the cluster",
+        "made again before any consumer had reached the cluster, after a kill",
+    ],
 )
 def test_a_history_that_was_judged_wrongly_is_judged_rightly(tape: str) -> None:
     """Found among random ones: what they claimed lost had stood in a topic before its deletion."""

@@ -27,6 +27,7 @@ from mirrortest.faults.spec import Spec
 from mirrortest.metrics import names
 from mirrortest.model.findings import DEFINITIONS
 from mirrortest.model.load import FIGURES
+from mirrortest.results.status_document import ConsumeDocument, ProduceDocument
 from mirrortest.results.summary import Summary
 from mirrortest.selftest.calibration import Calibration
 from mirrortest.seqlog import schema
@@ -44,6 +45,8 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "summary": Summary,
     "session": Session,
     "event": Event,
+    "produce-status": ProduceDocument,
+    "consume-status": ConsumeDocument,
     "calibration": Calibration,
     "fault-specification": Spec,
     "fault-truth": Truth,

@@ -38,7 +38,7 @@ _GROUPS = {
     ),
     "Output": (
         "--log-dir --log-detail --report --json --csv --format --details --output --html --junit "
-        "--open --progress --reporting-interval --metrics-port"
+        "--open --progress --reporting-interval --status-file --metrics-port"
     ),
     "Advanced": (
         "--ledger-topic --state-topic --state-interval --drain-timeout --log-spool "

@@ -11,6 +11,7 @@ from rich.live_render import LiveRender
 from rich.segment import Segment
 from rich.text import Text
 
+from mirrortest.cli.console import warn
 from mirrortest.cli.options import ProgressMode
 from mirrortest.config.visible import visible
 from mirrortest.errors import UsageError
@@ -29,17 +30,21 @@ if TYPE_CHECKING:
     from mirrortest.cli.console import SafeConsole
     from mirrortest.cli.options import Progress
     from mirrortest.results.progress_view import ProgressView
+    from mirrortest.results.status_document import StatusDocument
 
 _QUIET_SECONDS = 5.0
 _REFRESHES = 2
 """Of the screen, in a second."""
 
 
-class Viewed(Protocol):
+class Status(Protocol):
     """How something stands: a status of produce or consume."""
 
     def view(self) -> ProgressView:
         """For people."""
+
+    def document(self) -> StatusDocument:
+        """For programs."""
 
 
 class _Render(LiveRender):
@@ -130,6 +135,8 @@ class LiveLines(AbstractContextManager["LiveLines"]):
 class ProgressDisplay(AbstractContextManager["ProgressDisplay"]):
     """Shows the newest status as the user wants it; use it as a context manager.
 
+    The file of `--status-file` is replaced as a whole: who reads it never sees a part.
+
     Raises:
         UsageError: a screen is asked for where there is no terminal.
     """
@@ -146,8 +153,9 @@ class ProgressDisplay(AbstractContextManager["ProgressDisplay"]):
         self._console = console
         self._mode = mode
         self._seconds = progress.reporting_interval
-        self._status: Viewed | None = None
+        self._status: Status | None = None
         self._printed = 0.0
+        self._file = progress.status_file
         self._live: AbstractContextManager[Any] = (
             _Screen(console, self._renderable) if mode is ProgressMode.SCREEN else nullcontext()
         )
@@ -159,13 +167,26 @@ class ProgressDisplay(AbstractContextManager["ProgressDisplay"]):
     def __exit__(self, *_: object) -> None:
         self._live.__exit__(None, None, None)
 
-    def show(self, status: Viewed) -> None:
+    def show(self, status: Status) -> None:
         """Take a status; it is rendered when its time comes."""
         self._status = status
+        self._write(status)
         now = time.monotonic()
         if self._mode is ProgressMode.LINES and now - self._printed >= self._seconds:
             self._printed = now
             self._console.print(visible(status.view().line()), markup=False)
+
+    def _write(self, status: Status) -> None:
+        """The run goes on where its status cannot be written."""
+        if self._file is None:
+            return
+        new = self._file.with_name(f".{self._file.name}.new")
+        try:
+            new.write_text(status.document().model_dump_json() + "\n")
+            new.replace(self._file)
+        except OSError as error:
+            warn([f"--status-file {self._file} is no longer written: {error.strerror}"])
+            self._file = None
 
     def _renderable(self) -> RenderableType:
         return Text("") if self._status is None else self._status.view()

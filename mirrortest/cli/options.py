@@ -104,8 +104,8 @@ def begin_csv_file(path: Path | None) -> None:
     begin_csv(path)
 
 
-def report_place(text: str, *, option: str) -> Path:
-    """Refuse now a file that could not be written once the run is over."""
+def file_to_write(text: str, *, option: str) -> Path:
+    """Refuse now a file that could not be written later."""
     can_be_written(Path(text), option)
     return Path(text)
 
@@ -210,7 +210,7 @@ class Output:
     """Where a command's summary goes."""
 
     report: Path | None = option(
-        None, "Also write the JSON summary to this file.", kind=Kind(report_place, metavar="FILE")
+        None, "Also write the JSON summary to this file.", kind=Kind(file_to_write, metavar="FILE")
     )
     as_json: bool = option(False, "Print the summary as JSON on stdout.", name="--json")
 
@@ -267,6 +267,13 @@ class Progress:
         "How often --progress lines prints a line. Without a unit: milliseconds, as in Kafka's "
         "tools.",
         kind=Kind(_parse_interval, show=SECONDS.show, metavar="DURATION"),
+        env=True,
+    )
+
+    status_file: Path | None = option(
+        None,
+        "Keep the present figures in this file, as JSON, while the run lasts.",
+        kind=Kind(file_to_write, metavar="FILE"),
         env=True,
     )
 

@@ -20,6 +20,7 @@ from mirrortest.results.progress_view import (
     remaining,
     time_text,
 )
+from mirrortest.results.status_document import ConsumeDocument, latency_of
 from mirrortest.results.summary import Threshold as EvaluatedThreshold
 from mirrortest.results.words import FINDINGS, readable_name
 from mirrortest.seqlog.options import Role
@@ -129,6 +130,28 @@ class ConsumeStatus:
 
     def __str__(self) -> str:
         return self.view().line()
+
+    def document(self) -> ConsumeDocument:
+        """For programs."""
+        return ConsumeDocument(
+            run=self.run,
+            name=self.name,
+            role=self.role.value,
+            elapsed_seconds=self.elapsed_seconds,
+            remaining_seconds=self.remaining_seconds,
+            planned=self.total,
+            read=self.read,
+            read_per_second=self.read_per_second,
+            acked_per_second=self.acked_per_second,
+            counts=dict(self.counts),
+            complete=self.complete,
+            unread=self.unread,
+            newest_age_seconds=self.age_seconds,
+            quiet_seconds=self.quiet_seconds,
+            latency_seconds=latency_of(self.latency.all),
+            recent_latency_seconds=latency_of(self.latency.recent),
+            outage=self.outage or None,
+        )
 
     def view(self) -> ProgressView:
         """For people."""

@@ -19,6 +19,7 @@ from mirrortest.results.progress_view import (
     remaining,
     time_text,
 )
+from mirrortest.results.status_document import ProduceDocument, latency_of
 from mirrortest.timing.recent import NO_LATENCIES, Latencies
 
 if TYPE_CHECKING:
@@ -89,6 +90,30 @@ class ProduceStatus:
 
     def __str__(self) -> str:
         return self.view().line()
+
+    def document(self) -> ProduceDocument:
+        """For programs."""
+        return ProduceDocument(
+            run=self.run,
+            name=self.name,
+            elapsed_seconds=self.elapsed_seconds,
+            remaining_seconds=self.remaining_seconds,
+            planned=self.total,
+            sent=self.done,
+            acked=self.outcomes[Outcome.ACKED],
+            failed=self.outcomes[Outcome.FAILED],
+            unknown=self.outcomes[Outcome.UNKNOWN],
+            in_flight=self.in_flight,
+            due=self.due,
+            behind_seconds=self.behind_ns / 1e9,
+            asked_per_second=self.asked_per_second,
+            acked_per_second=self.acked_per_second,
+            value_bytes_per_second=self.bytes_per_second,
+            latency_seconds=latency_of(self.latency.all),
+            recent_latency_seconds=latency_of(self.latency.recent),
+            not_acked_because=dict(self.reasons),
+            fault=self.fault or None,
+        )
 
     def view(self) -> ProgressView:
         """For people."""

@@ -42,7 +42,6 @@ class TopicNumbers:
     send) and `schedule_lag` are of both, in ns, for the metrics.
     """
 
-    warmup: int
     lanes: int
     value_size: int
     wire_bytes: int = 0

@@ -93,8 +93,7 @@ def merged(
     for report in reports:
         reasons.update(report.reasons)
         for topic, its in report.numbers.items():
-            total = numbers.setdefault(topic, TopicNumbers(0, 0, its.value_size))
-            total.warmup += its.warmup
+            total = numbers.setdefault(topic, TopicNumbers(0, its.value_size))
             total.lanes += its.lanes
             total.wire_bytes += its.wire_bytes
             total.batches += its.batches

@@ -192,7 +192,7 @@ class World:
     view: LedgerView
     log: MemoryLog
     clock: Clock
-    numbers: TopicNumbers = field(default_factory=lambda: TopicNumbers(0, 2, 100))
+    numbers: TopicNumbers = field(default_factory=lambda: TopicNumbers(2, 100))
     """Of the incarnation made last."""
 
     async def claim(self, session: str = "s1") -> Registration:
@@ -213,7 +213,7 @@ class World:
         claim = await self.claim()
         pool = BufferPool(memory)
         recorded = []
-        self.numbers = numbers = TopicNumbers(0, 2, 100)
+        self.numbers = numbers = TopicNumbers(2, 100)
         paces = paces or [
             pace_of(throughput, index=index, lanes=2, total=total) for index in range(2)
         ]

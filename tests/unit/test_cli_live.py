@@ -14,7 +14,7 @@ import subprocess
 import sys
 import termios
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import Thread
 from typing import TYPE_CHECKING, Self
@@ -26,10 +26,12 @@ from mirrortest.cli.console import SafeConsole
 from mirrortest.cli.live import ProgressDisplay, _Screen
 from mirrortest.cli.options import Progress, ProgressMode
 from mirrortest.errors import UsageError
-from tests.unit.statuses import consuming
+from mirrortest.results.status_document import ConsumeDocument, ProduceDocument
+from tests.unit.statuses import consuming, producing_badly
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
 RUN = """
 import asyncio
@@ -40,7 +42,8 @@ from mirrortest.cli.application import run_application
 from mirrortest.cli.live import ProgressDisplay
 from mirrortest.cli.log_output import configure_logging
 from mirrortest.cli.options import Progress
-from tests.unit.statuses import consuming
+from mirrortest.results.status_document import ConsumeDocument, ProduceDocument
+from tests.unit.statuses import consuming, producing_badly
 
 configure_logging()
 log = structlog.get_logger()
@@ -289,3 +292,35 @@ def test_a_screen_needs_a_terminal() -> None:
     """Who asks for one gets no lines instead, but a word about it."""
     with pytest.raises(UsageError, match="--progress screen needs a terminal"):
         _lines(ProgressMode.SCREEN)
+
+
+def test_the_status_file_is_always_whole_and_of_the_newest_status(tmp_path: Path) -> None:
+    """For programs, whatever people are shown; with the percentiles of Kafka's Trogdor."""
+    place = tmp_path / "status.json"
+    display = ProgressDisplay(
+        SafeConsole(file=io.StringIO()), Progress(progress=ProgressMode.NONE, status_file=place)
+    )
+    with display:
+        display.show(consuming())
+        display.show(replace(consuming(), read=17_791))
+    found = ConsumeDocument.model_validate_json(place.read_text())
+    assert (found.read, found.counts["in_flight"]) == (17_791, 12)
+    assert found.latency_seconds.quantiles["p95"] == pytest.approx(0.9, rel=0.004)
+    display.show(producing_badly())
+    written = ProduceDocument.model_validate_json(place.read_text())
+    assert written.sent == written.acked + written.failed + written.unknown
+    assert list(tmp_path.iterdir()) == [place]
+
+
+def test_a_status_file_that_cannot_be_written_ends_no_run(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is said once."""
+    display = ProgressDisplay(
+        SafeConsole(file=io.StringIO()),
+        Progress(progress=ProgressMode.NONE, status_file=tmp_path / "gone" / "status.json"),
+    )
+    with display:
+        display.show(consuming())
+        display.show(consuming())
+    assert capsys.readouterr().err.count("is no longer written: No such file") == 1

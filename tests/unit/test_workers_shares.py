@@ -111,7 +111,7 @@ def told(
     name: str, acked: int, latency: int, *, error: ClusterError | None = None
 ) -> ProduceReport:
     """A producer's report."""
-    numbers = TopicNumbers(0, 1, 100)
+    numbers = TopicNumbers(1, 100)
     numbers.steady.outcomes[Outcome.ACKED] = acked
     numbers.steady.span(acked, 10 * acked)
     numbers.steady.from_intended.histogram.add([latency] * acked)

@@ -102,7 +102,7 @@ def _produced(
     outcome: Outcome, *, count: int = 4, error: MirrortestError | None = None
 ) -> ProduceReport:
     """A producer's report; with a warm-up of one message where any was sent."""
-    numbers = TopicNumbers(1, 1, 100)
+    numbers = TopicNumbers(1, 100)
     lanes = []
     if count:
         for tally in (numbers.warm, numbers.steady):

@@ -63,9 +63,12 @@ class _Show:
     def show(self, board: Board) -> None:
         """Show what everybody is doing."""
         if console.err.is_terminal:
-            table = Table.grid(padding=(0, 2))
+            table = Table.grid(padding=(0, 2), expand=True)
+            table.add_column(style="bold", no_wrap=True)
+            # One line each: what is cut off is in the summaries.
+            table.add_column(ratio=1, no_wrap=True, overflow="ellipsis")
             for who, line in board.lines.items():
-                table.add_row(f"[bold]{who}[/]", escape(visible(line)))
+                table.add_row(who, escape(visible(line)))
             self._live.update(table)
             return
         now = time.monotonic()

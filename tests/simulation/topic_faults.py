@@ -103,7 +103,9 @@ class TopicFaults(Striking):
 
     def source_leaderless(self, strike: Strike) -> bool:
         name = self._stage.topics[strike.which % len(self._stage.topics)]
-        topic = self._world.source.topics[name]
+        topic = self._world.source.topics.get(name)
+        if topic is None:  # deleted, to be created again: consumers observe the source
+            return False
         partition = topic.partitions[strike.which // 4 % len(topic.partitions)]
         return self._take_leader(partition, strike)
 

@@ -29,8 +29,8 @@ _GROUPS = {
     "Workload": (
         "--throughput --seed --start-at --message-size --payload-compressibility "
         "--batch-messages --form --use-message-headers --warmup-records "
-        "--destination-partitions --create-topics --partitions --replication-factor --retention --topic-config "
-        "--acks --compression --linger-ms"
+        "--destination-partitions --create-topics --partitions --replication-factor "
+        "--retention --topic-config --acks --compression --linger-ms"
     ),
     "Judgement": (
         "--threshold --exactly-once --deadline --settle-time --expect-producers "

@@ -13,6 +13,7 @@ from mirrortest.consume.consume_report import Basis, ConsumeReport, counts_of
 from mirrortest.consume.topic_judge import TopicRound
 from mirrortest.model.findings import Finding
 from mirrortest.model.topic_partition import TopicPartition
+from mirrortest.results.words import partitions
 from mirrortest.seqlog.options import Role
 from mirrortest.verify.judge import RunVerdict
 from mirrortest.verify.loss import all_ends_known, ended_earlier, read_past
@@ -268,13 +269,13 @@ class _Conclusion:
             elif back := ended_earlier(self.views[topic], there):
                 doubts.append(
                     f"{topic} ends before what was read of it, so that it was made again: "
-                    f"partitions {back}"
+                    f"{partitions(back)}"
                 )
             elif not all_ends_known(self.views[topic], there):
                 doubts.append(f"{topic} has fewer partitions than it had")
             behind = [n for n in sorted(there) if not read_past(self.views[topic], {n: there[n]})]
             if behind:
-                doubts.append(f"{topic}: not read to the end: partitions {behind}")
+                doubts.append(f"{topic}: not read to the end: {partitions(behind)}")
         for topic in sorted(self.context.topics.policy_hidden):
             source = self.context.topics.judges[topic].source
             of_topic = [v for stream, v in self.verdicts.items() if stream.topic == source]

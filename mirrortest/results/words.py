@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING
 
 from mirrortest.config.units import number
 from mirrortest.model.findings import DEFINITIONS, Weight
+from mirrortest.model.intervals import IntervalSet
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from mirrortest.results.summary import Summary
 
 
@@ -49,6 +52,7 @@ _NAMES = {
     "negative_latency": "latency below zero",
     "other_run": "of another run",
 }
+_MOST_RANGES = 20
 
 
 def weight_of(name: str) -> Weight:
@@ -93,6 +97,16 @@ def share(part: int, whole: int) -> str:
     if part and percent < 0.001:
         return "< 0.001\N{NO-BREAK SPACE}%"
     return f"{percent:.3g}\N{NO-BREAK SPACE}%"
+
+
+def partitions(numbers: Iterable[int]) -> str:
+    """Numbers of partitions, neighbours together: ``partitions 0-3, 7``."""
+    found = IntervalSet((each, each + 1) for each in numbers)
+    ranges = [f"{lo}-{hi - 1}" if hi - lo > 1 else f"{lo}" for lo, hi in found.intervals()]
+    text = ", ".join(ranges[:_MOST_RANGES])
+    if (more := len(ranges) - _MOST_RANGES) > 0:
+        text += f" and {more:,} more ranges"
+    return f"partition{'s' if found.count > 1 else ''} {text}"
 
 
 def without_latency(summary: Summary) -> list[str]:

@@ -11,6 +11,7 @@ from mirrortest.results.words import (
     FINDINGS,
     meaning_of,
     moment,
+    partitions,
     readable_name,
     share,
     weight_of,
@@ -70,3 +71,10 @@ def test_moments_are_as_fine_as_asked() -> None:
     at = 1_795_242_632_417_333_643
     assert moment(at) == "2026-11-21 06:30:32"
     assert moment(at, 60 * 10**9) == "2026-11-21 06:30"
+
+
+def test_partitions_that_are_neighbours_are_shown_as_a_range() -> None:
+    """A topic may have hundreds of them."""
+    assert partitions([4]) == "partition 4"
+    assert partitions([7, 0, 1, 2, 3]) == "partitions 0-3, 7"
+    assert partitions(range(0, 60, 2)).endswith("38 and 10 more ranges")

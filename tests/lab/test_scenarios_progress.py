@@ -44,7 +44,10 @@ def test_progress_is_that_of_the_run(lab: Lab, make_scene: Callable[..., Scene])
         lambda: re.search(r"rate: [\d,.]+/s acknowledged, [1-9][\d,.]*/s", last_line(consumer)),
         what="the rate at which messages arrive",
     )
-    assert "no condition has failed so far" in last_line(consumer)
+    until(
+        lambda: "no condition has failed so far" in last_line(consumer),
+        what="the ledger's first record",
+    )
     assert re.search(r" elapsed, .* remaining; ", last_line(consumer))
     assert f"slowest of 2: {scene.copy_of(topic)}-" in last_line(consumer)
     written = last_line(producer)

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from typer.core import TyperGroup
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 BY_ENVIRONMENT = r" \[env]"
 """Behind the help of an option that the environment can give."""
@@ -118,10 +115,11 @@ def _lay_out(command: Any) -> None:
     if command.help:
         command.help = "\n".join(map(_wrapped, command.help.splitlines()))
     command.params.sort(key=_position)
-    options = [each for each in command.params if each.param_type_name == "option"]
-    if any(option.envvar for option in options):
-        command.epilog = ENVIRONMENT
-    _lay_out_options(options)
+    for option in command.params:
+        if option.param_type_name == "option":
+            _lay_out_option(option)
+            if option.envvar:
+                command.epilog = ENVIRONMENT
 
 
 def _wrapped(line: str) -> str:
@@ -148,14 +146,13 @@ def _position(parameter: Any) -> int:
     return _ORDER.index(_GROUP_OF.get(parameter.opts[0], "Options"))
 
 
-def _lay_out_options(options: Iterable[Any]) -> None:
-    for option in options:
-        name = option.opts[0]
-        option.rich_help_panel = _GROUP_OF.get(name)
-        option.aliases = [each for each in option.opts[1:] if each.startswith("--")]
-        option.opts = [each for each in option.opts if each not in option.aliases]
-        if option.metavar is None and not _without_type(option).is_flag:
-            option.metavar = _METAVAR_OF.get(name)
-        if option.envvar:
-            option.help = f"{option.help}{BY_ENVIRONMENT}"
-            option.show_envvar = False
+def _lay_out_option(option: Any) -> None:
+    name = option.opts[0]
+    option.rich_help_panel = _GROUP_OF.get(name)
+    option.aliases = [each for each in option.opts[1:] if each.startswith("--")]
+    option.opts = [each for each in option.opts if each not in option.aliases]
+    if option.metavar is None and not _without_type(option).is_flag:
+        option.metavar = _METAVAR_OF.get(name)
+    if option.envvar:
+        option.help = f"{option.help}{BY_ENVIRONMENT}"
+        option.show_envvar = False

@@ -216,10 +216,7 @@ class ConsumeStatus:
                 "messages",
                 f"{delivered:,} {names.get('delivered', 'delivered')} of {acked:,} acknowledged",
             ),
-            (
-                "rate",
-                rates,
-            ),
+            ("rate", rates),
             ("read", f"{self.read:,} of {self.partitions:,} partitions"),
             ("lag", lag),
             ("latency", latency_text(self.latency)),

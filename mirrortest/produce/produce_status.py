@@ -168,10 +168,7 @@ class ProduceStatus:
         return (
             ("time", time_text(self.elapsed_seconds, self.remaining_seconds)),
             ("messages", f"{self.outcomes[Outcome.ACKED]:,}{of} acknowledged"),
-            (
-                "rate",
-                rates,
-            ),
+            ("rate", rates),
             ("waiting", f"{self.in_flight:,} in flight, {self.due:,} due and not sent"),
             ("latency", f"of acknowledgements: {latency_text(self.latency)}"),
             ("not acked", "; ".join(reasons) or "none"),

@@ -133,17 +133,6 @@ def remaining(
     return max(0.0, min(ends)) if ends else None
 
 
-def _stripped(line: list[Segment]) -> list[Segment]:
-    """Without the spaces at its end, which a terminal that becomes narrower would fold."""
-    end = len(line)
-    while end and not line[end - 1].text.strip():
-        end -= 1
-    if not end:
-        return []
-    *before, last = line[:end]
-    return [*before, Segment(last.text.rstrip(), last.style)]
-
-
 def time_text(elapsed_seconds: float, remaining_seconds: float | None) -> str:
     """How long it runs, and for how much longer: ``1 min 20 s elapsed, 40 s remaining``."""
     text = f"{span(round(elapsed_seconds) * 10**9)} elapsed"

@@ -44,7 +44,7 @@ def parse_properties(text: str, *, origin: str = "properties") -> dict[str, str]
 
 
 def read_properties(path: Path) -> dict[str, str]:
-    r"""Read a properties file: the one place of the core that opens a file.
+    r"""Read a properties file: with `toml_document`, what of the core opens files.
 
     The encoding is ISO 8859-1, as Java's; other characters are written ``\uXXXX``.
     Raises UsageError where the file cannot be read.

@@ -12,20 +12,17 @@ from __future__ import annotations
 
 import math
 import re
-import tomllib
 from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from mirrortest.errors import UsageError
+from mirrortest.config.toml_document import parse_toml, read_toml
 from mirrortest.verify.anomaly import Anomaly
 from mirrortest.wire.digits import SEQ_LIMIT
 from mirrortest.wire.stream import NAME_PATTERN, RUN_PATTERN, ProducerId
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from pydantic_core import ErrorDetails
 
 _IDS = re.compile(r"(?P<id>\S+) (?P<lane>[0-9]{1,10}) (?P<seq>[0-9]{1,12})")
 
@@ -70,22 +67,6 @@ DEFAULTS: dict[Anomaly, dict[str, Any]] = {
 """The parameters of each kind, with their defaults."""
 
 _PARAMETERS = frozenset(name for taken in DEFAULTS.values() for name in taken)
-
-_TOML_ERRORS = {
-    **dict.fromkeys(("tuple_type", "list_type"), "it must be a list: [...]"),
-    **dict.fromkeys(("int_type", "int_from_float", "int_parsing"), "it must be a whole number"),
-    **dict.fromkeys(("float_type", "float_parsing"), "it must be a number"),
-    "string_type": 'it must be a text: "..."',
-    **dict.fromkeys(("model_type", "model_attributes_type"), "it must be a table: {{ ... }}"),
-    "finite_number": "it must be a finite number",
-    "missing": "it is required",
-    "extra_forbidden": "there is no such setting",
-    "greater_than": "it must be above {gt}",
-    "greater_than_equal": "it must be at least {ge}",
-    "less_than": "it must be below {lt}",
-    "less_than_equal": "it must be at most {le}",
-}
-"""The text for each of pydantic's errors that a specification can cause."""
 
 Positive = Annotated[int, Field(gt=0)]
 Number = Annotated[int, Field(ge=0)]
@@ -315,15 +296,7 @@ class Spec(_Model):
     @classmethod
     def parse(cls, text: str, where: str = "the specification") -> Spec:
         """Read TOML; raises UsageError that names `where` and the place in it."""
-        try:
-            return cls.model_validate(tomllib.loads(text))
-        except tomllib.TOMLDecodeError as error:
-            raise UsageError(f"{where} is not TOML: {error}") from None
-        except ValidationError as error:
-            first = error.errors()[0]
-            at = ".".join(map(str, first["loc"]))
-            problem = _in_toml_terms(first)
-            raise UsageError(f"{where}: {at}: {problem}" if at else f"{where}: {problem}") from None
+        return parse_toml(text, cls, where)
 
     def to_json(self) -> dict[str, Any]:
         """The specification as it is saved in the truth; `Spec.from_json` reads it."""
@@ -335,22 +308,9 @@ class Spec(_Model):
         return cls.model_validate(found)
 
 
-def _in_toml_terms(error: ErrorDetails) -> str:
-    """The error in terms of TOML, not of Python's types."""
-    kind, details = error["type"], error.get("ctx", {})
-    if kind in _TOML_ERRORS:
-        return _TOML_ERRORS[kind].format(**details)
-    return error["msg"].removeprefix("Value error, ")
-
-
 def read_spec(path: Path) -> Spec:
     """Read a specification's file; raises UsageError in one line."""
-    try:
-        text = path.read_text()
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise UsageError(f"--spec {path}: cannot be read: {why}") from None
-    return Spec.parse(text, f"--spec {path}")
+    return read_toml(path, Spec, f"--spec {path}")
 
 
 def message_id(text: str) -> MessageId:

@@ -1,0 +1,43 @@
+"""A user's TOML, read as a model: what a mistake is answered with."""
+
+from __future__ import annotations
+
+import pytest
+from pydantic import BaseModel, ConfigDict, Field
+
+from mirrortest.config.toml_document import parse_toml
+from mirrortest.errors import UsageError
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+    kill_at: float = Field(default=1.0, alias="kill-at")
+
+
+class _Document(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+    part: list[_Part] = []
+    one: _Part | None = None
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("parts = 1", "file.toml: parts: there is no such setting; did you mean part?"),
+        (
+            "[[part]]\nkill-ad = 1.0",
+            "file.toml: part.0.kill-ad: there is no such setting; did you mean kill-at?",
+        ),
+        (
+            "[one]\nkill_at = 1.0",
+            "file.toml: one.kill_at: there is no such setting; did you mean kill-at?",
+        ),
+        ("xyz = 1", "file.toml: xyz: there is no such setting"),
+        ("one = 3", "file.toml: one: it must be a table: { ... }"),
+    ],
+)
+def test_a_wrong_key_names_its_place_and_the_key_that_was_meant(text: str, answer: str) -> None:
+    """The keys are those of the table that the key is in."""
+    with pytest.raises(UsageError) as caught:
+        parse_toml(text, _Document, "file.toml")
+    assert str(caught.value) == answer

@@ -145,7 +145,25 @@ class Choice(Shape):
         return min(size for size, _ in self.weighted)
 
 
-SizeShape: TypeAlias = Gaussian | Uniform | Choice
+@dataclass(frozen=True)
+class SizeFile(Shape):
+    """The sizes that a file holds, one after the other and from the first again."""
+
+    path: str
+    sizes: tuple[int, ...]
+
+    @property
+    def largest(self) -> int:
+        """The largest size."""
+        return max(self.sizes)
+
+    @property
+    def smallest(self) -> int:
+        """The smallest size."""
+        return min(self.sizes)
+
+
+SizeShape: TypeAlias = Gaussian | Uniform | Choice | SizeFile
 RateShape: TypeAlias = Gaussian | Ramp | Steps | Burst | Sine | Replay
 
 
@@ -360,15 +378,19 @@ def _uniform(low: int, high: int, every: int) -> Uniform:
 
 
 _EVERY = Parameter("every", partial(parse_count, minimum=1), 1)
-SIZE_FORMS: dict[str, Form] = {
-    "gaussian": Form(
-        gaussian, (Parameter("mean", parse_size), Parameter("deviation", parse_size), _EVERY)
-    ),
-    "uniform": Form(
-        _uniform, (Parameter("low", parse_size), Parameter("high", parse_size), _EVERY)
-    ),
-    "choice": Form(_choice, each=Parameter("SIZE:SHARE", _parse_weighted), key="weighted"),
-}
+
+
+def size_forms(listed: Callable[[str], Any]) -> dict[str, Form]:
+    """The forms of a size; `listed` makes a file's name the shape that the file holds."""
+    size = partial(Parameter, parse=parse_size)
+    return {
+        "gaussian": Form(gaussian, (size("mean"), size("deviation"), _EVERY)),
+        "uniform": Form(_uniform, (size("low"), size("high"), _EVERY)),
+        "choice": Form(_choice, each=Parameter("SIZE:SHARE", _parse_weighted), key="weighted"),
+        "file": Form(listed, (Parameter("path", _path),)),
+    }
+
+
 BATCH_FORMS: dict[str, Form] = {
     "gaussian": Form(
         partial(gaussian, every=1),

@@ -1,4 +1,4 @@
-"""The size of each message of a topic, by its index there: drawn without those before it."""
+"""The size of each message of a topic, by its index there: found without those before it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mirrortest.config.shape import Choice, Gaussian, Uniform
+from mirrortest.config.shape import Choice, Gaussian, SizeFile, Uniform
 from mirrortest.timing.draws import Draws
 
 if TYPE_CHECKING:
@@ -24,7 +24,9 @@ class MessageSizes:
     def __init__(self, shape: SizeShape, *, seed: int, topic: str) -> None:
         self._shape = shape
         self._draws = Draws(seed, "message-size", topic)
-        self._every = 1 if isinstance(shape, Choice) else shape.every
+        self._every = shape.every if isinstance(shape, Gaussian | Uniform) else 1
+        if isinstance(shape, SizeFile):
+            self._choices = np.array(shape.sizes, np.int64)
         if isinstance(shape, Choice):
             self._choices = np.array([size for size, _ in shape.weighted], np.int64)
             shares = list(accumulate(share for _, share in shape.weighted))
@@ -33,6 +35,8 @@ class MessageSizes:
     def of(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
         """The sizes of the messages with these indices in the topic; bytes."""
         shape = self._shape
+        if isinstance(shape, SizeFile):
+            return np.asarray(self._choices[indices % len(self._choices)])
         numbers = indices // self._every
         if isinstance(shape, Gaussian):
             drawn = float(shape.mean) + float(shape.deviation) * self._draws.normal(numbers)

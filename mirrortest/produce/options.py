@@ -12,15 +12,18 @@ from mirrortest.config.run import checked_topic, checked_topics
 from mirrortest.config.shape import (
     BATCH_FORMS,
     FASTEST,
-    SIZE_FORMS,
     SLOWEST,
+    Choice,
     Gaussian,
     RateShape,
     Replay,
     Shape,
+    SizeFile,
     SizeShape,
+    Uniform,
     parse_shape,
     rate_forms,
+    size_forms,
 )
 from mirrortest.config.units import parse_count, parse_duration, parse_number, parse_size
 from mirrortest.errors import UsageError
@@ -40,9 +43,16 @@ _UNLIMITED = -1
 
 def _replayed(path: str) -> Replay:
     # With pyarrow, which help must not wait for.
-    from mirrortest.produce.replay import read_replay  # noqa: PLC0415
+    from mirrortest.produce.input_files import read_replay  # noqa: PLC0415
 
     return read_replay(path)
+
+
+def _listed(path: str) -> SizeFile:
+    # As above.
+    from mirrortest.produce.input_files import read_sizes  # noqa: PLC0415
+
+    return read_sizes(path)
 
 
 def _parse_throughput(text: str, *, option: str) -> float | RateShape | None:
@@ -63,7 +73,7 @@ def _parse_throughput(text: str, *, option: str) -> float | RateShape | None:
 
 
 def _parse_message_size(text: str, *, option: str) -> int | SizeShape:
-    shape: SizeShape | None = parse_shape(text, SIZE_FORMS, option=option)
+    shape: SizeShape | None = parse_shape(text, size_forms(_listed), option=option)
     return parse_size(text, option=option) if shape is None else shape
 
 
@@ -236,7 +246,7 @@ class ProduceOptions(LogOptions, MetricsOptions):
     message_size: int | SizeShape = option(
         1000,
         "Size of a message's value, its header included: 900, 64KiB. Or a shape: "
-        "gaussian(512, 100, every=100), uniform(100, 1kB), choice(100:0.9, 10kB:0.1).",
+        "gaussian(512, 100, every=100), uniform(100, 1kB), choice(100:0.9, 10kB:0.1), file(FILE).",
         kind=Kind(_parse_message_size, metavar="SIZE|SHAPE"),
         env=True,
     )
@@ -351,8 +361,8 @@ class ProduceOptions(LogOptions, MetricsOptions):
     @property
     def _drawn(self) -> bool:
         """Whether anything is drawn from the seed."""
-        rate, batch = self.throughput, self.batch_messages
-        return isinstance(self.message_size, Shape) or Gaussian in {type(rate), type(batch)}
+        varying = (self.throughput, self.message_size, self.batch_messages)
+        return any(isinstance(each, Gaussian | Uniform | Choice) for each in varying)
 
     @property
     def _shown_throughput(self) -> str:

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from mirrortest.config.shape import Steps, Uniform, parse_shape, rate_forms
+from mirrortest.produce.input_files import read_replay
 from mirrortest.produce.message_sizes import MessageSizes
 from mirrortest.produce.options import Share
-from mirrortest.produce.replay import read_replay
 from mirrortest.seqlog.files import find_sessions
 from mirrortest.seqlog.options import Role
 from mirrortest.timing.shaped_rate import ShapedRate

@@ -28,6 +28,7 @@ USES = [
     (f"{PRODUCE} --throughput 'gaussian(500, 50, every=10s)' --seed 7", 1, REFUSED),
     (f"{PRODUCE} --throughput 'rmap(0, 5, 1m)'", 2, "no shape 'rmap': did you mean ramp?"),
     (f"{PRODUCE} --throughput 'replay(/none.csv)'", 2, "replay(/none.csv): there is no such file"),
+    (f"{PRODUCE} --message-size 'file(/none)'", 2, "file(/none): there is no such file"),
     (f"{PRODUCE} --throughput 10 --duration 5s --warmup-records 50", 2, "of the 50 messages that"),
     (f"{PRODUCE} --workers 4 --num-records 10 --warmup-records 9", 1, REFUSED),
     (f"{PRODUCE} --workers 4 --num-records 3", 2, "--workers 4: --num-records 3 must be at least"),

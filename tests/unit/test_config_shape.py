@@ -7,7 +7,6 @@ from fractions import Fraction
 import pytest
 
 from mirrortest.config.shape import (
-    SIZE_FORMS,
     Burst,
     Choice,
     Gaussian,
@@ -15,17 +14,21 @@ from mirrortest.config.shape import (
     Replay,
     Shape,
     Sine,
+    SizeFile,
     Step,
     Steps,
     Uniform,
     parse_shape,
     rate_forms,
+    size_forms,
 )
 from mirrortest.errors import UsageError
 
 SECOND = 1_000_000_000
 MINUTE = 60 * SECOND
 FORMS = rate_forms(lambda path: Replay(path, Steps((Step(Fraction(1), SECOND),))))
+
+SIZES = size_forms(lambda path: SizeFile(path, (900,)))
 
 
 def read(text: str) -> Shape:
@@ -88,11 +91,12 @@ def test_what_has_not_the_form_of_a_shape_is_left_to_the_option() -> None:
             "choice(100:0.9, 10kB : 0.1, 5:0)",
             Choice(((100, Fraction(9, 10)), (10_000, Fraction(1, 10)))),
         ),
+        ("file(day 1/sizes)", SizeFile("day 1/sizes", (900,))),
     ],
 )
 def test_sizes_are_read(text: str, expected: Shape) -> None:
     """In the units of sizes; what has no share is left out."""
-    assert parse_shape(text, SIZE_FORMS, option="--message-size") == expected
+    assert parse_shape(text, SIZES, option="--message-size") == expected
 
 
 @pytest.mark.parametrize(
@@ -105,12 +109,13 @@ def test_sizes_are_read(text: str, expected: Shape) -> None:
         ("choice(100:x)", "'x': must be a number"),
         ("gaussian(10s, 1)", "must be a size"),
         ("chioce(1:1)", "did you mean choice?"),
+        ("file()", "path missing: write file(PATH)"),
     ],
 )
 def test_mistakes_in_sizes_are_answered(text: str, answer: str) -> None:
     """As those in rates."""
     with pytest.raises(UsageError) as error:
-        parse_shape(text, SIZE_FORMS, option="--message-size")
+        parse_shape(text, SIZES, option="--message-size")
     assert answer in str(error.value)
 
 

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mirrortest.config.shape import Choice, Gaussian, SizeShape, Uniform
+from mirrortest.config.shape import Choice, Gaussian, SizeFile, SizeShape, Uniform
 from mirrortest.produce.message_sizes import LaneSizes, MessageSizes
 from mirrortest.wire.batch import LaneEncoder
 from mirrortest.wire.form import Form
@@ -37,6 +37,9 @@ SHAPES = st.one_of(
     st.lists(
         st.tuples(st.integers(0, 5000), st.integers(1, 9).map(Fraction)), min_size=1, max_size=5
     ).map(lambda weighted: Choice(tuple(weighted))),
+    st.lists(st.integers(0, 5000), min_size=1, max_size=50).map(
+        lambda listed: SizeFile("sizes", tuple(listed))
+    ),
 )  # fmt: skip
 
 
@@ -54,7 +57,7 @@ def test_a_size_is_that_of_its_index(shape: SizeShape, first: int) -> None:
     assert found.of(indices[7:8])[0] == drawn[7]
     assert found.of(indices[::-3]).tolist() == drawn[::-3].tolist()
     assert shape.smallest <= drawn.min() <= drawn.max() <= shape.largest
-    if not isinstance(shape, Choice):
+    if isinstance(shape, Gaussian | Uniform):
         changes = indices[1:][np.diff(drawn) != 0]
         assert (changes % shape.every == 0).all()
 
@@ -91,6 +94,13 @@ def test_choices_have_their_shares() -> None:
     found = sizes(Choice(((100, Fraction(9)), (10_000, Fraction(1)))), 10_000)
     assert set(found.tolist()) == {100, 10_000}
     assert abs((found == 100).mean() - 0.9) < 4 * math.sqrt(0.09 / 10_000)
+
+
+def test_sizes_of_a_file_come_in_its_order() -> None:
+    """And from the first again, whatever the seed and the topic."""
+    shape = SizeFile("sizes", (7, 900, 8))
+    for seed, topic in ((5, "t"), (6, "u")):
+        assert sizes(shape, 7, seed=seed, topic=topic).tolist() == [7, 900, 8, 7, 900, 8, 7]
 
 
 def test_seeds_and_topics_differ() -> None:

@@ -1,4 +1,4 @@
-"""A recorded rate, read from a file: columns `time` and `rate`, as CSV or Parquet."""
+"""Files that shapes name: a recorded rate (CSV or Parquet), and sizes (one a line)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from pyarrow import csv, parquet
 
-from mirrortest.config.shape import FASTEST, SHORTEST_NS, Replay, Step, Steps
+from mirrortest.config.shape import FASTEST, SHORTEST_NS, Replay, SizeFile, Step, Steps
+from mirrortest.config.units import parse_size
 from mirrortest.config.visible import visible
 from mirrortest.errors import UsageError
 from mirrortest.seqlog.location import Location
@@ -21,7 +22,7 @@ _SECOND = 1_000_000_000
 
 
 def read_replay(path: str) -> Replay:
-    """Read a recording.
+    """Read a recording, with columns `time` and `rate`.
 
     `time` is seconds or a timestamp, ascending, and counts from the first row's; each row's `rate`
     (messages/s) holds until the next row's time, and the last one's as long as the one before.
@@ -30,21 +31,49 @@ def read_replay(path: str) -> Replay:
         UsageError: the file cannot be read, or is no such recording.
     """
     place = Location.parse(path)
+    where = f"replay({place.shown})"
+    file = pa.BufferReader(_read(place, where))
     try:
-        with place.filesystem.open_input_file(place.path) as file:
-            parquet_file = file.size() >= 4 and file.read(4) == b"PAR1"
-            file.seek(0)
-            table = parquet.read_table(file) if parquet_file else csv.read_csv(file)
-    except FileNotFoundError:
-        raise UsageError(f"replay({place.shown}): there is no such file") from None
-    except OSError:
-        raise UsageError(f"replay({place.shown}): cannot be read: is it a file?") from None
+        parquet_file = file.read(4) == b"PAR1"
+        file.seek(0)
+        table = parquet.read_table(file) if parquet_file else csv.read_csv(file)
     except pa.ArrowException:
-        raise UsageError(f"replay({place.shown}): neither CSV with a header nor Parquet") from None
+        raise UsageError(f"{where}: neither CSV with a header nor Parquet") from None
     try:
         return Replay(path=path, steps=Steps(tuple(_steps(table))))
     except (ValueError, pa.ArrowException) as error:
-        raise UsageError(f"replay({place.shown}): {visible(str(error))}") from None
+        raise UsageError(f"{where}: {visible(str(error))}") from None
+
+
+def read_sizes(path: str) -> SizeFile:
+    """Read sizes, one a line, written as everywhere.
+
+    Raises:
+        UsageError: the file cannot be read, or a line is no size.
+    """
+    place = Location.parse(path)
+    where = f"file({place.shown})"
+    lines = _read(place, where).decode(errors="replace").splitlines()
+    if not lines:
+        raise UsageError(f"{where}: the file is empty: write one size on each line")
+    return SizeFile(
+        path,
+        tuple(
+            parse_size(line.strip(), option=f"{where}: line {number}:")
+            for number, line in enumerate(lines, start=1)
+        ),
+    )
+
+
+def _read(place: Location, where: str) -> bytes:
+    """All of a file. Raises UsageError, with `where` before it."""
+    try:
+        with place.filesystem.open_input_stream(place.path, compression=None) as file:
+            return bytes(file.read())
+    except FileNotFoundError:
+        raise UsageError(f"{where}: there is no such file") from None
+    except OSError:
+        raise UsageError(f"{where}: cannot be read: is it a file?") from None
 
 
 def _steps(table: pa.Table) -> Iterator[Step]:

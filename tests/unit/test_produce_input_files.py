@@ -1,4 +1,4 @@
-"""Recorded rates: what files are read, and what is wrong with others."""
+"""Recorded rates and sizes: what files are read, and what is wrong with others."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from pyarrow import parquet
 
 from mirrortest.config.shape import Step
 from mirrortest.errors import UsageError
-from mirrortest.produce.replay import read_replay
+from mirrortest.produce.input_files import read_replay, read_sizes
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 SECOND = 1_000_000_000
@@ -76,9 +77,39 @@ def test_another_file_is_refused(tmp_path: Path, text: str, answer: str) -> None
     assert answer in str(error.value)
 
 
-def test_a_file_that_is_not_there_is_the_users_mistake(tmp_path: Path) -> None:
+@pytest.mark.parametrize("read", [read_replay, read_sizes])
+def test_a_file_that_is_not_there_is_the_users_mistake(
+    tmp_path: Path, read: Callable[[str], object]
+) -> None:
     """As a directory is."""
     with pytest.raises(UsageError, match="there is no such file"):
-        read_replay(str(tmp_path / "none.csv"))
+        read(str(tmp_path / "none.csv"))
     with pytest.raises(UsageError, match="is it a file"):
-        read_replay(str(tmp_path))
+        read(str(tmp_path))
+
+
+@pytest.mark.parametrize("text", ["900\n1kB\n0\n", "900\r\n 1000 \r\n0b"])
+def test_sizes_are_read(tmp_path: Path, text: str) -> None:
+    """One a line, with the units of all sizes."""
+    file = tmp_path / "sizes.gz"  # a name is no reason to decompress anything
+    file.write_text(text)
+    assert read_sizes(str(file)).sizes == (900, 1000, 0)
+
+
+@pytest.mark.parametrize(
+    ("raw", "answer"),
+    [
+        (b"", "the file is empty: write one size on each line"),
+        (b"900\n\n1kB\n", "line 2: ''"),
+        (b"900\nsize\n", "line 2: 'size': must be a size"),
+        (b"\xff\xfe9\n", "line 1: "),
+    ],
+)
+def test_another_file_of_sizes_is_refused(tmp_path: Path, raw: bytes, answer: str) -> None:
+    """In one line that names the file and the line."""
+    file = tmp_path / "sizes"
+    file.write_bytes(raw)
+    with pytest.raises(UsageError) as error:
+        read_sizes(str(file))
+    assert str(error.value).startswith(f"file({file}): ")
+    assert answer in str(error.value)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
@@ -27,12 +25,11 @@ from mirrortest.cli.options import (
     named_after_host,
 )
 from mirrortest.cli.parameters import from_models
-from mirrortest.config.client_config import Compression
-from mirrortest.config.option import option
 from mirrortest.config.run import run_id
 from mirrortest.doctor.options import DoctorOptions
 from mirrortest.errors import UsageError
-from mirrortest.produce.options import PRODUCER_DEFAULTS, NewTopics, ProduceOptions
+from mirrortest.produce.options import PRODUCER_DEFAULTS, ProduceOptions
+from mirrortest.produce.workload import NewTopics, Sending
 from mirrortest.wire.form import Form
 from mirrortest.wire.stream import checked_name, checked_run
 
@@ -71,37 +68,6 @@ SIGINT and SIGTERM stop the schedule, wait for what is underway, and write end m
 """  # noqa: E501  # commands are pasted whole
 
 
-@dataclass(frozen=True, kw_only=True)
-class Sending:
-    """Client properties that have options of their own, which win over --command-property."""
-
-    acks: str | None = option(
-        None,
-        "Default all, idempotent. With 0 every message's outcome stays unknown.",
-        env=True,
-        metavar="all|1|0",
-    )
-    compression: Compression | None = option(
-        None,
-        "Of record batches: none (default), gzip, snappy, lz4, zstd.",
-        env=True,
-        metavar="CODEC",
-    )
-    linger_ms: int | None = option(
-        None, "Wait this long for a batch to fill up. Default 5.", env=True, minimum=0
-    )
-
-    def properties(self) -> Iterator[str]:
-        """Those that are given, as Kafka names them."""
-        for key, value in (
-            ("acks", self.acks),
-            ("compression.type", self.compression),
-            ("linger.ms", self.linger_ms),
-        ):
-            if value is not None:
-                yield f"{key}={value}"
-
-
 @from_models
 def produce(
     context: typer.Context,
@@ -138,14 +104,6 @@ def produce(
     use_message_headers: Annotated[
         bool, typer.Option("--use-message-headers", help="The same as --form headers.")
     ] = False,
-    create_topics: Annotated[
-        bool,
-        typer.Option(
-            "--create-topics",
-            envvar="MIRRORTEST_CREATE_TOPICS",
-            help="Create topics that do not exist.",
-        ),
-    ] = False,
     new_topics: NewTopics,
     workers: Workers,
     sending: Sending,
@@ -155,12 +113,6 @@ def produce(
     dry_run: DryRun = False,
 ) -> None:
     """Send numbered, timed messages to the source of a mirror, and record them in the ledger."""
-    if not create_topics and new_topics != NewTopics():
-        raise UsageError(
-            "--partitions, --replication-factor, --retention and --topic-config describe new "
-            "topics: "
-            "add --create-topics"
-        )
     display = ProgressDisplay(console.err, progress)
     asked = options.keywords
     if use_message_headers and asked["form"] is not Form.HEADERS and given(context, "form"):
@@ -179,8 +131,8 @@ def produce(
         name=checked_name(named_after_host() if name is None else name),
         client=client,
         form=Form.HEADERS if use_message_headers else asked["form"],
-        create=new_topics if create_topics else None,
-    )
+        create=new_topics,
+    ).resolved()
     if dry_run:
         show_checks(
             DoctorOptions(
@@ -189,7 +141,7 @@ def produce(
                 ledger_topic=request.ledger_topic,
                 log_dir=request.log_dir,
                 log_spool=request.log_spool,
-                creates_topics=create_topics,
+                creates_topics=new_topics.create_topics,
             ),
             output,
         )

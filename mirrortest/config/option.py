@@ -12,7 +12,12 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from mirrortest.config.suggestion import did_you_mean
-from mirrortest.config.units import parse_duration, parse_positive_seconds, parse_seconds
+from mirrortest.config.units import (
+    exact_duration,
+    parse_duration,
+    parse_positive_seconds,
+    parse_seconds,
+)
 from mirrortest.errors import UsageError
 
 if TYPE_CHECKING:
@@ -47,7 +52,9 @@ class Kind(NamedTuple):
 
 SECONDS = Kind(parse_seconds, _show_seconds, "DURATION")
 POSITIVE_SECONDS = Kind(parse_positive_seconds, _show_seconds, "DURATION")
-NANOSECONDS = Kind(parse_duration, metavar="DURATION")
+NANOSECONDS = Kind(
+    parse_duration, lambda ns: "" if ns is None else exact_duration(ns), metavar="DURATION"
+)
 
 
 def choice(values: type[E], *only: E) -> Kind:

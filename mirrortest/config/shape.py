@@ -103,10 +103,9 @@ class Sine(Shape):
 
 @dataclass(frozen=True)
 class Replay(Shape):
-    """A recorded rate: the steps that a file holds."""
+    """A recorded rate, in a file; once the file is read it is `Steps`."""
 
     path: str
-    steps: Steps
 
 
 @dataclass(frozen=True)
@@ -147,20 +146,20 @@ class Choice(Shape):
 
 @dataclass(frozen=True)
 class SizeFile(Shape):
-    """The sizes that a file holds, one after the other and from the first again."""
+    """The sizes that a file holds, one after the other and from the first again; none: unread."""
 
     path: str
-    sizes: tuple[int, ...]
+    sizes: tuple[int, ...] = ()
 
     @property
     def largest(self) -> int:
         """The largest size."""
-        return max(self.sizes)
+        return max(self.sizes, default=0)
 
     @property
     def smallest(self) -> int:
         """The smallest size."""
-        return min(self.sizes)
+        return min(self.sizes, default=0)
 
 
 SizeShape: TypeAlias = Gaussian | Uniform | Choice | SizeFile
@@ -328,26 +327,24 @@ def _path(text: str, *, option: str) -> str:
     return text
 
 
-def rate_forms(replayed: Callable[[str], Any]) -> dict[str, Form]:
-    """The forms of a rate; `replayed` makes a file's name the shape that the file holds."""
-    rate = partial(Parameter, parse=parse_rate)
-    time = partial(Parameter, parse=parse_window)
-    return {
-        "gaussian": Form(
-            gaussian, (rate("mean"), rate("deviation"), time("every", default=1_000_000_000))
-        ),
-        "ramp": Form(
-            lambda **k: _ramp(k["from"], k["to"], k["duration"]),
-            (rate("from"), rate("to"), time("duration")),
-        ),
-        "steps": Form(_steps, each=Parameter("RATE for DURATION", _parse_step), key="steps"),
-        "burst": Form(
-            lambda **k: _burst(k["base"], k["peak"], k["every"], k["for"]),
-            (rate("base"), rate("peak"), time("every"), time("for")),
-        ),
-        "sine": Form(_sine, (rate("mean"), rate("amplitude"), time("period"))),
-        "replay": Form(replayed, (Parameter("path", _path),)),
-    }
+_rate = partial(Parameter, parse=parse_rate)
+_time = partial(Parameter, parse=parse_window)
+RATE_FORMS: dict[str, Form] = {
+    "gaussian": Form(
+        gaussian, (_rate("mean"), _rate("deviation"), _time("every", default=1_000_000_000))
+    ),
+    "ramp": Form(
+        lambda **k: _ramp(k["from"], k["to"], k["duration"]),
+        (_rate("from"), _rate("to"), _time("duration")),
+    ),
+    "steps": Form(_steps, each=Parameter("RATE for DURATION", _parse_step), key="steps"),
+    "burst": Form(
+        lambda **k: _burst(k["base"], k["peak"], k["every"], k["for"]),
+        (_rate("base"), _rate("peak"), _time("every"), _time("for")),
+    ),
+    "sine": Form(_sine, (_rate("mean"), _rate("amplitude"), _time("period"))),
+    "replay": Form(Replay, (Parameter("path", _path),)),
+}
 
 
 # -- sizes and batches --------------------------------------------------------------------------
@@ -380,17 +377,13 @@ def _uniform(low: int, high: int, every: int) -> Uniform:
 _EVERY = Parameter("every", partial(parse_count, minimum=1), 1)
 
 
-def size_forms(listed: Callable[[str], Any]) -> dict[str, Form]:
-    """The forms of a size; `listed` makes a file's name the shape that the file holds."""
-    size = partial(Parameter, parse=parse_size)
-    return {
-        "gaussian": Form(gaussian, (size("mean"), size("deviation"), _EVERY)),
-        "uniform": Form(_uniform, (size("low"), size("high"), _EVERY)),
-        "choice": Form(_choice, each=Parameter("SIZE:SHARE", _parse_weighted), key="weighted"),
-        "file": Form(listed, (Parameter("path", _path),)),
-    }
-
-
+_size = partial(Parameter, parse=parse_size)
+SIZE_FORMS: dict[str, Form] = {
+    "gaussian": Form(gaussian, (_size("mean"), _size("deviation"), _EVERY)),
+    "uniform": Form(_uniform, (_size("low"), _size("high"), _EVERY)),
+    "choice": Form(_choice, each=Parameter("SIZE:SHARE", _parse_weighted), key="weighted"),
+    "file": Form(SizeFile, (Parameter("path", _path),)),
+}
 BATCH_FORMS: dict[str, Form] = {
     "gaussian": Form(
         partial(gaussian, every=1),

@@ -123,6 +123,19 @@ def checked_heap(text: str, *, option: str) -> str:
     return text
 
 
+def exact_duration(nanoseconds: int) -> str:
+    """Write a duration of 0 or more in its largest unit, so that `parse_duration` reads it."""
+    if not nanoseconds:
+        return "0"
+    units = reversed(_DURATION_NS.items())
+    return next(f"{nanoseconds // ns}{unit}" for unit, ns in units if not nanoseconds % ns)
+
+
+def exact_number(value: float) -> str:
+    """Write a finite number so that `parse_number` reads the same."""
+    return f"{value:.0f}" if value.is_integer() and value < 1e15 else repr(value)
+
+
 def format_duration(nanoseconds: int) -> str:
     """Write a duration for people: three significant digits and the unit that fits."""
     sign, size = ("-", -nanoseconds) if nanoseconds < 0 else ("", nanoseconds)

@@ -14,7 +14,8 @@ from mirrortest.consume.options import CONSUMER_DEFAULTS, ConsumeOptions
 from mirrortest.lab.mirrors import MirrorSettings
 from mirrortest.lab.testbed import Lab
 from mirrortest.produce import producer
-from mirrortest.produce.options import PRODUCER_DEFAULTS, NewTopics, ProduceOptions
+from mirrortest.produce.options import PRODUCER_DEFAULTS, ProduceOptions
+from mirrortest.produce.workload import NewTopics
 from mirrortest.seqlog.events import EventLog
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ def _produce_options(lab: Lab, folder: Path, run: str, name: str, seconds: int) 
         throughput=RATE,
         duration_ns=seconds * 1_000_000_000,
         message_size=200,
-        create=NewTopics(partitions=PARTITIONS, replication_factor=1),
+        create=NewTopics(create_topics=True, partitions=PARTITIONS, replication_factor=1),
         log_dir=str(folder),
     )
 

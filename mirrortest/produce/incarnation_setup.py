@@ -12,9 +12,9 @@ from mirrortest.produce.incarnation import Incarnation, SendRules
 from mirrortest.produce.lane import MAX_IN_FLIGHT, Lane, Reservation
 from mirrortest.produce.ledger_writer import LedgerWriter, RecordedLane
 from mirrortest.produce.message_sizes import LaneSizes, MessageSizes
-from mirrortest.produce.options import largest_size
 from mirrortest.produce.pace import lane_share
 from mirrortest.produce.recording import LaneRecorder
+from mirrortest.produce.workload import largest_size
 from mirrortest.seqlog.options import Detail
 from mirrortest.wire.batch import LaneEncoder
 from mirrortest.wire.record_batch import HEADER_SIZE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 _SECOND = 1_000_000_000
 
 
-def read_replay(path: str) -> Replay:
+def read_replay(shape: Replay) -> Steps:
     """Read a recording, with columns `time` and `rate`.
 
     `time` is seconds or a timestamp, ascending, and counts from the first row's; each row's `rate`
@@ -30,7 +31,7 @@ def read_replay(path: str) -> Replay:
     Raises:
         UsageError: the file cannot be read, or is no such recording.
     """
-    place = Location.parse(path)
+    place = Location.parse(shape.path)
     where = f"replay({place.shown})"
     file = pa.BufferReader(_read(place, where))
     try:
@@ -40,29 +41,27 @@ def read_replay(path: str) -> Replay:
     except pa.ArrowException:
         raise UsageError(f"{where}: neither CSV with a header nor Parquet") from None
     try:
-        return Replay(path=path, steps=Steps(tuple(_steps(table))))
+        return Steps(tuple(_steps(table)), text=shape.text)
     except (ValueError, pa.ArrowException) as error:
         raise UsageError(f"{where}: {visible(str(error))}") from None
 
 
-def read_sizes(path: str) -> SizeFile:
+def read_sizes(shape: SizeFile) -> SizeFile:
     """Read sizes, one a line, written as everywhere.
 
     Raises:
         UsageError: the file cannot be read, or a line is no size.
     """
-    place = Location.parse(path)
+    place = Location.parse(shape.path)
     where = f"file({place.shown})"
     lines = _read(place, where).decode(errors="replace").splitlines()
     if not lines:
         raise UsageError(f"{where}: the file is empty: write one size on each line")
-    return SizeFile(
-        path,
-        tuple(
-            parse_size(line.strip(), option=f"{where}: line {number}:")
-            for number, line in enumerate(lines, start=1)
-        ),
+    sizes = (
+        parse_size(line.strip(), option=f"{where}: line {number}:")
+        for number, line in enumerate(lines, start=1)
     )
+    return replace(shape, sizes=tuple(sizes))
 
 
 def _read(place: Location, where: str) -> bytes:

@@ -3,125 +3,22 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
-from datetime import UTC, datetime
+from dataclasses import dataclass, replace
 
 from mirrortest.config.client_config import ClientConfig
-from mirrortest.config.option import NANOSECONDS, REQUIRED, SECONDS, Kind, option
-from mirrortest.config.run import checked_topic, checked_topics
-from mirrortest.config.shape import (
-    BATCH_FORMS,
-    FASTEST,
-    SLOWEST,
-    Choice,
-    Gaussian,
-    RateShape,
-    Replay,
-    Shape,
-    SizeFile,
-    SizeShape,
-    Uniform,
-    parse_shape,
-    rate_forms,
-    size_forms,
-)
-from mirrortest.config.units import parse_count, parse_duration, parse_number, parse_size
+from mirrortest.config.option import SECONDS, Kind, option
+from mirrortest.config.run import checked_topic
+from mirrortest.config.shape import Replay, SizeFile
 from mirrortest.errors import UsageError
 from mirrortest.metrics.options import MetricsOptions
+from mirrortest.produce.workload import EXISTING_TOPICS, NewTopics, Workload
 from mirrortest.seqlog.options import LogOptions
-from mirrortest.wire.form import Form
-from mirrortest.wire.payload import MAX_SIZE, MOST_COMPRESSIBLE
 
 PRODUCER_DEFAULTS = {"client.id": "mirrortest-produce", "batch.size": str(1 << 20)}
-"""A batch costs much, a message in it little; `linger.ms` bounds how long a message waits."""
-"""Client properties where this application's defaults are not the Java client's."""
+"""Client properties where this application's defaults are not the Java client's.
 
-_MAX_PARTITIONS = (1 << 16) - 1
-_HIGHEST_SEED = (1 << 63) - 1
-_UNLIMITED = -1
-
-
-def _replayed(path: str) -> Replay:
-    # With pyarrow, which help must not wait for.
-    from mirrortest.produce.input_files import read_replay  # noqa: PLC0415
-
-    return read_replay(path)
-
-
-def _listed(path: str) -> SizeFile:
-    # As above.
-    from mirrortest.produce.input_files import read_sizes  # noqa: PLC0415
-
-    return read_sizes(path)
-
-
-def _parse_throughput(text: str, *, option: str) -> float | RateShape | None:
-    if text.strip() == str(_UNLIMITED):
-        return None
-    shape: RateShape | None = parse_shape(text, rate_forms(_replayed), option=option)
-    if shape is not None:
-        return shape
-    try:
-        rate = parse_number(text, option=option)
-    except UsageError as error:
-        raise UsageError(f"{error}; -1 is unlimited") from None
-    if not SLOWEST <= rate <= FASTEST:
-        raise UsageError(
-            f"{option} {text!r}: must be in {SLOWEST:g}..{FASTEST:g} messages/s; -1 is unlimited"
-        )
-    return float(rate)
-
-
-def _parse_message_size(text: str, *, option: str) -> int | SizeShape:
-    shape: SizeShape | None = parse_shape(text, size_forms(_listed), option=option)
-    return parse_size(text, option=option) if shape is None else shape
-
-
-def largest_size(size: int | SizeShape) -> int:
-    """The size of the largest message, in bytes."""
-    return size if isinstance(size, int) else size.largest
-
-
-def _parse_batch(text: str, *, option: str) -> int | Gaussian:
-    shape: Gaussian | None = parse_shape(text, BATCH_FORMS, option=option)
-    return parse_count(text, option=option, minimum=1) if shape is None else shape
-
-
-def _parse_start(text: str, *, option: str) -> int:
-    """Read a time, or a duration from now on, as ns since the epoch."""
-    if text.startswith("+"):
-        return time.time_ns() + parse_duration(text[1:], option=option)
-    try:
-        moment = datetime.fromisoformat(text)
-    except ValueError:
-        moment = None
-    if moment is None or moment.tzinfo is None:
-        raise UsageError(
-            f"{option} {text!r}: write a time with its offset, for example 2026-01-31T08:00:00Z, "
-            "or +30s"
-        )
-    return int(moment.timestamp()) * 1_000_000_000 + moment.microsecond * 1000
-
-
-def _show_throughput(rate: float | RateShape | None) -> str:
-    if isinstance(rate, float):
-        return f"{rate:g}"
-    return str(_UNLIMITED) if rate is None else str(rate)
-
-
-def _shown_time(time_ns: int) -> str:
-    return datetime.fromtimestamp(time_ns / 1e9, UTC).isoformat(timespec="milliseconds")
-
-
-def _parse_percent(text: str, *, option: str) -> int:
-    percent = 100 * parse_number(text, option=option)
-    if not 0 <= percent <= MOST_COMPRESSIBLE or percent.denominator != 1:
-        raise UsageError(f"{option} {text!r}: must be in 0..1, in hundredths: 0.3")
-    return int(percent)
-
-
-def _parse_milliseconds(text: str, *, option: str) -> int:
-    return parse_duration(text, option=option) // 1_000_000
+A batch costs much, a message in it little; `linger.ms` bounds how long a message waits.
+"""
 
 
 @dataclass(frozen=True)
@@ -145,59 +42,10 @@ WHOLE = Share()
 
 
 @dataclass(frozen=True, kw_only=True)
-class NewTopics:
-    """How missing topics are created: by default with one partition and the brokers' settings.
-
-    Topics that exist must have as many `partitions`, if a number is given.
-    """
-
-    partitions: int | None = option(
-        None,
-        "Partitions of topics created by --create-topics. A topic that exists must have as many.",
-        env=True,
-    )
-    replication_factor: int | None = option(
-        None, "Replicas of topics created by --create-topics. Default: the brokers'.", env=True
-    )
-    retention_ms: int | None = option(
-        None,
-        "retention.ms of topics created by --create-topics, as 30m. Default: the brokers'.",
-        name="--retention",
-        kind=Kind(_parse_milliseconds, metavar="DURATION"),
-        env=True,
-    )
-    topic_config: list[str] | None = option(
-        None, "A setting of topics created by --create-topics; may be repeated.", metavar="KEY=VAL"
-    )
-
-    @property
-    def configs(self) -> dict[str, str]:
-        """Their settings, as Kafka names them.
-
-        Raises:
-            UsageError: one has not the form KEY=VALUE, or is given twice.
-        """
-        found = {} if self.retention_ms is None else {"retention.ms": str(self.retention_ms)}
-        for text in self.topic_config or ():
-            key, equals, value = (part.strip() for part in text.partition("="))
-            if not (key and equals and value):
-                raise UsageError(
-                    f"--topic-config {text!r}: write KEY=VALUE, for example cleanup.policy=delete"
-                )
-            if key in found:
-                raise UsageError(f"--topic-config {text!r}: {key} is given twice")
-            found[key] = value
-        return found
-
-
-@dataclass(frozen=True, kw_only=True)
-class ProduceOptions(LogOptions, MetricsOptions):
+class ProduceOptions(Workload, LogOptions, MetricsOptions):
     """A validated request, and the options of `mirrortest produce` that give it.
 
-    `throughput` (messages/s or a shape, None: unlimited), `num_records` and `warmup_records` are
-    of each topic, and of all producers of a `share` together. `message_size` is bytes of record
-    value; durations are ns. `destination_partitions` is None where the destination's topics have as
-    many partitions as the source's. `create` is None where topics must exist.
+    The workload is that of all producers of a `share` together.
 
     Raises:
         UsageError: a value is out of range, or values contradict each other.
@@ -206,82 +54,7 @@ class ProduceOptions(LogOptions, MetricsOptions):
     run: str
     name: str
     client: ClientConfig
-    topics: tuple[str, ...] = option(
-        REQUIRED,
-        "The topics to write to; load[1-8] are eight.",
-        kind=Kind(checked_topics, metavar="TOPIC[,...]"),
-        aliases=("--topic",),
-        env=True,
-    )
-    throughput: float | RateShape | None = option(
-        None,
-        "Messages/s for each topic, never exceeded; -1: as fast as possible. Or a shape: "
-        "gaussian(500, 50, every=10s), ramp(0, 5k, 10m), steps(100 for 1m, 500 for 5m), "
-        "burst(100, 1k, every=1m, for=5s), sine(500, 400, 10m), replay(FILE).",
-        kind=Kind(_parse_throughput, show=_show_throughput, metavar="RATE|SHAPE"),
-        env=True,
-    )
-    seed: int = option(
-        0,
-        "What random shapes draw from: the same seed, topic and shape give the same load.",
-        minimum=0,
-        maximum=_HIGHEST_SEED,
-        env=True,
-    )
-    num_records: int | None = option(None, "Stop after this many messages to each topic.", env=True)
-    duration_ns: int | None = option(
-        None,
-        "Stop after this long: 30s, 10m, 1h30m. Without this and --num-records, a signal "
-        "ends the run.",
-        name="--duration",
-        kind=NANOSECONDS,
-        env=True,
-    )
-    warmup_records: int = option(
-        0,
-        "Leave each topic's first messages out of the steady-state summary. They are "
-        "judged like all others.",
-        env=True,
-    )
-    message_size: int | SizeShape = option(
-        1000,
-        "Size of a message's value, its header included: 900, 64KiB. Or a shape: "
-        "gaussian(512, 100, every=100), uniform(100, 1kB), choice(100:0.9, 10kB:0.1), file(FILE).",
-        kind=Kind(_parse_message_size, metavar="SIZE|SHAPE"),
-        env=True,
-    )
-    payload_compressibility: int = option(
-        0,
-        "The share of each message's payload (what follows its header) that codecs compress away: "
-        "with 0.3 it takes 70 % of its bytes, with 0 all. The header compresses besides.",
-        kind=Kind(_parse_percent, show=lambda percent: f"{percent / 100:g}", metavar="SHARE"),
-        env=True,
-    )
-    batch_messages: int | Gaussian | None = option(
-        None,
-        "Send batches of exactly so many messages, each once its last one is due: 16, or "
-        "gaussian(16, 4). Default: what is due within linger.ms.",
-        kind=Kind(_parse_batch, metavar="NUMBER|SHAPE"),
-        env=True,
-    )
-    start_at_ns: int | None = option(
-        None,
-        "When the schedule begins, for producers that start together: 2026-01-31T08:00:00Z, or "
-        "+30s from now. What was due before this producer was ready is left out.",
-        name="--start-at",
-        kind=Kind(_parse_start, metavar="TIME"),
-        env=True,
-    )
-    form: Form = option(
-        Form.BODY, "Where a message carries its id: in its body or in Kafka headers.", env=True
-    )
-    destination_partitions: int | None = option(
-        None,
-        "Partitions of the destination's topics: one record key is used for each. "
-        "Default: as many as the source topic has.",
-        env=True,
-    )
-    create: NewTopics | None = None
+    create: NewTopics = EXISTING_TOPICS
     share: Share = WHOLE
     ledger_topic: str = option(
         "mirrortest.ledger",
@@ -298,36 +71,35 @@ class ProduceOptions(LogOptions, MetricsOptions):
 
     def __post_init__(self) -> None:
         """Refuse what cannot be done."""
-        if not self.topics:
-            raise UsageError("no topic is given: use --topics NAME[,NAME...]")
-        if len(set(self.topics)) < len(self.topics):
-            raise UsageError("--topics names a topic twice")
+        super().__post_init__()
         if self.ledger_topic in self.topics:
             raise UsageError(f"--topics: {self.ledger_topic!r} is the ledger's topic")
-        rate = self.throughput
-        if isinstance(rate, float | int) and not 0 < rate <= FASTEST:
-            raise UsageError("--throughput is a positive number of messages/s; -1 is unlimited")
-        if isinstance(self.batch_messages, int) and self.batch_messages < 1:
-            raise UsageError("--batch-messages must be at least 1")
-        if self.num_records is not None and self.num_records < 1:
-            raise UsageError("--num-records must be at least 1")
-        if self.duration_ns is not None and self.duration_ns <= 0:
-            raise UsageError("--duration must be longer than 0")
-        self._check_warmup()
-        if not 0 <= largest_size(self.message_size) <= MAX_SIZE:
-            raise UsageError(f"--message-size must be at most {MAX_SIZE >> 20}MiB")
-        if not 0 <= self.payload_compressibility <= MOST_COMPRESSIBLE:
-            raise UsageError("--payload-compressibility must be in 0..1")
+        if not self.create.create_topics and self.create != EXISTING_TOPICS:
+            raise UsageError(
+                "--partitions, --replication-factor, --retention and --topic-config describe new "
+                "topics: add --create-topics"
+            )
         if self.drain_timeout < 0:
             raise UsageError("--drain-timeout must not be negative")
-        counts = {"--destination-partitions": self.destination_partitions}
-        if self.create is not None:
-            self.create.configs  # noqa: B018  # refuses what is wrong
-            counts["--partitions"] = self.create.partitions
-            counts["--replication-factor"] = self.create.replication_factor
-        for name, count in counts.items():
-            if count is not None and not 1 <= count <= _MAX_PARTITIONS:
-                raise UsageError(f"{name} must be in 1..{_MAX_PARTITIONS}")
+
+    def resolved(self) -> ProduceOptions:
+        """The same with a start relative to now as a time, and with what shapes' files hold.
+
+        Raises:
+            UsageError: a file cannot be read, or holds something else.
+        """
+        # With pyarrow, which help must not wait for.
+        from mirrortest.produce.input_files import read_replay, read_sizes  # noqa: PLC0415
+
+        throughput, size, start = self.throughput, self.message_size, self.start_at
+        if start is not None and start.at_ns is None:
+            start = replace(start, at_ns=time.time_ns() + start.after_ns)
+        return replace(
+            self,
+            throughput=read_replay(throughput) if isinstance(throughput, Replay) else throughput,
+            message_size=read_sizes(size) if isinstance(size, SizeFile) else size,
+            start_at=start,
+        )
 
     @property
     def settings(self) -> dict[str, str]:
@@ -335,8 +107,8 @@ class ProduceOptions(LogOptions, MetricsOptions):
         client = self.client
         asked = {
             "bootstrap servers": ",".join(client.bootstrap_servers),
-            "throughput": self._shown_throughput,
-            "seed": str(self.seed) if self._drawn else "",
+            "throughput": self.shown_throughput,
+            "seed": str(self.seed) if self.drawn else "",
             "worker": f"{self.share.index + 1} of {self.share.of}" if self.share.of > 1 else "",
             "records": "" if self.num_records is None else f"{self.num_records:,}",
             "duration": "" if self.duration_ns is None else f"{self.duration_ns / 1e9:g} s",
@@ -348,7 +120,7 @@ class ProduceOptions(LogOptions, MetricsOptions):
                 f"{self.payload_compressibility} %" if self.payload_compressibility else ""
             ),
             "batch messages": "" if self.batch_messages is None else str(self.batch_messages),
-            "start": "" if self.start_at_ns is None else _shown_time(self.start_at_ns),
+            "start": "" if self.start_at is None else self.start_at.shown,
             "form": self.form.value,
             "acks": "all" if client.acks == -1 else str(client.acks),
             "idempotence": "" if client.enable_idempotence is not False else "off",
@@ -357,28 +129,3 @@ class ProduceOptions(LogOptions, MetricsOptions):
             "client library": "public API only" if client.portable else "",
         }
         return {name: value for name, value in asked.items() if value}
-
-    @property
-    def _drawn(self) -> bool:
-        """Whether anything is drawn from the seed."""
-        varying = (self.throughput, self.message_size, self.batch_messages)
-        return any(isinstance(each, Gaussian | Uniform | Choice) for each in varying)
-
-    @property
-    def _shown_throughput(self) -> str:
-        if isinstance(self.throughput, Shape):
-            return str(self.throughput)
-        return "unlimited" if self.throughput is None else f"{self.throughput:g}/s"
-
-    def _check_warmup(self) -> None:
-        if self.warmup_records < 0:
-            raise UsageError("--warmup-records must not be negative")
-        # With numpy, which help must not wait for.
-        from mirrortest.produce.pace import planned_messages  # noqa: PLC0415
-
-        planned = planned_messages(self)
-        if planned is not None and 0 < self.warmup_records >= planned:
-            raise UsageError(
-                f"--warmup-records {self.warmup_records} leaves nothing of the {planned} messages "
-                "that each topic gets: it must be smaller"
-            )

@@ -20,7 +20,7 @@ from mirrortest.timing.shaped_rate import EveryNth, ShapedRate
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from mirrortest.produce.options import ProduceOptions
+    from mirrortest.produce.workload import Workload
 
 CATCH_UP = 2
 _BURST_SECONDS = 0.25
@@ -283,23 +283,23 @@ def pace_of(
     )
 
 
-def topic_rate(options: ProduceOptions, topic: str) -> float | ShapedRate | None:
+def topic_rate(workload: Workload, topic: str) -> float | ShapedRate | None:
     """What a topic gets from all producers of a share: messages/s or a schedule."""
-    if isinstance(options.throughput, Shape):
-        return ShapedRate(options.throughput, seed=options.seed, topic=topic)
-    return options.throughput
+    if isinstance(workload.throughput, Shape):
+        return ShapedRate(workload.throughput, seed=workload.seed, topic=topic)
+    return workload.throughput
 
 
-def planned_messages(options: ProduceOptions) -> int | None:
+def planned_messages(workload: Workload) -> int | None:
     """How many messages a topic gets, the one with the fewest; None: no end is known."""
     limits = [
         pace_of(
-            topic_rate(options, topic),
+            topic_rate(workload, topic),
             index=0,
             lanes=1,
-            total=options.num_records,
-            duration_ns=options.duration_ns,
+            total=workload.num_records,
+            duration_ns=workload.duration_ns,
         ).limit
-        for topic in options.topics
+        for topic in workload.topics
     ]
     return min((limit for limit in limits if limit is not None), default=None)

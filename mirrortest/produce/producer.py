@@ -25,13 +25,13 @@ from mirrortest.produce.housekeeping import Housekeeping, ProducerMetrics
 from mirrortest.produce.incarnation import Incarnation, end_marks
 from mirrortest.produce.incarnation_setup import build_incarnation, check_batches
 from mirrortest.produce.ledger_view import LedgerView
-from mirrortest.produce.options import largest_size
 from mirrortest.produce.pace import pace_of, topic_rate
 from mirrortest.produce.produce_report import ProduceReport
 from mirrortest.produce.recording import TopicNumbers
 from mirrortest.produce.registration import publish_closed, record_failure, register
 from mirrortest.produce.topic_plan import TopicPlan, plan_topics
 from mirrortest.produce.waiting import before_stop, cancelled
+from mirrortest.produce.workload import largest_size
 from mirrortest.seqlog.files import last_incarnation
 from mirrortest.seqlog.location import Location
 from mirrortest.seqlog.options import Role
@@ -235,8 +235,9 @@ class Producer:
 
     def _start(self, now_ns: int) -> None:
         """Start the schedules: now, or at the time that is asked for."""
-        context, wanted = self._context, self._options.start_at_ns
-        context.began_ns = now_ns if wanted is None else wanted - context.clock.offset_ns
+        context, wanted = self._context, self._options.start_at
+        at_ns = None if wanted is None else wanted.at_ns
+        context.began_ns = now_ns if at_ns is None else at_ns - context.clock.offset_ns
         skipped = 0
         for pace in context.paces.values():
             pace.start(context.began_ns)

@@ -73,12 +73,12 @@ async def plan_topics(admin: TopicAdmin, options: ProduceOptions) -> list[TopicP
     missing = [topic for topic in options.topics if topic not in counts]
     create = options.create
     where = ",".join(options.client.bootstrap_servers)
-    if create is None and missing:
+    if missing and not create.create_topics:
         raise TopicMissingError(
             f"no topic {', '.join(map(repr, missing))} at {where}: make it, or let it be made by "
             "--create-topics"
         )
-    if create is not None:
+    if create.create_topics:
         for topic, count in counts.items():
             if create.partitions not in {None, count}:
                 raise PartitionCountError(

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from mirrortest.config.shape import CLIP, Burst, Gaussian, Ramp, Replay, Sine, Steps
+from mirrortest.config.shape import CLIP, Burst, Gaussian, Ramp, Sine, Steps
 from mirrortest.errors import UsageError
 from mirrortest.timing.draws import Draws
 
@@ -291,7 +291,7 @@ def _line(shape: RateShape, seed: int, topic: str) -> tuple[_Line, float]:
 
 
 @lru_cache(maxsize=16)
-def _fixed_line(shape: Ramp | Steps | Burst | Sine | Replay) -> tuple[_Line, float]:
+def _fixed_line(shape: Ramp | Steps | Burst | Sine) -> tuple[_Line, float]:
     """A line that is the same for all topics."""
     match shape:
         case Ramp():
@@ -303,8 +303,6 @@ def _fixed_line(shape: Ramp | Steps | Burst | Sine | Replay) -> tuple[_Line, flo
         case Burst():
             rates = ((shape.peak, shape.lasting), (shape.base, shape.every - shape.lasting))
             return _Repeated(None, _stepped(rates)), float(max(shape.base, shape.peak))
-        case Replay():
-            return _fixed_line(shape.steps)
         case Steps():
             highest = float(max(step.rate for step in shape.steps))
             timed = [(rate, ns) for rate, ns in shape.steps if ns is not None]

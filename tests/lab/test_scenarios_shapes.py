@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from mirrortest.config.shape import Steps, Uniform, parse_shape, rate_forms
-from mirrortest.produce.input_files import read_replay
+from mirrortest.config.shape import RATE_FORMS, Steps, Uniform, parse_shape
 from mirrortest.produce.message_sizes import MessageSizes
 from mirrortest.produce.options import Share
 from mirrortest.seqlog.files import find_sessions
@@ -51,7 +50,7 @@ def test_two_workers_send_one_shape(lab: Lab, make_scene: Callable[..., Scene]) 
     assert [worker["records"] for worker in sent["workers"]] == [RECORDS / 2] * 2
     assert sent["notes"] == []
 
-    shape = parse_shape(SHAPE, rate_forms(read_replay), option="--throughput")
+    shape = parse_shape(SHAPE, RATE_FORMS, option="--throughput")
     assert isinstance(shape, Steps)
     schedule = ShapedRate(shape, seed=7, topic=scene.topics[0]).times(0, RECORDS, 1)
     times = []

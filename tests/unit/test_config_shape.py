@@ -7,6 +7,8 @@ from fractions import Fraction
 import pytest
 
 from mirrortest.config.shape import (
+    RATE_FORMS,
+    SIZE_FORMS,
     Burst,
     Choice,
     Gaussian,
@@ -19,20 +21,15 @@ from mirrortest.config.shape import (
     Steps,
     Uniform,
     parse_shape,
-    rate_forms,
-    size_forms,
 )
 from mirrortest.errors import UsageError
 
 SECOND = 1_000_000_000
 MINUTE = 60 * SECOND
-FORMS = rate_forms(lambda path: Replay(path, Steps((Step(Fraction(1), SECOND),))))
-
-SIZES = size_forms(lambda path: SizeFile(path, (900,)))
 
 
 def read(text: str) -> Shape:
-    shape = parse_shape(text, FORMS, option="--throughput")
+    shape = parse_shape(text, RATE_FORMS, option="--throughput")
     assert isinstance(shape, Shape)
     return shape
 
@@ -62,7 +59,7 @@ def read(text: str) -> Shape:
         ("sine( 500 , 400 , 10m )", Sine(Fraction(500), Fraction(400), 10 * MINUTE)),
         (
             "replay(day 1/rate.csv)",
-            Replay("day 1/rate.csv", Steps((Step(Fraction(1), SECOND),))),
+            Replay("day 1/rate.csv"),
         ),
     ],
 )
@@ -76,8 +73,8 @@ def test_shapes_are_read(text: str, expected: Shape) -> None:
 
 def test_what_has_not_the_form_of_a_shape_is_left_to_the_option() -> None:
     """A number, a name."""
-    assert parse_shape("500", FORMS, option="--throughput") is None
-    assert parse_shape("ramp", FORMS, option="--throughput") is None
+    assert parse_shape("500", RATE_FORMS, option="--throughput") is None
+    assert parse_shape("ramp", RATE_FORMS, option="--throughput") is None
 
 
 @pytest.mark.parametrize(
@@ -91,12 +88,12 @@ def test_what_has_not_the_form_of_a_shape_is_left_to_the_option() -> None:
             "choice(100:0.9, 10kB : 0.1, 5:0)",
             Choice(((100, Fraction(9, 10)), (10_000, Fraction(1, 10)))),
         ),
-        ("file(day 1/sizes)", SizeFile("day 1/sizes", (900,))),
+        ("file(day 1/sizes)", SizeFile("day 1/sizes")),
     ],
 )
 def test_sizes_are_read(text: str, expected: Shape) -> None:
     """In the units of sizes; what has no share is left out."""
-    assert parse_shape(text, SIZES, option="--message-size") == expected
+    assert parse_shape(text, SIZE_FORMS, option="--message-size") == expected
 
 
 @pytest.mark.parametrize(
@@ -115,7 +112,7 @@ def test_sizes_are_read(text: str, expected: Shape) -> None:
 def test_mistakes_in_sizes_are_answered(text: str, answer: str) -> None:
     """As those in rates."""
     with pytest.raises(UsageError) as error:
-        parse_shape(text, SIZES, option="--message-size")
+        parse_shape(text, SIZE_FORMS, option="--message-size")
     assert answer in str(error.value)
 
 

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from mirrortest.config.shape import Step
+from mirrortest.config.shape import Replay, SizeFile, Step
 from mirrortest.errors import UsageError
 from mirrortest.produce.input_files import read_replay, read_sizes
 
@@ -39,7 +39,7 @@ def test_a_csv_file_is_read(tmp_path: Path, text: str) -> None:
     """Seconds or timestamps, from the first row on; the last rate lasts as the one before."""
     file = tmp_path / "rate.csv"
     file.write_text(text)
-    assert read_replay(str(file)).steps.steps == STEPS
+    assert read_replay(Replay(str(file))).steps == STEPS
 
 
 @pytest.mark.parametrize("timestamps", [False, True])
@@ -50,7 +50,7 @@ def test_a_parquet_file_is_read(tmp_path: Path, timestamps: bool) -> None:
         times = [datetime(2026, 1, 1, tzinfo=UTC) + timedelta(seconds=each) for each in times]
     file = tmp_path / "rate"
     parquet.write_table(pa.table({"time": times, "rate": [10.0, 2.5, 0.0]}), file)
-    assert read_replay(str(file)).steps.steps == STEPS
+    assert read_replay(Replay(str(file))).steps == STEPS
 
 
 @pytest.mark.parametrize(
@@ -72,20 +72,20 @@ def test_another_file_is_refused(tmp_path: Path, text: str, answer: str) -> None
     file = tmp_path / "rate.csv"
     file.write_text(text)
     with pytest.raises(UsageError) as error:
-        read_replay(str(file))
+        read_replay(Replay(str(file)))
     assert str(error.value).startswith(f"replay({file}): ")
     assert answer in str(error.value)
 
 
-@pytest.mark.parametrize("read", [read_replay, read_sizes])
+@pytest.mark.parametrize(("read", "shape"), [(read_replay, Replay), (read_sizes, SizeFile)])
 def test_a_file_that_is_not_there_is_the_users_mistake(
-    tmp_path: Path, read: Callable[[str], object]
+    tmp_path: Path, read: Callable[[Any], object], shape: Callable[[str], Any]
 ) -> None:
     """As a directory is."""
     with pytest.raises(UsageError, match="there is no such file"):
-        read(str(tmp_path / "none.csv"))
+        read(shape(str(tmp_path / "none.csv")))
     with pytest.raises(UsageError, match="is it a file"):
-        read(str(tmp_path))
+        read(shape(str(tmp_path)))
 
 
 @pytest.mark.parametrize("text", ["900\n1kB\n0\n", "900\r\n 1000 \r\n0b"])
@@ -93,7 +93,7 @@ def test_sizes_are_read(tmp_path: Path, text: str) -> None:
     """One a line, with the units of all sizes."""
     file = tmp_path / "sizes.gz"  # a name is no reason to decompress anything
     file.write_text(text)
-    assert read_sizes(str(file)).sizes == (900, 1000, 0)
+    assert read_sizes(SizeFile(str(file))).sizes == (900, 1000, 0)
 
 
 @pytest.mark.parametrize(
@@ -110,6 +110,6 @@ def test_another_file_of_sizes_is_refused(tmp_path: Path, raw: bytes, answer: st
     file = tmp_path / "sizes"
     file.write_bytes(raw)
     with pytest.raises(UsageError) as error:
-        read_sizes(str(file))
+        read_sizes(SizeFile(str(file)))
     assert str(error.value).startswith(f"file({file}): ")
     assert answer in str(error.value)

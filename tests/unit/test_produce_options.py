@@ -14,9 +14,10 @@ from mirrortest.cli import main
 from mirrortest.config.client_config import ClientConfig
 from mirrortest.errors import ClusterError, PartitionCountError, TopicMissingError, UsageError
 from mirrortest.produce.incarnation_setup import _encoder
-from mirrortest.produce.options import NewTopics, ProduceOptions, _parse_percent
+from mirrortest.produce.options import ProduceOptions
 from mirrortest.produce.topic_plan import TopicAdmin as Admin
 from mirrortest.produce.topic_plan import TopicPlan, plan_topics
+from mirrortest.produce.workload import NewTopics, _parse_percent
 from mirrortest.wire.lanes import lane_key, partition_of
 from mirrortest.wire.record_batch import decode_records
 
@@ -45,12 +46,7 @@ def options(**given: Any) -> ProduceOptions:
         {"payload_compressibility": 101},
         {"message_size": 1 << 30},
         {"destination_partitions": 0},
-        {"create": NewTopics(partitions=0)},
-        {"create": NewTopics(replication_factor=-3)},
-        {"create": NewTopics(topic_config=["cleanup.policy"])},
-        {"create": NewTopics(topic_config=["=delete"])},
-        {"create": NewTopics(topic_config=["a=1", "a=2"])},
-        {"create": NewTopics(topic_config=["retention.ms=1"], retention_ms=2)},
+        {"create": NewTopics(partitions=3)},
         {"drain_timeout": -1},
     ],
 )
@@ -58,6 +54,23 @@ def test_what_cannot_be_done_is_refused(wrong: dict[str, Any]) -> None:
     """Each value out of range is the user's mistake, said in one line."""
     with pytest.raises(UsageError):
         options(**wrong)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"partitions": 0},
+        {"replication_factor": -3},
+        {"topic_config": ["cleanup.policy"]},
+        {"topic_config": ["=delete"]},
+        {"topic_config": ["a=1", "a=2"]},
+        {"topic_config": ["retention.ms=1"], "retention_ms": 2},
+    ],
+)
+def test_what_no_topic_can_have_is_refused(wrong: dict[str, Any]) -> None:
+    """Numbers out of range, and settings that are none or given twice."""
+    with pytest.raises(UsageError):
+        NewTopics(create_topics=True, **wrong)
 
 
 class Cluster:
@@ -92,7 +105,10 @@ async def test_topics_are_made_only_when_asked_for() -> None:
     with pytest.raises(TopicMissingError, match="create-topics"):
         await plan_topics(cast("Admin", cluster), options(topics=("a", "b")))
     create = NewTopics(
-        partitions=2, retention_ms=60_000, topic_config=["cleanup.policy = compact,delete"]
+        create_topics=True,
+        partitions=2,
+        retention_ms=60_000,
+        topic_config=["cleanup.policy = compact,delete"],
     )
     plans = await plan_topics(cast("Admin", cluster), options(topics=("a", "b"), create=create))
     assert [(plan.topic, plan.source_partitions) for plan in plans] == [("a", 2), ("b", 2)]
@@ -103,9 +119,12 @@ async def test_topics_are_made_only_when_asked_for() -> None:
     assert {plan.max_batch_bytes for plan in plans} == {5000}
     with pytest.raises(PartitionCountError, match="--partitions 2"):
         await plan_topics(
-            cast("Admin", cluster), options(topics=("a",), create=NewTopics(partitions=3))
+            cast("Admin", cluster),
+            options(topics=("a",), create=NewTopics(create_topics=True, partitions=3)),
         )
-    assert await plan_topics(cast("Admin", cluster), options(topics=("a",), create=NewTopics()))
+    assert await plan_topics(
+        cast("Admin", cluster), options(topics=("a",), create=NewTopics(create_topics=True))
+    )
 
 
 async def test_a_compacted_source_is_seen() -> None:

@@ -1,0 +1,368 @@
+"""What a load is, as one value: its topics, rate, sizes, batches, payload and how it is sent.
+
+On the command line and in a file it is spelled alike: a key of `--workload FILE` is the name of an
+option. Connections, names and places for logs are no part of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator  # noqa: TC003  # the command line reads the models' types
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from mirrortest.config.client_config import Compression  # noqa: TC001  # the command line reads it
+from mirrortest.config.option import NANOSECONDS, REQUIRED, Kind, option
+from mirrortest.config.run import checked_topics
+from mirrortest.config.shape import (
+    BATCH_FORMS,
+    FASTEST,
+    RATE_FORMS,
+    SIZE_FORMS,
+    SLOWEST,
+    Choice,
+    Gaussian,
+    RateShape,
+    Replay,
+    Shape,
+    SizeShape,
+    Uniform,
+    parse_shape,
+)
+from mirrortest.config.units import (
+    exact_duration,
+    exact_number,
+    parse_count,
+    parse_duration,
+    parse_number,
+    parse_size,
+)
+from mirrortest.errors import UsageError
+from mirrortest.wire.form import Form
+from mirrortest.wire.payload import MAX_SIZE, MOST_COMPRESSIBLE
+
+_MAX_PARTITIONS = (1 << 16) - 1
+_HIGHEST_SEED = (1 << 63) - 1
+_UNLIMITED = -1
+_MILLISECOND = 1_000_000
+
+
+def _parse_throughput(text: str, *, option: str) -> float | RateShape | None:
+    if text.strip() == str(_UNLIMITED):
+        return None
+    shape: RateShape | None = parse_shape(text, RATE_FORMS, option=option)
+    if shape is not None:
+        return shape
+    try:
+        rate = parse_number(text, option=option)
+    except UsageError as error:
+        raise UsageError(f"{error}; -1 is unlimited") from None
+    if not SLOWEST <= rate <= FASTEST:
+        raise UsageError(
+            f"{option} {text!r}: must be in {SLOWEST:g}..{FASTEST:g} messages/s; -1 is unlimited"
+        )
+    return float(rate)
+
+
+def _parse_message_size(text: str, *, option: str) -> int | SizeShape:
+    shape: SizeShape | None = parse_shape(text, SIZE_FORMS, option=option)
+    return parse_size(text, option=option) if shape is None else shape
+
+
+def largest_size(size: int | SizeShape) -> int:
+    """The size of the largest message, in bytes."""
+    return size if isinstance(size, int) else size.largest
+
+
+def _parse_batch(text: str, *, option: str) -> int | Gaussian:
+    shape: Gaussian | None = parse_shape(text, BATCH_FORMS, option=option)
+    return parse_count(text, option=option, minimum=1) if shape is None else shape
+
+
+@dataclass(frozen=True)
+class StartTime:
+    """When a schedule begins: at a time (ns since the epoch), or `after_ns` from now on."""
+
+    text: str
+    at_ns: int | None = None
+    after_ns: int = 0
+
+    def __str__(self) -> str:
+        return self.text
+
+    @property
+    def shown(self) -> str:
+        """The time for people, in UTC; as typed while it is relative."""
+        if self.at_ns is None:
+            return self.text
+        return datetime.fromtimestamp(self.at_ns / 1e9, UTC).isoformat(timespec="milliseconds")
+
+
+def _parse_start(text: str, *, option: str) -> StartTime:
+    if text.startswith("+"):
+        return StartTime(text, after_ns=parse_duration(text[1:], option=option))
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        moment = None
+    if moment is None or moment.tzinfo is None:
+        raise UsageError(
+            f"{option} {text!r}: write a time with its offset, for example 2026-01-31T08:00:00Z, "
+            "or +30s"
+        )
+    return StartTime(text, int(moment.timestamp()) * 1_000_000_000 + moment.microsecond * 1000)
+
+
+def _show_throughput(rate: float | RateShape | None) -> str:
+    if isinstance(rate, float):
+        return exact_number(rate)
+    return str(_UNLIMITED) if rate is None else str(rate)
+
+
+def _parse_percent(text: str, *, option: str) -> int:
+    percent = 100 * parse_number(text, option=option)
+    if not 0 <= percent <= MOST_COMPRESSIBLE or percent.denominator != 1:
+        raise UsageError(f"{option} {text!r}: must be in 0..1, in hundredths: 0.3")
+    return int(percent)
+
+
+def _parse_milliseconds(text: str, *, option: str) -> int:
+    return parse_duration(text, option=option) // _MILLISECOND
+
+
+def _show_milliseconds(milliseconds: int | None) -> str:
+    return "" if milliseconds is None else exact_duration(milliseconds * _MILLISECOND)
+
+
+def _check_count(name: str, count: int | None) -> None:
+    if count is not None and not 1 <= count <= _MAX_PARTITIONS:
+        raise UsageError(f"{name} must be in 1..{_MAX_PARTITIONS}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NewTopics:
+    """How missing topics are created: by default with one partition and the brokers' settings.
+
+    Topics that exist must have as many `partitions`, if a number is given.
+
+    Raises:
+        UsageError: a number is out of range, or a setting is wrong or given twice.
+    """
+
+    create_topics: bool = option(False, "Create topics that do not exist.", env=True)
+    partitions: int | None = option(
+        None,
+        "Partitions of topics created by --create-topics. A topic that exists must have as many.",
+        env=True,
+    )
+    replication_factor: int | None = option(
+        None, "Replicas of topics created by --create-topics. Default: the brokers'.", env=True
+    )
+    retention_ms: int | None = option(
+        None,
+        "retention.ms of topics created by --create-topics, as 30m. Default: the brokers'.",
+        name="--retention",
+        kind=Kind(_parse_milliseconds, show=_show_milliseconds, metavar="DURATION"),
+        env=True,
+    )
+    topic_config: list[str] | None = option(
+        None, "A setting of topics created by --create-topics; may be repeated.", metavar="KEY=VAL"
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be done."""
+        self.configs  # noqa: B018  # refuses what is wrong
+        _check_count("--partitions", self.partitions)
+        _check_count("--replication-factor", self.replication_factor)
+
+    @property
+    def configs(self) -> dict[str, str]:
+        """Their settings, as Kafka names them.
+
+        Raises:
+            UsageError: one has not the form KEY=VALUE, or is given twice.
+        """
+        found = {} if self.retention_ms is None else {"retention.ms": str(self.retention_ms)}
+        for text in self.topic_config or ():
+            key, equals, value = (part.strip() for part in text.partition("="))
+            if not (key and equals and value):
+                raise UsageError(
+                    f"--topic-config {text!r}: write KEY=VALUE, for example cleanup.policy=delete"
+                )
+            if key in found:
+                raise UsageError(f"--topic-config {text!r}: {key} is given twice")
+            found[key] = value
+        return found
+
+
+EXISTING_TOPICS = NewTopics()
+"""None is created: all topics must exist."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sending:
+    """Client properties that have options of their own, which win over --command-property."""
+
+    acks: str | None = option(
+        None,
+        "Default all, idempotent. With 0 every message's outcome stays unknown.",
+        env=True,
+        metavar="all|1|0",
+    )
+    compression: Compression | None = option(
+        None,
+        "Of record batches: none (default), gzip, snappy, lz4, zstd.",
+        env=True,
+        metavar="CODEC",
+    )
+    linger_ms: int | None = option(
+        None, "Wait this long for a batch to fill up. Default 5.", env=True, minimum=0
+    )
+
+    def properties(self) -> Iterator[str]:
+        """Those that are given, as Kafka names them."""
+        for key, value in (
+            ("acks", self.acks),
+            ("compression.type", self.compression),
+            ("linger.ms", self.linger_ms),
+        ):
+            if value is not None:
+                yield f"{key}={value}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Workload:
+    """What producers send together to each of some topics, and when.
+
+    `throughput` is messages/s or a shape (None: unlimited); `num_records` and `warmup_records` are
+    of each topic. `message_size` is bytes of record value; durations are ns.
+    `destination_partitions` is None where the destination's topics have as many partitions as the
+    source's.
+
+    Raises:
+        UsageError: a value is out of range, or values contradict each other.
+    """
+
+    topics: tuple[str, ...] = option(
+        REQUIRED,
+        "The topics to write to; load[1-8] are eight.",
+        kind=Kind(checked_topics, show=",".join, metavar="TOPIC[,...]"),
+        aliases=("--topic",),
+        env=True,
+    )
+    throughput: float | RateShape | None = option(
+        None,
+        "Messages/s for each topic, never exceeded; -1: as fast as possible. Or a shape: "
+        "gaussian(500, 50, every=10s), ramp(0, 5k, 10m), steps(100 for 1m, 500 for 5m), "
+        "burst(100, 1k, every=1m, for=5s), sine(500, 400, 10m), replay(FILE).",
+        kind=Kind(_parse_throughput, show=_show_throughput, metavar="RATE|SHAPE"),
+        env=True,
+    )
+    seed: int = option(
+        0,
+        "What random shapes draw from: the same seed, topic and shape give the same load.",
+        minimum=0,
+        maximum=_HIGHEST_SEED,
+        env=True,
+    )
+    num_records: int | None = option(None, "Stop after this many messages to each topic.", env=True)
+    duration_ns: int | None = option(
+        None,
+        "Stop after this long: 30s, 10m, 1h30m. Without this and --num-records, a signal "
+        "ends the run.",
+        name="--duration",
+        kind=NANOSECONDS,
+        env=True,
+    )
+    warmup_records: int = option(
+        0,
+        "Leave each topic's first messages out of the steady-state summary. They are "
+        "judged like all others.",
+        env=True,
+    )
+    message_size: int | SizeShape = option(
+        1000,
+        "Size of a message's value, its header included: 900, 64KiB. Or a shape: "
+        "gaussian(512, 100, every=100), uniform(100, 1kB), choice(100:0.9, 10kB:0.1), file(FILE).",
+        kind=Kind(_parse_message_size, metavar="SIZE|SHAPE"),
+        env=True,
+    )
+    payload_compressibility: int = option(
+        0,
+        "The share of each message's payload (what follows its header) that codecs compress away: "
+        "with 0.3 it takes 70 % of its bytes, with 0 all. The header compresses besides.",
+        kind=Kind(_parse_percent, show=lambda percent: f"{percent / 100:g}", metavar="SHARE"),
+        env=True,
+    )
+    batch_messages: int | Gaussian | None = option(
+        None,
+        "Send batches of exactly so many messages, each once its last one is due: 16, or "
+        "gaussian(16, 4). Default: what is due within linger.ms.",
+        kind=Kind(_parse_batch, metavar="NUMBER|SHAPE"),
+        env=True,
+    )
+    start_at: StartTime | None = option(
+        None,
+        "When the schedule begins, for producers that start together: 2026-01-31T08:00:00Z, or "
+        "+30s from now. What was due before this producer was ready is left out.",
+        kind=Kind(_parse_start, metavar="TIME"),
+        env=True,
+    )
+    form: Form = option(
+        Form.BODY, "Where a message carries its id: in its body or in Kafka headers.", env=True
+    )
+    destination_partitions: int | None = option(
+        None,
+        "Partitions of the destination's topics: one record key is used for each. "
+        "Default: as many as the source topic has.",
+        env=True,
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be done."""
+        if not self.topics:
+            raise UsageError("no topic is given: use --topics NAME[,NAME...]")
+        if len(set(self.topics)) < len(self.topics):
+            raise UsageError("--topics names a topic twice")
+        rate = self.throughput
+        if isinstance(rate, float | int) and not 0 < rate <= FASTEST:
+            raise UsageError("--throughput is a positive number of messages/s; -1 is unlimited")
+        if isinstance(self.batch_messages, int) and self.batch_messages < 1:
+            raise UsageError("--batch-messages must be at least 1")
+        if self.num_records is not None and self.num_records < 1:
+            raise UsageError("--num-records must be at least 1")
+        if self.duration_ns is not None and self.duration_ns <= 0:
+            raise UsageError("--duration must be longer than 0")
+        self._check_warmup()
+        if not 0 <= largest_size(self.message_size) <= MAX_SIZE:
+            raise UsageError(f"--message-size must be at most {MAX_SIZE >> 20}MiB")
+        if not 0 <= self.payload_compressibility <= MOST_COMPRESSIBLE:
+            raise UsageError("--payload-compressibility must be in 0..1")
+        _check_count("--destination-partitions", self.destination_partitions)
+
+    @property
+    def drawn(self) -> bool:
+        """Whether anything is drawn from the seed."""
+        varying = (self.throughput, self.message_size, self.batch_messages)
+        return any(isinstance(each, Gaussian | Uniform | Choice) for each in varying)
+
+    @property
+    def shown_throughput(self) -> str:
+        """The rate for people."""
+        if isinstance(self.throughput, Shape):
+            return str(self.throughput)
+        return "unlimited" if self.throughput is None else f"{self.throughput:g}/s"
+
+    def _check_warmup(self) -> None:
+        if self.warmup_records < 0:
+            raise UsageError("--warmup-records must not be negative")
+        if not self.warmup_records or isinstance(self.throughput, Replay):
+            return
+        # With numpy, which help must not wait for.
+        from mirrortest.produce.pace import planned_messages  # noqa: PLC0415
+
+        planned = planned_messages(self)
+        if planned is not None and self.warmup_records >= planned:
+            raise UsageError(
+                f"--warmup-records {self.warmup_records} leaves nothing of the {planned} messages "
+                "that each topic gets: it must be smaller"
+            )

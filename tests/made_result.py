@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,9 @@ import pyarrow.parquet as pq
 from mirrortest.model.findings import OF_STREAM, Finding
 from mirrortest.model.verdict import Verdict
 from mirrortest.results.summary import Latency, Missing, Partition, Summary, Threshold
+from mirrortest.seqlog.interval_log import SCHEMA as INTERVALS
+from mirrortest.seqlog.journal import JournalWriter
+from mirrortest.seqlog.options import Role
 from mirrortest.seqlog.session import FileNote, Session, Topic
 from mirrortest.timing.histogram import Histogram
 
@@ -87,6 +91,8 @@ class Made:
     notes: list[str] = field(default_factory=list)
     producer: str = "ann"
     latency: bool = True
+    interval: int = 0
+    """Seconds of a reporting interval; 0: the sessions recorded none."""
 
     def summary(self, place: Path) -> Summary:
         sent = self.minutes * len(self.topics) * self.rate
@@ -258,6 +264,39 @@ class Made:
             folder = logdir / session.folders[0] / session.folders[1] / f"s-{role}"
             folder.mkdir(parents=True)
             (folder / "session.json").write_bytes(session.encode())
+            if self.interval:
+                with closing(JournalWriter(folder / "intervals.journal")) as journal:
+                    rows = self._intervals(session.role)
+                    journal.append([pa.RecordBatch.from_pylist(rows, INTERVALS)])
+                    journal.sync()
+
+    def _intervals(self, role: Role) -> list[dict[str, Any]]:
+        """As the minutes are; during the outage nothing arrives, and the lag rises."""
+        rows, lag = [], dict.fromkeys(self.topics, 0)
+        for second in range(0, self.minutes * 60, self.interval):
+            minute, sent = second // 60, self.rate * self.interval // 60
+            for number, topic in enumerate(self.topics):
+                arrived = 0 if minute in self.outage else sent + lag[topic]
+                lag[topic] += sent - arrived
+                told: dict[str, Any] = {
+                    "started_ns": (START + second) * 10**9,
+                    "ended_ns": (START + second + self.interval) * 10**9,
+                    "topic": topic,
+                    "cpu_seconds": self.interval * (0.2 if role is Role.PRODUCER else 0.1),
+                    "memory_bytes": 150 << 20,
+                }
+                if role is Role.PRODUCER:
+                    buckets, counts = self._histogram(minute, number).sparse()
+                    told |= dict.fromkeys(("asked", "sent", "acked", "batch_messages"), sent)
+                    told |= {"failed": 0, "unknown": 0, "value_bytes": sent * 500}
+                    told |= {"batches": -(-sent // 20), "batch_bytes": sent * 300, "negative": 0}
+                    told |= {"in_flight": 40, "debt_messages": 0, "debt_ns": 0}
+                    told |= {"latency_bucket": buckets, "latency_count": counts}
+                else:
+                    told |= {"arrived": arrived, "backlog": 0, "value_bytes": arrived * 500}
+                    told |= {"lag": lag[topic]}
+                rows.append(told)
+        return rows
 
 
 def note_events(logdir: Path, *events: tuple[float, str, str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.browser
 
 Scheme: TypeAlias = Literal["light", "dark"]
-CHARTS = ("strips", "percentiles", "heat", "curve")
+CHARTS = ("strips", "percentiles", "heat", "curve", "load")
 WIDTHS = {"phone": 390, "desk": 1280}
 HOSTILE = "</script><img src=x onerror=alert(1)>{{7*7}}{a|b}"
 
@@ -121,7 +122,8 @@ class Sheet:
 @pytest.fixture(scope="module")
 def failed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report of a run in which much went wrong."""
-    return _report(failed_run(), tmp_path_factory.mktemp("failed"))
+    made = replace(failed_run(), interval=5)
+    return _report(made, tmp_path_factory.mktemp("failed"))
 
 
 def _report(made: Made, folder: Path, *events: tuple[float, str, str]) -> Path:
@@ -155,6 +157,9 @@ def test_it_is_whole_on_every_screen(
     assert drawn["strips"]["marks"] == [6] * 7
     assert drawn["strips"]["failing"] == drawn["percentiles"]["failing"] == [1]
     assert drawn["percentiles"]["marks"] == [6]
+    # Eight panels: no message failed. A step is a minute of three hours.
+    assert drawn["load"]["marks"] == [6] * 8
+    assert set(drawn["load"]["points"]) == {180}
     sheet.page.close()
 
 
@@ -284,8 +289,9 @@ def test_where_scripts_are_forbidden_charts_are_words(
         Made(minutes=2, latency=False),
         Made(minutes=0, latency=False),
         Made(minutes=1, rate=1, topics=("t",), wrong={"lost": [(0, 0, 1)]}),
+        Made(minutes=1, topics=("t",), interval=60),
     ],
-    ids=["one minute", "no latencies", "no times", "one message"],
+    ids=["one minute", "no latencies", "no times", "one message", "one interval"],
 )
 def test_what_is_not_there_is_not_drawn(browser: Browser, tmp_path: Path, made: Made) -> None:
     """A chart has data or is not there at all; short and empty runs make no error."""

@@ -178,7 +178,7 @@ def test_nothing_from_outside_becomes_markup(tmp_path: Path) -> None:
     text = render(read_result(Location.parse(place)))
     shown = Page(text)
     assert "img" not in {tag for tag, _ in shown.tags}
-    assert [tag for tag, _ in shown.tags].count("script") == 6
+    assert [tag for tag, _ in shown.tags].count("script") == 7
     assert shown.words.count("onerror=alert(1)") >= 8
     assert "{{7*7}}" in shown.words
     (data,) = [raw for about, raw in shown.scripts if about.get("type") == "application/json"]
@@ -201,7 +201,7 @@ def test_only_the_pages_scripts_may_run_and_nothing_may_be_asked(tmp_path: Path)
         for raw in ran
     }
     assert found == allowed
-    assert len(ran) == 5
+    assert len(ran) == 6
     assert "http" not in policy
     for tag, about in shown.tags:
         links = {about.get("src"), about.get("href")} - {None, "data:,"}

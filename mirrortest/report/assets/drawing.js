@@ -25,12 +25,12 @@ const drawing = (() => {
   // Braces would be read as a style's name in a rich text.
   const literal = (text) => String(text).replace(/[{}|]/g, " ");
 
-  function clock(ms) {
+  function clock(ms, fine = step, span = count * step) {
     const at = new Date(ms);
     const day = `${at.getUTCFullYear()}-${two(at.getUTCMonth() + 1)}-${two(at.getUTCDate())}`;
     const time = `${two(at.getUTCHours())}:${two(at.getUTCMinutes())}`;
-    const seconds = step < 60000 ? `:${two(at.getUTCSeconds())}` : "";
-    return count * step > 86400000 ? `${day} ${time}` : `${time}${seconds}`;
+    const seconds = fine < 60000 ? `:${two(at.getUTCSeconds())}` : "";
+    return span > 86400000 ? `${day} ${time}` : `${time}${seconds}`;
   }
   const slotName = (slot) => `${clock(from(slot))} to ${clock(from(slot + 1))}`;
 

@@ -120,6 +120,7 @@
   function draw() {
     drawStrips();
     if (data.latency) latency.draw(topic);
+    if (data.load) load.draw(topic);
   }
 
   // -- what may change ------------------------------------------------------------------------

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from mirrortest.report.result import Result
 
 ECHARTS_VERSION = "6.1.0"
-_SCRIPTS = ("echarts/echarts.min.js", "drawing.js", "latency.js", "page.js", "copy.js")
+_SCRIPTS = ("echarts/echarts.min.js", "drawing.js", "latency.js", "load.js", "page.js", "copy.js")
 _TEMPLATES = ("report.html.j2", "parts.html.j2")
 
 

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mirrortest.report.html.charts import EVERY, PERCENTILES, drawn_topics, strip_names
 from mirrortest.report.html.figures import count_rows, fine
+from mirrortest.report.html.load_panels import load_table
 from mirrortest.results.words import moment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from mirrortest.report.html.load import Load
     from mirrortest.report.html.timeline import Timeline
     from mirrortest.results.summary import Summary
 
@@ -36,6 +38,12 @@ def downloads(summary: Summary, timeline: Timeline | None) -> list[Download]:
         title = "Counts and percentiles over time"
         found.append(_download(title, summary, "over-time", heads, _over_time(timeline)))
     return found
+
+
+def load_download(summary: Summary, load: Load, topics: Sequence[str]) -> Download:
+    """The load of all topics together and of these."""
+    heads, rows = load_table(load, topics)
+    return _download("Load over time", summary, "load", heads, rows)
 
 
 def _over_time(timeline: Timeline) -> Iterable[list[object]]:

@@ -16,7 +16,7 @@ from mirrortest.report.html.charts import (
     strip_names,
 )
 from mirrortest.report.html.commands import destination_servers, repeat_commands, show_commands
-from mirrortest.report.html.downloads import downloads
+from mirrortest.report.html.downloads import downloads, load_download
 from mirrortest.report.html.figures import (
     count_rows,
     duration,
@@ -26,6 +26,8 @@ from mirrortest.report.html.figures import (
     slot_columns,
     slot_rows,
 )
+from mirrortest.report.html.load import read_load
+from mirrortest.report.html.load_panels import load_columns, load_data, load_rows, load_text
 from mirrortest.report.html.log_timeline import best_timeline
 from mirrortest.report.html.positions import MOST, positions
 from mirrortest.report.html.setting import changes, run_events, setting
@@ -46,6 +48,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mirrortest.report.html.latencies import Distribution
+    from mirrortest.report.html.load import Load
     from mirrortest.report.html.setting import Setting
     from mirrortest.report.html.timeline import Timeline
     from mirrortest.report.result import Result
@@ -79,10 +82,15 @@ def page(result: Result) -> dict[str, Any]:
     tones = Tones(summary)
     charts = None if timeline is None else chart_data(summary, timeline, events, tones)
     latency = charts is not None and charts["latency"] is not None
+    load, load_absent = read_load(result) if charts is not None else (None, [])
+    absent = [*_not_shown(result, timeline), *load_absent]
+    topics = [] if charts is None else charts["topics"][1:]
+    if charts is not None and load is not None:
+        charts["load"] = load_data(load, topics)
     marks = _marks(events)
     return {
         "summary": summary,
-        "absent": _not_shown(result, timeline),
+        "absent": absent,
         "place": result.place.shown,
         "tone": _TONES[summary.verdict],
         "began": began,
@@ -93,7 +101,7 @@ def page(result: Result) -> dict[str, Any]:
         "figures": head_figures(summary, tones),
         "tone_of": tones.of,
         "downloads": downloads(summary, timeline),
-        "sections": _sections(summary, _not_shown(result, timeline)),
+        "sections": _sections(summary, load, absent),
         "conditions": [condition_result(each) for each in summary.thresholds],
         "reasons": shorten(summary.inconclusive, _MOST_LINES),
         "charts": charts,
@@ -116,6 +124,7 @@ def page(result: Result) -> dict[str, Any]:
         "slot_columns": slot_columns(timeline),
         "slot_rows": [] if timeline is None else slot_rows(timeline),
         "slot_caption": "" if timeline is None else f"{_resolution(timeline)} Latencies of copies.",
+        "load": None if load is None else _load(summary, load, topics),
         "grid": grid(summary.partitions, tones),
         "ids": ids,
         "places": _places(result, ids, ran),
@@ -135,6 +144,17 @@ def page(result: Result) -> dict[str, Any]:
         ),
         "setting": ran,
         "notes": shorten(summary.notes, _MOST_LINES),
+    }
+
+
+def _load(summary: Summary, load: Load, topics: Sequence[str]) -> dict[str, Any]:
+    return {
+        "step": span(load.slots.step_ns),
+        "readings": load.readings,
+        "text": load_text(load),
+        "columns": load_columns(load),
+        "rows": load_rows(load),
+        "download": load_download(summary, load, topics),
     }
 
 
@@ -178,11 +198,12 @@ def _when(timeline: Timeline | None, ran: Setting) -> tuple[str, str]:
     return moment(slots.start_ns, slots.step_ns), f"sent for {span(slots.count * slots.step_ns)}"
 
 
-def _sections(summary: Summary, absent: Sequence[str]) -> list[tuple[str, str]]:
+def _sections(summary: Summary, load: Load | None, absent: Sequence[str]) -> list[tuple[str, str]]:
     return [
         ("conditions", "Conditions"),
         ("time", "Over time"),
         ("latency", "Latency"),
+        *([("load", "Load")] if load is not None else []),
         ("places", "By partition"),
         ("ids", "Which messages"),
         *([("attribution", "Who lost it")] if summary.attribution else []),

@@ -1,0 +1,218 @@
+"""The load over time, from what each process recorded of its reporting intervals.
+
+An interval's counts are taken to be evenly spread over it, and its levels (lag, memory) to have
+been the same all through. Its latencies belong to the step in which its middle is.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mirrortest.config.units import SECOND_NS, number
+from mirrortest.report.html.latencies import Latencies
+from mirrortest.report.html.timeline import Slots, topic_numbers
+from mirrortest.seqlog.interval_log import read_intervals
+from mirrortest.seqlog.options import Role
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from mirrortest.report.result import Result
+    from mirrortest.seqlog.damage import Damage
+    from mirrortest.seqlog.session import Session
+
+Steps: TypeAlias = "NDArray[np.float64]"
+"""A figure by step, or by topic and step."""
+
+MOST_ROWS = 1_000_000
+_COUNTS = {
+    Role.PRODUCER: (
+        "asked", "sent", "acked", "failed", "unknown", "value_bytes", "batches", "batch_messages",
+        "batch_bytes",
+    ),
+    Role.CONSUMER: ("arrived", "value_bytes"),
+    Role.SOURCE: ("arrived",),
+}  # fmt: skip
+_LEVELS = {
+    Role.PRODUCER: ("in_flight", "debt_messages"),
+    Role.CONSUMER: ("lag",),
+    Role.SOURCE: (),
+}
+
+
+@dataclass(frozen=True)
+class Load:
+    """Sums of a run's intervals, by role and figure, each an array [topic, step].
+
+    Attributes:
+        seconds: how long a role was at work in each step.
+        sums: counts, and levels times seconds: divided by the role's seconds that is their mean.
+        processes: the same of whole processes, arrays [step]: CPU seconds, bytes times seconds.
+        acknowledgements: producers' latencies, from the actual send; None without a producer.
+        readings: how often each message was read, where several consumers read all of them: what
+            arrived, and the lag, are their mean.
+    """
+
+    slots: Slots
+    topics: tuple[str, ...]
+    seconds: Mapping[Role, Steps]
+    sums: Mapping[tuple[Role, str], Steps]
+    processes: Mapping[tuple[Role, str], Steps]
+    acknowledgements: Latencies | None
+    readings: int = 1
+
+    def total(self, role: Role, figure: str, topics: Sequence[int]) -> Steps:
+        """A figure of these topics by step; NaN where nobody has recorded it."""
+        found = self.sums.get((role, figure))
+        if found is None:
+            return np.full(self.slots.count, np.nan)
+        summed: Steps = found[list(topics)].sum(axis=0)
+        return summed
+
+    def mean(self, role: Role, figure: str, topics: Sequence[int]) -> Steps:
+        """A count for each second, or a level's mean; NaN where the role was not at work."""
+        return self._by_second(role, self.total(role, figure, topics))
+
+    def of_processes(self, role: Role, figure: str) -> Steps:
+        """The same of all processes of a role, whatever their topics."""
+        found = self.processes.get((role, figure))
+        return self._by_second(role, np.full(self.slots.count, np.nan) if found is None else found)
+
+    def _by_second(self, role: Role, amounts: Steps) -> Steps:
+        seconds = self.seconds.get(role, np.zeros(self.slots.count))
+        divided = np.full(self.slots.count, np.nan)
+        np.divide(amounts, seconds, out=divided, where=seconds > 0)
+        return divided
+
+
+@dataclass
+class _Rows:
+    """A role's intervals: of each topic, and of each process once."""
+
+    tables: list[pa.Table] = field(default_factory=list)
+    processes: list[pa.Table] = field(default_factory=list)
+
+
+def read_load(result: Result) -> tuple[Load | None, list[str]]:
+    """The load of a run, None where no log has intervals; and what could not be shown."""
+    notes = [each.session.intervals for each in result.sessions]
+    noted = sum(note.rows for note in notes if note is not None)
+    if noted > MOST_ROWS:
+        rows = number(noted, "row")
+        return None, [f"the files of intervals have {rows}: the load is shown of {MOST_ROWS:,}"]
+    damage: list[Damage] = []
+    found: dict[Role, _Rows] = {}
+    readers: dict[str, set[tuple[str, str]]] = {}
+    for each in result.sessions:
+        rows = read_intervals(each, damage)
+        if not rows.num_rows:
+            continue
+        its = found.setdefault(each.session.role, _Rows())
+        its.tables.append(rows)
+        its.processes.append(rows.filter(pc.equal(rows["topic"], rows["topic"][0])))
+        if each.session.role is Role.CONSUMER:
+            for topic in rows["topic"].unique().to_pylist():
+                readers.setdefault(topic, set()).add(_reader(each.session))
+    absent = [f"the load is incomplete: {each}" for each in damage]
+    if not found:
+        return None, absent
+    return _load(found, {topic: len(each) for topic, each in readers.items()}), absent
+
+
+def _reader(session: Session) -> tuple[str, str]:
+    """With which other consumers it shares the messages: those of its group, of its shards."""
+    if (group := session.settings.get("consumer group")) is not None:
+        return "group", group
+    return ("shards", "") if "shard" in session.settings else ("consumer", session.name)
+
+
+def _load(found: Mapping[Role, _Rows], readings: Mapping[str, int]) -> Load:
+    tables = {role: pa.concat_tables(rows.tables) for role, rows in found.items()}
+    topics = tuple(sorted({t for rows in tables.values() for t in rows["topic"].to_pylist()}))
+    times = {role: _times(rows) for role, rows in tables.items()}
+    slots = Slots.over(
+        min(int(begin.min()) for begin, _ in times.values()),
+        max(int(np.maximum(end - 1, begin).max()) for begin, end in times.values()),
+        # An interval is a little longer than was asked for.
+        int(np.median(np.concatenate([end - begin for begin, end in times.values()])) / 1.1),
+    )
+    seconds: dict[Role, Steps] = {}
+    sums: dict[tuple[Role, str], Steps] = {}
+    processes: dict[tuple[Role, str], Steps] = {}
+    acknowledgements = None
+    for role, rows in tables.items():
+        begin, end = times[role]
+        topic = topic_numbers(rows["topic"], topics)
+        at_work = _cuts(np.array([begin.min()]), np.array([end.max()]), slots)
+        seconds[role] = _sums(at_work.slot, at_work.seconds, slots)
+        often = readings if role is Role.CONSUMER else {}
+        weight = 1 / np.array([often.get(name, 1) for name in topics])[topic]
+        cuts = _cuts(begin, end, slots)
+        for name in (*_COUNTS[role], *_LEVELS[role]):
+            share = cuts.seconds if name in _LEVELS[role] else cuts.share
+            amounts = (_floats(rows[name]) * weight)[cuts.row] * share
+            sums[role, name] = np.zeros((len(topics), slots.count))
+            np.add.at(sums[role, name], (topic[cuts.row], cuts.slot), amounts)
+        own = pa.concat_tables(found[role].processes)
+        cuts = _cuts(*_times(own), slots)
+        for name, share in (("cpu_seconds", cuts.share), ("memory_bytes", cuts.seconds)):
+            amounts = _floats(own[name])[cuts.row] * share
+            processes[role, name] = _sums(cuts.slot, amounts, slots)
+        if role is Role.PRODUCER:
+            measured = pc.is_valid(rows["latency_bucket"])
+            here = measured.to_numpy()
+            acknowledgements = Latencies.of_rows(
+                topic[here],
+                slots.of((begin + end) // 2)[here],
+                rows.filter(measured),
+                shape=(len(topics), slots.count),
+            )
+    return Load(
+        slots, topics, seconds, sums, processes, acknowledgements,
+        max(readings.values(), default=1),
+    )  # fmt: skip
+
+
+class _Cuts(NamedTuple):
+    """Intervals cut along the steps: of which row, in which step, how much of the row."""
+
+    row: NDArray[np.int64]
+    slot: NDArray[np.int64]
+    seconds: Steps
+    share: Steps
+
+
+def _cuts(begin: NDArray[np.int64], end: NDArray[np.int64], slots: Slots) -> _Cuts:
+    first, last = slots.of(begin), slots.of(np.maximum(end - 1, begin))
+    count = last - first + 1
+    row = np.repeat(np.arange(len(count)), count)
+    slot = first[row] + np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
+    left = slots.start_ns + slot * slots.step_ns
+    overlap = np.minimum(end[row], left + slots.step_ns) - np.maximum(begin[row], left)
+    # An interval without length is in one step, with all that it has.
+    share = np.where(count[row] == 1, 1.0, overlap / np.maximum(end - begin, 1)[row])
+    return _Cuts(row, slot, overlap / SECOND_NS, share)
+
+
+def _sums(slot: NDArray[np.int64], amounts: Steps, slots: Slots) -> Steps:
+    sums = np.zeros(slots.count)
+    np.add.at(sums, slot, amounts)
+    return sums
+
+
+def _times(rows: pa.Table) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    begin: NDArray[np.int64] = rows["started_ns"].to_numpy()
+    # A wall clock may be set back.
+    return begin, np.maximum(rows["ended_ns"].to_numpy(), begin)
+
+
+def _floats(column: pa.ChunkedArray) -> Steps:
+    values: Steps = column.cast(pa.float64()).fill_null(0.0).to_numpy()
+    return values

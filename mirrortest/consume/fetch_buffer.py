@@ -1,7 +1,8 @@
 """Batches that were fetched and wait to be judged together.
 
 At a moderate rate a fetch brings a few messages of a partition, and to judge a few costs as much
-as to judge a thousand. Each batch was stamped when it arrived, so that waiting alters no latency.
+as to judge a thousand. Each batch was stamped when it arrived, so that waiting alters no latency,
+and nobody sees it: what is published is published once a second.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from mirrortest.kafka.fetched import FetchedBatches
     from mirrortest.model.topic_partition import TopicPartition
 
-WAIT_SECONDS = 0.05
+WAIT_SECONDS = 0.5
 """How long a batch waits, of few partitions."""
 WAIT_EACH = 0.005
 """And of many, for each of them: to judge little takes a millisecond, which is a fifth of it."""

@@ -53,14 +53,14 @@ def test_each_partition_waits_for_itself() -> None:
     """So that a consumer of many fetches between one and the next."""
     gathering = FetchBuffer()
     gathering.add(ONE, _batch(0), 0.0)
-    gathering.add(TWO, _batch(0), 0.03)
-    gathering.add(ONE, _batch(1), 0.04)
+    gathering.add(TWO, _batch(0), WAIT_SECONDS / 2)
+    gathering.add(ONE, _batch(1), WAIT_SECONDS / 2)
     taken = gathering.take()
     assert taken is not None
     assert taken[0] == ONE
-    assert gathering.due_in(0.03) == WAIT_SECONDS
-    gathering.add(ONE, _batch(2), 0.05)
-    assert gathering.due_in(0.05) == pytest.approx(WAIT_SECONDS - 0.02)
+    assert gathering.due_in(WAIT_SECONDS / 2) == WAIT_SECONDS
+    gathering.add(ONE, _batch(2), WAIT_SECONDS)
+    assert gathering.due_in(WAIT_SECONDS) == pytest.approx(WAIT_SECONDS / 2)
 
 
 def test_many_partitions_wait_longer() -> None:

@@ -27,11 +27,13 @@ from mirrortest.faults.spec import Spec
 from mirrortest.metrics import names
 from mirrortest.model.findings import DEFINITIONS
 from mirrortest.model.load import FIGURES
+from mirrortest.model.observed import TABLES
 from mirrortest.results.status_document import ConsumeDocument, ProduceDocument
 from mirrortest.results.summary import Summary
 from mirrortest.selftest.calibration import Calibration
 from mirrortest.seqlog import schema
 from mirrortest.seqlog.events import Event
+from mirrortest.seqlog.observation import Observation
 from mirrortest.seqlog.session import Session
 from mirrortest.verify import anomaly
 
@@ -45,6 +47,7 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "summary": Summary,
     "session": Session,
     "event": Event,
+    "observation": Observation,
     "produce-status": ProduceDocument,
     "consume-status": ConsumeDocument,
     "calibration": Calibration,
@@ -226,8 +229,24 @@ def _figures() -> str:
     )
 
 
+def _observed() -> str:
+    """A section for each table of an observation."""
+    return "\n".join(
+        f"## {table.name}\n\n"
+        + _table(
+            ("column", "type", "unit", "meaning"),
+            (
+                (f"`{each.name}`", f"`{each.type}`", each.unit, each.meaning)
+                for each in table.columns
+            ),
+        )
+        for table in TABLES
+    )
+
+
 PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "metrics.md": {"metrics": names.markdown},
+    "observations.md": {"observed": _observed},
     "thresholds.md": {"counts": _counts, "latencies": _series, "defaults": _defaults},
     "sequence-log.md": {"kinds": _kinds, "columns": _columns, "figures": _figures},
 }

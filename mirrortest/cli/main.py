@@ -50,6 +50,7 @@ _VERBS = {
     "reconcile": "Judge a run exactly, after it, from the sequence logs of both sides.",
     "report": "Turn a reconciliation into one HTML file that opens without a network.",
     "doctor": "See before a test whether it can work, and what to change.",
+    "observe": "Record what a test does to this machine: CPU, memory, disks, network, processes.",
     "salvage": "Finish the sequence logs that killed processes left in their spool.",
     "demo": "Test a real mirror between two real clusters on this machine.",
     "lab": "Two local Kafka clusters with a mirror between them, as processes of this machine.",

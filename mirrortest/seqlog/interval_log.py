@@ -7,18 +7,15 @@ whole rows. Sums of its counts are the session's counts: the last interval ends 
 
 from __future__ import annotations
 
-import csv
-import io
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mirrortest.config.units import SECOND_NS
 from mirrortest.host.usage import cpu_seconds, resident_bytes
-from mirrortest.model.load import COUNTS, FIGURES, INTS
+from mirrortest.model.load import FIGURES
 from mirrortest.seqlog.damage import Damage, DamageKind
 from mirrortest.seqlog.journal import read_frames
 from mirrortest.seqlog.session import (
@@ -29,25 +26,16 @@ from mirrortest.seqlog.session import (
     digest,
     first_line,
 )
+from mirrortest.seqlog.table_files import LISTS, conformed, csv_line, schema_of, utc, write_table
 from mirrortest.timing.histogram import Histogram
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
     from mirrortest.seqlog.files import SessionFiles
 
-_TYPES = {INTS: pa.list_(pa.int32()), COUNTS: pa.list_(pa.int64())}
-SCHEMA = pa.schema(
-    [
-        pa.field(
-            figure.name,
-            _TYPES.get(figure.type) or pa.type_for_alias(figure.type),
-            nullable=figure.name not in {"started_ns", "ended_ns", "topic"},
-        )
-        for figure in FIGURES
-    ]
-)
+SCHEMA = schema_of(FIGURES, never_null={"started_ns", "ended_ns", "topic"})
 
 
 @dataclass
@@ -119,12 +107,7 @@ def write_intervals(
     batches: Iterable[pa.RecordBatch], sink: IO[bytes] | DigestingFile | pa.NativeFile
 ) -> int:
     """Write rows as a Parquet file to an open file; returns how many."""
-    rows = 0
-    with pq.ParquetWriter(sink, SCHEMA, compression="lz4", write_page_checksum=True) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
-            rows += batch.num_rows
-    return rows
+    return write_table(batches, sink, SCHEMA)
 
 
 def read_intervals(found: SessionFiles, damage: list[Damage]) -> pa.Table:
@@ -138,13 +121,13 @@ def read_intervals(found: SessionFiles, damage: list[Damage]) -> pa.Table:
         with place.filesystem.open_input_file(place.path) as file:
             data = file.read_buffer()
         if note is None:
-            batches = [_conformed(each) for each in read_frames(data, place.shown, damage)]
+            batches = [conformed(each, SCHEMA) for each in read_frames(data, place.shown, damage)]
             return pa.Table.from_batches(batches, schema=SCHEMA)
         if digest(memoryview(data)) != note.digest:
             what = "its bytes are not those that were written (its digest differs)"
             damage.append(Damage(DamageKind.CHANGED, place.shown, what, note.rows))
             return SCHEMA.empty_table()
-        return _conformed(pq.read_table(pa.BufferReader(data)))
+        return conformed(pq.read_table(pa.BufferReader(data)), SCHEMA)
     except FileNotFoundError as error:
         if note is not None:
             damage.append(Damage(DamageKind.MISSING, place.shown, first_line(error), note.rows))
@@ -153,25 +136,13 @@ def read_intervals(found: SessionFiles, damage: list[Damage]) -> pa.Table:
     return SCHEMA.empty_table()
 
 
-def _conformed(rows: Any) -> Any:
-    """Another version's rows with these columns: unknown ones are dropped, missing ones null."""
-    present = set(rows.schema.names)
-    columns = [
-        rows[each.name].cast(each.type)
-        if each.name in present
-        else pa.nulls(rows.num_rows, each.type)
-        for each in SCHEMA
-    ]
-    return type(rows).from_arrays(columns, schema=SCHEMA)
-
-
 # -- as CSV ---------------------------------------------------------------------------------------
 
 _QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p99.9": 0.999}
 _PLAIN = [
     figure.name
     for figure in FIGURES
-    if figure.type not in _TYPES and figure.name not in {"started_ns", "ended_ns"}
+    if figure.type not in LISTS and figure.name not in {"started_ns", "ended_ns"}
 ]
 CSV_COLUMNS = (
     "name", "start", "end", *_PLAIN, "latency_avg_ms", "latency_max_ms",
@@ -182,7 +153,7 @@ CSV_COLUMNS = (
 
 def begin_csv(path: Path) -> None:
     """Begin a CSV file anew, with its first line. Raises OSError."""
-    path.write_text(_line(CSV_COLUMNS))
+    path.write_text(csv_line(CSV_COLUMNS))
 
 
 def csv_lines(name: str, batch: pa.RecordBatch) -> Iterator[str]:
@@ -197,22 +168,11 @@ def csv_lines(name: str, batch: pa.RecordBatch) -> Iterator[str]:
             else ()
         )
         values = [f"{value / 1e6:.3f}" for value in measured] or [""] * (2 + len(_QUANTILES))
-        yield _line(
+        yield csv_line(
             (
                 name,
-                *(_utc(row[at]) for at in ("started_ns", "ended_ns")),
+                *(utc(row[at]) for at in ("started_ns", "ended_ns")),
                 *("" if row[each] is None else row[each] for each in _PLAIN),
                 *values,
             )
         )
-
-
-def _line(values: Sequence[object]) -> str:
-    out = io.StringIO()
-    csv.writer(out, lineterminator="\n").writerow(values)
-    return out.getvalue()
-
-
-def _utc(at_ns: int) -> str:
-    at = datetime.fromtimestamp(at_ns / SECOND_NS, tz=UTC)
-    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -68,12 +68,7 @@ class SessionDirectory:
         self.target = target
         self.session = session
         self.away = not target.local or Path(target.path) != path
-        self._lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self.release()
-            raise BusyError(f"{path}: another process is writing here") from None
+        self._lock = lock_directory(path)
 
     @classmethod
     def create(cls, where: Location | Path | str, session: Session, spool: Path | None) -> Self:
@@ -165,6 +160,20 @@ class SessionDirectory:
             self._lock = -1
 
 
+def lock_directory(path: Path) -> int:
+    """Lock a directory until the returned descriptor is closed, or this process ends.
+
+    Raises BusyError where another process has the lock.
+    """
+    lock = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(lock)
+        raise BusyError(f"{path}: another process is writing here") from None
+    return lock
+
+
 def salvage(spool: Path, where: Location | Path | str, run: str | None = None) -> list[Session]:
     """Finish the log files of dead sessions in a spool, below LOGDIR `where`; returns the sessions.
 
@@ -223,14 +232,20 @@ def write_synced(
     return Sealed(rows, sink.digest)
 
 
-def seal(journal: Path, damage: list[Damage]) -> tuple[Path, Sealed]:
+def seal(
+    journal: Path,
+    damage: list[Damage],
+    write: Callable[[Iterable[pa.RecordBatch], DigestingFile], int] | None = None,
+) -> tuple[Path, Sealed]:
     """Create the Parquet file next to a finished journal; the journal stays.
 
-    What could not be read is appended to `damage`. Raises OSError or pyarrow's errors.
+    Without `write` it is a journal of a sequence log. What could not be read is appended to
+    `damage`. Raises OSError or pyarrow's errors.
     """
     final = journal.with_suffix(PARQUET)
     draft = journal.with_suffix(".draft")
-    write = write_intervals if journal.stem == INTERVALS_FILE else write_parquet
+    if write is None:
+        write = write_intervals if journal.stem == INTERVALS_FILE else write_parquet
     with pa.memory_map(str(journal)) if journal.stat().st_size else pa.BufferReader(b"") as source:
         sealed = write_synced(read_frames(source.read_buffer(), journal.name, damage), draft, write)
     draft.rename(final)

@@ -20,7 +20,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"errors", "model", ""}),
     frozenset({"wire", "verify", "timing", "config"}),
     frozenset({"kafka", "seqlog", "metrics", "host", "results"}),
-    frozenset({"produce", "consume", "reconcile", "lab", "report", "faults", "doctor"}),
+    frozenset({"produce", "consume", "reconcile", "lab", "report", "faults", "doctor", "observe"}),
     frozenset({"demo", "selftest", "workers"}),
     frozenset({"cli", "__main__"}),
 )

@@ -1,0 +1,106 @@
+"""`mirrortest observe`: figures of the machine around a test."""
+
+from __future__ import annotations
+
+import os
+import re
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from mirrortest.cli import console
+from mirrortest.cli.live import LiveLines
+from mirrortest.cli.options import Output, can_be_filled
+from mirrortest.cli.parameters import from_models
+from mirrortest.errors import UsageError
+from mirrortest.observe.options import ObserveOptions
+from mirrortest.wire.stream import checked_name, checked_run
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from mirrortest.observe.observe_report import ObserveReport
+
+EXAMPLES = """
+[bold]Examples[/]
+
+  This machine and its brokers, each second, until Ctrl-C, also as CSV:
+
+    mirrortest observe --match kafka.Kafka --output observations --csv
+
+  Ten minutes, every five seconds, of the processes 4711 and 4712:
+
+    mirrortest observe --interval 5s --duration 10m --pid 4711 --pid 4712
+
+Each kind of figure is a Parquet file: host, device, interface, process. docs/reference/observations.md lists the columns.
+"""  # noqa: E501  # commands are pasted whole
+
+
+@from_models
+def observe(
+    *,
+    options: partial[ObserveOptions],
+    match: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="TEXT",
+            help="Observe processes whose command line contains this; repeatable.",
+        ),
+    ] = None,
+    pid: Annotated[
+        list[int] | None,
+        typer.Option(min=1, metavar="PID", help="Observe this process; repeatable."),
+    ] = None,
+    csv: Annotated[
+        bool, typer.Option("--csv", help="Also write each table as a CSV file.")
+    ] = False,
+    name: Annotated[
+        str | None,
+        typer.Option(
+            envvar="MIRRORTEST_NAME", help="The observation's name. Default: this machine's."
+        ),
+    ] = None,
+    run: Annotated[
+        str | None,
+        typer.Option(envvar="MIRRORTEST_RUN", help="The test that is observed, noted with it."),
+    ] = None,
+    output: Output,
+) -> None:
+    """Record what a test does to this machine: CPU, memory, disks, network, processes."""
+    if any(not text for text in match or ()):
+        raise UsageError("--match '': an empty text matches every process")
+    for each in pid or ():
+        if not Path(f"/proc/{each}").exists():
+            raise UsageError(f"--pid {each}: no such process runs on this machine")
+    request = options(
+        name=checked_name(_machine_name() if name is None else name),
+        run=None if run is None else checked_run(run),
+        matches=tuple(match or ()),
+        pids=tuple(pid or ()),
+        csv=csv,
+    )
+    can_be_filled(request.output, "--output")
+    report = _run(request)
+    console.show(report.to_json(), report.view(), as_json=output.as_json, report=output.report)
+
+
+def _machine_name() -> str:
+    """This machine's name as one of ours."""
+    return re.sub(r"[^A-Za-z0-9_-]", "-", os.uname().nodename).lstrip("-_")[:40] or "host"
+
+
+def _run(request: ObserveOptions) -> ObserveReport:
+    from mirrortest.cli.application import run_application
+    from mirrortest.observe.observer import run as run_observer
+
+    with LiveLines(console.err) as live:
+
+        async def main(stop: asyncio.Event) -> ObserveReport:
+            return await run_observer(request, stop=stop, on_progress=live.show)
+
+        return run_application(main)
+
+
+observe.__doc__ = f"{observe.__doc__}\n{EXAMPLES}"

@@ -1,0 +1,158 @@
+"""The figures of an observed machine, once: their tables, names, types, units and meanings.
+
+They are the columns of an observation's Parquet files and of their copies as CSV.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from mirrortest.model.load import FLOAT, INT, TEXT
+
+
+class Column(NamedTuple):
+    """A figure of an observation; one that the system does not give is null."""
+
+    name: str
+    type: str
+    unit: str
+    meaning: str
+
+
+class Observed(NamedTuple):
+    """A table: a row is an interval and what the key columns name."""
+
+    name: str
+    keys: tuple[Column, ...]
+    figures: tuple[Column, ...]
+
+    @property
+    def columns(self) -> tuple[Column, ...]:
+        """All columns, in their order."""
+        return (*INTERVAL, *self.keys, *self.figures)
+
+
+INTERVAL = (
+    Column("started_ns", INT, "ns since the epoch", "When the interval began."),
+    Column("ended_ns", INT, "ns since the epoch", "When it ended."),
+)
+
+
+def _rate(name: str, unit: str, meaning: str) -> Column:
+    return Column(f"{name}_per_second", FLOAT, f"{unit}/s", meaning)
+
+
+def _ratio(name: str, meaning: str) -> Column:
+    return Column(f"{name}_ratio", FLOAT, "0 to 1", meaning)
+
+
+def _bytes(name: str, meaning: str) -> Column:
+    return Column(f"{name}_bytes", INT, "bytes", meaning)
+
+
+def _count(name: str, unit: str, meaning: str) -> Column:
+    return Column(name, INT, unit, meaning)
+
+
+def _mean(name: str, meaning: str) -> Column:
+    return Column(f"{name}_seconds", FLOAT, "s", meaning)
+
+
+HOST = Observed(
+    "host",
+    (),
+    (
+        _ratio("cpu", "CPU at work, of all CPUs: neither idle, nor waiting for I/O, nor stolen."),
+        _ratio("user", "CPU in programs, those of a lower priority included."),
+        _ratio("system", "CPU in the kernel, interrupts included."),
+        _ratio("io_wait", "CPU idle while a request to a disk was pending."),
+        _ratio("steal", "CPU that the hypervisor gave to other machines."),
+        _ratio("idle", "CPU idle."),
+        _rate("context_switches", "switches", "Context switches."),
+        _rate("interrupts", "interrupts", "Interrupts."),
+        _rate("forks", "processes", "Processes and threads created."),
+        _count("running", "threads", "Threads that run or could run at the end."),
+        _count("blocked", "threads", "Threads blocked by I/O at the end."),
+        _ratio("cpu_pressure", "Time in which some thread waited for a CPU."),
+        _ratio("io_pressure", "Time in which some thread waited for I/O."),
+        _ratio("memory_pressure", "Time in which some thread waited for memory."),
+        _bytes("memory", "Memory of the machine."),
+        _bytes("available", "Memory that programs could get without swapping."),
+        _bytes("page_cache", "Files' pages in memory."),
+        _bytes("dirty", "Pages not written to their disk yet, those underway included."),
+        _bytes("swap_used", "Swap in use."),
+        _rate("swap_in_bytes", "bytes", "Read back from swap."),
+        _rate("swap_out_bytes", "bytes", "Written to swap."),
+        _rate("major_faults", "faults", "Page faults that needed a disk."),
+        _rate("tcp_sent_segments", "segments", "TCP segments sent, retransmitted ones left out."),
+        _rate("tcp_retransmits", "segments", "TCP segments sent again."),
+        _rate("tcp_receive_errors", "segments", "TCP segments received damaged."),
+    ),
+)
+
+DEVICE = Observed(
+    "device",
+    (Column("device", TEXT, "", "The disk, as the kernel names it."),),
+    (
+        _rate("reads", "requests", "Reads completed."),
+        _rate("writes", "requests", "Writes completed."),
+        _rate("flushes", "requests", "Flushes completed."),
+        _rate("read_bytes", "bytes", "Read from the device."),
+        _rate("written_bytes", "bytes", "Written to the device."),
+        _ratio("read_merge", "Reads that were merged into another before the device got them."),
+        _ratio("write_merge", "Writes that were merged into another before the device got them."),
+        _mean("read", "Mean response time of reads, waiting included."),
+        _mean("write", "Mean response time of writes, waiting included."),
+        _mean("flush", "Mean time of flushes."),
+        _mean("response", "Mean response time of reads and writes together."),
+        Column("queue", FLOAT, "requests", "Mean number of requests that wait or are served."),
+        Column(
+            "waiting", FLOAT, "requests",
+            "Mean number of requests that wait behind the first: the queue without the busy time.",
+        ),
+        _count("active", "requests", "Requests given to the device and unanswered at the end."),
+        _ratio("busy", "Time in which the device had at least one request."),
+    ),
+)  # fmt: skip
+
+INTERFACE = Observed(
+    "interface",
+    (Column("interface", TEXT, "", "The network interface."),),
+    (
+        _rate("received_bytes", "bytes", "Received."),
+        _rate("sent_bytes", "bytes", "Sent."),
+        _rate("received_packets", "packets", "Packets received."),
+        _rate("sent_packets", "packets", "Packets sent."),
+        _rate("errors", "packets", "Packets with errors, of both directions."),
+        _rate("dropped", "packets", "Packets dropped, of both directions."),
+    ),
+)
+
+PROCESS = Observed(
+    "process",
+    (
+        Column("process", TEXT, "", "What --match or --pid named it by."),
+        Column("pid", INT, "", "Its process id."),
+    ),
+    (
+        _bytes("virtual", "Virtual size."),
+        _bytes("resident", "Memory in use."),
+        Column("cpus", FLOAT, "CPUs", "CPU at work for it: 2 is two CPUs all the time."),
+        Column("user_cpus", FLOAT, "CPUs", "The part of it in the program."),
+        Column("system_cpus", FLOAT, "CPUs", "The part of it in the kernel."),
+        _count("threads", "threads", "Threads."),
+        _count("descriptors", "files", "Open files and sockets."),
+        _rate("major_faults", "faults", "Page faults that needed a disk."),
+        _rate("requested_read_bytes", "bytes", "Bytes that its reads returned, sockets' included."),
+        _rate("requested_written_bytes", "bytes", "Bytes that its writes took, sockets' included."),
+        _rate("read_bytes", "bytes", "Read from disks for it."),
+        _rate("written_bytes", "bytes", "Written for it to the page cache, and so to disks."),
+        _ratio(
+            "cache_hit",
+            "Of the bytes that its reads returned, those that no disk had to be read for; the "
+            "bytes of sockets are among them.",
+        ),
+    ),
+)
+
+TABLES = (HOST, DEVICE, INTERFACE, PROCESS)

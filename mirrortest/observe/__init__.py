@@ -1,0 +1,1 @@
+"""Figures of the machine around a test: host, disks, network, processes."""

@@ -1,0 +1,96 @@
+"""The loop: at each interval everything is read, and written."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import time
+from typing import TYPE_CHECKING
+
+import structlog
+
+from mirrortest.model.observed import PROCESS
+from mirrortest.observe.machine import Machine
+from mirrortest.observe.observe_report import ObserveReport
+from mirrortest.observe.processes import Processes
+from mirrortest.observe.readable_files import ReadableFiles
+from mirrortest.seqlog.observation import Observation, Recording, finish_killed
+from mirrortest.seqlog.session import new_session_id
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from mirrortest.observe.machine import Tables
+    from mirrortest.observe.options import ObserveOptions
+
+_log = structlog.get_logger()
+
+
+class Observer:
+    """Everything that is observed; each call of `rows` gives the figures since the last."""
+
+    def __init__(self, options: ObserveOptions, files: ReadableFiles) -> None:
+        self._machine = Machine(files, os.sysconf("SC_PAGE_SIZE"))
+        self._processes = Processes(
+            files,
+            pids=options.pids,
+            matches=options.matches,
+            tick_seconds=1 / os.sysconf("SC_CLK_TCK"),
+            page_bytes=os.sysconf("SC_PAGE_SIZE"),
+        )
+
+    def rows(self) -> Tables:
+        """Rows by table, without their times; the first time there are none."""
+        return {**self._machine.rows(), PROCESS: self._processes.rows()}
+
+
+async def run(
+    options: ObserveOptions,
+    *,
+    stop: asyncio.Event,
+    on_progress: Callable[[ObserveReport], object] = lambda _: None,
+) -> ObserveReport:
+    """Observe until `stop` is set, or the time is over. Raises SequenceLogError."""
+    for path in finish_killed(options.output):
+        _log.info("finished an observation that was killed", path=str(path))
+    files = ReadableFiles()
+    observer = Observer(options, files)
+    started_ns = time.time_ns()
+    observation = Observation(
+        session=new_session_id(started_ns),
+        name=options.name,
+        run=options.run,
+        started_ns=started_ns,
+        interval_seconds=options.interval,
+    )
+    with Recording(options.output, observation, csv=options.csv) as recording:
+        report = ObserveReport(recording.path)
+        observer.rows()
+        began_ns, began = started_ns, time.monotonic()
+        while not await _stopped(stop, _until(began, options)):
+            rows, ended_ns = observer.rows(), time.time_ns()
+            times = {"started_ns": began_ns, "ended_ns": ended_ns}
+            began_ns = ended_ns
+            for table, found in rows.items():
+                recording.write(table, [times | row for row in found])
+            report.add(rows)
+            on_progress(report)
+            if options.duration is not None and time.monotonic() - began >= options.duration:
+                break
+        recording.finish(time.time_ns(), files.left_out)
+    return report
+
+
+def _until(began: float, options: ObserveOptions) -> float:
+    """Seconds to the next reading: a multiple of the interval after the start, or the end."""
+    passed = time.monotonic() - began
+    following = (passed // options.interval + 1) * options.interval
+    return min(following, options.duration or following) - passed
+
+
+async def _stopped(stop: asyncio.Event, seconds: float) -> bool:
+    """Wait; whether the user ended it meanwhile."""
+    with contextlib.suppress(TimeoutError):
+        await asyncio.wait_for(stop.wait(), seconds)
+    return stop.is_set()

@@ -1,0 +1,134 @@
+"""The processes of interest: found by pid or by their command line, and their figures."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from mirrortest.observe import process_stat
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from mirrortest.observe.counters import Counters
+    from mirrortest.observe.readable_files import ReadableFiles
+
+_LOOKS = 3
+"""How often a new process's command line is read: a process gets its own soon after its start."""
+
+
+class _Reading(NamedTuple):
+    name: str
+    seconds: float
+    counters: Counters
+
+
+class Processes:
+    """Reads the chosen processes; each call gives the figures since the one before.
+
+    `matches` are texts of command lines, by which their processes are called; a process of `pids`
+    is called by its command's name. This process and those that started it match no text.
+    """
+
+    def __init__(
+        self,
+        files: ReadableFiles,
+        *,
+        pids: Sequence[int] = (),
+        matches: Sequence[str] = (),
+        tick_seconds: float,
+        page_bytes: int,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._files = files
+        self._pids = tuple(pids)
+        self._matches = tuple(matches)
+        self._tick_seconds = tick_seconds
+        self._page_bytes = page_bytes
+        self._monotonic = monotonic
+        self._looks: dict[int, int] = {}
+        self._matched: dict[int, str] = {}
+        self._before: dict[int, _Reading] = {}
+        self._own = self._ancestors()
+
+    def rows(self) -> list[dict[str, object]]:
+        """A row of each process that was there before, too, without its times."""
+        chosen = {**self._found(), **dict.fromkeys(self._pids, "")}
+        now = {}
+        rows: list[dict[str, object]] = []
+        for pid, name in sorted(chosen.items()):
+            reading = self._read(pid, name)
+            if reading is None:
+                continue
+            now[pid] = reading
+            before = self._before.get(pid)
+            if before is None or not _same(before.counters, reading.counters):
+                continue
+            found = process_stat.figures(
+                before.counters,
+                reading.counters,
+                reading.seconds - before.seconds,
+                tick_seconds=self._tick_seconds,
+                page_bytes=self._page_bytes,
+            )
+            rows.append({"process": reading.name, "pid": pid, **found})
+        self._before = now
+        return rows
+
+    def _found(self) -> dict[int, str]:
+        """The processes that match, by pid; command lines are read of new processes only."""
+        if not self._matches:
+            return {}
+        pids = self._files.pids()
+        for pid in [pid for pid in self._looks if pid not in pids]:
+            del self._looks[pid]
+            self._matched.pop(pid, None)
+        for pid in pids - self._own:
+            looks = self._looks.get(pid, 0)
+            if looks >= _LOOKS or pid in self._matched:
+                continue
+            self._looks[pid] = looks + 1
+            line = self._files.of_process(pid, "cmdline", f"process {pid}", _command_line) or ""
+            name = next((text for text in self._matches if text in line), None)
+            if name is not None:
+                self._matched[pid] = name
+        return self._matched
+
+    def _read(self, pid: int, name: str) -> _Reading | None:
+        read = self._files.of_process
+        seconds = self._monotonic()
+        text = read(pid, "stat", f"process {pid}", Path.read_text)
+        if not text:
+            return None
+        command, counters = process_stat.parse(text)
+        called = name or command
+        counters |= process_stat.parse_io(read(pid, "io", called, Path.read_text) or "")
+        if (descriptors := read(pid, "fd", called, _open_files)) is not None:
+            counters["descriptors"] = descriptors
+        return _Reading(called, seconds, counters)
+
+    def _ancestors(self) -> frozenset[int]:
+        found = {os.getpid()}
+        pid = os.getpid()
+        while text := self._files.of_process(pid, "stat", f"process {pid}", Path.read_text):
+            pid = process_stat.parse(text)[1]["parent"]
+            if pid == 0 or pid in found:
+                break
+            found.add(pid)
+        return frozenset(found)
+
+
+def _same(before: Counters, now: Counters) -> bool:
+    """Whether it is still the process that had this pid."""
+    return before["started_ticks"] == now["started_ticks"]
+
+
+def _command_line(path: Path) -> str:
+    return path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+
+
+def _open_files(path: Path) -> int:
+    # From Linux 6.2 on the directory's size is the number of its entries.
+    return path.stat().st_size or sum(1 for _ in path.iterdir())

@@ -1,0 +1,82 @@
+"""Files of /proc and /sys, read while they can be; what cannot be read is reported once."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+import structlog
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_log = structlog.get_logger()
+
+T = TypeVar("T")
+
+_WHY = {
+    FileNotFoundError: "this system has no such file",
+    PermissionError: "no permission: observe as its user or as root",
+}
+
+
+class ReadableFiles:
+    """Reads small files below the directories `proc` and `sys`.
+
+    Attributes:
+        left_out: what cannot be read -> why.
+    """
+
+    def __init__(self, proc: Path = Path("/proc"), sys: Path = Path("/sys")) -> None:
+        self.proc = proc
+        self.sys = sys
+        self.left_out: dict[str, str] = {}
+
+    def read(self, name: str) -> str:
+        """The text of a file of /proc; empty where it cannot be read, and not tried again."""
+        if name in self.left_out:
+            return ""
+        try:
+            return (self.proc / name).read_text()
+        except OSError as error:
+            self.leave_out(name, error)
+            return ""
+
+    def of_process(self, pid: int, name: str, of: str, read: Callable[[Path], T]) -> T | None:
+        """What `read` gets of a file of a process; None where it ended, or refuses.
+
+        A refusal is noted once for each `name` and `of`, which names the process.
+        """
+        try:
+            return read(self.proc / str(pid) / name)
+        except PermissionError as error:
+            self.leave_out(f"{name} of {of}", error)
+        except (FileNotFoundError, ProcessLookupError):
+            pass  # it has ended
+        return None
+
+    def pids(self) -> set[int]:
+        """All processes."""
+        # Not by iterdir: hundreds of paths at each interval are half of what observing costs.
+        return {int(name) for name in os.listdir(self.proc) if name.isdecimal()}  # noqa: PTH208
+
+    def disks(self) -> frozenset[str]:
+        """The names of whole disks, as /proc/diskstats has them; empty without /sys."""
+        try:
+            names = [each.name for each in (self.sys / "block").iterdir()]
+        except OSError as error:
+            self.leave_out("sys/block", error)
+            return frozenset()
+        return frozenset(name.replace("!", "/") for name in names)
+
+    def leave_out(self, what: str, error: OSError) -> None:
+        """Note that something cannot be observed, and log it the first time."""
+        if what in self.left_out:
+            return
+        reason = next(
+            (text for kind, text in _WHY.items() if isinstance(error, kind)),
+            error.strerror or "it cannot be read",
+        )
+        self.left_out[what] = reason
+        _log.warning("left out of the observation", what=what, why=reason)

@@ -1,0 +1,203 @@
+"""What `mirrortest observe` writes: ``DIR/NAME-SESSION/{observation.json, host.parquet, ...}``.
+
+A table of `model.observed` is a file, which is a journal while the observation lasts. Journals are
+not synced each time, so that observing a disk adds little to its load: a killed process loses
+nothing, a machine that loses its power the last seconds. An observation that was killed is finished
+by the next one into the same DIR.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from functools import partial
+from typing import TYPE_CHECKING, Any, Self
+
+import pyarrow as pa
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from mirrortest import __version__
+from mirrortest.errors import SequenceLogError
+from mirrortest.model.observed import INTERVAL, TABLES
+from mirrortest.seqlog.journal import JournalWriter
+from mirrortest.seqlog.session import JOURNAL, first_line
+from mirrortest.seqlog.session_directory import BusyError, lock_directory, replace, seal
+from mirrortest.seqlog.table_files import conformed, csv_line, schema_of, utc, write_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from mirrortest.model.observed import Observed
+    from mirrortest.seqlog.damage import Damage
+    from mirrortest.seqlog.session import DigestingFile
+
+OBSERVATION_FILE = "observation.json"
+_CSV = ".csv"
+SCHEMAS = {
+    table.name: schema_of(
+        table.columns, never_null={each.name for each in (*INTERVAL, *table.keys)}
+    )
+    for table in TABLES
+}
+_HEADS = {"started_ns": "start", "ended_ns": "end"}
+"""Times are texts in CSV files, and called so."""
+
+Row = dict[str, Any]
+
+
+class TableNote(BaseModel):
+    """A finished file: how many rows it has, and the digest of its bytes."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    rows: int
+    digest: str
+
+
+class Observation(BaseModel):
+    """One observation: where, when, and what there is of it; times in ns since the epoch."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    version: str = __version__
+    session: str
+    name: str
+    run: str | None = None
+    started_ns: int
+    ended_ns: int | None = None
+    """None while it lasts, and after it was killed."""
+    interval_seconds: float
+    left_out: dict[str, str] = {}
+    """What could not be observed, and why."""
+    tables: dict[str, TableNote] = {}
+
+    @property
+    def folder(self) -> str:
+        """The name of its directory."""
+        return f"{self.name}-{self.session}"
+
+
+class Recording:
+    """The files of an observation that goes on. All methods block and raise SequenceLogError."""
+
+    def __init__(self, base: Path, observation: Observation, *, csv: bool) -> None:
+        self.path = base / observation.folder
+        self.observation = observation
+        self._csv = csv
+        self._journals: dict[str, JournalWriter] = {}
+        try:
+            self.path.mkdir(parents=True)
+            self._lock = lock_directory(self.path)
+            self._note(observation)
+        except OSError as error:
+            raise _failed(self.path, error) from error
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Release the directory; what `finish` did not finish, the next observation does."""
+        for journal in self._journals.values():
+            journal.close()
+        os.close(self._lock)
+
+    def write(self, table: Observed, rows: Sequence[Row]) -> None:
+        """Append rows of one table; a killed process keeps them."""
+        if not rows:
+            return
+        try:
+            journal = self._journals.get(table.name)
+            if journal is None:
+                journal = JournalWriter(self.path / (table.name + JOURNAL))
+                self._journals[table.name] = journal
+                if self._csv:
+                    head = csv_line([_HEADS.get(each.name, each.name) for each in table.columns])
+                    (self.path / (table.name + _CSV)).write_text(head)
+            journal.append([pa.RecordBatch.from_pylist(list(rows), schema=SCHEMAS[table.name])])
+            if self._csv:
+                with (self.path / (table.name + _CSV)).open("a") as file:
+                    file.writelines(_csv_of(table, row) for row in rows)
+        except (OSError, pa.ArrowException) as error:
+            raise _failed(self.path, error) from error
+
+    def finish(self, ended_ns: int, left_out: Mapping[str, str]) -> None:
+        """Turn the journals into Parquet files, and note how the observation ended."""
+        ended = self.observation.model_copy(
+            update={"ended_ns": ended_ns, "left_out": dict(left_out)}
+        )
+        try:
+            self._note(_sealed(self.path, ended))
+        except (OSError, pa.ArrowException) as error:
+            raise _failed(self.path, error) from error
+
+    def _note(self, observation: Observation) -> None:
+        _write_note(self.path, observation)
+        self.observation = observation
+
+
+def finish_killed(base: Path) -> list[Path]:
+    """Finish the observations below a directory whose process was killed; returns theirs.
+
+    Raises SequenceLogError.
+    """
+    finished = []
+    for path in sorted({each.parent for each in base.glob(f"*/*{JOURNAL}")}):
+        try:
+            lock = lock_directory(path)
+        except BusyError:
+            continue
+        try:
+            observation = Observation.model_validate_json((path / OBSERVATION_FILE).read_bytes())
+            _write_note(path, _sealed(path, observation))
+            finished.append(path)
+        except (OSError, pa.ArrowException, ValidationError) as error:
+            raise _failed(path, error) from error
+        finally:
+            os.close(lock)
+    return finished
+
+
+def _sealed(path: Path, observation: Observation) -> Observation:
+    """Its journals as Parquet files, which the returned observation notes."""
+    tables = dict(observation.tables)
+    for name, schema in SCHEMAS.items():
+        journal = path / (name + JOURNAL)
+        damage: list[Damage] = []
+        with contextlib.suppress(FileNotFoundError):
+            _, sealed = seal(journal, damage, partial(_write_conformed, schema))
+            tables[name] = TableNote(rows=sealed.rows, digest=sealed.digest)
+    noted = observation.model_copy(update={"tables": tables})
+    # Before the journals go: what a note names is there, and what is there is noted.
+    _write_note(path, noted)
+    for journal in path.glob(f"*{JOURNAL}"):
+        journal.unlink()
+    return noted
+
+
+def _write_conformed(
+    schema: pa.Schema, batches: Iterable[pa.RecordBatch], sink: DigestingFile
+) -> int:
+    return write_table((conformed(batch, schema) for batch in batches), sink, schema)
+
+
+def _write_note(path: Path, observation: Observation) -> None:
+    content = observation.model_dump_json(indent=1) + "\n"
+    replace(path / OBSERVATION_FILE, content.encode())
+
+
+def _csv_of(table: Observed, row: Row) -> str:
+    return csv_line(
+        [
+            utc(row[name]) if name in _HEADS else "" if row.get(name) is None else _cell(row[name])
+            for name in (each.name for each in table.columns)
+        ]
+    )
+
+
+def _cell(value: object) -> object:
+    return f"{value:.6g}" if isinstance(value, float) else value
+
+
+def _failed(path: Path, error: Exception) -> SequenceLogError:
+    return SequenceLogError(f"{path}: cannot write the observation here: {first_line(error)}")

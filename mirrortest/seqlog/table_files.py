@@ -1,0 +1,89 @@
+"""Tables that grow by batches: their schema, as Parquet and as CSV; also of other versions."""
+
+from __future__ import annotations
+
+import csv
+import io
+from datetime import UTC, datetime
+from typing import IO, TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from mirrortest.config.units import SECOND_NS
+from mirrortest.model.load import COUNTS, INTS
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Iterator, Sequence
+
+    from mirrortest.seqlog.session import DigestingFile
+
+_GROUP_ROWS = 1 << 16
+LISTS = {INTS: pa.list_(pa.int32()), COUNTS: pa.list_(pa.int64())}
+
+
+def schema_of(columns: Iterable[Any], never_null: Collection[str]) -> pa.Schema:
+    """The schema of columns that have a name and a type, those of `never_null` without nulls."""
+    return pa.schema(
+        [
+            pa.field(
+                each.name,
+                LISTS.get(each.type) or pa.type_for_alias(each.type),
+                nullable=each.name not in never_null,
+            )
+            for each in columns
+        ]
+    )
+
+
+def write_table(
+    batches: Iterable[pa.RecordBatch],
+    sink: IO[bytes] | DigestingFile | pa.NativeFile,
+    schema: pa.Schema,
+) -> int:
+    """Write rows as a Parquet file to an open file; returns how many."""
+    written = 0
+    with pq.ParquetWriter(sink, schema, compression="lz4", write_page_checksum=True) as writer:
+        for group in _groups(batches):
+            writer.write_table(group)
+            written += group.num_rows
+    return written
+
+
+def _groups(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """The rows of a row group at a time: a batch is an interval's, and has few."""
+    pending: list[pa.RecordBatch] = []
+    rows = 0
+    for batch in batches:
+        pending.append(batch)
+        rows += batch.num_rows
+        if rows >= _GROUP_ROWS:
+            yield pa.Table.from_batches(pending).combine_chunks()
+            pending, rows = [], 0
+    if pending:
+        yield pa.Table.from_batches(pending).combine_chunks()
+
+
+def conformed(rows: Any, schema: pa.Schema) -> Any:
+    """Another version's rows with these columns: unknown ones are dropped, missing ones null."""
+    present = set(rows.schema.names)
+    columns = [
+        rows[each.name].cast(each.type)
+        if each.name in present
+        else pa.nulls(rows.num_rows, each.type)
+        for each in schema
+    ]
+    return type(rows).from_arrays(columns, schema=schema)
+
+
+def csv_line(values: Sequence[object]) -> str:
+    """A line of a CSV file, with its end."""
+    out = io.StringIO()
+    csv.writer(out, lineterminator="\n").writerow(values)
+    return out.getvalue()
+
+
+def utc(at_ns: int) -> str:
+    """A time as a CSV file has it: ``2026-11-25T22:15:00.250Z``."""
+    at = datetime.fromtimestamp(at_ns / SECOND_NS, tz=UTC)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")

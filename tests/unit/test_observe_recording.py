@@ -1,0 +1,183 @@
+"""An observation's files: as Parquet and CSV, after a kill, and by the command."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+import pytest
+
+from mirrortest.errors import SequenceLogError, UsageError
+from mirrortest.model.observed import DEVICE, HOST, TABLES
+from mirrortest.observe.options import ObserveOptions
+from mirrortest.seqlog.observation import (
+    OBSERVATION_FILE,
+    SCHEMAS,
+    Observation,
+    Recording,
+    finish_killed,
+)
+from mirrortest.seqlog.session import digest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SECOND = 1_000_000_000
+EPOCH = 1_700_000_000 * SECOND
+
+
+def observation() -> Observation:
+    return Observation(session="s", name="host", started_ns=EPOCH, interval_seconds=1.0)
+
+
+def row(number: int, **figures: Any) -> dict[str, Any]:
+    return {
+        "started_ns": EPOCH + number * SECOND,
+        "ended_ns": EPOCH + (number + 1) * SECOND,
+        **figures,
+    }
+
+
+def record(recording: Recording) -> None:
+    """Two intervals of the host, one of a device."""
+    recording.write(HOST, [row(0, cpu_ratio=0.25, running=3)])
+    recording.write(HOST, [row(1, cpu_ratio=0.5)])
+    recording.write(DEVICE, [row(1, device="vda", busy_ratio=None, queue=1.5)])
+    recording.write(DEVICE, [])
+
+
+def test_rows_become_parquet_files_that_the_observation_notes(tmp_path: Path) -> None:
+    """With their digests; journals are removed, and a table without rows has no file."""
+    with Recording(tmp_path, observation(), csv=False) as recording:
+        record(recording)
+        recording.finish(EPOCH + 2 * SECOND, {"io of java": "no permission"})
+    names = sorted(path.name for path in recording.path.iterdir())
+    assert names == ["device.parquet", "host.parquet", OBSERVATION_FILE]
+    noted = Observation.model_validate_json((recording.path / OBSERVATION_FILE).read_bytes())
+    assert noted.ended_ns == EPOCH + 2 * SECOND
+    assert noted.left_out == {"io of java": "no permission"}
+    for name, note in noted.tables.items():
+        data = (recording.path / f"{name}.parquet").read_bytes()
+        assert (note.digest, note.rows) == (
+            digest(data),
+            pq.read_table(recording.path / f"{name}.parquet").num_rows,
+        )
+    host = pq.read_table(recording.path / "host.parquet")
+    assert host.schema.equals(SCHEMAS["host"])
+    assert host["cpu_ratio"].to_pylist() == [0.25, 0.5]
+    assert host["running"].to_pylist() == [3, None]
+
+
+def test_the_csv_has_the_same_rows(tmp_path: Path) -> None:
+    """Times in UTC, unknown figures empty; it can be read while the observation lasts."""
+    with Recording(tmp_path, observation(), csv=True) as recording:
+        record(recording)
+        with (recording.path / "device.csv").open() as file:
+            (only,) = csv.DictReader(file)
+    assert only["start"] == "2023-11-14T22:13:21.000Z"
+    assert only["end"] == "2023-11-14T22:13:22.000Z"
+    assert (only["device"], only["busy_ratio"], only["queue"]) == ("vda", "", "1.5")
+
+
+def test_many_intervals_are_one_row_group(tmp_path: Path) -> None:
+    """A group for each would make the file ten times as large."""
+    with Recording(tmp_path, observation(), csv=False) as recording:
+        for number in range(50):
+            recording.write(HOST, [row(number, cpu_ratio=0.5)])
+        recording.finish(EPOCH, {})
+    assert pq.ParquetFile(recording.path / "host.parquet").num_row_groups == 1
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from tests.unit.test_observe_recording import observation, record
+from mirrortest.seqlog.observation import Recording
+with Recording(Path(sys.argv[1]), observation(), csv=False) as recording:
+    record(recording)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_killed_observation_keeps_its_rows_and_is_finished_by_the_next(tmp_path: Path) -> None:
+    """It stays without an end. One that goes on is left alone; a second time nothing is left."""
+    killed = subprocess.run([sys.executable, "-c", KILLED, tmp_path], check=False)
+    assert killed.returncode == -9
+    other = observation().model_copy(update={"name": "other"})
+    with Recording(tmp_path, other, csv=False) as going_on:
+        record(going_on)
+        assert finish_killed(tmp_path) == [tmp_path / "host-s"]
+        assert (going_on.path / "host.journal").exists()
+        assert finish_killed(tmp_path) == []
+    assert pq.read_table(tmp_path / "host-s/host.parquet")["cpu_ratio"].to_pylist() == [0.25, 0.5]
+    noted = Observation.model_validate_json((tmp_path / "host-s" / OBSERVATION_FILE).read_bytes())
+    assert noted.ended_ns is None
+    assert noted.tables["host"].rows == 2
+
+
+def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    """In one line."""
+    (tmp_path / "file").touch()
+    with pytest.raises(SequenceLogError, match="file/host-s: cannot write the observation here"):
+        Recording(tmp_path / "file", observation(), csv=False)
+
+
+def test_an_interval_too_short_for_the_kernels_clock_is_refused() -> None:
+    """A CPU counter steps by a hundredth of a second."""
+    with pytest.raises(UsageError, match="use at least 100ms"):
+        ObserveOptions(name="n", interval=0.05)
+
+
+def test_the_command_observes_this_machine(tmp_path: Path) -> None:
+    """Each of four intervals is a row; the result's JSON has the columns' names."""
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "mirrortest", "observe", "--json", "--csv"),
+            *("--interval", "100ms", "--duration", "450ms", "--output", str(tmp_path)),
+            *("--run", "nightly", "--name", "here"),
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    answer = json.loads(done.stdout)
+    assert answer["intervals"] >= 1
+    assert 0 <= answer["host"][""]["cpu_ratio"]["mean"] <= 1
+    (folder,) = tmp_path.iterdir()
+    noted = Observation.model_validate_json((folder / OBSERVATION_FILE).read_bytes())
+    assert (noted.name, noted.run) == ("here", "nightly")
+    host = pq.read_table(folder / "host.parquet")
+    assert host.num_rows == answer["intervals"]
+    started, ended = host["started_ns"].to_pylist(), host["ended_ns"].to_pylist()
+    assert started[1:] == ended[:-1]
+    assert started[0] == noted.started_ns
+    assert all(end > start for start, end in zip(started, ended, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "expected"),
+    [("--match", "", "matches every process"), ("--pid", "4194304", "no such process")],
+)
+def test_a_process_that_cannot_be_meant_is_refused(option: str, value: str, expected: str) -> None:
+    """In one line, before anything is written."""
+    done = subprocess.run(
+        [sys.executable, "-m", "mirrortest", "observe", option, value],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 2
+    assert expected in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_every_table_and_column_has_its_own_name_and_meaning() -> None:
+    """Sentences, and names by which a metric can be called."""
+    assert len({table.name for table in TABLES}) == len(TABLES)
+    for table in TABLES:
+        assert len({each.name for each in table.columns}) == len(table.columns)
+        assert all(each.meaning.endswith(".") for each in table.columns)

@@ -30,6 +30,8 @@ from mirrortest.model.load import FIGURES
 from mirrortest.model.observed import TABLES
 from mirrortest.results.status_document import ConsumeDocument, ProduceDocument
 from mirrortest.results.summary import Summary
+from mirrortest.scenario.outcome import SeriesOutcome
+from mirrortest.scenario.specification import Scenario
 from mirrortest.selftest.calibration import Calibration
 from mirrortest.seqlog import schema
 from mirrortest.seqlog.events import Event
@@ -53,6 +55,8 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "calibration": Calibration,
     "fault-specification": Spec,
     "fault-truth": Truth,
+    "scenario": Scenario,
+    "scenario-result": SeriesOutcome,
 }
 _COMMAND_LINE = """# Command line
 

@@ -48,7 +48,7 @@ _ORDER = ["Options", *_GROUPS]
 _METAVARS = {
     "RUN": "--run",
     "NAME": "--id --name",
-    "DIR": "--log-dir --log-spool --directory --again --truth",
+    "DIR": "--output --log-dir --log-spool --directory --again --truth",
     "FILE": "--csv --html --junit --report --spec --source-command-config "
     "--destination-command-config --ledger-command-config --command-config",
     "HOST:PORT": "--bootstrap-server --ledger-bootstrap-server",

@@ -52,6 +52,8 @@ _VERBS = {
     "doctor": "See before a test whether it can work, and what to change.",
     "observe": "Record what a test does to this machine: CPU, memory, disks, network, processes.",
     "salvage": "Finish the sequence logs that killed processes left in their spool.",
+    "run": "Run a whole test from one file: clusters, clients, faults, the verdict of each point.",
+    "scenarios": "List the scenarios that come with mirrortest, for `mirrortest run`.",
     "demo": "Test a real mirror between two real clusters on this machine.",
     "lab": "Two local Kafka clusters with a mirror between them, as processes of this machine.",
     "sabotage": (
@@ -64,7 +66,7 @@ _VERBS = {
 """Each verb, and the first sentence of its help: `--help` imports none of them."""
 
 
-_ParserError: Any = typer.BadParameter.__mro__[1]
+ParserError: Any = typer.BadParameter.__mro__[1]
 """Every error of the command line's parser; typer exports only one that is derived from it."""
 _COMPLETING = "_MIRRORTEST_COMPLETE"
 _NO_ARGUMENTS = "NoArgsIsHelpError"
@@ -133,16 +135,16 @@ def run() -> None:
             if compiled.is_missing(error):
                 raise compiled.missing() from error
             raise
-    except _ParserError as error:
+    except ParserError as error:
         if type(error).__name__ == _NO_ARGUMENTS:
             error.show()  # the help
             sys.exit(error.exit_code)
-        _fail(_in_our_words(error), error.exit_code)
+        _fail(in_our_words(error), error.exit_code)
     except MirrortestError as error:
         _fail(str(error), error.exit_code)
 
 
-def _in_our_words(error: Any) -> str:
+def in_our_words(error: Any) -> str:
     """What the parser found wrong, and where to look; one line."""
     text = " ".join(error.format_message().split()).rstrip(".")
     if (unknown := getattr(error, "option_name", None)) and "No such option" in text:

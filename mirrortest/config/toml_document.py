@@ -41,10 +41,21 @@ _ERRORS = {
 
 def parse_toml(text: str, model: type[Model], where: str) -> Model:
     """Read a document; raises UsageError with `where` and the place of the first mistake."""
+    return checked(parse_table(text, where), model, where)
+
+
+def parse_table(text: str, where: str) -> dict[str, Any]:
+    """Read a document as it is; raises UsageError that begins with `where`."""
     try:
-        return model.model_validate(tomllib.loads(text))
+        return tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise UsageError(f"{where} is not TOML: {error}") from None
+
+
+def checked(document: Any, model: type[Model], where: str) -> Model:
+    """The model of a document; raises UsageError with `where` and the first mistake's place."""
+    try:
+        return model.model_validate(document)
     except ValidationError as error:
         first = error.errors()[0]
         at = ".".join(map(str, first["loc"]))
@@ -54,12 +65,16 @@ def parse_toml(text: str, model: type[Model], where: str) -> Model:
 
 def read_toml(path: Path, model: type[Model], where: str) -> Model:
     """Read a file; raises UsageError in one line that begins with `where`."""
+    return parse_toml(read_text(path, where), model, where)
+
+
+def read_text(path: Path, where: str) -> str:
+    """A file's text; raises UsageError in one line that begins with `where`."""
     try:
-        text = path.read_text()
+        return path.read_text()
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not text"
         raise UsageError(f"{where}: cannot be read: {why}") from None
-    return parse_toml(text, model, where)
 
 
 def _problem(error: ErrorDetails, model: type[BaseModel]) -> str:

@@ -15,13 +15,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from mirrortest.errors import LabError, MirrortestError, UsageError
+from mirrortest.lab.part import FAULTS, inject
 
 if TYPE_CHECKING:
     from mirrortest.lab.testbed import Lab
 
-_CONTAINER_FAULTS = ("pause", "unpause", "disconnect", "connect")
-FAULTS = ("kill", "stop", "continue", "restart", "start", "terminate", *_CONTAINER_FAULTS)
-"""What can be done to a part."""
 _MAX_PATH = 100  # a socket's path has room for 108 bytes
 
 
@@ -169,11 +167,5 @@ class Control:
 
     def _fault(self, verb: str, name: str) -> dict[str, Any]:
         part = self._lab.part(name)
-        owner = part.program if verb in _CONTAINER_FAULTS else part
-        method = getattr(owner, "cont" if verb == "continue" else verb, None)
-        if method is None:
-            raise LabError(f"{name} is not a container: {verb} needs `lab up --runtime docker`")
-        method()
-        if verb in {"start", "restart"}:
-            part.wait_ready()
+        inject(part, verb)
         return {"ok": True, "state": part.state}

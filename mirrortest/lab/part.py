@@ -18,6 +18,18 @@ if TYPE_CHECKING:
 
 LOG_LINES_IN_ERRORS = 20
 
+_CONTAINER_FAULTS = ("pause", "unpause", "disconnect", "connect")
+FAULTS = ("kill", "stop", "continue", "restart", "start", "terminate", *_CONTAINER_FAULTS)
+"""What can be done to a part."""
+CLEARED_BY = {
+    "kill": "start",
+    "terminate": "start",
+    "stop": "continue",
+    "pause": "unpause",
+    "disconnect": "connect",
+}
+"""The faults that last, and what ends each."""
+
 
 class Part:
     """A program of the lab, which never outlives the process that started it.
@@ -74,11 +86,11 @@ class Part:
         self.log.parent.mkdir(parents=True, exist_ok=True)
         self.log.touch()
         self._log_start = self.log.stat().st_size
-        self._end_is_expected = False
         try:
             self.program.start(self._command, self._environment, self.log)
         except LabError as error:
             raise self.failure(str(error)) from None
+        self._end_is_expected = False  # not sooner: another thread may ask for the state
 
     def start(self) -> None:
         """Start the program; subclasses say whether this waits until it is ready."""
@@ -164,3 +176,18 @@ class Part:
     def _end(self, number: signal.Signals, timeout: float) -> None:
         self._end_is_expected = True
         self.program.end(number, timeout)
+
+
+def inject(part: Part, fault: str) -> None:
+    """Do one of `FAULTS` to a part; returns once it is ready, where it is started.
+
+    Raises:
+        LabError: it is not in the state for that, did not start, or is not a container.
+    """
+    owner = part.program if fault in _CONTAINER_FAULTS else part
+    method = getattr(owner, "cont" if fault == "continue" else fault, None)
+    if method is None:
+        raise LabError(f"{part.name} is not a container: {fault} needs `lab up --runtime docker`")
+    method()
+    if fault in {"start", "restart"}:
+        part.wait_ready()

@@ -8,7 +8,7 @@ import pytest
 
 from mirrortest.cli import lab_fault
 from mirrortest.errors import LabError, UsageError
-from mirrortest.lab.control import FAULTS
+from mirrortest.lab.part import FAULTS
 from mirrortest.seqlog.events import UP_AFTER, EventLog, Events
 
 if TYPE_CHECKING:

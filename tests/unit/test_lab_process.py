@@ -10,6 +10,7 @@ import textwrap
 import time
 from signal import Signals
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 import psutil
 import pytest
@@ -69,6 +70,21 @@ def test_a_part_runs_and_is_killed(part: Part) -> None:
     assert part.pid is None
     assert gone(pid)
     part.check()
+
+
+def test_a_part_that_is_being_started_has_not_died(part: Part) -> None:
+    """Who asks from another thread, while its process does not exist yet, finds it down."""
+    seen = []
+    start = part.program.start
+
+    def watched(*how: Any) -> None:
+        seen.append(part.state)
+        start(*how)
+
+    with patch.object(part.program, "start", watched):
+        part.start()
+    assert seen == [PartState.DOWN]
+    stands(part, PartState.RUNNING)
 
 
 def test_a_part_is_frozen_and_goes_on(part: Part) -> None:

@@ -1,0 +1,76 @@
+"""A table of a scenario as the arguments of the command whose options it has."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any
+
+import typer
+from typer.main import get_command
+
+from mirrortest.cli.consume import consume
+from mirrortest.cli.help_layout import Verbs, aliases_of
+from mirrortest.cli.main import ParserError, in_our_words
+from mirrortest.cli.produce import produce
+from mirrortest.config.suggestion import did_you_mean
+from mirrortest.errors import UsageError
+
+_OURS = ("report", "status-file", "csv", "progress", "json", "format", "dry-run", "help")
+"""What a scenario decides for all its clients."""
+
+
+def arguments(verb: str, table: Mapping[str, Any]) -> list[str]:
+    """Write a table as arguments, and check each.
+
+    Raises:
+        UsageError: there is no such option, or its value is wrong.
+    """
+    command = _commands()[verb]
+    options = {
+        name.removeprefix("--"): option
+        for option in command.params
+        if option.param_type_name == "option"
+        for name in (*option.opts, *aliases_of(option))
+    }
+    written: list[str] = []
+    for key, value in table.items():
+        if key in _OURS:
+            raise UsageError(f"[[{verb}]] {key}: the scenario sets it: leave it out")
+        if key not in options:
+            valid = [name for name in options if name not in _OURS]
+            raise UsageError(
+                f"[[{verb}]] {key}: there is no such option; {did_you_mean(key, valid)}"
+            )
+        written += _written(key, value, options[key])
+    try:
+        command.make_context(verb, list(written))
+    except UsageError as error:
+        raise UsageError(f"[[{verb}]] {str(error).removeprefix('--')}") from None
+    except ParserError as error:
+        raise UsageError(f"[[{verb}]] {in_our_words(error)}") from None
+    return written
+
+
+@functools.cache
+def _commands() -> dict[str, Any]:
+    app = typer.Typer(cls=Verbs)
+    app.command("produce")(produce)
+    app.command("consume")(consume)
+    found: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
+    return found
+
+
+def _written(key: str, value: Any, option: Any) -> list[str]:
+    if option.is_flag:
+        if not isinstance(value, bool):
+            raise UsageError(f"{key} {value!r}: it must be true or false")
+        return [f"--{key}"] if value else []
+    values = [_text(each) for each in value] if isinstance(value, list | tuple) else [_text(value)]
+    if not option.multiple:
+        values = [",".join(values)]
+    return [f"--{key}={each}" for each in values]
+
+
+def _text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,0 +1,52 @@
+"""The scenarios that come with mirrortest, and how any scenario is found and read."""
+
+from __future__ import annotations
+
+from importlib import resources
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mirrortest.config.suggestion import did_you_mean
+from mirrortest.config.toml_document import parse_table, read_text
+from mirrortest.errors import UsageError
+from mirrortest.scenario.matrix import Document
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_SUFFIX = ".toml"
+_FILES = {
+    file.name.removesuffix(_SUFFIX): file
+    for file in resources.files(__name__).iterdir()
+    if file.name.endswith(_SUFFIX)
+}
+
+
+def shipped() -> Iterator[Document]:
+    """The scenarios that come with it, by name."""
+    for name in sorted(_FILES):
+        yield Document(name, name, Path(), parse_table(text(name), name))
+
+
+def text(name: str) -> str:
+    """The file of one that comes with it; raises UsageError where there is none."""
+    if name not in _FILES:
+        raise UsageError(f"there is no scenario {name}: {did_you_mean(name, sorted(_FILES))}")
+    return _FILES[name].read_text("utf-8")
+
+
+def find(name: str) -> Document:
+    """The scenario in a file, or the one of this name that comes with it.
+
+    Raises:
+        UsageError: there is neither, or the file is not TOML.
+    """
+    path = Path(name)
+    if path.is_file():
+        return Document(path.stem, name, path.parent, parse_table(read_text(path, name), name))
+    try:
+        return Document(name, name, Path(), parse_table(text(name), name))
+    except UsageError as error:
+        raise UsageError(
+            f"there is no file {name}, and {error} (see mirrortest scenarios)"
+        ) from None

@@ -1,0 +1,149 @@
+"""The producers and consumers of a point, as processes of their own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from mirrortest.lab.part import Part
+from mirrortest.scenario.specification import as_list
+from mirrortest.seqlog.options import Role
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from mirrortest.scenario.specification import Scenario, Table
+
+PROGRAM = (sys.executable, "-m", "mirrortest")
+Arguments: TypeAlias = "Callable[[str, Mapping[str, Any]], list[str]]"
+"""Writes a table as a command's arguments: called with the verb and the table."""
+
+_ENDS = ("duration", "num-records", "messages", "idle-timeout")
+
+
+@dataclass(frozen=True)
+class Sides:
+    """How clients reach the clusters, as options; consumers read the destination.
+
+    `alias` is the mirror's name for the source, and the prefix of mirrored topics.
+    """
+
+    source: Mapping[str, str]
+    destination: Mapping[str, str]
+    alias: str
+
+
+class Client(Part):
+    """A `mirrortest produce` or `mirrortest consume` of a point.
+
+    Attributes:
+        verb: produce or consume.
+        endless: it ends when it is told to, after all others.
+    """
+
+    def __init__(
+        self, name: str, verb: str, arguments: Sequence[str], directory: Path, *, endless: bool
+    ) -> None:
+        self.verb = verb
+        self.endless = endless
+        self._report = directory / f"{name}.json"
+        self._status = directory / f"{name}.status.json"
+        command = (
+            *(*PROGRAM, verb, *arguments, "--id", name),
+            *("--report", str(self._report), "--status-file", str(self._status)),
+            *("--csv", str(directory / f"{name}.csv"), "--progress", "lines"),
+        )
+        super().__init__(name, command, directory / f"{name}.log")
+
+    def spawn(self) -> None:
+        """Start it and return at once; what an earlier life reported is removed."""
+        for left in (self._report, self._status):
+            left.unlink(missing_ok=True)
+        super().spawn()
+
+    @property
+    def status(self) -> dict[str, Any]:
+        """Its present figures; empty as long as there are none."""
+        return _document(self._status)
+
+    @property
+    def report(self) -> dict[str, Any]:
+        """Its summary; empty until it has ended in order."""
+        return _document(self._report)
+
+
+def clients(
+    scenario: Scenario, sides: Sides, run: str, directory: Path, arguments: Arguments
+) -> list[Client]:
+    """The clients of a point, not started yet; their files go into `directory`.
+
+    Raises:
+        UsageError: an option of one is wrong.
+    """
+    logs = {"run": run, "log-dir": str(directory.parent / "logs")}
+    new_topics: dict[str, Any] = {"create-topics": True}
+    if scenario.lab is not None:
+        new_topics["partitions"] = scenario.lab.partitions
+    found = [
+        Client(
+            name,
+            "produce",
+            arguments("produce", {**sides.source, **new_topics, **logs, **_without_id(table)}),
+            directory,
+            endless=False,
+        )
+        for name, table in scenario.producers
+    ]
+    found += [
+        Client(
+            name,
+            "consume",
+            arguments("consume", _consumer(scenario, table, sides) | logs),
+            directory,
+            endless=table.get("until") == "forever" and not set(_ENDS) & set(table),
+        )
+        for name, table in scenario.consumers
+    ]
+    return found
+
+
+def _without_id(table: Table) -> dict[str, Any]:
+    return {key: value for key, value in table.items() if key != "id"}
+
+
+def _consumer(scenario: Scenario, table: Table, sides: Sides) -> dict[str, Any]:
+    """A consumer's table with what follows from the rest of the scenario."""
+    at_source = table.get("role") == Role.SOURCE
+    found: dict[str, Any] = dict(sides.source if at_source else sides.destination)
+    prefix = f"{sides.alias}." if sides.alias and not at_source else ""
+    if not {"topics", "topic", "topic-pattern"} & set(table):
+        written = {
+            topic: None for each in scenario.produce for topic in as_list(each.get("topics", ""))
+        }
+        found["topics"] = [f"{prefix}{topic}" for topic in written]
+    if not at_source:
+        found["source-alias"] = sides.alias
+        if scenario.produce:
+            found["expect-producers"] = list(_producers(scenario))
+        found["threshold"] = list(scenario.thresholds)
+        found["exactly-once"] = scenario.exactly_once
+    return {**found, **_without_id(table)}
+
+
+def _producers(scenario: Scenario) -> Iterator[str]:
+    """The names by which consumers see the producers; each worker has one of its own."""
+    for name, table in scenario.producers:
+        workers = int(str(table.get("workers", 1)))
+        yield from [name] if workers == 1 else [f"{name}.{n}" for n in range(1, workers + 1)]
+
+
+def _document(path: Path) -> dict[str, Any]:
+    with contextlib.suppress(OSError, ValueError):
+        found = json.loads(path.read_text())
+        if isinstance(found, dict):
+            return found
+    return {}

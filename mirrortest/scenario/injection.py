@@ -1,0 +1,192 @@
+"""The faults of a point, each on a thread that waits for its time."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+import time
+from typing import TYPE_CHECKING, Self
+
+from mirrortest.errors import LabError, MirrortestError
+from mirrortest.lab.part import CLEARED_BY, inject
+from mirrortest.scenario.specification import AFTER_PRODUCERS, COMMAND, TopicChange
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from mirrortest.lab.part import Part
+    from mirrortest.lab.testbed import Lab
+    from mirrortest.scenario.specification import Fault
+    from mirrortest.seqlog.events import EventLog
+
+_POLL = 0.1
+_STARTS = ("start", "restart")
+
+
+class Injection:
+    """Does the faults of a point; a context manager, whose exit leaves out what is not yet due.
+
+    Args:
+        faults: in the order of the file.
+        parts: what faults are done to, by name.
+        lab: whose topics are changed; None where the clusters are not of the lab.
+        events: where each action is noted before it is done.
+        environment: of commands.
+        on_action: called with what was done, and to what.
+
+    Attributes:
+        produced: to be set once all producers have ended.
+        errors: of actions that failed.
+        discovery_seconds: by topic, how long the mirror took to create a new topic's copy.
+    """
+
+    def __init__(
+        self,
+        faults: Sequence[Fault],
+        parts: Mapping[str, Part],
+        lab: Lab | None,
+        events: EventLog,
+        environment: Mapping[str, str],
+        on_action: Callable[[str, str], None],
+    ) -> None:
+        self.produced = threading.Event()
+        self.errors: list[MirrortestError] = []
+        self.discovery_seconds: dict[str, float] = {}
+        self._faults = faults
+        self._parts = parts
+        self._lab = lab
+        self._events = events
+        self._environment = environment
+        self._on_action = on_action
+        self._ending = threading.Event()
+        self._ended = [threading.Event() for _ in faults]
+        self._starts: set[int] = set()
+        """The faults that are yet to start their part."""
+        self._threads: list[threading.Thread] = []
+        self._began = 0.0
+
+    def __enter__(self) -> Self:
+        self._began = time.monotonic()
+        for index, fault in enumerate(self._faults):
+            if fault.do == "start":
+                self._starts.add(index)
+            thread = threading.Thread(
+                target=self._run, args=(index, fault), name=f"fault {index}", daemon=True
+            )
+            self._threads.append(thread)
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ending.set()
+        for thread in self._threads:
+            thread.join()
+
+    def will_start(self, part: str) -> bool:
+        """Whether a part that does not run is going to be started."""
+        return any(self._faults[index].part == part for index in tuple(self._starts))
+
+    def _run(self, index: int, fault: Fault) -> None:
+        try:
+            moment = self._first(index, fault)
+            while moment is not None and self._is_due(fault, moment):
+                self._do(index, fault)
+                moment = None if fault.every is None else moment + fault.every
+        except MirrortestError as error:
+            self.errors.append(error)
+        finally:
+            self._starts.discard(index)
+            self._ended[index].set()
+
+    def _first(self, index: int, fault: Fault) -> float | None:
+        """When it is first done, in seconds from the start; None where the point ends before."""
+        if isinstance(fault.at, float):
+            return fault.at
+        before = self.produced if fault.at == AFTER_PRODUCERS else self._ended[index - 1]
+        while not before.wait(_POLL):
+            if self._ending.is_set():
+                return None
+        return self._elapsed() + (fault.after or 0.0)
+
+    def _is_due(self, fault: Fault, moment: float) -> bool:
+        """Wait for a moment; whether the fault is done then."""
+        if fault.until is not None and moment >= fault.until:
+            return False
+        if self._ending.wait(max(0.0, moment - self._elapsed())):
+            return False
+        return fault.every is None or fault.until is not None or not self.produced.is_set()
+
+    def _elapsed(self) -> float:
+        return time.monotonic() - self._began
+
+    def _do(self, index: int, fault: Fault) -> None:
+        if fault.do == COMMAND:
+            self._note(COMMAND, fault.subject)
+            run_command(fault.subject, self._environment)
+        elif fault.do in set(TopicChange):
+            self._change_topic(fault)
+        else:
+            self._fault_part(index, fault)
+
+    def _fault_part(self, index: int, fault: Fault) -> None:
+        part = self._parts[fault.subject]
+        if fault.do != "start" and not part.alive:
+            self._on_action(f"{fault.do} left out: it does not run", part.name)
+            return
+        clears = CLEARED_BY.get(fault.do) if fault.for_ is not None else None
+        if clears == "start" or fault.do == "restart":
+            self._starts.add(index)
+        self._inject(part, fault.do)
+        if clears is not None:
+            if self._ending.wait(fault.for_):
+                return
+            self._inject(part, clears)
+        self._starts.discard(index)
+
+    def _inject(self, part: Part, verb: str) -> None:
+        self._note(verb, part.name)
+        inject(part, verb)
+        if verb in _STARTS:
+            self._note("ready", part.name)
+
+    def _change_topic(self, fault: Fault) -> None:
+        lab, topic, partitions = self._lab, fault.subject, fault.partitions or 1
+        if lab is None:
+            raise LabError(f"{fault.do} needs a lab")
+        self._note(fault.do, topic)
+        began = time.monotonic()
+        if fault.do == TopicChange.ADD_PARTITIONS:
+            lab.source.add_partitions(topic, partitions)
+        else:
+            lab.source.create_topic(topic, partitions)
+        if lab.mirror.alive:
+            lab.mirror.wait_topic(topic)
+            self.discovery_seconds[topic] = time.monotonic() - began
+            self._note("mirrored", topic)
+
+    def _note(self, what: str, subject: str) -> None:
+        self._events.note(what, subject)
+        self._on_action(what, subject)
+
+
+def run_command(command: str, environment: Mapping[str, str]) -> None:
+    """Run a command of the user's by a shell, to its end.
+
+    Raises:
+        MirrortestError: its exit code is not 0; the text ends with its last line.
+    """
+    ended = subprocess.run(  # noqa: S602  # the user's own line
+        command,
+        shell=True,
+        env={**os.environ, **environment},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        check=False,
+    )
+    if ended.returncode:
+        last = (ended.stdout.strip().splitlines() or ["no output"])[-1]
+        raise MirrortestError(f"{command}: exit code {ended.returncode}: {last}")

@@ -1,0 +1,176 @@
+"""How a point ended: the verdicts of clients and reconciliation, against what is expected."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from mirrortest.config.threshold import Threshold
+from mirrortest.errors import UsageError
+from mirrortest.model.findings import Finding
+from mirrortest.model.verdict import ExitCode, Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from mirrortest.results.summary import Summary
+    from mirrortest.scenario.matrix import Point
+    from mirrortest.scenario.specification import Expectation
+
+_WORST_FIRST = (ExitCode.FAILED, ExitCode.ERROR, ExitCode.USAGE, ExitCode.INCONCLUSIVE)
+
+
+def worst(codes: Iterable[int]) -> int:
+    """The exit code of several together: a proven failure comes first, then errors."""
+    found = set(codes) - {0}
+    return next((code.value for code in _WORST_FIRST if code in found), max(found, default=0))
+
+
+class ClientOutcome(BaseModel):
+    """How a client ended; `verdict` is None where it left no summary."""
+
+    model_config = ConfigDict(frozen=True)
+
+    name: str
+    verb: str
+    verdict: Verdict | None
+
+
+class PointOutcome(BaseModel):
+    """A point's ``point.json``.
+
+    `settings` are what varies, by path; `label` names the point. `verdict` is None where the point
+    could not be judged, and `reasons` tell why it is not as expected, or that it is. `figures` are
+    in messages, seconds and MiB; those of several clients are sums, and their percentiles the
+    worst ones. `findings` are of the reconciliation.
+    """
+
+    model_config = ConfigDict(frozen=True)
+
+    version: Literal[1] = 1
+    kind: Literal["point"] = "point"
+    number: int
+    label: str
+    settings: dict[str, Any]
+    repeat: int
+    run: str
+    verdict: Verdict | None
+    expected: Verdict
+    as_expected: bool
+    exit_code: int
+    reasons: list[str] = Field(default_factory=list)
+    began: str
+    seconds: float
+    clients: list[ClientOutcome] = Field(default_factory=list)
+    figures: dict[str, float] = Field(default_factory=dict)
+    findings: dict[str, int] = Field(default_factory=dict)
+
+    @property
+    def result_word(self) -> str:
+        """In one word how it ended."""
+        return "error" if self.verdict is None else self.verdict.value
+
+
+class SeriesOutcome(BaseModel):
+    """A scenario's ``scenario.json`` with all points that have ended; `planned` is how many."""
+
+    model_config = ConfigDict(frozen=True)
+
+    version: Literal[1] = 1
+    kind: Literal["scenario"] = "scenario"
+    name: str
+    description: str
+    digest: str
+    planned: int
+    exit_code: int
+    points: list[PointOutcome]
+
+    @classmethod
+    def of(
+        cls, name: str, description: str, digest: str, planned: int, points: Sequence[PointOutcome]
+    ) -> Self:
+        """Of the points that have ended."""
+        return cls(
+            name=name,
+            description=description,
+            digest=digest,
+            planned=planned,
+            exit_code=worst(point.exit_code for point in points),
+            points=list(points),
+        )
+
+
+def judged(
+    expect: Expectation, verdicts: Sequence[tuple[str, Verdict | None]], summary: Summary | None
+) -> tuple[Verdict | None, int, list[str]]:
+    """A point's verdict, its exit code by what was expected, and why.
+
+    `verdicts` are those of clients and of the reconciliation, by name; None: it left none.
+    """
+    silent = [name for name, verdict in verdicts if verdict is None]
+    if silent:
+        return None, ExitCode.ERROR.value, [f"{name} left no verdict" for name in silent]
+    ended = {verdict for _, verdict in verdicts}
+    verdict = Verdict.of(failed=Verdict.FAILED in ended, inconclusive=Verdict.INCONCLUSIVE in ended)
+    counts = {} if summary is None else summary.counts
+    reasons = [f"no message was {name}" for name in expect.findings if not counts.get(name)]
+    if verdict is not expect.verdict:
+        by = ", ".join(f"{name}: {each}" for name, each in verdicts if each is verdict)
+        reasons.insert(0, f"{verdict.value}, not {expect.verdict.value} ({by})")
+    elif verdict is Verdict.FAILED and expect.findings:
+        meant = set(expect.findings)
+        reasons += [f"{each} failed" for each in _failed(summary) if each not in meant]
+    if not reasons:
+        return verdict, ExitCode.PASSED.value, []
+    return verdict, verdict.exit_code or ExitCode.FAILED.value, reasons
+
+
+def findings(counts: Mapping[str, int]) -> dict[str, int]:
+    """What was found at least once."""
+    labels = [finding.label for finding in Finding]
+    return {label: counts[label] for label in labels if counts.get(label)}
+
+
+def figures(reports: Sequence[Mapping[str, Any]], summary: Summary | None) -> dict[str, float]:
+    """The figures of a point, of its clients' summaries and the reconciliation's."""
+    sent = [report["whole"] for report in reports if report.get("kind") == "produce"]
+    read = [report["reading"] for report in reports if report.get("kind") == "consume"]
+    found: dict[str, float] = {}
+    if sent:
+        found["acked"] = sum(each["acked"] for each in sent)
+        found["sent_per_second"] = sum(each["records_per_second"] for each in sent)
+        found["sent_mib_per_second"] = sum(each["mib_per_second"] for each in sent)
+        for name in ("p50", "p99"):
+            values = [each["latency_seconds"]["from_sent"].get(name) for each in sent]
+            _put(found, f"ack_{name}_seconds", values)
+    if read:
+        found["read_per_second"] = sum(each["records_per_second"] for each in read)
+        found["read_mib_per_second"] = sum(each["mib_per_second"] for each in read)
+    if summary is not None:
+        for name in ("p50", "p99"):
+            by_topic = [each.quantiles.get(name) for each in summary.latency_seconds.values()]
+            _put(found, f"latency_{name}_seconds", by_topic)
+    return found
+
+
+def _put(found: dict[str, float], name: str, values: Sequence[float | None]) -> None:
+    known = [value for value in values if value is not None]
+    if known:
+        found[name] = max(known)
+
+
+def _failed(summary: Summary | None) -> list[str]:
+    names = []
+    for each in () if summary is None else summary.thresholds:
+        if not each.passed:
+            try:
+                names.append(Threshold.parse(each.expression).metric)
+            except UsageError:  # written by a version that knows more metrics
+                names.append(each.expression)
+    return names
+
+
+def reconciled(point: Point) -> bool:
+    """Whether a point has both sides' logs, and is reconciled."""
+    return bool(point.scenario.produce and point.scenario.consume)

@@ -1,0 +1,150 @@
+"""All points of a scenario, one after the other, in a directory that an interrupted run goes on in.
+
+``OUTPUT/scenario.json`` has what has ended so far, ``OUTPUT/point-001/`` all about the first point
+and, once it has ended, its ``point.json``. A point without one is begun anew.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shutil
+from typing import TYPE_CHECKING, TypeVar
+
+from pydantic import BaseModel, ValidationError
+
+from mirrortest.config.units import span
+from mirrortest.config.visible import visible_json
+from mirrortest.errors import MirrortestError, UsageError
+from mirrortest.scenario.clients import Sides, clients
+from mirrortest.scenario.matrix import points
+from mirrortest.scenario.outcome import PointOutcome, SeriesOutcome
+from mirrortest.scenario.point_run import play
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from mirrortest.scenario.clients import Arguments
+    from mirrortest.scenario.matrix import Document, Point
+    from mirrortest.scenario.point_run import Board
+
+SERIES_FILE, POINT_FILE = "scenario.json", "point.json"
+Model = TypeVar("Model", bound=BaseModel)
+_ANYWHERE = {"bootstrap-server": "127.0.0.1:9092"}
+
+
+class Series:
+    """A scenario and the directory of its results.
+
+    Raises:
+        UsageError: the scenario is wrong, or `output` has the results of another one.
+    """
+
+    def __init__(self, document: Document, output: Path, arguments: Arguments) -> None:
+        self.output = output
+        self.points = points(document)
+        self._document = document
+        self._arguments = arguments
+        self._check_clients()
+        self._check_output()
+        self.ended = [found for point in self.points if (found := self._ended(point)) is not None]
+
+    @property
+    def outcome(self) -> SeriesOutcome:
+        """What has ended so far."""
+        return SeriesOutcome.of(
+            self._document.name,
+            str(self._document.content.get("description", "")),
+            self._document.digest,
+            len(self.points),
+            self.ended,
+        )
+
+    def directory(self, number: int) -> Path:
+        """Where all about a point is."""
+        return self.output / f"point-{number:03}"
+
+    def run(self, board: Board, on_end: Callable[[PointOutcome], None]) -> SeriesOutcome:
+        """Run the points that have not ended; `on_end` is called with each as it ends.
+
+        Raises:
+            MirrortestError: a result cannot be written.
+        """
+        self.output.mkdir(parents=True, exist_ok=True)
+        write(self.output / SERIES_FILE, _encoded(self.outcome))
+        done = {outcome.number for outcome in self.ended}
+        for point in self.points:
+            if point.number in done:
+                continue
+            board.lines.clear()
+            board.put("scenario", self._progress(point))
+            directory = self.directory(point.number)
+            shutil.rmtree(directory, ignore_errors=True)
+            directory.mkdir()
+            text = json.dumps(self._document.changed(point.settings).content, indent=1, default=str)
+            write(directory / "configuration.json", text)
+            home = self._document.directory
+            outcome = play(point, directory, home, board, self._arguments)
+            self.ended.append(outcome)
+            write(directory / POINT_FILE, _encoded(outcome))
+            write(self.output / SERIES_FILE, _encoded(self.outcome))
+            on_end(outcome)
+        return self.outcome
+
+    def _progress(self, point: Point) -> str:
+        """Which point it is, and how long the others may take by those that have ended."""
+        text = f"point {point.number} of {len(self.points)}"
+        if point.label:
+            text += f": {point.label}"
+        if self.ended:
+            left = len(self.points) - len(self.ended)
+            mean = sum(outcome.seconds for outcome in self.ended) / len(self.ended)
+            text += f"; about {span(round(left * mean * 1e9))} left"
+        return text
+
+    def _check_clients(self) -> None:
+        """Refuse a wrong option of any client before anything is started."""
+        sides = Sides(_ANYWHERE, _ANYWHERE, "A")
+        try:
+            for point in self.points:
+                clients(point.scenario, sides, "check", self.output / "clients", self._arguments)
+        except UsageError as error:
+            raise UsageError(f"{self._document.where}: {error}") from None
+
+    def _check_output(self) -> None:
+        file = self.output / SERIES_FILE
+        if file.exists():
+            found = _read(file, SeriesOutcome)
+            if found is None or found.digest != self._document.digest:
+                raise UsageError(
+                    f"--output {self.output}: it has results of another scenario: name another "
+                    "directory"
+                )
+        elif self.output.exists() and any(
+            not each.name.startswith("point-") for each in self.output.iterdir()
+        ):
+            raise UsageError(f"--output {self.output}: it is not empty: name another directory")
+
+    def _ended(self, point: Point) -> PointOutcome | None:
+        return _read(self.directory(point.number) / POINT_FILE, PointOutcome)
+
+
+def write(path: Path, text: str) -> None:
+    """Replace a file as a whole; raises MirrortestError where it cannot be written."""
+    new = path.with_name(f".{path.name}")
+    try:
+        new.write_text(text)
+        new.replace(path)
+    except OSError as error:
+        raise MirrortestError(f"{path}: cannot be written: {error.strerror}") from error
+
+
+def _encoded(outcome: BaseModel) -> str:
+    return visible_json(outcome.model_dump_json(indent=2)) + "\n"
+
+
+def _read(path: Path, model: type[Model]) -> Model | None:
+    with contextlib.suppress(OSError, ValidationError):
+        return model.model_validate_json(path.read_bytes())
+    return None

@@ -1,0 +1,173 @@
+"""Faults are done at their times, noted, and undone; what is not yet due is left out."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, cast
+
+from mirrortest.errors import LabError
+from mirrortest.scenario.injection import Injection
+from mirrortest.scenario.specification import Fault
+from mirrortest.seqlog.events import EventLog, Events
+from tests.lab.harness import until
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from mirrortest.lab.part import Part
+    from mirrortest.lab.testbed import Lab
+
+
+class _Part:
+    """Does nothing but take note of what had been noted before."""
+
+    def __init__(self, name: str, events: EventLog) -> None:
+        self.name = name
+        self.alive = True
+        self.done: list[tuple[str, list[str]]] = []
+        self._events = events
+
+    def _do(self, what: str) -> None:
+        seen = [str(event) for event in Events.read(self._events.place).events]
+        self.done.append((what, seen))
+
+    def kill(self) -> None:
+        self._do("kill")
+        self.alive = False
+
+    def start(self) -> None:
+        self._do("start")
+        self.alive = True
+
+    def wait_ready(self) -> None:
+        self._do("wait_ready")
+
+
+def fault(**keys: Any) -> Fault:
+    return Fault.model_validate({**keys})
+
+
+def injection(events: EventLog, faults: list[Fault], *parts: _Part, lab: Any = None) -> Injection:
+    return Injection(
+        faults,
+        {part.name: cast("Part", part) for part in parts},
+        cast("Lab | None", lab),
+        events,
+        {},
+        lambda *_: None,
+    )
+
+
+def test_each_action_is_noted_before_it_is_done_and_ready_after_it(tmp_path: Path) -> None:
+    """So that the report's marks are never later than what they mark."""
+    events = EventLog(tmp_path, "r1")
+    mirror = _Part("mirror", events)
+    kill = fault(do="kill", part="mirror", at="0s", **{"for": "1ms"})
+    with injection(events, [kill], mirror):
+        until(lambda: len(mirror.done) == 3)
+    assert mirror.done == [
+        ("kill", ["mirror: kill"]),
+        ("start", ["mirror: kill", "mirror: start"]),
+        ("wait_ready", ["mirror: kill", "mirror: start"]),
+    ]
+    assert str(Events.read(events.place).events[-1]) == "mirror: ready"
+
+
+def test_what_is_not_due_when_the_point_ends_is_not_done(tmp_path: Path) -> None:
+    """Neither a fault, nor the start after it."""
+    events = EventLog(tmp_path, "r1")
+    early, late = _Part("A1", events), _Part("B1", events)
+    faults = [
+        fault(do="kill", part="A1", at="0s", **{"for": "1h"}),
+        fault(do="kill", part="B1", at="1h"),
+        fault(do="kill", part="B1", at="produced"),
+        fault(do="kill", part="B1", after="0s"),
+    ]
+    with injection(events, faults, early, late):
+        until(lambda: early.done)
+    assert [what for what, _ in early.done] == ["kill"]
+    assert late.done == []
+
+
+def test_faults_follow_the_producers_and_each_other(tmp_path: Path) -> None:
+    """`produced` waits for their end, `after` for that of the fault before."""
+    events = EventLog(tmp_path, "r1")
+    first, second = _Part("A1", events), _Part("B1", events)
+    faults = [fault(do="kill", part="A1", at="produced"), fault(do="kill", part="B1", after="0s")]
+    with injection(events, faults, first, second) as running:
+        assert first.done == []
+        running.produced.set()
+        until(lambda: second.done)
+    assert second.done == [("kill", ["A1: kill", "B1: kill"])]
+
+
+def test_a_fault_is_repeated_until_its_end(tmp_path: Path) -> None:
+    """At `at` and each `every` after it, before `until`."""
+    events = EventLog(tmp_path, "r1")
+    part = _Part("A1", events)
+    keys = {"at": "0s", "for": "1ms", "every": "10ms", "until": "35ms"}
+    with injection(events, [fault(do="kill", part="A1", **keys)], part) as running:
+        until(lambda: not any(thread.is_alive() for thread in running._threads))
+    assert [what for what, _ in part.done].count("kill") == 4
+
+
+def test_it_is_known_which_part_is_going_to_be_started(tmp_path: Path) -> None:
+    """A client that does not run is waited for only then."""
+    events = EventLog(tmp_path, "r1")
+    part = _Part("c1", events)
+    part.alive = False
+    with injection(events, [fault(do="start", part="c1", at="produced")], part) as running:
+        assert running.will_start("c1")
+        assert not running.will_start("c2")
+        running.produced.set()
+        until(lambda: not running.will_start("c1"))
+    assert part.alive
+
+
+def test_a_part_that_has_ended_is_not_killed(tmp_path: Path) -> None:
+    """A client that was faster than its fault: nothing is noted."""
+    events = EventLog(tmp_path, "r1")
+    part = _Part("c1", events)
+    part.alive = False
+    with injection(events, [fault(do="kill", part="c1", at="0s")], part) as running:
+        until(running._ended[0].is_set)
+    assert part.done == []
+    assert Events.read(events.place).events == []
+
+
+def test_a_new_topics_discovery_is_measured(tmp_path: Path) -> None:
+    """From before it is created until the mirror's copy is complete."""
+    events = EventLog(tmp_path, "r1")
+    copied = threading.Event()
+    lab = SimpleNamespace(
+        source=SimpleNamespace(create_topic=lambda *_: copied.set()),
+        mirror=SimpleNamespace(alive=True, wait_topic=lambda _: copied.wait()),
+    )
+    create = fault(do="create-topic", topic="late", partitions=2, at="0s")
+    with injection(events, [create], lab=lab) as running:
+        until(running._ended[0].is_set)
+    assert running.discovery_seconds["late"] >= 0
+    found = [str(event) for event in Events.read(events.place).events]
+    assert found == ["late: create-topic", "late: mirrored"]
+
+
+def test_what_fails_is_kept_for_the_point(tmp_path: Path) -> None:
+    """A part that cannot be started, a command whose exit code is not 0."""
+    events = EventLog(tmp_path, "r1")
+    part = _Part("A1", events)
+
+    def fail() -> None:
+        raise LabError("A1 did not start")
+
+    part.start = fail  # type: ignore[method-assign]
+    faults = [
+        fault(do="start", part="A1", at="0s"),
+        fault(do="command", command="echo no such luck; exit 3", at="0s"),
+    ]
+    with injection(events, faults, part) as running:
+        until(lambda: len(running.errors) == 2)
+    assert sorted(map(str, running.errors)) == [
+        "A1 did not start",
+        "echo no such luck; exit 3: exit code 3: no such luck",
+    ]

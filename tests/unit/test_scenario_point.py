@@ -1,0 +1,231 @@
+"""A point from start to end, with programs in the clients' place that behave as told."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mirrortest.config.toml_document import parse_table
+from mirrortest.errors import UsageError
+from mirrortest.lab.temporary_directories import is_running
+from mirrortest.model.verdict import Verdict
+from mirrortest.results.summary import Summary, Threshold
+from mirrortest.scenario import clients as client_processes
+from mirrortest.scenario.matrix import Document
+from mirrortest.scenario.outcome import PointOutcome, judged, worst
+from mirrortest.scenario.point_run import Board
+from mirrortest.scenario.series import POINT_FILE, SERIES_FILE, Series
+from mirrortest.scenario.specification import Expectation
+from tests.lab.harness import until
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+CLIENT = """
+import json, pathlib, signal, sys, time
+words = sys.argv[1:]
+value = {word: words[at + 1] for at, word in enumerate(words) if word.startswith("--")
+         and at + 1 < len(words)}
+told = next((word.removeprefix("--do=") for word in words if word.startswith("--do=")), "pass")
+report = pathlib.Path(value["--report"])
+def end(*_):
+    report.write_text(json.dumps({"kind": "none", "verdict": told, "error": None}))
+    sys.exit(0)
+signal.signal(signal.SIGTERM, end)
+pathlib.Path(value["--status-file"]).write_text(json.dumps(
+    {"kind": "produce_status", "planned": None, "acked": 1, "acked_per_second": 1.0}))
+if told == "error":
+    sys.exit("error: no broker answers")
+if "forever" in words:
+    report.with_suffix(".pid").write_text(str(__import__("os").getpid()))
+    while True:
+        time.sleep(0.05)
+told = {"pass": "passed", "fail": "failed"}[told]
+end()
+"""
+PRODUCER = '[clusters]\nsource-bootstrap-server = "a:1"\n[[produce]]\nduration = "1s"\n'
+
+
+@pytest.fixture(autouse=True)
+def _scripted_clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script = tmp_path / "client.py"
+    script.write_text(CLIENT)
+    monkeypatch.setattr(client_processes, "PROGRAM", (sys.executable, str(script)))
+
+
+def arguments(_verb: str, table: Mapping[str, Any]) -> list[str]:
+    """What a scripted client is told."""
+    return [f"--do={table.get('do', 'pass')}", *(["forever"] if "until" in table else [])]
+
+
+def series(text: str, output: Path) -> Series:
+    document = Document("small", "small.toml", Path(), parse_table(text, "small.toml"))
+    return Series(document, output, arguments)
+
+
+def play(text: str, output: Path) -> PointOutcome:
+    ended: list[PointOutcome] = []
+    series(text, output).run(Board(lambda _: None), ended.append)
+    return ended[-1]
+
+
+def test_a_point_has_the_verdict_of_its_clients(tmp_path: Path) -> None:
+    """And its directory says what was run and how it ended."""
+    outcome = play(PRODUCER, tmp_path / "out")
+    assert (outcome.verdict, outcome.exit_code, outcome.reasons) == (Verdict.PASSED, 0, [])
+    directory = tmp_path / "out" / "point-001"
+    assert json.loads((directory / "configuration.json").read_text())["produce"]
+    assert json.loads((directory / POINT_FILE).read_text())["clients"] == [
+        {"name": "p1", "verb": "produce", "verdict": "passed"}
+    ]
+
+
+def test_a_client_that_fails_ends_the_point_with_its_own_words(tmp_path: Path) -> None:
+    """Others that would wait for it are ended, and none outlives the point."""
+    other = '[[consume]]\nuntil = "forever"\n'
+    outcome = play(f"{PRODUCER}do = 'error'\n{other}", tmp_path / "out")
+    assert (outcome.verdict, outcome.exit_code) == (None, 1)
+    assert outcome.reasons == ["p1 failed: error: no broker answers"]
+    for pid in (tmp_path / "out/point-001/clients").glob("*.pid"):
+        until(lambda pid=pid: not is_running(int(pid.read_text())))
+
+
+def test_a_client_without_an_end_is_asked_to_end_after_all_others(tmp_path: Path) -> None:
+    """An observer, for example: its verdict counts."""
+    outcome = play(f'{PRODUCER}do = "fail"\n[[produce]]\nduration = "1s"\n', tmp_path / "a")
+    assert outcome.verdict is Verdict.FAILED
+    observer = "[[consume]]\nuntil = 'forever'\ndo = 'inconclusive'\n"
+    text = PRODUCER.partition("[[produce]]")[0] + observer
+    outcome = play(text, tmp_path / "b")
+    assert (outcome.verdict, outcome.exit_code) == (Verdict.INCONCLUSIVE, 3)
+
+
+def test_a_client_that_a_fault_ended_for_good_has_no_verdict_to_give(tmp_path: Path) -> None:
+    """The others decide."""
+    text = (
+        PRODUCER.partition("[[produce]]")[0]
+        + "[[consume]]\nuntil = 'forever'\nduration = '1s'\n"
+        + "[[consume]]\ndo = 'pass'\n[[fault]]\ndo = 'kill'\npart = 'c1'\nat = '0s'\n"
+    )
+    outcome = play(text, tmp_path / "out")
+    assert (outcome.verdict, outcome.exit_code) == (Verdict.PASSED, 0)
+    assert {each.name: each.verdict for each in outcome.clients}["c1"] is None
+
+
+def test_a_client_may_be_started_later(tmp_path: Path) -> None:
+    """One whose first action is `start` does not run before."""
+    start = "[[fault]]\ndo = 'start'\npart = 'late'\nat = '0s'\n"
+    text = f"{PRODUCER}[[produce]]\nid = 'late'\nduration = '1s'\n{start}"
+    outcome = play(text, tmp_path / "out")
+    events = (tmp_path / "out/point-001/logs").glob("run=*/events.jsonl")
+    assert "late" in next(events).read_text()
+    assert {each.name: each.verdict for each in outcome.clients}["late"] is Verdict.PASSED
+
+
+def test_a_point_that_takes_too_long_is_ended(tmp_path: Path) -> None:
+    """The error names the clients that still ran."""
+    text = 'timeout = "1ms"\n' + PRODUCER + "until = 'x'\n"
+    outcome = play(text, tmp_path / "out")
+    assert outcome.exit_code == 1
+    assert "there are still clients: p1" in outcome.reasons[0]
+
+
+def test_set_up_and_tear_down_are_run_around_a_point(tmp_path: Path) -> None:
+    """They find where everything is in their environment; the second is run after a failure too."""
+    up, down = 'echo up >> "$SCENARIO_DIRECTORY/told"', 'echo down >> "$SCENARIO_DIRECTORY/told"'
+    text = f"set-up = ['{up}']\ntear-down = ['{down}']\n{PRODUCER}do = 'error'"
+    play(text, tmp_path / "out")
+    assert (tmp_path / "out/point-001/told").read_text() == "up\ndown\n"
+
+
+def test_an_interrupted_run_goes_on_at_the_point_that_had_not_ended(tmp_path: Path) -> None:
+    """What has ended is not run again; a point without a result is begun anew."""
+    text = PRODUCER + "[vary]\nrepeats = 3\n"
+
+    def interrupt(outcome: PointOutcome) -> None:
+        if outcome.number == 2:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        series(text, tmp_path / "out").run(Board(lambda _: None), interrupt)
+    half = tmp_path / "out" / "point-003"
+    half.mkdir()
+    (half / "left").touch()
+    runs = [outcome.run for outcome in series(text, tmp_path / "out").ended]
+    assert len(runs) == 2
+    again: list[int] = []
+    series(text, tmp_path / "out").run(
+        Board(lambda _: None), lambda each: again.append(each.number)
+    )
+    assert again == [3]
+    assert not (half / "left").exists()
+    written = json.loads((tmp_path / "out" / SERIES_FILE).read_text())
+    assert [point["run"] for point in written["points"]][:2] == runs
+    assert (written["planned"], len(written["points"])) == (3, 3)
+
+
+def test_results_of_another_scenario_are_not_gone_on_with(tmp_path: Path) -> None:
+    """Nor is a directory with something else in it."""
+    play(PRODUCER, tmp_path / "out")
+    with pytest.raises(UsageError, match="it has results of another scenario"):
+        series(PRODUCER + "acks = 1\n", tmp_path / "out")
+    with pytest.raises(UsageError, match="it is not empty"):
+        series(PRODUCER, tmp_path)
+
+
+FAILED = Summary(
+    run="r1",
+    verdict=Verdict.FAILED,
+    exit_code=99,
+    counts={"duplicated": 3, "lost": 0},
+    thresholds=[
+        Threshold(expression="duplicated==0", value=3, passed=False),
+        Threshold(expression="lost==0", value=0, passed=True),
+    ],
+)
+
+
+@pytest.mark.parametrize(
+    ("expect", "verdict", "summary", "code", "reasons"),
+    [
+        ({}, Verdict.PASSED, None, 0, []),
+        ({}, Verdict.FAILED, FAILED, 99, ["failed, not passed (c1: failed)"]),
+        ({}, Verdict.INCONCLUSIVE, None, 3, ["inconclusive, not passed (c1: inconclusive)"]),
+        ({}, None, None, 1, ["c1 left no verdict"]),
+        ({"verdict": "failed"}, Verdict.FAILED, FAILED, 0, []),
+        ({"verdict": "failed"}, Verdict.PASSED, None, 99, ["passed, not failed (c1: passed)"]),
+        ({"verdict": "failed"}, None, None, 1, ["c1 left no verdict"]),
+        ({"verdict": "failed", "findings": ["duplicated"]}, Verdict.FAILED, FAILED, 0, []),
+        (
+            {"verdict": "failed", "findings": ["lost"]},
+            Verdict.FAILED,
+            FAILED,
+            99,
+            ["no message was lost", "duplicated failed"],
+        ),
+        ({"findings": ["late"]}, Verdict.PASSED, None, 99, ["no message was late"]),
+    ],
+)
+def test_a_point_is_judged_by_what_its_file_expects(
+    expect: dict[str, Any],
+    verdict: Verdict | None,
+    summary: Summary | None,
+    code: int,
+    reasons: list[str],
+) -> None:
+    """What is not as expected is never an exit code of 0, and always has a reason."""
+    found = judged(Expectation.model_validate(expect), [("c1", verdict)], summary)
+    assert found == (verdict, code, reasons)
+
+
+def test_the_worst_point_decides_the_exit_code() -> None:
+    """A proven failure comes before an error, and that before what cannot be judged."""
+    assert worst([0, 3, 1, 99]) == 99
+    assert worst([0, 3, 1]) == 1
+    assert worst([3, 0]) == 3
+    assert worst([0]) == 0
+    assert worst([]) == 0

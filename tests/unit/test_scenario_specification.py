@@ -1,0 +1,185 @@
+"""A scenario's file: what is refused, and what its matrix and its plan come to."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mirrortest.cli.client_tables import arguments
+from mirrortest.config.toml_document import parse_table
+from mirrortest.errors import UsageError
+from mirrortest.scenario import catalogue
+from mirrortest.scenario.clients import Sides, clients
+from mirrortest.scenario.matrix import Document, points
+from mirrortest.scenario.specification import Plan
+from mirrortest.scenario.timetable import planned
+
+SMALL = """
+[lab]
+[[produce]]
+id = "ann"
+topics = ["orders", "clicks"]
+duration = "1s"
+workers = 2
+[[consume]]
+id = "carl"
+"""
+SIDES = Sides({"bootstrap-server": "a:1"}, {"bootstrap-server": "b:1"}, "A")
+
+
+def document(text: str) -> Document:
+    return Document("small", "small.toml", Path(), parse_table(text, "small.toml"))
+
+
+@pytest.mark.parametrize(
+    ("text", "answer"),
+    [
+        ("[labb]\n" + SMALL, "labb: there is no such setting; did you mean lab?"),
+        (SMALL + "[clusters]\nsource-bootstrap-server = 'a:1'", "either [lab] or [clusters]"),
+        ("[lab]", "there is no client"),
+        ("[lab]\n[[produce]]\ntopics = 'x'", "a producer has no end"),
+        ('thresholds = ["lostt==0"]\n' + SMALL, "there is no metric 'lostt': did you mean lost?"),
+        ("expect.findings = ['duplicate']\n" + SMALL, "'duplicate': did you mean duplicated?"),
+        ("expect.verdict = 'pass'\n" + SMALL, "expect.verdict: use 'passed', "),
+        ("[lab]\nbrokers = 10\n", "lab.brokers: it must be at most 9"),
+        (SMALL + "[[consume]]\nid = 'carl'", "two clients have the id carl"),
+        (SMALL + "[[fault]]\ndo='kil'\npart='A1'\nat='1s'", "'kil': did you mean kill?"),
+        (
+            SMALL + "[[fault]]\ndo='kill'\npart='A2'\nat='1s'",
+            "use A1, B1, mirror, ann or carl",
+        ),
+        (SMALL + "[[fault]]\ndo='kill'\npart='A1'\nat=1", 'in quotes, with its unit: "30s"'),
+        (SMALL + "[[fault]]\ndo='kill'\npart='A1'", "use either at or after"),
+        (SMALL + "[[fault]]\ndo='kill'\npart='ann'\nat='produced'", "once all producers have"),
+        (SMALL + "[[fault]]\ndo='kill'\npart='A1'\nafter='1s'", "counts from the fault before"),
+        (SMALL + "[[fault]]\ndo='start'\npart='A1'\nat='1s'\nfor='1s'", "for is for kill"),
+        (SMALL + "[[fault]]\ndo='kill'\npart='A1'\nat='1s'\nuntil='2s'", "until is the end of"),
+        (SMALL + "[[fault]]\ndo='kill'\ntopic='orders'\nat='1s'", "kill needs part"),
+        (SMALL + "[[fault]]\ndo='add-partitions'\ntopic='orders'\nat='1s'", "partitions is for"),
+        (SMALL + "[plan]\ndo=['start']\nparts=['A1']\nevery='1s'\nfor='1s'\nuntil='9s'", "'start'"),
+        (SMALL + "[vary]\nproduce.acks = 'all'", "vary.produce.acks: it must be a list of values"),
+        (SMALL + "[vary]\nproduc.acks = ['all']", "no table produc: did you mean produce?"),
+        (SMALL + "[vary]\nrepeats = 0", "vary.repeats: it must be a whole number, 1 or more"),
+        (SMALL + "[vary]\nlab.brokers = [1, 'x']", "lab.brokers: it must be a whole number"),
+    ],
+)
+def test_a_mistake_is_one_line_with_the_file_the_place_and_what_was_meant(
+    text: str, answer: str
+) -> None:
+    """Also one that only some point of the matrix has."""
+    with pytest.raises(UsageError) as caught:
+        points(document(text))
+    assert answer in str(caught.value)
+    assert str(caught.value).startswith("small.toml")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("verb", "key", "value", "answer"),
+    [
+        ("produce", "throughputt", 5, "[[produce]] throughputt: there is no such option; did you"),
+        ("produce", "throughput", "fast", "[[produce]] throughput 'fast': must be a number"),
+        ("produce", "csv", "x", "[[produce]] csv: the scenario sets it"),
+        ("consume", "exactly-once", "yes", "exactly-once 'yes': it must be true or false"),
+        ("consume", "until", "complet", "until 'complet': did you mean complete?"),
+    ],
+)
+def test_a_clients_options_are_those_of_its_command(
+    verb: str, key: str, value: object, answer: str
+) -> None:
+    """There is no second list of them: the command's own parser reads what the table comes to."""
+    with pytest.raises(UsageError) as caught:
+        arguments(verb, {"topics": ["orders"], "run": "r1", key: value})
+    assert answer in str(caught.value)
+
+
+def test_lists_flags_and_repeated_options_are_written_as_a_user_types_them() -> None:
+    """What takes one value gets commas, what may be repeated is, a flag has no value."""
+    table = {
+        "topics": ["a", "b"],
+        "create-topics": True,
+        "portable": False,
+        "topic-config": ["retention.ms=1", "cleanup.policy=delete"],
+        "throughput": 5,
+    }
+    assert arguments("produce", table) == [
+        "--topics=a,b",
+        "--create-topics",
+        "--topic-config=retention.ms=1",
+        "--topic-config=cleanup.policy=delete",
+        "--throughput=5",
+    ]
+
+
+def test_consumers_follow_from_the_rest_of_the_scenario(tmp_path: Path) -> None:
+    """They read the copies of all topics, and expect every worker of every producer."""
+    scenario = document(SMALL).scenario()
+    _, consumer = clients(scenario, SIDES, "r1", tmp_path, arguments)
+    for option in (
+        "--bootstrap-server=b:1",
+        "--topics=A.orders,A.clicks",
+        "--source-alias=A",
+        "--expect-producers=ann.1,ann.2",
+        "--run=r1",
+    ):
+        assert option in consumer._command
+
+
+def test_an_observer_reads_the_source(tmp_path: Path) -> None:
+    """With `role = "source"`, under the topics' own names."""
+    scenario = document(SMALL + 'role = "source"').scenario()
+    _, observer = clients(scenario, SIDES, "r1", tmp_path, arguments)
+    assert "--bootstrap-server=a:1" in observer._command
+    assert "--topics=orders,clicks" in observer._command
+
+
+def test_a_matrix_has_each_combination_in_each_repeat_in_an_order_of_its_seed() -> None:
+    """The order differs from repeat to repeat, and is the same for the same seed."""
+    vary = '[vary]\nrepeats = 3\nseed = {}\nproduce.acks = ["all", "1"]\nlab.brokers = [1, 2, 3]'
+    found = points(document(SMALL + vary.format(1)))
+    assert [point.number for point in found] == list(range(1, 19))
+    for repeat in (1, 2, 3):
+        settings = [tuple(p.settings.values()) for p in found if p.repeat == repeat]
+        assert sorted(settings) == sorted((a, b) for a in ("all", "1") for b in (1, 2, 3))
+    assert [p.settings for p in found[:6]] != [p.settings for p in found[6:12]]
+    assert found == points(document(SMALL + vary.format(1)))
+    assert found != points(document(SMALL + vary.format(2)))
+    for point in found:
+        assert point.scenario.lab is not None
+        assert point.scenario.lab.brokers == point.settings["lab.brokers"]
+        assert point.scenario.produce[0]["acks"] == point.settings["produce.acks"]
+
+
+def test_a_plan_is_the_same_for_its_seed_and_its_faults_never_overlap() -> None:
+    """Each begins within the plan's time, after the one before has been undone."""
+    plan = {
+        "do": ["kill", "stop"],
+        "parts": ["A1", "mirror"],
+        "every": "20s",
+        "for": "10s",
+        "at": "5s",
+        "until": "1h",
+    }
+    found = planned(Plan.model_validate({**plan, "seed": 7}))
+    assert found == planned(Plan.model_validate({**plan, "seed": 7}))
+    assert found != planned(Plan.model_validate({**plan, "seed": 8}))
+    assert len(found) > 60
+    assert {(fault.do, fault.part) for fault in found} == {
+        (do, part) for do in ("kill", "stop") for part in ("A1", "mirror")
+    }
+    free = 5.0
+    for fault in found:
+        assert isinstance(fault.at, float)
+        assert fault.for_ is not None
+        assert free - 0.01 <= fault.at < 3600
+        assert 5.0 <= fault.for_ <= 15.0
+        free = fault.at + fault.for_
+
+
+@pytest.mark.parametrize("shipped", list(catalogue.shipped()), ids=lambda each: each.name)
+def test_what_comes_with_it_can_be_run(shipped: Document, tmp_path: Path) -> None:
+    """Each has a description, and every point's clients are accepted by their commands."""
+    assert shipped.content["description"].endswith(".")
+    for point in points(shipped):
+        assert clients(point.scenario, SIDES, "r1", tmp_path, arguments)

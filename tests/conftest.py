@@ -92,7 +92,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 @pytest.fixture(scope="session")
 def spark() -> Iterator[Any]:
     """One Spark session on two threads for all tests of a process: its start is most of a test."""
-    from mirrortest.reconcile.session import spark_session  # noqa: PLC0415  # few tests need it
+    from mirrortest.reconcile.spark_session import spark_session  # noqa: PLC0415  # few tests need it
 
     with spark_session("local[2]", "2g") as session:
         yield session

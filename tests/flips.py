@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from mirrortest.errors import MirrortestError
-from mirrortest.reconcile.intervals import DAMAGE, INTERVALS
+from mirrortest.reconcile.interval_rows import DAMAGE, INTERVALS
 from mirrortest.reconcile.plan import Plan, plan
 from mirrortest.reconcile.source import File, Reading, reading
 from mirrortest.selftest.synthesis import synthesize

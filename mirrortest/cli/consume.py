@@ -59,7 +59,7 @@ EXAMPLES = """
 
     mirrortest consume --bootstrap-server dc2:9092 --run nightly --topics A.orders --source-alias A --workers 4
 
-  Observe the source beside the mirror, so that it can be told later whether source or mirror lost a message:
+  Observe the source as well, to see later whether source or mirror lost a message:
 
     mirrortest consume --role source --bootstrap-server dc1:9092 --run nightly --topics orders,clicks.eu
 

@@ -151,7 +151,7 @@ def up(
             max=65535,
             help="Serve which parts run as Prometheus metrics there; brokers and MirrorMaker 2 "
             "then serve their JMX metrics, on ports that targets.json in the lab's directory "
-            "tells. 0: off.",
+            "lists. 0: off.",
         ),
     ] = 0,
     runtime: Annotated[
@@ -191,7 +191,7 @@ def up(
     settings: MirrorSettings | FaultyMirrorSettings
     if mirror is MirrorKind.SABOTEUR:
         if spec is not None:
-            read_spec(spec)  # a mistake is told before anything is started
+            read_spec(spec)  # a mistake is reported before anything is started
         settings = FaultyMirrorSettings(spec=spec, truth=truth, topics=topics, exclude=exclude)
     else:
         settings = MirrorSettings(
@@ -258,12 +258,12 @@ def status(
     as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON.")] = False,
 ) -> None:
     """Show addresses and what each part is doing."""
-    told = control.ask(control.socket_path(name), "status")
+    shown = control.ask(control.socket_path(name), "status")
     if as_json:
-        console.out.print_json(json.dumps(told))
+        console.out.print_json(json.dumps(shown))
         return
     for role in ("source", "destination"):
-        cluster = told[role]
+        cluster = shown[role]
         console.out.print(
             f"{role:<12} {escape(cluster['alias'])}  {cluster['bootstrap_servers']}  "
             f"(cluster id {cluster['cluster_id']})"
@@ -271,7 +271,7 @@ def status(
     table = Table(box=None, pad_edge=False)
     for heading in ("part", "state", "pid", "log"):
         table.add_column(heading, overflow="fold")
-    for part, facts in told["parts"].items():
+    for part, facts in shown["parts"].items():
         state = f"[{_COLOURS[PartState(facts['state'])]}]{facts['state']}[/]"
         table.add_row(part, state, str(facts["pid"] or ""), escape(facts["log"]))
     console.out.print(table)
@@ -359,8 +359,8 @@ def _name_option(name: str) -> str:
     return "" if name == "default" else f" --name {name}"
 
 
-def _show_use(told: dict[str, Any], name: str) -> None:
-    source, destination = told["source"], told["destination"]
+def _show_use(shown: dict[str, Any], name: str) -> None:
+    source, destination = shown["source"], shown["destination"]
     a, b = source["bootstrap_servers"], destination["bootstrap_servers"]
     option = _name_option(name)
     prefix = source["alias"]
@@ -379,7 +379,7 @@ Try it:
 
 
 def _watch(lab: Lab, ending: threading.Event) -> None:
-    """Wait for the end; tell once of each part that dies by itself."""
+    """Wait for the end; report once each part that dies by itself."""
     dead: set[str] = set()
     while not ending.wait(0.5):
         now = {name for name, part in lab.parts.items() if part.state is PartState.DEAD}
@@ -393,25 +393,25 @@ def _up_detached(path: Path) -> None:
     """Run the same command again without --detach, on its own, and wait until it is up."""
     again = [word for word in sys.argv[1:] if word not in {"--detach", "-d"}]
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.with_suffix(".log").open("w+") as told:
+    with path.with_suffix(".log").open("w+") as output:
         owner = subprocess.Popen(
             [sys.executable, "-m", "mirrortest", *again],
             stdin=subprocess.DEVNULL,
-            stdout=told,
+            stdout=output,
             stderr=subprocess.STDOUT,
             start_new_session=True,
         )
-    with path.with_suffix(".log").open() as told:
-        for line in _lines_until_up(told, owner, path):
+    with path.with_suffix(".log").open() as output:
+        for line in _lines_until_up(output, owner, path):
             console.out.print(escape(line))
         if owner.poll() is not None:
             raise typer.Exit(owner.returncode)
 
 
-def _lines_until_up(told: Any, owner: subprocess.Popen[bytes], path: Path) -> Iterator[str]:
+def _lines_until_up(output: Any, owner: subprocess.Popen[bytes], path: Path) -> Iterator[str]:
     while True:
         ended = control.is_up(path) or owner.poll() is not None
-        yield from told.read().splitlines()
+        yield from output.read().splitlines()
         if ended:
             return
         time.sleep(0.1)

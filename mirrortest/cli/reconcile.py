@@ -17,7 +17,7 @@ from mirrortest.config.threshold import thresholds
 from mirrortest.config.units import checked_heap
 from mirrortest.errors import UsageError
 from mirrortest.reconcile.plan import MOST_OFFSETS, plan
-from mirrortest.reconcile.session import DEFAULT_MASTER, DEFAULT_MEMORY
+from mirrortest.reconcile.spark_session import DEFAULT_MASTER, DEFAULT_MEMORY
 from mirrortest.report.html import environment_of_templates, render
 from mirrortest.report.result import read_result, write_text
 from mirrortest.report.terminal import run_result

@@ -60,11 +60,11 @@ SPECIFICATION = """
 def _kinds() -> str:
     lines = []
     for kind in Anomaly:
-        told = ", ".join(
+        defaults = ", ".join(
             name if value is None else f"{name} = {json.dumps(value)}"
             for name, value in DEFAULTS.get(kind, {}).items()
         )
-        lines.append(f"    {kind:<18} {told}".rstrip())
+        lines.append(f"    {kind:<18} {defaults}".rstrip())
     return "\n".join(lines)
 
 

@@ -10,7 +10,7 @@ import structlog
 
 from mirrortest.cli.interrupt import end_at_once
 from mirrortest.errors import MirrortestError
-from mirrortest.reconcile import session as reconcile_session
+from mirrortest.reconcile import spark_session as reconcile_session
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -247,7 +247,7 @@ class _Conclusion:
         if missing:
             doubts.append(f"producers never heard of: {', '.join(missing)}")
         elif not self.context.ledger.complete(options.run, options.expect_producers):
-            doubts.append("not all producers have told their end")
+            doubts.append("not all producers have recorded their end")
         if failed := ledger.failed(options.run):
             doubts.append(f"producers ended by an error, before their time: {', '.join(failed)}")
         if partial := sorted(ledger.partial(options.run)):

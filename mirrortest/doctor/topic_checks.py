@@ -24,7 +24,7 @@ class Topic(NamedTuple):
     Attributes:
         records: how many offsets its partitions span; of a compacted topic fewer records are left.
         config: its configuration; None where the cluster does not show it to us.
-        operations: what we may do with it; None where the cluster does not tell.
+        operations: what we may do with it; None where the cluster does not say.
     """
 
     name: str

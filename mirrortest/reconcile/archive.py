@@ -15,7 +15,7 @@ from mirrortest.reconcile.job import reconcile
 from mirrortest.reconcile.jvm import spark_java
 from mirrortest.reconcile.kept_classes import place
 from mirrortest.reconcile.plan import plan
-from mirrortest.reconcile.session import spark_session
+from mirrortest.reconcile.spark_session import spark_session
 from mirrortest.seqlog import rows
 from mirrortest.seqlog.location import Location
 from mirrortest.seqlog.options import Role

@@ -14,11 +14,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mirrortest.reconcile import tables
-from mirrortest.reconcile.intervals import STREAM
+from mirrortest.reconcile import result_tables
+from mirrortest.reconcile.interval_rows import STREAM
+from mirrortest.reconcile.result_tables import VERDICTS
 from mirrortest.reconcile.stretch import NONE
 from mirrortest.reconcile.sweep import Spans, Sweep
-from mirrortest.reconcile.tables import VERDICTS
 from mirrortest.seqlog.schema import Kind
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class Looking(NamedTuple):
     Attributes:
         source_read: by topic and source partition, the offsets that observers read, as ranges in
             order; not of a topic that was made again, whose offsets are no longer those that the
-            producers were told, nor of one that is compacted.
+            producers got, nor of one that is compacted.
         found: what stands in the destination where no consumer read; None: nobody looked.
         incomplete: topics of which not every such offset could be looked at.
     """
@@ -83,7 +83,7 @@ class Attributed(NamedTuple):
 
 def assumed(judgement: Judgement) -> pa.Table:
     """What was not delivered, where nobody has looked any further."""
-    found = tables.absent(judgement.judged)
+    found = result_tables.absent(judgement.judged)
     nowhere = np.zeros(len(found.rank), dtype=bool)
     phrase = _phrase_of(found.rank, found.logged, nowhere, nowhere, nowhere, ~nowhere)
     return _table(judgement.rows.streams, found.spans, found.rank, phrase)
@@ -94,9 +94,9 @@ def unattributed(judgement: Judgement) -> pa.Table:
 
     `findings` is the rank of the verdict, `outcome` is 1 where a log has the acknowledgement.
     """
-    found = tables.absent(judgement.judged)
+    found = result_tables.absent(judgement.judged)
     spans, code = _joined(found.spans, found.rank * 2 + found.logged)
-    return tables.ids(
+    return result_tables.ids(
         judgement.rows.streams,
         spans,
         kind=Kind.FOUND.value,
@@ -181,7 +181,7 @@ def _table(streams: Streams, spans: Spans, rank: Longs, phrase: Longs) -> pa.Tab
     attributions = pa.DictionaryArray.from_arrays(
         pa.array(which, mask=which == _NOT_ATTRIBUTED), pa.array(_PHRASES)
     )
-    return tables.ids(
+    return result_tables.ids(
         streams,
         spans,
         verdict=verdicts.cast(pa.string()),

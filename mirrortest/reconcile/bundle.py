@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mirrortest.reconcile.intervals import (
+from mirrortest.reconcile.interval_rows import (
     ACKED,
     DAMAGE,
     INTERVALS,
@@ -92,8 +92,8 @@ def _bundles(held: list[pa.RecordBatch], parts: int) -> Iterator[pa.RecordBatch]
     task = rows["task"][0].as_py()
     for_driver = pc.is_in(rows["kind"], pa.array(_FOR_DRIVER))
     others = rows.filter(pc.invert(for_driver))
-    told = [rows.filter(for_driver), *([_overview(others)] if others.num_rows else [])]
-    yield bundle(SCANNED, DRIVER, task, pa.concat_tables(told))
+    small = [rows.filter(for_driver), *([_overview(others)] if others.num_rows else [])]
+    yield bundle(SCANNED, DRIVER, task, pa.concat_tables(small))
     part = part_of(others, parts)
     for number in np.unique(part).tolist():
         yield bundle(SCANNED, number, task, others.filter(pa.array(part == number)))

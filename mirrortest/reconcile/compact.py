@@ -1,8 +1,8 @@
 """A log's rows as the fewest intervals that say the same, whatever detail they were written in.
 
-This runs beside the files, on Spark's executors: what leaves here is small. Neighbouring rows
-become stretches (`stretch`), stretches become chains (`chain`), latencies are summed (`latency`);
-rows of the kinds that are few are merged as they are.
+This runs where the files are read, on Spark's executors: what leaves here is small. Neighbouring
+rows become stretches (`stretch`), stretches become chains (`chain`), latencies are summed
+(`latency`); rows of the kinds that are few are merged as they are.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import pyarrow.compute as pc
 from mirrortest.model.findings import Outcome
 from mirrortest.reconcile.chain import Chains, Turns, chain, codes, cut, firsts, ranges
 from mirrortest.reconcile.holes import NO_PACKING, Claims, Packed, Packing, holed
-from mirrortest.reconcile.intervals import ACKED, LATENCY, RANGE, interval_batch, merged
+from mirrortest.reconcile.interval_rows import ACKED, LATENCY, RANGE, interval_batch, merged
 from mirrortest.reconcile.latency import Latencies
 from mirrortest.reconcile.stretch import (
     NONE,

@@ -1,6 +1,6 @@
 """What compaction explains: missing, and a later message of its key was seen.
 
-A lane is a key. In a compacted topic a message may be gone once one of the same key stands behind
+A lane is a key. In a compacted topic a message may be removed once one of the same key follows
 it: of its own stream; or of any other, this run's or not, behind what was seen of its stream in the
 same partition; or of a later incarnation of its producer in a partition where the stream was seen
 or belongs; where nothing was seen of it, any but an earlier incarnation's. The last message of a

@@ -44,11 +44,11 @@ class UnreadRange(NamedTuple):
 
     `finding` is what a message missing there is: `IN_FLIGHT` where the partition goes on beyond
     what was read, else `INCONCLUSIVE`. What was to be sent after `minute` did not stand there;
-    where no log says when the offsets were found gone, that is `ENDLESS`. `latest` is the same by
-    the log that proves least: a consumer may have known no more.
+    where no log says when the offsets were found missing, that is `ENDLESS`. `latest` is the same
+    by the log that proves least: a consumer may have known no more.
 
-    Several sessions may have found the same offsets gone, each at its time. Each proof is true of
-    these offsets, so that the earliest counts. The rest of an incarnation is another matter: who
+    Several sessions may have found the same offsets missing, each at its time. Each proof is true
+    of these offsets, so that the earliest counts. The rest of an incarnation is another matter: who
     comes later may have passed by further incarnations that nobody read. There the minute of a
     session counts that read on in the next one, as it does so only once a durable state names that
     one as the next; where none did, the latest.
@@ -191,7 +191,7 @@ def _cover_partition(
 def _last_minutes(
     unread: Sequence[Span], lo: int, hi: int
 ) -> Iterator[tuple[int, int, tuple[int, int]]]:
-    """[lo, hi), found gone, in pieces, each with its `UnreadRange.minute` and `latest`."""
+    """[lo, hi), found missing, in pieces, each with its `UnreadRange.minute` and `latest`."""
     bounds = {at for span in unread for at in (span.lo, span.hi) if lo < at < hi}
     for begin, end in pairwise(sorted({lo, hi, *bounds})):
         minutes = [_minute(span) for span in unread if span.lo < end and span.hi > begin]

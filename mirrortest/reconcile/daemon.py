@@ -16,7 +16,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import pyspark.worker  # noqa: F401  # for the workers
 from pyspark.daemon import manager
 
-import mirrortest.reconcile.result
+import mirrortest.reconcile.result_files
 import mirrortest.reconcile.source  # noqa: F401  # for the workers
 from mirrortest.host.allocator import keep_large_buffers
 

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from mirrortest.model.findings import Finding
 from mirrortest.reconcile.coverage import Observed, Span, UnreadRange
-from mirrortest.reconcile.intervals import ACKED, DAMAGE, LATENCY, OVERVIEW, RANGE
+from mirrortest.reconcile.interval_rows import ACKED, DAMAGE, LATENCY, OVERVIEW, RANGE
 from mirrortest.reconcile.judgement import Given
 from mirrortest.reconcile.overlap import Cut, Range, known_beside, online_cuts
 from mirrortest.seqlog.options import Role
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass
 class Facts:
-    """What is known of a run beside its sequences.
+    """What is known of a run besides its sequences.
 
     `known` are (producer, incarnation) whose logs are here and whole; `horizons` is, by topic,
     the time (ns) up to which what was acknowledged is due, of topics where no log says what was.
@@ -165,10 +165,10 @@ def _overview(table: pa.Table) -> list[dict[str, Any]]:
 
 
 def given(plan: Plan, facts: Facts, unread: Sequence[UnreadRange], *, overlapping: bool) -> Given:
-    """What the judgement is told besides rows of streams."""
+    """What the judgement gets besides rows of streams."""
     ranges: list[UnreadRange] = [*unread]
     if facts.consumer_damaged:
-        # Rows are gone that might have shown any message: nothing missing is proven lost.
+        # Rows are missing that might have shown any message: nothing missing is proven lost.
         ranges += [
             UnreadRange(topic, partition, identity, -1, ENDLESS, Finding.INCONCLUSIVE)
             for (topic, partition), identity in sorted(_partitions(facts.observed).items())
@@ -199,17 +199,19 @@ def given(plan: Plan, facts: Facts, unread: Sequence[UnreadRange], *, overlappin
 
 
 def _policy(plan: Plan) -> ExpectPartition | None:
-    told = {s.expect_partition for _, s in plan.of(Role.CONSUMER) if s.expect_partition}
-    return ExpectPartition(told.pop()) if len(told) == 1 else None
+    policies = {s.expect_partition for _, s in plan.of(Role.CONSUMER) if s.expect_partition}
+    return ExpectPartition(policies.pop()) if len(policies) == 1 else None
 
 
 def hidden_topics(plan: Plan) -> list[str]:
     """The source topics of whose copies no consumer could see whether they are compacted."""
-    told: dict[str, set[bool]] = {}
+    hidden_by_topic: dict[str, set[bool]] = {}
     for _, session in plan.of(Role.CONSUMER):
         for source, topic in session.topics.items():
-            told.setdefault(source, set()).add(topic.policy_hidden and not topic.compacted)
-    return sorted(source for source, hidden in told.items() if hidden == {True})
+            hidden_by_topic.setdefault(source, set()).add(
+                topic.policy_hidden and not topic.compacted
+            )
+    return sorted(source for source, hidden in hidden_by_topic.items() if hidden == {True})
 
 
 def compacted_topics(plan: Plan) -> dict[str, bool]:
@@ -225,15 +227,15 @@ def compacted_topics(plan: Plan) -> dict[str, bool]:
 
 def _partitions(observed: Observed) -> dict[tuple[str, int], int]:
     """All partitions, each with its last incarnation."""
-    told = {
+    last = {
         (topic, number): 0
         for topic, count in observed.partitions.items()
         for number in range(count or 1)
     }
     for span in (*observed.read, *observed.unread, *observed.tails):
         at = (span.topic, span.partition)
-        told[at] = max(span.newest, told.get(at, 0))
-    return told
+        last[at] = max(span.newest, last.get(at, 0))
+    return last
 
 
 def _producers(
@@ -261,12 +263,12 @@ def _producers(
 def _partition_count(plan: Plan, topic: str) -> int | None:
     """How many partitions the destination has: as the consumers saw it, else as was assumed."""
     for role in (Role.CONSUMER, Role.PRODUCER):
-        told = [
+        counted = [
             session.topics[topic].destination_partitions
             for _, session in plan.of(role)
             if topic in session.topics
         ]
-        counts = [count for count in told if count is not None]
+        counts = [count for count in counted if count is not None]
         if counts:
             return max(counts)
     return None
@@ -286,13 +288,13 @@ def _counts(plan: Plan) -> dict[str, set[int]]:
 
 
 def _last_words(plan: Plan, overview: Sequence[Mapping[str, Any]]) -> dict[str, int]:
-    """By topic: who of those that told how it ended, or what the ledger said of it, ended last."""
-    told = {
+    """By topic: the last to end of those that logged its end, or what the ledger said of it."""
+    ends = {
         (row["topic"], plan.sessions[row["session"]].session.ended_ns or 0, row["session"])
         for row in overview
         if row["kind"] in {"tail", "vouched"}
     }
-    return {topic: number for topic, _, number in sorted(told)}
+    return {topic: number for topic, _, number in sorted(ends)}
 
 
 def _horizons(plan: Plan, tails: Collection[Span]) -> dict[str, int]:
@@ -300,11 +302,11 @@ def _horizons(plan: Plan, tails: Collection[Span]) -> dict[str, int]:
 
     Only of topics of which no consumer logged what was due: two hosts' wall clocks are compared.
     """
-    told = {tail.topic for tail in tails if plan.sessions[tail.session].session.expiry_logged}
+    logged = {tail.topic for tail in tails if plan.sessions[tail.session].session.expiry_logged}
     by_session = plan.horizons
     looked: dict[tuple[str, int], int] = {}
     for tail in tails:
-        if tail.topic not in told:
+        if tail.topic not in logged:
             at = by_session.get(tail.session, 0)
             key = (tail.topic, tail.partition)
             looked[key] = max(at, looked.get(key, 0))

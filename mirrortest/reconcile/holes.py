@@ -222,7 +222,7 @@ class Claims:
     _held: list[tuple[NDArray[Any], ...]] = field(default_factory=list)
 
     def take(self, rows: pa.RecordBatch, others: Longs) -> Longs:
-        """Take of rows those that tell of losses; gives the indices of the rest of `others`."""
+        """Take of rows those of losses; gives the indices of the rest of `others`."""
         if len(others) < self.packing.chains:
             return others
         kind = rows["kind"].take(pa.array(others)).cast(pa.string())

@@ -16,15 +16,13 @@ from mirrortest.model.verdict import Verdict
 from mirrortest.reconcile import facts, holes, minutes
 from mirrortest.reconcile.attribution import ATTRIBUTED
 from mirrortest.reconcile.coverage import cover
-from mirrortest.reconcile.engine import Spark
-from mirrortest.reconcile.intervals import STREAM
+from mirrortest.reconcile.interval_rows import STREAM
 from mirrortest.reconcile.missing import Ids, Undelivered
 from mirrortest.reconcile.online import COUNTS, KEYS, Comparison, comparison
 from mirrortest.reconcile.overlap import beyond, cuts_around, cuts_at, overlaps, touched
 from mirrortest.reconcile.parts import Part
-from mirrortest.reconcile.result import write_table, written
-from mirrortest.reconcile.source import reading
-from mirrortest.reconcile.tables import (
+from mirrortest.reconcile.result_files import write_table, written
+from mirrortest.reconcile.result_tables import (
     BY_MINUTE,
     BY_PARTITION,
     BY_STREAM,
@@ -36,6 +34,8 @@ from mirrortest.reconcile.tables import (
     SUMS,
     sums_of,
 )
+from mirrortest.reconcile.source import reading
+from mirrortest.reconcile.steps import Spark
 from mirrortest.results.summary import (
     Latency,
     Minute,
@@ -52,9 +52,9 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mirrortest.config.threshold import Threshold as Condition
-    from mirrortest.reconcile.engine import Bundles, Engine
     from mirrortest.reconcile.lookup import LookUp
     from mirrortest.reconcile.plan import Plan
+    from mirrortest.reconcile.steps import Bundles, Engine
     from mirrortest.seqlog.location import Location
 
 ALL_TOPICS = "all"
@@ -314,7 +314,7 @@ def _explain(result: _Result) -> None:
 
 
 def _clear(place: Location) -> None:
-    """Make the directory; no summary stays beside tables that are not its own."""
+    """Make the directory; no summary stays with tables that are not its own."""
     with written(place):
         place.filesystem.create_dir(place.path, recursive=True)
         with contextlib.suppress(FileNotFoundError):

@@ -71,7 +71,7 @@ class Given:
         last_words: by topic, the session whose online verdict on it is the last.
         cuts: how far the online verdicts on partitions go.
         unread: what nobody read.
-        policy: where messages belong; None: consumers were told different things.
+        policy: where messages belong; None: consumers were given different ones.
         counts: by topic, every partition count that its destination had.
         overlapping: whether some offsets were read more than once.
         explaining: by compacted topic, the partitions where compaction may have taken messages,

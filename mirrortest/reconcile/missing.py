@@ -9,12 +9,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from mirrortest.model.intervals import IntervalSet
-from mirrortest.reconcile import attribution, tables
+from mirrortest.reconcile import attribution, result_tables
 from mirrortest.reconcile.attribution import Looking
 from mirrortest.reconcile.compact import Zone
-from mirrortest.reconcile.intervals import DAMAGE, INTERVALS, STREAM
+from mirrortest.reconcile.interval_rows import DAMAGE, INTERVALS, STREAM
 from mirrortest.reconcile.parts import OBSERVED, SHOWN_RANGES, STRADDLING, Attributing
-from mirrortest.reconcile.result import MOST_ROWS, write_parts, write_table
+from mirrortest.reconcile.result_files import MOST_ROWS, write_parts, write_table
 from mirrortest.reconcile.source import reading
 from mirrortest.results.summary import Attributed, Missing
 from mirrortest.seqlog.schema import ENDLESS, Kind
@@ -22,19 +22,19 @@ from mirrortest.seqlog.schema import ENDLESS, Kind
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from mirrortest.reconcile.engine import Bundles, Engine
     from mirrortest.reconcile.facts import Facts
     from mirrortest.reconcile.lookup import LookedUp, LookUp
     from mirrortest.reconcile.plan import Plan
+    from mirrortest.reconcile.steps import Bundles, Engine
     from mirrortest.seqlog.location import Location
 
 _NOT_OBSERVED = (
-    "no source observer logged this run (mirrortest consume --role source): what is lost cannot be "
-    "told to be lost by the source or by the mirror"
+    "no source observer logged this run (mirrortest consume --role source): whether the "
+    "source or the mirror lost a message is not known"
 )
 _NOT_LOOKED = (
     "the destination was not looked at (--bootstrap-server): what stands there and was not "
-    "consumed is not told"
+    "consumed is not known"
 )
 
 
@@ -61,7 +61,7 @@ class Ids:
 
     def write_findings(self, place: Location) -> None:
         """Write the table of what was found. Raises SequenceLogError."""
-        _write(self.judged, tables.FINDINGS_BY_ID, place.child("findings.parquet"))
+        _write(self.judged, result_tables.FINDINGS_BY_ID, place.child("findings.parquet"))
 
     def write_undelivered(
         self, place: Location, look_up: LookUp | None, *, later: bool, any_missing: bool
@@ -76,12 +76,14 @@ class Ids:
             bundles = self._attributed(look_up if any_missing else None, any_missing, undelivered)
         elif any_missing:
             undelivered.notes += [_NOT_OBSERVED, _NOT_LOOKED]
-        undelivered.ranges = _write(bundles, tables.ABSENT, place.child("undelivered.parquet"))
+        undelivered.ranges = _write(
+            bundles, result_tables.ABSENT, place.child("undelivered.parquet")
+        )
         if undelivered.ranges:
-            first = attribution.first(_collected(bundles, tables.FIRST), SHOWN_RANGES)
+            first = attribution.first(_collected(bundles, result_tables.FIRST), SHOWN_RANGES)
             names = list(Missing.model_fields)
             undelivered.first = [Missing(**row) for row in first.select(names).to_pylist()]
-            undelivered.attribution = _totals(_collected(bundles, tables.TOTALS))
+            undelivered.attribution = _totals(_collected(bundles, result_tables.TOTALS))
         return undelivered
 
     def _attributed(
@@ -120,7 +122,7 @@ class Ids:
         return self._attributing(anew, observed, looking)
 
     def _attributing(self, sent: Bundles, observed: Bundles | None, looking: Looking) -> Bundles:
-        every = self.judged.named(tables.ABSENT).with_(sent)
+        every = self.judged.named(result_tables.ABSENT).with_(sent)
         if observed is not None:
             every = every.with_(observed)
         work = Attributing(self.plan.run, looking, self.parts)
@@ -136,11 +138,11 @@ class Ids:
         damage = [
             str(each) for found in self.plan.observers for each in found.damage if not each.harmless
         ]
-        gone = pc.and_(pc.equal(rows["kind"], DAMAGE), pc.equal(rows["outcome"], 1))
-        damage += rows.filter(gone)["text"].to_pylist()
+        missing_rows = pc.and_(pc.equal(rows["kind"], DAMAGE), pc.equal(rows["outcome"], 1))
+        damage += rows.filter(missing_rows)["text"].to_pylist()
         observed = bundles.renamed(OBSERVED)
         if damage:
-            # Rows are gone that might have shown any message in the source.
+            # Rows are missing that might have shown any message in the source.
             notes += [f"source observer's log damaged: {each}" for each in damage]
             return observed, {}
         return observed, _source_read(self.plan, rows)
@@ -188,7 +190,7 @@ def _found(looked: LookedUp) -> pa.Table:
 
 
 def _collected(bundles: Bundles, name: str) -> pa.Table:
-    schema = tables.SCHEMAS[tables.ABSENT if name == tables.FIRST else name]
+    schema = result_tables.SCHEMAS[result_tables.ABSENT if name == result_tables.FIRST else name]
     every = [table.select(schema.names).cast(schema) for _, table in bundles.tables(name)]
     return pa.concat_tables([schema.empty_table(), *every]).combine_chunks()
 
@@ -198,7 +200,7 @@ def _totals(table: pa.Table) -> list[Attributed]:
     for row in table.to_pylist():
         key = (row["verdict"], row["attribution"])
         sums[key] = sums.get(key, 0) + row["messages"]
-    order = tables.VERDICTS
+    order = result_tables.VERDICTS
     return [
         Attributed(verdict=verdict, attribution=how, messages=messages)
         for (verdict, how), messages in sorted(
@@ -211,7 +213,7 @@ def _write(bundles: Bundles, name: str, place: Location) -> int:
     """Write the ids in bundles of this name; how many rows they are."""
     count = bundles.count(name)
     if count > MOST_ROWS:
-        write_parts(bundles.named(name), tables.SCHEMAS[name], place)
+        write_parts(bundles.named(name), result_tables.SCHEMAS[name], place)
     else:
         keys = [(column, "ascending") for column in (*STREAM, "seq_lo")]
         write_table(_collected(bundles, name).sort_by(keys), place)

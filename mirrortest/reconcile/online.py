@@ -1,7 +1,7 @@
 """The comparison with the online verdict: by partition, stream, finding and id; pure.
 
 A partition's `found` rows say what its checker had found at a next offset; the same is judged
-here from the rows below that offset, and every id that only one of the two names is told. Where
+here from the rows below that offset, and every id that only one of the two names has. Where
 the online judge says that it could not decide, nothing is against it: ids that it had given up, and
 what was missing when the last consumer ended before the deadline.
 """
@@ -68,7 +68,7 @@ def comparison(table: pa.Table, topics: Collection[str], partitions: int) -> Com
     """The comparison, of the sums of all parts of `compared`.
 
     `topics` are those of which what is lost is compared: of one that was not read as a whole what
-    is proven all the same. Empty where nobody told an end. `partitions` have a verdict.
+    is proven all the same. Empty where no log has an end. `partitions` have a verdict.
     """
     places = {finding.label: place for place, finding in enumerate(COMPARED)}
     rows = sorted(
@@ -104,8 +104,8 @@ def _by_partition(judgement: Judgement, given: Given) -> pa.Table:
     rows = judgement.rows
     streams = rows.streams
     cuts = {(cut.topic, cut.partition): (cut.identity, cut.cut) for cut in given.cuts}
-    seen, told = rows.of(Kind.SEEN), rows.of(Kind.FOUND)
-    told = told[rows.partition[told] != NONE]
+    seen, reports = rows.of(Kind.SEEN), rows.of(Kind.FOUND)
+    reports = reports[rows.partition[reports] != NONE]
     identity, cut = _cuts_of(rows, seen, cuts)
     before = (rows.identity[seen] < identity) | (
         (rows.identity[seen] == identity) & (rows.offset_hi[seen] <= cut)
@@ -121,21 +121,23 @@ def _by_partition(judgement: Judgement, given: Given) -> pa.Table:
     least = judged
     if less != [*given.unread]:
         least = judge_partitions(rows, given, seen[before] if beyond else seen, less)
-    identity, cut = _cuts_of(rows, told, cuts)
-    told = told[(rows.identity[told] == identity) & (rows.offset_hi[told] == cut)]
+    identity, cut = _cuts_of(rows, reports, cuts)
+    reports = reports[(rows.identity[reports] == identity) & (rows.offset_hi[reports] == cut)]
     width = int(rows.partition.max(initial=0)) + 1
     ours, at_least = (
         _placed(*each, streams.topic, streams.topics, cuts, width) for each in (judged, least)
     )
     online = Spans(
-        rows.stream[told] * width + rows.partition[told], rows.seq_lo[told], rows.seq_hi[told]
+        rows.stream[reports] * width + rows.partition[reports],
+        rows.seq_lo[reports],
+        rows.seq_hi[reports],
     )
     sweep = Sweep(ours=ours.spans, at_least=at_least.spans, online=online)
-    decided = sweep.sum("online", rows.findings[told] & int(Finding.INCONCLUSIVE) != 0) == 0
+    decided = sweep.sum("online", rows.findings[reports] & int(Finding.INCONCLUSIVE) != 0) == 0
     tables = []
     for finding in IN_PARTITION:
         bit = int(finding)
-        found = sweep.sum("online", rows.findings[told] & bit != 0) > 0
+        found = sweep.sum("online", rows.findings[reports] & bit != 0) > 0
         only_online = found & (sweep.sum("ours", ours.found & bit != 0) == 0)
         only_offline = ~found & (sweep.sum("at_least", at_least.found & bit != 0) > 0)
         differ = np.flatnonzero((only_online | only_offline) & decided)
@@ -197,13 +199,15 @@ def _lost(judgement: Judgement, given: Given) -> pa.Table:
     """By topic: what only one side says is lost, and what only the logs could decide."""
     rows, judged = judgement.rows, judgement.judged
     streams = rows.streams
-    told = rows.of(Kind.FOUND)
-    told = told[rows.partition[told] == NONE]
+    reports = rows.of(Kind.FOUND)
+    reports = reports[rows.partition[reports] == NONE]
     last = np.array([given.last_words.get(topic, NONE) for topic in streams.topics])
     open_bits = int(Finding.IN_FLIGHT | Finding.INCONCLUSIVE)
-    undecided = told[rows.findings[told] & open_bits != 0]
+    undecided = reports[rows.findings[reports] & open_bits != 0]
     undecided = undecided[rows.session[undecided] == last[streams.topic[rows.stream[undecided]]]]
-    claims = np.append(rows.of(Kind.CLAIMED), told[rows.findings[told] & int(Finding.LOST) != 0])
+    claims = np.append(
+        rows.of(Kind.CLAIMED), reports[rows.findings[reports] & int(Finding.LOST) != 0]
+    )
     lost = judged.has(Finding.LOST)
     # A claim that came too early: the message is explained, or may be.
     explained = judged.seen | judged.has(Finding.COMPACTED) | judged.has(Finding.INCONCLUSIVE)

@@ -1,7 +1,7 @@
 """Where sessions read the same offsets, and up to where their verdicts go: what tasks must know.
 
 A consumer that was killed is followed by one that reads some messages again. Which these were can
-only be told once all logs are read, so that the few tasks concerned are done a second time. Pure.
+only be known once all logs are read, so that the few tasks concerned are done a second time. Pure.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class Range(NamedTuple):
     """Offsets of a destination partition at which a session's rows, in one task, saw messages.
 
-    `turn` counts how often these had gone back to earlier offsets.
+    `turn` counts how often these had returned to earlier offsets.
     """
 
     topic: str
@@ -98,10 +98,10 @@ def online_cuts(
 
 
 def known_beside(unread: Iterable[Span], ranges: Iterable[Range]) -> set[tuple[str, int]]:
-    """Partitions where one session logged what was gone before another came: the logs know more.
+    """Partitions where one session logged what was lost before another came: the logs know more.
 
     So it is where a topic was made again, and some session had read more of it than the one that
-    found that it was gone.
+    found that it was lost.
     """
     by_place = _by_place(ranges)
     return {

@@ -8,10 +8,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mirrortest.reconcile import attribution, tables
+from mirrortest.reconcile import attribution, result_tables
 from mirrortest.reconcile.bundle import SCANNED, bundle, opened, part_of
 from mirrortest.reconcile.chain import codes
-from mirrortest.reconcile.intervals import INTERVALS
+from mirrortest.reconcile.interval_rows import INTERVALS
 from mirrortest.reconcile.judgement import judge
 from mirrortest.reconcile.online import compared
 from mirrortest.reconcile.slices import slices
@@ -45,7 +45,7 @@ class Part(NamedTuple):
             return
         every = pa.concat_tables(held)
         del held
-        yield bundle(tables.BY_PARTITION, part, 0, tables.streamless(every))
+        yield bundle(result_tables.BY_PARTITION, part, 0, result_tables.streamless(every))
         for rows in _lanes(every, self.given):
             yield from self._tables(part, rows)
 
@@ -54,15 +54,15 @@ class Part(NamedTuple):
             return
         judgement = judge(rows, self.given)
         for name, table in (
-            (tables.BY_STREAM, tables.by_stream(judgement)),
-            (tables.BY_PARTITION, tables.by_partition(judgement)),
-            (tables.BY_MINUTE, tables.by_minute(judgement)),
-            (tables.COMPARED, compared(judgement, self.given)),
-            (tables.FINDINGS_BY_ID, _of_run(tables.findings(judgement), self.run)),
+            (result_tables.BY_STREAM, result_tables.by_stream(judgement)),
+            (result_tables.BY_PARTITION, result_tables.by_partition(judgement)),
+            (result_tables.BY_MINUTE, result_tables.by_minute(judgement)),
+            (result_tables.COMPARED, compared(judgement, self.given)),
+            (result_tables.FINDINGS_BY_ID, _of_run(result_tables.findings(judgement), self.run)),
         ):
             yield bundle(name, part, 0, table)
         if self.attributed_later:
-            yield bundle(tables.ABSENT, part, 0, attribution.unattributed(judgement))
+            yield bundle(result_tables.ABSENT, part, 0, attribution.unattributed(judgement))
         else:
             yield from _attributed(part, _of_run(attribution.assumed(judgement), self.run))
 
@@ -77,7 +77,7 @@ class Attributing(NamedTuple):
     def attribute(self, part: int, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Bundles of tables for a part's bundles: of what is missing, and of all who saw it."""
         wanted = {
-            tables.ABSENT: [Kind.FOUND],
+            result_tables.ABSENT: [Kind.FOUND],
             SCANNED: [Kind.SENT],
             OBSERVED: [Kind.SEEN, Kind.CLAIMED],
         }
@@ -99,9 +99,9 @@ class Attributing(NamedTuple):
 
 
 def _attributed(part: int, table: pa.Table) -> Iterator[pa.RecordBatch]:
-    yield bundle(tables.ABSENT, part, 0, table)
-    yield bundle(tables.TOTALS, part, 0, attribution.totals(table))
-    yield bundle(tables.FIRST, part, 0, attribution.first(table, SHOWN_RANGES))
+    yield bundle(result_tables.ABSENT, part, 0, table)
+    yield bundle(result_tables.TOTALS, part, 0, attribution.totals(table))
+    yield bundle(result_tables.FIRST, part, 0, attribution.first(table, SHOWN_RANGES))
 
 
 def _of_run(table: pa.Table, run: str) -> pa.Table:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _CLOCK_ERROR_NS = 60_000_000_000
 """How far a host's wall clock may be off where its kernel does not say: nothing sets it right."""
 MOST_OFFSETS = 10_000_000
-"""How many offsets a look into the destination itself reads at most, unless told otherwise."""
+"""How many offsets a look into the destination itself reads at most, by default."""
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ class Plan:
 
     @property
     def default_output(self) -> Location:
-        """Where the result goes by default: beside the logs of the first place."""
+        """Where the result goes by default: with the logs of the first place."""
         return self.places[0].child(f"run={self.run}", "result")
 
     def read_uncommitted(self) -> list[str]:
@@ -124,7 +124,7 @@ def plan(places: Sequence[str | Location], run: str | None) -> Plan:
     chosen = run if run is not None else _only_run(roots)
     sessions: list[SessionFiles] = []
     for root in roots:
-        # Asked without the run: a log that was put into the wrong run's directory is to be told.
+        # Asked without the run: a log in the wrong run's directory is to be reported.
         sessions += find_sessions(root.child(f"run={chosen}"))
     strangers = [found for found in sessions if found.session.run != chosen]
     if strangers:

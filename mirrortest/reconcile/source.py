@@ -1,4 +1,4 @@
-"""Spark's door to the logs: files are read by *path*, beside pyarrow, and leave as intervals.
+"""Spark's door to the logs: files are read by *path*, with pyarrow, and leave as intervals.
 
 The driver sees paths alone. Each task has files that follow each other in a session's log, so that
 what continues over files is one interval.
@@ -14,7 +14,7 @@ import pyarrow as pa
 from mirrortest.reconcile.bundle import scanned
 from mirrortest.reconcile.compact import Compactor, Zone, columns_of
 from mirrortest.reconcile.holes import NO_PACKING, Packing
-from mirrortest.reconcile.intervals import damage_row
+from mirrortest.reconcile.interval_rows import damage_row
 from mirrortest.reconcile.stretch import ENDED, alike
 from mirrortest.seqlog.damage import Damage, DamageKind
 from mirrortest.seqlog.files import LogFile, read_file

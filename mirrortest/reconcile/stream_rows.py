@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from mirrortest.reconcile.chain import codes
 from mirrortest.reconcile.holes import unpacked_chains, unpacked_claims
-from mirrortest.reconcile.intervals import STREAM
+from mirrortest.reconcile.interval_rows import STREAM
 from mirrortest.reconcile.stretch import NONE, numbers
 from mirrortest.reconcile.sweep import Spans
 from mirrortest.seqlog.schema import Kind
@@ -30,7 +30,7 @@ KINDS = (
     Kind.SEEN, Kind.SENT, Kind.RESERVED, Kind.VOUCHED, Kind.END, Kind.CLAIMED, Kind.EXPIRED,
     Kind.FOUND,
 )  # fmt: skip
-"""What tells of a stream."""
+"""The columns of a stream."""
 _NUMBERS = (
     "partition", "identity", "seq_lo", "seq_hi", "offset_lo", "offset_hi", "outcome", "findings",
     "last_ns", "session",
@@ -71,7 +71,7 @@ class StreamRows:
 
     `above` is behind the greatest number that was before a copy in its partition, as far as that is
     not among these rows; `home` is by stream the partition with the most of it, `NONE` if these
-    rows tell.
+    rows say.
     """
 
     streams: Streams
@@ -175,7 +175,7 @@ def _strangers(table: pa.Table, streams: Streams) -> Strangers:
 
 
 def is_of_stream(table: pa.Table) -> Flags:
-    """Which rows tell of a stream's numbers, or of its end."""
+    """Which rows are of a stream's numbers, or of its end."""
     found = pc.is_in(table["kind"], pa.array([kind.value for kind in KINDS]))
     for name in STREAM:
         found = pc.and_(found, pc.is_valid(table[name]))

@@ -73,7 +73,7 @@ class Stretches:
 
     `row` is the first one's place in its batch; `minute` is that of the intended time, `last_ns`
     the last acknowledgement, or as late as far as horizons go; what was reserved alone has neither.
-    `cell` tells apart what lies on the two sides of a bound of zones; where it is `dense`, seq and
+    `cell` separates what is on the two sides of a bound of zones; where it is `dense`, seq and
     offset stay side by side.
     """
 
@@ -230,7 +230,7 @@ class Reader:
 
 
 ENDED = ("arrived_last", "sent_last", "intended_last")
-"""Times that tell when a row's sending was over; each is for the nulls of those before it."""
+"""Times that say when a row's sending was over; each is for the nulls of those before it."""
 
 
 def alike(horizons: Iterable[int]) -> dict[str, Callable[[int], int]]:

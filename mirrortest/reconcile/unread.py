@@ -1,7 +1,7 @@
 """What may stand in offsets that nobody read: it is neither lost nor, behind them, out of order.
 
 Any missing number may stand in an unread range that was not sent too late for it. A number that was
-seen behind all unread ranges of its partition, and was to be sent after these were found gone,
+seen behind all unread ranges of its partition, and was to be sent after these were found missing,
 bounds what of its stream may stand there. (A log may show what is in offsets that it does not say
 it read: that proves nothing.)
 """
@@ -161,15 +161,15 @@ def _doubt(
 ) -> None:
     """A stream may stand unread where it was seen or belongs; if nobody knows where, anywhere."""
     streams = rows.streams
-    told = np.zeros(len(streams), dtype=bool)
+    logged = np.zeros(len(streams), dtype=bool)
     for kind in (Kind.RESERVED, Kind.SENT, Kind.VOUCHED):
-        told[rows.stream[rows.of(kind)]] = True
-    told[copies.stream_of] = True
+        logged[rows.stream[rows.of(kind)]] = True
+    logged[copies.stream_of] = True
     held_at = places.of(streams.topic[copies.stream_of], copies.partition_of)
     homes = lane_homes(rows, given)
     for number, ranges in enumerate(places.ranges):
         partition = int(places.partition[number])
-        mine = told & (streams.topic == places.topic[number])
+        mine = logged & (streams.topic == places.topic[number])
         here = np.flatnonzero(held_at == number)
         bound = np.full(len(streams), ENDLESS)
         bound[copies.stream_of[here]] = certain[here]
@@ -208,7 +208,7 @@ def lane_homes(rows: StreamRows, given: Given) -> list[frozenset[int]]:
 def _following(pieces: _Pieces, places: _Places, held: int) -> tuple[Spans, Flags]:
     """Numbers seen behind unread ranges, beyond what was seen before the first of these.
 
-    (Where rows of a damaged log are gone, from offset -1 on, what is left is judged all the same.)
+    (Where a damaged log lost rows, from offset -1 on, what is left is judged all the same.)
     """
     gaps = np.array(
         sorted(

@@ -40,7 +40,7 @@ LACKING = {
     "findings": "the ids of what was found",
     "by_stream": "the sums by producer",
 }
-"""The tables that the report reads, and what it cannot tell without them."""
+"""The tables that the report reads, and what it cannot show without them."""
 
 
 @dataclass(frozen=True)
@@ -130,8 +130,8 @@ def read_result(place: Location, logs: Sequence[Location] = ()) -> Result:
         for name, what in LACKING.items()
         if not _exists(place.child(f"{name}.parquet"))
     ]
-    beside = place.path.rstrip("/").endswith(f"/run={summary.run}/{RESULT_FOLDER}")
-    roots = list(logs) or ([place.parent.parent] if beside else [])
+    in_logs = place.path.rstrip("/").endswith(f"/run={summary.run}/{RESULT_FOLDER}")
+    roots = list(logs) or ([place.parent.parent] if in_logs else [])
     sessions: list[SessionFiles] = []
     events: list[Event] = []
     for root in roots:

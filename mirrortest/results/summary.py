@@ -22,7 +22,7 @@ QUANTILES = (0.5, 0.9, 0.99, 0.999)
 MINUTE_COUNTS = (
     "sent", "acked", "delivered", "lost", "inconclusive", "in_flight", "duplicated", "late",
 )  # fmt: skip
-"""What is told of each minute; the table `by_minute` has every finding."""
+"""What is said of each minute; the table `by_minute` has every finding."""
 MINUTE_LATENCIES = {
     "p50": "p50_ns", "p90": "p90_ns", "p99": "p99_ns", "p99.9": "p999_ns", "max": "max_ns",
 }  # fmt: skip
@@ -117,7 +117,7 @@ class Partition(_Model):
 
 
 class Online(_Model):
-    """The comparison with what the consumers had found; `disagreements` are told in words."""
+    """The comparison with what the consumers had found; `disagreements` are in words."""
 
     partitions: int
     disagreements: list[str]

@@ -118,7 +118,7 @@ def without_latency(summary: Summary) -> list[str]:
 
 
 def rests_on(summary: Summary) -> str:
-    """Say on whose logs the result rests; empty where an older one does not tell."""
+    """Say on whose logs the result rests; empty where an older one does not say."""
     basis = summary.rests_on
     if basis is None:
         return ""

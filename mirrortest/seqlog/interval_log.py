@@ -1,4 +1,4 @@
-"""What a process did in each reporting interval: `intervals.parquet` beside its sequence log.
+"""What a process did in each reporting interval: `intervals.parquet`, with its sequence log.
 
 The columns are `model.load`'s; a row is an interval and a topic. While the session runs the rows
 are in a journal of the log's kind, each synced as it is written, so that a killed process leaves

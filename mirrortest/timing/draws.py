@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 class Draws:
-    """The draws of one purpose; `names` tell it from others of the same seed."""
+    """The draws of one purpose; `names` separate it from others of the same seed."""
 
     def __init__(self, seed: int, *names: str) -> None:
         name = "\0".join((str(seed), *names)).encode()

@@ -85,7 +85,7 @@ def checked_name(name: str, *, option: str = "--id") -> str:
 def checked_run(run: str, *, option: str = "--run") -> str:
     """Return a run's id, or raise UsageError with the valid form."""
     if RUN_PATTERN.fullmatch(run) is None:
-        # Cut to its end, since a date is what tells one night's run from another's.
+        # Cut to its end, since a date is what differs between one night's run and another's.
         meant = "".join(re.findall(r"[a-z0-9]", run.lower()))[-_RUN_LENGTH:]
         raise UsageError(
             f"{option} {run!r}: a run's id is 1 to {_RUN_LENGTH} lower-case letters and digits"

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from mirrortest.reconcile.session import spark_session
+from mirrortest.reconcile.spark_session import spark_session
 from tests.bench_reconcile.judgement import CORRUPTED, MISROUTED, THREADS
 
 STREAM = "topic, producer, incarnation, lane"

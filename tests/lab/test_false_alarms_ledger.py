@@ -121,7 +121,7 @@ def test_a_run_goes_on_between_two_incarnations(
     assert told["incarnations"] == [1, 2]
     carl.signal(signal.SIGTERM)
     answer = carl.answer(code=3)
-    assert "not all producers have told their end" in answer["inconclusive"]
+    assert "not all producers have recorded their end" in answer["inconclusive"]
 
     lab.mirror.cont()
     answer = scene.consume("carl", label="carl-again").answer()

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from mirrortest.reconcile.session import spark_session
+from mirrortest.reconcile.spark_session import spark_session
 
 from .offline import Job, differences
 from .play import play

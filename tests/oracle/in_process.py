@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from mirrortest.reconcile.bundle import DRIVER, opened
-from mirrortest.reconcile.intervals import INTERVALS
-from mirrortest.reconcile.result import write_part
+from mirrortest.reconcile.interval_rows import INTERVALS
+from mirrortest.reconcile.result_files import write_part
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

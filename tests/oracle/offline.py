@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow.parquet as pq
 
 from mirrortest.model.findings import Finding, Outcome
-from mirrortest.reconcile.engine import Spark
 from mirrortest.reconcile.job import reconcile_by
 from mirrortest.reconcile.online import Disagreement
 from mirrortest.reconcile.plan import plan
-from mirrortest.reconcile.tables import JUDGED
+from mirrortest.reconcile.result_tables import JUDGED
+from mirrortest.reconcile.steps import Spark
 from mirrortest.seqlog import rows
 from mirrortest.seqlog.options import Detail, Role
 from mirrortest.seqlog.session import Session, Topic, new_session_id
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from mirrortest.reconcile.engine import Engine
+    from mirrortest.reconcile.steps import Engine
     from mirrortest.results.summary import Summary
     from mirrortest.seqlog.rows import Row
     from mirrortest.verify.placement import ExpectPartition

@@ -111,7 +111,7 @@ def _many(options: argparse.Namespace, numbers: range, kinds: frozenset[str]) ->
 def _offline(options: argparse.Namespace, numbers: range, kinds: frozenset[str]) -> int:
     """Reconcile the logs of histories, hundreds in each job."""
     # Only here is Spark needed.
-    from mirrortest.reconcile.session import spark_session  # noqa: PLC0415
+    from mirrortest.reconcile.spark_session import spark_session  # noqa: PLC0415
 
     from .offline import offline_problems, play_together  # noqa: PLC0415
 

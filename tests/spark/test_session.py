@@ -12,7 +12,7 @@ pytestmark = pytest.mark.slow
 _WORK = """
 import os, signal, sys
 from mirrortest.errors import MirrortestError
-from mirrortest.reconcile.session import spark_session
+from mirrortest.reconcile.spark_session import spark_session
 
 try:
     with spark_session("local[1]", "512m") as spark:

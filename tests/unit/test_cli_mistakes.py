@@ -243,7 +243,7 @@ def test_an_interrupt_puts_spark_away(monkeypatch: pytest.MonkeyPatch) -> None:
         finally:
             put_away.append(signal.getsignal(signal.SIGINT))
 
-    monkeypatch.setattr("mirrortest.reconcile.session.spark_session", session)
+    monkeypatch.setattr("mirrortest.reconcile.spark_session.spark_session", session)
     with pytest.raises(KeyboardInterrupt), spark_session():
         signal.raise_signal(signal.SIGINT)
     assert put_away == [end_at_once]
@@ -256,7 +256,7 @@ def test_what_spark_fails_with_is_one_line(monkeypatch: pytest.MonkeyPatch) -> N
     class PythonException(Exception):  # noqa: N818  # PySpark's name for it
         __module__ = "pyspark.errors.exceptions.captured"
 
-    given = "mirrortest.reconcile.session.spark_session"
+    given = "mirrortest.reconcile.spark_session.spark_session"
     monkeypatch.setattr(given, lambda *_: contextlib.nullcontext())
     trace = (
         "An exception was thrown from Python:\nTraceback ...\nIndexError: 7 is out of bounds\n\n"
@@ -289,7 +289,7 @@ def test_an_error_of_spark_is_asked_for_its_text_while_java_runs(
             assert runs
             return "ArrowInvalid: it overflowed"
 
-    monkeypatch.setattr("mirrortest.reconcile.session.spark_session", session)
+    monkeypatch.setattr("mirrortest.reconcile.spark_session.spark_session", session)
     said = "Spark failed: ArrowInvalid: it overflowed; to see"
     with pytest.raises(MirrortestError, match=said), spark_session():
         raise CapturedException

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from mirrortest.model.findings import Finding, Outcome
 from mirrortest.reconcile.compact import Compactor, Zone, columns_of
-from mirrortest.reconcile.intervals import INTERVALS
+from mirrortest.reconcile.interval_rows import INTERVALS
 from mirrortest.reconcile.stretch import ENDED, alike
 from mirrortest.seqlog import parquet, rows
 from mirrortest.seqlog.batches import batch_of, explode

@@ -13,11 +13,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mirrortest.model.findings import Finding, Outcome
-from mirrortest.reconcile import holes, tables
+from mirrortest.reconcile import holes, result_tables
 from mirrortest.reconcile.attribution import assumed
 from mirrortest.reconcile.compact import Compactor
 from mirrortest.reconcile.holes import NO_PACKING, Packing
-from mirrortest.reconcile.intervals import INTERVALS
+from mirrortest.reconcile.interval_rows import INTERVALS
 from mirrortest.reconcile.judgement import Given, judge
 from mirrortest.reconcile.online import compared
 from mirrortest.reconcile.stream_rows import StreamRows
@@ -56,7 +56,13 @@ def judged(sessions: list[list[pa.RecordBatch]], *, known: bool) -> list[list[st
     unpacked = StreamRows.of_table(table)
     given = Given(known=frozenset({("p", 1)}), horizons={"t": HORIZON} if known else {})
     judgement = judge(unpacked, given)
-    made = (tables.by_stream, tables.by_partition, tables.by_minute, tables.findings, assumed)
+    made = (
+        result_tables.by_stream,
+        result_tables.by_partition,
+        result_tables.by_minute,
+        result_tables.findings,
+        assumed,
+    )
     tables_made = [*(make(judgement) for make in made), compared(judgement, given)]
     return [sorted(map(str, each.to_pylist())) for each in tables_made]
 

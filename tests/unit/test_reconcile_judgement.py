@@ -11,7 +11,7 @@ import pytest
 
 from mirrortest.reconcile import holes, missing, parts, source
 from mirrortest.reconcile.bundle import part_of
-from mirrortest.reconcile.intervals import INTERVALS
+from mirrortest.reconcile.interval_rows import INTERVALS
 from mirrortest.reconcile.job import reconcile_by
 from mirrortest.reconcile.plan import plan
 from mirrortest.reconcile.slices import slices

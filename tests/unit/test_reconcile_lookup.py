@@ -196,7 +196,7 @@ def test_what_cannot_be_looked_at_is_told(monkeypatch: pytest.MonkeyPatch) -> No
     batches = [batch(at, at, 10) for at in range(0, 40, 10)]
     looked = look(monkeypatch, Played(*batches, begin=20), observed([(0, 0, 5), (0, 30, 40)]))
     assert looked.found == {STREAM: IntervalSet([(20, 30)])}
-    assert "offsets 5 to 19 are gone" in looked.notes[0]
+    assert "offsets 5 to 19 no longer exist" in looked.notes[0]
 
     looked = look(monkeypatch, Played(*batches), observed(), most=15)
     assert looked.found == {STREAM: IntervalSet([(0, 15)])}

@@ -1,4 +1,4 @@
-"""The report: one HTML file that needs nothing beside it, no network and no server.
+"""The report: one HTML file that needs no other file, no network and no server.
 
 Everything that comes from messages, logs or users goes through Jinja's autoescaping, or as JSON
 into a script element that no browser runs. A content security policy names the scripts that

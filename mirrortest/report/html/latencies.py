@@ -177,7 +177,7 @@ class Latencies:
             low, high = first >> shift, last >> shift
             if high - low < MOST_BINS:
                 return Bins(shift, low, high - low + 1)
-        # Nanoseconds beside hours: what is faster than the widest bins reach shares the lowest.
+        # Nanoseconds and hours in one: what is faster than the widest bins reach shares the lowest.
         return Bins(_WIDEST, (last >> _WIDEST) - MOST_BINS + 1, MOST_BINS)
 
     def cells(self, bins: Bins) -> list[tuple[int, int, int]]:

@@ -212,7 +212,7 @@ def _rows(
 
 
 def _pieces(rows: _Rows, ranges: pa.Table, known: pa.Array) -> tuple[_Rows, int]:
-    """Ranges of seqs, cut along the rows that tell their times; and how many no row tells of."""
+    """Ranges of seqs, cut along the rows that have their times; and how many are in no row."""
     streams = pc.index_in(_streams(ranges), known)
     here = ranges.filter(pc.is_valid(streams))
     stream = _ints(streams.drop_null()) << _SEQ_BITS

@@ -1,4 +1,4 @@
-"""How the run was set up, as its sessions tell it: who ran, against what, for how long."""
+"""How the run was set up, as its sessions logged it: who ran, against what, for how long."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _TOGETHER_NS = 10 * 10**9
 
 @dataclass(frozen=True)
 class Ran:
-    """One process's session: `facts` are what else it tells, by their names."""
+    """One process's session: `facts` are what else it logged, by their names."""
 
     role: str
     name: str

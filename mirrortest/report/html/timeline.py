@@ -134,7 +134,7 @@ def _placed(table: pa.Table | None) -> tuple[pa.Table | None, dict[str, int]]:
 
 
 def _counted(table: pa.Table) -> list[str]:
-    """The columns that count messages; beside them stand latencies."""
+    """The columns that count messages; the others are latencies."""
     return [
         field.name
         for field in table.schema

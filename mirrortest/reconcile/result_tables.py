@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from mirrortest.model.findings import DEFINITIONS, IN_PARTITION, MISSING, OF_STREAM, Finding, Scope
 from mirrortest.reconcile.chain import codes
-from mirrortest.reconcile.intervals import INTERVALS, STREAM
+from mirrortest.reconcile.interval_rows import INTERVALS, STREAM
 from mirrortest.reconcile.judgement import homes
 from mirrortest.reconcile.stream_rows import coded
 from mirrortest.reconcile.stretch import NONE, numbers

@@ -12,8 +12,8 @@ from pyspark import StorageLevel
 from pyspark.sql import functions
 
 from mirrortest.reconcile.bundle import BUNDLES, DRIVER, opened
-from mirrortest.reconcile.intervals import INTERVALS
-from mirrortest.reconcile.result import write_part
+from mirrortest.reconcile.interval_rows import INTERVALS
+from mirrortest.reconcile.result_files import write_part
 from mirrortest.reconcile.worker import map_batches, map_numbers
 
 if TYPE_CHECKING:

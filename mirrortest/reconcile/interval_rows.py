@@ -19,18 +19,18 @@ if TYPE_CHECKING:
     Longs = NDArray[np.int64]
 
 DAMAGE = "damage"
-"""The kind of a row that tells, in `text`, what could not be read; `outcome` is 1 where durable
-rows are gone."""
+"""The kind of a row that says, in `text`, what could not be read; `outcome` is 1 where durable
+rows are missing."""
 LATENCY = "latency"
 """The kind of a row with a sum of latency histograms; `text` is the kind of the rows summed."""
 ACKED = "acked"
 """The kind of a row that counts acknowledged `messages` by topic and minute of intended time."""
 RANGE = "range"
-"""The kind of a row that tells a range of offsets at which a task's rows saw messages; `turn` says
-how often these had gone back before."""
+"""The kind of a row that names a range of offsets at which a task's rows saw messages; `turn` says
+how often these had returned before."""
 
 OVERVIEW = "overview"
-"""The kind of a row that tells the driver that there are rows of the kind in `text`."""
+"""The kind of a row that says to the driver that there are rows of the kind in `text`."""
 
 STREAM = ("topic", "producer", "incarnation", "lane")
 """The columns that name a stream, within a run."""
@@ -132,7 +132,7 @@ def merged(batches: Sequence[pa.RecordBatch], session: int, task: int) -> pa.Rec
 
 
 def _minutes(rows: pa.RecordBatch) -> pa.Array:
-    """The minute of the intended time, of rows that tell of unread offsets."""
+    """The minute of the intended time, of rows of unread offsets."""
     unread = pc.equal(rows["kind"], Kind.UNREAD.value)
     minutes = pc.divide(rows["intended_first"], MINUTE_NS)
     return pc.if_else(unread, minutes, pa.scalar(None, pa.int64()))

@@ -21,7 +21,7 @@ from mirrortest.seqlog.location import Location
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from mirrortest.reconcile.engine import Bundles
+    from mirrortest.reconcile.steps import Bundles
 
 _IDS = ("seq_lo", "seq_hi")
 """Numbers in order: their differences take a third of the place, and half of the time."""
@@ -66,13 +66,13 @@ def write_part(
 
 
 def _write(tables: Iterable[pa.Table], schema: pa.Schema, place: Location) -> None:
-    told: dict[str, Any] = {}
+    encodings: dict[str, Any] = {}
     if schema.get_field_index(_IDS[0]) >= 0:
-        told["use_dictionary"] = [name for name in schema.names if name not in _IDS]
-        told["column_encoding"] = dict.fromkeys(_IDS, "DELTA_BINARY_PACKED")
+        encodings["use_dictionary"] = [name for name in schema.names if name not in _IDS]
+        encodings["column_encoding"] = dict.fromkeys(_IDS, "DELTA_BINARY_PACKED")
     with (
         place.filesystem.open_output_stream(place.path) as sink,
-        pq.ParquetWriter(sink, schema, compression="zstd", **told) as writer,
+        pq.ParquetWriter(sink, schema, compression="zstd", **encodings) as writer,
     ):
         for table in tables:
             writer.write_table(table.select(schema.names).cast(schema))

@@ -1,4 +1,4 @@
-"""A Spark session that is gone, with its JVM, when its context ends."""
+"""A Spark session that ends, with its JVM, when its context ends."""
 
 from __future__ import annotations
 
@@ -96,10 +96,10 @@ def spark_session(
 
 def _young(memory: str) -> list[str]:
     """Java's option for the space of new objects: what a short run makes seldom fills it."""
-    told = re.fullmatch(r"([0-9]+)([kmg]?)", memory.lower())
-    if told is None:
+    parsed = re.fullmatch(r"([0-9]+)([kmg]?)", memory.lower())
+    if parsed is None:
         return []  # Java will say what is wrong with it
-    size = int(told[1]) << {"": 0, "k": 10, "m": 20, "g": 30}[told[2]]
+    size = int(parsed[1]) << {"": 0, "k": 10, "m": 20, "g": 30}[parsed[2]]
     return [f"-Xmn{min(size // 4, _YOUNG)}"]
 
 

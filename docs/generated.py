@@ -20,6 +20,7 @@ from typer.main import get_command
 
 from mirrortest.cli import main
 from mirrortest.cli.help_layout import BY_ENVIRONMENT, Verbs, aliases_of
+from mirrortest.config.option_file import schema_of
 from mirrortest.config.threshold import COUNTS, Series, thresholds
 from mirrortest.errors import MirrortestError
 from mirrortest.faults.ground_truth import Truth
@@ -28,6 +29,7 @@ from mirrortest.metrics import names
 from mirrortest.model.findings import DEFINITIONS
 from mirrortest.model.load import FIGURES
 from mirrortest.model.observed import TABLES
+from mirrortest.produce.workload import WholeWorkload
 from mirrortest.results.status_document import ConsumeDocument, ProduceDocument
 from mirrortest.results.summary import Summary
 from mirrortest.scenario.outcome import SeriesOutcome
@@ -91,9 +93,12 @@ def files() -> dict[Path, str]:
         Path("command-line.md"): _COMMAND_LINE + "".join(_command(program(), ["mirrortest"])),
         Path("findings.md"): anomaly.markdown(),
     }
-    for name, model in SCHEMAS.items():
-        content = json.dumps(model.model_json_schema(mode="serialization"), indent=1)
-        written[Path("schemas") / f"{name}.schema.json"] = content + "\n"
+    schemas = {
+        name: model.model_json_schema(mode="serialization") for name, model in SCHEMAS.items()
+    }
+    schemas["workload"] = schema_of(WholeWorkload)
+    for name, content in schemas.items():
+        written[Path("schemas") / f"{name}.schema.json"] = json.dumps(content, indent=1) + "\n"
     for page, parts in PARTS.items():
         text = (REFERENCE / page).read_text()
         for name, make in parts.items():

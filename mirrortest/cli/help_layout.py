@@ -24,7 +24,8 @@ _GROUPS = {
     ),
     "Mirror": "--source-alias --separator --topic-map",
     "Workload": (
-        "--throughput --seed --start-at --message-size --payload-compressibility "
+        "--workload --print-workload --throughput --seed --start-at --message-size "
+        "--payload-compressibility "
         "--batch-messages --form --use-message-headers --warmup-records "
         "--destination-partitions --create-topics --partitions --replication-factor "
         "--retention --topic-config --acks --compression --linger-ms"

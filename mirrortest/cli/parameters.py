@@ -7,17 +7,14 @@ Typer reads a function's signature, and has no parameters that are models of the
 from __future__ import annotations
 
 import inspect
-import types
 from collections.abc import Callable, Iterator
 from dataclasses import MISSING, Field, fields, is_dataclass
-from enum import StrEnum
 from functools import partial
 from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 import typer
 
-from mirrortest.config.option import Kind, Option, choice
-from mirrortest.config.units import parse_count
+from mirrortest.config.option import Kind, Option, kind_of
 
 
 def from_models(command: Callable[..., None]) -> Callable[..., None]:
@@ -69,11 +66,11 @@ def _options(model: type[Any]) -> Iterator[inspect.Parameter]:
 
 def _parameter(field: Field[Any], kind: Any) -> inspect.Parameter:
     option: Option = field.metadata["option"]
-    name = option.name or f"--{field.name.replace('_', '-')}"
+    name = option.name_of(field.name)
     default = inspect.Parameter.empty if field.default is MISSING else field.default
     parser, metavar = None, option.metavar
     values: tuple[str, ...] = ()
-    how = option.kind or _kind_of(kind, option)
+    how = kind_of(option, kind)
     if how is not None:
         kind, metavar, values = str, metavar or how.metavar, how.values
         parser = partial(_parsed, how, name)
@@ -95,17 +92,6 @@ def _parameter(field: Field[Any], kind: Any) -> inspect.Parameter:
         default=default,
         annotation=Annotated[kind, info],
     )
-
-
-def _kind_of(hint: Any, option: Option) -> Kind | None:
-    """How text becomes a number or one of an enumeration's values, in our own words."""
-    of = next((each for each in get_args(hint) if each is not types.NoneType), hint)
-    if of is int:
-        parse = partial(parse_count, minimum=option.minimum, maximum=option.maximum)
-        return Kind(parse, metavar="NUMBER")
-    if isinstance(of, type) and issubclass(of, StrEnum):
-        return choice(of)
-    return None
 
 
 def _completing(values: tuple[str, ...]) -> Callable[[str], list[str]]:

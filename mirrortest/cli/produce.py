@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -25,11 +26,14 @@ from mirrortest.cli.options import (
     named_after_host,
 )
 from mirrortest.cli.parameters import from_models
+from mirrortest.config.java_properties import parse_assignments
+from mirrortest.config.option_file import document_of, read_document, texts_of, toml_of
 from mirrortest.config.run import run_id
 from mirrortest.doctor.options import DoctorOptions
 from mirrortest.errors import UsageError
+from mirrortest.produce.new_topics import NewTopics
 from mirrortest.produce.options import PRODUCER_DEFAULTS, ProduceOptions
-from mirrortest.produce.workload import NewTopics, Sending
+from mirrortest.produce.workload import Sending, WholeWorkload
 from mirrortest.wire.form import Form
 from mirrortest.wire.stream import checked_name, checked_run
 
@@ -68,6 +72,20 @@ SIGINT and SIGTERM stop the schedule, wait for what is underway, and write end m
 """  # noqa: E501  # commands are pasted whole
 
 
+_PROPERTIES = f"{__name__}.properties"
+
+
+def _use_workload(context: typer.Context, path: Path | None) -> Path | None:
+    """Make a file's values the options' defaults."""
+    if path is not None:
+        where = f"--workload {path}"
+        texts = texts_of(read_document(path, where), WholeWorkload, where)
+        properties = texts.pop("command_property", [])
+        context.meta[_PROPERTIES] = parse_assignments(properties, option=where)
+        context.default_map = texts
+    return path
+
+
 @from_models
 def produce(
     context: typer.Context,
@@ -100,6 +118,23 @@ def produce(
             "and process.",
         ),
     ] = None,
+    workload: Annotated[  # noqa: ARG001  # its callback gives the other options their values
+        Path | None,
+        typer.Option(
+            "--workload",
+            is_eager=True,
+            callback=_use_workload,
+            metavar="FILE",
+            help="Take the workload from this file, TOML or JSON; its keys are the options' names. "
+            "What is given besides, also by the environment, wins.",
+        ),
+    ] = None,
+    print_workload: Annotated[
+        bool,
+        typer.Option(
+            "--print-workload", help="Print what the options mean as a file for --workload; exit."
+        ),
+    ] = False,
     options: partial[ProduceOptions],
     use_message_headers: Annotated[
         bool, typer.Option("--use-message-headers", help="The same as --form headers.")
@@ -120,9 +155,11 @@ def produce(
             f"--form {asked['form'].value} and --use-message-headers (the same as --form headers) "
             "contradict each other: leave one of them out"
         )
-    check_log_places(asked["log_dir"], asked["log_spool"])
     client = connection.client(
-        bootstrap_server, more_properties=sending.properties(), defaults=PRODUCER_DEFAULTS
+        # A workload has no connection.
+        bootstrap_server or ("localhost:9092" if print_workload else None),
+        more_properties=sending.properties(),
+        defaults=PRODUCER_DEFAULTS | context.meta.get(_PROPERTIES, {}),
     )
     console.warn(client.warnings)
     request = options(
@@ -132,7 +169,12 @@ def produce(
         client=client,
         form=Form.HEADERS if use_message_headers else asked["form"],
         create=new_topics,
-    ).resolved()
+    )
+    if print_workload:
+        typer.echo(toml_of(document_of(request.workload)), nl=False)
+        raise typer.Exit
+    check_log_places(request.log_dir, request.log_spool)
+    request = request.resolved()
     if dry_run:
         show_checks(
             DoctorOptions(

@@ -18,7 +18,7 @@ from mirrortest.config.java_properties import parse_assignments, read_properties
 from mirrortest.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
 
@@ -86,6 +86,10 @@ def _assignors(text: str) -> tuple[Assignor, ...]:
         if assignor not in found:
             found.append(assignor)
     return tuple(found)
+
+
+def _as_text(value: bool | int | str) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,6 +217,11 @@ class ClientConfig:
         if bootstrap_server:
             properties["bootstrap.servers"] = bootstrap_server
         return cls.from_properties(properties, defaults=defaults, portable=portable)
+
+    def texts(self, keys: Iterable[str]) -> dict[str, str]:
+        """These properties, which must be none of the secret ones, as Kafka's tools take them."""
+        names = {item.metadata["key"]: item.name for item in fields(self) if item.metadata}
+        return {key: _as_text(getattr(self, names[key])) for key in keys}
 
     @property
     def uses_sasl(self) -> bool:

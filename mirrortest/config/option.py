@@ -9,11 +9,13 @@ from __future__ import annotations
 from dataclasses import MISSING, dataclass, field
 from enum import StrEnum
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from types import NoneType, UnionType
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, Union, get_args, get_origin
 
 from mirrortest.config.suggestion import did_you_mean
 from mirrortest.config.units import (
     exact_duration,
+    parse_count,
     parse_duration,
     parse_positive_seconds,
     parse_seconds,
@@ -88,6 +90,30 @@ class Option:
     metavar: str | None = None
     minimum: int | None = None
     maximum: int | None = None
+
+    def name_of(self, field: str) -> str:
+        """Its name on the command line, where it is that of a field."""
+        return self.name or f"--{field.replace('_', '-')}"
+
+
+def base_type(hint: Any) -> Any:
+    """The type of a field that may be None as well; the first of several."""
+    if get_origin(hint) in {Union, UnionType}:
+        return next(each for each in get_args(hint) if each is not NoneType)
+    return hint
+
+
+def kind_of(option: Option, hint: Any) -> Kind | None:
+    """How an option's text becomes its value; None: as it is, or by the command line's parser."""
+    of = base_type(hint)
+    if option.kind is not None:
+        return option.kind
+    if of is int:
+        parse = partial(parse_count, minimum=option.minimum, maximum=option.maximum)
+        return Kind(parse, metavar="NUMBER")
+    if isinstance(of, type) and issubclass(of, StrEnum):
+        return choice(of)
+    return None
 
 
 def option(default: Any, text: str, **how: Any) -> Any:

@@ -69,9 +69,9 @@ def read_toml(path: Path, model: type[Model], where: str) -> Model:
 
 
 def read_text(path: Path, where: str) -> str:
-    """A file's text; raises UsageError in one line that begins with `where`."""
+    """What a user's file holds; raises UsageError in one line that begins with `where`."""
     try:
-        return path.read_text()
+        return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not text"
         raise UsageError(f"{where}: cannot be read: {why}") from None

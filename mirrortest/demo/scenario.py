@@ -14,8 +14,8 @@ from mirrortest.consume.options import CONSUMER_DEFAULTS, ConsumeOptions
 from mirrortest.lab.mirrors import MirrorSettings
 from mirrortest.lab.testbed import Lab
 from mirrortest.produce import producer
+from mirrortest.produce.new_topics import NewTopics
 from mirrortest.produce.options import PRODUCER_DEFAULTS, ProduceOptions
-from mirrortest.produce.workload import NewTopics
 from mirrortest.seqlog.events import EventLog
 
 if TYPE_CHECKING:

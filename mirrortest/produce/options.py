@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 
 from mirrortest.config.client_config import ClientConfig
 from mirrortest.config.option import SECONDS, Kind, option
@@ -11,7 +11,13 @@ from mirrortest.config.run import checked_topic
 from mirrortest.config.shape import Replay, SizeFile
 from mirrortest.errors import UsageError
 from mirrortest.metrics.options import MetricsOptions
-from mirrortest.produce.workload import EXISTING_TOPICS, NewTopics, Workload
+from mirrortest.produce.new_topics import EXISTING_TOPICS, NewTopics
+from mirrortest.produce.workload import (
+    LOAD_PROPERTIES,
+    Sending,
+    WholeWorkload,
+    Workload,
+)
 from mirrortest.seqlog.options import LogOptions
 
 PRODUCER_DEFAULTS = {"client.id": "mirrortest-produce", "batch.size": str(1 << 20)}
@@ -99,6 +105,21 @@ class ProduceOptions(Workload, LogOptions, MetricsOptions):
             throughput=read_replay(throughput) if isinstance(throughput, Replay) else throughput,
             message_size=read_sizes(size) if isinstance(size, SizeFile) else size,
             start_at=start,
+        )
+
+    @property
+    def workload(self) -> WholeWorkload:
+        """The load as one value: without connection, names and places."""
+        client = self.client
+        usual = ClientConfig.from_properties(
+            {**client.texts(("acks",)), "bootstrap.servers": "localhost:9092"},
+            defaults=PRODUCER_DEFAULTS,
+        ).texts(LOAD_PROPERTIES)
+        given = client.texts(LOAD_PROPERTIES).items() - usual.items()
+        parts = ((Workload, self), (NewTopics, self.create), (Sending, Sending.of(client)))
+        return WholeWorkload(
+            command_property=sorted(f"{key}={value}" for key, value in given) or None,
+            **{each.name: getattr(part, each.name) for of, part in parts for each in fields(of)},
         )
 
     @property

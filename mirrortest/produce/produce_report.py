@@ -24,8 +24,8 @@ class ProduceReport:
     """How a run went.
 
     `reasons` counts messages that were not acknowledged by why; `behind_ns` is how long the
-    schedule was not held, by topic; `settings` is what was asked for (`ProduceOptions.settings`);
-    `error` is what ended the run early.
+    schedule was not held, by topic; `settings` is what was asked for (`ProduceOptions.settings`),
+    `workload` the same as a file has it; `error` is what ended the run early.
     """
 
     run: str
@@ -41,6 +41,7 @@ class ProduceReport:
     notes: Sequence[str] = ()
     error: MirrortestError | None = None
     settings: Mapping[str, str] = field(default_factory=dict)
+    workload: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def whole(self) -> Tally:
@@ -82,6 +83,7 @@ class ProduceReport:
             "error": None if self.error is None else str(self.error),
             "incarnations": sorted({record.stream.incarnation for record, _ in self.lanes}),
             "settings": dict(self.settings),
+            "workload": dict(self.workload),
             "warmup_records": self.warmup_records,
             "whole": self.whole.to_json(),
             "steady_state": self.steady.to_json() if self.warmup_records else None,

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from mirrortest.config.option_file import document_of
 from mirrortest.errors import ClusterError, MirrortestError, SequenceLogError, UnreachableError
 from mirrortest.host.interpreter import favour_the_loop
 from mirrortest.kafka.admin import Admin
@@ -319,6 +320,7 @@ class Producer:
             notes=self._housekeeping.notes,
             error=error,
             settings=self._options.settings,
+            workload=document_of(self._options.workload),
         )
 
     def _write_summary(self, session: Session, report: ProduceReport) -> None:

@@ -6,11 +6,15 @@ option. Connections, names and places for logs are no part of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator  # noqa: TC003  # the command line reads the models' types
+from collections.abc import Iterator  # noqa: TC003  # the command line reads types
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Self
 
-from mirrortest.config.client_config import Compression  # noqa: TC001  # the command line reads it
+from mirrortest.config.client_config import (  # noqa: TC001  # the command line reads types
+    ClientConfig,
+    Compression,
+)
 from mirrortest.config.option import NANOSECONDS, REQUIRED, Kind, option
 from mirrortest.config.run import checked_topics
 from mirrortest.config.shape import (
@@ -28,8 +32,8 @@ from mirrortest.config.shape import (
     Uniform,
     parse_shape,
 )
+from mirrortest.config.suggestion import did_you_mean
 from mirrortest.config.units import (
-    exact_duration,
     exact_number,
     parse_count,
     parse_duration,
@@ -37,13 +41,12 @@ from mirrortest.config.units import (
     parse_size,
 )
 from mirrortest.errors import UsageError
+from mirrortest.produce.new_topics import NewTopics, check_count
 from mirrortest.wire.form import Form
 from mirrortest.wire.payload import MAX_SIZE, MOST_COMPRESSIBLE
 
-_MAX_PARTITIONS = (1 << 16) - 1
 _HIGHEST_SEED = (1 << 63) - 1
 _UNLIMITED = -1
-_MILLISECOND = 1_000_000
 
 
 def _parse_throughput(text: str, *, option: str) -> float | RateShape | None:
@@ -125,79 +128,6 @@ def _parse_percent(text: str, *, option: str) -> int:
     return int(percent)
 
 
-def _parse_milliseconds(text: str, *, option: str) -> int:
-    return parse_duration(text, option=option) // _MILLISECOND
-
-
-def _show_milliseconds(milliseconds: int | None) -> str:
-    return "" if milliseconds is None else exact_duration(milliseconds * _MILLISECOND)
-
-
-def _check_count(name: str, count: int | None) -> None:
-    if count is not None and not 1 <= count <= _MAX_PARTITIONS:
-        raise UsageError(f"{name} must be in 1..{_MAX_PARTITIONS}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class NewTopics:
-    """How missing topics are created: by default with one partition and the brokers' settings.
-
-    Topics that exist must have as many `partitions`, if a number is given.
-
-    Raises:
-        UsageError: a number is out of range, or a setting is wrong or given twice.
-    """
-
-    create_topics: bool = option(False, "Create topics that do not exist.", env=True)
-    partitions: int | None = option(
-        None,
-        "Partitions of topics created by --create-topics. A topic that exists must have as many.",
-        env=True,
-    )
-    replication_factor: int | None = option(
-        None, "Replicas of topics created by --create-topics. Default: the brokers'.", env=True
-    )
-    retention_ms: int | None = option(
-        None,
-        "retention.ms of topics created by --create-topics, as 30m. Default: the brokers'.",
-        name="--retention",
-        kind=Kind(_parse_milliseconds, show=_show_milliseconds, metavar="DURATION"),
-        env=True,
-    )
-    topic_config: list[str] | None = option(
-        None, "A setting of topics created by --create-topics; may be repeated.", metavar="KEY=VAL"
-    )
-
-    def __post_init__(self) -> None:
-        """Refuse what cannot be done."""
-        self.configs  # noqa: B018  # refuses what is wrong
-        _check_count("--partitions", self.partitions)
-        _check_count("--replication-factor", self.replication_factor)
-
-    @property
-    def configs(self) -> dict[str, str]:
-        """Their settings, as Kafka names them.
-
-        Raises:
-            UsageError: one has not the form KEY=VALUE, or is given twice.
-        """
-        found = {} if self.retention_ms is None else {"retention.ms": str(self.retention_ms)}
-        for text in self.topic_config or ():
-            key, equals, value = (part.strip() for part in text.partition("="))
-            if not (key and equals and value):
-                raise UsageError(
-                    f"--topic-config {text!r}: write KEY=VALUE, for example cleanup.policy=delete"
-                )
-            if key in found:
-                raise UsageError(f"--topic-config {text!r}: {key} is given twice")
-            found[key] = value
-        return found
-
-
-EXISTING_TOPICS = NewTopics()
-"""None is created: all topics must exist."""
-
-
 @dataclass(frozen=True, kw_only=True)
 class Sending:
     """Client properties that have options of their own, which win over --command-property."""
@@ -217,6 +147,12 @@ class Sending:
     linger_ms: int | None = option(
         None, "Wait this long for a batch to fill up. Default 5.", env=True, minimum=0
     )
+
+    @classmethod
+    def of(cls, client: ClientConfig) -> Self:
+        """How a client sends."""
+        acks = "all" if client.acks == -1 else str(client.acks)
+        return cls(acks=acks, compression=client.compression_type, linger_ms=client.linger_ms)
 
     def properties(self) -> Iterator[str]:
         """Those that are given, as Kafka names them."""
@@ -337,7 +273,7 @@ class Workload:
             raise UsageError(f"--message-size must be at most {MAX_SIZE >> 20}MiB")
         if not 0 <= self.payload_compressibility <= MOST_COMPRESSIBLE:
             raise UsageError("--payload-compressibility must be in 0..1")
-        _check_count("--destination-partitions", self.destination_partitions)
+        check_count("--destination-partitions", self.destination_partitions)
 
     @property
     def drawn(self) -> bool:
@@ -366,3 +302,42 @@ class Workload:
                 f"--warmup-records {self.warmup_records} leaves nothing of the {planned} messages "
                 "that each topic gets: it must be smaller"
             )
+
+
+LOAD_PROPERTIES = (
+    "batch.size",
+    "buffer.memory",
+    "delivery.timeout.ms",
+    "enable.idempotence",
+    "max.request.size",
+    "request.timeout.ms",
+    "retry.backoff.ms",
+)
+"""Client properties without an option of their own that a load depends on."""
+
+
+def _load_property(text: str, *, option: str) -> str:
+    # No error repeats a value, which may be a secret.
+    key, equals, _ = text.partition("=")
+    if not equals:
+        raise UsageError(f"{option}: write it as KEY=VALUE")
+    if key.strip() not in LOAD_PROPERTIES:
+        raise UsageError(
+            f"{option}: {key!r} is no property of a load: {did_you_mean(key, LOAD_PROPERTIES)}; "
+            "those of connections belong to --command-config"
+        )
+    return text
+
+
+@dataclass(frozen=True, kw_only=True)
+class WholeWorkload(Sending, NewTopics, Workload):
+    """All that a load is, as a file and every result have it."""
+
+    command_property: list[str] | None = option(
+        None, "A client property that the load depends on.", kind=Kind(_load_property)
+    )
+
+    def __post_init__(self) -> None:
+        """Refuse what cannot be done."""
+        Workload.__post_init__(self)
+        NewTopics.__post_init__(self)

@@ -6,6 +6,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from mirrortest.config.option_file import document_of
 from mirrortest.errors import MirrortestError, UsageError
 from mirrortest.produce.options import Share
 from mirrortest.produce.produce_report import ProduceReport
@@ -115,6 +116,7 @@ def merged(
         notes=list(dict.fromkeys(note for report in reports for note in report.notes)),
         error=next(iter((*errors, *own)), None),
         settings=options.settings,
+        workload=document_of(options.workload),
     )
 
 

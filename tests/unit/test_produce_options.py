@@ -14,10 +14,11 @@ from mirrortest.cli import main
 from mirrortest.config.client_config import ClientConfig
 from mirrortest.errors import ClusterError, PartitionCountError, TopicMissingError, UsageError
 from mirrortest.produce.incarnation_setup import _encoder
+from mirrortest.produce.new_topics import NewTopics
 from mirrortest.produce.options import ProduceOptions
 from mirrortest.produce.topic_plan import TopicAdmin as Admin
 from mirrortest.produce.topic_plan import TopicPlan, plan_topics
-from mirrortest.produce.workload import NewTopics, _parse_percent
+from mirrortest.produce.workload import _parse_percent
 from mirrortest.wire.lanes import lane_key, partition_of
 from mirrortest.wire.record_batch import decode_records
 

@@ -1,0 +1,181 @@
+"""A command's options as a document, TOML or JSON: its keys are the options' names without dashes.
+
+A value is written as on the command line, or as a number, or, where commas separate or an option
+may be repeated, as a list. What is not given is left out.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from dataclasses import MISSING, Field, fields
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_origin, get_type_hints
+
+from mirrortest.config.option import Kind, Option, base_type, kind_of
+from mirrortest.config.suggestion import did_you_mean
+from mirrortest.config.toml_document import read_text
+from mirrortest.config.units import exact_number
+from mirrortest.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+T = TypeVar("T")
+_NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?(e-?[0-9]+)?")
+_EXACT = 1 << 53
+"""Above it a reader that has only binary fractions would read another number."""
+
+
+class _Key(NamedTuple):
+    """An option of a model, as a document has it."""
+
+    name: str
+    field: Field[Any]
+    type: Any
+    kind: Kind | None
+
+    @property
+    def repeated(self) -> bool:
+        return get_origin(self.type) is list
+
+
+def _keys(model: type[Any]) -> Iterator[_Key]:
+    hints = get_type_hints(model)
+    for field in fields(model):
+        option: Option | None = field.metadata.get("option")
+        if option is not None:
+            hint = hints[field.name]
+            name = option.name_of(field.name).removeprefix("--")
+            yield _Key(name, field, base_type(hint), kind_of(option, hint))
+
+
+def read_document(path: Path, where: str) -> dict[str, Any]:
+    """Read a file: JSON if it begins with a brace, else TOML.
+
+    Raises UsageError with `where` if it cannot be read.
+    """
+    text = read_text(path, where)
+    is_json = text.lstrip().startswith("{")
+    try:
+        return dict(json.loads(text) if is_json else tomllib.loads(text))
+    except (json.JSONDecodeError, tomllib.TOMLDecodeError) as error:
+        form = "JSON" if is_json else "TOML"
+        raise UsageError(f"{where} is not {form}: {error}") from None
+
+
+def texts_of(document: Mapping[str, Any], model: type[Any], where: str) -> dict[str, Any]:
+    """A document's values by the model's fields, as they would be typed.
+
+    Raises:
+        UsageError: there is no such key, or it has a wrong value; `where` is in front.
+    """
+    keys = {key.name: key for key in _keys(model)}
+    texts: dict[str, Any] = {}
+    for name, value in document.items():
+        key = keys.get(name)
+        if key is None:
+            raise UsageError(f"{where}: there is no key {name!r}: {did_you_mean(name, keys)}")
+        at = f"{where}: {name}"
+        texts[key.field.name] = text = _text(key, value, at)
+        _parsed(key, text, at)
+    return texts
+
+
+def value_of(document: Mapping[str, Any], model: type[T], where: str) -> T:
+    """A document as the model. Raises UsageError where it is wrong or lacks a key."""
+    texts = texts_of(document, model, where)
+    values: dict[str, Any] = {}
+    for key in _keys(model):
+        name = key.field.name
+        if name in texts:
+            values[name] = _parsed(key, texts[name], f"{where}: {key.name}")
+        elif key.field.default is MISSING:
+            raise UsageError(f"{where}: {key.name} is missing")
+    return model(**values)
+
+
+def _parsed(key: _Key, text: Any, at: str) -> Any:
+    if key.kind is None or isinstance(text, bool):
+        return text
+    if isinstance(text, list):
+        return [key.kind.parse(each, option=at) for each in text]
+    return key.kind.parse(text, option=at)
+
+
+def document_of(value: Any) -> dict[str, Any]:
+    """A model's options as a document, each as a user would type it; what is None is left out."""
+    found: dict[str, Any] = {}
+    for key in _keys(type(value)):
+        own = getattr(value, key.field.name)
+        shown = own if key.kind is None or isinstance(own, list) else key.kind.show(own)
+        if isinstance(own, int | float) and _NUMBER.fullmatch(str(shown)):
+            number = json.loads(shown)
+            shown = number if abs(number) <= _EXACT else shown
+        if shown is not None and shown != "":
+            found[key.name] = shown
+    return found
+
+
+def toml_of(document: Mapping[str, Any]) -> str:
+    """A document of `document_of` as TOML."""
+    return "".join(f"{name} = {_toml(value)}\n" for name, value in document.items())
+
+
+def _toml(value: Any) -> str:
+    # JSON's texts are TOML's, but for the one control character that JSON leaves as it is.
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
+
+
+def _text(key: _Key, value: object, at: str) -> str | bool | list[str]:
+    """A value as it would be typed."""
+    if key.type is bool:
+        if not isinstance(value, bool):
+            raise UsageError(f"{at}: must be true or false")
+        return value
+    several = key.repeated or get_origin(key.type) is tuple
+    texts = [
+        _one_text(each, at) for each in (value if several and isinstance(value, list) else [value])
+    ]
+    return texts if key.repeated else ",".join(texts)
+
+
+def _one_text(value: object, at: str) -> str:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, float):
+        return exact_number(value)
+    if isinstance(value, str | int) and not isinstance(value, bool):
+        return str(value)
+    raise UsageError(f"{at}: must be a text or a number")
+
+
+def schema_of(model: type[Any]) -> dict[str, Any]:
+    """The JSON Schema of such a document."""
+    keys = list(_keys(model))
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": model.__name__,
+        "description": (model.__doc__ or "").split("\n")[0],
+        "type": "object",
+        "properties": {key.name: _schema(key) for key in keys},
+        "required": [key.name for key in keys if key.field.default is MISSING],
+        "additionalProperties": False,
+    }
+
+
+def _schema(key: _Key) -> dict[str, Any]:
+    option: Option = key.field.metadata["option"]
+    found: dict[str, Any] = {"description": option.help}
+    text = {"type": ["string", "number"]}
+    if key.type is bool:
+        found["type"] = "boolean"
+    elif key.repeated or get_origin(key.type) is tuple:
+        found["anyOf"] = [{"type": "string"}, {"type": "array", "items": text}]
+    elif key.kind is not None and key.kind.values:
+        found["enum"] = list(key.kind.values)
+    else:
+        found |= text
+    return found

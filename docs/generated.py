@@ -26,6 +26,7 @@ from mirrortest.errors import MirrortestError
 from mirrortest.faults.ground_truth import Truth
 from mirrortest.faults.spec import Spec
 from mirrortest.metrics import names
+from mirrortest.model import failure
 from mirrortest.model.findings import DEFINITIONS
 from mirrortest.model.load import FIGURES
 from mirrortest.model.observed import TABLES
@@ -257,7 +258,12 @@ PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "metrics.md": {"metrics": names.markdown},
     "observations.md": {"observed": _observed},
     "thresholds.md": {"counts": _counts, "latencies": _series, "defaults": _defaults},
-    "sequence-log.md": {"kinds": _kinds, "columns": _columns, "figures": _figures},
+    "sequence-log.md": {
+        "kinds": _kinds,
+        "columns": _columns,
+        "figures": _figures,
+        "failures": failure.markdown,
+    },
 }
 
 

@@ -98,6 +98,7 @@ def _sends() -> list[Panel]:
     ack = names.PRODUCER_ACK_LATENCY
     in_flight = scope.one(names.PRODUCER_IN_FLIGHT)
     outcomes = scope.by("sum", "run, outcome", scope.rate(names.PRODUCER_MESSAGES))
+    reasons = scope.by("sum", "run, reason", scope.rate(names.PRODUCER_NOT_ACKED))
     failed = scope.by(
         "sum",
         "run",
@@ -110,7 +111,14 @@ def _sends() -> list[Panel]:
             "appear.",
             "mps",
             Query(outcomes, "{{outcome}} {{run}}"),
-            span=8,
+            span=6,
+        ),
+        lines(
+            "Not acknowledged",
+            "Failed and unknown, by why; a fixed set of reasons.",
+            "mps",
+            Query(reasons, "{{reason}} {{run}}"),
+            span=6,
         ),
         lines(
             "Bytes",
@@ -119,7 +127,7 @@ def _sends() -> list[Panel]:
             Query(
                 scope.by("sum", "run, topic", scope.rate(names.PRODUCER_BYTES)), "{{run}} {{topic}}"
             ),
-            span=8,
+            span=6,
         ),
         lines(
             "In flight",
@@ -129,7 +137,7 @@ def _sends() -> list[Panel]:
                 scope.by("sum", "run, name, topic", scope.one(names.PRODUCER_IN_FLIGHT)),
                 "{{name}} {{topic}}",
             ),
-            span=8,
+            span=6,
         ),
         lines(
             "Acknowledgement latency",

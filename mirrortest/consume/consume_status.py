@@ -93,6 +93,8 @@ class ConsumeStatus:
     quiet_seconds: float = 0.0
     """For how long no message has arrived."""
     outage: str = ""
+    ended: bool = False
+    """Whether it has ended: then it has no rates, and reads no partition."""
 
     @property
     def findings(self) -> dict[str, int]:
@@ -235,6 +237,7 @@ def merged(
     `duration_seconds` and `total` are those of all together.
     """
     first = each[0]
+    running = [status for status in each if not status.ended] or each
     ages = [status.age_seconds for status in each if status.age_seconds is not None]
     return replace(
         first,
@@ -243,15 +246,15 @@ def merged(
         total=total,
         elapsed_seconds=max(status.elapsed_seconds for status in each),
         read=sum(status.read for status in each),
-        read_per_second=sum(status.read_per_second for status in each),
-        partitions=sum(status.partitions for status in each),
-        unread=sum(status.unread for status in each),
+        read_per_second=sum(status.read_per_second for status in running),
+        partitions=sum(status.partitions for status in running),
+        unread=sum(status.unread for status in running),
         age_seconds=min(ages, default=None),
-        slowest=slowest(lag for status in each for lag in status.slowest),
+        slowest=slowest(lag for status in running for lag in status.slowest),
         latency=Latencies.merged(status.latency for status in each),
         sent_latency=Latencies.merged(status.sent_latency for status in each),
-        quiet_seconds=min(status.quiet_seconds for status in each),
-        outage=next((status.outage for status in each if status.outage), ""),
+        quiet_seconds=min(status.quiet_seconds for status in running),
+        outage=next((status.outage for status in running if status.outage), ""),
     )
 
 

@@ -191,6 +191,7 @@ class Consumer:
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(enough.wait(), _ROUND_SECONDS)
             if status is not None:
+                metrics.health.status = status
                 on_progress(status)
             complete_since = complete_since if complete and before else now
             quiet = now - metrics.last_message

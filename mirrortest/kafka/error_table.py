@@ -18,6 +18,7 @@ from mirrortest.errors import (
     TopicMissingError,
     UnreachableError,
 )
+from mirrortest.model.failure import Failure
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -97,42 +98,57 @@ class Row(NamedTuple):
     """Whether the same request may succeed later."""
     unwritten: bool = False
     """Whether a broker answers with it only before it appends a batch, and never after."""
+    failure: Failure = Failure.OTHER
+    """The category of a message that was not acknowledged because of it."""
 
 
-_LEADER_CHANGES = Row(UnreachableError, retriable=True)
-_REFUSED_BATCH = Row(unwritten=True)
+_LEADER_CHANGES = Row(UnreachableError, retriable=True, failure=Failure.UNREACHABLE)
+_TOO_LARGE = Row(unwritten=True, failure=Failure.TOO_LARGE)
+_NOT_AUTHORIZED = Row(failure=Failure.NOT_AUTHORIZED)
+_PRODUCER_STATE = Row(unwritten=True, failure=Failure.PRODUCER_STATE)
+_REFUSED_BATCH = Row(unwritten=True, failure=Failure.REFUSED)
 
 ERRORS: dict[int, Row] = {
-    Code.NO_PARTITION: Row(TopicMissingError),
-    Code.BROKE_OFF: Row(UnreachableError),
-    Code.GAVE_UP_WAITING: Row(UnreachableError),
-    Code.NO_ANSWER: Row(UnreachableError, retriable=True),
-    Code.NOT_CONNECTED: Row(UnreachableError, retriable=True),
+    Code.NO_PARTITION: Row(TopicMissingError, failure=Failure.TOPIC_MISSING),
+    Code.ACCESS_REFUSED: _NOT_AUTHORIZED,
+    Code.BROKE_OFF: Row(UnreachableError, failure=Failure.UNREACHABLE),
+    Code.GAVE_UP_WAITING: Row(UnreachableError, failure=Failure.TIMEOUT),
+    Code.NO_ANSWER: Row(UnreachableError, retriable=True, failure=Failure.TIMEOUT),
+    Code.NOT_CONNECTED: Row(UnreachableError, retriable=True, failure=Failure.UNREACHABLE),
     Code.CORRUPT_MESSAGE: _REFUSED_BATCH,
-    Code.UNKNOWN_TOPIC_OR_PARTITION: Row(TopicMissingError, retriable=True),
+    Code.UNKNOWN_TOPIC_OR_PARTITION: Row(
+        TopicMissingError, retriable=True, failure=Failure.TOPIC_MISSING
+    ),
     Code.LEADER_NOT_AVAILABLE: _LEADER_CHANGES,
     Code.NOT_LEADER_OR_FOLLOWER: _LEADER_CHANGES,
-    Code.REQUEST_TIMED_OUT: Row(UnreachableError, retriable=True),
-    Code.MESSAGE_TOO_LARGE: _REFUSED_BATCH,
+    Code.REQUEST_TIMED_OUT: Row(UnreachableError, retriable=True, failure=Failure.TIMEOUT),
+    Code.MESSAGE_TOO_LARGE: _TOO_LARGE,
     Code.COORDINATOR_LOAD_IN_PROGRESS: _LEADER_CHANGES,
     Code.COORDINATOR_NOT_AVAILABLE: _LEADER_CHANGES,
     Code.NOT_COORDINATOR: _LEADER_CHANGES,
     Code.INVALID_TOPIC: _REFUSED_BATCH,
-    Code.RECORD_LIST_TOO_LARGE: _REFUSED_BATCH,
-    Code.NOT_ENOUGH_REPLICAS: Row(UnreachableError, retriable=True, unwritten=True),
-    Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND: Row(UnreachableError, retriable=True),
+    Code.RECORD_LIST_TOO_LARGE: _TOO_LARGE,
+    Code.NOT_ENOUGH_REPLICAS: Row(
+        UnreachableError, retriable=True, unwritten=True, failure=Failure.NOT_ENOUGH_REPLICAS
+    ),
+    Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND: Row(
+        UnreachableError, retriable=True, failure=Failure.NOT_ENOUGH_REPLICAS
+    ),
     Code.INVALID_REQUIRED_ACKS: _REFUSED_BATCH,
-    Code.TOPIC_AUTHORIZATION_FAILED: _REFUSED_BATCH,
-    Code.CLUSTER_AUTHORIZATION_FAILED: _REFUSED_BATCH,
+    Code.TOPIC_AUTHORIZATION_FAILED: _NOT_AUTHORIZED._replace(unwritten=True),
+    Code.CLUSTER_AUTHORIZATION_FAILED: _NOT_AUTHORIZED._replace(unwritten=True),
     Code.INVALID_TIMESTAMP: _REFUSED_BATCH,
+    Code.UNSUPPORTED_SASL_MECHANISM: _NOT_AUTHORIZED,
+    Code.ILLEGAL_SASL_STATE: _NOT_AUTHORIZED,
     Code.INVALID_PARTITIONS: Row(PartitionCountError),
     Code.NOT_CONTROLLER: _LEADER_CHANGES,
     Code.UNSUPPORTED_FOR_MESSAGE_FORMAT: _REFUSED_BATCH,
     Code.POLICY_VIOLATION: _REFUSED_BATCH,
-    Code.OUT_OF_ORDER_SEQUENCE_NUMBER: _REFUSED_BATCH,
-    Code.INVALID_PRODUCER_EPOCH: _REFUSED_BATCH,
-    Code.KAFKA_STORAGE_ERROR: Row(UnreachableError, retriable=True),
-    Code.UNKNOWN_PRODUCER_ID: _REFUSED_BATCH,
+    Code.OUT_OF_ORDER_SEQUENCE_NUMBER: _PRODUCER_STATE,
+    Code.INVALID_PRODUCER_EPOCH: _PRODUCER_STATE,
+    Code.KAFKA_STORAGE_ERROR: _LEADER_CHANGES,
+    Code.SASL_AUTHENTICATION_FAILED: _NOT_AUTHORIZED,
+    Code.UNKNOWN_PRODUCER_ID: _PRODUCER_STATE,
     Code.FENCED_LEADER_EPOCH: _LEADER_CHANGES,
     Code.UNKNOWN_LEADER_EPOCH: _LEADER_CHANGES,
     Code.OFFSET_NOT_AVAILABLE: _LEADER_CHANGES,

@@ -21,7 +21,6 @@ sender, as a new incarnation.
 from __future__ import annotations
 
 import asyncio
-import time
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, Self
@@ -33,6 +32,7 @@ from mirrortest.host.allocator import keep_large_buffers
 from mirrortest.kafka.connecting import start
 from mirrortest.kafka.error_table import RequestError, addresses
 from mirrortest.kafka.library import library
+from mirrortest.model.failure import Failure
 from mirrortest.model.findings import Outcome
 
 if TYPE_CHECKING:
@@ -51,14 +51,14 @@ class SenderDeadError(ClusterError):
 class Sent(NamedTuple):
     """How the send of a batch ended.
 
-    `base_offset` is the offset of its first record, or -1 where that is unknown; `ended_wall_ns`
-    is when the end was learnt, `error` why it was not acknowledged.
+    `base_offset` is the offset of its first record, or -1 where that is unknown; `error` and
+    `failure` are why it was not acknowledged.
     """
 
     outcome: Outcome
     base_offset: int
-    error: str | None
-    ended_wall_ns: int
+    error: str | None = None
+    failure: Failure | None = None
 
 
 @dataclass(eq=False)
@@ -68,16 +68,22 @@ class _Pending:
     where: str
     deadline: asyncio.TimerHandle | None = None
 
-    def settle(self, outcome: Outcome, error: str | None, base_offset: int = -1) -> None:
+    def settle(
+        self,
+        outcome: Outcome,
+        error: str | None = None,
+        failure: Failure | None = None,
+        base_offset: int = -1,
+    ) -> None:
         if self.deadline is not None:
             self.deadline.cancel()
         self.batch.withdrawn = True
         if not self.ended.done():
-            self.ended.set_result(Sent(outcome, base_offset, error, time.time_ns()))
+            self.ended.set_result(Sent(outcome, base_offset, error, failure))
 
-    def give_up(self, error: str) -> None:
+    def give_up(self, error: str, failure: Failure = Failure.WITHDRAWN) -> None:
         """Settle without an answer; once withdrawn, what was not handed over never will be."""
-        self.settle(Outcome.UNKNOWN if self.batch.handed_over else Outcome.FAILED, error)
+        self.settle(Outcome.UNKNOWN if self.batch.handed_over else Outcome.FAILED, error, failure)
 
 
 class Sender:
@@ -195,7 +201,7 @@ class Sender:
             )
         except RequestError as error:
             # It was not queued, and a batch that was not queued is not sent.
-            pending.give_up(f"{pending.where}: {error}")
+            pending.give_up(f"{pending.where}: {error}", error.row.failure)
             self._check_failure()
 
     def _delivered(self, pending: _Pending, offset: int | None, error: RequestError | None) -> None:
@@ -203,14 +209,16 @@ class Sender:
             return
         if error is None:
             if offset is None:
-                pending.settle(Outcome.UNKNOWN, None)  # acks=0
+                why = "acknowledgements are switched off (acks=0)"
+                pending.settle(Outcome.UNKNOWN, why, Failure.NO_ACKS)
             else:
-                pending.settle(Outcome.ACKED, None, offset)
+                pending.settle(Outcome.ACKED, base_offset=offset)
             return
         why = f"{pending.where}: {error}"
         tries = pending.batch.handed_over
         refused = tries == 1 and error.row.unwritten
-        pending.settle(Outcome.FAILED if refused or not tries else Outcome.UNKNOWN, why)
+        outcome = Outcome.FAILED if refused or not tries else Outcome.UNKNOWN
+        pending.settle(outcome, why, error.row.failure)
         if self._config.enable_idempotence:
             self._end(f"sending to {addresses(self._config)} broke off: {why}")
         else:
@@ -220,7 +228,7 @@ class Sender:
         """`delivery.timeout.ms` is over for a batch."""
         seconds = self._config.delivery_timeout_ms / 1000
         why = f"{pending.where}: no acknowledgement within {seconds:g} s"
-        pending.give_up(why)
+        pending.give_up(why, Failure.TIMEOUT)
         # Others wait behind it in the queue: the queue ends with it.
         self._end(f"sending to {addresses(self._config)} broke off: {why}")
 

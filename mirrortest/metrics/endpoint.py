@@ -1,4 +1,4 @@
-"""The HTTP server for Prometheus and Kubernetes: /metrics; /startup, /ready, /live.
+"""The HTTP server: /metrics for Prometheus; /startup, /ready, /live for Kubernetes; /status.
 
 It runs in a thread. A busy process uses another process instead (`server_process`).
 """
@@ -35,8 +35,8 @@ class MetricsEndpoint:
     """Serves a collector's metrics, with those of its own process, on an address and a port.
 
     `metrics` may also be a WSGI application that answers scrapes itself. With port 0 it takes a
-    free port, see `port`. `health` answers the probes, in the server's thread; without it they all
-    pass. A listening `listener` replaces address and port.
+    free port, see `port`. `health` answers the probes and for the status, in the server's thread;
+    without it all probes pass. A listening `listener` replaces address and port.
 
     Raises:
         UsageError: the address does not exist here, or the port is in use or not allowed.
@@ -179,12 +179,18 @@ def _routes(metrics: WSGIApplication, health: Probed | None) -> WSGIApplication:
         path = environ["PATH_INFO"]
         if path == "/metrics":
             return metrics(environ, start_response)
+        text, kind = "", "text/plain"
         if path in probes:
             status = HTTPStatus.OK if probes[path]() else HTTPStatus.SERVICE_UNAVAILABLE
-        else:
+        elif path != "/status":
             status = HTTPStatus.NOT_FOUND
-        body = f"{status.phrase}\n".encode()
-        headers = [("Content-Type", "text/plain"), ("Content-Length", str(len(body)))]
+        elif health is None or (found := health.status) is None:
+            status = HTTPStatus.SERVICE_UNAVAILABLE
+        else:
+            status, kind = HTTPStatus.OK, "application/json"
+            text = found.document().model_dump_json()
+        body = f"{text or status.phrase}\n".encode()
+        headers = [("Content-Type", kind), ("Content-Length", str(len(body)))]
         start_response(f"{status.value} {status.phrase}", headers)
         return [body]
 

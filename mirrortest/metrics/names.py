@@ -11,11 +11,13 @@ from __future__ import annotations
 from enum import StrEnum
 from typing import NamedTuple
 
+from mirrortest.model.failure import Failure
 from mirrortest.model.findings import DEFINITIONS, Outcome
 from mirrortest.model.load import meaning
 
 PREFIX = "mirrortest_"
 _FINDINGS = ", ".join(each.finding.label for each in DEFINITIONS)
+_FAILURES = ", ".join(Failure)
 _OUTCOMES = ", ".join(each.label for each in Outcome)
 
 
@@ -98,6 +100,10 @@ LOG_ROWS = _both("log_rows_total", Kind.COUNTER, (), "Rows made durable in the s
 PRODUCER_MESSAGES = _producer(
     "messages_total", Kind.COUNTER, ("topic", "outcome"),
     f"Messages whose send ended, by its outcome: {_OUTCOMES}.",
+)  # fmt: skip
+PRODUCER_NOT_ACKED = _producer(
+    "not_acked_messages_total", Kind.COUNTER, ("topic", "reason"),
+    f"Messages that failed or are unknown, by why: {_FAILURES}.",
 )  # fmt: skip
 PRODUCER_BYTES = _producer(
     "bytes_total", Kind.COUNTER, ("topic",),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from prometheus_client import Metric
 
-    from mirrortest.metrics.health import Probed
+    from mirrortest.metrics.health import Probed, Status
 
 _log = structlog.get_logger()
 
@@ -95,6 +95,11 @@ class LatestSnapshot(Collector):
     def alive(self) -> bool:
         """Whether it is fresh and reports so; see `Health`."""
         return self._now.probes.alive
+
+    @property
+    def status(self) -> Status | None:
+        """How the process stands, if it is fresh."""
+        return self._now.probes.status
 
     @property
     def _now(self) -> Snapshot:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import structlog
@@ -16,7 +17,7 @@ from mirrortest.model.findings import Outcome
 from mirrortest.produce.incarnation import Backlog
 from mirrortest.produce.load import ProducerLoad
 from mirrortest.produce.pace import lane_share
-from mirrortest.produce.produce_status import PartitionBacklog, ProduceStatus, slowest
+from mirrortest.produce.produce_status import PartitionBacklog, ProduceStatus
 from mirrortest.timing.histogram import Histogram
 from mirrortest.timing.recent import Recent
 from mirrortest.timing.shaped_rate import ShapedRate
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from mirrortest.metrics.endpoint import Serve
+    from mirrortest.model.failure import Failure
     from mirrortest.model.topic_partition import TopicPartition
     from mirrortest.produce.context import ProducerContext
     from mirrortest.produce.incarnation import Incarnation
@@ -86,6 +88,10 @@ class ProducerMetrics:
             for outcome, count in numbers.outcomes.items():
                 name = outcome.name.lower()
                 metrics.counter(names.PRODUCER_MESSAGES, topic=topic, outcome=name).raise_to(count)
+            for failure, count in numbers.failures.items():
+                metrics.counter(
+                    names.PRODUCER_NOT_ACKED, topic=topic, reason=failure.value
+                ).raise_to(count)
             metrics.counter(names.PRODUCER_BYTES, topic=topic).raise_to(numbers.wire_bytes)
             numbers.flush()
             target = _target(self._context, topic, now_ns)
@@ -162,7 +168,9 @@ class Housekeeping:
             self._watch_growth(self.incarnation)
             self._metrics.publish(self.incarnation, by_topic, self._bound_ns, now)
             self.load.end_if_due(self.incarnation)
-            self._on_progress(self._status(backlogs, now))
+            status = self._status(backlogs, now)
+            self._metrics.health.status = status
+            self._on_progress(status)
         self._ticked_ns = now
 
     def _goes_on(self, incarnation: Incarnation, now_ns: int) -> bool:
@@ -207,9 +215,11 @@ class Housekeeping:
         total = lane_share(options.num_records, options.share.index, options.share.of)
         targets = [_target(self._context, topic, now_ns) for topic in self._context.numbers]
         outcomes, value_bytes = dict.fromkeys(Outcome, 0), 0
+        failures: Counter[Failure] = Counter()
         for numbers in self._context.numbers.values():
             numbers.flush()
             latency.merge(numbers.ack_latency)
+            failures += numbers.failures
             value_bytes += numbers.warm.value_bytes + numbers.steady.value_bytes
             for outcome, count in numbers.outcomes.items():
                 outcomes[outcome] += count
@@ -235,14 +245,14 @@ class Housekeeping:
             bytes_per_second=grown.per_second[1],
             outcomes=outcomes,
             reasons=dict(self._context.reasons),
+            failures=failures,
             in_flight=in_flight,
             due=sum(each.due for each in waits),
             behind_ns=max((each.behind_ns for each in waits), default=0),
             latency=grown.latencies,
             quiet_seconds=(now_ns - self._acked[1]) / 1e9,
             fault=self.fault,
-            partitions=len(waits),
-            slowest=slowest(waits),
+            backlogs=waits,
         )
 
     def _behind(self, backlog: Backlog) -> int:

@@ -15,7 +15,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from mirrortest.errors import ClusterError, SequenceLogError
-from mirrortest.kafka.sender import SenderDeadError
+from mirrortest.kafka.sender import SenderDeadError, Sent
+from mirrortest.model.failure import Failure
 from mirrortest.model.findings import Outcome
 from mirrortest.model.topic_partition import TopicPartition
 from mirrortest.produce.lane import MAX_IN_FLIGHT, Flight
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import Any
 
-    from mirrortest.kafka.sender import Sent
     from mirrortest.produce.clock import Clock
     from mirrortest.produce.lane import Lane
     from mirrortest.produce.ledger_writer import LedgerWriter, RecordedLane
@@ -346,11 +346,12 @@ class Incarnation:
             self._landed()
             self.halt()
         except asyncio.CancelledError:
-            self._land(recorded, flight, Outcome.UNKNOWN, -1, "given up at the end of the drain")
+            why = "given up at the end of the drain"
+            self._land(recorded, flight, Sent(Outcome.UNKNOWN, -1, why, Failure.WITHDRAWN))
             raise
         except BaseException as error:
             # Whatever it is: who waits for all that is underway must not wait for ever.
-            self._land(recorded, flight, Outcome.UNKNOWN, -1, repr(error))
+            self._land(recorded, flight, Sent(Outcome.UNKNOWN, -1, repr(error), Failure.OTHER))
             raise
         else:
             future.add_done_callback(partial(self._answered, recorded, flight))
@@ -359,22 +360,18 @@ class Incarnation:
         self, recorded: RecordedLane, flight: Flight, future: asyncio.Future[Sent]
     ) -> None:
         sent = future.result()
-        self._land(recorded, flight, sent.outcome, sent.base_offset, sent.error)
+        self._land(recorded, flight, sent)
         if self._sender.dead is not None:
             self.halt()
 
-    def _land(
-        self,
-        recorded: RecordedLane,
-        flight: Flight,
-        outcome: Outcome,
-        offset: int,
-        reason: str | None,
-    ) -> None:
+    def _land(self, recorded: RecordedLane, flight: Flight, sent: Sent) -> None:
+        outcome, reason, failure = sent.outcome, sent.error, sent.failure
         try:
             # After a log that failed the ledger never has this; the writer's next round raises.
             with contextlib.suppress(SequenceLogError):
-                recorded.recorder.ended(flight, outcome, offset, self._clock.now())
+                recorded.recorder.ended(
+                    flight, outcome, sent.base_offset, self._clock.now(), failure
+                )
         except Exception as error:  # noqa: BLE001  # nobody awaits this: `run` raises it
             # Nor may it vouch for what is in no log.
             outcome, reason = Outcome.UNKNOWN, repr(error)
@@ -382,7 +379,7 @@ class Incarnation:
             self.halt()
         recorded.lane.land(flight, outcome)
         if outcome is not Outcome.ACKED:
-            self._reasons[reason or "acknowledgements are switched off (acks=0)"] += flight.count
+            self._reasons[reason or ""] += flight.count
         self._landed()
 
     def _landed(self) -> None:

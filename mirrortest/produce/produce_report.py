@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from mirrortest.config.units import SECOND_NS
 from mirrortest.model.findings import Outcome
 from mirrortest.model.verdict import ExitCode, Verdict
-from mirrortest.produce.statistics import QUANTILES, Tally, merged
+from mirrortest.produce.statistics import QUANTILES, Tally, by_name, merged
 from mirrortest.results.view import RunResult
 
 if TYPE_CHECKING:
@@ -157,6 +157,9 @@ class ProduceReport:
         outcomes = self.whole.outcomes
         ended = ", ".join(f"{count} {outcome.name.lower()}" for outcome, count in outcomes.items())
         lines.append(f"outcomes: {ended}; log: {self.log}")
+        if failures := by_name(self.whole.failures):
+            named = ", ".join(f"{count} {name}" for name, count in failures.items())
+            lines.append(f"not acknowledged: {named}")
         lines += [f"{count} not acknowledged: {why}" for why, count in self.reasons.items()]
         lines += [
             f"topic {topic} was behind its schedule for {behind / SECOND_NS:.1f} s"

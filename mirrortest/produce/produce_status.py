@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from mirrortest.config.units import MIB, format_duration
 from mirrortest.model.findings import Outcome
 from mirrortest.model.verdict import Verdict
+from mirrortest.produce.statistics import by_name
 from mirrortest.results.progress_view import (
     MOST_SLOWEST,
     ProgressView,
@@ -24,6 +25,8 @@ from mirrortest.timing.recent import NO_LATENCIES, Latencies
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+
+    from mirrortest.model.failure import Failure
 
 QUIET_SECONDS = 5.0
 """A wait for an acknowledgement that is worth a word."""
@@ -59,6 +62,8 @@ class ProduceStatus:
     outcomes: Mapping[Outcome, int] = field(default_factory=lambda: dict.fromkeys(Outcome, 0))
     reasons: Mapping[str, int] = field(default_factory=dict)
     """Why messages were not acknowledged."""
+    failures: Mapping[Failure, int] = field(default_factory=dict)
+    """The same by category."""
     in_flight: int = 0
     due: int = 0
     behind_ns: int = 0
@@ -69,9 +74,10 @@ class ProduceStatus:
     """For how long messages have been in flight without any acknowledgement."""
     fault: str = ""
     """Why nothing can be sent now; empty if it can."""
-    partitions: int = 0
-    slowest: Sequence[PartitionBacklog] = ()
-    """The first of these partitions."""
+    backlogs: Sequence[PartitionBacklog] = ()
+    """Of each partition; several producers of a command write to the same ones."""
+    ended: bool = False
+    """Whether it has ended: then it has no rates, and waits for nothing."""
 
     @property
     def done(self) -> int:
@@ -111,6 +117,7 @@ class ProduceStatus:
             value_bytes_per_second=self.bytes_per_second,
             latency_seconds=latency_of(self.latency.all),
             recent_latency_seconds=latency_of(self.latency.recent),
+            not_acked=by_name(self.failures),
             not_acked_because=dict(self.reasons),
             fault=self.fault or None,
         )
@@ -130,7 +137,7 @@ class ProduceStatus:
             figures=self._figures(),
             slowest=Slowest(
                 "partitions",
-                self.partitions,
+                len(self.backlogs),
                 ("in flight", "due", "behind"),
                 tuple(
                     (
@@ -139,7 +146,7 @@ class ProduceStatus:
                         f"{each.due:,}",
                         format_duration(each.behind_ns) if each.behind_ns else "-",
                     )
-                    for each in self.slowest
+                    for each in nlargest(MOST_SLOWEST, self.backlogs, key=_slowness)
                 ),
             ),
         )
@@ -177,48 +184,49 @@ class ProduceStatus:
 
 def merged(name: str, each: Sequence[ProduceStatus]) -> ProduceStatus:
     """Several producers of one command as one: each has a share of rate and messages."""
+    running = [status for status in each if not status.ended] or each
     totals = [status.total for status in each if status.total is not None]
-    rates = [s.asked_per_second for s in each if s.asked_per_second is not None]
+    rates = [s.asked_per_second for s in running if s.asked_per_second is not None]
     reasons: Counter[str] = Counter()
+    failures: Counter[Failure] = Counter()
     for status in each:
         reasons.update(status.reasons)
+        failures.update(status.failures)
     return replace(
         each[0],
         name=name,
         elapsed_seconds=max(status.elapsed_seconds for status in each),
         total=sum(totals) if totals else None,
         asked_per_second=sum(rates) if rates else None,
-        acked_per_second=sum(status.acked_per_second for status in each),
-        bytes_per_second=sum(status.bytes_per_second for status in each),
+        acked_per_second=sum(status.acked_per_second for status in running),
+        bytes_per_second=sum(status.bytes_per_second for status in running),
         outcomes={kind: sum(status.outcomes[kind] for status in each) for kind in Outcome},
         reasons=reasons,
-        in_flight=sum(status.in_flight for status in each),
-        due=sum(status.due for status in each),
-        behind_ns=max(status.behind_ns for status in each),
+        failures=failures,
+        in_flight=sum(status.in_flight for status in running),
+        due=sum(status.due for status in running),
+        behind_ns=max(status.behind_ns for status in running),
         latency=Latencies.merged(status.latency for status in each),
-        quiet_seconds=max(status.quiet_seconds for status in each),
-        fault=next((status.fault for status in each if status.fault), ""),
-        partitions=max(status.partitions for status in each),
-        slowest=slowest(_by_partition(each)),
+        quiet_seconds=max(status.quiet_seconds for status in running),
+        fault=next((status.fault for status in running if status.fault), ""),
+        backlogs=_by_partition(running),
     )
 
 
-def slowest(backlogs: Iterable[PartitionBacklog]) -> tuple[PartitionBacklog, ...]:
+def _slowness(backlog: PartitionBacklog) -> tuple[int, int, int]:
     """Those that are the furthest behind first, then those with the most in flight."""
-    return tuple(
-        nlargest(MOST_SLOWEST, backlogs, key=lambda one: (one.behind_ns, one.due, one.in_flight))
-    )
+    return backlog.behind_ns, backlog.due, backlog.in_flight
 
 
-def _by_partition(each: Iterable[ProduceStatus]) -> Iterable[PartitionBacklog]:
+def _by_partition(each: Iterable[ProduceStatus]) -> Sequence[PartitionBacklog]:
     """What waits for each partition in all producers."""
     found: dict[str, PartitionBacklog] = {}
     for status in each:
-        for one in status.slowest:
+        for one in status.backlogs:
             name, in_flight, due, behind_ns = found.get(
                 one.name, PartitionBacklog(one.name, 0, 0, 0)
             )
             found[name] = PartitionBacklog(
                 name, in_flight + one.in_flight, due + one.due, max(behind_ns, one.behind_ns)
             )
-    return found.values()
+    return tuple(found.values())

@@ -19,10 +19,12 @@ from mirrortest.seqlog.batches import Columns, exact
 from mirrortest.timing.histogram import Histogram
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Callable, Iterable
 
     from numpy.typing import NDArray
 
+    from mirrortest.model.failure import Failure
     from mirrortest.produce.clock import Clock
     from mirrortest.produce.lane import Flight, Lane
     from mirrortest.produce.statistics import Part
@@ -68,6 +70,11 @@ class TopicNumbers:
             outcome: self.warm.outcomes[outcome] + self.steady.outcomes[outcome]
             for outcome in Outcome
         }
+
+    @property
+    def failures(self) -> Counter[Failure]:
+        """Messages that were not acknowledged, by why."""
+        return self.warm.failures + self.steady.failures
 
     def flush(self) -> None:
         """Bring the histograms up to date."""
@@ -134,8 +141,15 @@ class LaneRecorder:
         self._append_arrays = append_arrays
         self._open: _OpenRow | None = None
 
-    def ended(self, flight: Flight, outcome: Outcome, base_offset: int, ended: int) -> None:
-        """A batch has its outcome; `ended` is when, monotonic ns."""
+    def ended(
+        self,
+        flight: Flight,
+        outcome: Outcome,
+        base_offset: int,
+        ended: int,
+        failure: Failure | None = None,
+    ) -> None:
+        """A batch has its outcome; `ended` is when, monotonic ns, `failure` why it has no ack."""
         self._numbers.wire_bytes += flight.wire_bytes
         self._numbers.batches += 1
         for lo, hi in self._pieces(flight):
@@ -144,6 +158,8 @@ class LaneRecorder:
             # Intended times never fall: where the ends are the same, all are.
             latency = ended - (first if first == intended.item(-1) else intended)
             self._count(flight, lo, intended, latency, outcome, ended)
+            if failure is not None:
+                self._tally(flight, lo).failures[failure] += hi - lo
             self._log(flight, lo, intended, latency, outcome, base_offset, ended)
 
     def close_row(self) -> None:

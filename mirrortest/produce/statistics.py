@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from mirrortest.config.units import MIB, SECOND_NS
+from mirrortest.model.failure import Failure
 from mirrortest.model.findings import Outcome
 from mirrortest.timing.histogram import Counted, Histogram, sparse_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from numpy.typing import NDArray
 
@@ -129,11 +131,14 @@ class Part(_Portions):
 class Tally:
     """Messages by outcome; of the acknowledged ones their bytes, times and latencies (ns).
 
+    `failures` are the messages without an acknowledgement, by why.
+
     `first_ns` is when the first message was meant to be sent, `last_ns` when the last end was
     learnt, both monotonic.
     """
 
     outcomes: dict[Outcome, int] = field(default_factory=lambda: dict.fromkeys(Outcome, 0))
+    failures: Counter[Failure] = field(default_factory=Counter)
     value_bytes: int = 0
     first_ns: int | None = None
     last_ns: int | None = None
@@ -172,6 +177,7 @@ class Tally:
         """Add what another one counted."""
         for outcome, count in other.outcomes.items():
             self.outcomes[outcome] += count
+        self.failures += other.failures
         self.value_bytes += other.value_bytes
         if other.first_ns is not None and other.last_ns is not None:
             self.span(other.first_ns, other.last_ns)
@@ -184,6 +190,7 @@ class Tally:
         return {
             "records": self.records,
             **{outcome.name.lower(): count for outcome, count in self.outcomes.items()},
+            "not_acked": by_name(self.failures),
             "seconds": round(self.seconds, 6),
             "records_per_second": round(self.per_second, 3),
             "mib_per_second": round(self.mib_per_second, 6),
@@ -193,6 +200,11 @@ class Tally:
             },
             "schedule_lag_seconds": quantiles(self.schedule_lag.histogram),
         }
+
+
+def by_name(failures: Mapping[Failure, int]) -> dict[str, int]:
+    """The counts of categories, in their order."""
+    return {failure.value: failures[failure] for failure in Failure if failures.get(failure)}
 
 
 def quantiles(histogram: Histogram) -> dict[str, float | int]:

@@ -1,4 +1,4 @@
-"""How a process stands, as a versioned document: what `--status-file` holds while it runs."""
+"""How a process stands, as a versioned document: for `--status-file`, and `/status` on its port."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ class ProduceDocument(StatusDocument):
     """A producer's. Latencies are from the actual send to the acknowledgement; `recent`: of 10 s.
 
     `sent` are the messages whose send has ended: acked, failed and unknown. `due` wait for their
-    send, `behind_seconds` is by how much the schedule is not held. `fault` is why nothing can be
-    sent now.
+    send, `behind_seconds` is by how much the schedule is not held. `not_acked` are failed and
+    unknown messages by category. `fault` is why nothing can be sent now.
     """
 
     kind: Literal["produce_status"] = "produce_status"
@@ -50,6 +50,7 @@ class ProduceDocument(StatusDocument):
     value_bytes_per_second: float
     latency_seconds: Latency
     recent_latency_seconds: Latency
+    not_acked: dict[str, int]
     not_acked_because: dict[str, int]
     fault: str | None
 

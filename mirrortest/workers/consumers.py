@@ -50,7 +50,7 @@ async def run(
     async with WorkerPool(
         consume, split(options, workers), prepare=prepare, on_progress=view.update
     ) as pool:
-        with serving(pool, address=options.metrics_address, port=options.metrics_port):
+        with serving(pool, view.status, address=options.metrics_address, port=options.metrics_port):
             reports = await _ended(pool, options, view, stop)
     return PoolReport(
         merged(options, reports),
@@ -204,19 +204,27 @@ class _View:
     ) -> None:
         self._options = options
         self._on_progress = on_progress
-        self._latest: dict[int, ConsumeStatus] = {}
+        self._workers: dict[int, Worker] = {}
         self.consumed = 0
         self.last_message = time.monotonic()
 
     def update(self, worker: Worker) -> None:
-        """Take a worker's status; all are shown once the first has one."""
-        self._latest[worker.number] = worker.progress
-        consumed = sum(status.read for status in self._latest.values())
+        """A worker has a new status; all are shown once the first has one."""
+        self._workers[worker.number] = worker
+        consumed = sum(each.progress.read for each in self._workers.values())
         if consumed > self.consumed:
             self.consumed, self.last_message = consumed, time.monotonic()
-        if worker.number == 1:
-            each = [status for _, status in sorted(self._latest.items())]
-            options = self._options
-            self._on_progress(
-                merged_status(options.name, options.duration, options.num_records, each)
-            )
+        if worker.number == 1 and (status := self.status()) is not None:
+            self._on_progress(status)
+
+    def status(self) -> ConsumeStatus | None:
+        """The status of all; None before the first has one."""
+        workers = dict(self._workers)
+        if 1 not in workers:
+            return None
+        each = [
+            replace(worker.progress, ended=worker.has_ended)
+            for _, worker in sorted(workers.items())
+        ]
+        options = self._options
+        return merged_status(options.name, options.duration, options.num_records, each)

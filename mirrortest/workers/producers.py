@@ -43,7 +43,7 @@ async def run(
     """
     view = _View(options, on_progress)
     async with WorkerPool(produce, parts, prepare=prepare, on_progress=view.update) as pool:
-        with serving(pool, address=options.metrics_address, port=options.metrics_port):
+        with serving(pool, view.status, address=options.metrics_address, port=options.metrics_port):
             ends = await pool.ended(stop)
     reports = [end for end in ends if isinstance(end, ProduceReport)]
     errors = [end for end in ends if isinstance(end, MirrortestError)]
@@ -128,9 +128,18 @@ class _View:
     ) -> None:
         self._options = options
         self._on_progress = on_progress
-        self._latest: dict[int, ProduceStatus] = {}
+        self._workers: dict[int, Worker] = {}
 
     def update(self, worker: Worker) -> None:
-        """Take a worker's status."""
-        self._latest[worker.number] = worker.progress
-        self._on_progress(merged_status(self._options.name, list(self._latest.values())))
+        """A worker has a new status."""
+        self._workers[worker.number] = worker
+        if (status := self.status()) is not None:
+            self._on_progress(status)
+
+    def status(self) -> ProduceStatus | None:
+        """The status of all; None before there is any."""
+        each = [
+            replace(worker.progress, ended=worker.has_ended)
+            for worker in list(self._workers.values())
+        ]
+        return merged_status(self._options.name, each) if each else None

@@ -11,8 +11,9 @@ from prometheus_client.registry import Collector
 from mirrortest.metrics.endpoint import serve_metrics
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
+    from mirrortest.metrics.health import Status
     from mirrortest.workers.worker_pool import Worker, WorkerPool
 
 LABEL = "worker"
@@ -21,12 +22,13 @@ LABEL = "worker"
 class PoolMetrics(Collector):
     """The last metrics of every worker; those of a worker that hangs are left out.
 
-    Probes count a worker that hangs as dead, and ignore one that has ended. Nothing is summed: that
-    is left to queries, as where each process has an endpoint of its own.
+    Probes count a worker that hangs as dead, and ignore one that has ended. No metric is summed:
+    that is left to queries, as where each process has an endpoint of its own. `status` is merged.
     """
 
-    def __init__(self, pool: WorkerPool) -> None:
+    def __init__(self, pool: WorkerPool, status: Callable[[], Status | None]) -> None:
         self._pool = pool
+        self._status = status
 
     def collect(self) -> Iterator[Metric]:
         """What a scrape reads; see `prometheus_client.registry.Collector`."""
@@ -49,6 +51,11 @@ class PoolMetrics(Collector):
         """Whether every worker is."""
         return all(worker.published.alive for worker in self._running())
 
+    @property
+    def status(self) -> Status | None:
+        """How all of them together stand."""
+        return self._status()
+
     def _running(self) -> list[Worker]:
         return [worker for worker in self._pool.workers if not worker.has_ended]
 
@@ -69,9 +76,11 @@ def merged_families(metrics: Iterable[tuple[int, Iterable[Metric]]]) -> Iterator
 
 
 @contextlib.contextmanager
-def serving(pool: WorkerPool, *, address: str, port: int) -> Iterator[None]:
+def serving(
+    pool: WorkerPool, status: Callable[[], Status | None], *, address: str, port: int
+) -> Iterator[None]:
     """Serve the workers' metrics if there is a port; UsageError where it cannot be used."""
-    metrics = PoolMetrics(pool)
+    metrics = PoolMetrics(pool, status)
     endpoint = serve_metrics(
         metrics,
         address=address,

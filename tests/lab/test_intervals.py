@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import csv
+import json
+import signal
 from typing import TYPE_CHECKING, Any
+from urllib.error import URLError
+from urllib.request import urlopen
 
 import pyarrow.compute as pc
 import pytest
 
+from mirrortest.lab.free_ports import free_ports
 from mirrortest.seqlog.files import find_sessions
 from mirrortest.seqlog.interval_log import read_intervals
 from mirrortest.seqlog.options import Role
@@ -85,6 +90,79 @@ def test_the_sums_of_both_sides_are_their_logs(make_scene: Callable[..., Scene])
 
     lines = list(csv.DictReader(copy.read_text().splitlines()))
     assert [int(line["acked"]) for line in lines] == [row["acked"] for row in sent]
+
+
+def test_the_csv_of_workers_has_the_rows_of_all(make_scene: Callable[..., Scene]) -> None:
+    """One file with one head; each line names its worker, and none is torn or left out."""
+    scene = make_scene("orders.together")
+    scene.create(4)
+    copy = scene.folder / "together.csv"
+    sent = scene.produce(
+        "p", "--workers", "2", "--reporting-interval", "500ms", "--csv", str(copy),
+        "--num-records", str(RECORDS), "--throughput", "3000",
+    ).answer()  # fmt: skip
+    assert sent["whole"]["acked"] == RECORDS
+    text = copy.read_text()
+    lines = list(csv.DictReader(text.splitlines()))
+    assert text.count("latency_avg_ms") == 1
+    recorded = {
+        found.session.name: [row["acked"] for row in rows_of(found)]
+        for found in find_sessions(scene.logs)
+    }
+    assert set(recorded) == {"p.1", "p.2"}
+    assert {
+        name: [int(line["acked"]) for line in lines if line["name"] == name] for name in recorded
+    } == recorded
+    assert len(lines) == sum(map(len, recorded.values()))
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_the_metrics_port_has_the_status(make_scene: Callable[..., Scene], workers: str) -> None:
+    """What --status-file has: of a process whose metrics another serves, and of workers as one."""
+    scene = make_scene("orders.status")
+    (topic,) = scene.topics
+    scene.lab.source.create_topic(topic, 4)
+    (port,) = free_ports(1)
+    file = scene.folder / "status.json"
+    producing = scene.produce(
+        "p", "--workers", workers, "--metrics-port", str(port), "--status-file", str(file),
+        "--throughput", "1000",
+    )  # fmt: skip
+
+    def status() -> dict[str, Any]:
+        try:
+            with urlopen(f"http://127.0.0.1:{port}/status") as answer:
+                found: dict[str, Any] = json.load(answer)
+        except URLError:
+            return {}
+        return found
+
+    until(lambda: status().get("acked", 0) > 2000, what="the status counts")
+    served, written = status(), json.loads(file.read_text())
+    assert set(served) == set(written)
+    assert (served["kind"], served["name"]) == ("produce_status", "p")
+    assert served["asked_per_second"] == written["asked_per_second"] == 1000
+    producing.signal(signal.SIGTERM)
+    assert producing.answer()["whole"]["failed"] == 0
+
+
+def test_from_latest_leaves_out_what_was_there(make_scene: Callable[..., Scene]) -> None:
+    """What was written before is not read and not lost; all that comes after is judged."""
+    scene = make_scene("orders.latest")
+    (topic,) = scene.topics
+    scene.lab.source.create_topic(topic, 2)
+    load = ("--num-records", "1000", "--throughput", "2000")
+    scene.produce("early", *load).answer()
+    observing = scene.observe("o", "--from-latest", "--until", "forever")
+    until(observing.holds(2, 2), what="it reads both partitions")
+    scene.produce("late", *load).answer()
+    until(lambda: "read: 1,000 of 2 partitions" in observing.stderr, what="all of it was read")
+    observing.signal(signal.SIGTERM)
+    judged = observing.answer(code=None)
+    assert judged["messages_read"] == 1000
+    assert judged["counts"]["delivered"] == 1000
+    assert judged["counts"]["lost"] == 0
+    assert judged["verdict"] != "failed"
 
 
 def test_after_kill_9_the_intervals_are_what_the_log_has(make_scene: Callable[..., Scene]) -> None:

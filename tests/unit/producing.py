@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from mirrortest.errors import TopicMissingError, TopicReplacedError
 from mirrortest.kafka.sender import SenderDeadError, Sent
+from mirrortest.model.failure import Failure
 from mirrortest.model.findings import Outcome
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.produce.batch_counts import BatchCounts
@@ -159,12 +160,14 @@ class MemorySender:
         self.sent.append((topic, partition, encoded.count))
         future = asyncio.get_running_loop().create_future()
         if self.dead is not None:
-            future.set_result(Sent(Outcome.UNKNOWN, -1, self.dead, 0))
+            future.set_result(Sent(Outcome.UNKNOWN, -1, self.dead, Failure.WITHDRAWN))
         elif self.holding:
             self.held.append(future)
         else:
             offset = 10 if self.outcome is Outcome.ACKED else -1
-            future.set_result(Sent(self.outcome, offset, "no" if offset < 0 else None, 0))
+            future.set_result(
+                Sent(self.outcome, offset, *(("no", Failure.REFUSED) if offset < 0 else ()))
+            )
         return future
 
     def partition_count(self, topic: str) -> int:
@@ -174,7 +177,7 @@ class MemorySender:
         self.dead = "it died"
         for future in self.held:
             if not future.done():
-                future.set_result(Sent(Outcome.UNKNOWN, -1, self.dead, 0))
+                future.set_result(Sent(Outcome.UNKNOWN, -1, self.dead, Failure.WITHDRAWN))
 
     async def stop(self) -> None:
         self.die()

@@ -9,7 +9,6 @@ from mirrortest.consume.consume_status import ConsumeStatus, PartitionLag
 from mirrortest.consume.consume_status import slowest as slowest_read
 from mirrortest.model.findings import Finding, Outcome
 from mirrortest.produce.produce_status import PartitionBacklog, ProduceStatus
-from mirrortest.produce.produce_status import slowest as slowest_written
 from mirrortest.timing.histogram import Histogram, Sparse
 from mirrortest.timing.recent import Latencies
 
@@ -86,10 +85,9 @@ def producing(partitions: int = 2, topic: str = "orders") -> ProduceStatus:
         in_flight=24,
         due=3,
         latency=LATENCIES,
-        partitions=partitions,
-        slowest=slowest_written(
+        backlogs=[
             PartitionBacklog(f"{topic}-{number}", number, 0, 0) for number in range(partitions)
-        ),
+        ],
     )
 
 
@@ -109,8 +107,8 @@ def producing_badly(partitions: int = 200, topic: str = TOPIC) -> ProduceStatus:
         behind_ns=31_400 * MS,
         due=62_800,
         acked_per_second=0.0,
-        slowest=slowest_written(
+        backlogs=[
             PartitionBacklog(f"{topic}-{number}", 10**6 + number, 10**5, 31_400 * MS)
             for number in range(partitions)
-        ),
+        ],
     )

@@ -90,3 +90,14 @@ def test_workers_together_have_the_verdict_of_the_first_and_the_reading_of_all()
     assert [lag.name for lag in both.slowest] == ["A.orders-7", "A.orders-1", "A.orders-0"]
     assert both.quiet_seconds == 0.0
     assert "destination unreachable since noon" in both.view().warnings
+
+
+def test_a_worker_that_has_ended_reads_nothing() -> None:
+    """What it read counts; its rate, its partitions and its outage are over."""
+    ended = replace(consuming_badly(), ended=True, read_per_second=500.0, quiet_seconds=0.0)
+    running = replace(consuming(), quiet_seconds=7.0)
+    both = merged("c", None, None, [running, ended])
+    assert both.read == running.read + ended.read
+    assert (both.read_per_second, both.partitions) == (running.read_per_second, 2)
+    assert (both.unread, both.outage, both.quiet_seconds) == (running.unread, "", 7.0)
+    assert [lag.name for lag in both.slowest] == ["A.orders-1", "A.orders-0"]

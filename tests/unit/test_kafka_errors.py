@@ -14,7 +14,7 @@ from aiokafka.conn import AIOKafkaConnection
 from mirrortest.config.client_config import ClientConfig
 from mirrortest.errors import ClusterError, TopicMissingError, UnreachableError, UsageError
 from mirrortest.kafka.connecting import bootstrap_failure, start
-from mirrortest.kafka.error_table import Code, cluster_errors
+from mirrortest.kafka.error_table import ACCESS_REFUSED, ERRORS, Code, RequestError, cluster_errors
 from mirrortest.kafka.public.connection import (
     arguments,
     reason,
@@ -22,6 +22,7 @@ from mirrortest.kafka.public.connection import (
     request_errors,
     stopped_in_order,
 )
+from mirrortest.model.failure import MEANINGS, Failure
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -226,3 +227,15 @@ async def test_a_listener_that_never_answers_is_named_while_it_is_tried(
         assert len(logged) == shown
     assert all(each["event"].startswith("still trying ") for each in logged)
     assert all(":" in each["event"] for each in logged)
+
+
+def test_an_error_that_ends_sends_has_a_category() -> None:
+    """Of the errors that the table names none is `other`, but for the partition counts of admins.
+
+    What a broker says beyond that is `other`; every category has a meaning.
+    """
+    nameless = {code for code, row in ERRORS.items() if row.failure is Failure.OTHER}
+    assert nameless == {Code.INVALID_PARTITIONS}
+    assert {ERRORS[code].failure for code in ACCESS_REFUSED} == {Failure.NOT_AUTHORIZED}
+    assert RequestError(9999).row.failure is Failure.OTHER
+    assert set(MEANINGS) == set(Failure)

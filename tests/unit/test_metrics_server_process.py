@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
@@ -24,6 +25,7 @@ from mirrortest.metrics.server_process import ServerProcess, serve_apart
 from mirrortest.metrics.snapshot import LatestSnapshot, Snapshot, SnapshotPages
 from tests.lab.harness import until
 from tests.lifetime import end_with_parent
+from tests.unit.statuses import producing_badly
 
 _ADDRESS = "127.0.0.1"
 _SERVES = """
@@ -80,6 +82,20 @@ def test_what_changes_is_served_soon() -> None:
             if line.startswith("process_start_time_seconds")
         ]
         assert f"{float(told.split()[1]):.0f}" == began
+
+
+def test_the_status_is_served_as_json() -> None:
+    """As --status-file has it; before there is one, and where it is no longer fresh: 503."""
+    health, status = Health(90), producing_badly()
+    with serving(Metrics(), health) as server:
+        assert ask(server.port, "/status")[0] == 503
+        health.status = status
+        until(lambda: ask(server.port, "/status")[0] == 200)
+        assert json.loads(ask(server.port, "/status")[1]) == status.document().model_dump()
+    latest = LatestSnapshot(iter([0.0, 1.0, 60.0]).__next__)
+    latest.take(Snapshot((), Probes.of(health)))
+    assert latest.status == status
+    assert latest.status is None
 
 
 def test_a_server_that_is_killed_is_started_again() -> None:

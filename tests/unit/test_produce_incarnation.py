@@ -14,6 +14,7 @@ import pytest
 from mirrortest.config.shape import Step, Steps, Uniform
 from mirrortest.errors import FencedError, SequenceLogError
 from mirrortest.kafka.sender import Sent
+from mirrortest.model.failure import Failure
 from mirrortest.model.findings import Outcome
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.produce import ledger_writer
@@ -135,7 +136,7 @@ async def test_lanes_of_a_partition_take_turns_where_its_memory_is_small(world: 
             break
         assert len(sender.held) == answered + 1
         outcome = (Outcome.ACKED, Outcome.UNKNOWN)[answered // 2 % 2]
-        sender.held[answered].set_result(Sent(outcome, 0, None, 0))
+        sender.held[answered].set_result(Sent(outcome, 0))
         answered += 1
     await running
     partitions = [partition for _, partition, _ in sender.sent]
@@ -284,6 +285,7 @@ async def test_refused_messages_are_failed(world: World) -> None:
     await incarnation.run(asyncio.Event())
     assert [lane.count(Outcome.FAILED) for lane in lanes] == [50, 50]
     assert incarnation._reasons == {"no": 100}
+    assert world.numbers.failures == {Failure.REFUSED: 100}
     record = world.topic.ledger().lanes[lanes[0].stream]
     assert record.failed == IntervalSet([(0, 50)])
 
@@ -311,7 +313,7 @@ async def test_progress_is_what_is_sent_answered_or_tried(world: World) -> None:
     await asyncio.sleep(0)
     assert not incarnation.idle(world.clock.now())
     for future in sender.held:
-        future.set_result(Sent(Outcome.ACKED, 10, None, 0))
+        future.set_result(Sent(Outcome.ACKED, 10))
     sender.holding = False
     await running
     assert incarnation.steps > held

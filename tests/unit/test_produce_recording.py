@@ -14,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrortest.errors import SequenceLogError
+from mirrortest.model.failure import Failure
 from mirrortest.model.findings import Outcome
 from mirrortest.produce.clock import Clock
 from mirrortest.produce.lane import Flight, Lane
@@ -333,3 +334,16 @@ def test_what_a_broken_log_refuses_is_counted() -> None:
     with pytest.raises(SequenceLogError):
         book.batch(3, [30, 40], 200)
     assert book.numbers.whole.from_intended.histogram.count == 5
+
+
+def test_failures_are_counted_by_category_with_their_messages() -> None:
+    """Of a batch that the warm-up's end divides each part counts where it belongs."""
+    book = Book(warmup=4)
+    for lo, failure in ((0, Failure.TIMEOUT), (3, Failure.TIMEOUT), (6, Failure.TOO_LARGE)):
+        flight = Flight(lo, lo, np.arange(3) + lo, 10, 0, 1000)
+        book.recorder.ended(flight, Outcome.UNKNOWN, -1, 20, failure)
+    assert book.numbers.warm.failures == {Failure.TIMEOUT: 4}
+    assert book.numbers.steady.failures == {Failure.TIMEOUT: 2, Failure.TOO_LARGE: 3}
+    whole = book.numbers.whole
+    assert whole.to_json()["not_acked"] == {"timeout": 6, "too_large": 3}
+    assert sum(whole.failures.values()) == whole.outcomes[Outcome.UNKNOWN]

@@ -51,15 +51,48 @@ def test_what_is_wrong_is_said() -> None:
 
 def test_workers_together_have_the_sums() -> None:
     """Each has a share of rate and messages; a partition that two write to counts once."""
-    one = replace(producing(), slowest=(PartitionBacklog("orders-0", 2, 1, 5),), reasons={"x": 1})
-    two = replace(one, slowest=(PartitionBacklog("orders-0", 3, 1, 9),), quiet_seconds=7.0)
+    one = replace(producing(), backlogs=(PartitionBacklog("orders-0", 2, 1, 5),), reasons={"x": 1})
+    two = replace(one, backlogs=(PartitionBacklog("orders-0", 3, 1, 9),), quiet_seconds=7.0)
     both = merged("p", [one, two])
     assert (both.total, both.asked_per_second, both.in_flight) == (480_000, 4_000.0, 48)
     assert both.outcomes[Outcome.ACKED] == 320_000
     assert both.reasons == {"x": 2}
-    assert both.partitions == 2
-    assert both.slowest == (PartitionBacklog("orders-0", 5, 2, 9),)
+    assert both.backlogs == (PartitionBacklog("orders-0", 5, 2, 9),)
     assert both.quiet_seconds == 7.0
     assert both.remaining_seconds == pytest.approx(one.remaining_seconds)
     endless = replace(one, total=None, asked_per_second=None)
     assert merged("p", [endless, endless]).asked_per_second is None
+
+
+def test_the_slowest_partition_of_all_workers_is_none_of_a_worker_alone() -> None:
+    """Each has sixty partitions that are slower; what waits for one of them in all is more."""
+    own = [
+        [PartitionBacklog(f"orders-{worker}-{number}", 10, 0, 0) for number in range(60)]
+        for worker in range(3)
+    ]
+    each = [
+        replace(producing(), backlogs=[*mine, PartitionBacklog("orders-shared", 9, 0, 0)])
+        for mine in own
+    ]
+    slowest = merged("p", each).view().slowest
+    assert slowest is not None
+    assert slowest.total == 181
+    assert len(slowest.rows) == 50
+    assert slowest.rows[0][:2] == ("orders-shared", "27")
+
+
+def test_a_worker_that_has_ended_has_no_rate_and_waits_for_nothing() -> None:
+    """What it has sent counts; what it was doing last is over."""
+    waits = [PartitionBacklog("orders-0", 24, 3, 9)]
+    running = replace(producing(), backlogs=waits)
+    ended = replace(
+        running, ended=True, behind_ns=9, quiet_seconds=31.0, fault="the source does not answer"
+    )
+    both = merged("p", [ended, running])
+    assert both.outcomes[Outcome.ACKED] == 320_000
+    assert both.total == 480_000
+    now = (both.acked_per_second, both.asked_per_second, both.bytes_per_second)
+    assert now == (1_999.7, 2_000.0, 2_000_000.0)
+    assert (both.in_flight, both.due, both.behind_ns, both.quiet_seconds) == (24, 3, 0, 0.0)
+    assert both.fault == ""
+    assert list(both.backlogs) == waits

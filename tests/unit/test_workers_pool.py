@@ -71,7 +71,7 @@ async def test_workers_work_their_shares_until_all_are_told_to_end() -> None:
         assert [worker.progress for worker in hands.workers] == [
             (worker.pid, worker.number) for worker in hands.workers
         ]
-        metrics = PoolMetrics(hands)
+        metrics = PoolMetrics(hands, lambda: None)
         await asyncio.to_thread(until, lambda: metrics.alive)
         with MetricsEndpoint(metrics, health=metrics, own_process=False) as endpoint:
             address = f"http://{endpoint.address}:{endpoint.port}"
@@ -124,7 +124,7 @@ async def test_all_are_ready_only_when_each_is(monkeypatch: pytest.MonkeyPatch) 
     told = worker_jobs.AllTold(2)
     async with crew(worker_jobs.until_told, [1, 3], told) as hands:
         await told.wait()
-        metrics = PoolMetrics(hands)
+        metrics = PoolMetrics(hands, lambda: None)
         monkeypatch.setattr(snapshot, "_FRESH_SECONDS", 60)
         await asyncio.to_thread(until, lambda: metrics.alive and metrics.started)
         assert not metrics.ready
@@ -154,7 +154,7 @@ async def test_one_that_fails_is_told_and_ends_all(
         assert isinstance(first, error)
         assert told in str(first)
         assert second.share == 0
-        assert not list(PoolMetrics(hands).collect())
+        assert not list(PoolMetrics(hands, lambda: None).collect())
 
 
 async def test_one_that_reports_an_error_ends_all() -> None:

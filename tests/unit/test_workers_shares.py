@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Self
 
 import pytest
@@ -21,11 +22,13 @@ from mirrortest.model.findings import Outcome
 from mirrortest.produce.options import ProduceOptions
 from mirrortest.produce.pace import lane_share, pace_of
 from mirrortest.produce.produce_report import ProduceReport
+from mirrortest.produce.produce_status import merged as merged_produce
 from mirrortest.produce.recording import TopicNumbers
 from mirrortest.timing.histogram import Histogram
 from mirrortest.workers import consumers, producers
 from mirrortest.workers.worker_metrics import merged_families
 from mirrortest.workers.worker_pool import common_directory
+from tests.unit.statuses import consuming, producing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -237,3 +240,38 @@ def test_the_place_of_all_logs() -> None:
     """A folder or a URI."""
     assert common_directory(["s3://b/logs/r/p.1/x", "s3://b/logs/r/p.2/x"]) == "s3://b/logs/r"
     assert common_directory(["/logs/r/p.1"]) == "/logs/r/p.1"
+
+
+def _worker(number: int, progress: Any, *, has_ended: bool = False) -> Any:
+    return SimpleNamespace(number=number, progress=progress, has_ended=has_ended)
+
+
+def test_the_status_of_workers_is_as_of_now() -> None:
+    """Also where it is asked for by somebody else: one that ended meanwhile has no rate."""
+    view = producers._View(PRODUCE, lambda _: None)
+    assert view.status() is None
+    first, second = (_worker(number, producing()) for number in (1, 2))
+    for worker in (first, second):
+        view.update(worker)
+    assert view.status() == merged_produce("p", [producing(), producing()])
+    second.has_ended = True
+    status = view.status()
+    assert status is not None
+    assert status.acked_per_second == producing().acked_per_second
+
+
+def test_consumers_have_a_status_once_the_first_has_one() -> None:
+    """Its verdict is that of all."""
+    shown: list[Any] = []
+    view = consumers._View(CONSUME, shown.append)
+    second = _worker(2, consuming())
+    view.update(second)
+    assert view.status() is None
+    assert shown == []
+    view.update(_worker(1, replace(consuming(), complete=True)))
+    second.has_ended = True
+    status = view.status()
+    assert status is not None
+    assert (status.complete, status.read) == (True, 2 * consuming().read)
+    assert status.read_per_second == consuming().read_per_second
+    assert len(shown) == 1

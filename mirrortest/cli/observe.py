@@ -34,7 +34,11 @@ EXAMPLES = """
 
     mirrortest observe --interval 5s --duration 10m --pid 4711 --pid 4712
 
-Each kind of figure is a Parquet file: host, device, interface, process. docs/reference/observations.md lists the columns.
+  What a broker's log and its log of garbage collections say, after a test:
+
+    mirrortest observe --once --gc-log gc.log --log server.log
+
+Each kind of figure is a Parquet file: host, device, interface, process, gc, log. docs/reference/observations.md lists the columns.
 """  # noqa: E501  # commands are pasted whole
 
 
@@ -53,6 +57,24 @@ def observe(
         list[int] | None,
         typer.Option(min=1, metavar="PID", help="Observe this process; repeatable."),
     ] = None,
+    gc_log: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="Also read this log of Java's garbage collection (-Xlog:gc*); repeatable.",
+        ),
+    ] = None,
+    log: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="Also count exceptions, errors and warnings in this log of Kafka; repeatable.",
+        ),
+    ] = None,
+    once: Annotated[
+        bool,
+        typer.Option("--once", help="Only read these logs, from their beginning, and end."),
+    ] = False,
     csv: Annotated[
         bool, typer.Option("--csv", help="Also write each table as a CSV file.")
     ] = False,
@@ -79,11 +101,26 @@ def observe(
         run=None if run is None else checked_run(run),
         matches=tuple(match or ()),
         pids=tuple(pid or ()),
+        gc_logs=_readable(gc_log, "--gc-log"),
+        logs=_readable(log, "--log"),
         csv=csv,
+        once=once,
     )
     can_be_filled(request.output, "--output")
     report = _run(request)
     console.show(report.to_json(), report.view(), as_json=output.as_json, report=output.report)
+
+
+def _readable(paths: list[Path] | None, option: str) -> tuple[Path, ...]:
+    """Refuse now what is no file; a log may still have to be created."""
+    for path in paths or ():
+        if path.is_dir():
+            raise UsageError(f"{option} {path}: that is a directory: name a file in it")
+        if not path.parent.is_dir():
+            raise UsageError(f"{option} {path}: there is no directory {path.parent}")
+        if path.exists() and not os.access(path, os.R_OK):
+            raise UsageError(f"{option} {path}: you may not read it")
+    return tuple(paths or ())
 
 
 def _machine_name() -> str:

@@ -155,4 +155,44 @@ PROCESS = Observed(
     ),
 )
 
-TABLES = (HOST, DEVICE, INTERFACE, PROCESS)
+GC = Observed(
+    "gc",
+    (
+        Column("log", TEXT, "", "The log's file. Each row is an event, with its own times."),
+        Column("collector", TEXT, "", "Serial, Parallel, G1, ZGC, Shenandoah."),
+        Column(
+            "kind", TEXT, "",
+            "young pause, full pause, pause (of a concurrent collection), concurrent, collection "
+            "(ZGC's), or phase: a part of one of the others.",
+        ),
+        Column("name", TEXT, "", "What it is, as the log has it."),
+        Column("cause", TEXT, "", "Why it was done, as the log has it."),
+    ),
+    (
+        _count("number", "", "The collection's number in its JVM."),
+        Column("seconds", FLOAT, "s", "How long it took."),
+        _bytes("before", "Heap in use before."),
+        _bytes("after", "Heap in use after."),
+        _bytes("capacity", "Size of the heap."),
+        _bytes("freed", "By how much the heap in use fell."),
+    ),
+)  # fmt: skip
+
+LOG = Observed(
+    "log",
+    (
+        Column("log", TEXT, "", "The log's file."),
+        Column("kind", TEXT, "", "exception, error or warning."),
+        Column(
+            "type", TEXT, "", "The exception's class; without one, the logger that wrote the line."
+        ),
+    ),
+    (
+        _count("count", "entries", "Entries of this kind and type in the interval."),
+        _count("first_ns", "ns since the epoch", "When the first of them was written."),
+        _count("last_ns", "ns since the epoch", "When the last of them was written."),
+        Column("example", TEXT, "", "The first of them, shortened."),
+    ),
+)
+
+TABLES = (HOST, DEVICE, INTERFACE, PROCESS, GC, LOG)

@@ -2,24 +2,40 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import textwrap
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Group
 
-from mirrortest.config.units import SECOND_NS, format_duration
-from mirrortest.model.observed import DEVICE, HOST, INTERFACE, PROCESS
+from mirrortest.config.units import SECOND_NS, format_duration, number
+from mirrortest.model.observed import DEVICE, GC, HOST, INTERFACE, LOG, PROCESS
+from mirrortest.observe.gc_log import GcSummary
+from mirrortest.observe.log_lines import Occurrences
 from mirrortest.results.tables import lines, table
+from mirrortest.results.words import moment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from rich.console import RenderableType
 
     from mirrortest.model.observed import Observed
     from mirrortest.observe.machine import Tables
 
+_GC_SHOWN = {
+    "heap": ("footprint_bytes", "bytes"),
+    "freed": ("freed_bytes", "bytes"),
+    "freed/min": ("freed_bytes_per_minute", "bytes"),
+    "pauses": ("pause_seconds", "s"),
+    "longest": ("longest_pause_seconds", "s"),
+    "throughput": ("throughput_ratio", "0 to 1"),
+    "young": ("young_collections", ""),
+    "full": ("full_collections", ""),
+}
+_EXAMPLE = 60
+"""Characters of an example in a table."""
 _PROCESSES_SHOWN = 10
 """At most, those with the most CPU."""
 _SHOWN = {
@@ -56,19 +72,35 @@ class ObserveReport:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.intervals = 0
+        self.seconds: float | None = None
+        """How long it lasted; None where only logs were read."""
         self._extents: dict[tuple[Observed, str, str], Extent] = {}
+        self._gc: dict[str, GcSummary] = {}
+        self._lines: dict[tuple[str, str, str], Occurrences] = {}
 
     def add(self, tables: Tables) -> None:
         """Take an interval's rows."""
-        self.intervals += 1
+        self.intervals += HOST in tables
         for kind, rows in tables.items():
             for row in rows:
+                if kind is GC:
+                    self._gc.setdefault(str(row["log"]), GcSummary()).add(row)
+                    continue
+                if kind is LOG:
+                    self._add_lines(row)
+                    continue
                 subject = " ".join(str(row[key.name]) for key in kind.keys)
                 for figure in kind.figures:
                     value = row.get(figure.name)
                     if isinstance(value, int | float):
                         key = (kind, subject, figure.name)
                         self._extents.setdefault(key, Extent()).add(value)
+
+    def _add_lines(self, row: dict[str, Any]) -> None:
+        key = row["log"], row["kind"], row["type"]
+        found = Occurrences(*(row[each.name] for each in fields(Occurrences)))
+        before = self._lines.get(key)
+        self._lines[key] = found if before is None else before.with_later(found)
 
     def __str__(self) -> str:
         """A line of progress."""
@@ -81,14 +113,43 @@ class ObserveReport:
         for (kind, subject, name), extent in self._extents.items():
             of_subject = found.setdefault(kind.name, {}).setdefault(subject, {})
             of_subject[name] = {"mean": extent.mean, "max": extent.highest}
+        found["gc"] = {path: each.to_json(self.seconds) for path, each in self._gc.items()}
+        found["log"] = [
+            {"log": path, "kind": kind, "type": name, **asdict(found_lines)}
+            for (path, kind, name), found_lines in self._lines.items()
+        ]
         return found
 
     def view(self) -> RenderableType:
         """For a terminal."""
-        head = f"{self.intervals:,} intervals in {self.path}"
-        if not self._extents:
-            return Group(*lines([head]))
-        return Group(*lines([head]), table(("", "mean", "highest"), self._rows()))
+        parts: list[RenderableType] = list(
+            lines([f"{number(self.intervals, 'interval')} in {self.path}"])
+        )
+        if self._extents:
+            parts.append(table(("", "mean", "highest"), self._rows()))
+        if self._gc:
+            heads = ("garbage collection", "collector", *_GC_SHOWN)
+            parts.append(table(heads, self._gc_rows(), texts=2))
+        if self._lines:
+            heads = ("log", "kind", "type", "count", "first", "example")
+            parts.append(table(heads, self._line_rows(), texts=3))
+        return Group(*parts)
+
+    def _gc_rows(self) -> Iterator[tuple[str, ...]]:
+        for path, each in self._gc.items():
+            figures = each.to_json(self.seconds)
+            yield (
+                Path(path).name,
+                each.collector,
+                *(_with_unit(figures[name] or 0, unit) for name, unit in _GC_SHOWN.values()),
+            )
+
+    def _line_rows(self) -> Iterator[tuple[str, ...]]:
+        often = sorted(self._lines.items(), key=lambda each: -each[1].count)
+        for (path, kind, name), found in often:
+            first = moment(found.first_ns)
+            example = textwrap.shorten(found.example, _EXAMPLE)
+            yield Path(path).name, kind, name, f"{found.count:,}", first, example
 
     def _rows(self) -> Iterator[tuple[str, str, str]]:
         for kind, names in _SHOWN.items():
@@ -122,4 +183,4 @@ def _with_unit(value: float, unit: str) -> str:
         return format_duration(round(value * SECOND_NS))
     if unit.startswith("bytes"):
         return f"{value / 1e6:,.2f} M{unit.replace('bytes', 'B')}"
-    return f"{value:,.3g} {unit}" if value < 1000 else f"{value:,.0f} {unit}"
+    return f"{value:,.3g} {unit}".rstrip() if value < 1000 else f"{value:,.0f} {unit}".rstrip()

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from mirrortest.model.observed import PROCESS
+from mirrortest.model.observed import GC, LOG, PROCESS
+from mirrortest.observe.logs import GcLogs, KafkaLogs
 from mirrortest.observe.machine import Machine
 from mirrortest.observe.observe_report import ObserveReport
 from mirrortest.observe.processes import Processes
@@ -28,7 +29,7 @@ _log = structlog.get_logger()
 
 
 class Observer:
-    """Everything that is observed; each call of `rows` gives the figures since the last."""
+    """Everything that is observed; each call of `rows` gives what happened since the last."""
 
     def __init__(self, options: ObserveOptions, files: ReadableFiles) -> None:
         self._machine = Machine(files, os.sysconf("SC_PAGE_SIZE"))
@@ -39,10 +40,20 @@ class Observer:
             tick_seconds=1 / os.sysconf("SC_CLK_TCK"),
             page_bytes=os.sysconf("SC_PAGE_SIZE"),
         )
+        self._gc_logs = GcLogs(files, options.gc_logs)
+        self._kafka_logs = KafkaLogs(files, options.logs)
 
     def rows(self) -> Tables:
-        """Rows by table, without their times; the first time there are none."""
-        return {**self._machine.rows(), PROCESS: self._processes.rows()}
+        """Rows by table; those without times are of the interval."""
+        return {
+            **self._machine.rows(),
+            PROCESS: self._processes.rows(),
+            **self.log_rows(),
+        }
+
+    def log_rows(self, *, last: bool = False) -> Tables:
+        """Rows of the logs alone; with `last` nothing more is expected of them."""
+        return {GC: self._gc_logs.rows(), LOG: self._kafka_logs.rows(last=last)}
 
 
 async def run(
@@ -66,18 +77,27 @@ async def run(
     )
     with Recording(options.output, observation, csv=options.csv) as recording:
         report = ObserveReport(recording.path)
-        observer.rows()
         began_ns, began = started_ns, time.monotonic()
-        while not await _stopped(stop, _until(began, options)):
-            rows, ended_ns = observer.rows(), time.time_ns()
+
+        def write(rows: Tables) -> None:
+            nonlocal began_ns
+            ended_ns = time.time_ns()
             times = {"started_ns": began_ns, "ended_ns": ended_ns}
             began_ns = ended_ns
             for table, found in rows.items():
                 recording.write(table, [times | row for row in found])
             report.add(rows)
-            on_progress(report)
-            if options.duration is not None and time.monotonic() - began >= options.duration:
-                break
+
+        if not options.once:
+            observer.rows()
+            observer.log_rows(last=True)  # what logs had before is not of this observation
+            while not await _stopped(stop, _until(began, options)):
+                write(observer.rows())
+                report.seconds = time.monotonic() - began
+                on_progress(report)
+                if options.duration is not None and report.seconds >= options.duration:
+                    break
+        write(observer.log_rows(last=True))
         recording.finish(time.time_ns(), files.left_out)
     return report
 

@@ -33,10 +33,16 @@ class ObserveOptions:
     )
     pids: tuple[int, ...] = ()
     matches: tuple[str, ...] = ()
+    gc_logs: tuple[Path, ...] = ()
+    logs: tuple[Path, ...] = ()
     csv: bool = False
+    once: bool = False
+    """Read logs from their beginning and end, instead of observing what comes."""
 
     def __post_init__(self) -> None:
         """Refuse what cannot be measured."""
+        if self.once and not (self.gc_logs or self.logs):
+            raise UsageError("--once reads logs: name them with --gc-log or --log")
         if self.interval < 0.1:
             raise UsageError(
                 f"--interval {self.interval:g}s: the kernel counts CPU in hundredths of a second; "

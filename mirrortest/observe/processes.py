@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from mirrortest.observe import process_stat
+from mirrortest.observe.readable_files import read_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -99,12 +99,12 @@ class Processes:
     def _read(self, pid: int, name: str) -> _Reading | None:
         read = self._files.of_process
         seconds = self._monotonic()
-        text = read(pid, "stat", f"process {pid}", Path.read_text)
+        text = read(pid, "stat", f"process {pid}", read_text)
         if not text:
             return None
         command, counters = process_stat.parse(text)
         called = name or command
-        counters |= process_stat.parse_io(read(pid, "io", called, Path.read_text) or "")
+        counters |= process_stat.parse_io(read(pid, "io", called, read_text) or "")
         if (descriptors := read(pid, "fd", called, _open_files)) is not None:
             counters["descriptors"] = descriptors
         return _Reading(called, seconds, counters)
@@ -112,7 +112,7 @@ class Processes:
     def _ancestors(self) -> frozenset[int]:
         found = {os.getpid()}
         pid = os.getpid()
-        while text := self._files.of_process(pid, "stat", f"process {pid}", Path.read_text):
+        while text := self._files.of_process(pid, "stat", f"process {pid}", read_text):
             pid = process_stat.parse(text)[1]["parent"]
             if pid == 0 or pid in found:
                 break
@@ -125,10 +125,10 @@ def _same(before: Counters, now: Counters) -> bool:
     return before["started_ticks"] == now["started_ticks"]
 
 
-def _command_line(path: Path) -> str:
-    return path.read_bytes().replace(b"\0", b" ").decode(errors="replace")
+def _command_line(path: str) -> str:
+    return read_text(path).replace("\0", " ")
 
 
-def _open_files(path: Path) -> int:
+def _open_files(path: str) -> int:
     # From Linux 6.2 on the directory's size is the number of its entries.
-    return path.stat().st_size or sum(1 for _ in path.iterdir())
+    return os.stat(path).st_size or len(os.listdir(path))  # noqa: PTH116, PTH208  # see read_text

@@ -1,15 +1,16 @@
 """What `mirrortest observe` writes: ``DIR/NAME-SESSION/{observation.json, host.parquet, ...}``.
 
-A table of `model.observed` is a file, which is a journal while the observation lasts. Journals are
-not synced each time, so that observing a disk adds little to its load: a killed process loses
-nothing, a machine that loses its power the last seconds. An observation that was killed is finished
-by the next one into the same DIR.
+A table of `model.observed` is a file, which is a journal while the observation lasts. Rows get
+there every five seconds, and are not synced, so that observing costs little CPU and adds little to
+a disk's load: a killed process loses five seconds at most. An observation that was killed is
+finished by the next one into the same DIR.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
+import time
 from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
@@ -25,7 +26,7 @@ from mirrortest.seqlog.session_directory import BusyError, lock_directory, repla
 from mirrortest.seqlog.table_files import conformed, csv_line, schema_of, utc, write_table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
     from mirrortest.model.observed import Observed
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 
 OBSERVATION_FILE = "observation.json"
 _CSV = ".csv"
+_FLUSH_SECONDS = 5.0
 SCHEMAS = {
     table.name: schema_of(
         table.columns, never_null={each.name for each in (*INTERVAL, *table.keys)}
@@ -81,11 +83,21 @@ class Observation(BaseModel):
 class Recording:
     """The files of an observation that goes on. All methods block and raise SequenceLogError."""
 
-    def __init__(self, base: Path, observation: Observation, *, csv: bool) -> None:
+    def __init__(
+        self,
+        base: Path,
+        observation: Observation,
+        *,
+        csv: bool,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.path = base / observation.folder
         self.observation = observation
         self._csv = csv
         self._journals: dict[str, JournalWriter] = {}
+        self._pending: dict[Observed, list[Row]] = {}
+        self._monotonic = monotonic
+        self._flushed = monotonic()
         try:
             self.path.mkdir(parents=True)
             self._lock = lock_directory(self.path)
@@ -103,26 +115,38 @@ class Recording:
         os.close(self._lock)
 
     def write(self, table: Observed, rows: Sequence[Row]) -> None:
-        """Append rows of one table; a killed process keeps them."""
-        if not rows:
-            return
+        """Take rows of one table; they are in its file some seconds later."""
+        if rows:
+            self._pending.setdefault(table, []).extend(rows)
+        if self._monotonic() - self._flushed >= _FLUSH_SECONDS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Append the rows to their files; a killed process keeps them from then on."""
+        self._flushed = self._monotonic()
         try:
-            journal = self._journals.get(table.name)
-            if journal is None:
-                journal = JournalWriter(self.path / (table.name + JOURNAL))
-                self._journals[table.name] = journal
-                if self._csv:
-                    head = csv_line([_HEADS.get(each.name, each.name) for each in table.columns])
-                    (self.path / (table.name + _CSV)).write_text(head)
-            journal.append([pa.RecordBatch.from_pylist(list(rows), schema=SCHEMAS[table.name])])
-            if self._csv:
-                with (self.path / (table.name + _CSV)).open("a") as file:
-                    file.writelines(_csv_of(table, row) for row in rows)
+            for table, rows in self._pending.items():
+                self._append(table, rows)
         except (OSError, pa.ArrowException) as error:
             raise _failed(self.path, error) from error
+        self._pending.clear()
+
+    def _append(self, table: Observed, rows: list[Row]) -> None:
+        journal = self._journals.get(table.name)
+        if journal is None:
+            journal = JournalWriter(self.path / (table.name + JOURNAL))
+            self._journals[table.name] = journal
+            if self._csv:
+                head = csv_line([_HEADS.get(each.name, each.name) for each in table.columns])
+                (self.path / (table.name + _CSV)).write_text(head)
+        journal.append([pa.RecordBatch.from_pylist(rows, schema=SCHEMAS[table.name])])
+        if self._csv:
+            with (self.path / (table.name + _CSV)).open("a") as file:
+                file.writelines(_csv_of(table, row) for row in rows)
 
     def finish(self, ended_ns: int, left_out: Mapping[str, str]) -> None:
         """Turn the journals into Parquet files, and note how the observation ended."""
+        self.flush()
         ended = self.observation.model_copy(
             update={"ended_ns": ended_ns, "left_out": dict(left_out)}
         )

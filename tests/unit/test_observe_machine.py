@@ -281,12 +281,14 @@ def test_another_process_of_the_same_pid_begins_anew(
 
 def test_a_real_process_is_found_by_its_command_line_until_it_ends() -> None:
     """And this one is not, though the text is in the command line of its caller, too."""
-    program = "import sys; sys.stdin.read()  # observed-by-the-test"
+    program = "import sys; print('runs', flush=True); sys.stdin.read()  # observed-by-the-test"
     files = ReadableFiles()
     found = Processes(files, matches=["observed-by-the-test"], tick_seconds=0.01, page_bytes=4096)
     with subprocess.Popen(
         [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == b"runs\n"
         found.rows()
         (row,) = found.rows()
         assert (row["process"], row["pid"]) == ("observed-by-the-test", child.pid)
@@ -319,7 +321,7 @@ def test_a_refusal_is_noted_once_and_the_rest_is_observed(
     allowed = files.of_process
 
     def refused(pid: int, file: str, of: str, read: Any) -> Any:
-        def read_refused(path: Path) -> Any:
+        def read_refused(path: str) -> Any:
             if file == name:
                 raise PermissionError(13, "Permission denied")
             return read(path)

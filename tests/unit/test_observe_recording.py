@@ -76,11 +76,23 @@ def test_the_csv_has_the_same_rows(tmp_path: Path) -> None:
     """Times in UTC, unknown figures empty; it can be read while the observation lasts."""
     with Recording(tmp_path, observation(), csv=True) as recording:
         record(recording)
+        recording.flush()
         with (recording.path / "device.csv").open() as file:
             (only,) = csv.DictReader(file)
     assert only["start"] == "2023-11-14T22:13:21.000Z"
     assert only["end"] == "2023-11-14T22:13:22.000Z"
     assert (only["device"], only["busy_ratio"], only["queue"]) == ("vda", "", "1.5")
+
+
+def test_rows_are_in_their_files_after_five_seconds(tmp_path: Path) -> None:
+    """Whichever table is written then."""
+    now = [100.0]
+    with Recording(tmp_path, observation(), csv=True, monotonic=lambda: now[0]) as recording:
+        record(recording)
+        assert not (recording.path / "host.csv").exists()
+        now[0] += 5
+        recording.write(DEVICE, [])
+        assert len((recording.path / "host.csv").read_text().splitlines()) == 3
 
 
 def test_many_intervals_are_one_row_group(tmp_path: Path) -> None:
@@ -99,6 +111,7 @@ from tests.unit.test_observe_recording import observation, record
 from mirrortest.seqlog.observation import Recording
 with Recording(Path(sys.argv[1]), observation(), csv=False) as recording:
     record(recording)
+    recording.flush()
     os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -110,6 +123,7 @@ def test_a_killed_observation_keeps_its_rows_and_is_finished_by_the_next(tmp_pat
     other = observation().model_copy(update={"name": "other"})
     with Recording(tmp_path, other, csv=False) as going_on:
         record(going_on)
+        going_on.flush()
         assert finish_killed(tmp_path) == [tmp_path / "host-s"]
         assert (going_on.path / "host.journal").exists()
         assert finish_killed(tmp_path) == []

@@ -1,0 +1,105 @@
+"""The logs that are observed: those of garbage collections, and those of Kafka."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from mirrortest.config.units import SECOND_NS
+from mirrortest.config.visible import visible
+from mirrortest.observe.gc_log import GcLog
+from mirrortest.observe.log_lines import LogLines
+from mirrortest.observe.tailed_file import TailedFile
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from mirrortest.observe.gc_log import GcEvent
+    from mirrortest.observe.readable_files import ReadableFiles
+
+
+class _OpenGcLog:
+    def __init__(self, path: Path) -> None:
+        self.file = TailedFile(path)
+        self._log = GcLog()
+        self._started_ns: int | None = None
+
+    def rows(self, lines: list[str]) -> Iterator[dict[str, object]]:
+        for line in lines:
+            for event in self._log.events(line):
+                yield self._row(event)
+
+    def _row(self, event: GcEvent) -> dict[str, object]:
+        ended_ns = event.at.time_ns
+        if ended_ns is None:
+            ended_ns = self._start() + round((event.at.uptime or 0.0) * SECOND_NS)
+        return {
+            "started_ns": ended_ns - round((event.seconds or 0.0) * SECOND_NS),
+            "ended_ns": ended_ns,
+            "log": str(self.file.path),
+            "collector": event.collector,
+            "kind": event.kind.value,
+            "name": visible(event.name),
+            "cause": visible(event.cause),
+            "number": event.number,
+            "seconds": event.seconds,
+            "before_bytes": event.before,
+            "after_bytes": event.after,
+            "capacity_bytes": event.capacity,
+            "freed_bytes": event.freed,
+        }
+
+    def _start(self) -> int:
+        """When a JVM started whose lines have only its uptime: by when its log was written last."""
+        if self._started_ns is None:
+            written_ns = self.file.path.stat().st_mtime_ns
+            self._started_ns = written_ns - round((self._log.at.uptime or 0.0) * SECOND_NS)
+        return self._started_ns
+
+
+class GcLogs:
+    """Reads the events of Java's logs of garbage collection, as they come."""
+
+    def __init__(self, files: ReadableFiles, paths: Sequence[Path]) -> None:
+        self._files = files
+        self._logs = [_OpenGcLog(path) for path in paths]
+
+    def rows(self) -> list[dict[str, object]]:
+        """The events since the last call, with their times."""
+        return [row for log in self._logs for row in log.rows(_lines(self._files, log.file))]
+
+
+class KafkaLogs:
+    """Counts the exceptions, errors and warnings of logs, as they come."""
+
+    def __init__(self, files: ReadableFiles, paths: Sequence[Path]) -> None:
+        self._files = files
+        self._logs = [(TailedFile(path), LogLines()) for path in paths]
+
+    def rows(self, *, last: bool = False) -> list[dict[str, object]]:
+        """What came since the last call; with `last` also of the entry that ends a log."""
+        found: list[dict[str, object]] = []
+        for file, log in self._logs:
+            log.add(_lines(self._files, file))
+            if last:
+                log.close()
+            found += [
+                {
+                    "log": str(file.path),
+                    "kind": kind.value,
+                    "type": name,
+                    **asdict(occurrences),
+                    "example": visible(occurrences.example),
+                }
+                for (kind, name), occurrences in log.take().items()
+            ]
+        return found
+
+
+def _lines(files: ReadableFiles, file: TailedFile) -> list[str]:
+    try:
+        return file.lines()
+    except OSError as error:
+        files.leave_out(str(file.path), error)
+        return []

@@ -1,0 +1,152 @@
+"""Logs of garbage collections of real JVMs, against what the JVM itself counted.
+
+gc_logs/README.md has the commands that made them.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+from pathlib import Path
+
+import pytest
+
+from mirrortest.model.observed import GC
+from mirrortest.observe.gc_log import PAUSES, GcLog, GcSummary, Kind
+from mirrortest.observe.logs import GcLogs
+from mirrortest.observe.readable_files import ReadableFiles
+
+LOGS = Path(__file__).with_name("gc_logs")
+OF = {"G1 Young Generation": [Kind.YOUNG], "G1 Old Generation": [Kind.FULL],
+      "G1 Concurrent GC": [Kind.PAUSE], "Copy": [Kind.YOUNG], "MarkSweepCompact": [Kind.FULL],
+      "PS Scavenge": [Kind.YOUNG], "PS MarkSweep": [Kind.FULL], "ZGC Cycles": [Kind.COLLECTION],
+      "ZGC Pauses": [Kind.PAUSE], "ZGC Major Cycles": [Kind.COLLECTION],
+      "ZGC Major Pauses": [Kind.PAUSE], "Shenandoah Pauses": [Kind.PAUSE]}  # fmt: skip
+"""What the JVM calls its collectors -> the events that are theirs."""
+
+
+def rows(name: str) -> list[dict[str, object]]:
+    """The rows of a log, as they are recorded."""
+    return GcLogs(ReadableFiles(), [LOGS / f"{name}.log"]).rows()
+
+
+def summary(name: str) -> GcSummary:
+    found = GcSummary()
+    for row in rows(name):
+        found.add(row)
+    return found
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in LOGS.glob("*.log")))
+def test_collections_are_those_that_the_jvm_counted(name: str) -> None:
+    """So many, and as long: within the millisecond to which it rounds each."""
+    found = summary(name)
+    compared = 0
+    for bean, count, milliseconds in csv.reader((LOGS / f"{name}.csv").read_text().splitlines()):
+        if bean not in OF or not int(count):
+            continue
+        total = found.of(*OF[bean])
+        assert total.count == int(count), bean
+        if Kind.COLLECTION not in OF[bean]:  # ZGC's cycle is longer than its own log of it
+            assert 1000 * total.seconds == pytest.approx(
+                int(milliseconds), abs=int(count) + 0.1 * int(milliseconds)
+            )
+        compared += 1
+    assert compared
+
+
+@pytest.mark.parametrize(
+    ("name", "collector", "footprint", "freed"),
+    [
+        ("serial-17", "Serial", 36, 71),
+        ("parallel-25", "Parallel", 55, 70),
+        ("g1-25", "G1", 50, 72),
+        ("z-17", "ZGC", 46, 56),
+        ("z-25", "ZGC", 32, 24),
+        ("shenandoah-25", "Shenandoah", 32, 10),
+    ],
+)
+def test_the_heap_of_each_collector(name: str, collector: str, footprint: int, freed: int) -> None:
+    """Its largest size, and what its collections freed, in MiB: added up by hand."""
+    found = summary(name)
+    assert (found.collector, found.footprint >> 20, found.freed >> 20) == (
+        collector,
+        footprint,
+        freed,
+    )
+
+
+def test_phases_are_each_collectors_own() -> None:
+    """A full collection of Serial's has four; work beside the program is ZGC's and Shenandoah's."""
+    serial = summary("serial-17").phases
+    assert [name for kind, name in serial if kind is Kind.PHASE] == [
+        "Phase 1: Mark live objects",
+        "Phase 2: Compute new object addresses",
+        "Phase 3: Adjust pointers",
+        "Phase 4: Move objects",
+    ]
+    assert (Kind.CONCURRENT, "Concurrent Relocate") in summary("z-25").phases
+    assert (Kind.CONCURRENT, "Concurrent marking") in summary("shenandoah-25").phases
+    assert (Kind.PHASE, "Evacuate Collection Set") in summary("g1-25").phases
+
+
+def test_a_pause_as_a_row() -> None:
+    """With its times, its cause and its heap."""
+    log = LOGS / "serial-17.log"
+    line = next(text for text in log.read_text().splitlines() if re.search(r"\d+ms$", text))
+    at = re.match(r"\[(\S+?)\]", line)
+    assert at is not None
+    (first, *_), columns = rows("serial-17"), {each.name for each in GC.columns}
+    assert set(first) == columns
+    assert first["name"] == "Pause Young"
+    assert first["cause"] == "Allocation Failure"
+    assert first["kind"] == "young pause"
+    assert first["number"] == 0
+    before, after = first["before_bytes"], first["after_bytes"]
+    assert isinstance(before, int)
+    assert isinstance(after, int)
+    assert first["freed_bytes"] == before - after > 0
+
+
+def test_lines_with_the_uptime_alone_have_times_by_the_files_age(tmp_path: Path) -> None:
+    """These are the decorations that Java has by itself. The last line is as old as the file."""
+    log = tmp_path / "gc.log"
+    log.write_text(
+        "[0.010s][info][gc] Using G1\n"
+        "[1.000s][info][gc] GC(0) Pause Young (Normal) (Evacuation) 14M->3M(46M) 50.000ms\n"
+        "[3.000s][info][gc] GC(1) Pause Full (System.gc()) 14M->3M(46M) 250.000ms\n"
+    )
+    first, second = GcLogs(ReadableFiles(), [log]).rows()
+    written_ns = log.stat().st_mtime_ns
+    assert second["ended_ns"] == pytest.approx(written_ns, abs=2_000_000_001)
+    assert isinstance(first["ended_ns"], int)
+    assert isinstance(second["ended_ns"], int)
+    assert second["ended_ns"] - first["ended_ns"] == 2_000_000_000
+    assert second["ended_ns"] - int(str(second["started_ns"])) == 250_000_000
+
+
+def test_the_share_of_time_without_pauses() -> None:
+    """Of the observation; without its length, from the first event to the last."""
+    found = summary("parallel-25")
+    pauses = found.of(*PAUSES).seconds
+    assert found.to_json(10.0)["throughput_ratio"] == pytest.approx(1 - pauses / 10)
+    assert found.to_json(10.0)["freed_bytes_per_minute"] == found.freed * 6
+    alone = found.to_json()
+    assert alone["throughput_ratio"] == pytest.approx(1 - pauses / found.seconds)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "no decoration",
+        "[1.000s][info][safepoint] GC(0) Pause Young (Normal) 1M->1M(2M) 1.0ms",
+        "[1.000s][info][gc,start] GC(0) Pause Young (Normal) (G1 Evacuation Pause)",
+        "[1.000s][info][gc] GC(0) Concurrent Mark Cycle",
+        "[1.000s][info][gc] GC(x) Pause Young 1M->1M(2M) 1.0ms",
+        "[1.000s][info][gc,cpu] GC(0) User=0.01s Sys=0.00s Real=0.07s",
+    ],
+)
+def test_other_lines_are_no_events(line: str) -> None:
+    """Starts, other tags, and what is no line of such a log."""
+    assert list(GcLog().events(line)) == []

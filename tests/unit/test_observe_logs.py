@@ -1,0 +1,162 @@
+"""Kafka's logs: what is counted, and files that grow and are rotated."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from datetime import UTC
+from typing import TYPE_CHECKING
+
+import pytest
+
+from mirrortest.observe.log_lines import Kind, LogLines
+from mirrortest.observe.logs import KafkaLogs
+from mirrortest.observe.readable_files import ReadableFiles
+from mirrortest.observe.tailed_file import TailedFile
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SERVER = """\
+[2026-11-25 23:17:12,063] INFO starting (kafka.server.KafkaRaftServer)
+[2026-11-25 23:17:13,001] ERROR [Broker id=1] Error while appending (kafka.server.ReplicaManager)
+org.apache.kafka.common.errors.NotLeaderOrFollowerException: Leader not local
+\tat kafka.server.ReplicaManager.append(ReplicaManager.scala:1)
+Caused by: java.io.IOException: disk
+\tat java.base/java.io.Files.write(Files.java)
+[2026-11-25 23:17:14,002] WARN [Broker id=1] slow disk (kafka.log.LogManager)
+[2026-11-25 23:17:15,003] WARN [Broker id=1] slow disk again (kafka.log.LogManager)
+[2026-11-25 23:17:16,004] WARN Node 2 disconnected: java.net.ConnectException: refused (a.b.Client)
+[2026-11-25 23:17:17,005] INFO a java.lang.IllegalStateException that nobody threw (x.Y)
+[2026-11-25 23:17:18,006] ERROR no broker (kafka.Kafka$)
+"""
+SECOND = 10**9
+AT = 1795648632 * SECOND
+"""2026-11-25 23:17:12 in UTC."""
+
+
+def test_entries_are_counted_by_class_or_logger() -> None:
+    """The class that was thrown, not its cause; INFO is not counted, whatever it names."""
+    log = LogLines(UTC)
+    log.add(SERVER.splitlines())
+    log.close()
+    found = {key: (each.count, each.first_ns, each.last_ns) for key, each in log.take().items()}
+    assert found == {
+        (Kind.EXCEPTION, "org.apache.kafka.common.errors.NotLeaderOrFollowerException"): (
+            1, AT + 1_001_000_000, AT + 1_001_000_000,
+        ),
+        (Kind.WARNING, "kafka.log.LogManager"): (2, AT + 2_002_000_000, AT + 3_003_000_000),
+        (Kind.EXCEPTION, "java.net.ConnectException"): (
+            1, AT + 4_004_000_000, AT + 4_004_000_000,
+        ),
+        (Kind.ERROR, "kafka.Kafka$"): (1, AT + 6_006_000_000, AT + 6_006_000_000),
+    }  # fmt: skip
+    assert log.take() == {}
+
+
+def test_an_entry_is_counted_once_its_trace_is_complete() -> None:
+    """A trace may be half written when the log is read."""
+    log = LogLines(UTC)
+    first, second = SERVER.splitlines()[1:3]
+    log.add([first])
+    assert log.take() == {}
+    log.add([second])
+    log.close()
+    ((kind, name),) = log.take()
+    assert (kind, name.rpartition(".")[2]) == (Kind.EXCEPTION, "NotLeaderOrFollowerException")
+
+
+def test_the_labs_layout_is_read_too() -> None:
+    """The logger stands before the text there."""
+    log = LogLines(UTC)
+    log.add(["2026-11-25 23:17:12.063 WARN  Plugins: All plugins have ServiceLoader manifests"])
+    log.close()
+    (((kind, name), found),) = log.take().items()
+    assert (kind, name, found.first_ns) == (Kind.WARNING, "Plugins", AT + 63_000_000)
+    assert found.example == "Plugins: All plugins have ServiceLoader manifests"
+
+
+def test_control_characters_of_a_log_are_escaped(tmp_path: Path) -> None:
+    """Others write it."""
+    path = tmp_path / "server.log"
+    path.write_text("[2026-11-25 23:17:12,063] WARN \x1b[31mred (a.B)\n")
+    (row,) = KafkaLogs(ReadableFiles(), [path]).rows(last=True)
+    assert "\x1b" not in str(row["example"])
+
+
+def test_a_file_is_read_by_whole_lines_as_it_grows(tmp_path: Path) -> None:
+    """From its beginning, also where it is created later."""
+    path = tmp_path / "log"
+    tailed = TailedFile(path)
+    assert tailed.lines() == []
+    path.write_bytes(b"one\ntwo\r\nthr")
+    assert tailed.lines() == ["one", "two"]
+    with path.open("ab") as file:
+        file.write(b"ee\n\xff\n")
+    assert tailed.lines() == ["three", "�"]
+    assert tailed.lines() == []
+    tailed.close()
+
+
+def test_a_rotated_file_loses_no_line(tmp_path: Path) -> None:
+    """What was written to the old one after the last reading is read, then the new one."""
+    path = tmp_path / "log"
+    path.write_text("one\n")
+    tailed = TailedFile(path)
+    assert tailed.lines() == ["one"]
+    with path.open("a") as file:
+        file.write("two\nthree")
+    path.rename(tmp_path / "log.1")
+    assert tailed.lines() == ["two"]
+    path.write_text("four\n")
+    assert tailed.lines() == ["three", "four"]
+    path.write_text("5\n")
+    assert tailed.lines() == ["5"]
+    tailed.close()
+
+
+def test_the_command_reads_logs_once(tmp_path: Path) -> None:
+    """Their content so far, also the entry at the end; figures of the machine are not measured."""
+    path = tmp_path / "server.log"
+    path.write_text(SERVER)
+    gc_log = tmp_path / "gc.log"
+    gc_log.write_text("[1.000s][info][gc] GC(0) Pause Full (System.gc()) 14M->3M(46M) 250.000ms\n")
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "mirrortest", "observe", "--once", "--json"),
+            *("--log", path, "--gc-log", gc_log, "--output", tmp_path / "o"),
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    answer = json.loads(done.stdout)
+    assert sum(each["count"] for each in answer["log"]) == 5
+    assert answer["gc"][str(gc_log)]["full_collections"] == 1
+    assert answer["intervals"] == 0
+    assert {each.name for each in next((tmp_path / "o").iterdir()).iterdir()} == {
+        "gc.parquet",
+        "log.parquet",
+        "observation.json",
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "expected"),
+    [
+        (["--once"], "name them with --gc-log or --log"),
+        (["--log", "."], "that is a directory"),
+        (["--gc-log", "nowhere/gc.log"], "there is no directory nowhere"),
+    ],
+)
+def test_what_cannot_be_read_is_refused(arguments: list[str], expected: str) -> None:
+    """In one line, before anything is observed."""
+    done = subprocess.run(
+        [sys.executable, "-m", "mirrortest", "observe", *arguments],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
+    assert expected in done.stderr

@@ -15,13 +15,13 @@ BY_FILE := --dist loadfile --no-loadscope-reorder
 # Many processes are started here: none of them is to compile its modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-failed test-unit check bench instructions profile bench-reconcile calibrate oracle simulate \
+.PHONY: demo test test-failed test-unit check bench instructions profile bench-reconcile calibrate scenarios oracle simulate \
   flips mutants peers lock clean images kafka-image prometheus-image test-docker local-base \
   check-chart kept-lab kept-spark e2e-kubernetes dashboards check-dashboards dashboard-linter \
   e2e-prometheus docs reference screenshots wheel
 
 demo: $(READY)  ## the main job: two Kafka clusters, a mirror that is killed, the verdict
-	$(BIN)/mirrortest demo
+	$(BIN)/mirrortest run demo
 
 test: $(KEPT)  ## every check, on the real lab
 	$(BIN)/python -m pytest -n $(WORKERS) $(BY_FILE)
@@ -70,6 +70,9 @@ profile: $(PEERS)  ## where the time of producing and verifying goes; ARGS="--si
 
 bench-reconcile: $(PEERS)  ## ours, naive Spark, DuckDB and Polars on the same logs; ARGS="--sizes 1e6"
 	$(BIN)/python -m tests.bench_reconcile $(ARGS)
+
+scenarios: $(READY)  ## those that come with it, each at a small size; ARGS="NAME... --output DIR"
+	$(BIN)/python -m tests.scenarios $(ARGS)
 
 calibrate: $(READY)  ## recall and precision of every finding over 5 million messages
 	$(BIN)/mirrortest calibrate --messages 5000000 --rate 0.0001 --seed 7 \

@@ -1,6 +1,6 @@
 """Pictures of a real run, for README and tutorial: `python -m docs.screenshots [DIRECTORY]`.
 
-Runs the demo, or takes the run that `mirrortest demo --directory DIRECTORY` has left there, and
+Runs the demo, or takes the run that `mirrortest run demo --output DIRECTORY` has left there, and
 writes docs/images: the HTML report, and what a terminal shows of the result, as the program
 renders both now.
 """  # noqa: INP001  # a tool beside the pages, no package
@@ -50,8 +50,8 @@ def run_demo(directory: Path) -> None:
     """Run the demo. Raises CalledProcessError where it fails."""
     subprocess.run(
         [
-            *(sys.executable, "-m", "mirrortest", "demo"),
-            *("--directory", str(directory), "--seconds", str(SECONDS)),
+            *(sys.executable, "-m", "mirrortest", "run", "demo"),
+            *("--output", str(directory), "--set", f"produce.duration={SECONDS}s"),
         ],
         check=True,
     )
@@ -59,7 +59,9 @@ def run_demo(directory: Path) -> None:
 
 def newest_result(directory: Path) -> Result | None:
     """The result of the newest run of the demo there; None where there is none."""
-    found = sorted(directory.glob("logs/run=*/result"), key=lambda place: place.stat().st_mtime)
+    found = sorted(
+        directory.glob("point-*/logs/run=*/result"), key=lambda place: place.stat().st_mtime
+    )
     return read_result(Location.parse(found[-1])) if found else None
 
 
@@ -80,7 +82,7 @@ def take(browser: Browser, result: Result) -> None:
     """Write the four pictures of a result."""
     IMAGES.mkdir(exist_ok=True)
     report = render(result)
-    place = f"mirrortest-demo/logs/run={result.summary.run}/result"  # of no one machine
+    place = f"mirrortest-demo/point-001/logs/run={result.summary.run}/result"  # of no one machine
     view = run_result(result.summary.model_copy(update={"tables": place})).view(details=False)
     for scheme, theme in THEMES.items():
         page = browser.new_page(color_scheme=scheme, viewport={"width": 1000, "height": 640})

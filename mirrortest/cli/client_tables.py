@@ -13,10 +13,21 @@ from mirrortest.cli.consume import consume
 from mirrortest.cli.help_layout import Verbs, aliases_of
 from mirrortest.cli.main import ParserError, in_our_words
 from mirrortest.cli.produce import produce
+from mirrortest.config.option_file import value_text
 from mirrortest.config.suggestion import did_you_mean
 from mirrortest.errors import UsageError
 
-_OURS = ("report", "status-file", "csv", "progress", "json", "format", "dry-run", "help")
+_OURS = (
+    "report",
+    "status-file",
+    "csv",
+    "progress",
+    "json",
+    "format",
+    "dry-run",
+    "print-workload",
+    "help",
+)
 """What a scenario decides for all its clients."""
 
 
@@ -42,7 +53,7 @@ def arguments(verb: str, table: Mapping[str, Any]) -> list[str]:
             raise UsageError(
                 f"[[{verb}]] {key}: there is no such option; {did_you_mean(key, valid)}"
             )
-        written += _written(key, value, options[key])
+        written += _written(verb, key, value, options[key])
     try:
         command.make_context(verb, list(written))
     except UsageError as error:
@@ -61,16 +72,11 @@ def _commands() -> dict[str, Any]:
     return found
 
 
-def _written(key: str, value: Any, option: Any) -> list[str]:
+def _written(verb: str, key: str, value: Any, option: Any) -> list[str]:
     if option.is_flag:
         if not isinstance(value, bool):
-            raise UsageError(f"{key} {value!r}: it must be true or false")
+            raise UsageError(f"[[{verb}]] {key} {value!r}: it must be true or false")
         return [f"--{key}"] if value else []
-    values = [_text(each) for each in value] if isinstance(value, list | tuple) else [_text(value)]
-    if not option.multiple:
-        values = [",".join(values)]
-    return [f"--{key}={each}" for each in values]
-
-
-def _text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+    values = value if isinstance(value, list | tuple) else [value]
+    texts = [value_text(each, f"[[{verb}]] {key}") for each in values]
+    return [f"--{key}={each}" for each in (texts if option.multiple else [",".join(texts)])]

@@ -54,7 +54,6 @@ _VERBS = {
     "salvage": "Finish the sequence logs that killed processes left in their spool.",
     "run": "Run a whole test from one file: clusters, clients, faults, the verdict of each point.",
     "scenarios": "List the scenarios that come with mirrortest, for `mirrortest run`.",
-    "demo": "Test a real mirror between two real clusters on this machine.",
     "lab": "Two local Kafka clusters with a mirror between them, as processes of this machine.",
     "sabotage": (
         "A mirror that copies faithfully, but for the wrongs that a specification orders; it "

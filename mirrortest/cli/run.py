@@ -23,7 +23,7 @@ from mirrortest.errors import UsageError
 if TYPE_CHECKING:
     from types import FrameType
 
-    from mirrortest.scenario.outcome import PointOutcome
+    from mirrortest.scenario.outcome import PointOutcome, SeriesOutcome
     from mirrortest.scenario.point_run import Board
     from mirrortest.scenario.series import Series
 
@@ -173,6 +173,7 @@ def _print_point(point: PointOutcome) -> None:
 def _print_results(series: Series, *, details: bool) -> None:
     from mirrortest.report.result import find_result, read_result
     from mirrortest.report.terminal import run_result
+    from mirrortest.scenario.overview import PAGE
     from mirrortest.scenario.point_run import REPORT
     from mirrortest.seqlog.location import Location
 
@@ -186,30 +187,22 @@ def _print_results(series: Series, *, details: bool) -> None:
             console.out.print(run_result(read_result(place).summary).view(details=details))
             console.out.print(f"report: {escape(str(directory / REPORT))}")
     if len(series.ended) > 1:
-        console.out.print(_table(series))
+        console.out.print(_table(series.outcome))
+        console.out.print(f"page: {escape(str(series.output / PAGE))}")
     console.out.print(f"results: {escape(str(series.output))}")
 
 
-def _table(series: Series) -> Table:
+def _table(outcome: SeriesOutcome) -> Table:
+    from mirrortest.scenario.overview import headings, rows
+
     table = Table(box=None, pad_edge=False)
-    varied = list(series.points[0].settings)
-    for heading in ("point", *varied, "verdict", "sent/s", "read/s", "p50", "p99"):
-        table.add_column(heading, overflow="fold")
-    for point in sorted(series.ended, key=lambda each: each.number):
-        figures = point.figures
-        word = point.result_word
-        table.add_row(
-            str(point.number),
-            *(escape(visible(str(point.settings[path]))) for path in varied),
-            f"[{'green' if point.as_expected else _WORDS[word]}]{word}[/]",
-            *(_figure(figures.get(f"{side}_per_second"), ",.0f") for side in ("sent", "read")),
-            *(_figure(figures.get(f"latency_{q}_seconds"), ".3f") for q in ("p50", "p99")),
-        )
+    for heading in ("point", *headings(outcome), "verdict", "findings"):
+        table.add_column(escape(visible(heading)), overflow="fold")
+    for row in rows(outcome):
+        colour = "green" if row.tone == "good" else _WORDS[row.verdict]
+        cells = (escape(visible(cell)) for cell in row.cells)
+        table.add_row(str(row.number), *cells, f"[{colour}]{row.verdict}[/]", escape(row.findings))
     return table
-
-
-def _figure(value: float | None, form: str) -> str:
-    return "" if value is None else format(value, form)
 
 
 run.__doc__ = f"{run.__doc__}\n{EXAMPLES}"

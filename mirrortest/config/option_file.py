@@ -137,12 +137,13 @@ def _text(key: _Key, value: object, at: str) -> str | bool | list[str]:
         return value
     several = key.repeated or get_origin(key.type) is tuple
     texts = [
-        _one_text(each, at) for each in (value if several and isinstance(value, list) else [value])
+        value_text(each, at) for each in (value if several and isinstance(value, list) else [value])
     ]
     return texts if key.repeated else ",".join(texts)
 
 
-def _one_text(value: object, at: str) -> str:
+def value_text(value: object, at: str) -> str:
+    """One value as it would be typed; raises UsageError where it is no text and no number."""
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, float):

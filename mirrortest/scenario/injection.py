@@ -9,8 +9,14 @@ import time
 from typing import TYPE_CHECKING, Self
 
 from mirrortest.errors import LabError, MirrortestError
+from mirrortest.lab.cluster import Broker
 from mirrortest.lab.part import CLEARED_BY, inject
-from mirrortest.scenario.specification import AFTER_PRODUCERS, COMMAND, TopicChange
+from mirrortest.scenario.specification import (
+    AFTER_PRODUCERS,
+    COMMAND,
+    DROP_PAGE_CACHE,
+    TopicChange,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -137,6 +143,9 @@ class Injection:
         clears = CLEARED_BY.get(fault.do) if fault.for_ is not None else None
         if clears == "start" or fault.do == "restart":
             self._starts.add(index)
+        if fault.do == DROP_PAGE_CACHE:
+            self._drop_page_cache(part)
+            return
         self._inject(part, fault.do)
         if clears is not None:
             if self._ending.wait(fault.for_):
@@ -149,6 +158,12 @@ class Injection:
         inject(part, verb)
         if verb in _STARTS:
             self._note("ready", part.name)
+
+    def _drop_page_cache(self, part: Part) -> None:
+        if not isinstance(part, Broker):
+            raise LabError(f"{DROP_PAGE_CACHE} is for a broker of the lab, not for {part.name}")
+        self._note(DROP_PAGE_CACHE, part.name)
+        part.drop_page_cache()
 
     def _change_topic(self, fault: Fault) -> None:
         lab, topic, partitions = self._lab, fault.subject, fault.partitions or 1

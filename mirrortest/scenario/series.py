@@ -19,7 +19,8 @@ from mirrortest.errors import MirrortestError, UsageError
 from mirrortest.scenario.clients import Sides, clients
 from mirrortest.scenario.matrix import points
 from mirrortest.scenario.outcome import PointOutcome, SeriesOutcome
-from mirrortest.scenario.point_run import play
+from mirrortest.scenario.overview import PAGE, render
+from mirrortest.scenario.point_run import REPORT, play
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,7 +73,7 @@ class Series:
             MirrortestError: a result cannot be written.
         """
         self.output.mkdir(parents=True, exist_ok=True)
-        write(self.output / SERIES_FILE, _encoded(self.outcome))
+        self._write_all()
         done = {outcome.number for outcome in self.ended}
         for point in self.points:
             if point.number in done:
@@ -88,9 +89,18 @@ class Series:
             outcome = play(point, directory, home, board, self._arguments)
             self.ended.append(outcome)
             write(directory / POINT_FILE, _encoded(outcome))
-            write(self.output / SERIES_FILE, _encoded(self.outcome))
+            self._write_all()
             on_end(outcome)
         return self.outcome
+
+    def _write_all(self) -> None:
+        write(self.output / SERIES_FILE, _encoded(self.outcome))
+        reports = {
+            outcome.number: f"{self.directory(outcome.number).name}/{REPORT}"
+            for outcome in self.ended
+            if (self.directory(outcome.number) / REPORT).exists()
+        }
+        write(self.output / PAGE, render(self.outcome, reports))
 
     def _progress(self, point: Point) -> str:
         """Which point it is, and how long the others may take by those that have ended."""

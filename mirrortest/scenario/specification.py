@@ -134,8 +134,9 @@ class TopicChange(StrEnum):
 
 
 COMMAND = "command"
+DROP_PAGE_CACHE = "drop-page-cache"
 _OF_TOPICS = {change.value: "topic" for change in TopicChange}
-_ACTIONS = (*FAULTS, *TopicChange, COMMAND)
+_ACTIONS = (*FAULTS, DROP_PAGE_CACHE, *TopicChange, COMMAND)
 
 
 class Fault(_Model):
@@ -143,7 +144,8 @@ class Fault(_Model):
 
     `do` is a verb of `mirrortest lab fault`, done to `part`: a broker (A1, B1, ...), the mirror, or
     a client by its id; or `add-partitions` or `create-topic`, done to `topic`, with `partitions`;
-    or `command`, which a shell runs. A part whose first action is `start` is not started before.
+    or `drop-page-cache`, done to a broker, which then reads messages from the disk; or `command`,
+    which a shell runs. A part whose first action is `start` is not started before.
 
     `at` counts from when all clients work, or is `produced`: once all producers have ended.
     `after` counts from the end of the fault before. `for` is when the part is started or
@@ -273,7 +275,7 @@ class Scenario(_Model):
         if not self.produce and not self.consume:
             raise ValueError("there is no client: add [[produce]] or [[consume]]")
         for table in self.produce:
-            if not {"duration", "num-records"} & set(table):
+            if not {"duration", "num-records", "workload"} & set(table):
                 raise ValueError("a producer has no end: add duration or num-records")
         ids = [name for name, _ in (*self.producers, *self.consumers)]
         if twice := [name for name in ids if ids.count(name) > 1]:

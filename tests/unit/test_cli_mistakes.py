@@ -106,7 +106,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("report logs --junit nowhere/r.xml", "--junit .*there is no directory"),
         ("salvage directory --log-dir logs --run NO", "--run 'NO'"),
         ("calibrate --directory file/x", "--directory .*file is not a directory"),
-        ("demo --directory file/x", "--directory .*file is not a directory"),
+        ("run demo --output file/x", "--output .*file is not a directory"),
         ("lab up --heap much", "--heap 'much'"),
         ("lab up --mirror saboteur --offset-flush-ms 5", "--offset-flush-ms is for"),
         ("lab up --kafka-image x", "--kafka-image is for --runtime docker"),
@@ -144,7 +144,7 @@ def test_a_mistake_is_told_before_anything_begins(
         "calibrate --seed -1",
         "calibrate --again nowhere",
         "calibrate --directory file",
-        "demo --directory file",
+        "run demo --output file",
     ],
 )
 def test_a_mistake_that_the_parser_finds(app: typer.Typer, here: Path, line: str) -> None:

@@ -17,6 +17,7 @@ from mirrortest.results.summary import Summary, Threshold
 from mirrortest.scenario import clients as client_processes
 from mirrortest.scenario.matrix import Document
 from mirrortest.scenario.outcome import PointOutcome, judged, worst
+from mirrortest.scenario.overview import PAGE
 from mirrortest.scenario.point_run import Board
 from mirrortest.scenario.series import POINT_FILE, SERIES_FILE, Series
 from mirrortest.scenario.specification import Expectation
@@ -166,6 +167,19 @@ def test_an_interrupted_run_goes_on_at_the_point_that_had_not_ended(tmp_path: Pa
     written = json.loads((tmp_path / "out" / SERIES_FILE).read_text())
     assert [point["run"] for point in written["points"]][:2] == runs
     assert (written["planned"], len(written["points"])) == (3, 3)
+
+
+def test_the_page_of_all_points_has_what_varies_and_how_each_ended(tmp_path: Path) -> None:
+    """What comes from files and messages is escaped."""
+    text = PRODUCER + "[vary]\nproduce.do = ['pass', 'fail']\nproduce.acks = ['<b>']\n"
+    series(text, tmp_path / "out").run(Board(lambda _: None), lambda _: None)
+    page = (tmp_path / "out" / PAGE).read_text()
+    assert "1 of 2 as expected" in page
+    assert "produce.do" in page
+    assert '<span class="tag bad">failed</span>' in page
+    assert "failed, not passed (p1: failed)" in page
+    assert "&lt;b&gt;" in page
+    assert "<b>" not in page
 
 
 def test_results_of_another_scenario_are_not_gone_on_with(tmp_path: Path) -> None:

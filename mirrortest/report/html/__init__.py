@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 ECHARTS_VERSION = "6.1.0"
 _SCRIPTS = ("echarts/echarts.min.js", "drawing.js", "latency.js", "load.js", "page.js", "copy.js")
-_TEMPLATES = ("report.html.j2", "parts.html.j2")
+_TEMPLATES = ("report.html.j2", "parts.html.j2", "points.html.j2")
 
 
 def render(result: Result) -> str:
@@ -41,7 +41,7 @@ def render(result: Result) -> str:
     environment = environment_of_templates()
     from markupsafe import Markup  # noqa: PLC0415  # comes with Jinja, which is an extra
 
-    scripts = [_asset(name) for name in _SCRIPTS]
+    scripts = [read_asset(name) for name in _SCRIPTS]
     hashes = " ".join(f"'sha256-{_hash(script)}'" for script in scripts)
     return environment.get_template(_TEMPLATES[0]).render(
         **page(result),
@@ -51,7 +51,7 @@ def render(result: Result) -> str:
             f"default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; "
             "img-src data:; base-uri 'none'; form-action 'none'"
         ),
-        style=Markup(_asset("page.css")),  # noqa: S704  # ours
+        style=Markup(read_asset("page.css")),  # noqa: S704  # ours
         scripts=[Markup(script) for script in scripts],  # noqa: S704  # ours, and the library
     )
 
@@ -71,7 +71,7 @@ def environment_of_templates() -> Environment:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
-        loader=jinja2.DictLoader({name: _asset(name) for name in _TEMPLATES}),
+        loader=jinja2.DictLoader({name: read_asset(name) for name in _TEMPLATES}),
     )
     environment.policies["json.dumps_function"] = _dumps
     environment.filters |= {
@@ -100,7 +100,8 @@ def _visible_in(value: Any) -> Any:
     return [_visible_in(each) for each in value] if isinstance(value, list | tuple) else value
 
 
-def _asset(name: str) -> str:
+def read_asset(name: str) -> str:
+    """A file of the page's: style, script or template; MirrortestError where it is unsafe."""
     # The library's licence stands in a comment at its head; this holds for any script element.
     text = resources.files("mirrortest.report").joinpath("assets", name).read_text("utf-8")
     if name.endswith(".js") and re.search(r"</script|<!--", text, re.IGNORECASE):

@@ -1,0 +1,110 @@
+"""All points of a scenario next to each other: as rows, and as one HTML page."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from markupsafe import Markup
+
+from mirrortest.report.html import environment_of_templates, read_asset
+from mirrortest.results.words import readable_name
+
+if TYPE_CHECKING:
+    from mirrortest.scenario.outcome import PointOutcome, SeriesOutcome
+
+PAGE = "scenario.html"
+_FIGURES = {
+    "sent/s": ("sent_per_second", ",.0f"),
+    "sent MiB/s": ("sent_mib_per_second", ",.2f"),
+    "read/s": ("read_per_second", ",.0f"),
+    "ack p99, s": ("ack_p99_seconds", ",.3f"),
+    "p50, s": ("latency_p50_seconds", ",.3f"),
+    "p99, s": ("latency_p99_seconds", ",.3f"),
+}
+"""Columns of the table of points: each with its figure and the figure's form."""
+_TONES = {"passed": "good", "failed": "bad", "inconclusive": "doubt", "error": "bad"}
+
+
+class Row(NamedTuple):
+    """A point in the table of all; `tone` is good where it ended as expected."""
+
+    number: int
+    cells: list[str]
+    verdict: str
+    tone: str
+    reasons: list[str]
+    findings: str
+
+
+def headings(series: SeriesOutcome) -> list[str]:
+    """What the cells of the rows are: what varies, then the figures that some point has."""
+    varied = list(series.points[0].settings) if series.points else []
+    repeated = ["repeat"] if any(point.repeat > 1 for point in series.points) else []
+    return [*varied, *repeated, *_measured(series)]
+
+
+def rows(series: SeriesOutcome) -> list[Row]:
+    """The points that have ended, those of one combination next to each other."""
+    measured = _measured(series)
+    order = sorted(series.points, key=_combination)
+    repeats = "repeat" in headings(series)
+    return [
+        Row(
+            number=point.number,
+            cells=[
+                *map(str, point.settings.values()),
+                *([str(point.repeat)] if repeats else []),
+                *(_shown(point, name) for name in measured),
+            ],
+            verdict=point.result_word,
+            tone="good" if point.as_expected else _TONES[point.result_word],
+            reasons=point.reasons,
+            findings=", ".join(
+                f"{count:,} {readable_name(name)}" for name, count in point.findings.items()
+            ),
+        )
+        for point in order
+    ]
+
+
+def render(series: SeriesOutcome, reports: dict[int, str]) -> str:
+    """The page; `reports` are addresses of points' reports, relative to it.
+
+    Raises:
+        MirrortestError: Jinja is not installed.
+    """
+    met = sum(point.as_expected for point in series.points)
+    return (
+        environment_of_templates()
+        .get_template("points.html.j2")
+        .render(
+            series=series,
+            met=met,
+            tone="good" if met == series.planned else "bad",
+            headings=headings(series),
+            rows=rows(series),
+            reports=reports,
+            style=Markup(read_asset("page.css")),  # noqa: S704  # ours
+        )
+    )
+
+
+def _combination(point: PointOutcome) -> tuple[list[tuple[bool, Any]], int]:
+    """What points are sorted by: numbers as numbers, all else as text."""
+    values = point.settings.values()
+    cells = [(True, v) if isinstance(v, int | float) else (False, str(v)) for v in values]
+    return cells, point.number
+
+
+def _measured(series: SeriesOutcome) -> list[str]:
+    return [
+        heading
+        for heading, (name, _) in _FIGURES.items()
+        if any(name in point.figures for point in series.points)
+    ]
+
+
+def _shown(point: PointOutcome, heading: str) -> str:
+    name, form = _FIGURES[heading]
+    value = point.figures.get(name)
+    return "" if value is None else format(value, form)

@@ -1,0 +1,126 @@
+"""Whole tests from one file, as a user runs them: real clusters, real clients, real faults."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+
+from tests.lab.harness import until
+from tests.lifetime import end_with_parent
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PRODUCERS = """
+[lab]
+mirror = "none"
+[[produce]]
+topics = "load"
+num-records = 2000
+[vary]
+repeats = 2
+"""
+LOSSES = """
+thresholds = ["duplicated==0"]
+expect = { verdict = "failed", findings = ["lost"] }
+
+[lab]
+mirror = "saboteur"
+faults = "drops.toml"
+
+[[produce]]
+id = "ann"
+topics = ["orders", "clicks.eu"]
+throughput = 200
+duration = "12s"
+
+[[consume]]
+id = "carl"
+deadline = "10s"
+state-interval = "500ms"
+
+[[fault]]
+do = "kill"
+part = "carl"
+at = "4s"
+for = "1s"
+"""
+
+
+def _run(file: Path, output: Path) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "mirrortest", "run", str(file), "--output", str(output)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        preexec_fn=end_with_parent,  # noqa: PLW1509  # it only makes a system call
+    )
+
+
+def _document(path: Path) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(path.read_text())
+    return found
+
+
+@pytest.mark.lab
+@pytest.mark.slow
+def test_a_run_that_is_killed_leaves_nothing_and_goes_on_at_the_next_point(tmp_path: Path) -> None:
+    """Brokers and clients end with it; the point that had ended is not run again."""
+    file, output = tmp_path / "producers.toml", tmp_path / "out"
+    file.write_text(PRODUCERS)
+    first = _run(file, output)
+    begun = output / "point-002" / "clients" / "p1.log"
+    until(begun.exists, seconds=300, what="the second point")
+    running = psutil.Process(first.pid).children(recursive=True)
+    assert len(running) >= 4  # two brokers and a client, each with its guard
+    first.kill()
+    first.communicate()
+    until(lambda: not any(_is_running(each) for each in running), what="all have ended")
+    before = _document(output / "point-001" / "point.json")
+    assert not (output / "point-002" / "point.json").exists()
+
+    again = _run(file, output)
+    printed, _ = again.communicate()
+    assert again.returncode == 0, printed
+    told = _document(output / "scenario.json")
+    assert [point["number"] for point in told["points"]] == [1, 2]
+    assert told["points"][0] == before
+    assert {point["figures"]["acked"] for point in told["points"]} == {2000}
+
+
+@pytest.mark.lab
+@pytest.mark.slow
+@pytest.mark.spark
+def test_a_mirror_that_loses_messages_fails_as_expected(tmp_path: Path) -> None:
+    """Also with a consumer that is killed: what it had not saved it reads again."""
+    file, output = tmp_path / "losses.toml", tmp_path / "out"
+    file.write_text(LOSSES)
+    tmp_path.joinpath("drops.toml").write_text('[[acts]]\nkind = "drop"\nrate = 0.05\n')
+    process = _run(file, output)
+    printed, _ = process.communicate()
+    assert process.returncode == 0, printed
+    point = _document(output / "point-001" / "point.json")
+    assert (point["verdict"], point["as_expected"], point["reasons"]) == ("failed", True, [])
+    assert set(point["findings"]) == {"lost"}
+    assert point["clients"] == [
+        {"name": "ann", "verb": "produce", "verdict": "passed"},
+        {"name": "carl", "verb": "consume", "verdict": "failed"},
+    ]
+    events = next(output.glob("point-001/logs/run=*/events.jsonl")).read_text().splitlines()
+    marks = [(event["what"], event["part"]) for event in map(json.loads, events)]
+    assert marks == [("kill", "carl"), ("start", "carl"), ("ready", "carl")]
+    assert "carl: kill" in (output / "point-001" / "report.html").read_text()
+    for kept in ("configuration.json", "lab/logs/A1.log", "clients/ann.csv", "clients/carl.json"):
+        assert (output / "point-001" / kept).stat().st_size
+
+
+def _is_running(process: psutil.Process) -> bool:
+    try:
+        return process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False

@@ -90,7 +90,8 @@ def run(
     scenario: Annotated[
         str,
         typer.Argument(
-            metavar="SCENARIO", help="A TOML file, or a name that `mirrortest scenarios` lists."
+            metavar="SCENARIO",
+            help="A TOML file, a directory of six, or a name that `mirrortest scenarios` lists.",
         ),
     ],
     output: Annotated[

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from pydantic import BaseModel, ValidationError
@@ -24,7 +25,6 @@ from mirrortest.scenario.point_run import REPORT, play
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from pathlib import Path
 
     from mirrortest.scenario.clients import Arguments
     from mirrortest.scenario.matrix import Document, Point
@@ -73,6 +73,7 @@ class Series:
             MirrortestError: a result cannot be written.
         """
         self.output.mkdir(parents=True, exist_ok=True)
+        self._keep_source()
         self._write_all()
         done = {outcome.number for outcome in self.ended}
         for point in self.points:
@@ -101,6 +102,16 @@ class Series:
             if (self.directory(outcome.number) / REPORT).exists()
         }
         write(self.output / PAGE, render(self.outcome, reports))
+
+    def _keep_source(self) -> None:
+        """Copy the scenario as it was given: a file, or a directory of them."""
+        place = Path(self._document.where)
+        kept = self.output / "scenario"
+        shutil.rmtree(kept, ignore_errors=True)
+        kept.mkdir()
+        for file in place.iterdir() if place.is_dir() else [place]:
+            if file.is_file():  # one that comes with mirrortest is in no file of the user's
+                shutil.copy(file, kept)
 
     def _progress(self, point: Point) -> str:
         """Which point it is, and how long the others may take by those that have ended."""
@@ -132,7 +143,7 @@ class Series:
                     "directory"
                 )
         elif self.output.exists() and any(
-            not each.name.startswith("point-") for each in self.output.iterdir()
+            not each.name.startswith(("point-", "scenario")) for each in self.output.iterdir()
         ):
             raise UsageError(f"--output {self.output}: it is not empty: name another directory")
 

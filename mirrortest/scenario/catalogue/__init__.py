@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from mirrortest.config.suggestion import did_you_mean
 from mirrortest.config.toml_document import parse_table, read_text
 from mirrortest.errors import UsageError
+from mirrortest.scenario.directory import read_directory
 from mirrortest.scenario.matrix import Document
 
 if TYPE_CHECKING:
@@ -36,12 +37,14 @@ def text(name: str) -> str:
 
 
 def find(name: str) -> Document:
-    """The scenario in a file, or the one of this name that comes with it.
+    """The scenario in a file or in a directory of six, or the one of this name that comes with it.
 
     Raises:
-        UsageError: there is neither, or the file is not TOML.
+        UsageError: there is none of them, or what is there is wrong.
     """
     path = Path(name)
+    if path.is_dir():
+        return read_directory(path)
     if path.is_file():
         return Document(path.stem, name, path.parent, parse_table(read_text(path, name), name))
     try:

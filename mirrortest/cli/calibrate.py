@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import asyncio
 import secrets
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from mirrortest.cli import console
-from mirrortest.cli.application import run_application
-from mirrortest.cli.live import LiveLines
 from mirrortest.cli.options import can_be_filled
-from mirrortest.cli.spark import spark_session
 from mirrortest.config.run import run_id
 from mirrortest.config.units import parse_duration
-from mirrortest.reconcile.plan import plan
-from mirrortest.selftest.calibration import calibration_view, judge
-from mirrortest.selftest.calibration_run import LOGS, lab_with_faulty_mirror, run_calibration
-from mirrortest.selftest.matrix import Matrix
 from mirrortest.wire.form import Form
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from mirrortest.selftest.matrix import Matrix
 
 EXAMPLES = """
 [bold]Examples[/]
@@ -85,6 +82,8 @@ def calibrate(
     """Measure what mirrortest finds against what a faulty mirror did."""
     if again is None:
         console.require("lab", "spark")
+        from mirrortest.selftest.matrix import Matrix
+
         matrix = Matrix(
             run=run_id(secrets.token_bytes(8)),
             messages=messages,
@@ -100,6 +99,8 @@ def calibrate(
         _run(matrix, folder)
     else:
         folder = again
+    from mirrortest.selftest.calibration import calibration_view, judge
+
     result = judge(folder)
     if json:
         typer.echo(result.encode(), nl=False)
@@ -111,6 +112,12 @@ def calibrate(
 
 def _run(matrix: Matrix, folder: Path) -> None:
     """Run the matrix on a new lab, and reconcile."""
+    from mirrortest.cli.application import run_application
+    from mirrortest.cli.live import LiveLines
+    from mirrortest.cli.spark import spark_session
+    from mirrortest.reconcile.plan import plan
+    from mirrortest.selftest.calibration_run import LOGS, lab_with_faulty_mirror, run_calibration
+
     with LiveLines(console.err) as live:
 
         async def play(stop: asyncio.Event) -> None:

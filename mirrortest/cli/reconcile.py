@@ -11,17 +11,11 @@ import typer
 from mirrortest.cli import compiled, console
 from mirrortest.cli.next_commands import report_next
 from mirrortest.cli.options import Details, Portable, can_be_filled, can_be_written, has_logs
-from mirrortest.cli.spark import spark_session
 from mirrortest.config.client_config import ClientConfig
 from mirrortest.config.threshold import thresholds
 from mirrortest.config.units import checked_heap
 from mirrortest.errors import UsageError
-from mirrortest.reconcile.plan import MOST_OFFSETS, plan
-from mirrortest.reconcile.spark_session import DEFAULT_MASTER, DEFAULT_MEMORY
-from mirrortest.report.html import environment_of_templates, render
-from mirrortest.report.result import read_result, write_text
-from mirrortest.report.terminal import run_result
-from mirrortest.seqlog.location import Location
+from mirrortest.reconcile.options import DEFAULT_MASTER, DEFAULT_MEMORY, MOST_OFFSETS
 from mirrortest.wire.stream import checked_run
 
 if TYPE_CHECKING:
@@ -98,6 +92,13 @@ def reconcile(
     Exit codes: 0 passed, 1 error, 2 usage, 3 inconclusive, 99 a threshold or a correctness check
     failed.
     """
+    from mirrortest.cli.spark import spark_session
+    from mirrortest.reconcile.plan import plan
+    from mirrortest.report.html import environment_of_templates, render
+    from mirrortest.report.result import read_result, write_text
+    from mirrortest.report.terminal import run_result
+    from mirrortest.seqlog.location import Location
+
     conditions = thresholds(threshold or (), exactly_once=exactly_once)
     checked_heap(driver_memory, option="--driver-memory")
     if master is not None and _MASTER.fullmatch(master) is None:

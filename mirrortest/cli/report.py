@@ -11,11 +11,7 @@ import typer
 from mirrortest.cli import console
 from mirrortest.cli.options import can_be_written
 from mirrortest.errors import UsageError
-from mirrortest.report.html import render
-from mirrortest.report.junit import junit as as_junit
-from mirrortest.report.result import REPORT_FILE, find_result, read_result, result_at, write_text
-from mirrortest.report.terminal import run_result
-from mirrortest.seqlog.location import Location
+from mirrortest.report import REPORT_FILE
 from mirrortest.wire.stream import checked_run
 
 ABOUT = (
@@ -69,6 +65,12 @@ def report(
     ] = False,
 ) -> None:
     """Turn a reconciliation into one HTML file that opens without a network."""
+    from mirrortest.report.html import render
+    from mirrortest.report.junit import junit as as_junit
+    from mirrortest.report.result import find_result, read_result, result_at, write_text
+    from mirrortest.report.terminal import run_result
+    from mirrortest.seqlog.location import Location
+
     logs = [Location.parse(place) for place in log_dir or ()]
     if result is not None:
         if run is not None:

@@ -10,14 +10,11 @@ import typer
 from rich.markup import escape
 
 from mirrortest.cli import console
-from mirrortest.cli.application import run_application
-from mirrortest.cli.live import LiveLines
 from mirrortest.cli.options import BothClusters, Output
 from mirrortest.cli.parameters import from_models
 from mirrortest.config.run import TopicMapping
 from mirrortest.errors import UsageError
 from mirrortest.faults.options import CLIENT_DEFAULTS, FaultyMirrorOptions
-from mirrortest.faults.replicator import run as run_faulty_mirror
 from mirrortest.faults.spec import DEFAULTS
 from mirrortest.verify.anomaly import Anomaly
 
@@ -92,6 +89,10 @@ def sabotage(  # noqa: D103  # the help text is an option of its own, with examp
             "copied onto themselves"
         )
     request = options(source=source, destination=destination, mapping=mapping)
+    from mirrortest.cli.application import run_application
+    from mirrortest.cli.live import LiveLines
+    from mirrortest.faults.replicator import run as run_faulty_mirror
+
     with LiveLines(console.err) as live:
         result = run_application(
             lambda stop: run_faulty_mirror(request, stop=stop, on_progress=live.show)

@@ -13,7 +13,6 @@ from rich.markup import escape
 from mirrortest.cli import console
 from mirrortest.config.visible import visible
 from mirrortest.errors import UsageError
-from mirrortest.seqlog.session_directory import salvage as upload_spool
 from mirrortest.wire.stream import checked_run
 
 if TYPE_CHECKING:
@@ -45,6 +44,8 @@ def salvage(
         raise UsageError(f"{spool}: no such directory; use the --log-spool of the killed processes")
     if run is not None:
         checked_run(run)
+    from mirrortest.seqlog.session_directory import salvage as upload_spool
+
     saved = [_summary(session) for session in upload_spool(spool, log_dir, run)]
     if json:
         typer.echo(dumps({"salvaged": saved}))

@@ -11,6 +11,7 @@ import structlog
 from mirrortest.cli.interrupt import end_at_once
 from mirrortest.errors import MirrortestError
 from mirrortest.reconcile import spark_session as reconcile_session
+from mirrortest.reconcile.options import DEFAULT_MEMORY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,9 +22,7 @@ _LONGEST = 200
 
 
 @contextlib.contextmanager
-def spark_session(
-    master: str | None = None, driver_memory: str = reconcile_session.DEFAULT_MEMORY
-) -> Iterator[Any]:
+def spark_session(master: str | None = None, driver_memory: str = DEFAULT_MEMORY) -> Iterator[Any]:
     """The reconciliation's session; SIGINT is a KeyboardInterrupt in it, a second one ends at once.
 
     Raises MirrortestError where it cannot start, and in the place of Spark's own errors.

@@ -14,7 +14,6 @@ from mirrortest.cli import console
 from mirrortest.cli.options import can_be_filled
 from mirrortest.cli.parameters import from_models
 from mirrortest.errors import MirrortestError
-from mirrortest.selftest.synthesis import synthesize
 from mirrortest.selftest.synthetic_options import KINDS, SynthOptions, parse_count, spread
 
 EXAMPLES = """
@@ -58,6 +57,8 @@ def synth(
         ),
         jobs=jobs or os.cpu_count() or 1,
     )
+    from mirrortest.selftest.synthesis import synthesize
+
     try:
         written = synthesize(request)
     except OSError as error:

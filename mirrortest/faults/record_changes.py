@@ -12,15 +12,15 @@ from mirrortest.faults.records import form_of
 from mirrortest.verify.anomaly import AT_PROOF, FILL, IN_ID, IN_NUMBERS, IN_PROOF, Anomaly
 from mirrortest.wire import descriptor as descriptors
 from mirrortest.wire.digits import TIME_DIGITS
-from mirrortest.wire.form import Form
+from mirrortest.wire.form import ID, PROOF, SEQ, TIME, Form
 from mirrortest.wire.lanes import lane_key, parse_lane
-from mirrortest.wire.message import ID, PROOF, SEQ, TIME, Record
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mirrortest.faults.seeded_random import Draw
     from mirrortest.faults.spec import Act
+    from mirrortest.wire.message import Record
 
 _LETTERS = b"abcdefghijklmnopqrstuvwxyz0123456789"
 _DIGITS = b"0123456789"

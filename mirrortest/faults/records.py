@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mirrortest.wire.batch import EncodedBatch
 from mirrortest.wire.batch_header import HEADER, HEADER_SIZE, LENGTH_FROM, MAGIC
-from mirrortest.wire.form import Form
-from mirrortest.wire.message import ID, SEQ, Record
+from mirrortest.wire.form import ID, SEQ, Form
+from mirrortest.wire.message import Record
 from mirrortest.wire.single_records import header_spans, record_tail
 from mirrortest.wire.varint import MalformedBatchError, varint
 

@@ -13,7 +13,7 @@ from mirrortest.errors import UsageError
 from mirrortest.kafka.admin import Admin
 from mirrortest.kafka.reader import FetchedBatches, OutOfRange, Reader, TopicPartition
 from mirrortest.model.intervals import IntervalSet
-from mirrortest.reconcile.plan import MOST_OFFSETS
+from mirrortest.reconcile.options import MOST_OFFSETS
 from mirrortest.seqlog.options import Role
 from mirrortest.seqlog.schema import ENDLESS
 from mirrortest.verify.row import Messages, SeenRow, rows_of, streams_of

@@ -18,8 +18,6 @@ if TYPE_CHECKING:
 
 _CLOCK_ERROR_NS = 60_000_000_000
 """How far a host's wall clock may be off where its kernel does not say: nothing sets it right."""
-MOST_OFFSETS = 10_000_000
-"""How many offsets a look into the destination itself reads at most, by default."""
 
 
 @dataclass(frozen=True)

@@ -12,13 +12,12 @@ from typing import TYPE_CHECKING, Any
 
 from mirrortest.reconcile.jvm import END_SECONDS, spark_java, spark_jvm
 from mirrortest.reconcile.kept_classes import ARCHIVE_SECONDS, reading, writing
+from mirrortest.reconcile.options import DEFAULT_MASTER, DEFAULT_MEMORY
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-DEFAULT_MASTER = "local[*]"
-DEFAULT_MEMORY = "2g"
 
 # Statements only move bundles: what is much is done in Python's workers, and compiling statements
 # would cost more than it gives back.

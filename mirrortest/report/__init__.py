@@ -1,1 +1,3 @@
 """What the applications say: summaries and tables."""
+
+REPORT_FILE = "report.html"

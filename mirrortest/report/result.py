@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 
 SUMMARY_FILE = "summary.json"
 RESULT_FOLDER = "result"
-REPORT_FILE = "report.html"
 """What a report is called that lies with its result."""
 LACKING = {
     "by_minute": "what happened when",

@@ -16,8 +16,8 @@ from mirrortest.errors import UsageError
 from mirrortest.faults.spec import Act, Spec, Window
 from mirrortest.verify.anomaly import Anomaly
 from mirrortest.wire.descriptor import SIZE as PROOF_SIZE
-from mirrortest.wire.form import Form
-from mirrortest.wire.message import FIXED_HEADER, HEADER_NAMES
+from mirrortest.wire.form import HEADER_NAMES, Form
+from mirrortest.wire.message import FIXED_HEADER
 from mirrortest.wire.stream import ProducerId
 
 if TYPE_CHECKING:

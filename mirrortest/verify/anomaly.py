@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mirrortest.model.findings import Finding
 from mirrortest.model.findings import markdown as findings_table
-from mirrortest.wire.form import Form
-from mirrortest.wire.message import ID, PROOF, SEQ, TIME
+from mirrortest.wire.form import ID, PROOF, SEQ, TIME, Form
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -17,9 +17,9 @@ from mirrortest.wire import message_columns, record_batch
 from mirrortest.wire.batch_decoder import BatchDecoder, MessageArrays
 from mirrortest.wire.descriptor import Descriptor
 from mirrortest.wire.digits import SEQ_DIGITS, SEQ_LIMIT, TIME_DIGITS
-from mirrortest.wire.form import Form
+from mirrortest.wire.form import HEADER_NAMES, Form
 from mirrortest.wire.lanes import lane_key
-from mirrortest.wire.message import HEADER_NAMES, NS_PER_MS, value_size
+from mirrortest.wire.message import NS_PER_MS, value_size
 from mirrortest.wire.payload import VARYING, phase_of, windows
 from mirrortest.wire.varint import varint
 

@@ -17,16 +17,8 @@ from mirrortest.wire import descriptor as descriptors
 from mirrortest.wire import message_columns
 from mirrortest.wire.descriptor import identity_hash
 from mirrortest.wire.digits import SEQ_DIGITS, TIME_DIGITS
-from mirrortest.wire.message import (
-    FIXED_HEADER,
-    HEADER_NAMES,
-    ID,
-    PROOF,
-    SEQ,
-    TIME,
-    Record,
-    decode,
-)
+from mirrortest.wire.form import HEADER_NAMES, ID, PROOF, SEQ, TIME
+from mirrortest.wire.message import FIXED_HEADER, Record, decode
 from mirrortest.wire.payload import GENERATORS, Generator, block, phase_of
 from mirrortest.wire.single_records import header_spans, parse_headers
 from mirrortest.wire.stream import ProducerId

@@ -1,8 +1,12 @@
-"""Where a message has its header."""
+"""Where a message has its header, and what its Kafka headers are called."""
 
 from __future__ import annotations
 
 from enum import StrEnum
+
+ID, SEQ, TIME, PROOF = "id", "seq", "ts", "d"
+HEADER_NAMES = (ID, SEQ, TIME, PROOF)
+ANCESTOR_HEADER_NAMES = (ID, SEQ)
 
 
 class Form(StrEnum):

@@ -26,15 +26,12 @@ from mirrortest.model.findings import Finding
 from mirrortest.wire import descriptor as descriptors
 from mirrortest.wire.descriptor import Descriptor
 from mirrortest.wire.digits import SEQ_DIGITS, SEQ_LIMIT, TIME_DIGITS, TIME_LIMIT
-from mirrortest.wire.form import Form
+from mirrortest.wire.form import ANCESTOR_HEADER_NAMES, HEADER_NAMES, ID, PROOF, SEQ, TIME, Form
 from mirrortest.wire.lanes import lane_key, parse_lane
 from mirrortest.wire.payload import CURRENT, GENERATORS, MAX_SIZE, fill, phase_of
 from mirrortest.wire.stream import ProducerId
 
 NS_PER_MS = 1_000_000
-ID, SEQ, TIME, PROOF = "id", "seq", "ts", "d"
-HEADER_NAMES = (ID, SEQ, TIME, PROOF)
-ANCESTOR_HEADER_NAMES = (ID, SEQ)
 FIXED_HEADER = SEQ_DIGITS + TIME_DIGITS + 3
 """Bytes of a body's header besides the id: two numbers and three semicolons."""
 _AFTER_ID = re.compile(

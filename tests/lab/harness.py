@@ -20,6 +20,7 @@ from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
 from typer.testing import CliRunner
 
 from mirrortest.cli import reconcile as reconcile_verb
+from mirrortest.cli import spark
 from tests.lab.preloaded import VERBS, Preloaded
 from tests.lifetime import end_with_parent
 
@@ -268,7 +269,7 @@ class Scene:
     def reconcile_as(self, arguments: list[str]) -> Ended:
         """The same with these arguments alone."""
         session = self.spark()
-        with patch.object(reconcile_verb, "spark_session", lambda *_, **__: nullcontext(session)):
+        with patch.object(spark, "spark_session", lambda *_, **__: nullcontext(session)):
             return run_here(reconcile_verb.reconcile, *arguments)
 
     def reconcile_alone(self, *arguments: str) -> Command:

@@ -162,7 +162,7 @@ def test_logs_that_cannot_be_written_are_an_error_in_one_line(
     def refused(_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("mirrortest.cli.synth.synthesize", refused)
+    monkeypatch.setattr("mirrortest.selftest.synthesis.synthesize", refused)
     with pytest.raises(MirrortestError, match="--log-dir logs: No space left on device"):
         CliRunner().invoke(app, shlex.split(SYNTH), catch_exceptions=False)
 

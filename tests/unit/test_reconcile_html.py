@@ -11,6 +11,7 @@ import pytest
 import typer
 
 from mirrortest.cli import reconcile as cli
+from mirrortest.cli import spark
 from mirrortest.errors import MirrortestError
 from mirrortest.report.result import read_result
 from mirrortest.seqlog.location import Location
@@ -30,7 +31,7 @@ def judged(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Any
         job = types.ModuleType("mirrortest.reconcile.job")
         vars(job)["reconcile"] = lambda *_, **__: read_result(place).summary
         monkeypatch.setitem(sys.modules, job.__name__, job)
-        monkeypatch.setattr(cli, "spark_session", lambda *_, **__: contextlib.nullcontext())
+        monkeypatch.setattr(spark, "spark_session", lambda *_, **__: contextlib.nullcontext())
         return [str(tmp_path / "logs")]
 
     return install

@@ -18,7 +18,7 @@ from mirrortest.model.intervals import IntervalSet
 from mirrortest.reconcile import lookup
 from mirrortest.reconcile.coverage import Observed, Span
 from mirrortest.reconcile.lookup import LookedUp, LookUp, Range, never_read
-from mirrortest.reconcile.plan import MOST_OFFSETS
+from mirrortest.reconcile.options import MOST_OFFSETS
 from mirrortest.seqlog.options import Role
 from mirrortest.seqlog.schema import ENDLESS
 from mirrortest.wire.batch import LaneEncoder

@@ -8,7 +8,7 @@ the decoder and the checkers find.
 from __future__ import annotations
 
 from itertools import pairwise, product
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -20,11 +20,13 @@ from mirrortest.faults.selection import Selection
 from mirrortest.faults.spec import Act, Spec, Window
 from mirrortest.selftest.expected import expect, read_injected
 from mirrortest.verify.anomaly import Anomaly
-from mirrortest.wire.form import Form
-from mirrortest.wire.message import HEADER_NAMES, Record
+from mirrortest.wire.form import HEADER_NAMES, Form
 from tests.unit.anomalies import ANN, BOB, COUNT, PARTITIONS, TOPICS, Copy, World, copies
 from tests.unit.faults_source import batch_of, written
 from tests.unit.test_selftest_expected import as_found, told
+
+if TYPE_CHECKING:
+    from mirrortest.wire.message import Record
 
 PLACES = list(product(TOPICS, range(PARTITIONS)))
 COUNTS = dict.fromkeys(TOPICS, PARTITIONS)

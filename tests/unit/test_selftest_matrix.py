@@ -10,8 +10,7 @@ from mirrortest.errors import UsageError
 from mirrortest.faults.spec import Spec
 from mirrortest.selftest.matrix import MAIN, MESSAGE_SIZE, RAREST, Matrix
 from mirrortest.verify.anomaly import EFFECTS, Anomaly
-from mirrortest.wire.form import Form
-from mirrortest.wire.message import HEADER_NAMES
+from mirrortest.wire.form import HEADER_NAMES, Form
 
 BOTH = tuple(Form)
 

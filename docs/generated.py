@@ -20,6 +20,8 @@ from typer.main import get_command
 
 from mirrortest.cli import main
 from mirrortest.cli.help_layout import BY_ENVIRONMENT, Verbs, aliases_of
+from mirrortest.compare.document import Comparison
+from mirrortest.compare.figures import FIGURES as COMPARED
 from mirrortest.config.option_file import schema_of
 from mirrortest.config.threshold import COUNTS, Series, thresholds
 from mirrortest.errors import MirrortestError
@@ -56,6 +58,7 @@ SCHEMAS: dict[str, type[BaseModel]] = {
     "produce-status": ProduceDocument,
     "consume-status": ConsumeDocument,
     "calibration": Calibration,
+    "comparison": Comparison,
     "fault-specification": Spec,
     "fault-truth": Truth,
     "scenario": Scenario,
@@ -254,6 +257,13 @@ def _observed() -> str:
     )
 
 
+def _compared() -> str:
+    return _table(
+        ("figure", "unit", "worse if", "meaning"),
+        ((f"`{each.name}`", each.unit.value, each.worse.value, each.meaning) for each in COMPARED),
+    )
+
+
 PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "metrics.md": {"metrics": names.markdown},
     "observations.md": {"observed": _observed},
@@ -264,6 +274,7 @@ PARTS: dict[str, dict[str, Callable[[], str]]] = {
         "figures": _figures,
         "failures": failure.markdown,
     },
+    "comparison.md": {"compared": _compared},
 }
 
 

@@ -54,7 +54,7 @@ class Series(StrEnum):
     """From the intended time to the actual send."""
 
 
-_OPERATORS: dict[str, Callable[[Fraction, Fraction], bool]] = {
+OPERATORS: Mapping[str, Callable[[float | Fraction, float | Fraction], bool]] = {
     "==": operator.eq,
     "!=": operator.ne,
     "<=": operator.le,
@@ -69,6 +69,12 @@ _STATISTIC = re.compile(
 _PERCENTILE = re.compile(r"([a-z_]+\.)?[pP]\(?([0-9]+(?:\.[0-9]+)?)\)?")
 """A percentile as other tools write it."""
 _VALUE = re.compile(r"(?P<number>[0-9]+(?:\.[0-9]+)?)(?P<percent>\s*%)?")
+
+
+def split_threshold(text: str) -> tuple[str, str, str] | None:
+    """Metric, operator and value, as they are typed; None where these are not its parts."""
+    match = _EXPRESSION.fullmatch(text)
+    return None if match is None else (match["metric"], match["operator"], match["value"].strip())
 
 
 @dataclass(frozen=True)
@@ -90,10 +96,10 @@ class Threshold:
     @classmethod
     def parse(cls, text: str) -> Threshold:
         """Read a threshold; UsageError says what is wrong with it."""
-        match = _EXPRESSION.fullmatch(text)
-        if match is None:
+        parts = split_threshold(text)
+        if parts is None:
             raise _wrong(text, "write METRIC OPERATOR VALUE, for example lost==0 or 'p(99)<2s'")
-        metric, comparison, value = match["metric"], match["operator"], match["value"].strip()
+        metric, comparison, value = parts
         shown = f"{metric}{comparison}{value}"
         if metric in COUNTS:
             number = _VALUE.fullmatch(value)
@@ -127,7 +133,7 @@ class Threshold:
         measured = self._measured(counts, total, latencies)
         if measured is None:
             return ThresholdResult(self, None, passed=True)
-        passed = _OPERATORS[self.comparison](measured, self.bound)
+        passed = OPERATORS[self.comparison](measured, self.bound)
         if self.series is not None:
             return ThresholdResult(self, float(measured / 10**9), passed=passed)
         value = float(measured * 100) if self.relative else int(measured)

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from docs import generated
+from mirrortest.compare.thresholds import DifferenceThreshold
 from mirrortest.config.threshold import Threshold
 from mirrortest.wire.stream import checked_run
 
@@ -68,8 +69,9 @@ def check(command: Any, words: list[str]) -> None:
     assert not (words and hasattr(command, "commands")), f"{shown}: no such command"
     try:
         values = command.make_context(" ".join(path), list(words)).params
+        grammar = DifferenceThreshold if path[-1] == "compare" else Threshold
         for text in values.get("thresholds") or values.get("threshold") or ():
-            Threshold.parse(text)
+            grammar.parse(text)
         if values.get("run") is not None:
             checked_run(values["run"])
     except Exception as error:  # typer's own errors have no public name

@@ -21,7 +21,7 @@ LAYERS: tuple[frozenset[str], ...] = (
     frozenset({"wire", "verify", "timing", "config"}),
     frozenset({"kafka", "seqlog", "metrics", "host", "results"}),
     frozenset({"produce", "consume", "reconcile", "lab", "report", "faults", "doctor", "observe"}),
-    frozenset({"scenario", "selftest", "workers"}),
+    frozenset({"compare", "scenario", "selftest", "workers"}),
     frozenset({"cli", "__main__"}),
 )
 APPLICATIONS = next(rooms for rooms in LAYERS if "produce" in rooms)

@@ -1,0 +1,71 @@
+"""`mirrortest compare`: what got worse between runs, what better, and what cannot be told."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from mirrortest.cli import console
+from mirrortest.cli.options import Output
+from mirrortest.cli.parameters import from_models
+
+EXAMPLES = """
+[bold]Examples[/]
+
+    mirrortest compare before/ after/
+    mirrortest compare before/ after/ --threshold 'p(99)<+10%' --details
+    mirrortest compare monday.json tuesday.json --json
+"""
+
+
+@from_models
+def compare(  # noqa: D103  # its help is below, with examples
+    *,
+    base: Annotated[
+        str,
+        typer.Argument(
+            metavar="BASE",
+            help="What to compare with: a summary as JSON, a result or log directory, or a "
+            "directory with one for each repeat; a path or a URI.",
+        ),
+    ],
+    new: Annotated[list[str], typer.Argument(metavar="NEW...", help="What to compare, likewise.")],
+    threshold: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--threshold",
+            help="By how much NEW may differ: 'p(99)<+10%', 'produce_cpu<+5%', 'lost<=+0'; "
+            "repeatable.",
+        ),
+    ] = None,
+    details: Annotated[
+        bool, typer.Option("--details", help="Also show the figures that do not differ.")
+    ] = False,
+    output: Output,
+) -> None:
+    from mirrortest.compare.comparison import compare as compare_sides
+    from mirrortest.compare.reading import read_side
+    from mirrortest.compare.terminal import view
+    from mirrortest.compare.thresholds import DifferenceThreshold
+
+    thresholds = [DifferenceThreshold.parse(text) for text in threshold or ()]
+    found = compare_sides(read_side(base), [read_side(each) for each in new], thresholds)
+    console.show(
+        found.model_dump(mode="json"),
+        view(found, details=details),
+        as_json=output.as_json,
+        report=output.report,
+    )
+    if found.exit_code:
+        raise typer.Exit(found.exit_code)
+
+
+compare.__doc__ = f"""Say what got worse between runs, what better, and what cannot be told.
+
+Give each side at least three repeats of its run, in directories of their own: a difference is told
+from chance by how much repeats differ among themselves.
+
+Exit codes: 0 passed, 1 error, 2 usage, 3 inconclusive (a threshold cannot be told, or nothing can
+be compared), 99 a threshold failed; without thresholds, a finding or a verdict got worse.
+{EXAMPLES}"""

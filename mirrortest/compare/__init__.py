@@ -1,0 +1,1 @@
+"""Compares runs: what got worse, what better, and what cannot be told."""

@@ -1,0 +1,119 @@
+"""A comparison as a versioned document: what `--json` prints."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from mirrortest import __version__
+from mirrortest.compare.figures import Worse  # noqa: TC001  # pydantic reads it
+from mirrortest.config.visible import visible_json
+from mirrortest.model.verdict import Verdict  # noqa: TC001  # pydantic reads it
+
+
+class Change(StrEnum):
+    """How something of a run differs from the base's."""
+
+    WORSE = "worse"
+    BETTER = "better"
+    DIFFERS = "differs"
+    """Neither direction is the better one."""
+    NONE = "no difference"
+    UNKNOWN = "cannot be told"
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class _Changed(_Model):
+    change: Change
+
+
+class FigureChange(_Changed):
+    """A figure of both sides, a value for each repeat.
+
+    `difference` is that of the means as a share of the base's, from `low` to `high` with 95 %
+    confidence; None where there is none, as for a base of 0. `chance` is that of such a difference
+    by accident, adjusted for the number of figures. `why` says why it cannot be told.
+    """
+
+    name: str
+    unit: str
+    worse: Worse
+    base: list[float]
+    new: list[float]
+    difference: float | None = None
+    low: float | None = None
+    high: float | None = None
+    chance: float | None = None
+    why: str = ""
+
+
+class CountChange(_Changed):
+    """A finding of both sides, messages in each repeat."""
+
+    name: str
+    base: list[int]
+    new: list[int]
+
+
+class VerdictChange(_Changed):
+    """The verdicts that a command gave, one for each repeat."""
+
+    command: str
+    base: list[Verdict]
+    new: list[Verdict]
+
+
+class SettingChange(_Model):
+    """A setting that differs: the values of each side, none where it was not given."""
+
+    name: str
+    base: list[str]
+    new: list[str]
+
+
+class ThresholdChange(_Model):
+    """A threshold of a difference: `passed` is None where it cannot be told, and `why` says why."""
+
+    expression: str
+    passed: bool | None
+    measured: str
+    why: str = ""
+
+
+class Pair(_Model):
+    """The base and one other side. `change` sums it up: figures, findings and verdicts."""
+
+    place: str
+    runs: list[str]
+    change: Change
+    figures: list[FigureChange] = Field(default_factory=list)
+    counts: list[CountChange] = Field(default_factory=list)
+    verdicts: list[VerdictChange] = Field(default_factory=list)
+    settings: list[SettingChange] = Field(default_factory=list)
+    thresholds: list[ThresholdChange] = Field(default_factory=list)
+
+
+class Comparison(_Model):
+    """A comparison. It fails by a threshold, and without thresholds by a finding or a verdict.
+
+    `inconclusive` are the reasons why it can neither pass nor fail.
+    """
+
+    version: Literal[1] = 1
+    kind: Literal["compare"] = "compare"
+    mirrortest: str = __version__
+    verdict: Verdict
+    exit_code: int
+    base: str
+    runs: list[str]
+    pairs: list[Pair]
+    inconclusive: list[str] = Field(default_factory=list)
+
+    def encode(self) -> str:
+        """The document."""
+        return visible_json(self.model_dump_json(indent=2)) + "\n"

@@ -1,0 +1,154 @@
+"""Finds the repeats of a run: summaries, and the logs next to them, by path or URI.
+
+A directory can be a result, a run's directory, a directory of logs, or one with a directory for
+each repeat. What belongs to one run and lies in one of its directories is one repeat.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyarrow import fs
+
+from mirrortest.compare.comparison import Side
+from mirrortest.compare.repeat import ProcessLog, Repeat, repeat
+from mirrortest.errors import SequenceLogError, UsageError
+from mirrortest.seqlog.files import SessionFiles, read_session
+from mirrortest.seqlog.interval_log import read_intervals
+from mirrortest.seqlog.location import Location
+from mirrortest.seqlog.session import SESSION_FILE, first_line
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from mirrortest.seqlog.damage import Damage
+
+KINDS = ("produce", "consume", "reconcile")
+VERSION = 1
+_OF_A_RUN = re.compile("(?:run|role)=.*|result")
+"""Directories within a directory of logs: what they contain is of one repeat."""
+_WRITE = "produce, consume and reconcile write one with --report FILE or --json"
+
+
+@dataclass
+class _Found:
+    """What was found of one repeat."""
+
+    documents: dict[str, tuple[str, dict[str, Any]]] = field(default_factory=dict)
+    """By the process that wrote it, with its place."""
+    of_logs: list[dict[str, Any]] = field(default_factory=list)
+    """Producers' summaries in their logs."""
+    logs: list[ProcessLog] = field(default_factory=list)
+    written_ns: int = 0
+
+    def add(self, place: str, document: dict[str, Any]) -> None:
+        """Take a summary; raises UsageError for a second one of the same process."""
+        kind = document["kind"]
+        process = " ".join(
+            str(document[each])
+            for each in ("kind", "role", "producer", "consumer")
+            if each in document
+        )
+        other, known = self.documents.setdefault(process, (place, document))
+        if known != document:
+            raise UsageError(
+                f"{other} and {place} are both a {kind} summary of run {document['run']}: put "
+                "each repeat into a directory of its own, or leave one of them out"
+            )
+
+
+def read_side(where: str) -> Side:
+    """The repeats that an argument names.
+
+    Raises:
+        UsageError: there are none, or two summaries contradict each other.
+        SequenceLogError: something that is there cannot be read.
+    """
+    root = Location.parse(where)
+    found: dict[tuple[str, str], _Found] = defaultdict(_Found)
+    damage: list[Damage] = []
+    infos = _files(root)
+    folders = {info.path.rpartition("/")[0] for info in infos if info.base_name == SESSION_FILE}
+    for info in infos:
+        folder, _, name = info.path.rpartition("/")
+        inner = folder[len(root.path.rstrip("/")) :].strip("/")
+        place = root.child(*inner.split("/"), name) if inner else root.child(name)
+        if info.path == root.path:
+            place, inner = root, ""
+        first = inner.partition("/")[0]
+        home = "" if _OF_A_RUN.fullmatch(first) else first
+        if name == SESSION_FILE:
+            session = read_session(place.parent)
+            rows = read_intervals(SessionFiles(session, place.parent, (), ()), damage)
+            found[home, session.run].logs.append(ProcessLog(session, rows))
+        elif name.endswith(".json") or info.path == root.path:
+            document = _document(place, required=info.path == root.path)
+            if document is None:
+                continue
+            of = found[home, document["run"]]
+            of.written_ns = max(of.written_ns, info.mtime_ns or 0)
+            if folder in folders:
+                of.of_logs.append(document)
+            else:
+                of.add(place.shown, document)
+    repeats = [_repeat(root, run, each) for (_, run), each in sorted(found.items())]
+    if not any(each.figures or each.counts for each in repeats):
+        raise UsageError(f"{root.shown}: no summary of a run; {_WRITE}")
+    return Side(
+        where if root.local else root.shown, tuple(repeats), tuple(str(each) for each in damage)
+    )
+
+
+def _files(root: Location) -> list[Any]:
+    try:
+        info = root.filesystem.get_file_info(root.path)
+        if info.type is fs.FileType.NotFound:
+            raise UsageError(f"{root.shown}: there is no such file or directory")
+        if info.type is fs.FileType.File:
+            return [info]
+        selected = fs.FileSelector(root.path, recursive=True)
+        listed = root.filesystem.get_file_info(selected)
+    except (pa.ArrowException, OSError) as error:
+        raise SequenceLogError(f"{root.shown}: cannot be listed: {first_line(error)}") from error
+    return sorted((each for each in listed if each.is_file), key=lambda each: str(each.path))
+
+
+def _document(place: Location, *, required: bool) -> dict[str, Any] | None:
+    """A summary; None for another JSON file of a directory."""
+    try:
+        with place.filesystem.open_input_file(place.path) as file:
+            raw = file.read()
+    except (pa.ArrowException, OSError) as error:
+        raise SequenceLogError(f"{place.shown}: cannot be read: {first_line(error)}") from error
+    try:
+        document = json.loads(raw)
+    except ValueError:
+        document = None
+    if not isinstance(document, dict) or document.get("kind") not in KINDS:
+        if required:
+            raise UsageError(f"{place.shown}: not a summary of a run; {_WRITE}")
+        return None
+    if document.get("version") != VERSION or not isinstance(document.get("run"), str):
+        raise UsageError(
+            f"{place.shown}: a summary of version {document.get('version')}; this program reads "
+            f"version {VERSION}: use the mirrortest that wrote it"
+        )
+    return document
+
+
+def _repeat(root: Location, run: str, found: _Found) -> Repeat:
+    documents: list[Mapping[str, Any]] = [document for _, document in found.documents.values()]
+    if not any(each["kind"] == "produce" for each in documents):
+        documents += found.of_logs
+    try:
+        return repeat(run, documents, found.logs, started_ns=found.written_ns)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UsageError(
+            f"{root.shown}: a summary of run {run} lacks what each has ({first_line(error)}): "
+            "use the mirrortest that wrote it"
+        ) from error

@@ -1,0 +1,211 @@
+"""One repeat of a run: its figures, counts, verdicts and settings, as its processes wrote them."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from mirrortest.compare.figures import BY_NAME, STATISTICS, statistic
+from mirrortest.config.threshold import Series
+from mirrortest.model.verdict import Verdict
+from mirrortest.seqlog.options import Role
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    import pyarrow as pa
+
+    from mirrortest.seqlog.session import Session
+
+_OF_ONE_PROCESS = frozenset({"worker", "start"})
+"""Settings in which processes of one run differ."""
+_ALL_TOPICS = "all"
+"""What a reconciliation calls all topics together, where there are several."""
+
+
+class ProcessLog(NamedTuple):
+    """What a process left besides its summary: its session, and the rows of its intervals."""
+
+    session: Session
+    intervals: pa.Table
+
+
+@dataclass(frozen=True, kw_only=True)
+class Repeat:
+    """One repeat.
+
+    `figures` are by the names of `figures.FIGURES`, `counts` are findings and outcomes of sends,
+    `verdicts` are by the command that gave them, `settings` by ``ROLE: NAME``.
+    """
+
+    run: str
+    started_ns: int
+    """ns since the epoch; 0: unknown."""
+    figures: Mapping[str, float]
+    counts: Mapping[str, int] = field(default_factory=dict)
+    verdicts: Mapping[str, Verdict] = field(default_factory=dict)
+    settings: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+
+def repeat(
+    run: str,
+    documents: Sequence[Mapping[str, Any]],
+    logs: Sequence[ProcessLog] = (),
+    *,
+    started_ns: int = 0,
+) -> Repeat:
+    """Put a repeat together from the summaries of its commands and the logs of its processes.
+
+    `started_ns` counts where no log has its start. Of latencies and findings, the reconciliation's
+    replace the consumers' own. Raises KeyError, TypeError, ValueError or AttributeError for a
+    summary that lacks what each has.
+    """
+    of = {
+        kind: [each for each in documents if _kind(each) == kind]
+        for kind in ("produce", "consume", "source observer", "reconcile")
+    }
+    values: dict[str, list[float]] = defaultdict(list)
+    for document in of["produce"]:
+        _add(values, _produced(document))
+    for document in of["consume"]:
+        _add(values, _read(document))
+    for document in of["reconcile"] or of["consume"]:
+        _add(values, _latencies(document))
+    for role in Role:
+        _add(values, _from_intervals(role, [each for each in logs if each.session.role is role]))
+    begun = [each.session.started_ns for each in logs]
+    return Repeat(
+        run=run,
+        started_ns=min(begun, default=started_ns),
+        figures={
+            name: sum(found) if BY_NAME[name].added else max(found)
+            for name, found in values.items()
+        },
+        counts=_counts(of),
+        verdicts={
+            kind: max((Verdict(each["verdict"]) for each in found), key=list(Verdict).index)
+            for kind, found in of.items()
+            if found
+        },
+        settings=_settings(of["produce"], [each.session for each in logs]),
+    )
+
+
+def _kind(document: Mapping[str, Any]) -> str:
+    # An observer of the source judges the source's brokers, and not the mirror.
+    observes = document["kind"] == "consume" and document.get("role") == Role.SOURCE.value
+    return "source observer" if observes else str(document["kind"])
+
+
+def _add(values: dict[str, list[float]], found: Iterable[tuple[str, float | None]]) -> None:
+    for name, value in found:
+        if value is not None:
+            values[name].append(float(value))
+
+
+def _statistics(
+    series: Series, measured: Mapping[str, float]
+) -> Iterable[tuple[str, float | None]]:
+    for name in STATISTICS:
+        if name in measured:
+            yield statistic(series, name), measured[name]
+
+
+def _produced(document: Mapping[str, Any]) -> Iterable[tuple[str, float | None]]:
+    """A producer's figures, without its warm-up."""
+    tally = document["steady_state"] or document["whole"]
+    if tally["acked"]:
+        yield "produce_rate", tally["records_per_second"]
+        yield "produce_bytes_rate", tally["mib_per_second"]
+    yield from _statistics(Series.ACK_LATENCY, tally["latency_seconds"]["from_sent"])
+    yield from _statistics(Series.SCHEDULE_LAG, tally["schedule_lag_seconds"])
+    for topic in document["topics"].values():
+        yield "produce_behind", topic["behind_seconds"]
+
+
+def _read(document: Mapping[str, Any]) -> Iterable[tuple[str, float | None]]:
+    """How a consumer read."""
+    reading = document["reading"]
+    if reading["records"]:
+        yield "consume_rate", reading["records_per_second"]
+        yield "consume_bytes_rate", reading["mib_per_second"]
+        yield "consume_seconds", reading["seconds"]
+        yield "rebalance_seconds", reading["rebalance_seconds"]
+    for topic in document["latency_seconds"].values():
+        yield from _statistics(Series.SENT_LATENCY, topic["from_sent"])
+
+
+def _latencies(document: Mapping[str, Any]) -> Iterable[tuple[str, float | None]]:
+    """The latency from the intended time, of all topics together if the document has that."""
+    topics = document["latency_seconds"]
+    for topic in [topics[_ALL_TOPICS]] if _ALL_TOPICS in topics else topics.values():
+        offline = "quantiles" in topic
+        yield from _statistics(
+            Series.LATENCY,
+            {"mean": topic["mean"], **topic["quantiles"]} if offline else topic["from_intended"],
+        )
+
+
+def _from_intervals(role: Role, logs: Sequence[ProcessLog]) -> Iterable[tuple[str, float | None]]:
+    """CPU, memory, batches and lag of one side's processes."""
+    if role is Role.SOURCE:
+        return
+    word, done = ("produce", "acked") if role is Role.PRODUCER else ("consume", "arrived")
+    cpu = messages = batches = in_batches = 0.0
+    for _, rows in logs:
+        if not rows.num_rows:
+            continue
+        column = {name: _numbers(rows, name) for name in rows.column_names if name != "topic"}
+        # CPU and memory are the process's, and stand in the row of each topic.
+        _, first = np.unique(column["started_ns"], return_index=True)
+        cpu += float(np.nansum(column["cpu_seconds"][first]))
+        messages += float(np.nansum(column[done]))
+        batches += float(np.nansum(column["batches"]))
+        in_batches += float(np.nansum(column["batch_messages"]))
+        yield f"{word}_memory", float(np.nanmax(column["memory_bytes"]))
+        if role is Role.CONSUMER and not np.isnan(column["lag"]).all():
+            _, interval = np.unique(column["started_ns"], return_inverse=True)
+            lag = np.bincount(interval, weights=np.nan_to_num(column["lag"]))
+            yield "lag", float(lag.max())
+    if messages:
+        yield f"{word}_cpu", cpu / messages
+    if batches:
+        yield "batch_messages", in_batches / batches
+
+
+def _numbers(rows: pa.Table, name: str) -> Any:
+    if name.startswith("latency_"):
+        return None
+    return rows[name].to_numpy(zero_copy_only=False).astype(float)
+
+
+def _counts(of: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, int]:
+    """Findings and outcomes; each consumer counts the whole run, so the greatest count is right."""
+    counts: dict[str, int] = {}
+    for document in of["reconcile"] or of["consume"]:
+        for name, count in document["counts"].items():
+            counts[name] = max(count, counts.get(name, 0))
+    if not of["reconcile"]:
+        for name in ("acked", "failed", "unknown"):
+            if of["produce"]:
+                counts[name] = sum(each["whole"][name] for each in of["produce"])
+    return counts
+
+
+def _settings(
+    produced: Sequence[Mapping[str, Any]], sessions: Sequence[Session]
+) -> dict[str, frozenset[str]]:
+    found: dict[str, set[str]] = defaultdict(set)
+    asked = [(each.role.value, each.settings) for each in sessions] or [
+        (Role.PRODUCER.value, each.get("settings", {})) for each in produced
+    ]
+    for role, settings in asked:
+        for name, value in settings.items():
+            if name not in _OF_ONE_PROCESS:
+                found[f"{role}: {name}"].add(value)
+    for session in sessions:
+        found["mirrortest"].add(session.mirrortest)
+    return {name: frozenset(values) for name, values in found.items()}

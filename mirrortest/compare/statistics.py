@@ -1,0 +1,141 @@
+"""Whether two sets of repeats differ, from very few values each.
+
+The interval is a bootstrap percentile interval of the relative difference of the means, seeded, at
+expanded levels (Hesterberg, "What Teachers Should Know About the Bootstrap", 2014,
+arXiv:1411.5279): a percentile interval by itself is that of a normal distribution with the biased
+variance, far too narrow for five values; the levels are moved out to those of Student's t. BCa is
+not used: it corrects bias and skewness, estimated from these same few values, and not the width.
+
+How surprising a difference is says Welch's t-test, of logarithms where all values are positive:
+resampling alone cannot show less than one in some hundred for five values, and a comparison of
+thirty figures needs less. `adjusted` is the procedure of Benjamini and Hochberg (1995): runs that
+are equal show no difference at all in 98 of 100 comparisons, and of many differences 98 of 100 are
+real. Holm's procedure, which lets not one of them be wrong, misses too much with three repeats.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from math import atan, exp, inf, lgamma, log, pi, sqrt
+from statistics import NormalDist
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+FEWEST = 3
+"""Repeats of each side, without which nothing can be told."""
+LEVEL = 0.05
+"""The chance with which an interval does not contain the true difference."""
+FALSE_ALARMS = 0.02
+"""The chance that is accepted of any false difference among all figures of equal runs."""
+RESOLUTION = 0.004
+"""Percentiles of histograms are exact to this share: less is no difference."""
+_RESAMPLES = 5_000
+_STEPS = 2_001
+
+
+class Difference(NamedTuple):
+    """How far the new mean is from the base's, as a share of it.
+
+    `chance` is that of such a difference by accident, for a single figure.
+    """
+
+    low: float
+    estimate: float
+    high: float
+    chance: float
+
+
+def relative(base: Sequence[float], new: Sequence[float]) -> float:
+    """The difference of the means as a share of the base's; infinite, or 0, where that is 0."""
+    before, after = float(np.mean(base)), float(np.mean(new))
+    if not before:
+        return inf if after > 0 else -inf if after < 0 else 0.0
+    return (after - before) / abs(before)
+
+
+def difference(base: Sequence[float], new: Sequence[float]) -> Difference:
+    """The difference with its interval, `FEWEST` values or more on each side.
+
+    Values that have no more than their measure's resolution between them do not differ.
+    """
+    estimate = relative(base, new)
+    everything = [*base, *new]
+    if max(everything) - min(everything) <= RESOLUTION * max(map(abs, everything)):
+        return Difference(estimate, estimate, estimate, 1.0)
+    low, high = _interval(np.array(base, float), np.array(new, float))
+    return Difference(min(low, estimate), estimate, max(high, estimate), _welch(base, new))
+
+
+def adjusted(chances: Sequence[float]) -> list[float]:
+    """The chances of single figures, adjusted for their number."""
+    found, least = [1.0] * len(chances), 1.0
+    ranked = sorted(range(len(chances)), key=chances.__getitem__)
+    for rank, at in reversed([*enumerate(ranked, start=1)]):
+        least = min(least, chances[at] * len(chances) / rank)
+        found[at] = least
+    return found
+
+
+def two_sided(t: float, freedom: float) -> float:
+    """The chance that Student's t of so many degrees of freedom is at least that far from 0."""
+    # With t = sqrt(f) tan(a), the density is that of cos(a)**(f - 1).
+    angles = np.linspace(atan(abs(t) / sqrt(freedom)), pi / 2, _STEPS)
+    tail = float(np.trapezoid(np.cos(angles).clip(0) ** (freedom - 1), angles))
+    whole = sqrt(pi) / 2 * exp(lgamma(freedom / 2) - lgamma((freedom + 1) / 2))
+    return min(1.0, tail / whole)
+
+
+@lru_cache
+def student(chance: float, freedom: float) -> float:
+    """The t beyond which, on both sides, Student's distribution has this chance."""
+    low, high = 0.0, 1e6
+    for _ in range(80):
+        middle = (low + high) / 2
+        low, high = (middle, high) if two_sided(middle, freedom) > chance else (low, middle)
+    return high
+
+
+def welch(base: Sequence[float], new: Sequence[float], floor: float = 0.0) -> float:
+    """The chance of means that differ as much by accident; `floor` is the least standard error."""
+    parts = [float(np.var(side, ddof=1)) / len(side) for side in (base, new)]
+    error = sqrt(sum(parts))
+    freedom = float(len(base) + len(new) - 2)
+    if error > floor:
+        squares = (part**2 / (len(side) - 1) for part, side in zip(parts, (base, new), strict=True))
+        freedom = sum(parts) ** 2 / sum(squares)
+    error = max(error, floor)
+    distance = abs(float(np.mean(new)) - float(np.mean(base)))
+    return two_sided(distance / error, freedom) if error else float(not distance)
+
+
+def _welch(base: Sequence[float], new: Sequence[float]) -> float:
+    if min(*base, *new) > 0:
+        return welch([log(each) for each in base], [log(each) for each in new], RESOLUTION / 2)
+    return welch(base, new, RESOLUTION / 2 * max(abs(each) for each in (*base, *new)))
+
+
+@lru_cache(maxsize=8)
+def _resamples(size: int, seed: int) -> NDArray[np.intp]:
+    """Which values each resample has: the same for all figures, since a run is drawn whole."""
+    return np.random.default_rng(seed).integers(0, size, (_RESAMPLES, size))
+
+
+def _interval(base: NDArray[np.float64], new: NDArray[np.float64]) -> tuple[float, ...]:
+    before, after = (
+        side[_resamples(side.size, seed)].mean(axis=1) for seed, side in enumerate((base, new))
+    )
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = (after - before) / np.abs(before)
+    found[np.isnan(found)] = 0.0  # nothing before and after
+    fewest = min(base.size, new.size)
+    reach = student(LEVEL, base.size + new.size - 2) * sqrt(fewest / (fewest - 1))
+    level = NormalDist().cdf(-reach)
+    # Without interpolation, since values may be infinite.
+    ends = (np.quantile(found, at, method="inverted_cdf") for at in (level, 1 - level))
+    return tuple(map(float, ends))

@@ -1,0 +1,149 @@
+"""A comparison on a terminal of 80 columns: what changed comes first."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+from rich.console import Group
+from rich.text import Text
+
+from mirrortest.compare.comparison import percent
+from mirrortest.compare.document import Change, Comparison, Pair
+from mirrortest.compare.figures import Unit
+from mirrortest.config.units import number
+from mirrortest.config.visible import visible
+from mirrortest.model.verdict import Verdict
+from mirrortest.results.summary import shorten
+from mirrortest.results.tables import escape, lines, verdict_line
+from mirrortest.results.view import compact_table
+from mirrortest.results.words import readable_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from rich.console import RenderableType
+
+    from mirrortest.compare.document import FigureChange
+
+COLOURS = {
+    Change.WORSE: "red",
+    Change.BETTER: "green",
+    Change.DIFFERS: "cyan",
+    Change.NONE: None,
+    Change.UNKNOWN: "yellow",
+}
+_MARKS = {Change.NONE: "", Change.UNKNOWN: "?"}
+"""Changes whose words have no room in a table."""
+_ENDED = {True: ("met", None), False: ("failed", "red"), None: ("undecided", "yellow")}
+
+
+def view(comparison: Comparison, *, details: bool = False) -> RenderableType:
+    """The whole of it; figures without a difference as a table only with `details`."""
+    parts: list[RenderableType] = []
+    for pair in comparison.pairs:
+        parts += [*_pair(comparison, pair, details=details), Text("")]
+    parts += lines(shorten(comparison.inconclusive), "inconclusive: ", "yellow")
+    parts.append(
+        Text.assemble(verdict_line("comparison", comparison.verdict), f". {_why(comparison)}")
+    )
+    return Group(*parts)
+
+
+def _why(comparison: Comparison) -> str:
+    by = "threshold" if any(pair.thresholds for pair in comparison.pairs) else "finding or verdict"
+    match comparison.verdict:
+        case Verdict.FAILED:
+            return f"A {by} {'failed' if by == 'threshold' else 'got worse'}."
+        case Verdict.INCONCLUSIVE:
+            return f"{number(len(comparison.inconclusive), 'reason')} above."
+    if by == "threshold":
+        return "Every threshold is met."
+    return "No finding and no verdict got worse; --threshold bounds figures."
+
+
+def _pair(comparison: Comparison, pair: Pair, *, details: bool) -> Iterator[RenderableType]:
+    yield Text.assemble(
+        visible(f"{comparison.base} ({number(len(comparison.runs), 'run')}) and {pair.place} "),
+        visible(f"({number(len(pair.runs), 'run')}): "),
+        (pair.change.value, f"bold {COLOURS[pair.change] or ''}"),
+    )
+    if pair.thresholds:
+        yield _thresholds(pair)
+    told = [each for each in pair.figures if each.change is not Change.UNKNOWN or each.why]
+    changed = [each for each in told if each.change is not Change.NONE and each.low is not None]
+    if shown := [each for each in told if each.base and each.new] if details else changed:
+        yield _figures(shown)
+    if not details:
+        yield from _names(pair, Change.NONE)
+    yield from _untold(pair.figures)
+    for verdict in pair.verdicts:
+        if verdict.change is not Change.NONE:
+            sides = (", ".join(dict.fromkeys(of)) or "none" for of in (verdict.base, verdict.new))
+            yield _line(verdict.change, f"verdict of {verdict.command}: {' -> '.join(sides)}")
+    for count in pair.counts:
+        if count.change is not Change.NONE or details:
+            sides = (_range(of) for of in (count.base, count.new))
+            yield _line(count.change, f"{readable_name(count.name)}: {' -> '.join(sides)} messages")
+    yield from lines(
+        (
+            f"{each.name}: {', '.join(each.base) or 'none'} -> {', '.join(each.new) or 'none'}"
+            for each in pair.settings
+        ),
+        "setting differs: ",
+        "cyan",
+    )
+
+
+def _line(change: Change, text: str) -> Text:
+    return Text.assemble((f"{change.value}: ", COLOURS[change] or ""), visible(text))
+
+
+def _range(counts: Sequence[int]) -> str:
+    if not counts:
+        return "not counted"
+    low, high = min(counts), max(counts)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
+def _thresholds(pair: Pair) -> RenderableType:
+    made = compact_table(("", "condition", "measured"), numbers=(2,))
+    for each in pair.thresholds:
+        word, style = _ENDED[each.passed]
+        made.add_row(word, escape(each.expression), escape(each.measured), style=style)
+    return made
+
+
+def _figures(figures: Sequence[FigureChange]) -> RenderableType:
+    made = compact_table(("", "figure", "base", "new", "%", "95 % interval"), numbers=range(2, 6))
+    made.columns[1].no_wrap = True
+    for each in figures:
+        unit = Unit(each.unit)
+        told = each.low is not None or each.high is not None
+        interval = f"{percent(each.low)} to {percent(each.high)}" if told else ""
+        made.add_row(
+            _MARKS.get(each.change, each.change.value) if told else "",
+            escape(each.name),
+            *(escape(unit.show(float(np.mean(side)))) for side in (each.base, each.new)),
+            percent(each.difference),
+            interval,
+            style=COLOURS[each.change] if told else None,
+        )
+    return made
+
+
+def _names(pair: Pair, change: Change) -> Iterator[Text]:
+    names = [each.name for each in pair.figures if each.change is change]
+    if names:
+        text = f"{number(len(names), 'figure')}: {', '.join(names)}"
+        yield _line(change, text)
+
+
+def _untold(figures: Sequence[FigureChange]) -> Iterator[Text]:
+    """What cannot be told, by the reason."""
+    reasons: dict[str, list[str]] = {}
+    for each in figures:
+        if each.change is Change.UNKNOWN:
+            reasons.setdefault(each.why, []).append(each.name)
+    for why, names in reasons.items():
+        yield _line(Change.UNKNOWN, f"{', '.join(names)} ({why})")

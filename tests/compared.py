@@ -1,0 +1,75 @@
+"""Repeats of runs as their processes write them, with figures drawn as real ones are spread."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from mirrortest.compare.repeat import Repeat
+from mirrortest.model.findings import Outcome
+from tests.unit.golden import summaries
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import numpy as np
+
+QUANTILES = {"p(50)": 4e-3, "p(90)": 7e-3, "p(99)": 2e-2, "p(99.9)": 5e-2, "max": 9e-2}
+
+
+def drawn(draws: np.random.Generator, *, slow: float = 1.0, run: str = "r") -> Repeat:
+    """A repeat: latencies share what slows a whole run, and the far ones spread more.
+
+    One repeat of twenty has a pause of the machine in it, which shows in the farthest latencies.
+    `slow` is by how much acknowledgements take longer.
+    """
+    figures: dict[str, float] = {}
+    for prefix in ("", "sent_latency.", "ack_latency.", "schedule_lag."):
+        whole = draws.lognormal(0, 0.08) * (slow if prefix == "ack_latency." else 1)
+        pause = draws.exponential(0.5) if draws.random() < 0.05 else 0.0
+        for rank, (name, seconds) in enumerate(QUANTILES.items()):
+            far = pause if rank > 2 else 0.0
+            spread = draws.lognormal(0, 0.03 * (1 + rank) ** 1.5)
+            figures[prefix + name] = seconds * whole * spread + far
+    rate = 1000 * draws.lognormal(0, 0.004)
+    figures |= {
+        "produce_rate": rate,
+        "produce_bytes_rate": rate / 1000,
+        "consume_rate": rate * draws.lognormal(0, 0.004),
+        "produce_cpu": 2e-5 * draws.lognormal(0, 0.06),
+        "consume_cpu": 3e-5 * draws.lognormal(0, 0.06),
+        "produce_memory": 9e7 * draws.lognormal(0, 0.01),
+        "lag": float(draws.poisson(3)),
+        "produce_behind": 0.0,
+        "rebalance_seconds": draws.gamma(2.0, 0.01),
+    }
+    return Repeat(run=run, started_ns=0, figures=figures)
+
+
+def produced(run: str = "run7", *, producer: str = "pa", **tally: float) -> dict[str, Any]:
+    """A producer's summary; `tally` are figures of the steady state, ``p99`` that to the ack."""
+    document = json.loads(json.dumps(summaries._produced(Outcome.ACKED).to_json()))
+    document |= {"run": run, "producer": producer}
+    for name, value in tally.items():
+        steady = document["steady_state"]
+        (steady if name in steady else steady["latency_seconds"]["from_sent"])[name] = value
+    return dict(document)
+
+
+def consumed(run: str = "run7", **changes: Any) -> dict[str, Any]:
+    """A consumer's summary with a loss; `changes` replace fields."""
+    document = json.loads(json.dumps(summaries._consumed(full=True, doubts=()).to_json()))
+    return {**document, "run": run, **changes}
+
+
+def reconciled(run: str = "run7", **changes: Any) -> dict[str, Any]:
+    """A reconciliation's summary with a loss; `changes` replace fields."""
+    document = json.loads(summaries._reconciled().encode())
+    return {**document, "run": run, **changes}
+
+
+def write(path: Path, document: dict[str, Any]) -> Path:
+    """Write a summary, and the directories above it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(document))
+    return path

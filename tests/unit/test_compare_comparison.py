@@ -1,0 +1,299 @@
+"""What a comparison says, and when it fails."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from mirrortest.cli import main
+from mirrortest.compare.comparison import Side, compare
+from mirrortest.compare.document import Change, Comparison
+from mirrortest.compare.repeat import Repeat
+from mirrortest.compare.terminal import view
+from mirrortest.compare.thresholds import DifferenceThreshold
+from mirrortest.errors import UsageError
+from mirrortest.model.verdict import Verdict
+from tests.compared import drawn, produced, write
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+
+def side(
+    *figures: Mapping[str, float],
+    counts: Sequence[Mapping[str, int]] = (),
+    verdicts: Sequence[Verdict] = (),
+    settings: Mapping[str, str] | None = None,
+) -> Side:
+    """A side whose repeats have these, one of each."""
+    size = max(len(figures), len(counts), len(verdicts))
+    return Side(
+        "side",
+        [
+            Repeat(
+                run=f"r{at}",
+                started_ns=at,
+                figures=figures[at] if at < len(figures) else {},
+                counts=counts[at] if at < len(counts) else {},
+                verdicts={"consume": verdicts[at]} if at < len(verdicts) else {},
+                settings={name: frozenset({text}) for name, text in (settings or {}).items()},
+            )
+            for at in range(size)
+        ],
+    )
+
+
+def of(name: str, *values: float) -> list[dict[str, float]]:
+    return [{name: value} for value in values]
+
+
+def change(name: str, base: Sequence[float], new: Sequence[float]) -> Change:
+    (pair,) = compare(side(*of(name, *base)), [side(*of(name, *new))]).pairs
+    (figure,) = pair.figures
+    return figure.change
+
+
+LOW, HIGH = (10.0, 10.1, 9.9, 10.05), (12.0, 12.1, 11.9, 12.05)
+
+
+@pytest.mark.parametrize(
+    ("name", "worse", "better"),
+    [
+        ("p(99)", Change.WORSE, Change.BETTER),
+        ("produce_rate", Change.BETTER, Change.WORSE),
+        ("batch_messages", Change.DIFFERS, Change.DIFFERS),
+    ],
+)
+def test_each_figure_has_its_direction(name: str, worse: Change, better: Change) -> None:
+    """Latencies get worse upwards and rates downwards; batches only differ."""
+    assert change(name, LOW, HIGH) is worse
+    assert change(name, HIGH, LOW) is better
+    assert change(name, LOW, LOW) is Change.NONE
+
+
+@pytest.mark.parametrize("few", [LOW[:1], LOW[:2]])
+def test_one_run_or_two_cannot_be_told(few: tuple[float, ...]) -> None:
+    """On either side; that is inconclusive, and never no difference."""
+    assert change("p(99)", few, HIGH) is change("p(99)", HIGH, few) is Change.UNKNOWN
+    passed = [Verdict.PASSED]
+    found = compare(
+        side(*of("p(99)", 1.0), verdicts=passed), [side(*of("p(99)", 9.0), verdicts=passed)]
+    )
+    assert found.pairs[0].change is Change.UNKNOWN
+    assert found.pairs[0].figures[0].difference == 8.0
+    assert found.pairs[0].figures[0].low is None
+    assert found.verdict is Verdict.INCONCLUSIVE
+    assert "1 run against 1: at least 3 on each side" in found.inconclusive[0]
+
+
+def test_what_only_one_side_measured_cannot_be_told() -> None:
+    """And it says which side lacks it."""
+    found = compare(side(*of("p(99)", *LOW)), [side(*of("lag", *LOW))]).pairs[0].figures
+    assert {each.name: each.why for each in found} == {
+        "p(99)": "not measured in the new runs",
+        "lag": "not measured in the base",
+    }
+
+
+def test_one_difference_of_many_that_chance_explains_is_not_claimed() -> None:
+    """Its own interval excludes 0, among thirty figures that happens: it cannot be told."""
+    draws = np.random.default_rng(3)
+    sides = [
+        Side(
+            "",
+            [
+                replace(each, figures={**each.figures, "produce_memory": first + at * 0.5})
+                for at, each in enumerate(drawn(draws) for _ in range(4))
+            ],
+        )
+        for first in (100.0, 101.2)
+    ]
+    alone = [side(*of("produce_memory", *each.figure("produce_memory"))) for each in sides]
+    (by_itself,) = compare(alone[0], alone[1:]).pairs[0].figures
+    among = {each.name: each for each in compare(sides[0], sides[1:]).pairs[0].figures}
+    assert by_itself.low is not None
+    assert by_itself.low > 0
+    assert among["produce_memory"].change is Change.UNKNOWN
+    assert among["produce_memory"].why == "may be chance, among so many figures"
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "expected"),
+    [
+        ([0], [3], Change.WORSE),
+        ([3], [0], Change.BETTER),
+        ([3], [3], Change.NONE),
+        ([3], [5], Change.WORSE),
+        ([0, 0, 0], [0, 3, 0], Change.WORSE),
+        ([2, 9], [5, 4], Change.UNKNOWN),
+        ([], [5], Change.UNKNOWN),
+    ],
+)
+def test_findings_differ_without_statistics(
+    base: list[int], new: list[int], expected: Change
+) -> None:
+    """Exact counts: one loss where none was is a loss."""
+    sides = [side({}, counts=[{"lost": each} for each in of]) for of in (base, new)]
+    found = compare(sides[0], sides[1:])
+    (count,) = found.pairs[0].counts
+    assert count.change is expected
+    assert (found.exit_code == 99) is (expected is Change.WORSE)
+
+
+def test_counts_that_every_run_may_have_are_no_findings() -> None:
+    """As messages of other runs in the same topic."""
+    found = compare(side(counts=[{"foreign": 0}]), [side(counts=[{"foreign": 9, "acked": 5}])])
+    assert found.pairs[0].counts == []
+
+
+@pytest.mark.parametrize(
+    ("base", "new", "expected"),
+    [
+        ("passed", "passed", Change.NONE),
+        ("passed", "failed", Change.WORSE),
+        ("passed", "inconclusive", Change.WORSE),
+        ("failed", "passed", Change.BETTER),
+        ("inconclusive", "inconclusive", Change.UNKNOWN),
+    ],
+)
+def test_verdicts_differ_without_statistics(base: str, new: str, expected: Change) -> None:
+    """Two inconclusive ones may hide anything."""
+    sides = [side(*of("p(99)", *LOW), verdicts=[Verdict(each)]) for each in (base, new)]
+    found = compare(sides[0], sides[1:])
+    assert found.pairs[0].verdicts[0].change is expected
+    assert found.verdict is {
+        Change.WORSE: Verdict.FAILED,
+        Change.UNKNOWN: Verdict.INCONCLUSIVE,
+    }.get(expected, Verdict.PASSED)
+
+
+def test_settings_that_differ_are_listed() -> None:
+    """Those that are equal are not."""
+    base = side({}, settings={"producer: linger": "5 ms", "producer: acks": "all"})
+    new = side({}, settings={"producer: linger": "250 ms", "producer: acks": "all"})
+    (found,) = compare(base, [new]).pairs[0].settings
+    assert (found.name, found.base, found.new) == ("producer: linger", ["5 ms"], ["250 ms"])
+
+
+def test_damaged_logs_make_it_inconclusive() -> None:
+    """What they had is not in the figures."""
+    damaged = Side("there", side(*of("p(99)", *LOW)).repeats, ["a file is short"])
+    found = compare(side(*of("p(99)", *LOW)), [damaged])
+    assert found.verdict is Verdict.INCONCLUSIVE
+    assert found.inconclusive == ["there: a file is short"]
+
+
+@pytest.mark.parametrize(
+    ("threshold", "verdict"),
+    [
+        ("p(99)<+50%", Verdict.PASSED),
+        ("p(99)<+5%", Verdict.FAILED),
+        ("p(99)<=+20%", Verdict.INCONCLUSIVE),
+        ("p(99)>-5%", Verdict.PASSED),
+        ("lost<=+0", Verdict.PASSED),
+        ("lost<+0", Verdict.FAILED),
+        ("duplicated<=+0", Verdict.INCONCLUSIVE),
+        ("ack_latency.max<+1%", Verdict.INCONCLUSIVE),
+    ],
+)
+def test_a_threshold_needs_the_whole_interval(threshold: str, verdict: Verdict) -> None:
+    """If only a part of it, or nothing was measured, it decides nothing."""
+    counts = [{"lost": 1}] * 4
+    sides = [side(*of("p(99)", *each), counts=counts) for each in (LOW, HIGH)]
+    found = compare(sides[0], sides[1:], [DifferenceThreshold.parse(threshold)])
+    assert found.verdict is verdict
+
+
+def test_thresholds_alone_decide_where_there_are_some() -> None:
+    """A finding that got worse then needs one of its own."""
+    sides = [
+        side(*of("p(99)", *LOW), counts=[{"lost": lost}], verdicts=[Verdict.PASSED])
+        for lost in (0, 3)
+    ]
+    assert compare(sides[0], sides[1:]).verdict is Verdict.FAILED
+    only = [DifferenceThreshold.parse("p(99)<+10%")]
+    assert compare(sides[0], sides[1:], only).verdict is Verdict.PASSED
+    both = [*only, DifferenceThreshold.parse("lost<=+0")]
+    assert compare(sides[0], sides[1:], both).verdict is Verdict.FAILED
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("p(99)", "write METRIC OPERATOR DIFFERENCE"),
+        ("p99<+10%", r"did you mean p\(99\)\?"),
+        ("p(99)<10%", r"a difference has a sign: p\(99\)<\+10%"),
+        ("p(99)<+10ms", r"a difference has a sign"),
+        ("p(99)<+10", r"compare in per cent: p\(99\)<\+10%"),
+        ("p(99)==+0%", "no two runs are equal: use < or >"),
+        ("lost<+1%", r"lost counts messages: lost<\+0"),
+        ("lost<+0.5", "lost counts messages"),
+    ],
+)
+def test_mistakes_in_a_threshold_are_told(text: str, why: str) -> None:
+    """With the text as typed, and what to write."""
+    with pytest.raises(UsageError, match=why):
+        DifferenceThreshold.parse(text)
+
+
+def test_several_sides_share_the_false_alarms() -> None:
+    """The more is compared, the less chance each difference may have."""
+    draws = np.random.default_rng(5)
+    base, one = (Side("", [drawn(draws) for _ in range(4)]) for _ in range(2))
+    single = compare(base, [one]).pairs[0].figures
+    several = compare(base, [one, Side("", [drawn(draws) for _ in range(4)])]).pairs[0].figures
+    name = min((each for each in single if each.chance), key=lambda each: each.chance or 1).name
+    chances = [next(f.chance for f in of if f.name == name) for of in (single, several)]
+    assert chances[0] is not None
+    assert chances[1] is not None
+    assert chances[0] <= chances[1]
+
+
+def test_it_fits_a_terminal_of_80_columns() -> None:
+    """No name is cut and no line of a table folded; what changed comes first."""
+    draws = np.random.default_rng(6)
+    base = Side("before", [drawn(draws) for _ in range(5)])
+    new = Side("after", [drawn(draws, slow=3) for _ in range(5)])
+    console = Console(width=80, file=None, record=True, force_terminal=False)
+    with console.capture() as captured:
+        console.print(view(compare(base, [new]), details=True))
+    text = captured.get()
+    lines = text.splitlines()
+    assert lines[0] == "before (5 runs) and after (5 runs): worse"
+    assert all(len(line.rstrip()) <= 80 for line in lines)
+    for name in base.repeats[0].figures:
+        assert f" {name} " in text
+    assert sum(line.startswith("worse  ack_latency.") for line in lines) >= 3
+
+
+def test_the_document_is_read_again() -> None:
+    """Also where a difference has no size: JSON has no infinity."""
+    found = compare(side(*of("lag", 0, 0, 0)), [side(*of("lag", 5, 6, 7))])
+    (figure,) = found.pairs[0].figures
+    assert figure.change is Change.WORSE
+    assert figure.difference is None
+    assert Comparison.model_validate_json(found.encode()) == found
+
+
+def test_the_command_compares_and_exits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Twice as slow fails a threshold, and prints the document."""
+    for number in range(4):
+        for name, slow in (("before", 1), ("after", 2)):
+            document = produced(f"{name}{number}", p99=slow * (0.1 + number / 1000))
+            write(tmp_path / name / f"{number}.json", document)
+    monkeypatch.chdir(tmp_path)
+    words = "mirrortest compare before after --threshold ack_latency.p(99)<+10% --json"
+    monkeypatch.setattr("sys.argv", words.split())
+    with pytest.raises(SystemExit) as ended:
+        main.run()
+    assert ended.value.code == 99
+    document = json.loads(capsys.readouterr().out)
+    assert document["pairs"][0]["thresholds"][0]["passed"] is False

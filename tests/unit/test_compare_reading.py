@@ -1,0 +1,214 @@
+"""Which repeats an argument names, and which figures they have."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pytest
+
+from mirrortest.compare.reading import read_side
+from mirrortest.compare.repeat import ProcessLog, repeat
+from mirrortest.errors import UsageError
+from mirrortest.model.verdict import Verdict
+from mirrortest.seqlog.interval_log import SCHEMA
+from mirrortest.seqlog.options import Role
+from mirrortest.seqlog.session import Session
+from tests.compared import consumed, produced, reconciled, write
+from tests.made_result import Made
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_a_producers_figures_are_those_of_its_steady_state() -> None:
+    """Latencies are those to the acknowledgement; a warm-up is left out."""
+    found = repeat("run7", [produced(records_per_second=7.0, p99=0.25)])
+    assert found.figures["produce_rate"] == 7.0
+    assert found.figures["ack_latency.p(99)"] == 0.25
+    assert found.figures["produce_behind"] == 1.5
+    assert found.verdicts == {"produce": Verdict.PASSED}
+    assert found.counts["acked"] == 8
+
+
+def test_rates_of_several_processes_are_added_and_the_slowest_ones_latency_counts() -> None:
+    """Percentiles of several processes cannot be added up."""
+    of_two = [
+        produced(producer="a", records_per_second=7.0, p99=0.25),
+        produced(producer="b", records_per_second=5.0, p99=0.5),
+    ]
+    found = repeat("run7", of_two)
+    assert found.figures["produce_rate"] == 12.0
+    assert found.figures["ack_latency.p(99)"] == 0.5
+
+
+def test_a_reconciliation_replaces_the_consumers_latencies_and_counts() -> None:
+    """It is exact for all consumers together; how they read only they say."""
+    online = consumed(counts={"acked": 20, "lost": 7})
+    assert repeat("run7", [online]).counts["lost"] == 7
+    found = repeat("run7", [online, reconciled(counts={"acked": 20, "lost": 1})])
+    assert found.counts["lost"] == 1
+    assert found.figures["consume_rate"] == online["reading"]["records_per_second"]
+    assert set(found.verdicts) == {"consume", "reconcile"}
+
+
+def test_all_topics_together_are_taken_where_a_reconciliation_has_them() -> None:
+    """With several topics it sums them up itself."""
+    latency = {
+        topic: {"count": 1, "negative": 0, "mean": seconds, "quantiles": {"p99": seconds}}
+        for topic, seconds in (("all", 2.0), ("orders", 9.0))
+    }
+    found = repeat("run7", [reconciled(latency_seconds=latency)])
+    assert found.figures["p(99)"] == 2.0
+
+
+def test_an_observer_of_the_source_says_nothing_of_the_mirror() -> None:
+    """Only its verdict is compared, as one of its own."""
+    found = repeat("run7", [consumed(role="source")])
+    assert found.verdicts == {"source observer": Verdict.FAILED}
+    assert not found.figures
+    assert not found.counts
+
+
+def _log(role: Role, *rows: dict[str, object], **settings: str) -> ProcessLog:
+    session = Session(
+        run="run7", role=role, name="a", session="s", started_ns=17, settings=settings
+    )
+    began = [
+        {"started_ns": at, "ended_ns": at + 1, "topic": "t"} | row for at, row in rows_of(rows)
+    ]
+    return ProcessLog(session, pa.Table.from_pylist(began, SCHEMA))
+
+
+def rows_of(rows: tuple[dict[str, object], ...]) -> list[tuple[int, dict[str, object]]]:
+    return [(int(str(row.get("started_ns", at))), row) for at, row in enumerate(rows)]
+
+
+def test_intervals_give_cpu_memory_batches_and_lag() -> None:
+    """CPU and memory are in the row of each topic, and count once for an interval."""
+    sent = _log(
+        Role.PRODUCER,
+        {"started_ns": 1, "topic": "a", "cpu_seconds": 0.5, "memory_bytes": 10, "acked": 100}
+        | {"batches": 10, "batch_messages": 100},
+        {"started_ns": 1, "topic": "b", "cpu_seconds": 0.5, "memory_bytes": 10, "acked": 100}
+        | {"batches": 40, "batch_messages": 100},
+        {"started_ns": 2, "topic": "a", "cpu_seconds": 0.5, "memory_bytes": 30, "acked": 0},
+        throughput="5",
+    )
+    seen = _log(
+        Role.CONSUMER,
+        {
+            "started_ns": 1,
+            "topic": "a",
+            "cpu_seconds": 1,
+            "memory_bytes": 7,
+            "arrived": 50,
+            "lag": 4,
+        },
+        {
+            "started_ns": 1,
+            "topic": "b",
+            "cpu_seconds": 1,
+            "memory_bytes": 7,
+            "arrived": 50,
+            "lag": 5,
+        },
+        {
+            "started_ns": 2,
+            "topic": "a",
+            "cpu_seconds": 1,
+            "memory_bytes": 7,
+            "arrived": 0,
+            "lag": 8,
+        },
+    )
+    found = repeat("run7", [], [sent, seen])
+    assert found.figures == {
+        "produce_cpu": 1.0 / 200,
+        "produce_memory": 30,
+        "batch_messages": 4,
+        "consume_cpu": 2.0 / 100,
+        "consume_memory": 7,
+        "lag": 9,
+    }
+    assert found.started_ns == 17
+    assert found.settings["producer: throughput"] == {"5"}
+
+
+@pytest.mark.parametrize(
+    ("places", "repeats"),
+    [
+        (["a.json", "b.json"], 2),
+        (["1/p.json", "2/p.json"], 2),
+        (["1/x/p.json", "2/y/p.json"], 2),
+        (["run=a/result/summary.json", "run=b/result/summary.json"], 2),
+        (["result/summary.json", "role=producer/x/p.json"], 1),
+    ],
+)
+def test_what_belongs_to_one_run_in_one_directory_is_one_repeat(
+    tmp_path: Path, places: list[str], repeats: int
+) -> None:
+    """Whatever else of the run lies there."""
+    for number, place in enumerate(places):
+        run = f"r{number}" if "/" not in place or place.startswith("run=") else "r"
+        document = reconciled(run) if place.endswith("summary.json") else produced(run)
+        write(tmp_path / place, document)
+    assert len(read_side(str(tmp_path)).repeats) == repeats
+
+
+def test_a_runs_directory_is_read_with_its_logs(tmp_path: Path) -> None:
+    """As a reconciliation leaves it: result, sessions, settings."""
+    place = Made(minutes=1).write(tmp_path)
+    for named in (place, place.parent, tmp_path):
+        (found,) = read_side(str(named)).repeats
+        assert "p(99)" in found.figures
+    assert found.started_ns > 0
+    assert found.settings["mirrortest"]
+
+
+def test_a_producers_summary_in_its_log_counts_unless_the_command_wrote_one(
+    tmp_path: Path,
+) -> None:
+    """With --workers the command's own is of all workers together."""
+    session = Session(run="run7", role=Role.PRODUCER, name="a", session="s", started_ns=17)
+    folder = tmp_path / "run=run7" / "role=producer" / "a-s"
+    write(folder / "summary.json", produced(records_per_second=3.0))
+    (folder / "session.json").write_bytes(session.encode())
+    (found,) = read_side(str(tmp_path)).repeats
+    assert found.figures["produce_rate"] == 3.0
+    write(tmp_path / "produce.json", produced(records_per_second=6.0))
+    (found,) = read_side(str(tmp_path)).repeats
+    assert found.figures["produce_rate"] == 6.0
+
+
+def test_copies_of_a_summary_count_once(tmp_path: Path) -> None:
+    """As where --report wrote next to the result."""
+    for name in ("a.json", "b.json"):
+        write(tmp_path / name, produced(records_per_second=3.0))
+    (found,) = read_side(str(tmp_path)).repeats
+    assert found.figures["produce_rate"] == 3.0
+
+
+def test_mistakes_are_told(tmp_path: Path) -> None:
+    """In one line each, that says what to do."""
+    with pytest.raises(UsageError, match="nowhere: there is no such file or directory"):
+        read_side(str(tmp_path / "nowhere"))
+    with pytest.raises(UsageError, match=r"no summary of a run; produce, consume and reconcile"):
+        read_side(str(tmp_path))
+    other = write(tmp_path / "other.json", {"kind": "calibrate", "version": 1})
+    with pytest.raises(UsageError, match=r"other\.json: not a summary of a run"):
+        read_side(str(other))
+    with pytest.raises(UsageError, match="no summary of a run"):
+        read_side(str(tmp_path))
+    newer = write(tmp_path / "newer.json", {**produced(), "version": 9})
+    with pytest.raises(UsageError, match="version 9; this program reads version 1"):
+        read_side(str(newer))
+    newer.unlink()
+    lacking = write(tmp_path / "lacking.json", {"version": 1, "kind": "produce", "run": "r"})
+    with pytest.raises(UsageError, match="lacks what each has"):
+        read_side(str(lacking))
+    lacking.write_text(json.dumps(produced(records_per_second=1.0)))
+    write(tmp_path / "again.json", produced(records_per_second=2.0))
+    with pytest.raises(UsageError, match="put each repeat into a directory of its own"):
+        read_side(str(tmp_path))

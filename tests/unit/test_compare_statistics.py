@@ -1,0 +1,115 @@
+"""Intervals, chances and false alarms of comparisons."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from mirrortest.compare.comparison import Side, compare
+from mirrortest.compare.document import Change
+from mirrortest.compare.statistics import adjusted, difference, relative, student, two_sided, welch
+from tests.compared import drawn
+
+PAIRS = 100
+
+
+@pytest.mark.parametrize(
+    ("t", "freedom", "chance"),
+    [(12.706, 1, 0.05), (4.303, 2, 0.05), (3.355, 8, 0.01), (2.306, 8, 0.05), (1.0, 1, 0.5)],
+)
+def test_students_distribution_is_that_of_the_tables(
+    t: float, freedom: float, chance: float
+) -> None:
+    """In both directions."""
+    assert two_sided(t, freedom) == pytest.approx(chance, rel=1e-3)
+    assert student(chance, freedom) == pytest.approx(t, rel=1e-3)
+
+
+def test_far_tails_are_not_zero() -> None:
+    """They decide among many figures: for two degrees of freedom there is a closed form."""
+    t = 1e4
+    assert two_sided(t, 2) == pytest.approx(1 - t / (2 + t * t) ** 0.5, rel=1e-3)
+
+
+def test_welch_is_as_published() -> None:
+    """Welch's t and degrees of freedom of two samples, worked out by hand."""
+    # Means 2 and 6, variances 1 and 4 of three values each: t = 4/sqrt(5/3), f = 50/17.
+    chance = two_sided(4 / (5 / 3) ** 0.5, (5 / 3) ** 2 / ((1 / 3) ** 2 / 2 + (4 / 3) ** 2 / 2))
+    assert welch([1, 2, 3], [4, 6, 8]) == pytest.approx(chance)
+    assert 0.03 < chance < 0.06
+
+
+def test_chances_are_adjusted_for_their_number() -> None:
+    """By rank, the greatest by nothing; none above that of the next greater one."""
+    assert adjusted([0.01, 0.04, 0.03, 0.5]) == pytest.approx(
+        [0.04, 0.04 * 4 / 3, 0.04 * 4 / 3, 0.5]
+    )
+    assert adjusted([0.02, 0.9, 0.021]) == pytest.approx([0.0315, 0.9, 0.0315])
+    assert adjusted([]) == []
+
+
+def test_a_difference_is_a_share_of_the_base() -> None:
+    """Of a base of 0 it is infinite, or none where nothing came."""
+    assert relative([1, 3], [3, 3]) == 0.5
+    assert relative([0, 0], [1, 0]) == float("inf")
+    assert relative([0, 0], [0, 0]) == 0.0
+
+
+def test_the_same_values_give_the_same_interval() -> None:
+    """Its draws have a seed."""
+    values = ([1.0, 1.2, 0.9, 1.1], [1.3, 1.5, 1.2, 1.6])
+    assert difference(*values) == difference(*values)
+
+
+def test_less_than_a_measures_resolution_is_no_difference() -> None:
+    """Percentiles are within 0.4 %: values of one bucket each have no spread at all."""
+    found = difference([1.0, 1.0, 1.0], [1.003, 1.003, 1.003])
+    assert found.chance == 1.0
+    assert found.low == found.high == pytest.approx(0.003)
+
+
+def test_something_where_there_was_nothing_is_a_difference() -> None:
+    """The base's mean is 0, so the difference has no size, but a sign."""
+    found = difference([0.0] * 5, [9.0, 11.0, 10.0, 9.5, 10.5])
+    assert found.low == found.high == float("inf")
+    assert found.chance < 1e-4
+
+
+@pytest.mark.parametrize(("repeats", "least"), [(3, 0.85), (5, 0.91), (10, 0.92)])
+def test_intervals_contain_the_true_difference(repeats: int, least: float) -> None:
+    """As often as they promise; of three repeats no interval goes beyond the values' range."""
+    draws = np.random.default_rng(20)
+    inside = 0
+    for _ in range(300):
+        base, new = draws.lognormal(0, 0.3, repeats), 1.2 * draws.lognormal(0, 0.3, repeats)
+        found = difference(list(base), list(new))
+        inside += found.low <= 0.2 <= found.high
+    assert inside / 300 >= least
+
+
+@pytest.mark.parametrize("repeats", [3, 5])
+def test_equal_runs_do_not_differ(repeats: int) -> None:
+    """Of 100 pairs of one distribution at least 95 have no figure that differs."""
+    draws = np.random.default_rng(repeats)
+    equal = 0
+    for _ in range(PAIRS):
+        sides = [Side("", [drawn(draws) for _ in range(repeats)]) for _ in range(2)]
+        (pair,) = compare(sides[0], sides[1:]).pairs
+        equal += pair.change is Change.NONE
+    assert equal >= 95
+
+
+@pytest.mark.parametrize("repeats", [4, 6])
+def test_a_slow_down_is_found_and_named(repeats: int) -> None:
+    """Acknowledgements that take twice as long, and nothing else, in nearly all pairs."""
+    draws = np.random.default_rng(repeats)
+    found, named = 0, list[str]()
+    for _ in range(20):
+        base = Side("", [drawn(draws) for _ in range(repeats)])
+        (pair,) = compare(base, [Side("", [drawn(draws, slow=2) for _ in range(repeats)])]).pairs
+        worse = {each.name for each in pair.figures if each.change is Change.WORSE}
+        found += "ack_latency.p(50)" in worse
+        named += worse
+    assert found >= 18
+    wrong = [name for name in named if not name.startswith("ack_latency.")]
+    assert len(wrong) <= 0.05 * len(named)

@@ -27,8 +27,8 @@ _GROUPS = {
         "--workload --print-workload --throughput --seed --start-at --message-size "
         "--payload-compressibility "
         "--batch-messages --form --use-message-headers --warmup-records "
-        "--destination-partitions --create-topics --partitions --replication-factor "
-        "--retention --topic-config --acks --compression --linger-ms"
+        "--destination-partitions --only-partition --create-topics --partitions "
+        "--replication-factor --retention --topic-config --acks --compression --linger-ms"
     ),
     "Judgement": (
         "--threshold --exactly-once --deadline --settle-time --expect-producers "

@@ -142,6 +142,7 @@ class ProduceOptions(Workload, LogOptions, MetricsOptions):
             ),
             "batch messages": "" if self.batch_messages is None else str(self.batch_messages),
             "start": "" if self.start_at is None else self.start_at.shown,
+            "partition": "" if self.only_partition is None else str(self.only_partition),
             "form": self.form.value,
             "acks": "all" if client.acks == -1 else str(client.acks),
             "idempotence": "" if client.enable_idempotence is not False else "off",

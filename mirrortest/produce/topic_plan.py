@@ -40,7 +40,8 @@ class TopicPlan:
     """A topic and its lanes: message i goes to lane ``lanes[i % len(lanes)]``.
 
     There is one lane for each partition of the *destination*'s topic; `partitions` are those of
-    the source's where the default partitioner puts the lanes' keys. `max_batch_bytes` is the
+    the source's where the default partitioner puts the lanes' keys. With `only_partition` there
+    are just the lanes that go to this one of the source's. `max_batch_bytes` is the
     largest batch that the topic takes; `compacted` is whether its cleanup policy compacts it.
     """
 
@@ -49,16 +50,22 @@ class TopicPlan:
     destination_partitions: int
     max_batch_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
     compacted: bool = False
+    only_partition: int | None = None
 
     @cached_property
     def lanes(self) -> tuple[int, ...]:
         """The lanes' numbers."""
-        return lane_numbers(self.destination_partitions)
+        lanes = lane_numbers(self.destination_partitions)
+        only = self.only_partition
+        return lanes if only is None else tuple(lane for lane in lanes if self._of(lane) == only)
 
     @cached_property
     def partitions(self) -> tuple[int, ...]:
         """The source partition of each lane."""
-        return tuple(partition_of(lane_key(lane), self.source_partitions) for lane in self.lanes)
+        return tuple(map(self._of, self.lanes))
+
+    def _of(self, lane: int) -> int:
+        return partition_of(lane_key(lane), self.source_partitions)
 
 
 async def plan_topics(admin: TopicAdmin, options: ProduceOptions) -> list[TopicPlan]:
@@ -66,7 +73,8 @@ async def plan_topics(admin: TopicAdmin, options: ProduceOptions) -> list[TopicP
 
     Raises:
         TopicMissingError: a topic does not exist.
-        PartitionCountError: a topic has another partition count than asked for.
+        PartitionCountError: a topic has another partition count than asked for, or lacks the
+            partition that all messages are to go to.
         ClusterError: the cluster does not answer, or refuses.
     """
     counts = await admin.partition_counts(options.topics)
@@ -92,15 +100,33 @@ async def plan_topics(admin: TopicAdmin, options: ProduceOptions) -> list[TopicP
                 configs=create.configs,
             )
             counts = await admin.partition_counts(options.topics)
-    return [
+    plans = [
         TopicPlan(
             topic,
             counts[topic],
             options.destination_partitions or counts[topic],
             *await _configured(admin, topic),
+            only_partition=options.only_partition,
         )
         for topic in options.topics
     ]
+    for plan in plans:
+        if not plan.lanes:
+            raise PartitionCountError(_why_no_lane(plan, where))
+    return plans
+
+
+def _why_no_lane(plan: TopicPlan, where: str) -> str:
+    only, topic = plan.only_partition, plan.topic
+    if only is not None and only < plan.source_partitions:
+        return (
+            f"--only-partition {only}: with --destination-partitions "
+            f"{plan.destination_partitions} no key of {topic!r} goes there: leave that option out"
+        )
+    return (
+        f"--only-partition {only}: topic {topic!r} at {where} has partitions 0 to "
+        f"{plan.source_partitions - 1}"
+    )
 
 
 async def _configured(admin: TopicAdmin, topic: str) -> tuple[int, bool]:

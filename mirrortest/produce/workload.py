@@ -252,6 +252,12 @@ class Workload:
         "Default: as many as the source topic has.",
         env=True,
     )
+    only_partition: int | None = option(
+        None,
+        "Send to this partition of each source topic only.",
+        minimum=0,
+        env=True,
+    )
 
     def __post_init__(self) -> None:
         """Refuse what cannot be done."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from typing import TYPE_CHECKING
 
@@ -81,3 +82,35 @@ def test_two_workers_send_one_shape(lab: Lab, make_scene: Callable[..., Scene]) 
     assert wrong(judged) == {}
     assert judged["verdict"] == "passed"
     assert scene.reconcile().answer()["counts"]["delivered"] == RECORDS
+
+
+def test_a_run_on_one_partition_is_repeated_from_its_summary(
+    lab: Lab, make_scene: Callable[..., Scene]
+) -> None:
+    """The workload of a summary means the same load again; only that partition is written to."""
+    scene = make_scene("orders.repeated")
+    scene.create(3)
+    consumer = scene.consume("carl", "--expect-producers", "ann,bob", "--exactly-once")
+    first = scene.produce(
+        "ann",
+        *("--num-records", "300", "--throughput", "gaussian(200, 20)", "--seed", "7"),
+        *("--message-size", SIZES, "--only-partition", "2", "--acks", "1"),
+        *("--command-property", "batch.size=2000"),
+    ).answer()
+    file = scene.folder / "workload.json"
+    file.write_text(json.dumps(first["workload"]))
+    second = scene.produce("bob", "--workload", str(file)).answer()
+    assert second["workload"] == first["workload"]
+    assert second["settings"] == first["settings"]
+    assert second["whole"]["acked"] == first["whole"]["acked"] == 300
+
+    sizes: dict[bytes, list[int]] = {}
+    for record in records(lab.source, scene.topics[0]):
+        sizes.setdefault(record.value[:3], []).append(len(record.value))
+    assert sizes[b"ann"] == sizes[b"bob"]
+    judged = consumer.answer()
+    assert judged["counts"]["delivered"] == 600
+    assert {copy.partition for copy in scene.copies()} == {2}
+    assert wrong(judged) == {}
+    assert judged["verdict"] == "passed"
+    assert scene.reconcile().answer()["counts"]["delivered"] == 600

@@ -19,7 +19,7 @@ from mirrortest.produce.options import ProduceOptions
 from mirrortest.produce.topic_plan import TopicAdmin as Admin
 from mirrortest.produce.topic_plan import TopicPlan, plan_topics
 from mirrortest.produce.workload import _parse_percent
-from mirrortest.wire.lanes import lane_key, partition_of
+from mirrortest.wire.lanes import lane_key, lane_numbers, partition_of
 from mirrortest.wire.record_batch import decode_records
 
 CLIENT = ClientConfig(bootstrap_servers=("h:1",))
@@ -148,6 +148,26 @@ async def test_lanes_are_one_for_each_destination_partition() -> None:
     )
     assert [partition_of(lane_key(lane), 5) for lane in plan.lanes] == [0, 1, 2, 3, 4]
     assert plan.partitions == tuple(partition_of(lane_key(lane), 3) for lane in plan.lanes)
+
+
+async def test_messages_can_go_to_one_partition_only() -> None:
+    """Its lanes alone are there; a partition that no key reaches is refused, as is none."""
+    admin = cast("Admin", Cluster(a=3))
+    (plan,) = await plan_topics(admin, options(topics=("a",), only_partition=1))
+    assert plan.lanes == (lane_numbers(3)[1],)
+    assert plan.partitions == (1,)
+    (plan,) = await plan_topics(
+        admin, options(topics=("a",), only_partition=1, destination_partitions=8)
+    )
+    assert set(plan.partitions) == {1}
+    assert set(plan.lanes) < set(lane_numbers(8))
+    with pytest.raises(PartitionCountError, match="topic 'a' at h:1 has partitions 0 to 2"):
+        await plan_topics(admin, options(topics=("a",), only_partition=3))
+    elsewhere = next(each for each in range(3) if each != partition_of(lane_key(0), 3))
+    with pytest.raises(PartitionCountError, match="no key of 'a' goes there"):
+        await plan_topics(
+            admin, options(topics=("a",), only_partition=elsewhere, destination_partitions=1)
+        )
 
 
 @pytest.mark.parametrize(

@@ -68,6 +68,7 @@ WORKLOADS = st.builds(
     start_at=st.none() | _START_TIMES,
     form=st.sampled_from(Form),
     destination_partitions=st.none() | st.integers(1, 1000),
+    only_partition=st.none() | st.integers(0, 9),
     create_topics=st.booleans(),
     partitions=st.none() | st.integers(1, 1000),
     replication_factor=st.none() | st.integers(1, 9),

@@ -6,7 +6,6 @@ is between two comments with its name.
 
 from __future__ import annotations
 
-import importlib
 import json
 import re
 import sys
@@ -80,11 +79,7 @@ def program() -> Any:
     app = typer.Typer(cls=Verbs, help=main.app.info.help, epilog=main.app.info.epilog)
     app.callback()(main.main)
     for verb in main._VERBS:  # noqa: SLF001  # the list of the verbs, which only the program needs
-        module = importlib.import_module(f"mirrortest.cli.{verb}")
-        if verb == "lab":
-            app.add_typer(module.lab_app, name=verb)
-        else:
-            app.command(verb)(getattr(module, verb))
+        main.add_verb(app, verb)
     return get_command(app)
 
 

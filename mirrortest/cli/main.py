@@ -7,6 +7,7 @@ import importlib
 import os
 import re
 import sys
+from keyword import iskeyword
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
@@ -50,6 +51,7 @@ _VERBS = {
     "reconcile": "Judge a run exactly, after it, from the sequence logs of both sides.",
     "report": "Turn a reconciliation into one HTML file that opens without a network.",
     "compare": "Say what got worse between runs, what better, and what cannot be told.",
+    "import": "Read other programs' descriptions of loads as workloads.",
     "doctor": "See before a test whether it can work, and what to change.",
     "observe": "Record what a test does to this machine: CPU, memory, disks, network, processes.",
     "salvage": "Finish the sequence logs that killed processes left in their spool.",
@@ -115,11 +117,18 @@ def _register(arguments: Sequence[str]) -> None:
             app.command(verb, help=summary)(_not_imported)
         return
     for verb in [asked] if asked in _VERBS else _VERBS:
-        module = importlib.import_module(f"mirrortest.cli.{verb}")
-        if verb == "lab":
-            app.add_typer(module.lab_app, name=verb)
-        else:
-            app.command(verb)(getattr(module, verb))
+        add_verb(app, verb)
+
+
+def add_verb(program: typer.Typer, verb: str) -> None:
+    """Import a verb, which may have verbs below it, and make it a program's."""
+    # A keyword of Python's is no module's name.
+    module = importlib.import_module(f"mirrortest.cli.{verb}{'_' if iskeyword(verb) else ''}")
+    group = getattr(module, f"{verb}_app", None)
+    if group is None:
+        program.command(verb)(getattr(module, verb))
+    else:
+        program.add_typer(group, name=verb)
 
 
 def run() -> None:

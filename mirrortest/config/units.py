@@ -30,6 +30,7 @@ _COUNTED = re.compile(rf"({_NUMBER})(?:[eE]([+-]?[0-9]{{1,3}}))?([kMG]?)")
 _THOUSANDS = {"": 1, "k": 10**3, "M": 10**6, "G": 10**9}
 _HEAP = re.compile(r"[1-9][0-9]{0,11}[kKmMgGtT]?")
 SECOND_NS = 1_000_000_000
+MILLISECOND_NS = 1_000_000
 MIB = 1 << 20
 _LONGEST = (1 << 63) - 1
 """Nanoseconds that a clock can count: 292 years."""

@@ -5,19 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mirrortest.config.option import Kind, option
-from mirrortest.config.units import exact_duration, parse_duration
+from mirrortest.config.units import MILLISECOND_NS, exact_duration, parse_duration
 from mirrortest.errors import UsageError
 
 _MAX_PARTITIONS = (1 << 16) - 1
-_MILLISECOND = 1_000_000
 
 
 def _parse_milliseconds(text: str, *, option: str) -> int:
-    return parse_duration(text, option=option) // _MILLISECOND
+    return parse_duration(text, option=option) // MILLISECOND_NS
 
 
 def _show_milliseconds(milliseconds: int | None) -> str:
-    return "" if milliseconds is None else exact_duration(milliseconds * _MILLISECOND)
+    return "" if milliseconds is None else exact_duration(milliseconds * MILLISECOND_NS)
 
 
 def check_count(name: str, count: int | None) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib
 import logging
 import shlex
 import signal
@@ -41,11 +40,7 @@ def app() -> typer.Typer:
     """All verbs, as `--help` registers them."""
     made = typer.Typer()
     for verb in main._VERBS:
-        module = importlib.import_module(f"mirrortest.cli.{verb}")
-        if verb == "lab":
-            made.add_typer(module.lab_app, name=verb)
-        else:
-            made.command(verb)(getattr(module, verb))
+        main.add_verb(made, verb)
     return made
 
 

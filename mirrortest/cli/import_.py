@@ -1,0 +1,70 @@
+"""`mirrortest import`: other programs' descriptions of loads, as workloads."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mirrortest.cli import console
+from mirrortest.cli.help_layout import Verbs
+from mirrortest.cli.options import can_be_written
+from mirrortest.config.option_file import toml_of
+from mirrortest.config.toml_document import read_text
+from mirrortest.config.visible import visible
+
+EXAMPLES = """
+[bold]Examples[/]
+
+  What has no counterpart is told on stderr; then the load is sent:
+
+    mirrortest import trogdor bench.json --output bench.toml
+
+    mirrortest produce --bootstrap-server dc1:9092 --workload bench.toml
+"""
+
+import_app = typer.Typer(
+    cls=Verbs,
+    no_args_is_help=True,
+    help="Read other programs' descriptions of loads as workloads.",
+)
+
+
+@import_app.callback()
+def _group() -> None:
+    """Keep the command below a command of its own: there will be others."""
+
+
+@import_app.command()
+def trogdor(
+    specification: Annotated[
+        Path,
+        typer.Argument(
+            metavar="SPEC",
+            help="Of a ProduceBench, ConfigurableProducer, RoundTripWorkload or ConsumeBench.",
+        ),
+    ],
+    output: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write the workload to this file. Default: stdout."),
+    ] = None,
+) -> None:
+    """Write a specification of Trogdor, Apache Kafka's test framework, as a workload."""
+    from mirrortest.produce.trogdor import import_trogdor
+
+    if output is not None:
+        can_be_written(output, "--output")
+    where = str(specification)
+    found = import_trogdor(read_text(specification, where), where=where, now_ns=time.time_ns())
+    for remark in found.remarks:
+        console.err.print(f"not in the workload: {visible(remark)}", markup=False, soft_wrap=True)
+    text = toml_of(found.document)
+    if output is None:
+        typer.echo(text, nl=False)
+    else:
+        output.write_text(text, encoding="utf-8")
+
+
+trogdor.__doc__ = f"{trogdor.__doc__}\n{EXAMPLES}"

@@ -1,0 +1,295 @@
+"""Specifications of Trogdor as workloads: its own examples' values, and what has no counterpart."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tomllib
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from mirrortest.cli import main
+from mirrortest.config.option_file import value_of
+from mirrortest.errors import UsageError
+from mirrortest.produce.trogdor import Imported, import_trogdor
+from mirrortest.produce.workload import WholeWorkload
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NOW_NS = 1_700_000_000_000_000_000
+PACKAGE = "org.apache.kafka.trogdor.workload."
+TOPICS = {"foo[1-3]": {"numPartitions": 10, "replicationFactor": 1}}
+PRODUCE_BENCH = {
+    "class": f"{PACKAGE}ProduceBenchSpec",
+    "durationMs": 10000000,
+    "producerNode": "node0",
+    "bootstrapServers": "localhost:9092",
+    "targetMessagesPerSec": 10000,
+    "maxMessages": 50000,
+    "activeTopics": TOPICS,
+    "inactiveTopics": {"foo[4-5]": {"numPartitions": 10, "replicationFactor": 1}},
+}
+CONFIGURABLE = {
+    "class": f"{PACKAGE}ConfigurableProducerSpec",
+    "startMs": 1606949497662,
+    "durationMs": 3600000,
+    "producerNode": "trogdor-agent-0",
+    "bootstrapServers": "some.example.kafka.server:9091",
+    "flushGenerator": {
+        "type": "gaussian",
+        "messagesPerFlushAverage": 16,
+        "messagesPerFlushDeviation": 4,
+    },
+    "throughputGenerator": {
+        "type": "gaussian",
+        "messagesPerSecondAverage": 500,
+        "messagesPerSecondDeviation": 50,
+        "windowsUntilRateChange": 100,
+        "windowSizeMs": 100,
+    },
+    "keyGenerator": {"type": "constant", "size": 8},
+    "valueGenerator": {
+        "type": "gaussianTimestampRandom",
+        "messageSizeAverage": 512,
+        "messageSizeDeviation": 100,
+        "messagesUntilSizeChange": 100,
+    },
+    "producerConf": {"acks": "all"},
+    "commonClientConf": {},
+    "adminClientConf": {},
+    "activeTopic": {
+        "topic0": {
+            "numPartitions": 100,
+            "replicationFactor": 3,
+            "configs": {"retention.ms": "1800000"},
+        }
+    },
+    "activePartition": 5,
+}
+ROUND_TRIP = {
+    "class": f"{PACKAGE}RoundTripWorkloadSpec",
+    "durationMs": 10000000,
+    "clientNode": "node0",
+    "bootstrapServers": "localhost:9092",
+    "targetMessagesPerSec": 1000,
+    "maxMessages": 100,
+    "activeTopics": {"round_trip_topic[0-1]": {"numPartitions": 2, "replicationFactor": 1}},
+}
+CONSUME_BENCH = {
+    "class": f"{PACKAGE}ConsumeBenchSpec",
+    "durationMs": 10000000,
+    "consumerNode": "node0",
+    "bootstrapServers": "localhost:9092",
+    "targetMessagesPerSec": 1000,
+    "threadsPerWorker": 5,
+    "consumerGroup": "cg",
+    "maxMessages": 10000,
+    "activeTopics": ["foo[1-3]"],
+}
+
+
+def read(spec: Any, **changes: Any) -> Imported:
+    found = import_trogdor(json.dumps(spec | changes), where="S", now_ns=NOW_NS)
+    value_of(found.document, WholeWorkload, "S")
+    return found
+
+
+def remarked(found: Imported) -> set[str]:
+    return {each.partition(":")[0] for each in found.remarks}
+
+
+def test_a_produce_bench_shares_its_rate_among_its_topics() -> None:
+    """Trogdor's rate and number are of all topics, ours of each."""
+    found = read(PRODUCE_BENCH)
+    rate = found.document.pop("throughput")
+    assert rate == pytest.approx(10000 / 3)
+    assert found.document == {
+        "topics": "foo[1-3]",
+        "create-topics": True,
+        "partitions": 10,
+        "replication-factor": 1,
+        "num-records": 16667,
+        "message-size": 512,
+        "payload-compressibility": 1.0,
+        "duration": "10000s",
+    }
+    assert remarked(found) == {
+        "bootstrapServers", "producerNode", "inactiveTopics", "maxMessages"
+    }  # fmt: skip
+    assert "maxMessages: 50,001, so that all topics get as many" in found.remarks
+
+
+def test_a_configurable_producer_is_read_whole() -> None:
+    """Shapes, exact batches, one partition, the topic's settings; but for the key."""
+    found = read(CONFIGURABLE)
+    assert found.document == {
+        "topics": "topic0",
+        "create-topics": True,
+        "partitions": 100,
+        "replication-factor": 3,
+        "topic-config": ["retention.ms=1800000"],
+        "batch-messages": "gaussian(16, 4)",
+        "throughput": "gaussian(500, 50, every=10s)",
+        "message-size": "gaussian(512, 100, every=100)",
+        "only-partition": 5,
+        "acks": "all",
+        "duration": "1h",
+    }
+    assert remarked(found) == {"bootstrapServers", "producerNode", "keyGenerator", "startMs"}
+    assert read(CONFIGURABLE, startMs=1800000000000).document["start-at"] == (
+        "2027-01-15T08:00:00.000+00:00"
+    )
+    assert "only-partition" not in read(CONFIGURABLE, activePartition=-1).document
+
+
+def test_a_round_trip_is_what_is_sent() -> None:
+    """What reads it back is the consumer, which is told."""
+    found = read(ROUND_TRIP)
+    assert found.document["topics"] == "round_trip_topic[0-1]"
+    assert (found.document["throughput"], found.document["num-records"]) == (500.0, 50)
+    assert (found.document["message-size"], found.document["payload-compressibility"]) == (32, 0.31)
+    assert any("mirrortest consume" in each for each in found.remarks)
+    assert any('with form = "headers" it has 32' in each for each in found.remarks)
+
+
+def test_a_consume_bench_is_a_command_of_the_consumer() -> None:
+    """Its messages are those of each thread."""
+    found = read(CONSUME_BENCH)
+    assert found.document == {"topics": "foo[1-3]", "duration": "10000s"}
+    command = (
+        "mirrortest consume --topics foo[1-3] --num-records 50000 --workers 5 --consumer-group cg"
+    )
+    assert any(command in each for each in found.remarks)
+    assert "targetMessagesPerSec" in remarked(found)
+
+
+@pytest.mark.parametrize(
+    ("generator", "expected"),
+    [
+        ({"type": "constant", "size": 900}, (900, 1.0)),
+        ({"type": "sequential", "size": 900}, (900, 1.0)),
+        ({"type": "uniformRandom", "size": 1000, "padding": 300}, (1000, 0.3)),
+        ({"type": "timestampRandom", "messageSize": 700}, (700, None)),
+        (
+            {
+                "type": "randomComponent",
+                "components": [
+                    {"percent": 90, "component": {"type": "constant", "size": 100}},
+                    {"percent": 10, "component": {"type": "constant", "size": 10000}},
+                ],
+            },
+            ("choice(100:90, 10000:10)", None),
+        ),
+        ({"type": "null"}, (None, None)),
+    ],
+)
+def test_generators_of_values_are_sizes_and_compressibility(
+    generator: Any, expected: tuple[Any, Any]
+) -> None:
+    """What they repeat is what codecs compress away."""
+    found = read(PRODUCE_BENCH, valueGenerator=generator).document
+    assert (found.get("message-size"), found.get("payload-compressibility")) == expected
+
+
+@pytest.mark.parametrize(
+    ("generator", "expected"),
+    [
+        ({"type": "constant", "messagesPerWindow": 50, "windowSizeMs": 200}, 250.0),
+        ({"type": "constant", "messagesPerWindow": 50}, 500.0),
+        ({"type": "constant", "messagesPerWindow": 0}, -1),
+        (
+            {
+                "type": "gaussian",
+                "messagesPerWindowAverage": 50,
+                "messagesPerWindowDeviation": 5,
+                "windowsUntilRateChange": 100,
+                "windowSizeMs": 100,
+            },
+            "gaussian(500, 50, every=10s)",
+        ),
+    ],
+)
+def test_messages_of_a_window_are_a_rate(generator: Any, expected: Any) -> None:
+    """Per second."""
+    assert read(CONFIGURABLE, throughputGenerator=generator).document["throughput"] == expected
+
+
+def test_client_properties_of_a_load_are_taken_and_no_secret_is_repeated() -> None:
+    """Those of connections are named, without their values."""
+    found = read(
+        PRODUCE_BENCH,
+        commonClientConf={"security.protocol": "SASL_SSL", "sasl.jaas.config": "hush"},
+        producerConf={"acks": "-1", "linger.ms": 20, "batch.size": 4096, "compression.type": "lz4"},
+        adminClientConf={"retries": "hush"},
+    )
+    assert (found.document["acks"], found.document["linger-ms"]) == ("all", 20)
+    assert found.document["compression"] == "lz4"
+    assert found.document["command-property"] == ["batch.size=4096"]
+    told = {each for each in found.remarks if each.startswith("client property")}
+    assert len(told) == 3
+    assert "hush" not in str(found)
+
+
+def test_what_has_no_counterpart_is_told() -> None:
+    """Transactions, chosen brokers, topics that differ, and fields that nobody knows."""
+    found = read(
+        PRODUCE_BENCH,
+        transactionGenerator={"type": "uniform", "messagesPerTransaction": 50},
+        activeTopics={
+            "a": {"partitionAssignments": {"0": [1, 2], "1": [2, 3]}, "numPartitons": 4},
+            "b": {"numPartitions": 3},
+        },
+        unheardOf=1,
+    )
+    assert found.document["partitions"] == 2
+    said = "\n".join(found.remarks)
+    for field in (
+        "transactionGenerator: producers send outside of transactions",
+        "activeTopics: a: partitionAssignments: brokers are chosen by Kafka",
+        "activeTopics: b: all topics are created as the first is",
+        "unheardOf: not a field",
+        "activeTopics.a.numPartitons: not a field",
+    ):
+        assert field in said
+
+
+@pytest.mark.parametrize(
+    ("changes", "answer"),
+    [
+        ({"class": f"{PACKAGE}ProduceBenchSpek"}, "did you mean ProduceBenchSpec?"),
+        ({"class": "NoOpTaskSpec"}, "no workloads of producers or consumers"),
+        ({"maxMessages": "many"}, "S: maxMessages: must be a number"),
+        ({"maxMessages": 0}, "S: maxMessages: must be at least 1"),
+        ({"activeTopics": {}}, "S: activeTopics: must name at least one topic"),
+        ({"activeTopics": []}, "S: activeTopics: must name at least one topic"),
+        ({"activeTopics": 5}, "S: activeTopics: must be an object"),
+        ({"valueGenerator": {"type": "lorem"}}, "S: valueGenerator: type 'lorem'"),
+    ],
+)
+def test_a_mistake_is_named(changes: Any, answer: str) -> None:
+    """With the field, in one line."""
+    with pytest.raises(UsageError) as error:
+        read(PRODUCE_BENCH, **changes)
+    assert answer in str(error.value)
+
+
+def test_the_command_writes_a_file_for_produce(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """From a request as a script of Trogdor's posts it, with comments; remarks are on stderr."""
+    spec, out = tmp_path / "spec.json", tmp_path / "out.toml"
+    spec.write_text(
+        f"// An example.\n{json.dumps({'id': 'produce_bench_1', 'spec': PRODUCE_BENCH})}"
+    )
+    for output in ((), ("--output", str(out))):
+        arguments = ["mirrortest", "import", "trogdor", str(spec), *output]
+        monkeypatch.setattr(sys, "argv", arguments)
+        with pytest.raises(SystemExit) as ended:
+            main.run()
+        assert ended.value.code == 0
+        shown = capsys.readouterr()
+        assert "not in the workload: inactiveTopics: " in shown.err
+        text = out.read_text() if output else shown.out
+        assert tomllib.loads(text)["topics"] == "foo[1-3]"

@@ -9,7 +9,7 @@ from pathlib import Path
 from mirrortest.errors import InstallationError
 
 _PACKAGE = "mirrortest.wire"
-MODULES = (f"{_PACKAGE}.kernels", f"{_PACKAGE}.message_columns")
+MODULES = tuple(f"{_PACKAGE}.{name}" for name in ("digests", "kernels", "message_columns"))
 _AGAIN = "install mirrortest again (in a clone: make, or pip install -e .)"
 
 

@@ -25,7 +25,7 @@ _GROUPS = {
     "Mirror": "--source-alias --separator --topic-map",
     "Workload": (
         "--workload --print-workload --throughput --seed --start-at --message-size "
-        "--payload-compressibility "
+        "--payload-compressibility --payload-file --payload-delimiter "
         "--batch-messages --form --use-message-headers --warmup-records "
         "--destination-partitions --only-partition --create-topics --partitions "
         "--replication-factor --retention --topic-config --acks --compression --linger-ms"

@@ -192,6 +192,10 @@ def produce(
     parts = split(request, workers.workers)
     begin_csv_file(request.csv)
     console.err.print(f"run {request.run}, producer {request.name}", markup=False)
+    if request.payloads is not None:
+        console.err.print(
+            f"{request.payloads.shown} were read from {request.payloads.source}.", markup=False
+        )
     if request.warmup_records:
         console.err.print(
             f"The first {request.warmup_records:,} messages of each topic are warm-up: figures "

@@ -327,10 +327,12 @@ class Incarnation:
     async def _send(self, recorded: RecordedLane, count: int, now: int) -> None:
         lane = recorded.lane
         index = lane.pace.position
-        sizes = None if lane.sizes is None else lane.sizes.fitting(index, count)
+        sizes, payloads = (None, None) if lane.sizes is None else lane.sizes.fitting(index, count)
         intended = lane.pace.take(count if sizes is None else len(sizes), now)
         offset = self._clock.offset_ns
-        encoded = lane.encoder.encode(lane.next_seq, intended + offset, now + offset, sizes)
+        encoded = lane.encoder.encode(
+            lane.next_seq, intended + offset, now + offset, sizes, payloads
+        )
         if self._rules.compress is not None:
             encoded = self._rules.compress(encoded)
         flight = Flight(lane.next_seq, index, intended, now, offset, encoded.size, sizes)

@@ -11,10 +11,9 @@ from mirrortest.produce.buffer_pool import BufferPools
 from mirrortest.produce.incarnation import Incarnation, SendRules
 from mirrortest.produce.lane import MAX_IN_FLIGHT, Lane, Reservation
 from mirrortest.produce.ledger_writer import LedgerWriter, RecordedLane
-from mirrortest.produce.message_sizes import LaneSizes, MessageSizes
+from mirrortest.produce.message_sizes import DrawnPayloads, LaneSizes, MessageSizes
 from mirrortest.produce.pace import lane_share
 from mirrortest.produce.recording import LaneRecorder
-from mirrortest.produce.workload import largest_size
 from mirrortest.seqlog.options import Detail
 from mirrortest.wire.batch import LaneEncoder
 from mirrortest.wire.record_batch import HEADER_SIZE
@@ -77,16 +76,17 @@ def _recorded_lane(
     encoder = _encoder(options, plan, index, incarnation)
     batch_bytes = _batch_bytes(context, plan, pools)
     most, sizes = encoder.most_within(batch_bytes), None
-    if not isinstance(options.message_size, int):
+    drawn = _drawn(options, plan.topic)
+    if drawn is not None:
         sizes = LaneSizes(
-            MessageSizes(options.message_size, seed=options.seed, topic=plan.topic),
+            drawn,
             index=shared_index,
             of=shared_lanes,
             actual=encoder.value_sizes,
             framing=encoder.framing,
             batch_bytes=batch_bytes - HEADER_SIZE,
         )
-        most = max(most, sizes.most(options.message_size.smallest))
+        most = max(most, sizes.most)
     exact = options.batch_messages
     batch = largest_batch(exact or 1)
     lane = Lane(
@@ -146,6 +146,15 @@ def check_batches(context: ProducerContext, plans: Sequence[TopicPlan]) -> None:
             )
 
 
+def _drawn(options: ProduceOptions, topic: str) -> MessageSizes | DrawnPayloads | None:
+    """What is different for each message of a topic; None: all are of one size."""
+    if options.payloads is not None:
+        return DrawnPayloads(options.payloads, seed=options.seed, topic=topic)
+    if isinstance(options.message_size, int):
+        return None
+    return MessageSizes(options.message_size, seed=options.seed, topic=topic)
+
+
 def _encoder(options: ProduceOptions, plan: TopicPlan, index: int, incarnation: int) -> LaneEncoder:
     return LaneEncoder(
         plan.topic,
@@ -154,8 +163,9 @@ def _encoder(options: ProduceOptions, plan: TopicPlan, index: int, incarnation: 
         plan.partitions[index],
         plan.destination_partitions,
         options.form,
-        largest_size(options.message_size),
+        options.largest_size,
         options.payload_compressibility,
+        own=options.payloads is not None,
     )
 
 

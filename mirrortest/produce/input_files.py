@@ -1,4 +1,4 @@
-"""Files that shapes name: a recorded rate (CSV or Parquet), and sizes (one a line)."""
+"""Files that a workload names: a recorded rate (CSV or Parquet), sizes (one a line), payloads."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 from pyarrow import csv, parquet
 
@@ -15,6 +16,8 @@ from mirrortest.config.visible import visible
 from mirrortest.errors import UsageError
 from mirrortest.seqlog.location import Location
 from mirrortest.timing.schedule import exact_rate
+from mirrortest.wire.own_payloads import Payloads
+from mirrortest.wire.payload import MAX_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,6 +65,35 @@ def read_sizes(shape: SizeFile) -> SizeFile:
         for number, line in enumerate(lines, start=1)
     )
     return replace(shape, sizes=tuple(sizes))
+
+
+def read_payloads(path: str, delimiter: str) -> Payloads:
+    """Read payloads, between which the delimiter is; one at the file's end ends the last of them.
+
+    `delimiter` is as typed, with its escapes.
+
+    Raises:
+        UsageError: the file cannot be read, has no payload, or one that no message can have.
+    """
+    place = Location.parse(path)
+    where = f"--payload-file {place.shown}"
+    data = _read(place, where)
+    # Latin-1 is what the codec reads besides escapes: other characters stay their UTF-8.
+    separator = delimiter.encode().decode("unicode_escape").encode("latin-1")
+    found = data.split(separator)
+    if not found[-1]:
+        found.pop()
+    sizes = np.fromiter(map(len, found), np.int64, len(found))
+    if not sizes.any():
+        raise UsageError(f"{where}: has no payload: write them with --payload-delimiter between")
+    largest = int(sizes.argmax())
+    if sizes[largest] > MAX_SIZE:
+        raise UsageError(
+            f"{where}: payload {largest + 1} has {sizes[largest]:,} bytes, and a message at most "
+            f"{MAX_SIZE:,}: is --payload-delimiter right?"
+        )
+    starts = np.cumsum(sizes + len(separator)) - sizes - len(separator)
+    return Payloads.of(data, starts, sizes, place.shown)
 
 
 def _read(place: Location, where: str) -> bytes:

@@ -1,4 +1,7 @@
-"""The size of each message of a topic, by its index there: found without those before it."""
+"""The size, or the user's payload, of each message of a topic, by its index there.
+
+It is found without those before it.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,7 @@ import numpy as np
 
 from mirrortest.config.shape import Choice, Gaussian, SizeFile, Uniform
 from mirrortest.timing.draws import Draws
+from mirrortest.wire.own_payloads import Payloads
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,6 +36,11 @@ class MessageSizes:
             shares = list(accumulate(share for _, share in shape.weighted))
             self._bounds = np.array([float(each / shares[-1]) for each in shares[:-1]])
 
+    @property
+    def smallest(self) -> int:
+        """What no message is below, in bytes."""
+        return self._shape.smallest
+
     def of(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
         """The sizes of the messages with these indices in the topic; bytes."""
         shape = self._shape
@@ -48,8 +57,24 @@ class MessageSizes:
         return np.asarray(self._choices[np.searchsorted(self._bounds, uniform, side="right")])
 
 
+class DrawnPayloads:
+    """Which of the user's payloads a topic's messages have: one drawn for each."""
+
+    def __init__(self, payloads: Payloads, *, seed: int, topic: str) -> None:
+        self._payloads = payloads
+        self._draws = Draws(seed, "payload", topic)
+        self.smallest = payloads.smallest
+
+    def of(self, indices: NDArray[np.int64]) -> Payloads:
+        """The payloads of the messages with these indices in the topic."""
+        rows = (self._draws.uniform(indices) * len(self._payloads)).astype(np.int64)
+        return self._payloads.taken(rows)
+
+
 class LaneSizes:
     """The sizes of one lane's messages: each `of`-th of the topic's, from `index` on.
+
+    With payloads of the user's, also which of them they have.
 
     `actual` makes of sizes that are asked for those of record values, which hold a message's header
     at least (`LaneEncoder.value_sizes`). `batch_bytes` is what the records of a batch may have, and
@@ -58,7 +83,7 @@ class LaneSizes:
 
     def __init__(
         self,
-        sizes: MessageSizes,
+        sizes: MessageSizes | DrawnPayloads,
         *,
         index: int,
         of: int,
@@ -72,14 +97,18 @@ class LaneSizes:
         self._framing = framing
         self._batch_bytes = batch_bytes
 
-    def fitting(self, position: int, count: int) -> NDArray[np.int64]:
+    def fitting(self, position: int, count: int) -> tuple[NDArray[np.int64], Payloads | None]:
         """The sizes of up to `count` messages from a position on: at least one."""
         indices = self._index + np.arange(position, position + count, dtype=np.int64) * self._of
-        sizes = self._actual(self._sizes.of(indices))
+        found = self._sizes.of(indices)
+        payloads = found if isinstance(found, Payloads) else None
+        sizes = self._actual(found.sizes if isinstance(found, Payloads) else found)
         fit = np.searchsorted(np.cumsum(sizes + self._framing), self._batch_bytes, side="right")
-        return sizes[: max(1, int(fit))]
+        some = slice(max(1, int(fit)))
+        return sizes[some], None if payloads is None else payloads.taken(some)
 
-    def most(self, smallest: int) -> int:
+    @property
+    def most(self) -> int:
         """How many messages fit into a batch where all are of the smallest size; at least one."""
-        least = int(self._actual(np.array([smallest], np.int64))[0])
+        least = int(self._actual(np.array([self._sizes.smallest], np.int64))[0])
         return max(1, self._batch_bytes // (least + self._framing))

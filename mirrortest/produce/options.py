@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 
 from mirrortest.config.client_config import ClientConfig
 from mirrortest.config.option import SECONDS, Kind, option
@@ -19,6 +19,7 @@ from mirrortest.produce.workload import (
     Workload,
 )
 from mirrortest.seqlog.options import LogOptions
+from mirrortest.wire.own_payloads import Payloads  # the command line reads it
 
 PRODUCER_DEFAULTS = {"client.id": "mirrortest-produce", "batch.size": str(1 << 20)}
 """Client properties where this application's defaults are not the Java client's.
@@ -62,6 +63,8 @@ class ProduceOptions(Workload, LogOptions, MetricsOptions):
     client: ClientConfig
     create: NewTopics = EXISTING_TOPICS
     share: Share = WHOLE
+    payloads: Payloads | None = field(default=None, compare=False)
+    """What `payload_file` holds."""
     ledger_topic: str = option(
         "mirrortest.ledger",
         "Compacted topic where producers record what was acknowledged; created if missing.",
@@ -95,7 +98,11 @@ class ProduceOptions(Workload, LogOptions, MetricsOptions):
             UsageError: a file cannot be read, or holds something else.
         """
         # With pyarrow, which help must not wait for.
-        from mirrortest.produce.input_files import read_replay, read_sizes  # noqa: PLC0415
+        from mirrortest.produce.input_files import (  # noqa: PLC0415
+            read_payloads,
+            read_replay,
+            read_sizes,
+        )
 
         throughput, size, start = self.throughput, self.message_size, self.start_at
         if start is not None and start.at_ns is None:
@@ -105,6 +112,9 @@ class ProduceOptions(Workload, LogOptions, MetricsOptions):
             throughput=read_replay(throughput) if isinstance(throughput, Replay) else throughput,
             message_size=read_sizes(size) if isinstance(size, SizeFile) else size,
             start_at=start,
+            payloads=None
+            if self.payload_file is None
+            else read_payloads(self.payload_file, self.payload_delimiter),
         )
 
     @property
@@ -123,6 +133,21 @@ class ProduceOptions(Workload, LogOptions, MetricsOptions):
         )
 
     @property
+    def largest_size(self) -> int:
+        """Of the messages' values, in bytes."""
+        if self.payloads is not None:
+            return self.payloads.largest
+        size = self.message_size
+        return size if isinstance(size, int) else size.largest
+
+    @property
+    def _shown_size(self) -> str:
+        if self.payloads is not None:
+            return self.payloads.shown
+        size = self.message_size
+        return f"{size:,} bytes" if isinstance(size, int) else str(size)
+
+    @property
     def settings(self) -> dict[str, str]:
         """What was asked for, for people to read in reports; nothing of it is secret."""
         client = self.client
@@ -134,9 +159,8 @@ class ProduceOptions(Workload, LogOptions, MetricsOptions):
             "records": "" if self.num_records is None else f"{self.num_records:,}",
             "duration": "" if self.duration_ns is None else f"{self.duration_ns / 1e9:g} s",
             "warm-up records": f"{self.warmup_records:,}" if self.warmup_records else "",
-            "message size": f"{self.message_size:,} bytes"
-            if isinstance(self.message_size, int)
-            else str(self.message_size),
+            "message size": self._shown_size,
+            "payload file": "" if self.payloads is None else self.payloads.source,
             "payload compressibility": (
                 f"{self.payload_compressibility} %" if self.payload_compressibility else ""
             ),

@@ -32,7 +32,6 @@ from mirrortest.produce.recording import TopicNumbers
 from mirrortest.produce.registration import publish_closed, record_failure, register
 from mirrortest.produce.topic_plan import TopicPlan, plan_topics
 from mirrortest.produce.waiting import before_stop, cancelled
-from mirrortest.produce.workload import largest_size
 from mirrortest.seqlog.files import last_incarnation
 from mirrortest.seqlog.location import Location
 from mirrortest.seqlog.options import Role
@@ -150,7 +149,7 @@ class Producer:
     def _prepare(self) -> None:
         options = self._options
         probe = ProducerId(options.name, options.run, 1).encode()
-        size, _ = value_size(len(probe), options.form, largest_size(options.message_size))
+        size, _ = value_size(len(probe), options.form, options.largest_size)
         for plan in self._plans:
             count = len(plan.lanes)
             self._context.numbers[plan.topic] = TopicNumbers(count, size)

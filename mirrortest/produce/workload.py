@@ -6,6 +6,7 @@ option. Connections, names and places for logs are no part of it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator  # noqa: TC003  # the command line reads types
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -47,6 +48,8 @@ from mirrortest.wire.payload import MAX_SIZE, MOST_COMPRESSIBLE
 
 _HIGHEST_SEED = (1 << 63) - 1
 _UNLIMITED = -1
+_SIZE = 1000
+_DELIMITER = re.compile(r"([^\\]|\\[\\0nrt]|\\x[0-9A-Fa-f]{2})+", re.DOTALL)
 
 
 def _parse_throughput(text: str, *, option: str) -> float | RateShape | None:
@@ -69,11 +72,6 @@ def _parse_throughput(text: str, *, option: str) -> float | RateShape | None:
 def _parse_message_size(text: str, *, option: str) -> int | SizeShape:
     shape: SizeShape | None = parse_shape(text, SIZE_FORMS, option=option)
     return parse_size(text, option=option) if shape is None else shape
-
-
-def largest_size(size: int | SizeShape) -> int:
-    """The size of the largest message, in bytes."""
-    return size if isinstance(size, int) else size.largest
 
 
 def _parse_batch(text: str, *, option: str) -> int | Gaussian:
@@ -126,6 +124,15 @@ def _parse_percent(text: str, *, option: str) -> int:
     if not 0 <= percent <= MOST_COMPRESSIBLE or percent.denominator != 1:
         raise UsageError(f"{option} {text!r}: must be in 0..1, in hundredths: 0.3")
     return int(percent)
+
+
+def _parse_delimiter(text: str, *, option: str) -> str:
+    if _DELIMITER.fullmatch(text) is None:
+        raise UsageError(
+            f"{option} {text!r}: write the text between two payloads; a newline is \\n, a byte "
+            "\\x1e, a backslash \\\\"
+        )
+    return text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -216,7 +223,7 @@ class Workload:
         env=True,
     )
     message_size: int | SizeShape = option(
-        1000,
+        _SIZE,
         "Size of a message's value, its header included: 900, 64KiB. Or a shape: "
         "gaussian(512, 100, every=100), uniform(100, 1kB), choice(100:0.9, 10kB:0.1), file(FILE).",
         kind=Kind(_parse_message_size, metavar="SIZE|SHAPE"),
@@ -227,6 +234,19 @@ class Workload:
         "The share of each message's payload (what follows its header) that codecs compress away: "
         "with 0.3 it takes 70 % of its bytes, with 0 all. The header compresses besides.",
         kind=Kind(_parse_percent, show=lambda percent: f"{percent / 100:g}", metavar="SHARE"),
+        env=True,
+    )
+    payload_file: str | None = option(
+        None,
+        "Send payloads of this file, each message one that is drawn at random (--seed). Needs "
+        "--form headers.",
+        metavar="FILE",
+        env=True,
+    )
+    payload_delimiter: str = option(
+        r"\n",
+        r"What stands between the payloads of --payload-file: text, with \n, \t, \0, \x1e, \\.",
+        kind=Kind(_parse_delimiter, metavar="TEXT"),
         env=True,
     )
     batch_messages: int | Gaussian | None = option(
@@ -275,17 +295,21 @@ class Workload:
         if self.duration_ns is not None and self.duration_ns <= 0:
             raise UsageError("--duration must be longer than 0")
         self._check_warmup()
-        if not 0 <= largest_size(self.message_size) <= MAX_SIZE:
+        size = self.message_size
+        if not 0 <= (size if isinstance(size, int) else size.largest) <= MAX_SIZE:
             raise UsageError(f"--message-size must be at most {MAX_SIZE >> 20}MiB")
         if not 0 <= self.payload_compressibility <= MOST_COMPRESSIBLE:
             raise UsageError("--payload-compressibility must be in 0..1")
+        if self.payload_file is not None:
+            self._check_own_payloads()
         check_count("--destination-partitions", self.destination_partitions)
 
     @property
     def drawn(self) -> bool:
         """Whether anything is drawn from the seed."""
         varying = (self.throughput, self.message_size, self.batch_messages)
-        return any(isinstance(each, Gaussian | Uniform | Choice) for each in varying)
+        shapes = (isinstance(each, Gaussian | Uniform | Choice) for each in varying)
+        return self.payload_file is not None or any(shapes)
 
     @property
     def shown_throughput(self) -> str:
@@ -293,6 +317,18 @@ class Workload:
         if isinstance(self.throughput, Shape):
             return str(self.throughput)
         return "unlimited" if self.throughput is None else f"{self.throughput:g}/s"
+
+    def _check_own_payloads(self) -> None:
+        if self.form is Form.BODY:
+            raise UsageError(
+                "--payload-file: the messages' ids must be in headers: add --form headers"
+            )
+        for name, changed in (
+            ("--message-size", self.message_size != _SIZE),
+            ("--payload-compressibility", self.payload_compressibility > 0),
+        ):
+            if changed:
+                raise UsageError(f"{name} and --payload-file contradict each other: leave one out")
 
     def _check_warmup(self) -> None:
         if self.warmup_records < 0:

@@ -20,7 +20,7 @@ from mirrortest.wire.digits import SEQ_DIGITS, SEQ_LIMIT, TIME_DIGITS
 from mirrortest.wire.form import HEADER_NAMES, Form
 from mirrortest.wire.lanes import lane_key
 from mirrortest.wire.message import NS_PER_MS, value_size
-from mirrortest.wire.payload import VARYING, phase_of, windows
+from mirrortest.wire.payload import OWN, VARYING, phase_of, windows
 from mirrortest.wire.varint import varint
 
 if TYPE_CHECKING:
@@ -28,12 +28,13 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from mirrortest.wire.own_payloads import Payloads
     from mirrortest.wire.stream import ProducerId
 
 __all__ = ["BatchDecoder", "EncodedBatch", "LaneEncoder", "MessageArrays"]
 
-_WORDS_AT, _CHECK_AT = (0, 8, 16), 24
-"""Where a descriptor has its words, and the check value."""
+_WORDS_AT, _CHECK_AT = (0, 8, 16, descriptors.SIZE), 24
+"""Where a descriptor has its words and a digest, and the check value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +69,8 @@ class LaneEncoder:
     """Writes the messages of one lane of one incarnation.
 
     `size` is bytes of record value: of all messages, or of the largest. `compressibility` is
-    percent of the fill. Raises ValueError where a number is out of its field's range.
+    percent of the fill. With `own` the values are payloads of the user's, in header form.
+    Raises ValueError where a number is out of its field's range.
     """
 
     def __init__(
@@ -81,7 +83,11 @@ class LaneEncoder:
         form: Form,
         size: int,
         compressibility: int = 0,
+        *,
+        own: bool = False,
     ) -> None:
+        if own and form is Form.BODY:
+            raise ValueError("payloads of the user's are in header form only")
         raw_id = producer_id.encode()
         self._form, self._size = form, size
         self._value_size, fill_size = value_size(len(raw_id), form, size)
@@ -93,12 +99,13 @@ class LaneEncoder:
             source_partition, lane, self._value_size, destination_partitions, 0, compressibility
         )
         self._words = descriptors.constant_words(content, topic)[:2]
-        varying = content._replace(generator=VARYING.number)
+        varying = content._replace(generator=(OWN if own else VARYING).number)
         self._varying_place = descriptors.constant_words(varying, topic)[0]
         self._phase = phase_of(topic, raw_id, lane)
         self._key = lane_key(lane)
         seq, time = b"0" * SEQ_DIGITS, b"0" * TIME_DIGITS
-        proof_size = descriptors.SIZE if self._proven else 0
+        proof_size = descriptors.SIZE + descriptors.DIGEST_SIZE * own if self._proven else 0
+        self._proof_size = proof_size
         if form is Form.BODY:
             self._head = raw_id + b";" + seq + b";" + time + b";"
             self._least = len(self._head) + descriptors.SIZE
@@ -109,7 +116,7 @@ class LaneEncoder:
         else:
             parts = [varint(len(HEADER_NAMES))]
             for name, field in zip(HEADER_NAMES, (raw_id, seq, time, b""), strict=True):
-                length = len(field) or descriptors.SIZE
+                length = len(field) or proof_size
                 parts.append(varint(len(name)) + name.encode() + varint(length) + field)
             self._head = b""
             self._least = 0
@@ -137,11 +144,13 @@ class LaneEncoder:
         intended_ns: NDArray[np.int64],
         sent_ns: int,
         sizes: NDArray[np.int64] | None = None,
+        payloads: Payloads | None = None,
     ) -> EncodedBatch:
         """The messages seq_lo, seq_lo + 1, ..., one for each intended time (ns, not empty).
 
-        `sizes` is bytes of each one's value, at most the lane's `size`; None: all have that. Raises
-        ValueError where a seq, a time or a size is out of range.
+        `sizes` is bytes of each one's value, at most the lane's `size`; None: all have that.
+        `payloads` are the values, of these sizes, where they are the user's. Raises ValueError
+        where a seq, a time or a size is out of range.
         """
         count = len(intended_ns)
         if not 0 <= seq_lo <= SEQ_LIMIT - count:
@@ -155,12 +164,15 @@ class LaneEncoder:
         head, after = self._head, self._after
         window = None
         if self._proven:
-            proof, states, words = self._proof(sent_ns, value_sizes)
+            proof, states, words = self._proof(sent_ns, value_sizes, payloads)
             checks = message_columns.check_values(states, times, seqs)
             numbers += [(self._proof_at + at, 0, column) for at, column in words]
             numbers.append((self._proof_at + _CHECK_AT, 0, checks))
             size = self._value_size if sizes is None else None
-            window = windows(self._phase, seq_lo, size, self._fill_size, self._compressibility)
+            if payloads is None:
+                window = windows(self._phase, seq_lo, size, self._fill_size, self._compressibility)
+            else:
+                window = payloads.window()
             if self._form is Form.BODY:
                 head += proof
             else:
@@ -185,7 +197,7 @@ class LaneEncoder:
         return self.value_sizes(sizes)
 
     def _proof(
-        self, sent_ns: int, value_sizes: int | NDArray[np.int64]
+        self, sent_ns: int, value_sizes: int | NDArray[np.int64], payloads: Payloads | None
     ) -> tuple[bytes, NDArray[np.uint64], list[tuple[int, NDArray[np.uint64]]]]:
         """The descriptor as far as all messages share it; the states that have mixed its words.
 
@@ -201,8 +213,9 @@ class LaneEncoder:
             return proof, np.array([descriptors.mix(self._seed, words)], np.uint64), []
         place = self._varying_place
         contents = descriptors.sized(content, value_sizes)
+        digests = () if payloads is None else (payloads.digests,)
         states = descriptors.mix_arrays(
-            descriptors.mix(self._seed, (place,)), (contents, np.array(sent, np.uint64))
+            descriptors.mix(self._seed, (place,)), (contents, np.array(sent, np.uint64), *digests)
         )
-        written = descriptors.masked_arrays((place, contents, sent))
-        return bytes(descriptors.SIZE), states, list(zip(_WORDS_AT, written, strict=True))
+        written = (*descriptors.masked_arrays((place, contents, sent)), *digests)
+        return bytes(self._proof_size), states, list(zip(_WORDS_AT, written, strict=False))

@@ -16,10 +16,11 @@ from mirrortest.model.findings import Finding
 from mirrortest.wire import descriptor as descriptors
 from mirrortest.wire import message_columns
 from mirrortest.wire.descriptor import identity_hash
+from mirrortest.wire.digests import digests
 from mirrortest.wire.digits import SEQ_DIGITS, TIME_DIGITS
 from mirrortest.wire.form import HEADER_NAMES, ID, PROOF, SEQ, TIME
 from mirrortest.wire.message import FIXED_HEADER, Record, decode
-from mirrortest.wire.payload import GENERATORS, Generator, block, phase_of
+from mirrortest.wire.payload import GENERATORS, OWN, Generator, block, phase_of
 from mirrortest.wire.single_records import header_spans, parse_headers
 from mirrortest.wire.stream import ProducerId
 from mirrortest.wire.varint import MalformedBatchError
@@ -41,6 +42,8 @@ _STRETCH = 8
 """Among foreign records, so many are read one by one before the next attempt."""
 _LONGEST_ID = 100
 """More bytes than an id can have: 64 of name, 16 of run, 9 digits, 2 separators."""
+
+_GENERATORS = {**GENERATORS, OWN.number: OWN}
 
 Span = tuple[int, int]
 """An offset, and the number of bytes there."""
@@ -111,6 +114,11 @@ class MessageArrays:
         )
 
 
+def _block(generator: Generator | None, largest: int) -> bytes:
+    """What fills of at most so many bytes are compared with."""
+    return b"" if generator is None or generator is OWN else block(generator, largest)
+
+
 def record_at(records: RecordArrays, row: int) -> Record | None:
     """One of the records, by itself; None where its headers cannot be read."""
     try:
@@ -135,6 +143,7 @@ class BatchDecoder:
         self._index = {}
         largest = int(records.value_len.max(initial=0))
         rows = np.arange(len(records))
+        proven: NDArray[np.uint64] | None = None
         vain, stretch, tries = 0, 1, 0
         while len(rows) >= self.worth_it and vain < _VAIN * len(records):
             # Spread attempts soon meet a frequent layout, wherever its records are.
@@ -144,6 +153,8 @@ class BatchDecoder:
             layout = layout_of(records, row)
             others = rows
             if layout is not None:
+                if layout.generator is OWN and proven is None:
+                    proven = digests(records.buffer, records.value_start, records.value_len)
                 others = message_columns.read(
                     records,
                     rows,
@@ -151,7 +162,8 @@ class BatchDecoder:
                     layout,
                     identity_hash(self.topic, layout.raw_id),
                     partial(phase_of, self.topic, layout.raw_id),
-                    b"" if layout.generator is None else block(layout.generator, largest),
+                    _block(layout.generator, largest),
+                    proven,
                     self.index_of(layout.id),
                     messages,
                 )
@@ -234,7 +246,7 @@ def _of_body(
     proven = length >= header + descriptors.SIZE
     opening = records.buffer[start + header : start + header + 2].tobytes()
     generator = _generator(opening) if proven else None
-    if generator is None and length != header:
+    if (generator is None and length != header) or generator is OWN:
         return None
     return Layout(
         in_headers=False,
@@ -253,7 +265,7 @@ def _of_body(
 
 def _generator(opening: bytes) -> Generator | None:
     """The generator of the descriptor that begins so; None where none of ours does."""
-    return GENERATORS[opening[1]] if opening in descriptors.OPENINGS else None
+    return _GENERATORS[opening[1]] if opening in descriptors.OPENINGS else None
 
 
 def _of_headers(
@@ -262,19 +274,15 @@ def _of_headers(
     values: dict[str, tuple[int, int]],
     constants: list[Span],
 ) -> Layout | None:
-    widths = {SEQ: SEQ_DIGITS, TIME: TIME_DIGITS, PROOF: descriptors.SIZE}
-    for name, width in widths.items():
+    for name, width in ((SEQ, SEQ_DIGITS), (TIME, TIME_DIGITS), (PROOF, None)):
         lo, hi = values.get(name, (-1, -1))
-        if lo < 0 or hi - lo != width:
+        if lo < 0 or hi - lo != (width or descriptors.size_of(raw[lo:hi])):
             return None
     lo, hi = values[ID]
     producer_id = ProducerId.parse(raw[lo:hi]) if lo >= 0 else None
     if producer_id is None or not producer_id.run:
         return None
     proof_at = values[PROOF][0]
-    generator = _generator(raw[proof_at : proof_at + 2])
-    if generator is None:
-        return None
     return Layout(
         in_headers=True,
         id=producer_id,
@@ -283,7 +291,7 @@ def _of_headers(
         seq_at=values[SEQ][0],
         time_at=values[TIME][0],
         proof_at=proof_at,
-        generator=generator,
+        generator=_generator(raw[proof_at : proof_at + 2]),
         fill_at=0,
         altered=Finding(0) if tuple(names) == HEADER_NAMES else Finding.ALTERED_HEADERS,
         constants=constants,

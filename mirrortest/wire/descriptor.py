@@ -13,11 +13,14 @@ seq. Each round of the mix is a bijection of its word, so that a change of any s
 the state; other changes escape once in 2**64. Constants of a batch come first: the messages of one
 lane differ in the last two rounds only.
 
+A payload of the user's (`payload.OWN`) has its digest (`digests`, u64) behind the check value,
+which mixes it after word 2: such a descriptor has 40 bytes, and is in header form only.
+
 No byte is ``;``, at which the ancestor splits messages. The bytes of words 0 to 2, but for version,
 generator and mask, are XORed with the mask, the smallest by which none of them is ``;``, nor the
 mask itself; the check value is that of the words without it, and has ``:`` for each ``;``.
 
-Producers write generators 2 and 3. Generator 1 is only read. Its word 1 is ``value size u32 |
+Producers write generators 2 to 4. Generator 1 is only read. Its word 1 is ``value size u32 |
 destination partitions u16 | topic tag u16``; it has no mask, and any bytes.
 """
 
@@ -36,6 +39,7 @@ from mirrortest.wire.payload import (
     GENERATORS,
     MAX_SIZE,
     MOST_COMPRESSIBLE,
+    OWN,
 )
 
 if TYPE_CHECKING:
@@ -44,8 +48,9 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 SIZE = 32
+DIGEST_SIZE = 8
 VERSION = 0xD1
-TAGS = {number: VERSION | number << 8 for number in GENERATORS}
+TAGS = {number: VERSION | number << 8 for number in (*GENERATORS, OWN.number)}
 """By generator, the low 16 bits of word 0 in every descriptor that this version can read."""
 OPENINGS = tuple(tag.to_bytes(2, "little") for tag in TAGS.values())
 """The same as bytes, with which such a descriptor begins."""
@@ -76,6 +81,15 @@ class Descriptor(NamedTuple):
     compressibility: int = 0
     """Percent of the fill that compress away (`payload.zeros`)."""
     generator: int = CURRENT.number
+    digest: int = 0
+    """Of the value, where it is a payload of the user's."""
+
+
+def size_of(raw: bytes) -> int | None:
+    """Bytes of the descriptor that begins so; None where none of ours does."""
+    if not raw.startswith(OPENINGS):
+        return None
+    return SIZE + DIGEST_SIZE if raw[1] == OWN.number else SIZE
 
 
 @lru_cache(maxsize=4096)
@@ -217,21 +231,26 @@ def pack(
 ) -> bytes:
     """The descriptor's bytes. Raises ValueError where a number is out of range."""
     words = constant_words(descriptor, topic)
-    state = mix(identity_hash(topic, producer_id), (*words, intended_ns, seq))
+    own = descriptor.generator == OWN.number
+    mixed = (*words, descriptor.digest) if own else words
+    state = mix(identity_hash(topic, producer_id), (*mixed, intended_ns, seq))
     written = words if descriptor.generator == FIRST.number else masked(words)
-    return _WORDS.pack(*written, check_value(descriptor.generator, state))
+    proof = _WORDS.pack(*written, check_value(descriptor.generator, state))
+    return proof + descriptor.digest.to_bytes(DIGEST_SIZE, "little") if own else proof
 
 
 def unpack(
     raw: bytes, topic: str, producer_id: bytes, intended_ns: int, seq: int
 ) -> Descriptor | None:
     """Read a descriptor; None where it does not prove this topic, id, time and seq."""
-    if len(raw) != SIZE or not raw.startswith(OPENINGS):
+    if len(raw) != size_of(raw):
         return None
-    *written, check = _WORDS.unpack(raw)
+    *written, check = _WORDS.unpack_from(raw)
+    digest = int.from_bytes(raw[SIZE:], "little")
     generator = raw[1]
     words = written if generator == FIRST.number else _with_mask(written, raw[_MASK_AT])
-    state = mix(identity_hash(topic, producer_id), (*words, intended_ns, seq))
+    mixed = (*words, digest) if generator == OWN.number else words
+    state = mix(identity_hash(topic, producer_id), (*mixed, intended_ns, seq))
     if check_value(generator, state) != check:
         return None
     _, _, source, lane, of_value, destination, _, sent_ns, _ = _LAYOUT.unpack(
@@ -240,4 +259,4 @@ def unpack(
     if generator == FIRST.number:
         return Descriptor(source, lane, of_value, destination, sent_ns, 0, generator)
     size, compressibility = of_value & (1 << SIZE_BITS) - 1, of_value >> SIZE_BITS
-    return Descriptor(source, lane, size, destination, sent_ns, compressibility, generator)
+    return Descriptor(source, lane, size, destination, sent_ns, compressibility, generator, digest)

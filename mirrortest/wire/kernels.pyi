@@ -1,3 +1,4 @@
+from array import array
 from typing import TypeAlias
 
 import numpy as np
@@ -20,7 +21,7 @@ def encode_records(
     count: int,
     columns: list[tuple[int, int, NDArray[np.uint64]]],
     block: Raw,
-    start: int,
+    starts: array[int] | Positions,
     step: int,
     period: int,
     compressibility: int,

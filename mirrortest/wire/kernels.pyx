@@ -254,7 +254,7 @@ def encode_records(
     int64_t count,
     list columns,
     const uint8_t[::1] block,
-    int64_t start,
+    const int64_t[::1] starts,
     int64_t step,
     int64_t period,
     int64_t compressibility,
@@ -263,10 +263,12 @@ def encode_records(
 
     A record's index is its offset delta, and its timestamp delta is 0. `key` is the key with its
     length, `after` the header section. `sizes` has the bytes of each value, or one number for all.
-    A value begins with `head`. The rest of it is the part of `block` from `start` on, and for each
-    later record from `step` bytes further on, modulo `period`; and then `payload.zeros`. A smaller value has the beginning of `head` alone. Of each column (offset in `head` and `after`, digits, values) the element at the
-    record's index is written there: so many ASCII digits, or with 0 digits a little-endian 64-bit
-    word; not where it is beyond the end of a smaller value.
+    A value begins with `head`. The rest of it is the part of `block` from its place in `starts` on;
+    with a `period` there is one place, and each later record's is `step` bytes further on, modulo
+    `period`. Then there are `payload.zeros`. A smaller value has the beginning of `head` alone.
+    Of each column (offset in `head` and `after`, digits, values) the element at the record's index
+    is written there: so many ASCII digits, or with 0 digits a little-endian 64-bit word; not where
+    it is beyond the end of a smaller value.
 
     Raises:
         IndexError: something lies outside the bytes, or a column ends before the records.
@@ -283,6 +285,7 @@ def encode_records(
     cdef int filled = len(columns)
     cdef int each, width
     cdef bint alike = sizes.shape[0] == 1
+    cdef int64_t size
     if sizes.shape[0]:
         least = most = sizes[0]
     for index in range(1, sizes.shape[0]):
@@ -294,14 +297,22 @@ def encode_records(
         or max(head_size, after.shape[0], key.shape[0]) > MOST_BYTES
         or max(most, header_size) > MOST_BYTES
         or (most > head_size and (
-            not 0 <= start < period
-            or not 0 <= step < period
-            or most - head_size > block.shape[0] - period + 1
+            starts.shape[0] != (1 if period else count)
+            or (period and (
+                not 0 <= starts[0] < period
+                or not 0 <= step < period
+                or most - head_size > block.shape[0] - period + 1
+            ))
         ))
         or not 0 <= compressibility <= 100
         or filled > MOST_NUMBERS
     ):
         raise IndexError("records lie outside the bytes")
+    if most > head_size and not period:
+        for index in range(count):
+            size = sizes[0] if alike else sizes[index]
+            if not 0 <= starts[index] <= block.shape[0] - max(size - head_size, 0):
+                raise IndexError("a value's part lies outside the block")
     columns = [tuple(one) for one in columns]  # held: their memory is written from below
     for each in range(filled):
         at[each], digits[each], column = columns[each]
@@ -319,12 +330,13 @@ def encode_records(
     opening_bytes = bytearray(3 * MOST_VARINT + 2 + key.shape[0] + head_size)
     cdef uint8_t[::1] opening_view = opening_bytes
     cdef uint8_t* opening = &opening_view[0]
-    cdef int64_t body, size = -1
+    cdef int64_t body
     cdef int64_t limit = 0
     cdef int64_t total = header_size
     cdef int64_t length = 0
     cdef int64_t delta_width = 0
     cdef int64_t fixed = key.shape[0] + after.shape[0]
+    size = -1
     for index in range(count):
         if index == limit or (not alike and sizes[index] != size):
             if index == limit:
@@ -341,6 +353,7 @@ def encode_records(
     cdef int64_t opened = 0
     cdef int64_t window = 0
     cdef int64_t zeros = 0
+    cdef int64_t start = starts[0] if starts.shape[0] else 0
     cdef int64_t cut, byte
     cdef uint64_t zigzag
     size, limit, delta_width = -1, 0, 0
@@ -378,7 +391,7 @@ def encode_records(
             zigzag >>= 7
         to[delta_at + delta_width - 1] = zigzag & 0x7F
         if window:
-            memcpy(to + opened, &block[0] + start, window)
+            memcpy(to + opened, &block[0] + (start if period else starts[index]), window)
         start += step
         if start >= period:
             start -= period

@@ -6,8 +6,9 @@ Body form (the record value, ASCII header then bytes)::
 
 padded with fill to `size` bytes. Where `size` has no room for the descriptor, there is only the
 header, and the message is unproven. Header form: Kafka headers ``id``, ``seq``, ``ts``, ``d`` (the
-descriptor), in this order and no others, and a value of `size` bytes of fill. The record key is
-the lane in decimal, the record timestamp the actual send in milliseconds.
+descriptor), in this order and no others, and a value of `size` bytes of fill, or a payload of the
+user's, whose digest is in the descriptor. The record key is the lane in decimal, the record
+timestamp the actual send in milliseconds.
 
 The ancestor's messages are read too: ``id;seq;timestamp;payload`` with an id without ``@`` and
 decimals of any width, or headers ``id`` and ``seq`` (then the record's timestamp is the time).
@@ -25,10 +26,11 @@ from typing import NamedTuple
 from mirrortest.model.findings import Finding
 from mirrortest.wire import descriptor as descriptors
 from mirrortest.wire.descriptor import Descriptor
+from mirrortest.wire.digests import digest
 from mirrortest.wire.digits import SEQ_DIGITS, SEQ_LIMIT, TIME_DIGITS, TIME_LIMIT
 from mirrortest.wire.form import ANCESTOR_HEADER_NAMES, HEADER_NAMES, ID, PROOF, SEQ, TIME, Form
 from mirrortest.wire.lanes import lane_key, parse_lane
-from mirrortest.wire.payload import CURRENT, GENERATORS, MAX_SIZE, fill, phase_of
+from mirrortest.wire.payload import CURRENT, GENERATORS, MAX_SIZE, OWN, fill, phase_of
 from mirrortest.wire.stream import ProducerId
 
 NS_PER_MS = 1_000_000
@@ -55,7 +57,8 @@ class Message(NamedTuple):
     """What a producer sends. Times are ns since the epoch; `size` is bytes of record value.
 
     `compressibility` is percent of the fill. Producers write the current
-    `generator` where all sizes are one, else the varying one.
+    `generator` where all sizes are one, else the varying one. `payload` is the whole value
+    where it is the user's (`payload.OWN`); then `size` means nothing.
     """
 
     topic: str
@@ -69,6 +72,7 @@ class Message(NamedTuple):
     size: int
     compressibility: int = 0
     generator: int = CURRENT.number
+    payload: bytes = b""
 
 
 class Decoded(NamedTuple):
@@ -106,7 +110,11 @@ def value_size(id_size: int, form: Form, size: int) -> tuple[int, int | None]:
 
 
 def encode(message: Message, form: Form) -> Record:
-    """The record to send. Raises ValueError where a number is out of its field's range."""
+    """The record to send.
+
+    Raises ValueError where a number is out of its field's range, or a payload of the user's would
+    be in body form.
+    """
     if not 0 <= message.seq < SEQ_LIMIT:
         raise ValueError(f"seq {message.seq} is not in [0, {SEQ_LIMIT})")
     if not 0 <= message.intended_ns < TIME_LIMIT:
@@ -114,7 +122,11 @@ def encode(message: Message, form: Form) -> Record:
     raw_id = message.id.encode()
     seq = b"%0*d" % (SEQ_DIGITS, message.seq)
     intended = b"%0*d" % (TIME_DIGITS, message.intended_ns)
-    size, fill_size = value_size(len(raw_id), form, message.size)
+    own = message.generator == OWN.number
+    if own and form is Form.BODY:
+        raise ValueError("a payload of the user's is in header form only")
+    asked = len(message.payload) if own else message.size
+    size, fill_size = value_size(len(raw_id), form, asked)
     content = Descriptor(
         message.source_partition,
         message.lane,
@@ -123,11 +135,14 @@ def encode(message: Message, form: Form) -> Record:
         message.sent_ns,
         message.compressibility,
         message.generator,
+        digest(message.payload) if own else 0,
     )
     proof = descriptors.pack(content, message.topic, raw_id, message.intended_ns, message.seq)
-    phase = phase_of(message.topic, raw_id, message.lane)
-    generator = GENERATORS[message.generator]
-    filled = fill(generator, message.compressibility, phase, message.seq, size, fill_size or 0)
+    filled = message.payload
+    if not own:
+        phase = phase_of(message.topic, raw_id, message.lane)
+        generator = GENERATORS[message.generator]
+        filled = fill(generator, message.compressibility, phase, message.seq, size, fill_size or 0)
     headers: tuple[tuple[str, bytes | None], ...] = ()
     if form is Form.HEADERS:
         headers = tuple(zip(HEADER_NAMES, (raw_id, seq, intended, proof), strict=True))
@@ -198,12 +213,7 @@ def _decode_headers(record: Record, topic: str, names: tuple[str, ...]) -> Decod
     producer_id = None if raw_id is None else ProducerId.parse(raw_id)
     raw_time, proof = values.get(TIME), values.get(PROOF)
     foreign_id = producer_id is None or not producer_id.run
-    if (
-        foreign_id
-        and proof
-        and len(proof) == descriptors.SIZE
-        and proof.startswith(descriptors.OPENINGS)
-    ):
+    if foreign_id and proof and len(proof) == descriptors.size_of(proof):
         return corrupted(Form.HEADERS)
     if raw_id is None or producer_id is None:
         return foreign(Form.HEADERS)
@@ -258,8 +268,7 @@ def _proven(
     if (
         filled is None
         or size != content.value_size
-        or filled
-        != _fill(content, phase_of(topic, producer_id.encode(), content.lane), seq, filled)
+        or not _is_sent(content, phase_of(topic, producer_id.encode(), content.lane), seq, filled)
     ):
         findings |= Finding.CORRUPTED
     if record.key != lane_key(content.lane):
@@ -279,11 +288,12 @@ def _proven(
     )
 
 
-def _fill(content: Descriptor, phase: int, seq: int, filled: bytes) -> bytes:
-    """The fill that belongs there."""
-    generator = GENERATORS[content.generator]
-    size = content.value_size
-    return fill(generator, content.compressibility, phase, seq, size, len(filled))
+def _is_sent(content: Descriptor, phase: int, seq: int, filled: bytes) -> bool:
+    """Whether it is the fill, or the user's payload, that belongs there."""
+    if content.generator == OWN.number:
+        return digest(filled) == content.digest
+    generator, size = GENERATORS[content.generator], content.value_size
+    return filled == fill(generator, content.compressibility, phase, seq, size, len(filled))
 
 
 def _seq(raw: bytes) -> int | None:

@@ -16,6 +16,7 @@ def read(
     identity: int,
     phase_of: Callable[[int], int],
     block: bytes,
+    digests: NDArray[np.uint64] | None,
     index: int,
     messages: MessageArrays,
 ) -> NDArray[np.int64]: ...

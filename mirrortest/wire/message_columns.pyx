@@ -40,7 +40,7 @@ try:
     ROUND, FINAL, SIZE_BITS = descriptor.ROUND, descriptor.FINAL, descriptor.SIZE_BITS
     FIRST, MAX_LANE = payload.FIRST.number, lanes.MAX_LANE
     TAGS = descriptor.TAGS
-    if descriptor.SIZE != PROOF_SIZE:
+    if (descriptor.SIZE, descriptor.DIGEST_SIZE) != (PROOF_SIZE, DIGEST_SIZE):
         raise AttributeError(f"a descriptor of {descriptor.SIZE} bytes")
 except AttributeError as error:  # sources that are newer than what is compiled
     raise ImportError(str(error), name=__name__) from error
@@ -50,6 +50,7 @@ cdef enum:
     ZERO = 48
     LANE_DIGITS = 10
     PROOF_SIZE = 32
+    DIGEST_SIZE = 8
     NO_LANE = -1
 
 
@@ -59,10 +60,10 @@ cdef uint64_t LOW_BITS = 0x7F * EACH_BYTE
 
 
 cdef struct Message:
-    uint64_t seq, intended, place, content, sent, check
+    uint64_t seq, intended, place, content, sent, check, digest
 
 
-def read(records, rows, like, layout, identity, phase_of, block, index, messages):
+def read(records, rows, like, layout, identity, phase_of, block, digests, index, messages):
     """Read those of the records at `rows` that are laid out as one of them.
 
     Of each the columns of `messages` are written at its row, all but its offset.
@@ -76,6 +77,7 @@ def read(records, rows, like, layout, identity, phase_of, block, index, messages
         phase_of: tells of a lane where in the block its fill starts.
         block: the block of the layout's generator, a period and as much as the longest fill
             needs; a message that needs more is left, as is one of another generator.
+        digests: of each record's value, uint64, where the layout's messages are `payload.OWN`.
         index: the id's place in the table of ids.
         messages: `MessageArrays`.
 
@@ -109,6 +111,9 @@ def read(records, rows, like, layout, identity, phase_of, block, index, messages
     cdef uint64_t tag = TAGS[layout.generator.number] if proven else 0
     cdef bint first_kind = proven and layout.generator.number == FIRST
     cdef int64_t period = layout.generator.period if proven else 0
+    cdef bint own = proven and not period
+    cdef const uint64_t[::1] found_digests = digests
+    cdef int64_t proof_size = PROOF_SIZE + (DIGEST_SIZE if own else 0)
     cdef uint64_t step = layout.generator.step if proven else 0
     cdef int64_t opening = layout.opening
     cdef int64_t seq_at = layout.seq_at
@@ -127,20 +132,21 @@ def read(records, rows, like, layout, identity, phase_of, block, index, messages
         or min(to_lane.shape[0], to_seq.shape[0], to_intended.shape[0], to_sent.shape[0]) < count
         or min(to_source.shape[0], to_destination.shape[0], to_findings.shape[0]) < count
         or not 0 <= first < count
+        or (own and (found_digests is None or found_digests.shape[0] < count))
     ):
         raise IndexError("columns of unequal lengths, or no such record")
 
     # All that is looked at lies in the first `least` bytes of a value or of the headers.
     cdef int64_t span = headers_len[first]
     cdef int64_t least = span if in_headers else fill_at
-    cdef int64_t longest = fills.shape[0] - period
+    cdef int64_t longest = size if own else fills.shape[0] - period
     cdef int64_t each
     if (
         not _inside(0, opening, fill_at)
         or (in_headers and fill_at)
         or not _inside(seq_at, SEQ_DIGITS + (not in_headers), least)
         or not _inside(time_at, TIME_DIGITS + (not in_headers), least)
-        or (proven and not _inside(proof_at, PROOF_SIZE, least))
+        or (proven and not _inside(proof_at, proof_size, least))
         or not _inside(headers_start[first], span, size)
         or not _inside(value_start[first], fill_at, size)
     ):
@@ -193,7 +199,7 @@ def read(records, rows, like, layout, identity, phase_of, block, index, messages
             )
         text = headers if in_headers else value
         if alike and proven:
-            memcpy(&message.place, text + proof_at, PROOF_SIZE)
+            memcpy(&message.place, text + proof_at, proof_size)
             alike = (message.place & 0xFFFF) == tag
         if not alike:
             if others is None:
@@ -216,7 +222,7 @@ def read(records, rows, like, layout, identity, phase_of, block, index, messages
                 message.place ^= mask & ~<uint64_t>0xFFFF
                 message.content ^= mask
                 message.sent ^= mask
-            check = _check(hashed, &message)
+            check = _check(hashed, &message, own)
             sound &= (check if first_kind else _without_semicolons(check)) == message.check
             lane = <int64_t>(message.place >> 32)
         else:
@@ -231,6 +237,9 @@ def read(records, rows, like, layout, identity, phase_of, block, index, messages
             fill = length - fill_at
             if length != <int64_t>(message.content & size_mask):
                 findings |= CORRUPTED
+            elif own:
+                if found_digests[row] != message.digest:
+                    findings |= CORRUPTED
             elif fill > 0:
                 if lane != known_lane:
                     if lane not in phases:
@@ -295,11 +304,13 @@ cdef inline int64_t _floored(int64_t number, int64_t by) noexcept nogil:
     return number // by - (number % by < 0)
 
 
-cdef inline uint64_t _check(uint64_t state, Message* message) noexcept nogil:
+cdef inline uint64_t _check(uint64_t state, Message* message, bint own) noexcept nogil:
     """The check value that belongs to the message (`descriptor.mix` and `finish`)."""
     state = _mixed(state, message.place)
     state = _mixed(state, message.content)
     state = _mixed(state, message.sent)
+    if own:
+        state = _mixed(state, message.digest)
     return _finished(state, message.intended, message.seq)
 
 

@@ -10,13 +10,20 @@ Where sizes vary, it is a multiple of the golden ratio (generator 3), by which p
 are as far from each other as they can be. The block has no ``;``, at which the ancestor splits
 messages. Of each fill a share that the descriptor names is zeros, which compress to almost nothing.
 The part of generator 1, which is only read, moves by one byte a seq.
+
+Payloads of the user's (generator 4) are in no block: a digest proves them.
 """
 
 from __future__ import annotations
 
 import hashlib
+from array import array
 from functools import cache, lru_cache
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 MAX_SIZE = 16 << 20
 """The greatest value, in bytes, that a message may have."""
@@ -44,6 +51,8 @@ FIRST = Generator(1, 1 << 20, 1)
 CURRENT = Generator(2, 1 << 22, 0)
 VARYING = Generator(3, 1 << 22, 2_591_793)
 GENERATORS = {generator.number: generator for generator in (FIRST, CURRENT, VARYING)}
+OWN = Generator(4, 0, 0)
+"""Payloads of the user's, which no block has."""
 
 _TAILS = (1 << 16, 1 << 20, MAX_SIZE)
 """How much of the block follows its first period: few sizes, so that few copies are kept."""
@@ -96,13 +105,14 @@ def fill(
 
 
 class Window(NamedTuple):
-    """A part of `block` that begins at `start`; the next message's begins `step` bytes later.
+    """What values are filled with: the part of `block` that begins at each one's place in `starts`.
 
-    A `start` of `period` is one of 0 again. Of what it fills, some are `zeros`.
+    With a `period` there is one place: the next message's is `step` bytes further on, and one of
+    `period` is one of 0 again. Of what it fills, some are `zeros`.
     """
 
     block: bytes
-    start: int
+    starts: array[int] | NDArray[np.int64]
     step: int
     period: int
     compressibility: int
@@ -118,4 +128,5 @@ def windows(
     generator = VARYING if value_size is None else CURRENT
     step = generator.step_of(value_size or 0) % generator.period
     start = (seq * step + phase) % generator.period
-    return Window(block(generator, size), start, step, generator.period, compressibility)
+    starts = array("q", [start])
+    return Window(block(generator, size), starts, step, generator.period, compressibility)

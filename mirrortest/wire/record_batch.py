@@ -8,6 +8,7 @@ A record, all lengths zigzag varints, -1 for null::
 from __future__ import annotations
 
 import struct
+from array import array
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -152,7 +153,7 @@ def encode_records(
         np.array([sizes]) if isinstance(sizes, int) else sizes,
         count,
         list(numbers),
-        *(window or (b"", 0, 0, 0, 0)),
+        *(window or (b"", array("q"), 0, 0, 0)),
     )
     HEADER.pack_into(
         buffer, 0, 0, len(buffer) - LENGTH_FROM, -1, MAGIC, 0, 0, count - 1,

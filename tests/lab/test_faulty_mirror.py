@@ -262,6 +262,57 @@ partition = 1
             assert 0 <= row["destination_offset"] < place[row["destination_partition"]]
 
 
+def test_payloads_of_the_users_are_proven_by_their_digests(
+    lab: Lab, scene_beside: Callable[..., Scene], make_faulty_mirror: Callable[..., FaultyMirror]
+) -> None:
+    """What a mirror copies passes, and of another's exactly the altered payloads are found."""
+    scene = scene_beside("orders")
+    (topic,) = scene.topics
+    lab.source.create_topic(topic, 3)
+    payloads = [b'{"order": %d, "note": "%s"}' % (n, b"x" * (n * 7 % 900)) for n in range(200)]
+    (scene.folder / "orders.jsonl").write_bytes(b"\n".join(payloads))
+    spec = "seed = 3\n" + "".join(
+        f'[[acts]]\nkind = "{kind}"\nrate = 0.02\ntopic = "{topic}"\n'
+        for kind in ("change-payload", "truncate", "extend")
+    )
+    faulty_mirror = make_faulty_mirror(scene, spec)
+    producer = scene.produce(
+        "ann",
+        *("--num-records", str(RECORDS), "--throughput", "2000", "--workers", "2"),
+        *("--form", "headers", "--payload-file", "orders.jsonl", "--compression", "zstd"),
+    )
+    judges = [
+        scene.consume("carl", "--deadline", "15s", "--expect-producers", "ann.1,ann.2"),
+        scene.consume(
+            "dora",
+            *("--topics", f"A.{topic}", "--source-alias", "A", "--deadline", "60s"),
+            *("--expect-producers", "ann.1,ann.2", "--exactly-once"),
+            topics=False,
+            aliased=False,
+        ),
+    ]
+    sent = producer.answer()
+    assert sent["whole"]["acked"] == RECORDS
+    assert sent["settings"]["payload file"].endswith("orders.jsonl")
+    assert "200 payloads of" in producer.stderr
+    values = Counter(record.value for record in records(lab.source, topic))
+    assert values.keys() == set(payloads)
+    assert values.total() == RECORDS
+
+    faulty = judges[0].answer(code=99)
+    faulty_mirror.terminate()
+    rows = read_truth(faulty_mirror.truth).to_pylist()
+    wanted = expected(rows)
+    assert len(wanted["corrupted"]) > RECORDS // 50
+    assert ids(faulty, "corrupted") == wanted["corrupted"]
+    assert wrong(faulty) == {"corrupted": len(wanted["corrupted"])}
+
+    passed = judges[1].answer()
+    assert wrong(passed) == {}
+    assert passed["verdict"] == "passed"
+    assert passed["counts"]["delivered"] == RECORDS
+
+
 @pytest.mark.parametrize("form", Form)
 def test_headers_are_stripped_and_renamed(
     lab: Lab,

@@ -12,7 +12,8 @@ from pyarrow import parquet
 
 from mirrortest.config.shape import Replay, SizeFile, Step
 from mirrortest.errors import UsageError
-from mirrortest.produce.input_files import read_replay, read_sizes
+from mirrortest.produce.input_files import read_payloads, read_replay, read_sizes
+from mirrortest.wire.digests import digest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -112,4 +113,53 @@ def test_another_file_of_sizes_is_refused(tmp_path: Path, raw: bytes, answer: st
     with pytest.raises(UsageError) as error:
         read_sizes(SizeFile(str(file)))
     assert str(error.value).startswith(f"file({file}): ")
+    assert answer in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("raw", "delimiter", "expected"),
+    [
+        (b"a\nbb\n", r"\n", [b"a", b"bb"]),
+        (b"a\nbb", r"\n", [b"a", b"bb"]),
+        (b"a\n\nbb\n\n", r"\n", [b"a", b"", b"bb", b""]),
+        (b"a\r\nb", r"\r\n", [b"a", b"b"]),
+        (b"a||\xff\x00|b||", "||", [b"a", b"\xff\x00|b"]),
+        (b"a\x1eb\\c\0d", r"\x1e", [b"a", b"b\\c\0d"]),
+        (b"a\\b\tc", r"\\", [b"a", b"b\tc"]),
+        ("a\u20acb".encode(), "\u20ac", [b"a", b"b"]),
+    ],
+)
+def test_payloads_are_read(
+    tmp_path: Path, raw: bytes, delimiter: str, expected: list[bytes]
+) -> None:
+    """Any bytes, whatever is between them; the last may end with it, or with the file."""
+    file = tmp_path / "payloads"
+    file.write_bytes(raw)
+    found = read_payloads(str(file), delimiter)
+    assert [
+        found.data[start : start + size]
+        for start, size in zip(found.starts.tolist(), found.sizes.tolist(), strict=True)
+    ] == expected
+    assert found.digests.tolist() == [digest(value) for value in expected]
+    assert found.source == str(file)
+
+
+@pytest.mark.parametrize(
+    ("raw", "answer"),
+    [
+        (b"", "has no payload"),
+        (b"\n\n", "has no payload"),
+        (b"a\n" + bytes((16 << 20) + 1), "payload 2 has 16,777,217 bytes, and a message at most"),
+    ],
+    ids=["empty", "delimiters", "large"],
+)
+def test_a_file_without_payloads_that_can_be_sent_is_refused(
+    tmp_path: Path, raw: bytes, answer: str
+) -> None:
+    """In one line that names the file."""
+    file = tmp_path / "payloads"
+    file.write_bytes(raw)
+    with pytest.raises(UsageError) as error:
+        read_payloads(str(file), r"\n")
+    assert str(error.value).startswith(f"--payload-file {file}: ")
     assert answer in str(error.value)

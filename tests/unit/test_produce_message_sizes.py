@@ -12,9 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrortest.config.shape import Choice, Gaussian, SizeFile, SizeShape, Uniform
-from mirrortest.produce.message_sizes import LaneSizes, MessageSizes
+from mirrortest.produce.message_sizes import DrawnPayloads, LaneSizes, MessageSizes
 from mirrortest.wire.batch import LaneEncoder
 from mirrortest.wire.form import Form
+from mirrortest.wire.own_payloads import Payloads
 from mirrortest.wire.record_batch import HEADER_SIZE, decode_records
 from mirrortest.wire.stream import ProducerId
 
@@ -127,7 +128,7 @@ def test_a_batch_holds_what_fits(
             framing=encoder.framing,
             batch_bytes=batch_bytes - HEADER_SIZE,
         )
-        fit = lane.fitting(10, 200)
+        fit, payloads = lane.fitting(10, 200)
         asked = topic.of(np.arange(210 * lanes, dtype=np.int64)[index::lanes][10:])
         assert fit.tolist() == encoder.value_sizes(asked)[: len(fit)].tolist()
         encoded = encoder.encode(10, np.arange(len(fit), dtype=np.int64), 5, fit)
@@ -136,7 +137,58 @@ def test_a_batch_holds_what_fits(
         if len(fit) < 200:
             full = int(encoder.value_sizes(asked)[: len(fit) + 1].sum())
             assert full + (len(fit) + 1) * encoder.framing > batch_bytes - HEADER_SIZE
-        assert len(fit) <= max(1, lane.most(shape.smallest))
+        assert len(fit) <= max(1, lane.most)
+        assert payloads is None
+
+
+VALUES = [b"a", b"", b"bcd", b"e" * 900]
+
+
+def own(values: list[bytes]) -> Payloads:
+    lengths = np.array([len(value) for value in values])
+    return Payloads.of(b"".join(values), np.cumsum(lengths) - lengths, lengths)
+
+
+def test_each_payload_is_drawn_as_often_as_any_other() -> None:
+    """By seed, topic and index alone."""
+    of = DrawnPayloads(own(VALUES), seed=5, topic="t").of
+    indices = np.arange(10_000, dtype=np.int64)
+    drawn = of(indices)
+    _, counts = np.unique(drawn.sizes, return_counts=True)
+    assert np.abs(counts / 10_000 - 0.25).max() < 4 * math.sqrt(0.25 * 0.75 / 10_000)
+    assert of(indices[::-7]).digests.tolist() == drawn.digests[::-7].tolist()
+    for other in (
+        DrawnPayloads(own(VALUES), seed=6, topic="t"),
+        DrawnPayloads(own(VALUES), seed=5, topic="u"),
+    ):
+        assert other.of(indices).digests.tolist() != drawn.digests.tolist()
+
+
+@given(st.integers(100, 3000), st.integers(1, 5))
+def test_a_batch_holds_the_payloads_that_fit(batch_bytes: int, lanes: int) -> None:
+    """As with sizes that vary; the values are those of the user's."""
+    topic = DrawnPayloads(own(VALUES), seed=1, topic="t")
+    encoder = LaneEncoder("t", ProducerId("p", "r", 1), 0, 0, 1, Form.HEADERS, 900, own=True)
+    for index in range(lanes):
+        lane = LaneSizes(
+            topic,
+            index=index,
+            of=lanes,
+            actual=encoder.value_sizes,
+            framing=encoder.framing,
+            batch_bytes=batch_bytes - HEADER_SIZE,
+        )
+        fit, payloads = lane.fitting(10, 200)
+        assert payloads is not None
+        asked = topic.of(np.arange(210 * lanes, dtype=np.int64)[index::lanes][10:][: len(fit)])
+        encoded = encoder.encode(10, np.arange(len(fit), dtype=np.int64), 5, fit, payloads)
+        records = decode_records(encoded.buffer)
+        assert [records.value(row) for row in range(len(fit))] == [
+            asked.data[start : start + size]
+            for start, size in zip(asked.starts.tolist(), asked.sizes.tolist(), strict=True)
+        ]
+        assert len(fit) == 1 or encoded.size <= batch_bytes
+        assert len(fit) <= lane.most
 
 
 @pytest.mark.parametrize("form", Form)

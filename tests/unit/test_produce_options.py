@@ -19,6 +19,7 @@ from mirrortest.produce.options import ProduceOptions
 from mirrortest.produce.topic_plan import TopicAdmin as Admin
 from mirrortest.produce.topic_plan import TopicPlan, plan_topics
 from mirrortest.produce.workload import _parse_percent
+from mirrortest.wire.form import Form
 from mirrortest.wire.lanes import lane_key, lane_numbers, partition_of
 from mirrortest.wire.record_batch import decode_records
 
@@ -46,6 +47,9 @@ def options(**given: Any) -> ProduceOptions:
         {"payload_compressibility": -1},
         {"payload_compressibility": 101},
         {"message_size": 1 << 30},
+        {"payload_file": "f"},
+        {"payload_file": "f", "form": Form.HEADERS, "message_size": 999},
+        {"payload_file": "f", "form": Form.HEADERS, "payload_compressibility": 1},
         {"destination_partitions": 0},
         {"create": NewTopics(partitions=3)},
         {"drain_timeout": -1},

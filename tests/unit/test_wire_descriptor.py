@@ -18,7 +18,7 @@ from mirrortest.wire.descriptor import (
     sized,
     unpack,
 )
-from mirrortest.wire.payload import MAX_SIZE
+from mirrortest.wire.payload import MAX_SIZE, OWN
 
 SEMICOLONS = 0x3B3B3B3B3B3B3B3B
 WORD = st.integers(0, (1 << 64) - 1)
@@ -34,6 +34,7 @@ PROOFS = st.builds(
     st.integers(-(1 << 63), (1 << 63) - 1),
     st.integers(0, 100),
     st.just(2),
+    WORD,
 )
 
 
@@ -41,7 +42,11 @@ PROOFS = st.builds(
 def test_a_descriptor_has_no_semicolon_and_comes_back(
     proof: Descriptor, intended_ns: int, seq: int
 ) -> None:
-    """Of the current generator; of the first one, but for the compressibility."""
+    """Of the current generator; of the first one, but for the compressibility; of the user's."""
+    own = proof._replace(generator=OWN.number)
+    raw = pack(own, "t", b"id", intended_ns, seq)
+    assert unpack(raw, "t", b"id", intended_ns, seq) == own
+    proof = proof._replace(digest=0)
     raw = pack(proof, "t", b"id", intended_ns, seq)
     assert b";" not in raw
     assert unpack(raw, "t", b"id", intended_ns, seq) == proof

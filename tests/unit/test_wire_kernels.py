@@ -224,7 +224,7 @@ def test_records_are_written_as_by_hand(
     def written() -> memoryview:
         return kernels.encode_records(
             header_size, key, head, after, np.array(each), count, columns,
-            block, start, step, period, compressibility,
+            block, positions([start]), step, period, compressibility,
         )  # fmt: skip
 
     ends = [(at, at + (digits or 8)) for at, digits, _ in numbers]
@@ -273,9 +273,16 @@ LARGE = (1 << 63) - 1
         {"count": -1},
         {"count": 4},
         {"count": LARGE},
-        {"start": 3},
-        {"start": -1},
-        {"start": LARGE},
+        {"starts": positions([3])},
+        {"starts": positions([-1])},
+        {"starts": positions([LARGE])},
+        {"starts": positions([])},
+        {"starts": positions([0, 1, 2])},
+        {"starts": positions([0, 1]), "period": 0},
+        {"starts": positions([0, 1, 4]), "period": 0},
+        {"starts": positions([0, -1, 1]), "period": 0},
+        {"starts": positions([0, LARGE, 1]), "period": 0},
+        {"starts": positions([0, 0, 0]), "period": 0, "sizes": np.array([4, 4, 8])},
         {"step": 3},
         {"step": -1},
         {"step": LARGE},
@@ -301,8 +308,8 @@ def test_nothing_is_written_outside(wrong: dict[str, object]) -> None:
     """Each argument by itself is looked at."""
     right: dict[str, object] = {
         "header_size": 2, "key": b"k", "head": b"ab", "after": b"cd", "sizes": np.array([4]),
-        "count": 3, "columns": [(0, 1, np.zeros(3, np.uint64))], "block": b"01201", "start": 0,
-        "step": 1, "period": 3, "compressibility": 50,
+        "count": 3, "columns": [(0, 1, np.zeros(3, np.uint64))], "block": b"01201",
+        "starts": positions([0]), "step": 1, "period": 3, "compressibility": 50,
     }  # fmt: skip
     assert len(kernels.encode_records(*right.values())) == 2 + 3 * 12  # type: ignore[arg-type]
     with pytest.raises(IndexError):

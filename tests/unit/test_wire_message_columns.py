@@ -52,6 +52,7 @@ def read(
         identity_hash(TOPIC, layout.raw_id),
         lambda lane: phase_of(TOPIC, layout.raw_id, lane),
         block(layout.generator or CURRENT, MAX_SIZE) if fills is None else fills,
+        None,
         0,
         messages,
     )

@@ -50,7 +50,7 @@ def test_windows_are_the_fills_of_consecutive_seqs(
     phase: int, seq: int, count: int, size: int, percent: int, varies: bool
 ) -> None:
     """Step by step the window is the fill of one message after the other."""
-    found, start, step, period, compressibility = windows(
+    found, (start,), step, period, compressibility = windows(
         phase, seq, None if varies else size + 9, size, percent
     )
     generator = VARYING if varies else CURRENT

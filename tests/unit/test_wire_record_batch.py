@@ -104,7 +104,7 @@ def sealed(
     buffer = encode_records(
         b"k",
         b"......ab--------",
-        Window(BLOCK, 2, 1, len(BLOCK) - 4, 0),
+        Window(BLOCK, np.array([2]), 1, len(BLOCK) - 4, 0),
         varint(1) + varint(1) + b"h" + varint(-1),
         20,
         [(0, 6, indexes), (8, 0, indexes)],

@@ -12,23 +12,21 @@ from typer.main import get_command
 from mirrortest.cli.consume import consume
 from mirrortest.cli.help_layout import Verbs, aliases_of
 from mirrortest.cli.main import ParserError, in_our_words
+from mirrortest.cli.observe import observe
 from mirrortest.cli.produce import produce
 from mirrortest.config.option_file import value_text
 from mirrortest.config.suggestion import did_you_mean
 from mirrortest.errors import UsageError
 
-_OURS = (
-    "report",
-    "status-file",
-    "csv",
-    "progress",
-    "json",
-    "format",
-    "dry-run",
-    "print-workload",
-    "help",
+_OF_CLIENTS = frozenset(
+    ("report", "status-file", "csv", "progress", "json", "format", "dry-run", "print-workload")
 )
-"""What a scenario decides for all its clients."""
+_OURS = {
+    "produce": _OF_CLIENTS,
+    "consume": _OF_CLIENTS,
+    "observe": frozenset(("report", "json", "once")),
+}
+"""What a scenario decides itself."""
 
 
 def arguments(verb: str, table: Mapping[str, Any]) -> list[str]:
@@ -37,7 +35,7 @@ def arguments(verb: str, table: Mapping[str, Any]) -> list[str]:
     Raises:
         UsageError: there is no such option, or its value is wrong.
     """
-    command = _commands()[verb]
+    command, where = _commands()[verb], "[observe]" if verb == "observe" else f"[[{verb}]]"
     options = {
         name.removeprefix("--"): option
         for option in command.params
@@ -46,20 +44,18 @@ def arguments(verb: str, table: Mapping[str, Any]) -> list[str]:
     }
     written: list[str] = []
     for key, value in table.items():
-        if key in _OURS:
-            raise UsageError(f"[[{verb}]] {key}: the scenario sets it: leave it out")
+        if key in _OURS[verb]:
+            raise UsageError(f"{where} {key}: the scenario sets it: leave it out")
         if key not in options:
-            valid = [name for name in options if name not in _OURS]
-            raise UsageError(
-                f"[[{verb}]] {key}: there is no such option; {did_you_mean(key, valid)}"
-            )
-        written += _written(verb, key, value, options[key])
+            valid = [name for name in options if name not in _OURS[verb] and name != "help"]
+            raise UsageError(f"{where} {key}: there is no such option; {did_you_mean(key, valid)}")
+        written += _written(f"{where} {key}", key, value, options[key])
     try:
         command.make_context(verb, list(written))
     except UsageError as error:
-        raise UsageError(f"[[{verb}]] {str(error).removeprefix('--')}") from None
+        raise UsageError(f"{where} {str(error).removeprefix('--')}") from None
     except ParserError as error:
-        raise UsageError(f"[[{verb}]] {in_our_words(error)}") from None
+        raise UsageError(f"{where} {in_our_words(error)}") from None
     return written
 
 
@@ -68,15 +64,16 @@ def _commands() -> dict[str, Any]:
     app = typer.Typer(cls=Verbs)
     app.command("produce")(produce)
     app.command("consume")(consume)
+    app.command("observe")(observe)
     found: dict[str, Any] = get_command(app).commands  # type: ignore[attr-defined]
     return found
 
 
-def _written(verb: str, key: str, value: Any, option: Any) -> list[str]:
+def _written(where: str, key: str, value: Any, option: Any) -> list[str]:
     if option.is_flag:
         if not isinstance(value, bool):
-            raise UsageError(f"[[{verb}]] {key} {value!r}: it must be true or false")
+            raise UsageError(f"{where} {value!r}: it must be true or false")
         return [f"--{key}"] if value else []
     values = value if isinstance(value, list | tuple) else [value]
-    texts = [value_text(each, f"[[{verb}]] {key}") for each in values]
+    texts = [value_text(each, where) for each in values]
     return [f"--{key}={each}" for each in (texts if option.multiple else [",".join(texts)])]

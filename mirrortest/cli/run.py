@@ -23,8 +23,8 @@ from mirrortest.errors import UsageError
 if TYPE_CHECKING:
     from types import FrameType
 
+    from mirrortest.scenario.board import Board
     from mirrortest.scenario.outcome import PointOutcome, SeriesOutcome
-    from mirrortest.scenario.point_run import Board
     from mirrortest.scenario.series import Series
 
 EXAMPLES = """
@@ -119,7 +119,7 @@ def run(
     console.require("lab", "report", "spark")
     from mirrortest.cli.client_tables import arguments
     from mirrortest.scenario import catalogue
-    from mirrortest.scenario.point_run import Board
+    from mirrortest.scenario.board import Board
     from mirrortest.scenario.series import Series
 
     document = catalogue.find(scenario).changed(dict(map(_change, change or ())))

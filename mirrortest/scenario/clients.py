@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import sys
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from mirrortest.lab.part import Part
@@ -16,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from mirrortest.scenario.clusters import Sides
     from mirrortest.scenario.specification import Scenario, Table
 
 PROGRAM = (sys.executable, "-m", "mirrortest")
@@ -23,18 +23,6 @@ Arguments: TypeAlias = "Callable[[str, Mapping[str, Any]], list[str]]"
 """Writes a table as a command's arguments: called with the verb and the table."""
 
 _ENDS = ("duration", "num-records", "messages", "idle-timeout")
-
-
-@dataclass(frozen=True)
-class Sides:
-    """How clients reach the clusters, as options; consumers read the destination.
-
-    `alias` is the mirror's name for the source, and the prefix of mirrored topics.
-    """
-
-    source: Mapping[str, str]
-    destination: Mapping[str, str]
-    alias: str
 
 
 class Client(Part):
@@ -147,3 +135,16 @@ def _document(path: Path) -> dict[str, Any]:
         if isinstance(found, dict):
             return found
     return {}
+
+
+def observer(
+    table: Table, run: str, output: Path, match: Sequence[str], arguments: Arguments
+) -> Part:
+    """A `mirrortest observe` of this machine and of processes that `match`, not started yet.
+
+    Raises:
+        UsageError: an option is wrong.
+    """
+    found = {"run": run, "output": str(output), "match": list(match), **table}
+    command = (*PROGRAM, "observe", *arguments("observe", found))
+    return Part("observe", command, output.with_name("observe.log"))

@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import secrets
-import shutil
 import threading
 import time
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mirrortest.config.run import run_id
-from mirrortest.config.units import number
 from mirrortest.errors import MirrortestError, UsageError, WorkerError
-from mirrortest.lab.mirrors import FaultyMirrorSettings, MirrorSettings
 from mirrortest.lab.part import Part
 from mirrortest.lab.runtime import PartState
-from mirrortest.lab.testbed import Lab
 from mirrortest.model.verdict import ExitCode, Verdict
 from mirrortest.report.result import RESULT_FOLDER, SUMMARY_FILE, read_result
-from mirrortest.scenario.clients import PROGRAM, Client, Sides, clients
+from mirrortest.scenario.board import progress
+from mirrortest.scenario.clients import PROGRAM, Client, clients, observer
+from mirrortest.scenario.clusters import running_clusters
 from mirrortest.scenario.injection import Injection, run_command
 from mirrortest.scenario.outcome import (
     ClientOutcome,
@@ -31,42 +27,26 @@ from mirrortest.scenario.outcome import (
     judged,
     reconciled,
 )
-from mirrortest.scenario.specification import MirrorKind
 from mirrortest.scenario.timetable import planned
 from mirrortest.seqlog.events import EventLog
 from mirrortest.seqlog.location import Location
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from mirrortest.lab.testbed import Lab
     from mirrortest.results.summary import Summary
+    from mirrortest.scenario.board import Board
     from mirrortest.scenario.clients import Arguments
+    from mirrortest.scenario.clusters import Sides
     from mirrortest.scenario.matrix import Point
-    from mirrortest.scenario.specification import Clusters, Fault, LabSetup, Scenario
+    from mirrortest.scenario.specification import Fault, Scenario
 
 _POLL = 0.25
 _DRAIN = 120.0
 """Seconds for a client to end once it is asked to."""
 REPORT = "report.html"
-
-
-@dataclass
-class Board:
-    """One line of progress for each participant; `on_change` is called when one changes."""
-
-    on_change: Callable[[Board], None]
-    lines: dict[str, str] = field(default_factory=dict)
-
-    def put(self, name: str, line: object) -> None:
-        """Replace a line."""
-        if self.lines.get(name) != str(line):
-            self.lines[name] = str(line)
-            self.on_change(self)
-
-    def of(self, name: str) -> Callable[[object], None]:
-        """A function that replaces one participant's line."""
-        return lambda line: self.put(name, line)
 
 
 def play(
@@ -164,9 +144,9 @@ class _Playing:
         faults = [*scenario.fault, *plan]
         later = _later(faults)
         with ExitStack() as stack:
-            lab, sides = None, self._existing(scenario.clusters)
-            if scenario.lab is not None:
-                lab, sides = self._start_lab(stack, scenario.lab, later)
+            lab, sides = stack.enter_context(
+                running_clusters(scenario, self._directory, self._home, later, self._board)
+            )
             directory = self._directory / "clients"
             directory.mkdir()
             self.clients = clients(scenario, sides, self._run, directory, self._arguments)
@@ -176,6 +156,7 @@ class _Playing:
             for command in scenario.set_up:
                 run_command(command, environment)
             stack.callback(self._tear_down, environment)
+            self._observe(stack, lab)
             for client in self.clients:
                 stack.callback(client.kill)
             first = [client for client in self.clients if client.name not in later]
@@ -200,6 +181,20 @@ class _Playing:
                 for topic, seconds in injection.discovery_seconds.items()
             }
 
+    def _observe(self, stack: ExitStack, lab: Lab | None) -> None:
+        """Observe the point's processes, which have its run or the lab's directory as arguments."""
+        table = self._scenario.observe
+        if table is None:
+            return
+        match = [self._run] if lab is None else [self._run, str(lab.directory)]
+        output = self._directory / "observations"
+        observing = observer(table, self._run, output, match, self._arguments)
+        stack.callback(observing.terminate)
+        observing.start()
+        while observing.alive and not (output.is_dir() and any(output.iterdir())):
+            time.sleep(_POLL)
+        observing.check()
+
     def reconcile(self) -> Summary:
         """Reconcile both sides' logs, and write the report; raises MirrortestError."""
         scenario = self._scenario
@@ -221,56 +216,6 @@ class _Playing:
         if not (place / SUMMARY_FILE).exists():
             raise WorkerError(f"reconcile wrote no result: {_last_line(part)}")
         return read_result(Location.parse(place)).summary
-
-    def _start_lab(self, stack: ExitStack, setup: LabSetup, later: set[str]) -> tuple[Lab, Sides]:
-        lab = Lab(
-            image=setup.image,
-            brokers=setup.brokers,
-            mirror=self._mirror(setup),
-            start_mirror=setup.mirror is not MirrorKind.NONE and "mirror" not in later,
-            broker_properties={key: _property(value) for key, value in setup.broker.items()},
-            heap=setup.heap,
-            on_step=self._board.of("lab"),
-        )
-        stack.enter_context(lab)
-        stack.callback(self._keep, lab)
-        source = {"bootstrap-server": lab.source.bootstrap_servers}
-        if setup.mirror is MirrorKind.NONE:
-            return lab, Sides(source, source, "")
-        destination = {"bootstrap-server": lab.destination.bootstrap_servers}
-        return lab, Sides(source, destination, lab.source.alias)
-
-    def _mirror(self, setup: LabSetup) -> MirrorSettings | FaultyMirrorSettings:
-        if setup.mirror is MirrorKind.SABOTEUR:
-            spec = None if setup.faults is None else self._home / setup.faults
-            return FaultyMirrorSettings(spec=spec, truth=self._directory / "truth")
-        return MirrorSettings(
-            offset_flush_ms=setup.offset_flush_ms,
-            tasks=setup.tasks,
-            exactly_once=setup.exactly_once,
-            properties={key: _property(value) for key, value in setup.mirror_properties.items()},
-        )
-
-    def _keep(self, lab: Lab) -> None:
-        """Copy the logs and the configuration of the lab's parts, which end with it."""
-        for name in ("logs", "config"):
-            with contextlib.suppress(OSError):
-                shutil.copytree(lab.directory / name, self._directory / "lab" / name)
-
-    def _existing(self, clusters: Clusters | None) -> Sides:
-        if clusters is None:
-            return Sides({}, {}, "")
-        source = self._side(clusters.source_bootstrap_server, clusters.source_command_config)
-        if clusters.destination_bootstrap_server is None:
-            return Sides(source, source, "")
-        destination = self._side(
-            clusters.destination_bootstrap_server, clusters.destination_command_config
-        )
-        return Sides(source, destination, clusters.source_alias)
-
-    def _side(self, servers: str, config: str | None) -> dict[str, str]:
-        found = {"bootstrap-server": servers}
-        return found if config is None else {**found, "command-config": str(self._home / config)}
 
     def _environment(self, sides: Sides) -> dict[str, str]:
         """What commands of the scenario find in their environment."""
@@ -319,7 +264,7 @@ class _Playing:
         for client in self.clients:
             status = client.status
             if status and client.alive:
-                self._board.put(client.name, _progress(status))
+                self._board.put(client.name, progress(status))
             elif verdict := _verdict(client):
                 self._board.put(client.name, verdict.value)
 
@@ -344,21 +289,6 @@ def _end(running: Sequence[Client]) -> None:
         thread.join()
 
 
-def _progress(status: Mapping[str, Any]) -> str:
-    """A client's present figures, of the file that it keeps."""
-    if status.get("kind") == "produce_status":
-        planned_ = status.get("planned")
-        of = "" if planned_ is None else f" of {planned_:,}"
-        return f"{status['acked']:,} acknowledged{of}, {status['acked_per_second']:,.0f}/s"
-    counted = {k: v for k, v in status["counts"].items() if v and k not in {"acked", "delivered"}}
-    found = "".join(f", {count:,} {name}" for name, count in counted.items())
-    return f"{number(status['read'])} read, {status['read_per_second']:,.0f}/s{found}"
-
-
 def _last_line(part: Part) -> str:
     lines = [line.strip() for line in part.tail().splitlines() if line.strip()]
     return lines[-1] if lines else f"no output in {part.log}"
-
-
-def _property(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

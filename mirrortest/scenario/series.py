@@ -17,7 +17,8 @@ from pydantic import BaseModel, ValidationError
 from mirrortest.config.units import span
 from mirrortest.config.visible import visible_json
 from mirrortest.errors import MirrortestError, UsageError
-from mirrortest.scenario.clients import Sides, clients
+from mirrortest.scenario.clients import clients, observer
+from mirrortest.scenario.clusters import Sides
 from mirrortest.scenario.matrix import points
 from mirrortest.scenario.outcome import PointOutcome, SeriesOutcome
 from mirrortest.scenario.overview import PAGE, render
@@ -26,9 +27,9 @@ from mirrortest.scenario.point_run import REPORT, play
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from mirrortest.scenario.board import Board
     from mirrortest.scenario.clients import Arguments
     from mirrortest.scenario.matrix import Document, Point
-    from mirrortest.scenario.point_run import Board
 
 SERIES_FILE, POINT_FILE = "scenario.json", "point.json"
 Model = TypeVar("Model", bound=BaseModel)
@@ -130,6 +131,8 @@ class Series:
         try:
             for point in self.points:
                 clients(point.scenario, sides, "check", self.output / "clients", self._arguments)
+                if point.scenario.observe is not None:
+                    observer(point.scenario.observe, "check", self.output, [], self._arguments)
         except UsageError as error:
             raise UsageError(f"{self._document.where}: {error}") from None
 

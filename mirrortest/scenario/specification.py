@@ -239,8 +239,10 @@ class Scenario(_Model):
 
     `[lab]` starts clusters for it, `[clusters]` names some that exist. `timeout` is the longest
     time that the clients of a point may take. `set-up` and `tear-down` are commands that a shell
-    runs before and after each point. `[vary]` has the matrix (``produce.acks = ["1", "all"]``),
-    `repeats` of each of its points, and the `seed` of their order.
+    runs before and after each point. `[observe]` has options of `mirrortest observe`, which then
+    observes this machine and the point's processes. `[vary]` has the matrix
+    (``produce.acks = ["1", "all"]``), `repeats` of each of its points, and the `seed` of their
+    order.
     """
 
     description: str = ""
@@ -254,6 +256,7 @@ class Scenario(_Model):
     consume: list[Table] = Field(default_factory=list)
     fault: list[Fault] = Field(default_factory=list)
     plan: Plan | None = None
+    observe: Table | None = None
     vary: dict[str, Any] = Field(default_factory=dict)
     set_up: list[str] = Field(default_factory=list)
     tear_down: list[str] = Field(default_factory=list)

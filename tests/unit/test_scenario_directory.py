@@ -9,7 +9,8 @@ import pytest
 from mirrortest.cli.client_tables import arguments
 from mirrortest.errors import UsageError
 from mirrortest.scenario import catalogue
-from mirrortest.scenario.clients import Sides, clients
+from mirrortest.scenario.clients import clients
+from mirrortest.scenario.clusters import Sides
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,10 +15,10 @@ from mirrortest.lab.temporary_directories import is_running
 from mirrortest.model.verdict import Verdict
 from mirrortest.results.summary import Summary, Threshold
 from mirrortest.scenario import clients as client_processes
+from mirrortest.scenario.board import Board
 from mirrortest.scenario.matrix import Document
 from mirrortest.scenario.outcome import PointOutcome, judged, worst
 from mirrortest.scenario.overview import PAGE
-from mirrortest.scenario.point_run import Board
 from mirrortest.scenario.series import POINT_FILE, SERIES_FILE, Series
 from mirrortest.scenario.specification import Expectation
 from tests.lab.harness import until
@@ -29,6 +29,14 @@ if TYPE_CHECKING:
 CLIENT = """
 import json, pathlib, signal, sys, time
 words = sys.argv[1:]
+if words[0] == "observe":
+    def observed(*_):
+        pathlib.Path(OBSERVED).write_text("ended in order")
+        sys.exit(0)
+    signal.signal(signal.SIGTERM, observed)
+    pathlib.Path(OUTPUT).joinpath("x").mkdir(parents=True)
+    while True:
+        time.sleep(0.05)
 value = {word: words[at + 1] for at, word in enumerate(words) if word.startswith("--")
          and at + 1 < len(words)}
 told = next((word.removeprefix("--do=") for word in words if word.startswith("--do=")), "pass")
@@ -54,7 +62,12 @@ PRODUCER = '[clusters]\nsource-bootstrap-server = "a:1"\n[[produce]]\nduration =
 @pytest.fixture(autouse=True)
 def _scripted_clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = tmp_path / "client.py"
-    script.write_text(CLIENT)
+    point = tmp_path / "out" / "point-001"
+    script.write_text(
+        CLIENT.replace("OBSERVED", repr(str(point / "observed"))).replace(
+            "OUTPUT", repr(str(point / "observations"))
+        )
+    )
     monkeypatch.setattr(client_processes, "PROGRAM", (sys.executable, str(script)))
 
 
@@ -141,6 +154,29 @@ def test_set_up_and_tear_down_are_run_around_a_point(tmp_path: Path) -> None:
     text = f"set-up = ['{up}']\ntear-down = ['{down}']\n{PRODUCER}do = 'error'"
     play(text, tmp_path / "out")
     assert (tmp_path / "out/point-001/told").read_text() == "up\ndown\n"
+
+
+def test_an_observer_lasts_as_long_as_the_clients(tmp_path: Path) -> None:
+    """It is asked to end, so that what it saw is complete."""
+    outcome = play(f"[observe]\ninterval = '1s'\n{PRODUCER}", tmp_path / "out")
+    assert outcome.verdict is Verdict.PASSED
+    assert (tmp_path / "out/point-001/observed").read_text() == "ended in order"
+
+
+def test_an_interrupt_ends_all_clients(tmp_path: Path) -> None:
+    """At once: the point is begun anew the next time."""
+    pids = tmp_path / "out/point-001/clients"
+
+    def interrupt(board: Board) -> None:
+        if "p1" in board.lines:
+            raise KeyboardInterrupt
+
+    text = f"{PRODUCER}until = 'x'\n[[produce]]\nduration = '1s'\nuntil = 'x'\n"
+    with pytest.raises(KeyboardInterrupt):
+        series(text, tmp_path / "out").run(Board(interrupt), lambda _: None)
+    for pid in pids.glob("*.pid"):
+        assert not is_running(int(pid.read_text()))
+    assert not (tmp_path / "out/point-001" / POINT_FILE).exists()
 
 
 def test_an_interrupted_run_goes_on_at_the_point_that_had_not_ended(tmp_path: Path) -> None:

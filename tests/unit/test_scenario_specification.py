@@ -10,7 +10,8 @@ from mirrortest.cli.client_tables import arguments
 from mirrortest.config.toml_document import parse_table
 from mirrortest.errors import UsageError
 from mirrortest.scenario import catalogue
-from mirrortest.scenario.clients import Sides, clients
+from mirrortest.scenario.clients import clients
+from mirrortest.scenario.clusters import Sides
 from mirrortest.scenario.matrix import Document, points
 from mirrortest.scenario.specification import Plan
 from mirrortest.scenario.timetable import planned
@@ -82,6 +83,8 @@ def test_a_mistake_is_one_line_with_the_file_the_place_and_what_was_meant(
         ("produce", "throughput", "fast", "[[produce]] throughput 'fast': must be a number"),
         ("produce", "csv", "x", "[[produce]] csv: the scenario sets it"),
         ("consume", "exactly-once", "yes", "exactly-once 'yes': it must be true or false"),
+        ("observe", "interval", "5", "[observe] interval '5': must be a duration"),
+        ("observe", "once", True, "[observe] once: the scenario sets it"),
         ("consume", "until", "complet", "until 'complet': did you mean complete?"),
     ],
 )
@@ -89,8 +92,9 @@ def test_a_clients_options_are_those_of_its_command(
     verb: str, key: str, value: object, answer: str
 ) -> None:
     """There is no second list of them: the command's own parser reads what the table comes to."""
+    topics = {} if verb == "observe" else {"topics": ["orders"]}
     with pytest.raises(UsageError) as caught:
-        arguments(verb, {"topics": ["orders"], "run": "r1", key: value})
+        arguments(verb, {**topics, "run": "r1", key: value})
     assert answer in str(caught.value)
 
 

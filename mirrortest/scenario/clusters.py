@@ -1,0 +1,98 @@
+"""The clusters of a point: a lab that lasts as long as it, or some that exist."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, NamedTuple
+
+from mirrortest.lab.mirrors import FaultyMirrorSettings, MirrorSettings
+from mirrortest.lab.testbed import Lab
+from mirrortest.scenario.specification import LabSetup, MirrorKind
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping
+    from pathlib import Path
+
+    from mirrortest.scenario.board import Board
+    from mirrortest.scenario.specification import Clusters, Scenario
+
+
+class Sides(NamedTuple):
+    """How clients reach the clusters, as options; consumers read the destination.
+
+    `alias` is the mirror's name for the source, and the prefix of mirrored topics.
+    """
+
+    source: Mapping[str, str]
+    destination: Mapping[str, str]
+    alias: str
+
+
+@contextmanager
+def running_clusters(
+    scenario: Scenario, directory: Path, home: Path, later: Collection[str], board: Board
+) -> Iterator[tuple[Lab | None, Sides]]:
+    """The lab, if the scenario has one, and how clients reach the clusters.
+
+    At its end the logs and the configuration of the lab's parts are in `directory`. `home` is where
+    names of files count from, `later` has the parts that are not started yet.
+
+    Raises:
+        LabError: a part did not start.
+    """
+    if scenario.clusters is not None:
+        yield None, _existing(scenario.clusters, home)
+        return
+    setup = scenario.lab or LabSetup()
+    with_mirror = setup.mirror is not MirrorKind.NONE
+    lab = Lab(
+        image=setup.image,
+        brokers=setup.brokers,
+        mirror=_mirror(setup, directory, home),
+        start_mirror=with_mirror and "mirror" not in later,
+        broker_properties={key: _property(value) for key, value in setup.broker.items()},
+        heap=setup.heap,
+        on_step=board.of("lab"),
+    )
+    with lab:
+        try:
+            source = {"bootstrap-server": lab.source.bootstrap_servers}
+            if with_mirror:
+                destination = {"bootstrap-server": lab.destination.bootstrap_servers}
+                yield lab, Sides(source, destination, lab.source.alias)
+            else:
+                yield lab, Sides(source, source, "")
+        finally:
+            for name in ("logs", "config"):
+                with contextlib.suppress(OSError):
+                    shutil.copytree(lab.directory / name, directory / "lab" / name)
+
+
+def _mirror(setup: LabSetup, directory: Path, home: Path) -> MirrorSettings | FaultyMirrorSettings:
+    if setup.mirror is MirrorKind.SABOTEUR:
+        spec = None if setup.faults is None else home / setup.faults
+        return FaultyMirrorSettings(spec=spec, truth=directory / "truth")
+    return MirrorSettings(
+        offset_flush_ms=setup.offset_flush_ms,
+        tasks=setup.tasks,
+        exactly_once=setup.exactly_once,
+        properties={key: _property(value) for key, value in setup.mirror_properties.items()},
+    )
+
+
+def _existing(clusters: Clusters, home: Path) -> Sides:
+    def side(servers: str, config: str | None) -> dict[str, str]:
+        found = {"bootstrap-server": servers}
+        return found if config is None else {**found, "command-config": str(home / config)}
+
+    source = side(clusters.source_bootstrap_server, clusters.source_command_config)
+    if clusters.destination_bootstrap_server is None:
+        return Sides(source, source, "")
+    destination = side(clusters.destination_bootstrap_server, clusters.destination_command_config)
+    return Sides(source, destination, clusters.source_alias)
+
+
+def _property(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)

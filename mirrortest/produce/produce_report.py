@@ -70,6 +70,23 @@ class ProduceReport:
         failed = self.error is not None or bool(outcomes[Outcome.FAILED])
         return Verdict.of(failed=failed, inconclusive=bool(outcomes[Outcome.UNKNOWN]))
 
+    @property
+    def all_notes(self) -> list[str]:
+        """With one on a warm-up that no message followed: the run ended before."""
+        warm = [
+            topic
+            for topic, numbers in self.numbers.items()
+            if self.warmup_records and not sum(numbers.steady.outcomes.values())
+        ]
+        if not warm:
+            return list(self.notes)
+        note = (
+            f"the run ended within the warm-up of {self.warmup_records:,} messages of "
+            f"{', '.join(warm)}: there are no steady-state figures; run longer, or lower "
+            "--warmup-records"
+        )
+        return [*self.notes, note]
+
     def to_json(self) -> dict[str, Any]:
         """The versioned summary."""
         return {
@@ -110,7 +127,7 @@ class ProduceReport:
                 for record, partition in self.lanes
             ],
             "not_acked_because": dict(self.reasons),
-            "notes": list(self.notes),
+            "notes": self.all_notes,
             "log": self.log,
         }
 
@@ -166,7 +183,7 @@ class ProduceReport:
             for topic, behind in self.behind_ns.items()
             if behind
         ]
-        return [*lines, *self.notes]
+        return [*lines, *self.all_notes]
 
 
 def _summary(tally: Tally, what: str, rate_digits: int, quantile_digits: int) -> str:

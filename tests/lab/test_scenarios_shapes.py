@@ -16,7 +16,7 @@ from mirrortest.seqlog.files import find_sessions
 from mirrortest.seqlog.options import Role
 from mirrortest.timing.shaped_rate import ShapedRate
 from mirrortest.wire.lanes import lane_numbers
-from tests.lab.harness import records, wrong
+from tests.lab.harness import Command, records, wrong
 from tests.log_rows import read_all
 
 if TYPE_CHECKING:
@@ -114,3 +114,51 @@ def test_a_run_on_one_partition_is_repeated_from_its_summary(
     assert wrong(judged) == {}
     assert judged["verdict"] == "passed"
     assert scene.reconcile().answer()["counts"]["delivered"] == 600
+
+
+def test_a_specification_of_trogdor_is_imported_and_run(
+    lab: Lab, make_scene: Callable[..., Scene]
+) -> None:
+    """A round trip: its topics are created, its messages sent, and judged behind the mirror."""
+    scene = make_scene("round.trip0", "round.trip1")
+    spec, file = scene.folder / "spec.json", scene.folder / "workload.toml"
+    spec.write_text(
+        json.dumps(
+            {
+                "class": "org.apache.kafka.trogdor.workload.RoundTripWorkloadSpec",
+                "durationMs": 60_000,
+                "bootstrapServers": lab.source.bootstrap_servers,
+                "targetMessagesPerSec": 200,
+                "maxMessages": 600,
+                "activeTopics": {
+                    topic: {"numPartitions": 2, "replicationFactor": 1} for topic in scene.topics
+                },
+            }
+        )
+    )
+    with Command(
+        ["import", "trogdor", str(spec), "--output", str(file)], scene.folder, "import"
+    ) as imported:
+        assert imported.wait() == 0
+    assert "the messages are read and judged by mirrortest consume" in imported.stderr
+    with Command(
+        [
+            *("produce", "--bootstrap-server", lab.source.bootstrap_servers, "--json"),
+            *("--workload", str(file), "--run", scene.run, "--id", "ann"),
+            *("--ledger-topic", scene.ledger, "--log-dir", str(scene.logs)),
+        ],
+        scene.folder,
+        "produce-ann",
+    ) as produced:
+        sent = produced.answer()
+    assert {topic: found["whole"]["acked"] for topic, found in sent["topics"].items()} == (
+        dict.fromkeys(scene.topics, 300)
+    )
+    assert sent["workload"]["throughput"] == 100
+    for topic in scene.topics:
+        assert lab.source.partitions(topic) == 2
+        lab.mirror.wait_topic(topic)
+    judged = scene.consume("carl", "--expect-producers", "ann", "--exactly-once").answer()
+    assert judged["counts"]["delivered"] == 600
+    assert wrong(judged) == {}
+    assert judged["verdict"] == "passed"

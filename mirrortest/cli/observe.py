@@ -15,7 +15,7 @@ from mirrortest.cli.live import LiveLines
 from mirrortest.cli.options import Output, can_be_filled
 from mirrortest.cli.parameters import from_models
 from mirrortest.errors import UsageError
-from mirrortest.observe.options import ObserveOptions
+from mirrortest.observe.options import Endpoint, ObserveOptions
 from mirrortest.wire.stream import checked_name, checked_run
 
 if TYPE_CHECKING:
@@ -38,7 +38,11 @@ EXAMPLES = """
 
     mirrortest observe --once --gc-log gc.log --log server.log
 
-Each kind of figure is a Parquet file: host, device, interface, process, gc, log. docs/reference/observations.md lists the columns.
+  A broker and MirrorMaker 2 by their JMX exporters, with what this machine is and how the broker is configured:
+
+    mirrortest observe --match kafka.Kafka --scrape broker1=http://localhost:9404/metrics --scrape mirror=http://mm2:9404/metrics --config server.properties
+
+Each kind of figure is a Parquet file, such as host, process, gc, log, broker. docs/reference/observations.md lists the columns.
 """  # noqa: E501  # commands are pasted whole
 
 
@@ -69,6 +73,22 @@ def observe(
         typer.Option(
             metavar="FILE",
             help="Also count exceptions, errors and warnings in this log of Kafka; repeatable.",
+        ),
+    ] = None,
+    scrape: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=URL",
+            help="Also read a broker's or a mirror's metrics, as the JMX exporter serves them to "
+            "Prometheus; repeatable.",
+        ),
+    ] = None,
+    config: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="FILE",
+            help="Record this properties file with the machine's profile, without its secrets; "
+            "repeatable.",
         ),
     ] = None,
     once: Annotated[
@@ -103,6 +123,8 @@ def observe(
         pids=tuple(pid or ()),
         gc_logs=_readable(gc_log, "--gc-log"),
         logs=_readable(log, "--log"),
+        configurations=_existing(config, "--config"),
+        endpoints=tuple(map(Endpoint.parse, scrape or ())),
         csv=csv,
         once=once,
     )
@@ -120,6 +142,14 @@ def _readable(paths: list[Path] | None, option: str) -> tuple[Path, ...]:
             raise UsageError(f"{option} {path}: there is no directory {path.parent}")
         if path.exists() and not os.access(path, os.R_OK):
             raise UsageError(f"{option} {path}: you may not read it")
+    return tuple(paths or ())
+
+
+def _existing(paths: list[Path] | None, option: str) -> tuple[Path, ...]:
+    """Refuse now a file that is not there."""
+    for path in _readable(paths, option):
+        if not path.exists():
+            raise UsageError(f"{option} {path}: there is no such file")
     return tuple(paths or ())
 
 

@@ -195,4 +195,84 @@ LOG = Observed(
     ),
 )
 
-TABLES = (HOST, DEVICE, INTERFACE, PROCESS, GC, LOG)
+_ENDPOINT = Column("endpoint", TEXT, "", "What --scrape named it.")
+_TOPIC = Column("topic", TEXT, "", "The topic.")
+_PARTITION = Column("partition", TEXT, "", "The partition; empty without --by-partition.")
+
+BROKER = Observed(
+    "broker",
+    (_ENDPOINT,),
+    (
+        _rate("messages_in", "messages", "Messages written by clients."),
+        _rate("bytes_in", "bytes", "Written by clients."),
+        _rate("bytes_out", "bytes", "Read by clients."),
+        _rate("replication_bytes_in", "bytes", "Fetched from leaders by this broker's followers."),
+        _rate("replication_bytes_out", "bytes", "Fetched by followers on other brokers."),
+        _rate("failed_produce_requests", "requests", "Produce requests that failed."),
+        _rate("failed_fetch_requests", "requests", "Fetch requests that failed."),
+        _ratio("handler_idle", "Time in which request handlers had nothing to do."),
+        _ratio("network_idle", "Time in which network threads had nothing to do."),
+        _rate("isr_shrinks", "events", "Replicas that left the in-sync replicas."),
+        _rate("isr_expands", "events", "Replicas that came back to them."),
+        _count("under_replicated_partitions", "partitions", "Partitions that miss a replica."),
+        _count("offline_partitions", "partitions", "Partitions without a leader."),
+        _count("under_min_isr_partitions", "partitions", "Partitions below min.insync.replicas."),
+        _count("leaders", "partitions", "Partitions that it leads."),
+        _count("produce_purgatory", "requests", "Produce requests that wait for replicas."),
+        _count("fetch_purgatory", "requests", "Fetch requests that wait for data."),
+        _rate("purgatory_expirations", "requests", "Fetch requests that waited in vain."),
+        _rate("unclean_elections", "elections", "Leaders elected out of sync."),
+        _rate("elections", "elections", "Leaders elected, where the controller counts them."),
+        _mean("quorum_election", "Mean time of the controllers' own elections."),
+        _rate("quorum_high_watermark", "records", "Metadata records committed by the quorum."),
+        _count("replica_max_lag", "messages", "The largest lag of a follower on this broker."),
+        _count("replica_lag", "messages", "The lags of its followers together."),
+        _rate("flushes", "flushes", "Flushes of logs to their disks."),
+        _mean("flush", "Mean time of a flush in the interval."),
+        _mean("flush_p99", "99 % of flushes were faster, as the broker estimates."),
+    ),
+)
+
+REQUEST = Observed(
+    "request",
+    (_ENDPOINT, Column("request", TEXT, "", "Produce, FetchConsumer, FetchFollower, Metadata.")),
+    (
+        _rate("requests", "requests", "Requests."),
+        _mean("total", "Mean time of a request in the interval."),
+        _mean("total_p99", "99 % of requests were faster, as the broker estimates."),
+        _mean("request_queue", "The mean of it that it waited for a request handler."),
+        _mean("local", "The mean of it at the log."),
+        _mean("remote", "The mean of it in purgatory: for replicas, or for data."),
+        _mean("response_queue", "The mean of it that the response waited for a network thread."),
+        _mean("send", "The mean of it in which the response was sent."),
+        _mean("throttle", "The mean of it by quotas."),
+    ),
+)
+
+PARTITION = Observed(
+    "partition",
+    (_ENDPOINT, _TOPIC, _PARTITION),
+    (
+        _rate("end_offset", "offsets", "By how much its end grew."),
+        _count("under_replicated", "", "1 while it misses a replica."),
+        _count("replica_lag", "messages", "The lag of this broker's follower."),
+    ),
+)
+
+MIRROR = Observed(
+    "mirror",
+    (_ENDPOINT, _TOPIC, _PARTITION),
+    (
+        _rate("records", "records", "Records that MirrorMaker 2 copied."),
+        _rate("bytes", "bytes", "Their bytes."),
+        _mean(
+            "replication_latency",
+            "Mean from a record's time to its copy; the worst partition.",
+        ),
+        _mean("replication_latency_max", "The longest of these."),
+        _mean("record_age", "Mean from a record's time to when it was read; the worst partition."),
+        _mean("record_age_max", "The longest of these."),
+    ),
+)
+
+TABLES = (HOST, DEVICE, INTERFACE, PROCESS, GC, LOG, BROKER, REQUEST, PARTITION, MIRROR)

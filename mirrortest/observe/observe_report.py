@@ -10,7 +10,17 @@ from typing import TYPE_CHECKING, Any
 from rich.console import Group
 
 from mirrortest.config.units import SECOND_NS, format_duration, number
-from mirrortest.model.observed import DEVICE, GC, HOST, INTERFACE, LOG, PROCESS
+from mirrortest.model.observed import (
+    BROKER,
+    DEVICE,
+    GC,
+    HOST,
+    INTERFACE,
+    LOG,
+    MIRROR,
+    PROCESS,
+    REQUEST,
+)
 from mirrortest.observe.gc_log import GcSummary
 from mirrortest.observe.log_lines import Occurrences
 from mirrortest.results.tables import lines, table
@@ -43,6 +53,9 @@ _SHOWN = {
     DEVICE: ("busy_ratio", "response_seconds", "read_bytes_per_second", "written_bytes_per_second"),
     INTERFACE: ("received_bytes_per_second", "sent_bytes_per_second"),
     PROCESS: ("cpus", "resident_bytes"),
+    BROKER: ("bytes_in_per_second", "handler_idle_ratio", "flush_seconds"),
+    REQUEST: ("requests_per_second", "total_seconds", "total_p99_seconds"),
+    MIRROR: ("records_per_second", "replication_latency_seconds"),
 }
 
 

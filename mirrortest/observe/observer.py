@@ -10,19 +10,24 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from mirrortest.config.java_properties import read_properties
 from mirrortest.model.observed import GC, LOG, PROCESS
+from mirrortest.observe.configuration import without_secrets
 from mirrortest.observe.logs import GcLogs, KafkaLogs
 from mirrortest.observe.machine import Machine
+from mirrortest.observe.machine_profile import changes, read_profile
 from mirrortest.observe.observe_report import ObserveReport
 from mirrortest.observe.processes import Processes
 from mirrortest.observe.readable_files import ReadableFiles
-from mirrortest.seqlog.observation import Observation, Recording, finish_killed
+from mirrortest.observe.scraping import Scraper
+from mirrortest.seqlog.observation import Drift, Observation, Recording, finish_killed
 from mirrortest.seqlog.session import new_session_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from mirrortest.observe.machine import Tables
+    from mirrortest.observe.machine_profile import Profile
     from mirrortest.observe.options import ObserveOptions
 
 _log = structlog.get_logger()
@@ -32,6 +37,7 @@ class Observer:
     """Everything that is observed; each call of `rows` gives what happened since the last."""
 
     def __init__(self, options: ObserveOptions, files: ReadableFiles) -> None:
+        self._files = files
         self._machine = Machine(files, os.sysconf("SC_PAGE_SIZE"))
         self._processes = Processes(
             files,
@@ -40,16 +46,40 @@ class Observer:
             tick_seconds=1 / os.sysconf("SC_CLK_TCK"),
             page_bytes=os.sysconf("SC_PAGE_SIZE"),
         )
+        self._scrapers = [
+            Scraper(each, options.scrape_interval, by_partition=options.by_partition)
+            for each in options.endpoints
+        ]
         self._gc_logs = GcLogs(files, options.gc_logs)
         self._kafka_logs = KafkaLogs(files, options.logs)
 
+    def profile(self) -> Profile:
+        """The machine as it is now, with the processes that the last reading had."""
+        return read_profile(self._files, self._processes.chosen)
+
     def rows(self) -> Tables:
         """Rows by table; those without times are of the interval."""
-        return {
+        found = {
             **self._machine.rows(),
             PROCESS: self._processes.rows(),
             **self.log_rows(),
         }
+        for scraper in self._scrapers:
+            for table, row in scraper.take():
+                found.setdefault(table, []).append(row)
+        return found
+
+    async def scrape(self) -> None:
+        """Scrape the endpoints until it is cancelled."""
+        await asyncio.gather(*(scraper.run() for scraper in self._scrapers))
+
+    @property
+    def left_out(self) -> dict[str, str]:
+        """What cannot be observed, and why."""
+        found = dict(self._files.left_out)
+        for scraper in self._scrapers:
+            found |= scraper.left_out
+        return found
 
     def log_rows(self, *, last: bool = False) -> Tables:
         """Rows of the logs alone; with `last` nothing more is expected of them."""
@@ -76,7 +106,7 @@ async def run(
         interval_seconds=options.interval,
     )
     with Recording(options.output, observation, csv=options.csv) as recording:
-        report = ObserveReport(recording.path)
+        report, drift = ObserveReport(recording.path), list[Drift]()
         began_ns, began = started_ns, time.monotonic()
 
         def write(rows: Tables) -> None:
@@ -91,15 +121,28 @@ async def run(
         if not options.once:
             observer.rows()
             observer.log_rows(last=True)  # what logs had before is not of this observation
-            while not await _stopped(stop, _until(began, options)):
-                write(observer.rows())
-                report.seconds = time.monotonic() - began
-                on_progress(report)
-                if options.duration is not None and report.seconds >= options.duration:
-                    break
+            profile = observer.profile()
+            recording.write_profile(profile | {"configurations": _configurations(options)})
+            scraping = asyncio.ensure_future(observer.scrape())
+            try:
+                while not await _stopped(stop, _until(began, options)):
+                    write(observer.rows())
+                    report.seconds = time.monotonic() - began
+                    on_progress(report)
+                    if options.duration is not None and report.seconds >= options.duration:
+                        break
+            finally:
+                scraping.cancel()
+            for change in changes(profile, observer.profile()):
+                drift.append(Drift.of(*change))
+                _log.warning("the machine was changed meanwhile", what=change[0])
         write(observer.log_rows(last=True))
-        recording.finish(time.time_ns(), files.left_out)
+        recording.finish(time.time_ns(), left_out=observer.left_out, drift=drift)
     return report
+
+
+def _configurations(options: ObserveOptions) -> dict[str, dict[str, str]]:
+    return {str(path): without_secrets(read_properties(path)) for path in options.configurations}
 
 
 def _until(began: float, options: ObserveOptions) -> float:

@@ -2,11 +2,31 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple, Self
 
 from mirrortest.config.option import POSITIVE_SECONDS, option
 from mirrortest.errors import UsageError
+
+
+class Endpoint(NamedTuple):
+    """Where a broker or a mirror serves its metrics, and what it is called."""
+
+    name: str
+    url: str
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Read NAME=URL; raises UsageError."""
+        name, equals, url = text.partition("=")
+        if not (equals and name and re.match(r"https?://[^/]", url)):
+            raise UsageError(
+                f"--scrape {text!r}: must be NAME=URL, for example "
+                "broker1=http://localhost:9404/metrics"
+            )
+        return cls(name, url)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -31,10 +51,21 @@ class ObserveOptions:
         env=True,
         metavar="DIR",
     )
+    scrape_interval: float = option(
+        10.0,
+        "How often the endpoints of --scrape are read: for a broker a scrape is work.",
+        kind=POSITIVE_SECONDS,
+        env=True,
+    )
+    by_partition: bool = option(
+        False, "Also the figures of each partition, of brokers and of the mirror."
+    )
+    endpoints: tuple[Endpoint, ...] = ()
     pids: tuple[int, ...] = ()
     matches: tuple[str, ...] = ()
     gc_logs: tuple[Path, ...] = ()
     logs: tuple[Path, ...] = ()
+    configurations: tuple[Path, ...] = ()
     csv: bool = False
     once: bool = False
     """Read logs from their beginning and end, instead of observing what comes."""

@@ -53,6 +53,11 @@ class Processes:
         self._before: dict[int, _Reading] = {}
         self._own = self._ancestors()
 
+    @property
+    def chosen(self) -> list[int]:
+        """The processes that the last reading had."""
+        return sorted(self._before)
+
     def rows(self) -> list[dict[str, object]]:
         """A row of each process that was there before, too, without its times."""
         chosen = {**self._found(), **dict.fromkeys(self._pids, "")}

@@ -74,6 +74,13 @@ class ReadableFiles:
             pass  # it has ended
         return None
 
+    def setting(self, folder: Path, name: str) -> str:
+        """The text of a file that not every system has, without its end; empty without it."""
+        try:
+            return read_text(f"{folder}/{name}").strip()
+        except OSError:
+            return ""
+
     def pids(self) -> set[int]:
         """All processes."""
         return {int(name) for name in os.listdir(self.proc) if name.isdecimal()}

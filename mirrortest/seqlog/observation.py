@@ -9,6 +9,7 @@ finished by the next one into the same DIR.
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import time
 from functools import partial
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
     from mirrortest.seqlog.session import DigestingFile
 
 OBSERVATION_FILE = "observation.json"
+PROFILE_FILE = "profile.json"
 _CSV = ".csv"
 _FLUSH_SECONDS = 5.0
 SCHEMAS = {
@@ -57,6 +59,22 @@ class TableNote(BaseModel):
     digest: str
 
 
+class Drift(BaseModel):
+    """What changed of the machine from the start of an observation to its end."""
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    what: str
+    """Its place in the profile, such as ``settings.vm/swappiness``."""
+    before: str
+    after: str
+
+    @classmethod
+    def of(cls, what: str, before: object, after: object) -> Self:
+        """A change, with its values as JSON."""
+        return cls(what=what, before=json.dumps(before), after=json.dumps(after))
+
+
 class Observation(BaseModel):
     """One observation: where, when, and what there is of it; times in ns since the epoch."""
 
@@ -72,6 +90,7 @@ class Observation(BaseModel):
     interval_seconds: float
     left_out: dict[str, str] = {}
     """What could not be observed, and why."""
+    drift: tuple[Drift, ...] = ()
     tables: dict[str, TableNote] = {}
 
     @property
@@ -144,11 +163,20 @@ class Recording:
             with (self.path / (table.name + _CSV)).open("a") as file:
                 file.writelines(_csv_of(table, row) for row in rows)
 
-    def finish(self, ended_ns: int, left_out: Mapping[str, str]) -> None:
+    def write_profile(self, profile: Mapping[str, object]) -> None:
+        """Write what the machine is, and its configurations."""
+        try:
+            replace(self.path / PROFILE_FILE, (json.dumps(profile, indent=1) + "\n").encode())
+        except OSError as error:
+            raise _failed(self.path, error) from error
+
+    def finish(
+        self, ended_ns: int, *, left_out: Mapping[str, str], drift: Sequence[Drift] = ()
+    ) -> None:
         """Turn the journals into Parquet files, and note how the observation ended."""
         self.flush()
         ended = self.observation.model_copy(
-            update={"ended_ns": ended_ns, "left_out": dict(left_out)}
+            update={"ended_ns": ended_ns, "left_out": dict(left_out), "drift": tuple(drift)}
         )
         try:
             self._note(_sealed(self.path, ended))

@@ -33,6 +33,7 @@ EXPORTED = {
     for rule in yaml.safe_load(Path(jars.__file__).with_name("jmx_exporter.yaml").read_text())[
         "rules"
     ]
+    if "name" in rule
     for kind in ("avg", "max")
 }
 OTHERS = {"up", "ALERTS", *PROCESS_METRICS}

@@ -54,7 +54,7 @@ def test_rows_become_parquet_files_that_the_observation_notes(tmp_path: Path) ->
     """With their digests; journals are removed, and a table without rows has no file."""
     with Recording(tmp_path, observation(), csv=False) as recording:
         record(recording)
-        recording.finish(EPOCH + 2 * SECOND, {"io of java": "no permission"})
+        recording.finish(EPOCH + 2 * SECOND, left_out={"io of java": "no permission"})
     names = sorted(path.name for path in recording.path.iterdir())
     assert names == ["device.parquet", "host.parquet", OBSERVATION_FILE]
     noted = Observation.model_validate_json((recording.path / OBSERVATION_FILE).read_bytes())
@@ -100,7 +100,7 @@ def test_many_intervals_are_one_row_group(tmp_path: Path) -> None:
     with Recording(tmp_path, observation(), csv=False) as recording:
         for number in range(50):
             recording.write(HOST, [row(number, cpu_ratio=0.5)])
-        recording.finish(EPOCH, {})
+        recording.finish(EPOCH, left_out={})
     assert pq.ParquetFile(recording.path / "host.parquet").num_row_groups == 1
 
 

@@ -1,0 +1,39 @@
+"""Configurations as they are recorded: without their secrets."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+HIDDEN = "(hidden)"
+_SECRET = re.compile(
+    r"passw|passphrase|secret|jaas|token|credential|private|api[._-]?key|user[._]info|[._]key$",
+    re.IGNORECASE,
+)
+_IN_ADDRESS = re.compile(r"(://)[^/@\s]+@")
+
+
+def without_secrets(properties: Mapping[str, str]) -> dict[str, str]:
+    """Properties by their keys, sorted; values that are or contain secrets are hidden."""
+    return {key: _shown(key, value) for key, value in sorted(properties.items())}
+
+
+def command_without_secrets(words: Iterable[str]) -> list[str]:
+    """A command line; also hides the word that follows an option such as ``--password``."""
+    found: list[str] = []
+    option = ""
+    for word in words:
+        key, equals, value = word.partition("=")
+        if equals:
+            found.append(f"{key}={_shown(key, value)}")
+        else:
+            found.append(_shown(option, word))
+        option = word if word.startswith("-") and not equals else ""
+    return found
+
+
+def _shown(key: str, value: str) -> str:
+    return HIDDEN if _SECRET.search(key) else _IN_ADDRESS.sub(rf"\1{HIDDEN}@", value)

@@ -1,0 +1,144 @@
+"""What a machine is: processors, memory, disks, file systems, kernel, limits, clock and Java."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mirrortest.observe import memory
+from mirrortest.observe.configuration import command_without_secrets
+from mirrortest.observe.readable_files import read_text
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from mirrortest.observe.readable_files import ReadableFiles
+
+Profile = dict[str, Any]
+
+_SETTINGS = (
+    "kernel/numa_balancing", "kernel/sched_autogroup_enabled",
+    "net/core/rmem_max", "net/core/somaxconn", "net/core/wmem_max",
+    "net/ipv4/tcp_congestion_control", "net/ipv4/tcp_rmem", "net/ipv4/tcp_wmem",
+    "vm/dirty_background_ratio", "vm/dirty_expire_centisecs", "vm/dirty_ratio",
+    "vm/dirty_writeback_centisecs", "vm/max_map_count", "vm/overcommit_memory", "vm/swappiness",
+)  # fmt: skip
+"""Of the kernel, below /proc/sys: those that Kafka's documentation and brokers' operators set."""
+_HUGE_PAGES = "kernel/mm/transparent_hugepage/enabled"
+_CLOCK_SOURCE = "devices/system/clocksource/clocksource0/current_clocksource"
+_QUEUE = ("rotational", "scheduler", "read_ahead_kb", "nr_requests", "write_cache")
+_SECTOR = 512
+_ESCAPED = re.compile(r"\\([0-7]{3})")
+
+
+def processors(text: str) -> Profile:
+    """The processors of /proc/cpuinfo: how many, which, and their flags."""
+    found = [
+        (name.strip(), value.strip())
+        for name, _, value in (line.partition(":") for line in text.splitlines())
+    ]
+    first = dict(reversed(found))
+    return {
+        "count": sum(name == "processor" for name, _ in found),
+        "model": first.get("model name", ""),
+        "flags": sorted(first.get("flags", first.get("Features", "")).split()),
+    }
+
+
+def limits(text: str) -> dict[str, str]:
+    """The soft limits of /proc/PID/limits."""
+    rows = (re.split(r" {2,}", line) for line in text.splitlines()[1:])
+    return {row[0].removeprefix("Max ").strip(): row[1] for row in rows if len(row) > 1}
+
+
+def mounts(text: str) -> Iterator[tuple[str, str, str, str]]:
+    """Device, place, type and options of each mount of a disk, or in memory."""
+    for line in text.splitlines():
+        words = [_ESCAPED.sub(lambda each: chr(int(each[1], 8)), word) for word in line.split()]
+        if len(words) >= 4 and (words[0].startswith("/") or words[2] in {"tmpfs", "overlay"}):
+            yield words[0], words[1], words[2], words[3]
+
+
+def read_profile(files: ReadableFiles, pids: Iterable[int]) -> Profile:
+    """This machine's profile, with the limits and commands of these processes.
+
+    What cannot be read is empty or left out.
+    """
+    system = os.uname()
+    sizes = memory.parse(files.read("meminfo"))
+    return {
+        "host": system.nodename,
+        "kernel": {"release": system.release, "version": system.version, "machine": system.machine},
+        "processors": processors(files.read("cpuinfo")),
+        "memory_bytes": sizes.get("MemTotal", 0) * 1024,
+        "swap_bytes": sizes.get("SwapTotal", 0) * 1024,
+        "huge_pages": sizes.get("HugePages_Total", 0),
+        "transparent_huge_pages": files.setting(
+            files.sys, "kernel/mm/transparent_hugepage/enabled"
+        ),
+        "clock_source": files.setting(
+            files.sys, "devices/system/clocksource/clocksource0/current_clocksource"
+        ),
+        "settings": {name: files.setting(files.proc / "sys", name) for name in _SETTINGS},
+        "disks": dict(_disks(files)),
+        "file_systems": list(_file_systems(files)),
+        "processes": {str(pid): _process(files, pid) for pid in pids},
+    }
+
+
+def changes(before: object, now: object, path: str = "") -> Iterator[tuple[str, object, object]]:
+    """Where two profiles differ: the place, such as ``settings.vm/swappiness``, and both values."""
+    if isinstance(before, dict) and isinstance(now, dict):
+        for key in sorted({*before, *now}):
+            yield from changes(before.get(key), now.get(key), f"{path}.{key}" if path else str(key))
+    elif before != now:
+        yield path, before, now
+
+
+def _disks(files: ReadableFiles) -> Iterator[tuple[str, Profile]]:
+    for name in sorted(files.disks()):
+        folder = f"block/{name.replace('/', '!')}"
+        sectors = int(files.setting(files.sys, f"{folder}/size") or 0)
+        if sectors:  # a loop device may have no disk behind it
+            queue = {each: files.setting(files.sys, f"{folder}/queue/{each}") for each in _QUEUE}
+            yield name, {"bytes": sectors * _SECTOR, **queue}
+
+
+def _file_systems(files: ReadableFiles) -> Iterator[Profile]:
+    for device, place, kind, options in mounts(files.read("self/mounts")):
+        try:
+            size = shutil.disk_usage(place).total
+        except OSError:
+            continue  # another user's
+        yield {"device": device, "mount": place, "type": kind, "options": options, "bytes": size}
+
+
+def _process(files: ReadableFiles, pid: int) -> Profile:
+    def read(name: str) -> str:
+        return files.of_process(pid, name, f"process {pid}", read_text) or ""
+
+    found: Profile = {
+        "command": command_without_secrets(read("cmdline").rstrip("\0").split("\0")),
+        "limits": limits(read("limits")),
+    }
+    executable = files.of_process(pid, "exe", f"process {pid}", os.readlink)
+    if executable and (java := Path(executable)).name == "java":
+        # Beside its bin folder a Java runtime has a file with its version.
+        found["java"] = java_release(files.setting(java.parent.parent, "release"))
+    return found
+
+
+def java_release(text: str) -> dict[str, str]:
+    """The version and the vendor of the file `release` of a Java runtime."""
+    values = {
+        name: value.strip('"')
+        for name, _, value in (line.partition("=") for line in text.splitlines())
+    }
+    return {
+        name.lower(): values[name]
+        for name in ("JAVA_VERSION", "JAVA_RUNTIME_VERSION", "IMPLEMENTOR")
+        if name in values
+    }

@@ -1,0 +1,106 @@
+"""Endpoints of brokers and mirrors, scraped at an interval while the observation goes on."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import urllib.error
+import urllib.request
+from http import HTTPStatus
+from typing import TYPE_CHECKING, NamedTuple
+
+import structlog
+
+from mirrortest.observe import broker_figures, scraped_metrics
+
+if TYPE_CHECKING:
+    from mirrortest.model.observed import Observed
+    from mirrortest.observe.options import Endpoint
+    from mirrortest.observe.scraped_metrics import Series
+
+_log = structlog.get_logger()
+
+_TIMEOUT = 10.0
+_MOST_BYTES = 64 << 20
+
+
+class _Scrape(NamedTuple):
+    time_ns: int
+    monotonic: float
+    series: list[Series]
+
+
+class Scraper:
+    """Scrapes one endpoint again and again; `take` gives the rows that came of it."""
+
+    def __init__(self, endpoint: Endpoint, seconds: float, *, by_partition: bool) -> None:
+        self._endpoint = endpoint
+        self._seconds = seconds
+        self._by_partition = by_partition
+        self._before: _Scrape | None = None
+        self._rows: list[tuple[Observed, dict[str, object]]] = []
+        self._failing = ""
+
+    async def run(self) -> None:
+        """Scrape until it is cancelled. What fails is logged once, and tried again."""
+        while True:
+            began = time.monotonic()
+            await self.scrape()
+            await asyncio.sleep(max(self._seconds - (time.monotonic() - began), 0))
+
+    async def scrape(self) -> None:
+        """Scrape once."""
+        try:
+            now = await asyncio.to_thread(self._read)
+        except (OSError, ValueError) as error:
+            self._before = None
+            if not self._failing:
+                self._failing = _why(error)
+                _log.warning("cannot be scraped", endpoint=self._endpoint.name, why=self._failing)
+            return
+        if self._failing:
+            _log.info("can be scraped again", endpoint=self._endpoint.name)
+            self._failing = ""
+        before, self._before = self._before, now
+        if before is not None:
+            self._compare(before, now)
+
+    def take(self) -> list[tuple[Observed, dict[str, object]]]:
+        """The rows since the last call, each with its table and its own times."""
+        taken, self._rows = self._rows, []
+        return taken
+
+    @property
+    def left_out(self) -> dict[str, str]:
+        """Why the endpoint cannot be scraped now, if so."""
+        return {self._endpoint.name: self._failing} if self._failing else {}
+
+    def _read(self) -> _Scrape:
+        request = urllib.request.Request(self._endpoint.url, headers={"Accept": "text/plain"})  # noqa: S310  # checked
+        with urllib.request.urlopen(request, timeout=_TIMEOUT) as answer:  # noqa: S310  # checked
+            text = answer.read(_MOST_BYTES).decode(errors="replace")
+        series = scraped_metrics.parse(text)
+        if not series:
+            raise ValueError
+        return _Scrape(time.time_ns(), time.monotonic(), series)
+
+    def _compare(self, before: _Scrape, now: _Scrape) -> None:
+        times = {"started_ns": before.time_ns, "ended_ns": now.time_ns}
+        found = broker_figures.rows(
+            self._endpoint.name,
+            before.series,
+            now.series,
+            now.monotonic - before.monotonic,
+            by_partition=self._by_partition,
+        )
+        self._rows += [(table, times | row) for table, rows in found.items() for row in rows]
+
+
+def _why(error: OSError | ValueError) -> str:
+    """What failed, in plain words."""
+    if isinstance(error, urllib.error.HTTPError):
+        return f"it answers {error.code} {HTTPStatus(error.code).phrase}"
+    if isinstance(error, ValueError):
+        return "its answer has no metrics of Kafka in Prometheus's text format"
+    reason = getattr(error, "reason", error)
+    return f"cannot connect: {getattr(reason, 'strerror', None) or reason}"

@@ -245,7 +245,7 @@ class Workload:
     )
     payload_delimiter: str = option(
         r"\n",
-        r"What stands between the payloads of --payload-file: text, with \n, \t, \0, \x1e, \\.",
+        r"The text between two payloads of --payload-file, with \n, \t, \0, \x1e, \\.",
         kind=Kind(_parse_delimiter, metavar="TEXT"),
         env=True,
     )

@@ -261,7 +261,10 @@ def _compared() -> str:
 
 PARTS: dict[str, dict[str, Callable[[], str]]] = {
     "metrics.md": {"metrics": names.markdown},
-    "observations.md": {"observed": _observed},
+    "observations.md": {
+        "observed": _observed,
+        "observer metrics": lambda: names.markdown(names.OBSERVER_TABLE),
+    },
     "thresholds.md": {"counts": _counts, "latencies": _series, "defaults": _defaults},
     "sequence-log.md": {
         "kinds": _kinds,

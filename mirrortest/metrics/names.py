@@ -9,11 +9,17 @@ buckets would multiply by it.
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from mirrortest.model.failure import Failure
 from mirrortest.model.findings import DEFINITIONS, Outcome
 from mirrortest.model.load import meaning
+from mirrortest.model.observed import GC, LOG, TABLES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from mirrortest.model.observed import Observed
 
 PREFIX = "mirrortest_"
 _FINDINGS = ", ".join(each.finding.label for each in DEFINITIONS)
@@ -36,6 +42,7 @@ class Side(StrEnum):
     PRODUCER = "producer"
     CONSUMER = "consumer"
     LAB = "lab"
+    OBSERVER = "observer"
 
 
 class Metric(NamedTuple):
@@ -77,7 +84,8 @@ def _row(metric: Metric) -> Metric:
 BUILD_INFO = _both("build_info", Kind.GAUGE, ("version",), "Always 1; the version that runs.")
 RUN_INFO = _both(
     "run_info", Kind.GAUGE, ("run", "role", "name"),
-    "Always 1; the run, the role in it (producer, consumer or source) and the instance's name.",
+    "Always 1; the run, the role in it (producer, consumer, source or observer) and the instance's "
+    "name.",
 )  # fmt: skip
 CLOCK_STEPS = _both(
     "clock_steps_total", Kind.COUNTER, (),
@@ -221,10 +229,41 @@ LAB_PART_UP = _row(
 )  # fmt: skip
 
 
-def markdown() -> str:
+def _observed(table: Observed) -> dict[str, Metric]:
+    labels = tuple(each.name for each in table.keys)
+    return {
+        each.name: Metric(
+            Side.OBSERVER, f"observer_{table.name}_{each.name}", Kind.GAUGE, labels, each.meaning
+        )
+        for each in table.figures
+    }
+
+
+OBSERVED = {table: _observed(table) for table in TABLES if table not in (GC, LOG)}
+"""Of `mirrortest observe`: its tables' figures of the last interval, by their columns."""
+OBSERVED_PAUSES = Metric(
+    Side.OBSERVER, "observer_gc_pause_seconds_total", Kind.COUNTER, ("log", "collector", "kind"),
+    "Pauses of a JVM by its log of garbage collections.",
+)  # fmt: skip
+OBSERVED_COLLECTIONS = Metric(
+    Side.OBSERVER, "observer_gc_events_total", Kind.COUNTER, ("log", "collector", "kind"),
+    "Events of this log, by their kind.",
+)  # fmt: skip
+OBSERVED_LINES = Metric(
+    Side.OBSERVER, "observer_log_entries_total", Kind.COUNTER, ("log", "kind", "type"),
+    "Exceptions, errors and warnings of a log of Kafka.",
+)  # fmt: skip
+OBSERVER_TABLE = (
+    *(metric for of_table in OBSERVED.values() for metric in of_table.values()),
+    OBSERVED_PAUSES, OBSERVED_COLLECTIONS, OBSERVED_LINES,
+)  # fmt: skip
+"""The metrics of `mirrortest observe`, whose names follow from its tables."""
+
+
+def markdown(table: Iterable[Metric] = TABLE) -> str:
     """The table as documentation."""
     lines = ["| metric | kind | labels | meaning |", "|---|---|---|---|"]
-    for metric in TABLE:
+    for metric in table:
         labels = ", ".join(f"`{label}`" for label in metric.labels)
         lines.append(f"| `{metric.full_name}` | {metric.kind} | {labels} | {metric.help} |")
     return "\n".join(lines) + "\n"

@@ -6,17 +6,20 @@ import asyncio
 import contextlib
 import os
 import time
+from contextlib import nullcontext
 from typing import TYPE_CHECKING
 
 import structlog
 
 from mirrortest.config.java_properties import read_properties
+from mirrortest.metrics.endpoint import serve_metrics
 from mirrortest.model.observed import GC, LOG, PROCESS
 from mirrortest.observe.configuration import without_secrets
 from mirrortest.observe.logs import GcLogs, KafkaLogs
 from mirrortest.observe.machine import Machine
 from mirrortest.observe.machine_profile import changes, read_profile
 from mirrortest.observe.observe_report import ObserveReport
+from mirrortest.observe.observer_metrics import ObserverMetrics
 from mirrortest.observe.processes import Processes
 from mirrortest.observe.readable_files import ReadableFiles
 from mirrortest.observe.scraping import Scraper
@@ -105,7 +108,12 @@ async def run(
         started_ns=started_ns,
         interval_seconds=options.interval,
     )
-    with Recording(options.output, observation, csv=options.csv) as recording:
+    metrics = ObserverMetrics(name=options.name, run=options.run)
+    with (
+        Recording(options.output, observation, csv=options.csv) as recording,
+        serve_metrics(metrics, address=options.metrics_address, port=options.metrics_port)
+        or nullcontext(),
+    ):
         report, drift = ObserveReport(recording.path), list[Drift]()
         began_ns, began = started_ns, time.monotonic()
 
@@ -117,6 +125,7 @@ async def run(
             for table, found in rows.items():
                 recording.write(table, [times | row for row in found])
             report.add(rows)
+            metrics.publish(rows, observer.left_out)
 
         if not options.once:
             observer.rows()

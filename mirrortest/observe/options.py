@@ -9,6 +9,7 @@ from typing import NamedTuple, Self
 
 from mirrortest.config.option import POSITIVE_SECONDS, option
 from mirrortest.errors import UsageError
+from mirrortest.metrics.options import MetricsOptions
 
 
 class Endpoint(NamedTuple):
@@ -30,7 +31,7 @@ class Endpoint(NamedTuple):
 
 
 @dataclass(frozen=True, kw_only=True)
-class ObserveOptions:
+class ObserveOptions(MetricsOptions):
     """A validated request, and the options of `mirrortest observe` that give it.
 
     Raises:

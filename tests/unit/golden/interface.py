@@ -10,7 +10,7 @@ from mirrortest import errors
 from mirrortest.cli.help_layout import aliases_of
 from mirrortest.config.threshold import COUNTS, Series, thresholds
 from mirrortest.errors import InterruptedRunError, MirrortestError
-from mirrortest.metrics.names import TABLE
+from mirrortest.metrics.names import OBSERVER_TABLE, TABLE
 from mirrortest.model.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def _exit_codes() -> dict[str, int]:
 def _metrics() -> list[str]:
     return sorted(
         f"{metric.full_name} {metric.kind} of {metric.side}: {', '.join(metric.labels) or '-'}"
-        for metric in TABLE
+        for metric in (*TABLE, *OBSERVER_TABLE)
     )
 
 

@@ -1,0 +1,81 @@
+"""The figures of the last interval as metrics."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mirrortest.metrics import names
+from mirrortest.metrics.collector import Metrics
+from mirrortest.model.observed import GC, LOG
+from mirrortest.observe.gc_log import PAUSES
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from mirrortest.model.observed import Observed
+    from mirrortest.observe.machine import Tables
+
+_Key = tuple[str, ...]
+
+
+def _of_endpoints(table: Observed) -> bool:
+    return any(each.name == "endpoint" for each in table.keys)
+
+
+class ObserverMetrics(Metrics):
+    """What a scrape gets: each figure by its table's keys. A subject that is gone has no figures.
+
+    Those of endpoints are as old as the last scrape of them.
+    """
+
+    def __init__(self, *, name: str, run: str | None) -> None:
+        super().__init__()
+        if run is not None:
+            self.gauge(names.RUN_INFO, run=run, role="observer", name=name).set(1)
+        self._published: dict[Observed, set[tuple[str, _Key]]] = {}
+
+    def publish(self, tables: Tables, failing: Collection[str] = ()) -> None:
+        """Take an interval's rows; the endpoints of `failing` cannot be scraped now."""
+        for table, rows in tables.items():
+            if table is GC:
+                self._count_events(rows)
+            elif table is LOG:
+                for row in rows:
+                    labels = {each.name: str(row[each.name]) for each in LOG.keys}
+                    self.counter(names.OBSERVED_LINES, **labels).add(int(str(row["count"])))
+            else:
+                self._set(table, rows)
+        for table in [each for each in self._published if _of_endpoints(each)]:
+            self._remove(table, {each for each in self._published[table] if each[1][0] in failing})
+
+    def _set(self, table: Observed, rows: list[dict[str, object]]) -> None:
+        present = set()
+        for row in rows:
+            key = tuple(str(row[each.name]) for each in table.keys)
+            for name, metric in names.OBSERVED[table].items():
+                value = row.get(name)
+                if isinstance(value, int | float):
+                    labels = dict(zip(metric.labels, key, strict=True))
+                    self.gauge(metric, **labels).set(value)
+                    present.add((name, key))
+        published = self._published.setdefault(table, set())
+        gone = published - present
+        if _of_endpoints(table):
+            # Not each interval has a scrape of each endpoint.
+            scraped = {key[0] for _, key in present}
+            gone = {each for each in gone if each[1][0] in scraped}
+        self._remove(table, gone)
+        published |= present
+
+    def _remove(self, table: Observed, gone: set[tuple[str, _Key]]) -> None:
+        for name, key in gone:
+            metric = names.OBSERVED[table][name]
+            self.remove(metric, **dict(zip(metric.labels, key, strict=True)))
+        self._published[table] -= gone
+
+    def _count_events(self, rows: list[dict[str, object]]) -> None:
+        for row in rows:
+            labels = {name: str(row[name]) for name in names.OBSERVED_PAUSES.labels}
+            self.counter(names.OBSERVED_COLLECTIONS, **labels).add()
+            if row["kind"] in PAUSES and isinstance(row["seconds"], float):
+                self.counter(names.OBSERVED_PAUSES, **labels).add(row["seconds"])

@@ -1,0 +1,99 @@
+"""What a scrape of an observer gets."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+from mirrortest.metrics import names
+from mirrortest.metrics.endpoint import MetricsEndpoint
+from mirrortest.metrics.names import OBSERVER_TABLE, TABLE, Kind
+from mirrortest.model.observed import BROKER, DEVICE, GC, HOST, LOG
+from mirrortest.observe.observer_metrics import ObserverMetrics
+
+if TYPE_CHECKING:
+    from mirrortest.observe.machine import Tables
+
+
+def published(metrics: ObserverMetrics) -> dict[tuple[str, tuple[str, ...]], float]:
+    """The samples of the observer's own metrics: (name, values of labels) -> value."""
+    return {
+        (
+            sample.name.removeprefix("mirrortest_observer_"),
+            tuple(sample.labels.values()),
+        ): sample.value
+        for family in metrics.collect()
+        for sample in family.samples
+        if sample.name.startswith("mirrortest_observer_")
+    }
+
+
+def test_names_follow_the_rules_of_all_metrics() -> None:
+    """Unique, in base units, counters end in _total."""
+    assert len({each.full_name for each in (*TABLE, *OBSERVER_TABLE)}) == len(TABLE) + len(
+        OBSERVER_TABLE
+    )
+    for metric in OBSERVER_TABLE:
+        assert re.fullmatch(r"mirrortest_observer_[a-z0-9_]+", metric.full_name)
+        assert metric.name.endswith("_total") is (metric.kind is Kind.COUNTER)
+        assert not re.search(r"_(ms|millis|ns|kb)\b", metric.name)
+
+
+def test_figures_are_those_of_the_last_interval() -> None:
+    """What is unknown then, and a device that is gone, is published no longer."""
+    metrics = ObserverMetrics(name="here", run="nightly")
+    metrics.publish({
+        HOST: [{"cpu_ratio": 0.5, "running": 3}],
+        DEVICE: [{"device": "a", "queue": 1.0}, {"device": "b", "queue": 2.0}],
+    })  # fmt: skip
+    assert published(metrics) == {
+        ("host_cpu_ratio", ()): 0.5,
+        ("host_running", ()): 3,
+        ("device_queue", ("a",)): 1.0,
+        ("device_queue", ("b",)): 2.0,
+    }
+    metrics.publish({
+        HOST: [{"cpu_ratio": 0.25, "running": None}],
+        DEVICE: [{"device": "b", "queue": 3.0}],
+    })  # fmt: skip
+    assert published(metrics) == {("host_cpu_ratio", ()): 0.25, ("device_queue", ("b",)): 3.0}
+
+
+def test_brokers_stay_until_their_next_scrape_or_until_they_fail() -> None:
+    """They are scraped less often than an interval ends."""
+    metrics = ObserverMetrics(name="here", run=None)
+    both: Tables = {
+        BROKER: [{"endpoint": "a", "leaders": 1}, {"endpoint": "b", "leaders": 2, "replica_lag": 3}]
+    }
+    metrics.publish(both)
+    metrics.publish({HOST: []})
+    metrics.publish({BROKER: [{"endpoint": "b", "leaders": 4}]})
+    assert published(metrics) == {("broker_leaders", ("a",)): 1, ("broker_leaders", ("b",)): 4}
+    metrics.publish({}, failing=["a"])
+    assert published(metrics) == {("broker_leaders", ("b",)): 4}
+
+
+def test_events_of_logs_are_counted() -> None:
+    """Pauses by their time, entries by how many they are."""
+    metrics = ObserverMetrics(name="here", run=None)
+    event: dict[str, Any] = {"log": "gc", "collector": "G1", "seconds": 0.25}
+    tables: Tables = {
+        GC: [event | {"kind": "full pause"}, event | {"kind": "concurrent"}],
+        LOG: [{"log": "l", "kind": "warning", "type": "t", "count": 2}],
+    }
+    metrics.publish(tables)
+    metrics.publish(tables)
+    assert published(metrics) == {
+        ("gc_pause_seconds_total", ("gc", "G1", "full pause")): 0.5,
+        ("gc_events_total", ("gc", "G1", "full pause")): 2,
+        ("gc_events_total", ("gc", "G1", "concurrent")): 2,
+        ("log_entries_total", ("l", "warning", "t")): 4,
+    }
+
+
+def test_an_observed_run_is_named() -> None:
+    """As producers and consumers name theirs; the endpoint serves it."""
+    metrics = ObserverMetrics(name="here", run="nightly")
+    assert metrics.gauge(names.RUN_INFO, run="nightly", role="observer", name="here").value == 1
+    with MetricsEndpoint(metrics) as endpoint:
+        assert endpoint.port

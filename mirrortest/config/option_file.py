@@ -105,11 +105,16 @@ def _parsed(key: _Key, text: Any, at: str) -> Any:
     return key.kind.parse(text, option=at)
 
 
-def document_of(value: Any) -> dict[str, Any]:
-    """A model's options as a document, each as a user would type it; what is None is left out."""
+def document_of(value: Any, *, defaults: bool = True) -> dict[str, Any]:
+    """A model's options as a document, each as a user would type it; what is None is left out.
+
+    Without `defaults` what has its default is left out, too.
+    """
     found: dict[str, Any] = {}
     for key in _keys(type(value)):
         own = getattr(value, key.field.name)
+        if not defaults and own == key.field.default:
+            continue
         shown = own if key.kind is None or isinstance(own, list) else key.kind.show(own)
         if isinstance(own, int | float) and _NUMBER.fullmatch(str(shown)):
             number = json.loads(shown)
@@ -117,6 +122,18 @@ def document_of(value: Any) -> dict[str, Any]:
         if shown is not None and shown != "":
             found[key.name] = shown
     return found
+
+
+def words_of(document: Mapping[str, Any]) -> list[str]:
+    """A document of `document_of` as words of a command line."""
+    words: list[str] = []
+    for name, value in document.items():
+        if isinstance(value, bool):
+            words += [f"--{name}"] if value else []
+            continue
+        for text in map(str, value if isinstance(value, list) else [value]):
+            words += [f"--{name}={text}"] if text.startswith("-") else [f"--{name}", text]
+    return words
 
 
 def toml_of(document: Mapping[str, Any]) -> str:

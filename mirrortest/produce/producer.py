@@ -185,7 +185,8 @@ class Producer:
                 for plan in self._plans
             },
             clusters={"source": cluster},
-            settings=self._options.settings,
+            settings=options.settings,
+            workload=document_of(options.workload, defaults=False),
         )
 
     # -- one incarnation after the other --------------------------------------------------------

@@ -145,6 +145,7 @@ def reconcile_by(
         attribution=result.undelivered.attribution,
         minutes=result.minutes,
         minutes_total=result.minutes_total,
+        workloads=plan.workloads,
         tables=place.shown,
     )
     _write_summary(place, summary)

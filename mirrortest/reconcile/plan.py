@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mirrortest.errors import SequenceLogError, UsageError
+from mirrortest.results.summary import Workload
 from mirrortest.seqlog.files import find_sessions, joined
 from mirrortest.seqlog.location import Location
 from mirrortest.seqlog.options import Role
@@ -53,6 +54,18 @@ class Plan:
             for source, topic in session.topics.items()
             if topic.destination is not None
         }
+
+    @property
+    def workloads(self) -> list[Workload]:
+        """What the producers were asked to send, as far as their logs say; each once."""
+        found: list[Workload] = []
+        for _, session in self.of(Role.PRODUCER):
+            own = next((each for each in found if each.workload == session.workload), None)
+            if own is None and session.workload:
+                found.append(Workload(producers=[session.name], workload=session.workload))
+            elif own is not None and session.name not in own.producers:
+                own.producers.append(session.name)
+        return found
 
     def of(self, role: Role) -> list[tuple[int, Session]]:
         """The sessions of one side, with their numbers."""

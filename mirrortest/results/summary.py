@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import datetime  # noqa: TC003  # pydantic reads it
-from typing import TYPE_CHECKING, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field
 
@@ -123,6 +123,16 @@ class Online(_Model):
     disagreements: list[str]
 
 
+class Workload(_Model):
+    """What some producers were asked to send, as `produce --workload` reads it.
+
+    What was the default is left out.
+    """
+
+    producers: list[str]
+    workload: dict[str, Any]
+
+
 class RestsOn(_Model):
     """What a reconciliation rests on: sessions' logs, and how many offsets they say were read."""
 
@@ -162,6 +172,7 @@ class Summary(_Model):
     attribution: list[Attributed] = Field(default_factory=list)
     minutes: list[Minute] = Field(default_factory=list)
     minutes_total: int = 0
+    workloads: list[Workload] = Field(default_factory=list)
     tables: str = ""
 
     def encode(self) -> str:

@@ -11,7 +11,7 @@ import hashlib
 import re
 import secrets
 from datetime import UTC, datetime
-from typing import IO, Literal, Self
+from typing import IO, Any, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
@@ -145,6 +145,8 @@ class Session(_Model):
         spooled: the last files may still be in a spool, until a salvage.
         clusters: cluster ids of `source` and `destination`.
         settings: the options as the user gave them, without secrets, for people to read.
+        workload: what a producer was asked to send, as `produce --workload` reads it, without
+            what is the default.
         intervals: the file with the figures of each reporting interval, once it is finished.
         damage: what a salvage could not read.
         digested: the file had its own digest; older versions wrote none.
@@ -171,6 +173,7 @@ class Session(_Model):
     deadline_ns: int | None = None
     clusters: dict[str, str] = Field(default_factory=dict)
     settings: dict[str, str] = Field(default_factory=dict)
+    workload: dict[str, Any] = Field(default_factory=dict)
     files: tuple[FileNote, ...] = ()
     intervals: FileNote | None = None
     damage: tuple[Damage, ...] = ()

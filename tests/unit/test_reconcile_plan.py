@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-async def _log(logdir: Path, run: str) -> None:
+async def _log(logdir: Path, run: str, name: str = "ann", **workload: Any) -> None:
     about = Session(
-        run=run, role=Role.PRODUCER, name="ann", session=new_session_id(1), incarnation=1,
-        started_ns=1,
+        run=run, role=Role.PRODUCER, name=name, session=new_session_id(1), incarnation=1,
+        started_ns=1, workload=workload,
     )  # fmt: skip
     await (await SequenceLog.open(logdir, about)).close()
 
@@ -53,6 +53,16 @@ def test_the_runs_that_are_there_are_told(tmp_path: Path) -> None:
         asyncio.run(_log(tmp_path, run))
     with pytest.raises(SequenceLogError, match=r"no log of run 'big' here; it holds a, b$"):
         plan([str(tmp_path)], "big")
+
+
+def test_each_workload_is_there_once_with_its_producers(tmp_path: Path) -> None:
+    """As their logs have it; logs of before have none."""
+    for name, workload in {"a": {"seed": 1}, "b": {"seed": 2}, "c": {"seed": 1}, "d": {}}.items():
+        asyncio.run(_log(tmp_path, "big", name, **workload))
+    found = {
+        each.workload["seed"]: each.producers for each in plan([str(tmp_path)], "big").workloads
+    }
+    assert {seed: sorted(names) for seed, names in found.items()} == {1: ["a", "c"], 2: ["b"]}
 
 
 def test_what_a_consumer_read_uncommitted_is_a_reason(tmp_path: Path) -> None:

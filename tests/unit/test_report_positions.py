@@ -109,9 +109,7 @@ def test_the_commands_that_repeat_a_run_are_read_by_the_program(
 
 SETTINGS = {
     Role.PRODUCER: {
-        "bootstrap servers": "dc1:9092", "throughput": "2000/s", "duration": "25 s",
-        "records": "1,000", "warm-up records": "100", "message size": "1,200 bytes",
-        "form": "headers", "acks": "1", "compression": "zstd", "linger": "7 ms",
+        "bootstrap servers": "dc1:9092",
     },
     Role.CONSUMER: {
         "bootstrap servers": "dc2:9092", "topics": "A.orders", "shard": "1/2",
@@ -119,13 +117,24 @@ SETTINGS = {
         "idle timeout": "30 s", "latencies": "with the backlog",
     },
 }  # fmt: skip
+WORKLOAD = {
+    "throughput": -1, "num-records": 1000, "duration": "25s", "warmup-records": 100,
+    "message-size": "choice(100:0.9, 10kB:0.1)", "start-at": "2026-01-31T08:00:00Z",
+    "form": "headers", "create-topics": True, "topic-config": ["a=1", "b=2"],
+    "acks": "1", "compression": "zstd", "linger-ms": 7, "command-property": ["batch.size=9"],
+}  # fmt: skip
 
 
 def test_settings_become_options(result: Result, program: Any) -> None:  # noqa: F811
     """Each of them, in the form in which the option takes it."""
     sessions = []
     for found in result.sessions:
-        update = {"settings": SETTINGS[found.session.role], "deadline_ns": 90 * 10**9}
+        update: dict[str, Any] = {
+            "settings": SETTINGS[found.session.role],
+            "deadline_ns": 90 * 10**9,
+        }
+        if found.session.role is Role.PRODUCER:
+            update["workload"] = WORKLOAD
         topics = {
             name: topic.model_copy(update={"destination": f"A.{name}"})
             for name, topic in found.session.topics.items()
@@ -136,8 +145,11 @@ def test_settings_become_options(result: Result, program: Any) -> None:  # noqa:
     consume, produce, _ = repeat_commands(told)
     assert "--topics A.orders --source-alias A --deadline 90s" in consume
     assert "--expect-producers ann,bob" in consume
-    assert "--num-records 1000 --duration 25s --warmup-records 100 --message-size 1200" in produce
-    assert "--form headers --acks 1 --compression zstd --linger-ms 7" in produce
+    assert "--throughput=-1 --num-records 1000 --duration 25s --warmup-records 100" in produce
+    assert "--message-size 'choice(100:0.9, 10kB:0.1)' --form headers --create-topics" in produce
+    assert "--topic-config a=1 --topic-config b=2 --acks 1 --compression zstd" in produce
+    assert "--linger-ms 7 --command-property batch.size=9" in produce
+    assert "--start-at" not in produce
     for each in (consume, produce):
         check(program, shlex.split(each.replace("NEW-RUN", RUN))[1:])
 
@@ -147,10 +159,11 @@ def test_workers_are_repeated_by_one_command(result: Result, program: Any) -> No
     producer = next(each for each in result.sessions if each.session.role is Role.PRODUCER)
     workers = []
     for number in (1, 2):
-        settings = {
-            "throughput": "gaussian(500, 50)", "seed": "7", "worker": f"{number} of 2"
-        }  # fmt: skip
-        update = {"settings": settings, "name": f"ann.{number}"}
+        update = {
+            "settings": {"worker": f"{number} of 2"},
+            "workload": {"throughput": "gaussian(500, 50)", "seed": 7},
+            "name": f"ann.{number}",
+        }
         session = producer.session.model_copy(update=update)
         workers.append(type(producer)(session, producer.location, (), ()))
     told = type(result)(result.summary, result.place, tuple(workers))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
+from mirrortest.config.option_file import words_of
 from mirrortest.config.threshold import thresholds
 from mirrortest.seqlog.options import Role
 
@@ -15,17 +16,6 @@ if TYPE_CHECKING:
 
 _MOST_SHOWN = 20
 _NEW_RUN = "NEW-RUN"
-_PRODUCE = {
-    "records": "--num-records",
-    "duration": "--duration",
-    "warm-up records": "--warmup-records",
-    "message size": "--message-size",
-    "batch messages": "--batch-messages",
-    "form": "--form",
-    "acks": "--acks",
-    "compression": "--compression",
-    "linger": "--linger-ms",
-}
 _CONSUME = {
     "consumer group": "--consumer-group",
     "shard": "--shard",
@@ -33,9 +23,9 @@ _CONSUME = {
     "duration": "--duration",
     "idle timeout": "--idle-timeout",
 }
-_UNITS = (" bytes", " ms", ",")
-"""What settings have for readers, and options do not."""
-_DEFAULTS = {"form": "body", "acks": "all", "compression": "none", "linger": "5"}
+
+_NAMES = {"consumer group", "expected producers"}
+"""Settings that are no durations."""
 
 
 def destination_servers(result: Result) -> str:
@@ -98,13 +88,10 @@ def _common(verb: str, session: Session) -> list[str]:
 
 
 def _produce(session: Session) -> list[str]:
-    words = [*_common("produce", session), "--topics", ",".join(session.topics)]
-    rate = session.settings.get("throughput", "unlimited")
-    if rate != "unlimited":
-        words += ["--throughput", rate.removesuffix("/s")]
-    if session.settings.get("seed"):
-        words += ["--seed", session.settings["seed"]]
-    return words + _given(session, _PRODUCE)
+    # Its start is past.
+    workload = {name: value for name, value in session.workload.items() if name != "start-at"}
+    topics = {"topics": ",".join(session.topics)}
+    return [*_common("produce", session), *words_of(topics | workload)]
 
 
 def _consume(session: Session) -> list[str]:
@@ -127,19 +114,7 @@ def _consume(session: Session) -> list[str]:
         words += ["--command-property", "isolation.level=read_committed"]
     if session.settings.get("latencies"):
         words.append("--include-backlog")
-    return words + _given(session, _CONSUME)
-
-
-def _given(session: Session, options: dict[str, str]) -> list[str]:
-    words = []
-    for name, option in options.items():
-        value = session.settings.get(name, "")
-        for unit in (
-            _UNITS
-            if "(" not in value and name not in {"expected producers", "consumer group"}
-            else ()
-        ):
-            value = value.replace(unit, "")
-        if value and value != _DEFAULTS.get(name):
-            words += [option, value.replace(" ", "")]
+    for name, option in _CONSUME.items():
+        if value := session.settings.get(name, ""):
+            words += [option, value if name in _NAMES else value.replace(" ", "")]
     return words

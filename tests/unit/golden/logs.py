@@ -138,6 +138,7 @@ def _session() -> dict[str, Any]:
         deadline_ns=60_000_000_000,
         clusters={"source": "a", "destination": "b"},
         settings={"topics": "A.orders"},
+        workload={"throughput": 5},
         files=(
             FileNote(name="000001.parquet", rows=7, digest="sha256:00"),
             FileNote(name="000002.parquet", rows=1),

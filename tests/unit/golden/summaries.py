@@ -19,7 +19,7 @@ from mirrortest.model.verdict import Verdict
 from mirrortest.produce.produce_report import ProduceReport
 from mirrortest.produce.recording import TopicNumbers
 from mirrortest.results import summary
-from mirrortest.results.summary import Latency, Summary
+from mirrortest.results.summary import Latency, Summary, Workload
 from mirrortest.selftest.calibration import Calibration, Figures, KindFigures
 from mirrortest.selftest.synthesis import Written
 from mirrortest.seqlog.options import Role
@@ -207,6 +207,7 @@ def _reconciled() -> Summary:
             summary.Minute(topic="orders", minute=None, counts={}),
         ],
         minutes_total=2,
+        workloads=[Workload(producers=["p1", "p2"], workload={"topics": "orders", "seed": 7})],
         tables="/result",
     )
 

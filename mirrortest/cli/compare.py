@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from mirrortest.cli import console
-from mirrortest.cli.options import Output
+from mirrortest.cli.options import Output, file_to_write
 from mirrortest.cli.parameters import from_models
+from mirrortest.config.option import Kind, option
 
 EXAMPLES = """
 [bold]Examples[/]
 
     mirrortest compare before/ after/
     mirrortest compare before/ after/ --threshold 'p(99)<+10%' --details
+    mirrortest compare before/ after/ --html comparison.html
     mirrortest compare monday.json tuesday.json --json
 """
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareOutput(Output):
+    """Where a comparison goes."""
+
+    html: Path | None = option(
+        None,
+        "Also write the comparison to this file, as a page with charts.",
+        kind=Kind(file_to_write, metavar="FILE"),
+    )
 
 
 @from_models
@@ -42,13 +57,17 @@ def compare(  # noqa: D103  # its help is below, with examples
     details: Annotated[
         bool, typer.Option("--details", help="Also show the figures that do not differ.")
     ] = False,
-    output: Output,
+    output: CompareOutput,
 ) -> None:
     from mirrortest.compare.comparison import compare as compare_sides
     from mirrortest.compare.reading import read_side
     from mirrortest.compare.terminal import view
     from mirrortest.compare.thresholds import DifferenceThreshold
 
+    if output.html is not None:
+        from mirrortest.report.html import environment_of_templates
+
+        environment_of_templates()  # if Jinja is missing, fail before the work
     thresholds = [DifferenceThreshold.parse(text) for text in threshold or ()]
     found = compare_sides(read_side(base), [read_side(each) for each in new], thresholds)
     console.show(
@@ -57,6 +76,12 @@ def compare(  # noqa: D103  # its help is below, with examples
         as_json=output.as_json,
         report=output.report,
     )
+    if output.html is not None:
+        from mirrortest.compare.page import render
+        from mirrortest.report.result import write_text
+        from mirrortest.seqlog.location import Location
+
+        write_text(Location.parse(output.html), render(found))
     if found.exit_code:
         raise typer.Exit(found.exit_code)
 

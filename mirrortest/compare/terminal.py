@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from rich.console import Group
@@ -45,12 +45,13 @@ def view(comparison: Comparison, *, details: bool = False) -> RenderableType:
         parts += [*_pair(comparison, pair, details=details), Text("")]
     parts += lines(shorten(comparison.inconclusive), "inconclusive: ", "yellow")
     parts.append(
-        Text.assemble(verdict_line("comparison", comparison.verdict), f". {_why(comparison)}")
+        Text.assemble(verdict_line("comparison", comparison.verdict), f". {why(comparison)}")
     )
     return Group(*parts)
 
 
-def _why(comparison: Comparison) -> str:
+def why(comparison: Comparison) -> str:
+    """What the verdict rests on, in a sentence."""
     by = "threshold" if any(pair.thresholds for pair in comparison.pairs) else "finding or verdict"
     match comparison.verdict:
         case Verdict.FAILED:
@@ -77,14 +78,9 @@ def _pair(comparison: Comparison, pair: Pair, *, details: bool) -> Iterator[Rend
     if not details:
         yield from _names(pair, Change.NONE)
     yield from _untold(pair.figures)
-    for verdict in pair.verdicts:
-        if verdict.change is not Change.NONE:
-            sides = (", ".join(dict.fromkeys(of)) or "none" for of in (verdict.base, verdict.new))
-            yield _line(verdict.change, f"verdict of {verdict.command}: {' -> '.join(sides)}")
-    for count in pair.counts:
-        if count.change is not Change.NONE or details:
-            sides = (_range(of) for of in (count.base, count.new))
-            yield _line(count.change, f"{readable_name(count.name)}: {' -> '.join(sides)} messages")
+    for each in exact_changes(pair):
+        if each.change is not Change.NONE or details:
+            yield _line(each.change, each.text)
     yield from lines(
         (
             f"{each.name}: {', '.join(each.base) or 'none'} -> {', '.join(each.new) or 'none'}"
@@ -93,6 +89,33 @@ def _pair(comparison: Comparison, pair: Pair, *, details: bool) -> Iterator[Rend
         "setting differs: ",
         "cyan",
     )
+
+
+class ExactChange(NamedTuple):
+    """A verdict or a finding of both sides, in words."""
+
+    change: Change
+    text: str
+
+
+def exact_changes(pair: Pair) -> list[ExactChange]:
+    """What needs no statistics: verdicts, then findings."""
+    of_verdicts = [
+        ExactChange(
+            each.change,
+            f"verdict of {each.command}: "
+            + " -> ".join(", ".join(dict.fromkeys(of)) or "none" for of in (each.base, each.new)),
+        )
+        for each in pair.verdicts
+    ]
+    of_counts = [
+        ExactChange(
+            each.change,
+            f"{readable_name(each.name)}: {_range(each.base)} -> {_range(each.new)} messages",
+        )
+        for each in pair.counts
+    ]
+    return [*of_verdicts, *of_counts]
 
 
 def _line(change: Change, text: str) -> Text:

@@ -22,13 +22,15 @@ from mirrortest.report.html.page import page
 from mirrortest.results.words import readable_name
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
     from jinja2 import Environment
 
     from mirrortest.report.result import Result
 
 ECHARTS_VERSION = "6.1.0"
-_SCRIPTS = ("echarts/echarts.min.js", "drawing.js", "latency.js", "load.js", "page.js", "copy.js")
-_TEMPLATES = ("report.html.j2", "parts.html.j2", "points.html.j2")
+_LIBRARY = ("echarts/echarts.min.js", "drawing.js")
+_TEMPLATES = ("report.html.j2", "parts.html.j2", "points.html.j2", "comparison.html.j2")
 
 
 def render(result: Result) -> str:
@@ -38,13 +40,22 @@ def render(result: Result) -> str:
         MirrortestError: Jinja is not installed.
         SequenceLogError: a table or a log cannot be read.
     """
+    environment_of_templates()  # if Jinja is missing, fail before the work
+    return render_page(_TEMPLATES[0], ("latency.js", "load.js", "page.js", "copy.js"), page(result))
+
+
+def render_page(template: str, scripts: Sequence[str], variables: Mapping[str, Any]) -> str:
+    """A page with charts: `scripts` follow the charts' library and what all charts share.
+
+    Raises MirrortestError where Jinja is not installed.
+    """
     environment = environment_of_templates()
     from markupsafe import Markup  # noqa: PLC0415  # comes with Jinja, which is an extra
 
-    scripts = [read_asset(name) for name in _SCRIPTS]
-    hashes = " ".join(f"'sha256-{_hash(script)}'" for script in scripts)
-    return environment.get_template(_TEMPLATES[0]).render(
-        **page(result),
+    texts = [read_asset(name) for name in (*_LIBRARY, *scripts)]
+    hashes = " ".join(f"'sha256-{_hash(script)}'" for script in texts)
+    return environment.get_template(template).render(
+        **variables,
         version=__version__,
         echarts_version=ECHARTS_VERSION,
         policy=(
@@ -52,7 +63,7 @@ def render(result: Result) -> str:
             "img-src data:; base-uri 'none'; form-action 'none'"
         ),
         style=Markup(read_asset("page.css")),  # noqa: S704  # ours
-        scripts=[Markup(script) for script in scripts],  # noqa: S704  # ours, and the library
+        scripts=[Markup(script) for script in texts],  # noqa: S704  # ours, and the library
     )
 
 

@@ -1,0 +1,128 @@
+"""A comparison as one HTML page, with the report's template parts and charts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from mirrortest.compare.comparison import percent
+from mirrortest.compare.document import Change
+from mirrortest.compare.figures import QUANTILES, Unit, statistic
+from mirrortest.compare.terminal import exact_changes, why
+from mirrortest.config.threshold import Series
+from mirrortest.model.verdict import Verdict
+from mirrortest.report.html import render_page
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mirrortest.compare.document import Comparison, FigureChange, Pair
+
+_TONES = {Verdict.PASSED: "good", Verdict.INCONCLUSIVE: "doubt", Verdict.FAILED: "bad"}
+_CHANGES = {
+    Change.WORSE: "bad",
+    Change.BETTER: "good",
+    Change.DIFFERS: "note",
+    Change.NONE: "plain",
+    Change.UNKNOWN: "doubt",
+}
+_SLOTS = {"start": 0, "step": 1, "count": 1}
+"""The report's charts over time have these; a comparison has none."""
+
+
+class _Row(NamedTuple):
+    name: str
+    base: str
+    new: str
+    difference: str
+    interval: str
+    change: Change
+    why: str
+
+
+def render(comparison: Comparison) -> str:
+    """The page. Raises MirrortestError where Jinja is not installed."""
+    charts = [_charts(pair) for pair in comparison.pairs]
+    return render_page(
+        "comparison.html.j2",
+        ("comparison.js",),
+        {
+            "comparison": comparison,
+            "tone": _TONES[comparison.verdict],
+            "why": why(comparison),
+            "tones": _CHANGES,
+            "pairs": [
+                {
+                    "pair": pair,
+                    "exact": exact_changes(pair),
+                    "rows": [_row(each) for each in pair.figures],
+                    "drawn": bool(drawn["figures"]),
+                    "text": _text(pair),
+                    "curves": drawn["curves"],
+                }
+                for pair, drawn in zip(comparison.pairs, charts, strict=True)
+            ],
+            "charts": {"slots": _SLOTS, "marks": [], "limits": [], "pairs": charts},
+        },
+    )
+
+
+def _row(each: FigureChange) -> _Row:
+    unit = Unit(each.unit)
+    base, new = (unit.show(float(np.mean(of))) if of else "" for of in (each.base, each.new))
+    told = each.low is not None or each.high is not None
+    interval = f"{percent(each.low)} to {percent(each.high)}" if told else ""
+    return _Row(each.name, base, new, percent(each.difference), interval, each.change, each.why)
+
+
+def _text(pair: Pair) -> str:
+    changed = [
+        f"{each.name} {each.change} by {percent(each.difference)} %"
+        for each in pair.figures
+        if each.change in {Change.WORSE, Change.BETTER, Change.DIFFERS}
+    ]
+    return f"{'; '.join(changed) or 'No figure differs'}."
+
+
+def _charts(pair: Pair) -> dict[str, Any]:
+    """Figures with an interval, values as shares of the base's mean; and latencies in seconds."""
+    figures = []
+    for each in pair.figures:
+        mean = float(np.mean(each.base)) if each.base else 0.0
+        if mean > 0 and each.low is not None and each.high is not None:
+            figures.append(
+                {
+                    "name": each.name,
+                    "change": each.change.value,
+                    **{name: getattr(each, name) for name in ("low", "difference", "high")},
+                    "base": [value / mean - 1 for value in each.base],
+                    "new": [value / mean - 1 for value in each.new],
+                }
+            )
+    by_name = {each.name: each for each in pair.figures}
+    curves = [_curve(series, by_name) for series in Series]
+    return {"figures": figures, "curves": [each for each in curves if each is not None]}
+
+
+def _curve(series: Series, figures: dict[str, FigureChange]) -> dict[str, Any] | None:
+    """Percentiles of a latency, a line for each repeat; None where a side lacks it."""
+    found = [
+        (name, figures[full])
+        for name in (*QUANTILES, "max")
+        if (full := statistic(series, name)) in figures and figures[full].base and figures[full].new
+    ]
+    if len(found) < 2:  # a line has two points
+        return None
+    return {
+        "title": f"{series.replace('_', ' ').capitalize()}, percentiles of each repeat",
+        "text": "The table has the figures.",
+        "statistics": [name for name, _ in found],
+        "base": _lines([each.base for _, each in found]),
+        "new": _lines([each.new for _, each in found]),
+    }
+
+
+def _lines(columns: Sequence[Sequence[float]]) -> list[tuple[float, ...]]:
+    """A line for each repeat; where one lacks a percentile, those that all have."""
+    return list(zip(*columns, strict=False))

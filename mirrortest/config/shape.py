@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from mirrortest.config.suggestion import did_you_mean
 from mirrortest.config.units import parse_count, parse_duration, parse_number, parse_size
+from mirrortest.config.visible import uri_without_secrets
 from mirrortest.errors import UsageError
 
 if TYPE_CHECKING:
@@ -215,7 +216,9 @@ def parse_shape(text: str, forms: Mapping[str, Form], *, option: str) -> Any:
         arguments = []
     try:
         built = form.build(**_bound(name, form, arguments, where))
-        return replace(built, text=" ".join(text.split()))
+        # A file's name may be a URI.
+        shown = f"{name}({uri_without_secrets(call['arguments'])})"
+        return replace(built, text=" ".join(shown.split()))
     except ValueError as error:
         raise UsageError(f"{where}: {error}") from None
 

@@ -12,6 +12,8 @@ _SPACES = "\N{NO-BREAK SPACE}\N{NARROW NO-BREAK SPACE}"
 _LONGEST_VALUE = 80
 _LONG_VALUE = re.compile(rf"'([^'\s]{{{_LONGEST_VALUE}}})[^'\s]+'")
 _LINES = re.compile(r"(\n)")
+_SECRETS = re.compile(r"(?<=://)(?:[^/@]*|[^@]*:[^@]*)@|\?.*$")
+# A secret may contain an unquoted slash: then a colon before the @ marks it.
 
 
 def visible(text: str) -> str:
@@ -24,6 +26,11 @@ def visible(text: str) -> str:
         return text
     shown = (each if each.isprintable() or each in _SPACES else _escaped(each) for each in text)
     return "".join(shown)
+
+
+def uri_without_secrets(uri: str) -> str:
+    """A URI without credentials and query; a path as it is."""
+    return _SECRETS.sub("", uri) if "://" in uri else uri
 
 
 def shortened(text: str) -> str:

@@ -41,6 +41,7 @@ from mirrortest.config.units import (
     parse_number,
     parse_size,
 )
+from mirrortest.config.visible import uri_without_secrets
 from mirrortest.errors import UsageError
 from mirrortest.produce.new_topics import NewTopics, check_count
 from mirrortest.wire.form import Form
@@ -124,6 +125,16 @@ def _parse_percent(text: str, *, option: str) -> int:
     if not 0 <= percent <= MOST_COMPRESSIBLE or percent.denominator != 1:
         raise UsageError(f"{option} {text!r}: must be in 0..1, in hundredths: 0.3")
     return int(percent)
+
+
+def _parse_file(text: str, *, option: str) -> str:
+    if not text:
+        raise UsageError(f"{option}: must be a file")
+    return text
+
+
+def _show_file(path: str | None) -> str:
+    return "" if path is None else uri_without_secrets(path)
 
 
 def _parse_delimiter(text: str, *, option: str) -> str:
@@ -240,7 +251,7 @@ class Workload:
         None,
         "Send payloads of this file, each message one that is drawn at random (--seed). Needs "
         "--form headers.",
-        metavar="FILE",
+        kind=Kind(_parse_file, show=_show_file, metavar="FILE"),
         env=True,
     )
     payload_delimiter: str = option(

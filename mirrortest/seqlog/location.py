@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,14 +9,8 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import fs
 
+from mirrortest.config.visible import uri_without_secrets
 from mirrortest.errors import UsageError
-
-_SECRETS = re.compile(r"(?<=://)(?:[^/@]*|[^@]*:[^@]*)@|\?.*$")
-# A secret may contain an unquoted slash: then a colon before the @ marks it.
-
-
-def _without_secrets(uri: str) -> str:
-    return _SECRETS.sub("", uri) if "://" in uri else uri
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +39,7 @@ class Location:
         except (pa.ArrowException, OSError, ValueError):
             # The library's text repeats the URI, and with it the credentials.
             raise UsageError(
-                f"{_without_secrets(text)}: no file system serves this address; give "
+                f"{uri_without_secrets(text)}: no file system serves this address; give "
                 "a path, or a file://, s3://, gs://, abfs:// or hdfs:// URI"
             ) from None
         return cls(filesystem, path, text)
@@ -59,7 +52,7 @@ class Location:
     @property
     def shown(self) -> str:
         """The place for people: no credentials, no query."""
-        return _without_secrets(self.uri) or self.path
+        return uri_without_secrets(self.uri) or self.path
 
     def child(self, *names: str) -> Location:
         """The place below this one; a URI's query stays at its end."""

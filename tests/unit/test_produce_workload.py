@@ -193,6 +193,34 @@ def test_a_workload_has_nothing_of_a_connection() -> None:
     assert not {"hush", "ann", "secret-host"} & set(json.dumps(found).replace('"', " ").split())
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"payload_file": "s3://ann:hush/hush@bucket/orders?token=hush", "form": Form.HEADERS},
+        {
+            "message_size": parse_shape(
+                "file(s3://ann:hush@bucket/orders?token=hush)", SIZE_FORMS, option="--message-size"
+            )
+        },
+        {
+            "throughput": parse_shape(
+                "replay(s3://ann:hush@bucket/orders?token=hush)", RATE_FORMS, option="--throughput"
+            )
+        },
+    ],
+)
+def test_an_address_of_a_file_is_kept_without_its_credentials(given: dict[str, Any]) -> None:
+    """Those who repeat the run have their own; the run itself uses those that were given."""
+    client = ClientConfig(bootstrap_servers=("h:1",))
+    options = ProduceOptions(run="r", name="p", client=client, topics=("t",), **given)
+    document = document_of(options.workload)
+    written = json.dumps([document, options.settings])
+    assert "s3://bucket/orders" in written
+    assert "hush" not in written
+    value_of(document, WholeWorkload, "file")
+    assert "hush" in str(vars(options))
+
+
 def test_times_from_now_on_stay_text_until_the_command_begins() -> None:
     """A workload can be repeated: `+30s` is 30 s after each beginning."""
     relative = value_of({"topics": "t", "start-at": "+30s"}, WholeWorkload, "x")

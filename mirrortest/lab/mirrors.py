@@ -37,11 +37,12 @@ class Mirror(Part):
         destination: Cluster,
         environment: Mapping[str, str] | None = None,
         program: Program | None = None,
+        name: str = NAME,
     ) -> None:
         self.source = source
         self.destination = destination
-        log = directory / "logs" / f"{NAME}.log"
-        super().__init__(NAME, command, log, environment=environment, program=program)
+        log = directory / "logs" / f"{name}.log"
+        super().__init__(name, command, log, environment=environment, program=program)
 
     def wait_ready(self, timeout: float = READY_TIMEOUT) -> None:
         """Wait until it mirrors, after the last start.
@@ -84,6 +85,7 @@ class MirrorSettings:
         exactly_once: write in transactions. The destination's offsets then have gaps that are
             transaction markers, no loss.
         tasks: the most tasks that copy.
+        workers: processes that share the tasks: `mirror`, `mirror2` and so on.
         properties: further properties; they win.
     """
 
@@ -93,11 +95,12 @@ class MirrorSettings:
     offset_flush_ms: int = 1000
     exactly_once: bool = False
     tasks: int = 1
+    workers: int = 1
     properties: Mapping[str, str] = field(default_factory=dict)
 
 
 class MirrorMaker2(Mirror):
-    """MirrorMaker 2."""
+    """MirrorMaker 2, or one of its workers."""
 
     def __init__(
         self,
@@ -107,12 +110,13 @@ class MirrorMaker2(Mirror):
         source: Cluster,
         destination: Cluster,
         settings: MirrorSettings | None = None,
+        name: str = NAME,
     ) -> None:
         self.settings = settings or MirrorSettings()
-        self.properties_file = directory / "config" / "mirror.properties"
+        self.properties_file = directory / "config" / f"{name}.properties"
         self._rest_port = 0
         command, environment, program = runtime.mirror_maker(
-            NAME, self.properties_file, "--clusters", destination.alias
+            name, self.properties_file, "--clusters", destination.alias
         )
         super().__init__(
             command,
@@ -121,6 +125,7 @@ class MirrorMaker2(Mirror):
             destination=destination,
             environment=environment,
             program=program,
+            name=name,
         )
 
     def properties(self) -> dict[str, str]:
@@ -164,10 +169,16 @@ class MirrorMaker2(Mirror):
         if settings.exclude is not None:
             found[f"{a}->{b}.topics.exclude"] = settings.exclude
         if settings.exactly_once:
-            self._rest_port = self._rest_port or free_ports(1)[0]
             found |= {
                 f"{b}.exactly.once.source.support": "enabled",
                 f"{a}.consumer.isolation.level": "read_committed",
+            }
+        if settings.workers > 1:
+            # How long the tasks of a worker that has ended wait for its return: 5 minutes else.
+            found[f"{b}.scheduled.rebalance.max.delay.ms"] = "3000"
+        if settings.exactly_once or settings.workers > 1:
+            self._rest_port = self._rest_port or free_ports(1)[0]
+            found |= {
                 "dedicated.mode.enable.internal.rest": "true",
                 "listeners": f"http://{ADDRESS}:{self._rest_port}",
             }
@@ -179,7 +190,10 @@ class MirrorMaker2(Mirror):
         super().spawn()
 
     def _is_ready(self) -> bool:
-        return "Started MirrorSourceConnector with" in self.log_since_start()
+        # Of several workers one runs the connector; the others take part once they have joined.
+        alone = self.settings.workers == 1
+        ready = "Started MirrorSourceConnector with" if alone else "Joined group at generation"
+        return ready in self.log_since_start()
 
 
 @dataclass(frozen=True)

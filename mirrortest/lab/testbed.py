@@ -25,7 +25,7 @@ from mirrortest.metrics import names
 from mirrortest.metrics.collector import Metrics
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
     from types import TracebackType
 
     from mirrortest.lab.part import Part
@@ -59,6 +59,7 @@ class Lab:
         mirror: its settings: `MirrorSettings` for MirrorMaker 2, `FaultyMirrorSettings` for one
             that injects faults; None: MirrorMaker 2 mirrors every topic.
         start_mirror: False leaves it for `lab.mirror.start()`.
+        not_started: names of the mirror's workers that are left for later.
         broker_properties: further properties of every broker.
         heap: of each Java process.
         jvm_options: further options of each; they win.
@@ -80,6 +81,7 @@ class Lab:
         destination_alias: str = "B",
         mirror: MirrorSettings | FaultyMirrorSettings | None = None,
         start_mirror: bool = True,
+        not_started: Collection[str] = (),
         broker_properties: Mapping[str, str] | None = None,
         heap: str = "512m",
         jvm_options: Sequence[str] = (),
@@ -95,6 +97,7 @@ class Lab:
         self._aliases = (source_alias, destination_alias)
         self._mirror_settings: MirrorSettings | FaultyMirrorSettings = mirror or MirrorSettings()
         self._start_mirror = start_mirror
+        self._not_started = frozenset(not_started)
         self._broker_properties = dict(broker_properties or {})
         self._heap = heap
         self._jvm_options = tuple(jvm_options)
@@ -107,11 +110,13 @@ class Lab:
         self.source: Cluster
         self.destination: Cluster
         self.mirror: MirrorMaker2 | FaultyMirror
+        self.more_workers: list[MirrorMaker2] = []
 
     @property
     def parts(self) -> dict[str, Part]:
         """Every part by its name: A1, B1, ..., mirror."""
-        every: list[Part] = [*self.source.brokers, *self.destination.brokers, self.mirror]
+        brokers = (*self.source.brokers, *self.destination.brokers)
+        every: list[Part] = [*brokers, self.mirror, *self.more_workers]
         return {part.name: part for part in every}
 
     def part(self, name: str) -> Part:
@@ -169,8 +174,10 @@ class Lab:
                 self._on_step(f"cluster {cluster.alias}: ready at {cluster.bootstrap_servers}")
             if self._start_mirror:
                 self._on_step("mirror: starting")
-                self.mirror.start()
-                self.mirror.wait_ready()
+                for mirror in (self.mirror, *self.more_workers):
+                    if mirror.name not in self._not_started:
+                        mirror.start()
+                        mirror.wait_ready()
                 self._on_step("mirror: ready")
         except BaseException:
             self.down()
@@ -220,9 +227,15 @@ class Lab:
 
     def _metrics_ports(self) -> dict[str, int]:
         parts = [f"{alias}{n + 1}" for alias in self._aliases for n in range(self._brokers)]
-        if isinstance(self._mirror_settings, MirrorSettings):
-            parts.append(MIRROR)
+        parts += self._worker_names
         return dict(zip(parts, free_ports(len(parts)), strict=True))
+
+    @property
+    def _worker_names(self) -> list[str]:
+        """The names of MirrorMaker 2's workers; empty for another mirror."""
+        if not isinstance(self._mirror_settings, MirrorSettings):
+            return []
+        return [MIRROR, *(f"{MIRROR}{n}" for n in range(2, self._mirror_settings.workers + 1))]
 
     def _create_directory(self) -> Path:
         if self._chosen is None:
@@ -265,13 +278,17 @@ class Lab:
                 settings=settings,
             )
         else:
-            self.mirror = MirrorMaker2(
-                runtime,
-                self.directory,
-                source=self.source,
-                destination=self.destination,
-                settings=settings,
-            )
+            self.mirror, *self.more_workers = [
+                MirrorMaker2(
+                    runtime,
+                    self.directory,
+                    source=self.source,
+                    destination=self.destination,
+                    settings=settings,
+                    name=name,
+                )
+                for name in self._worker_names
+            ]
         facts = {c.alias: {"cluster_id": c.cluster_id, "ports": c.ports} for c in clusters}
         file.write_text(json.dumps({"v": _FORM, **facts}, indent=1))
 

@@ -51,7 +51,8 @@ def running_clusters(
         image=setup.image,
         brokers=setup.brokers,
         mirror=_mirror(setup, directory, home),
-        start_mirror=with_mirror and "mirror" not in later,
+        start_mirror=with_mirror,
+        not_started=later,
         broker_properties={key: _property(value) for key, value in setup.broker.items()},
         heap=setup.heap,
         on_step=board.of("lab"),
@@ -77,6 +78,7 @@ def _mirror(setup: LabSetup, directory: Path, home: Path) -> MirrorSettings | Fa
     return MirrorSettings(
         offset_flush_ms=setup.offset_flush_ms,
         tasks=setup.tasks,
+        workers=setup.mirror_workers,
         exactly_once=setup.exactly_once,
         properties={key: _property(value) for key, value in setup.mirror_properties.items()},
     )

@@ -88,7 +88,8 @@ class LabSetup(_Model):
 
     With the mirror `none` consumers read the source. `partitions` is of the topics that producers
     name. `broker` and `mirror-properties` have properties of every broker and of MirrorMaker 2.
-    `offset-flush-ms`, `tasks`, `exactly-once` and `mirror-properties` are for MirrorMaker 2,
+    `offset-flush-ms`, `tasks`, `exactly-once`, `mirror-properties` and `mirror-workers` (processes:
+    mirror, mirror2 and so on) are for MirrorMaker 2,
     `faults` is the faulty mirror's specification: a file next to the scenario's. `image` runs all
     of it in containers.
     """
@@ -98,6 +99,7 @@ class LabSetup(_Model):
     mirror: Annotated[MirrorKind, Field(strict=False)] = MirrorKind.MIRRORMAKER2
     offset_flush_ms: Count = 1000
     tasks: Count = 1
+    mirror_workers: Count = 1
     exactly_once: bool = False
     faults: str | None = None
     image: str | None = None
@@ -109,7 +111,8 @@ class LabSetup(_Model):
     def parts(self) -> list[str]:
         """The names of what faults can be done to."""
         brokers = [f"{alias}{n}" for alias in "AB" for n in range(1, self.brokers + 1)]
-        return brokers if self.mirror is MirrorKind.NONE else [*brokers, "mirror"]
+        more = [f"mirror{number}" for number in range(2, self.mirror_workers + 1)]
+        return brokers if self.mirror is MirrorKind.NONE else [*brokers, "mirror", *more]
 
 
 class Clusters(_Model):

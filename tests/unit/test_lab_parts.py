@@ -117,6 +117,11 @@ def test_the_mirror_is_told_what_was_asked_for(two: SimpleNamespace) -> None:
     assert other["A->B.topics.exclude"] == "c"
     assert other["B.offset.flush.interval.ms"] == "60000"
     assert other["tasks.max"] == "7"
+    assert not any("rebalance" in key or key == "listeners" for key in plain)
+    shared = properties(workers=2)
+    assert shared["listeners"].startswith("http://127.0.0.1:")
+    assert shared["B.scheduled.rebalance.max.delay.ms"] == "3000"
+    assert "B.exactly.once.source.support" not in shared
     exact = properties(exactly_once=True)
     assert exact["B.exactly.once.source.support"] == "enabled"
     assert exact["listeners"].startswith("http://127.0.0.1:")

@@ -137,14 +137,12 @@ def _document(path: Path) -> dict[str, Any]:
     return {}
 
 
-def observer(
-    table: Table, run: str, output: Path, match: Sequence[str], arguments: Arguments
-) -> Part:
-    """A `mirrortest observe` of this machine and of processes that `match`, not started yet.
+def observer(table: Mapping[str, Any], run: str, output: Path, arguments: Arguments) -> Part:
+    """A `mirrortest observe`, not started yet; `table` has its options.
 
     Raises:
         UsageError: an option is wrong.
     """
-    found = {"run": run, "output": str(output), "match": list(match), **table}
+    found = {"run": run, "output": str(output), **table}
     command = (*PROGRAM, "observe", *arguments("observe", found))
     return Part("observe", command, output.with_name("observe.log"))

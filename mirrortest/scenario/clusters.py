@@ -55,6 +55,7 @@ def running_clusters(
         not_started=later,
         broker_properties={key: _property(value) for key, value in setup.broker.items()},
         heap=setup.heap,
+        metrics=scenario.observe is not None and setup.image is None,
         on_step=board.of("lab"),
     )
     with lab:

@@ -186,9 +186,14 @@ class _Playing:
         table = self._scenario.observe
         if table is None:
             return
-        match = [self._run] if lab is None else [self._run, str(lab.directory)]
+        found: dict[str, list[str]] = {"match": [self._run]}
+        if lab is not None:
+            found["match"].append(str(lab.directory))
+            found["scrape"] = [f"{part}=http://{at}/metrics" for part, at in lab.targets.items()]
+            found["log"] = [str(part.log) for part in lab.parts.values()]
+            found["config"] = [str(file) for file in lab.directory.glob("config/*.properties")]
         output = self._directory / "observations"
-        observing = observer(table, self._run, output, match, self._arguments)
+        observing = observer(found | table, self._run, output, self._arguments)
         stack.callback(observing.terminate)
         observing.start()
         while observing.alive and not (output.is_dir() and any(output.iterdir())):

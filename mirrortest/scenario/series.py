@@ -132,7 +132,7 @@ class Series:
             for point in self.points:
                 clients(point.scenario, sides, "check", self.output / "clients", self._arguments)
                 if point.scenario.observe is not None:
-                    observer(point.scenario.observe, "check", self.output, [], self._arguments)
+                    observer(point.scenario.observe, "check", self.output, self._arguments)
         except UsageError as error:
             raise UsageError(f"{self._document.where}: {error}") from None
 

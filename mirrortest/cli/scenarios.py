@@ -8,7 +8,6 @@ import typer
 from rich.table import Table
 
 from mirrortest.cli import console
-from mirrortest.scenario import catalogue
 
 
 def scenarios(
@@ -18,6 +17,8 @@ def scenarios(
     ] = None,
 ) -> None:
     """List the scenarios that come with mirrortest, for `mirrortest run`."""
+    from mirrortest.scenario import catalogue
+
     if name is not None:
         typer.echo(catalogue.text(name), nl=False)
         return

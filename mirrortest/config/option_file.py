@@ -172,14 +172,12 @@ def value_text(value: object, at: str) -> str:
 
 def schema_of(model: type[Any]) -> dict[str, Any]:
     """The JSON Schema of such a document."""
-    keys = list(_keys(model))
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": model.__name__,
         "description": (model.__doc__ or "").split("\n")[0],
         "type": "object",
-        "properties": {key.name: _schema(key) for key in keys},
-        "required": [key.name for key in keys if key.field.default is MISSING],
+        "properties": {key.name: _schema(key) for key in _keys(model)},
         "additionalProperties": False,
     }
 

@@ -321,7 +321,7 @@ class _Import:
         constant = Fraction(kind.casefold().endswith("constant") or kind == "sequential")
         match kind:
             case "constant" | "sequential" | "timestampRandom" | "timestampConstant":
-                self._size(int(size or spec.number("messageSize")))
+                self._size(int(size))
             case "uniformRandom":
                 self._size(int(size))
                 constant = spec.number("padding", least=0) / size if size else constant
@@ -361,7 +361,8 @@ class _Import:
             component = _Table(found, f"{spec.where}: components")
             of = component.table("component")
             share = component.number("percent", least=1)
-            parts.append(f"{int(of.number('size'))}:{_shown(share)}")
+            size = of.number("size") or of.number("messageSizeAverage")
+            parts.append(f"{int(size)}:{_shown(share)}")
         self._document["message-size"] = f"choice({', '.join(parts)})"
         self._seed(spec)
         self._remark("valueGenerator", "of its components the sizes are taken, not what is in them")

@@ -171,13 +171,13 @@ def test_a_consume_bench_is_a_command_of_the_consumer() -> None:
         ({"type": "constant", "size": 900}, (900, 1.0)),
         ({"type": "sequential", "size": 900}, (900, 1.0)),
         ({"type": "uniformRandom", "size": 1000, "padding": 300}, (1000, 0.3)),
-        ({"type": "timestampRandom", "messageSize": 700}, (700, None)),
+        ({"type": "timestampRandom", "size": 700, "seed": 4}, (700, None)),
         (
             {
                 "type": "randomComponent",
                 "components": [
                     {"percent": 90, "component": {"type": "constant", "size": 100}},
-                    {"percent": 10, "component": {"type": "constant", "size": 10000}},
+                    {"percent": 10, "component": {"type": "timestampRandom", "size": 10000}},
                 ],
             },
             ("choice(100:90, 10000:10)", None),

@@ -7,6 +7,12 @@ import re
 _TIME = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d:\d{3}"
 _CONSUMED = re.compile(rf"{_TIME}, {_TIME}(, [\d.]+){{8}}")
 _COLUMNS = "start.time, end.time, data.consumed.in.MB, MB.sec, data.consumed.in.nMsg, nMsg.sec, "
+_DETAILED = re.compile(rf"{_TIME}, 0(, [\d.]+){{8}}")
+_DETAILED_COLUMNS = "time, threadId, data.consumed.in.MB, MB.sec, "
+_WINDOW = re.compile(
+    r"(?P<records>\d+) records sent, (?P<rate>\d+\.\d) records/sec \((?P<mb>\d+\.\d\d) MB/sec\), "
+    r"(?P<avg>\d+\.\d) ms avg latency, (?P<max>\d+\.\d) ms max latency\."
+)
 _PRODUCED = re.compile(
     r"(?P<records>\d+) (?P<steady>steady state )?records sent, (?P<rate>\d+\.\d{6}) records/sec "
     r"\((?P<mb>\d+\.\d\d) MB/sec\), (?P<avg>\d+\.\d\d) ms avg latency, "
@@ -21,6 +27,29 @@ def produced(output: str) -> list[dict[str, float]]:
     return [
         {name: float(text) for name, text in each.groupdict().items() if name != "steady"}
         for each in sorted(filter(None, found), key=lambda each: bool(each["steady"]))
+    ]
+
+
+def windows(output: str) -> list[dict[str, float]]:
+    """The figures of each interval of a producer."""
+    found = [_WINDOW.fullmatch(line) for line in output.splitlines()]
+    return [
+        {name: float(text) for name, text in each.groupdict().items()}
+        for each in filter(None, found)
+    ]
+
+
+def detailed(output: str) -> list[dict[str, float | str]]:
+    """The figures of each interval of a consumer, by the tool's own column names."""
+    lines = output.splitlines()
+    (head,) = (line for line in lines if line.startswith(_DETAILED_COLUMNS))
+    rows = [line for line in lines if _DETAILED.fullmatch(line)]
+    return [
+        {
+            name: text if name == "time" else float(text)
+            for name, text in zip(head.split(", "), row.split(", "), strict=True)
+        }
+        for row in rows
     ]
 
 

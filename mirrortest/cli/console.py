@@ -85,16 +85,22 @@ def warn(lines: Iterable[str]) -> None:
 
 
 def show(
-    summary: Mapping[str, object], view: RenderableType, *, as_json: bool, report: Path | None
+    summary: Mapping[str, object],
+    view: RenderableType | None,
+    *,
+    as_json: bool,
+    report: Path | None,
 ) -> None:
     """Print a result, for people or as JSON; and write its summary to the file of `--report`.
+
+    Without a `view` all that people want has been printed.
 
     Raises:
         MirrortestError: the file cannot be written.
     """
     if as_json:
         out.print(json.dumps(summary), markup=False)
-    else:
+    elif view is not None:
         out.print(view)
     if report is not None:
         write_report(report, json.dumps(summary, indent=2))

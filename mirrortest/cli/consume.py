@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from mirrortest.consume.consume_report import ConsumeReport
+    from mirrortest.results.windows import Windows
     from mirrortest.workers.worker_pool import PoolReport
 
 EXAMPLES = """
@@ -87,6 +89,31 @@ class LedgerConnection:
         return connection.client(self.ledger_bootstrap_server)
 
 
+@dataclass(frozen=True, kw_only=True)
+class ConsumeOutput(LoadOutput):
+    """Where a consumer's summary goes, and in whose words."""
+
+    show_detailed_stats: bool = option(
+        False,
+        "With --format kafka: print a line at each --reporting-interval, in place of the last one.",
+    )
+    hide_header: bool = option(False, "With --format kafka: print no line of column names.")
+
+    def __post_init__(self) -> None:
+        """Refuse what the other format does not have."""
+        super().__post_init__()
+        if self.format is ResultFormat.KAFKA:
+            return
+        for asked, name in (
+            (self.show_detailed_stats, "--show-detailed-stats"),
+            (self.hide_header, "--hide-header"),
+        ):
+            if asked:
+                raise UsageError(
+                    f"{name} is about kafka-consumer-perf-test's lines: add --format kafka"
+                )
+
+
 @from_models
 def consume(  # noqa: D103  # the help text is an option of its own, with examples
     *,
@@ -120,7 +147,7 @@ def consume(  # noqa: D103  # the help text is an option of its own, with exampl
     ] = False,
     connection: Connection,
     ledger_connection: LedgerConnection,
-    output: LoadOutput,
+    output: ConsumeOutput,
     progress: Progress,
     details: Details = False,
     dry_run: DryRun = False,
@@ -150,13 +177,32 @@ def consume(  # noqa: D103  # the help text is an option of its own, with exampl
     if dry_run:
         show_checks(_to_check(request, find_names=not names.given), output)
     begin_csv_file(request.csv)
+    if output.show_detailed_stats:
+        display.windows = _windows(progress.reporting_interval)
+    if output.format is ResultFormat.KAFKA and not output.hide_header:
+        typer.echo(_header(detailed=output.show_detailed_stats))
     together = _run(request, workers.workers, display, find_names=not names.given)
     result = together.report
-    view: RenderableType = "\n".join(result.reading.perf_test_lines())
-    if output.format is ResultFormat.TEXT:
+    view: RenderableType | None = None
+    if output.format is ResultFormat.KAFKA and not output.show_detailed_stats:
+        view = result.reading.perf_test_line()
+    elif output.format is ResultFormat.TEXT:
         view = result.result().view(details=details, next_commands=[reconcile_next(request)])
     console.show(together.to_json(), view, as_json=output.as_json, report=output.report)
     raise typer.Exit(result.exit_code)
+
+
+def _header(*, detailed: bool) -> str:
+    from mirrortest.consume.statistics import DETAILED_COLUMNS, PERF_TEST_COLUMNS
+
+    return ", ".join(DETAILED_COLUMNS if detailed else PERF_TEST_COLUMNS)
+
+
+def _windows(seconds: float) -> Windows:
+    from mirrortest.consume.statistics import detailed_line
+    from mirrortest.results.windows import Windows
+
+    return Windows(typer.echo, lambda window: detailed_line(window, time.time_ns()), seconds)
 
 
 def _run(

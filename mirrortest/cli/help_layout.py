@@ -35,7 +35,8 @@ _GROUPS = {
         "--expect-partition --include-backlog --from-latest"
     ),
     "Output": (
-        "--log-dir --log-detail --report --json --csv --format --details --output --html --junit "
+        "--log-dir --log-detail --report --json --csv --format --show-detailed-stats --hide-header "
+        "--details --output --html --junit "
         "--open --progress --reporting-interval --status-file --metrics-port"
     ),
     "Advanced": (

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from mirrortest.cli.options import Progress
     from mirrortest.results.progress_view import ProgressView
     from mirrortest.results.status_document import StatusDocument
+    from mirrortest.results.windows import Totals, Windows
 
 _QUIET_SECONDS = 5.0
 _REFRESHES = 2
@@ -45,6 +46,10 @@ class Status(Protocol):
 
     def document(self) -> StatusDocument:
         """For programs."""
+
+    @property
+    def totals(self) -> Totals:
+        """What was done so far."""
 
 
 class _Render(LiveRender):
@@ -135,7 +140,8 @@ class LiveLines(AbstractContextManager["LiveLines"]):
 class ProgressDisplay(AbstractContextManager["ProgressDisplay"]):
     """Shows the newest status as the user wants it; use it as a context manager.
 
-    The file of `--status-file` is replaced as a whole: who reads it never sees a part.
+    The file of `--status-file` is replaced as a whole: who reads it never sees a part. `windows`
+    print lines of their own.
 
     Raises:
         UsageError: a screen is asked for where there is no terminal.
@@ -156,6 +162,7 @@ class ProgressDisplay(AbstractContextManager["ProgressDisplay"]):
         self._status: Status | None = None
         self._printed = 0.0
         self._file = progress.status_file
+        self.windows: Windows | None = None
         self._live: AbstractContextManager[Any] = (
             _Screen(console, self._renderable) if mode is ProgressMode.SCREEN else nullcontext()
         )
@@ -171,6 +178,8 @@ class ProgressDisplay(AbstractContextManager["ProgressDisplay"]):
         """Take a status; it is rendered when its time comes."""
         self._status = status
         self._write(status)
+        if self.windows is not None:
+            self.windows.show(status.totals)
         now = time.monotonic()
         if self._mode is ProgressMode.LINES and now - self._printed >= self._seconds:
             self._printed = now

@@ -228,7 +228,7 @@ class LoadOutput(Output):
 
     format: ResultFormat = option(
         ResultFormat.TEXT,
-        "kafka: print what kafka-producer-perf-test or kafka-consumer-perf-test prints last, for "
+        "kafka: print what kafka-producer-perf-test or kafka-consumer-perf-test prints, for "
         "scripts that parse it. The verdict is the exit code, and in --report.",
     )
 

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     import asyncio
 
     from mirrortest.produce.produce_report import ProduceReport
+    from mirrortest.results.windows import Windows
     from mirrortest.workers.worker_pool import PoolReport
 
 EXAMPLES = """
@@ -202,6 +203,8 @@ def produce(
             "without them follow those of the whole run.",
             markup=False,
         )
+    if output.format is ResultFormat.KAFKA:
+        display.windows = _windows(progress.reporting_interval)
     together = _run(request, parts, display)
     result, summary = together.report, json.dumps(together.to_json())
     if output.report is not None:
@@ -215,6 +218,13 @@ def produce(
     if result.error is not None:
         raise result.error
     raise typer.Exit(result.exit_code)
+
+
+def _windows(seconds: float) -> Windows:
+    from mirrortest.produce.produce_report import window_line
+    from mirrortest.results.windows import Windows
+
+    return Windows(typer.echo, window_line, seconds)
 
 
 def _run(

@@ -22,6 +22,7 @@ from mirrortest.results.progress_view import (
 )
 from mirrortest.results.status_document import ConsumeDocument, latency_of
 from mirrortest.results.summary import Threshold as EvaluatedThreshold
+from mirrortest.results.windows import Totals
 from mirrortest.results.words import FINDINGS, readable_name
 from mirrortest.seqlog.options import Role
 from mirrortest.timing.histogram import Histogram
@@ -72,6 +73,10 @@ class ConsumeStatus:
     """After how many messages it ends; None: it does not end by that."""
     read: int = 0
     read_per_second: float = 0.0
+    value_bytes: int = 0
+    """Of the messages that were read."""
+    rebalance_ns: int = 0
+    """How long it had no partitions, or was about to get others."""
     acked_per_second: float = 0.0
     counts: Mapping[str, int] = field(default_factory=dict)
     partitions: int = 0
@@ -154,6 +159,11 @@ class ConsumeStatus:
             recent_latency_seconds=latency_of(self.latency.recent),
             outage=self.outage or None,
         )
+
+    @property
+    def totals(self) -> Totals:
+        """What was read so far."""
+        return Totals(self.elapsed_seconds, self.read, self.value_bytes, self.rebalance_ns)
 
     def view(self) -> ProgressView:
         """For people."""
@@ -247,6 +257,8 @@ def merged(
         elapsed_seconds=max(status.elapsed_seconds for status in each),
         read=sum(status.read for status in each),
         read_per_second=sum(status.read_per_second for status in running),
+        value_bytes=sum(status.value_bytes for status in each),
+        rebalance_ns=max(status.rebalance_ns for status in each),
         partitions=sum(status.partitions for status in running),
         unread=sum(status.unread for status in running),
         age_seconds=min(ages, default=None),

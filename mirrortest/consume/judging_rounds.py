@@ -260,6 +260,8 @@ class JudgingRounds:
             total=options.num_records,
             read=metrics.messages,
             read_per_second=grown.per_second[0],
+            value_bytes=metrics.value_bytes.total(),
+            rebalance_ns=metrics.read_clock.rebalanced_ns,
             acked_per_second=grown.per_second[1],
             counts=counts_of(total, vouched=not silent),
             partitions=len(lags),

@@ -12,6 +12,8 @@ from mirrortest.config.units import MIB, SECOND_NS
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from mirrortest.results.windows import Window
+
 
 @dataclass(frozen=True, kw_only=True)
 class ReadFigures:
@@ -98,8 +100,8 @@ class ReadFigures:
             line += f"; lag at the end {self.lag:,}"
         return line
 
-    def perf_test_lines(self) -> list[str]:
-        """The lines that kafka-consumer-perf-test prints of such figures."""
+    def perf_test_line(self) -> str:
+        """The line that kafka-consumer-perf-test prints of such figures."""
         values = (
             _local(self.started_ns),
             _local(self.ended_ns),
@@ -112,13 +114,38 @@ class ReadFigures:
             f"{self.per_fetch_second(self.mib):.4f}",
             f"{self.per_fetch_second(self.messages):.4f}",
         )
-        return [", ".join(PERF_TEST_COLUMNS), ", ".join(values)]
+        return ", ".join(values)
 
 
 PERF_TEST_COLUMNS = (
     "start.time", "end.time", "data.consumed.in.MB", "MB.sec", "data.consumed.in.nMsg", "nMsg.sec",
     "rebalance.time.ms", "fetch.time.ms", "fetch.MB.sec", "fetch.nMsg.sec",
 )  # fmt: skip
+
+
+DETAILED_COLUMNS = ("time", "threadId", *PERF_TEST_COLUMNS[2:])
+
+
+def detailed_line(window: Window, wall_ns: int) -> str:
+    """The line of kafka-consumer-perf-test --show-detailed-stats for an interval that ends now.
+
+    As there, data and messages are all so far, rates those of the interval; the thread is 0.
+    """
+    mib, seconds = window.value_bytes / MIB, window.seconds
+    fetching = max(seconds - window.rebalance_ns / SECOND_NS, 0.0)
+    rates = [each / fetching if fetching else 0.0 for each in (mib, window.messages)]
+    values = (
+        _local(wall_ns),
+        "0",
+        f"{window.total.value_bytes / MIB:.4f}",
+        f"{mib / seconds:.4f}",
+        str(window.total.messages),
+        f"{window.messages / seconds:.4f}",
+        str(window.rebalance_ns // 1_000_000),
+        str(round(fetching * 1000)),
+        *(f"{rate:.4f}" for rate in rates),
+    )
+    return ", ".join(values)
 
 
 def merged(parts: Sequence[ReadFigures]) -> ReadFigures:
@@ -173,6 +200,11 @@ class ReadClock:
         since, self._rebalancing_since = self._rebalancing_since, None
         if since is not None:
             self._rebalanced += self._now() - since
+
+    @property
+    def rebalanced_ns(self) -> int:
+        """How long there were no partitions so far, the present rebalance apart."""
+        return self._rebalanced
 
     def figures(self, *, messages: int, value_bytes: int, lag: int | None) -> ReadFigures:
         """The figures so far."""

@@ -243,6 +243,7 @@ class Housekeeping:
             asked_per_second=None if None in targets else sum(filter(None, targets)),
             acked_per_second=grown.per_second[0],
             bytes_per_second=grown.per_second[1],
+            value_bytes=value_bytes,
             outcomes=outcomes,
             reasons=dict(self._context.reasons),
             failures=failures,

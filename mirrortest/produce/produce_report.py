@@ -5,17 +5,19 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from mirrortest.config.units import SECOND_NS
+from mirrortest.config.units import MIB, SECOND_NS
 from mirrortest.model.findings import Outcome
 from mirrortest.model.verdict import ExitCode, Verdict
 from mirrortest.produce.statistics import QUANTILES, Tally, by_name, merged
 from mirrortest.results.view import RunResult
+from mirrortest.timing.histogram import Histogram
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mirrortest.errors import MirrortestError
     from mirrortest.produce.recording import TopicNumbers
+    from mirrortest.results.windows import Window
     from mirrortest.verify.ledger_record import LaneRecord
 
 
@@ -184,6 +186,18 @@ class ProduceReport:
             if behind
         ]
         return [*lines, *self.all_notes]
+
+
+def window_line(window: Window) -> str:
+    """The line of kafka-producer-perf-test for an interval; latencies are from the actual send."""
+    latency = Histogram.from_sparse(
+        window.latency.buckets, window.latency.counts, window.latency.negative
+    )
+    return (
+        f"{window.messages} records sent, {window.messages / window.seconds:.1f} records/sec "
+        f"({window.value_bytes / MIB / window.seconds:.2f} MB/sec), "
+        f"{latency.mean / 1e6:.1f} ms avg latency, {latency.maximum / 1e6:.1f} ms max latency."
+    )
 
 
 def _summary(tally: Tally, what: str, rate_digits: int, quantile_digits: int) -> str:

@@ -21,6 +21,7 @@ from mirrortest.results.progress_view import (
     time_text,
 )
 from mirrortest.results.status_document import ProduceDocument, latency_of
+from mirrortest.results.windows import Totals
 from mirrortest.timing.recent import NO_LATENCIES, Latencies
 
 if TYPE_CHECKING:
@@ -59,6 +60,8 @@ class ProduceStatus:
     acked_per_second: float = 0.0
     bytes_per_second: float = 0.0
     """Of acknowledged values."""
+    value_bytes: int = 0
+    """Of all these values."""
     outcomes: Mapping[Outcome, int] = field(default_factory=lambda: dict.fromkeys(Outcome, 0))
     reasons: Mapping[str, int] = field(default_factory=dict)
     """Why messages were not acknowledged."""
@@ -121,6 +124,12 @@ class ProduceStatus:
             not_acked_because=dict(self.reasons),
             fault=self.fault or None,
         )
+
+    @property
+    def totals(self) -> Totals:
+        """What was acknowledged so far."""
+        acked = self.outcomes[Outcome.ACKED]
+        return Totals(self.elapsed_seconds, acked, self.value_bytes, latency=self.latency.all)
 
     def view(self) -> ProgressView:
         """For people."""
@@ -200,6 +209,7 @@ def merged(name: str, each: Sequence[ProduceStatus]) -> ProduceStatus:
         asked_per_second=sum(rates) if rates else None,
         acked_per_second=sum(status.acked_per_second for status in running),
         bytes_per_second=sum(status.bytes_per_second for status in running),
+        value_bytes=sum(status.value_bytes for status in each),
         outcomes={kind: sum(status.outcomes[kind] for status in each) for kind in Outcome},
         reasons=reasons,
         failures=failures,

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 from typing import TYPE_CHECKING
 
 import pytest
 
 from mirrortest.lab.process.runtime import Jvm
-from tests.lab.harness import Command
-from tests.perf_test_output import consumed, produced
+from tests.lab.harness import Command, until
+from tests.perf_test_output import consumed, detailed, produced, windows
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,7 +20,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.lab
 
-RECORDS, WARMUP, SIZE = 12_000, 2_000, 500
+RECORDS, WARMUP, SIZE = 42_000, 2_000, 500
+"""Seven seconds: the producer's tool prints a line at each fifth one."""
 
 
 def tool(lab: Lab, name: str, *arguments: str) -> str:
@@ -45,19 +47,30 @@ def test_one_parser_reads_the_tools_and_ours(lab: Lab, make_scene: Callable[...,
     load = ("--num-records", str(RECORDS), "--throughput", "6000")
     place = ("--bootstrap-server", lab.source.bootstrap_servers)
     warmup = ("--warmup-records", str(WARMUP))
-    theirs = produced(
-        tool(lab, "ProducerPerformance", "--topic", f"{topic}.tool", *place, *load, *warmup,
-             "--record-size", str(SIZE))
+    printed = tool(
+        lab, "ProducerPerformance", "--topic", f"{topic}.tool", *place, *load, *warmup,
+        "--record-size", str(SIZE),
     )  # fmt: skip
+    theirs = produced(printed)
+    assert windows(printed)
     ours_too = (*place, "--topics", topic, "--run", scene.run, "--ledger-topic", scene.ledger,
                 "--log-dir", str(scene.logs), "--format", "kafka")  # fmt: skip
     producing = Command(
-        ["produce", *ours_too, *load, *warmup, "--message-size", str(SIZE)], scene.folder, "p"
-    )
+        ["produce", *ours_too, *load, *warmup, "--message-size", str(SIZE),
+         "--reporting-interval", "2s"],
+        scene.folder, "p",
+    )  # fmt: skip
     assert producing.wait() == 0, producing.stderr
     ours = produced(producing.stdout)
     assert [each["records"] for each in theirs] == [RECORDS, RECORDS - WARMUP]
     assert [each["records"] for each in ours] == [RECORDS, RECORDS - WARMUP]
+    intervals = windows(producing.stdout)
+    assert len(intervals) >= 2
+    assert sum(each["records"] for each in intervals) <= RECORDS
+    for each in intervals:
+        assert each["rate"] == pytest.approx(6000, rel=0.3)
+        assert each["mb"] == pytest.approx(each["rate"] * SIZE / 2**20, abs=0.01)
+        assert 0 < each["avg"] <= each["max"]
     for each in ours:
         assert each["rate"] == pytest.approx(6000, rel=0.2)
         assert each["mb"] == pytest.approx(each["rate"] * SIZE / 2**20, abs=0.01)
@@ -79,3 +92,23 @@ def test_one_parser_reads_the_tools_and_ours(lab: Lab, make_scene: Callable[...,
     # Theirs counts keys, too.
     assert whole["data.consumed.in.MB"] == pytest.approx(RECORDS * SIZE / 2**20, abs=1e-4)
     assert float(tools["data.consumed.in.MB"]) >= float(whole["data.consumed.in.MB"])
+
+    # With a line for each interval there is no last one, in either.
+    each_interval = ("--show-detailed-stats", "--reporting-interval", "300")
+    tools_rows = detailed(
+        tool(lab, "ConsumerPerformance", "--topic", topic, *place, "--num-records", str(RECORDS),
+             *each_interval)
+    )  # fmt: skip
+    again = Command(
+        ["consume", "--role", "source", *ours_too, "--state-topic", f"{scene.state}-again",
+         "--id", "again", "--until", "forever", *each_interval],
+        scene.folder, "c2",
+    )  # fmt: skip
+    until(lambda: f", {RECORDS}, " in again.stdout, what="the line with all messages")
+    again.signal(signal.SIGTERM)
+    again.wait()
+    rows = detailed(again.stdout)
+    assert list(rows[0]) == list(tools_rows[0])
+    assert rows[-1]["data.consumed.in.nMsg"] == RECORDS
+    assert rows[-1]["data.consumed.in.MB"] == pytest.approx(RECORDS * SIZE / 2**20, abs=1e-4)
+    assert len(again.stdout.splitlines()) == len(rows) + 1

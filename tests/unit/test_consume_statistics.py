@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mirrortest.consume.statistics import ReadClock, ReadFigures, merged
-from tests.perf_test_output import consumed
+from mirrortest.consume.statistics import (
+    DETAILED_COLUMNS,
+    PERF_TEST_COLUMNS,
+    ReadClock,
+    ReadFigures,
+    detailed_line,
+    merged,
+)
+from mirrortest.results.windows import Totals, Window
+from tests.perf_test_output import consumed, detailed
 
 if TYPE_CHECKING:
     import pytest
@@ -94,8 +102,19 @@ def test_the_line_of_the_consumer_perf_test(monkeypatch: pytest.MonkeyPatch) -> 
         value_bytes=4 << 20,
         rebalance_ns=SECOND,
     )
-    lines = figures.perf_test_lines()
-    assert lines[1].endswith(", 4.0000, 1.0000, 8, 2.0000, 1000, 3000, 1.3333, 2.6667")
-    found = consumed("\n".join(lines))
+    line = figures.perf_test_line()
+    assert line.endswith(", 4.0000, 1.0000, 8, 2.0000, 1000, 3000, 1.3333, 2.6667")
+    found = consumed(f"{', '.join(PERF_TEST_COLUMNS)}\n{line}")
     assert str(found["start.time"]).endswith(":20:007")
     assert (found["data.consumed.in.nMsg"], found["fetch.time.ms"]) == (8, 3000)
+
+
+def test_the_line_of_an_interval(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As the tool's: amounts are all so far, rates those of the interval."""
+    monkeypatch.setenv("TZ", "UTC")
+    before = Totals(10.0, 100, 1 << 20, SECOND)
+    window = Window.between(before, Totals(14.0, 108, 5 << 20, 2 * SECOND))
+    line = detailed_line(window, START + 7_000_000)
+    (row,) = detailed(f"{', '.join(DETAILED_COLUMNS)}\n{line}")
+    assert str(row.pop("time")).endswith(":20:007")
+    assert list(row.values()) == [0, 5.0, 1.0, 108, 2.0, 1000, 3000, 1.3333, 2.6667]

@@ -1,0 +1,69 @@
+"""What a process did in each interval, from its successive statuses: for lines of Kafka's tools."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from mirrortest.timing.histogram import Histogram, Sparse
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class Totals(NamedTuple):
+    """What a process, or several together, has done since it began.
+
+    `messages` were acknowledged, or have arrived; `latency` (ns) is of these, where it is measured.
+    """
+
+    seconds: float = 0.0
+    messages: int = 0
+    value_bytes: int = 0
+    rebalance_ns: int = 0
+    latency: Sparse = Sparse(0, [], [])
+
+
+class Window(NamedTuple):
+    """What was done from one moment to another; `total` is all up to its end."""
+
+    total: Totals
+    seconds: float
+    messages: int
+    value_bytes: int
+    rebalance_ns: int
+    latency: Sparse
+
+    @classmethod
+    def between(cls, before: Totals, now: Totals) -> Window:
+        """The difference of two totals."""
+        return cls(
+            now,
+            now.seconds - before.seconds,
+            now.messages - before.messages,
+            now.value_bytes - before.value_bytes,
+            now.rebalance_ns - before.rebalance_ns,
+            _histogram(now.latency).since(_histogram(before.latency)),
+        )
+
+
+class Windows:
+    """Prints a line of each window that is at least `seconds` long, once it has a message."""
+
+    def __init__(
+        self, print_line: Callable[[str], object], line: Callable[[Window], str], seconds: float
+    ) -> None:
+        self._print = print_line
+        self._line = line
+        self._seconds = seconds
+        self._before = Totals()
+
+    def show(self, now: Totals) -> None:
+        """Take the newest totals."""
+        before = self._before
+        if now.seconds - before.seconds >= self._seconds and now.messages > before.messages:
+            self._before = now
+            self._print(self._line(Window.between(before, now)))
+
+
+def _histogram(values: Sparse) -> Histogram:
+    return Histogram.from_sparse(values.buckets, values.counts, values.negative)

@@ -1,0 +1,63 @@
+"""What was done in each interval, of successive statuses: the lines of Kafka's tools."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from mirrortest.model.findings import Outcome
+from mirrortest.produce.produce_report import window_line
+from mirrortest.produce.produce_status import merged
+from mirrortest.results.windows import Totals, Window, Windows
+from mirrortest.timing.recent import Latencies
+from tests.perf_test_output import windows
+from tests.unit.statuses import MS, consuming, producing, sparse
+
+
+def test_a_window_ends_with_the_first_message_after_its_time() -> None:
+    """None is shorter, and none is empty: without messages it lasts until there is one."""
+    found: list[Window] = []
+    shown: list[str] = []
+
+    def line(window: Window) -> str:
+        found.append(window)
+        return f"{window.messages}"
+
+    each = Windows(shown.append, line, 5.0)
+    for seconds, messages in ((1, 10), (4.9, 20), (5.1, 30), (9, 30), (12, 30), (13, 31), (17, 40)):
+        each.show(Totals(seconds, messages))
+    assert shown == ["30", "1"]
+    assert [window.seconds for window in found] == [5.1, pytest.approx(7.9)]
+    assert [window.total.messages for window in found] == [30, 31]
+
+
+def test_the_producers_line_is_about_the_interval_alone() -> None:
+    """Rate, bytes and latencies of what was acknowledged in it; workers are added up."""
+    first = replace(
+        producing(),
+        elapsed_seconds=5.0,
+        outcomes=dict.fromkeys(Outcome, 0) | {Outcome.ACKED: 100},
+        value_bytes=1 << 20,
+        latency=Latencies(sparse(*[900 * MS] * 100)),
+    )
+    second = replace(
+        first,
+        elapsed_seconds=9.0,
+        outcomes={**first.outcomes, Outcome.ACKED: 120},
+        value_bytes=3 << 20,
+        latency=Latencies(sparse(*[900 * MS] * 100, *[10 * MS] * 10, *[30 * MS] * 10)),
+    )
+    for workers in (1, 2):
+        before, now = (merged("p", [each] * workers).totals for each in (first, second))
+        (found,) = windows(window_line(Window.between(before, now)))
+        assert found["records"] == 20 * workers
+        assert (found["rate"], found["mb"]) == (5.0 * workers, 0.5 * workers)
+        assert found["avg"] == pytest.approx(20, rel=0.01)
+        assert found["max"] == pytest.approx(30, rel=0.01)
+
+
+def test_a_consumers_totals_are_what_it_read() -> None:
+    """Also before it has a verdict of it."""
+    status = replace(consuming(), value_bytes=7, rebalance_ns=9)
+    assert status.totals == Totals(80.0, 17_790, 7, 9)

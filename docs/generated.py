@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
+from pydantic import TypeAdapter
 from rich.text import Text
 from typer.main import get_command
 
@@ -23,6 +24,7 @@ from mirrortest.compare.document import Comparison
 from mirrortest.compare.figures import FIGURES as COMPARED
 from mirrortest.config.option_file import schema_of
 from mirrortest.config.threshold import COUNTS, Series, thresholds
+from mirrortest.consume.consume_summary import ConsumeSummary
 from mirrortest.errors import MirrortestError
 from mirrortest.faults.ground_truth import Truth
 from mirrortest.faults.spec import Spec
@@ -31,6 +33,7 @@ from mirrortest.model import failure
 from mirrortest.model.findings import DEFINITIONS
 from mirrortest.model.load import FIGURES
 from mirrortest.model.observed import TABLES
+from mirrortest.produce.produce_summary import ProduceSummary
 from mirrortest.produce.workload import WholeWorkload
 from mirrortest.results.status_document import ConsumeDocument, ProduceDocument
 from mirrortest.results.summary import Summary
@@ -46,11 +49,12 @@ from mirrortest.verify import anomaly
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from pydantic import BaseModel
 
 REFERENCE = Path(__file__).parent / "reference"
-SCHEMAS: dict[str, type[BaseModel]] = {
+SCHEMAS: dict[str, Any] = {
     "summary": Summary,
+    "produce-summary": ProduceSummary,
+    "consume-summary": ConsumeSummary,
     "session": Session,
     "event": Event,
     "observation": Observation,
@@ -93,7 +97,8 @@ def files() -> dict[Path, str]:
         Path("findings.md"): anomaly.markdown(),
     }
     schemas = {
-        name: model.model_json_schema(mode="serialization") for name, model in SCHEMAS.items()
+        name: TypeAdapter(model).json_schema(mode="serialization")
+        for name, model in SCHEMAS.items()
     }
     schemas["workload"] = schema_of(WholeWorkload)
     for name, content in schemas.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from mirrortest.config.units import format_duration
 from mirrortest.consume.consume_status import IN_SOURCE
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mirrortest.config.threshold import ThresholdResult
+    from mirrortest.consume.consume_summary import ConsumeSummary, RestsOn
     from mirrortest.consume.statistics import ReadFigures
     from mirrortest.verify.judge import RunVerdict, StreamVerdict
     from mirrortest.wire.stream import StreamId
@@ -33,6 +34,10 @@ class Basis(NamedTuple):
 
     read: int = 0
     taken_over: int = 0
+
+    def to_json(self) -> RestsOn:
+        """For the summary."""
+        return {"read": self.read, "taken_over": self.taken_over}
 
 
 @dataclass(frozen=True)
@@ -84,7 +89,7 @@ class ConsumeReport:
         each = self.rests_on.values()
         return Basis(sum(basis.read for basis in each), sum(basis.taken_over for basis in each))
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> ConsumeSummary:
         """The versioned summary."""
         return {
             "version": 1,
@@ -126,8 +131,8 @@ class ConsumeReport:
             "inconclusive": list(self.inconclusive),
             "notes": list(self.notes),
             "rests_on": {
-                **self.basis._asdict(),
-                "partitions": {name: basis._asdict() for name, basis in self.rests_on.items()},
+                **self.basis.to_json(),
+                "partitions": {name: basis.to_json() for name, basis in self.rests_on.items()},
             },
             "messages_read": self.reading.messages,
             "reading": self.reading.to_json(),

@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mirrortest.config.units import MIB, SECOND_NS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from mirrortest.consume.consume_summary import Reading
     from mirrortest.results.windows import Window
 
 
@@ -69,7 +70,7 @@ class ReadFigures:
         """An amount for each second outside rebalances."""
         return amount / self.fetch_seconds if self.fetch_seconds > 0 else 0.0
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> Reading:
         """For the summary."""
         return {
             "start": _utc(self.started_ns).isoformat(timespec="milliseconds"),

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from mirrortest.errors import MirrortestError
+    from mirrortest.produce.produce_summary import ProduceSummary
     from mirrortest.produce.recording import TopicNumbers
     from mirrortest.results.windows import Window
     from mirrortest.verify.ledger_record import LaneRecord
@@ -89,7 +90,7 @@ class ProduceReport:
         )
         return [*self.notes, note]
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> ProduceSummary:
         """The versioned summary."""
         return {
             "version": 1,
@@ -116,7 +117,11 @@ class ProduceReport:
             },
             "streams": [
                 {
-                    **record.stream._asdict(),
+                    "topic": record.stream.topic,
+                    "run": record.stream.run,
+                    "producer": record.stream.producer,
+                    "incarnation": record.stream.incarnation,
+                    "lane": record.stream.lane,
                     "source_partition": partition,
                     "source_partitions": record.source_partitions,
                     "destination_partitions": record.destination_partitions,

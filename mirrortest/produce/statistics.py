@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from mirrortest.produce.produce_summary import SentFigures
     from mirrortest.timing.histogram import Sparse
 
 QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99, "p99.9": 0.999}
@@ -185,11 +186,13 @@ class Tally:
         self.from_sent.histogram.merge(other.from_sent.histogram)
         self.schedule_lag.histogram.merge(other.schedule_lag.histogram)
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> SentFigures:
         """For the summary; latencies in seconds."""
         return {
             "records": self.records,
-            **{outcome.name.lower(): count for outcome, count in self.outcomes.items()},
+            "acked": self.outcomes[Outcome.ACKED],
+            "failed": self.outcomes[Outcome.FAILED],
+            "unknown": self.outcomes[Outcome.UNKNOWN],
             "not_acked": by_name(self.failures),
             "seconds": round(self.seconds, 6),
             "records_per_second": round(self.per_second, 3),

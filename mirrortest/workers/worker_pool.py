@@ -19,7 +19,7 @@ from mirrortest.wire.stream import checked_name
 from mirrortest.workers.worker_process import Ended, Progress, Stop, work
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from multiprocessing.connection import Connection
     from multiprocessing.context import SpawnProcess
 
@@ -29,7 +29,7 @@ _log = structlog.get_logger()
 
 
 class _Summary(Protocol):
-    def to_json(self) -> dict[str, Any]: ...
+    def to_json(self) -> Mapping[str, Any]: ...
 
 
 Report = TypeVar("Report", bound=_Summary)
@@ -45,7 +45,7 @@ class PoolReport(Generic[Report]):
     def to_json(self) -> dict[str, Any]:
         """The versioned summary, with the facts of each worker."""
         summary = self.report.to_json()
-        return {**summary, "workers": list(self.workers)} if self.workers else summary
+        return {**summary, **({"workers": list(self.workers)} if self.workers else {})}
 
 
 def common_directory(logs: Sequence[str]) -> str:

@@ -21,7 +21,7 @@ from rich.table import Table
 from mirrortest.cli import console
 from mirrortest.cli.help_layout import Verbs
 from mirrortest.cli.lab_fault import Name, client_of, fault_app
-from mirrortest.cli.options import given
+from mirrortest.cli.options import can_be_filled, given
 from mirrortest.config.run import checked_topic
 from mirrortest.config.units import checked_heap
 from mirrortest.errors import LabError, UsageError
@@ -31,6 +31,7 @@ from mirrortest.lab.docker import engine
 from mirrortest.lab.docker.engine import KAFKA_IMAGE
 from mirrortest.lab.free_ports import ADDRESS
 from mirrortest.lab.mirrors import FaultyMirrorSettings, MirrorSettings
+from mirrortest.lab.observing import observed
 from mirrortest.lab.runtime import PartState
 from mirrortest.lab.testbed import Lab, part_metrics
 from mirrortest.metrics.endpoint import serve_metrics
@@ -154,6 +155,15 @@ def up(
             "lists. 0: off.",
         ),
     ] = 0,
+    observe: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR",
+            file_okay=False,
+            help="Record what the lab does to this machine, with its logs and its JMX metrics: "
+            "see `mirrortest observe --help`.",
+        ),
+    ] = None,
     runtime: Annotated[
         Runtime, typer.Option(help="Processes of this machine, or containers.")
     ] = Runtime.JVM,
@@ -203,6 +213,10 @@ def up(
         )
     if runtime is Runtime.DOCKER and metrics_port:
         raise UsageError("--metrics-port is for --runtime jvm")
+    if observe is not None:
+        if runtime is Runtime.DOCKER:
+            raise UsageError("--observe is for --runtime jvm")
+        can_be_filled(observe, "--observe")
     lab = Lab(
         directory,
         image=(kafka_image or KAFKA_IMAGE) if runtime is Runtime.DOCKER else None,
@@ -214,7 +228,8 @@ def up(
         broker_properties=broker_properties,
         heap=heap,
         jvm_options=jvm_option or (),
-        metrics=bool(metrics_port),
+        metrics=bool(metrics_port) or observe is not None,
+        gc_logs=observe is not None,
         on_step=lambda line: console.err.print(f"[dim]{escape(line)}[/]"),
     )
     # SIGTERM ends a lab that is still starting the way Ctrl-C does.
@@ -222,6 +237,7 @@ def up(
     with lab, contextlib.ExitStack() as ended:
         exported = serve_metrics(part_metrics(lab), address=ADDRESS, port=metrics_port)
         ended.enter_context(exported or contextlib.nullcontext())
+        ended.enter_context(observed(lab, observe))
         _show_use(lab.describe(), name)  # first: whoever waits for the socket has read it then
         with control.Control(lab, path) as served:
             for number in (signal.SIGINT, signal.SIGTERM):

@@ -7,6 +7,7 @@ import json
 import os
 import shutil
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -63,6 +64,7 @@ class Lab:
         broker_properties: further properties of every broker.
         heap: of each Java process.
         jvm_options: further options of each; they win.
+        gc_logs: every Java process logs its garbage collections, beside its log.
         metrics: every Java process serves its JMX metrics for Prometheus. The addresses are in
             `targets`, and in targets.json in the directory, for Prometheus's `file_sd_configs`.
         on_step: called with one line of text at each step of the start.
@@ -86,6 +88,7 @@ class Lab:
         heap: str = "512m",
         jvm_options: Sequence[str] = (),
         metrics: bool = False,
+        gc_logs: bool = False,
         on_step: Callable[[str], None] | None = None,
     ) -> None:
         if metrics and image is not None:
@@ -102,6 +105,7 @@ class Lab:
         self._heap = heap
         self._jvm_options = tuple(jvm_options)
         self._metrics = metrics
+        self._gc_logs = gc_logs
         self._on_step = on_step or (lambda _: None)
         self._up = False
         self.engine: Engine | None = None
@@ -163,7 +167,7 @@ class Lab:
         self.directory = self._create_directory()
         self._up = True
         try:
-            self._build(runtime)
+            self._build(self._with_gc_logs(runtime))
             self._write_targets()
             clusters = (self.source, self.destination)
             for cluster in clusters:
@@ -224,6 +228,11 @@ class Lab:
             ports, agent = self._metrics_ports(), jars.jmx_agent()
             self.targets = {name: f"{ADDRESS}:{port}" for name, port in ports.items()}
         return Jvm(java, class_path, self._heap, self._jvm_options, agent, ports)
+
+    def _with_gc_logs(self, runtime: Runtime) -> Runtime:
+        if not (self._gc_logs and isinstance(runtime, Jvm)):
+            return runtime
+        return replace(runtime, gc_logs=self.directory / "logs")
 
     def _metrics_ports(self) -> dict[str, int]:
         parts = [f"{alias}{n + 1}" for alias in self._aliases for n in range(self._brokers)]

@@ -15,15 +15,16 @@ from mirrortest.config.java_properties import read_properties
 from mirrortest.metrics.endpoint import serve_metrics
 from mirrortest.model.observed import GC, LOG, PROCESS
 from mirrortest.observe.configuration import without_secrets
+from mirrortest.observe.drift_watch import DriftWatch
 from mirrortest.observe.logs import GcLogs, KafkaLogs
 from mirrortest.observe.machine import Machine
-from mirrortest.observe.machine_profile import changes, read_profile
+from mirrortest.observe.machine_profile import read_profile
 from mirrortest.observe.observe_report import ObserveReport
 from mirrortest.observe.observer_metrics import ObserverMetrics
 from mirrortest.observe.processes import Processes
 from mirrortest.observe.readable_files import ReadableFiles
 from mirrortest.observe.scraping import Scraper
-from mirrortest.seqlog.observation import Drift, Observation, Recording, finish_killed
+from mirrortest.seqlog.observation import Observation, Recording, finish_killed
 from mirrortest.seqlog.session import new_session_id
 
 if TYPE_CHECKING:
@@ -96,8 +97,11 @@ async def run(
     on_progress: Callable[[ObserveReport], object] = lambda _: None,
 ) -> ObserveReport:
     """Observe until `stop` is set, or the time is over. Raises SequenceLogError."""
-    for path in finish_killed(options.output):
+    finished, wrong = finish_killed(options.output)
+    for path in finished:
         _log.info("finished an observation that was killed", path=str(path))
+    for text in wrong:
+        _log.warning(text)
     files = ReadableFiles()
     observer = Observer(options, files)
     started_ns = time.time_ns()
@@ -114,7 +118,7 @@ async def run(
         serve_metrics(metrics, address=options.metrics_address, port=options.metrics_port)
         or nullcontext(),
     ):
-        report, drift = ObserveReport(recording.path), list[Drift]()
+        report = ObserveReport(recording.path)
         began_ns, began = started_ns, time.monotonic()
 
         def write(rows: Tables) -> None:
@@ -127,26 +131,28 @@ async def run(
             report.add(rows)
             metrics.publish(rows, observer.left_out)
 
+        drift: DriftWatch | None = None
         if not options.once:
             observer.rows()
             observer.log_rows(last=True)  # what logs had before is not of this observation
-            profile = observer.profile()
-            recording.write_profile(profile | {"configurations": _configurations(options)})
+            drift = DriftWatch(options, observer.profile)
+            recording.write_profile(drift.first | {"configurations": _configurations(options)})
             scraping = asyncio.ensure_future(observer.scrape())
             try:
                 while not await _stopped(stop, _until(began, options)):
                     write(observer.rows())
                     report.seconds = time.monotonic() - began
+                    drift.look_if_due()
                     on_progress(report)
                     if options.duration is not None and report.seconds >= options.duration:
                         break
             finally:
                 scraping.cancel()
-            for change in changes(profile, observer.profile()):
-                drift.append(Drift.of(*change))
-                _log.warning("the machine was changed meanwhile", what=change[0])
+            drift.look()
         write(observer.log_rows(last=True))
-        recording.finish(time.time_ns(), left_out=observer.left_out, drift=drift)
+        recording.finish(
+            time.time_ns(), left_out=observer.left_out, drift=drift.found if drift else ()
+        )
     return report
 
 

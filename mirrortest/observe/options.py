@@ -52,6 +52,12 @@ class ObserveOptions(MetricsOptions):
         env=True,
         metavar="DIR",
     )
+    log_dir: Path | None = option(
+        None,
+        "Note what changes of the machine as an event of --run here, for the report.",
+        env=True,
+        metavar="DIR",
+    )
     scrape_interval: float = option(
         10.0,
         "How often the endpoints of --scrape are read: for a broker a scrape is work.",
@@ -73,6 +79,8 @@ class ObserveOptions(MetricsOptions):
 
     def __post_init__(self) -> None:
         """Refuse what cannot be measured."""
+        if self.log_dir is not None and self.run is None:
+            raise UsageError("--log-dir takes the events of a run: name it with --run")
         if self.once and not (self.gc_logs or self.logs):
             raise UsageError("--once reads logs: name them with --gc-log or --log")
         if self.interval < 0.1:

@@ -60,19 +60,20 @@ class TableNote(BaseModel):
 
 
 class Drift(BaseModel):
-    """What changed of the machine from the start of an observation to its end."""
+    """What changed of the machine, and when that was noticed: ns since the epoch."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
+    time_ns: int
     what: str
     """Its place in the profile, such as ``settings.vm/swappiness``."""
     before: str
     after: str
 
     @classmethod
-    def of(cls, what: str, before: object, after: object) -> Self:
+    def of(cls, time_ns: int, what: str, before: object, after: object) -> Self:
         """A change, with its values as JSON."""
-        return cls(what=what, before=json.dumps(before), after=json.dumps(after))
+        return cls(time_ns=time_ns, what=what, before=json.dumps(before), after=json.dumps(after))
 
 
 class Observation(BaseModel):
@@ -188,26 +189,32 @@ class Recording:
         self.observation = observation
 
 
-def finish_killed(base: Path) -> list[Path]:
-    """Finish the observations below a directory whose process was killed; returns theirs.
+def finish_killed(base: Path) -> tuple[list[Path], list[str]]:
+    """Finish the observations below a directory whose process was killed.
 
-    Raises SequenceLogError.
+    Returns their directories, and what is wrong with those that cannot be finished.
     """
-    finished = []
+    finished: list[Path] = []
+    wrong: list[str] = []
     for path in sorted({each.parent for each in base.glob(f"*/*{JOURNAL}")}):
         try:
             lock = lock_directory(path)
         except BusyError:
             continue
+        except OSError as error:
+            wrong.append(str(_failed(path, error)))
+            continue
         try:
             observation = Observation.model_validate_json((path / OBSERVATION_FILE).read_bytes())
             _write_note(path, _sealed(path, observation))
             finished.append(path)
-        except (OSError, pa.ArrowException, ValidationError) as error:
-            raise _failed(path, error) from error
+        except ValidationError:
+            wrong.append(f"{path}: {OBSERVATION_FILE} is damaged: its journals stay as they are")
+        except (OSError, pa.ArrowException) as error:
+            wrong.append(str(_failed(path, error)))
         finally:
             os.close(lock)
-    return finished
+    return finished, wrong
 
 
 def _sealed(path: Path, observation: Observation) -> Observation:

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, cast
 
 import yaml
 
+from docs import generated
 from mirrortest.host.java import Java
 from mirrortest.lab import jars, testbed
 from mirrortest.lab.cluster import Cluster
 from mirrortest.lab.mirrors import MirrorMaker2, MirrorSettings
+from mirrortest.lab.observing import observing_options
 from mirrortest.lab.process.runtime import Jvm
 from mirrortest.lab.runtime import PartState
 from mirrortest.lab.testbed import Lab, part_metrics
@@ -39,6 +41,28 @@ def test_which_parts_run_is_asked_at_each_scrape() -> None:
         part.state = state
         seen.append((state, told()["B1"]))
     assert seen == [(state, float(state is PartState.RUNNING)) for state in PartState]
+
+
+def test_an_observed_lab_logs_its_collections_where_the_observer_reads_them(tmp_path: Path) -> None:
+    """Each Java process has a log of its own; the observer's command line is right."""
+    logs = tmp_path / "logs"
+    jvm = Jvm(Java(Path("/java"), 17, "PATH"), "a.jar", gc_logs=logs)
+    source, destination = (Cluster(alias, jvm, tmp_path) for alias in ("A", "B"))
+    mirror = MirrorMaker2(jvm, tmp_path, source=source, destination=destination)
+    parts = {part.name: part for part in (*source.brokers, *destination.brokers, mirror)}
+    written = [word for part in parts.values() for word in part._command if "-Xlog:gc*" in word]
+    assert written == [
+        f"-Xlog:gc*:file={logs}/{name}-gc.log:time,uptime,level,tags:filecount=0" for name in parts
+    ]
+    lab = SimpleNamespace(directory=tmp_path, parts=parts, targets={"A1": "127.0.0.1:7001"})
+    options = observing_options(cast("Lab", lab))
+    assert [word for word in options if word.startswith("--gc-log=")] == [
+        f"--gc-log={logs}/{name}-gc.log" for name in parts
+    ]
+    assert "--scrape=A1=http://127.0.0.1:7001/metrics" in options
+    command = generated.program().commands["observe"]
+    read = command.make_context("observe", options).params
+    assert [path.name for path in read["log"]] == [f"{name}.log" for name in parts]
 
 
 def test_the_parts_that_export_their_metrics_do_it_on_their_own_port(tmp_path: Path) -> None:

@@ -6,15 +6,18 @@ import json
 import os
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from mirrortest.errors import UsageError
 from mirrortest.observe.configuration import (
     HIDDEN,
     command_without_secrets,
     without_secrets,
 )
+from mirrortest.observe.drift_watch import DriftWatch
 from mirrortest.observe.machine_profile import (
     changes,
     java_release,
@@ -23,10 +26,10 @@ from mirrortest.observe.machine_profile import (
     processors,
     read_profile,
 )
+from mirrortest.observe.options import ObserveOptions
 from mirrortest.observe.readable_files import ReadableFiles
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from mirrortest.seqlog.events import Events
+from mirrortest.seqlog.location import Location
 
 CPUINFO = """\
 processor\t: 0
@@ -132,3 +135,34 @@ def test_an_observation_has_the_profile_and_the_configurations(tmp_path: Path) -
     }
     assert profile["processors"]["count"] >= 1
     assert all(b"geheim" not in path.read_bytes() for path in folder.iterdir())
+
+
+def test_a_change_is_found_after_a_minute_and_is_an_event_of_the_run(tmp_path: Path) -> None:
+    """Once, with both values; that a process came or went is no change of the machine."""
+    now, swappiness, processes = [0.0], ["60"], {"1": {"limits": {"open files": "20"}}}
+
+    def profile() -> dict[str, Any]:
+        return {"settings": {"vm/swappiness": swappiness[0]}, "processes": dict(processes)}
+
+    options = ObserveOptions(name="here", run="nightly", log_dir=tmp_path)
+    watch = DriftWatch(options, profile, lambda: now[0])
+    swappiness[0] = "1"
+    processes["2"] = {"limits": {}}
+    now[0] += 59
+    watch.look_if_due()
+    assert watch.found == []
+    now[0] += 1
+    watch.look_if_due()
+    watch.look()
+    (drift,) = watch.found
+    assert (drift.what, drift.before, drift.after) == ("settings.vm/swappiness", '"60"', '"1"')
+    (event,) = Events.read(Location.parse(tmp_path / "run=nightly" / "events.jsonl")).events
+    assert (event.what, event.part) == ("changed: settings.vm/swappiness", "here")
+    assert event.time_ns == drift.time_ns
+    assert watch.first["settings"] == {"vm/swappiness": "60"}
+
+
+def test_events_need_a_run() -> None:
+    """They are in its directory."""
+    with pytest.raises(UsageError, match="name it with --run"):
+        ObserveOptions(name="here", log_dir=Path("logs"))

@@ -124,13 +124,25 @@ def test_a_killed_observation_keeps_its_rows_and_is_finished_by_the_next(tmp_pat
     with Recording(tmp_path, other, csv=False) as going_on:
         record(going_on)
         going_on.flush()
-        assert finish_killed(tmp_path) == [tmp_path / "host-s"]
+        assert finish_killed(tmp_path) == ([tmp_path / "host-s"], [])
         assert (going_on.path / "host.journal").exists()
-        assert finish_killed(tmp_path) == []
+        assert finish_killed(tmp_path) == ([], [])
     assert pq.read_table(tmp_path / "host-s/host.parquet")["cpu_ratio"].to_pylist() == [0.25, 0.5]
     noted = Observation.model_validate_json((tmp_path / "host-s" / OBSERVATION_FILE).read_bytes())
     assert noted.ended_ns is None
     assert noted.tables["host"].rows == 2
+
+
+def test_a_damaged_observation_hinders_no_other(tmp_path: Path) -> None:
+    """It is named, and its journals stay."""
+    with Recording(tmp_path, observation(), csv=False) as recording:
+        record(recording)
+        recording.flush()
+    (recording.path / OBSERVATION_FILE).write_text("{")
+    finished, (wrong,) = finish_killed(tmp_path)
+    assert finished == []
+    assert "observation.json is damaged" in wrong
+    assert (recording.path / "host.journal").exists()
 
 
 def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:

@@ -54,6 +54,7 @@ class Jvm(Runtime):
         options: further options of the user; they come last, so they win.
         agent: the jar of the JMX exporter, where parts serve their metrics.
         metrics_ports: part -> the port where it serves them.
+        gc_logs: the directory where parts log their garbage collections; None: they do not.
     """
 
     java: Java
@@ -62,6 +63,7 @@ class Jvm(Runtime):
     options: tuple[str, ...] = ()
     agent: Path | None = None
     metrics_ports: Mapping[str, int] = field(default_factory=dict)
+    gc_logs: Path | None = None
 
     @classmethod
     def find(cls) -> Self:
@@ -94,6 +96,7 @@ class Jvm(Runtime):
             *(["--enable-native-access=ALL-UNNAMED"] if self.java.major >= 22 else []),
             f"-Dlog4j2.configurationFile={log}",
             *self._agent(part),
+            *self._gc_log(part),
             *self.options,
             main,
             *arguments,
@@ -165,3 +168,15 @@ class Jvm(Runtime):
             return []
         config = importlib.resources.files("mirrortest.lab").joinpath("jmx_exporter.yaml")
         return [f"-javaagent:{self.agent}={ADDRESS}:{self.metrics_ports[part]}:{config}"]
+
+    def _gc_log(self, part: str | None) -> list[str]:
+        """The option by which a part logs its garbage collections."""
+        if self.gc_logs is None or part is None:
+            return []
+        self.gc_logs.mkdir(parents=True, exist_ok=True)
+        return [f"-Xlog:gc*:file={gc_log(self.gc_logs, part)}:time,uptime,level,tags:filecount=0"]
+
+
+def gc_log(directory: Path, part: str) -> Path:
+    """Where a part logs its garbage collections."""
+    return directory / f"{part}-gc.log"

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from mirrortest.wire.batch import EncodedBatch
 
 _MAX_SLEEP_NS = 1_000_000_000
+_MILLISECOND = 1_000_000
 
 
 class Sends(Protocol):
@@ -126,6 +127,8 @@ class Incarnation:
         """Whether the schedule was ended before its time."""
         self._idle = asyncio.Event()
         self._idle.set()
+        self._sleeping: dict[int, list[Lane]] = {}
+        """When lanes are to be woken, monotonic ns."""
         self._underway = 0
         self._steps = 0
         self._failure: Exception | None = None
@@ -298,11 +301,11 @@ class Incarnation:
                     return
                 if exact is None:
                     at = last_tick(at + linger_ns, linger_ns)
-                await self._sleep(lane, at - now)
+                await self._sleep(lane, now, at)
             elif (exact is None and available < most) and (
                 (ripe := last_tick(pace.ripe_ns(now, linger_ns), linger_ns)) > now
             ):
-                await self._sleep(lane, ripe - now)
+                await self._sleep(lane, now, ripe)
             elif len(lane.flights) >= MAX_IN_FLIGHT:
                 await self._wait(lane)
             elif lane.room < least:
@@ -390,14 +393,20 @@ class Incarnation:
         if not self._underway:
             self._idle.set()
 
-    async def _sleep(self, lane: Lane, nanoseconds: int) -> None:
-        """Sleep, at most until the lane is woken."""
-        seconds = max(0, min(nanoseconds, _MAX_SLEEP_NS)) / 1e9
-        timer = asyncio.get_running_loop().call_later(seconds, lane.wake.set)
-        try:
-            await self._wait(lane)
-        finally:
-            timer.cancel()
+    async def _sleep(self, lane: Lane, now: int, until: int) -> None:
+        """Sleep, at most until the lane is woken; lanes of one tick share its timer."""
+        until = min(until, now + _MAX_SLEEP_NS)
+        if (sleeping := self._sleeping.get(until)) is None:
+            sleeping = self._sleeping[until] = []
+            # uvloop rounds to milliseconds: rounded up, or it wakes too early, and then again.
+            seconds = -(-max(0, until - now) // _MILLISECOND) / 1000
+            asyncio.get_running_loop().call_later(seconds, self._wake, until)
+        sleeping.append(lane)
+        await self._wait(lane)
+
+    def _wake(self, moment: int) -> None:
+        for lane in self._sleeping.pop(moment):
+            lane.wake.set()
 
     @staticmethod
     async def _wait(lane: Lane) -> None:

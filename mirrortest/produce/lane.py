@@ -36,7 +36,7 @@ SMALLEST = 8
 LARGEST = 1 << 24
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(slots=True, eq=False)  # not frozen: that would treble what it costs to make one
 class Flight:
     """A batch underway; times are monotonic ns, `wall_offset_ns` makes them the wall's.
 
@@ -207,11 +207,12 @@ class Lane:
 
     def land(self, flight: Flight, outcome: Outcome) -> None:
         """A batch has its outcome."""
+        if len(self.flights) >= MAX_IN_FLIGHT:
+            self.wake.set()
         self.flights.discard(flight)
         self.pool.give(flight.wire_bytes)
         self._numbers[outcome].add(flight.seq_lo, flight.seq_hi)
         self.dirty = True
-        self.wake.set()
 
     def close(self) -> None:
         """Nothing more will be sent, and everything sent has its outcome."""

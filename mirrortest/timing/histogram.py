@@ -323,8 +323,8 @@ def lower_bound(bucket: int) -> int:
     """The lowest integer in a bucket (from 0 on), or that would be in it."""
     if bucket == 0:
         return 0
-    bits = np.array([(bucket - 1 + _ONE) << _SHIFT], dtype=np.int64)
-    return ceil(float(bits.view(np.float64)[0]))
+    (value,) = _FLOAT64.unpack(_BITS.pack((bucket - 1 + _ONE) << _SHIFT))
+    return ceil(float(value))
 
 
 def middle(bucket: int) -> int:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 _SECOND = 1_000_000_000
 _INT64 = (1 << 63) - 1
+_FEW = 16
+"""Times up to so many are computed one by one: six array operations cost more."""
 ENDLESS = 1 << 62
 """How many messages are due without a rate and a limit."""
 
@@ -50,15 +52,20 @@ class ConstantRate:
     def intended(self, lo: int, hi: int) -> NDArray[np.int64]:
         """The times of messages lo to hi, exact; int64."""
         count = max(hi - lo, 0)
+        if count <= _FEW:
+            return self._one_by_one(lo, hi)
         first, rest = divmod(lo * self._step, self._parts)
         step, part = divmod(self._step, self._parts)
         if self._parts + count * part > _INT64:
             # A rate of many digits: Python's integers do not overflow.
-            times = [self.start_ns + i * self._step // self._parts for i in range(lo, hi)]
-            return np.array(times, dtype=np.int64)
+            return self._one_by_one(lo, hi)
         index = np.arange(count, dtype=np.int64)
         base = np.int64(self.start_ns + first)
         return np.asarray(base + index * step + (rest + index * part) // self._parts)
+
+    def _one_by_one(self, lo: int, hi: int) -> NDArray[np.int64]:
+        start, step, parts = self.start_ns, self._step, self._parts
+        return np.array([start + i * step // parts for i in range(lo, hi)], dtype=np.int64)
 
     def next_time(self, index: int) -> int | None:
         """When message `index` is due; None past the limit."""

@@ -37,7 +37,7 @@ _WORDS_AT, _CHECK_AT = (0, 8, 16, descriptors.SIZE), 24
 """Where a descriptor has its words and a digest, and the check value."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)  # not frozen: that would treble what it costs to make one
 class EncodedBatch:
     """A batch to be sealed and sent; its buffer must not change until the acknowledgement."""
 

@@ -75,6 +75,7 @@ def _with_tail(period: int, tail: int) -> bytes:
     return once * (1 + whole) + once[:rest]
 
 
+@lru_cache(maxsize=64)
 def block(generator: Generator, size: int) -> bytes:
     """The endless block, as much as fills of at most `size` bytes need."""
     return _with_tail(

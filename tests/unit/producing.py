@@ -212,6 +212,7 @@ class World:
         memory: int = 1 << 20,
         batches: int | None = None,
         sizes: MessageSizes | None = None,
+        linger_ms: int = 0,
     ) -> tuple[Incarnation, list[Lane]]:
         claim = await self.claim()
         pool = BufferPool(memory)
@@ -264,7 +265,7 @@ class World:
             )
             recorded.append(RecordedLane(lane, recorder))
         ledger_writer = LedgerWriter(cast("Log", self.log), self.view, claim, recorded, self.clock)
-        rules = SendRules(linger_ns=0, drain_seconds=drain)
+        rules = SendRules(linger_ns=linger_ms * 1_000_000, drain_seconds=drain)
         incarnation = Incarnation(
             recorded, ledger_writer, sender, self.clock, rules, reasons=Counter()
         )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+from collections import Counter
 from fractions import Fraction
 from functools import partial
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from mirrortest.model.findings import Outcome
 from mirrortest.model.intervals import IntervalSet
 from mirrortest.produce import ledger_writer
 from mirrortest.produce.clock import Clock
+from mirrortest.produce.incarnation import Incarnation
 from mirrortest.produce.lane import Flight
 from mirrortest.produce.ledger_view import CompactedLog, LedgerView
 from mirrortest.produce.message_sizes import MessageSizes
@@ -34,6 +36,7 @@ from tests.unit.producing import LANES, MemoryLog, MemorySender, MemoryTopic, Wo
 if TYPE_CHECKING:
     from collections.abc import AsyncIterator
 
+    from mirrortest.produce.lane import Lane
     from mirrortest.wire.batch import EncodedBatch
 
 
@@ -406,3 +409,29 @@ async def test_messages_have_the_sizes_that_are_drawn(world: World) -> None:
     assert [lane.end for lane in lanes] == [500, 500]
     assert batches == {0: expected[::2].tolist(), 1: expected[1::2].tolist()}
     assert world.numbers.whole.value_bytes == expected.sum()
+
+
+async def test_lanes_that_wait_for_the_same_tick_share_a_timer(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And an acknowledgement wakes no lane that waits for its tick: each wakes once for a batch."""
+    loop, timers, woken = asyncio.get_running_loop(), Counter[str](), 0
+    plain_timer, plain_wait = type(loop).call_later, Incarnation._wait
+
+    def timer(self: Any, delay: float, callback: Any, *args: Any, **more: Any) -> Any:
+        timers[getattr(callback, "__name__", "")] += 1
+        return plain_timer(self, delay, callback, *args, **more)
+
+    async def wait(lane: Lane) -> None:
+        nonlocal woken
+        await plain_wait(lane)
+        woken += 1
+
+    monkeypatch.setattr(type(loop), "call_later", timer)
+    monkeypatch.setattr(Incarnation, "_wait", staticmethod(wait))
+    sender = MemorySender()
+    incarnation, _ = await world.incarnation(sender, throughput=400, total=80, linger_ms=20)
+    await incarnation.run(asyncio.Event())
+    assert sum(count for _, _, count in sender.sent) == 80
+    assert timers["_wake"] <= len(sender.sent) / 2 + 2
+    assert woken <= len(sender.sent) + 4

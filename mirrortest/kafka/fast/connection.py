@@ -30,16 +30,32 @@ def frame_protocol(
     return FrameProtocol(_conn.AIOKafkaProtocol(closed, reader, loop=loop))
 
 
+def _answered(answer: asyncio.Future[Any], seconds: float) -> asyncio.Future[Any]:
+    """The answer to a request, which fails with a TimeoutError if it takes longer.
+
+    In place of aiokafka's `wait_for`: a timer, where that creates two coroutines and two contexts.
+    """
+    timer = answer.get_loop().call_later(seconds, _expire, answer)
+    answer.add_done_callback(lambda _: timer.cancel())
+    return answer
+
+
+def _expire(answer: asyncio.Future[Any]) -> None:
+    if not answer.done():
+        answer.set_exception(TimeoutError())
+
+
 class Connection(_conn.AIOKafkaConnection):  # type: ignore[misc]  # aiokafka is untyped
     """aiokafka's connection, but for how large requests are written and answers are received."""
 
     connect = rebound(_conn.AIOKafkaConnection.connect, AIOKafkaProtocol=frame_protocol)
+    _send_joined = rebound(_conn.AIOKafkaConnection.send, wait_for=_answered)
 
     def send(self, request: Any, expect_response: bool = True) -> Any:
         """See `AIOKafkaConnection.send`; a produce request's batches go out as they are."""
         if not isinstance(request, ProduceRequest) or self._writer is None:
             try:
-                return super().send(request, expect_response)
+                return self._send_joined(request, expect_response)
             except RuntimeError as error:
                 raise self._broken(error) from error
         prepared = request.prepare(self._versions)
@@ -59,7 +75,7 @@ class Connection(_conn.AIOKafkaConnection):  # type: ignore[misc]  # aiokafka is
             return self._writer.drain()
         future = self._loop.create_future()
         self._requests.append((correlation_id, prepared, future))
-        return _conn.wait_for(future, self._request_timeout)
+        return _answered(future, self._request_timeout)
 
     def _broken(self, error: Exception) -> KafkaConnectionError:
         """Close for good what cannot be written to, and return the error that aiokafka expects.

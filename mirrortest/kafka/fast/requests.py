@@ -23,6 +23,7 @@ from aiokafka.protocol.types import (
     Schema,
     String,
     TaggedFields,
+    UnsignedVarInt32,
 )
 
 from mirrortest.kafka.fast.wire_types import Uuid, exactly, length, supported
@@ -48,6 +49,9 @@ _DIVERGING_EPOCH_TAG = 0
 _FETCHED = struct.Struct(">ihqqq")  # partition, error, high watermark, last stable offset, start
 _EPOCH_END = struct.Struct(">iq")  # epoch, end offset
 _ABORTED = struct.Struct(">qq")
+_FETCH_HEAD = struct.Struct(">iiiibii")
+_FETCH_PARTITION = struct.Struct(">iiqiqix")  # and no tags
+_NO_TAGS, _NO_TOPICS = b"\0", b"\1"
 
 
 class EpochEnd(NamedTuple):
@@ -151,6 +155,22 @@ class FetchRequest_v13(RequestStruct):  # type: ignore[misc]  # noqa: N801  # as
         ("rack_id", CompactString("utf-8")),
         ("tags", TaggedFields),
     )
+
+    def encode(self) -> bytes:
+        """What the schema encodes, in a fifth of its time: a request for each answer."""
+        pieces = [
+            _FETCH_HEAD.pack(
+                *(self.replica_id, self.max_wait_time, self.min_bytes, self.max_bytes),
+                *(self.isolation_level, self.session_id, self.session_epoch),
+            ),
+            UnsignedVarInt32.encode(len(self.topics) + 1),
+        ]
+        for topic_id, partitions, _ in self.topics:
+            pieces += (Uuid.encode(topic_id), UnsignedVarInt32.encode(len(partitions) + 1))
+            pieces += (_FETCH_PARTITION.pack(*each[:6]) for each in partitions)
+            pieces.append(_NO_TAGS)
+        pieces += (_NO_TOPICS, CompactString("utf-8").encode(self.rack_id), _NO_TAGS)
+        return b"".join(pieces)
 
 
 class FetchRequest(_fetch.FetchRequest):  # type: ignore[misc]  # aiokafka is untyped

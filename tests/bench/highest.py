@@ -1,0 +1,90 @@
+"""The highest rate that one producer process and one consumer process hold, for some seconds."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from tests.bench.contenders import OURS, Place, consumer, producer
+from tests.bench.measure import Running
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from mirrortest.lab import Lab
+
+RATES = (200_000, 150_000, 100_000, 75_000, 50_000)
+_SIZE = 1000
+_PARTITIONS = 8
+_LAG_BOUND = 0.020
+_HELD = 0.99
+
+
+@dataclass(frozen=True)
+class Tried:
+    """How a rate went; seconds. `ours` is the two processes' share of the machine's CPU.
+
+    `acked` and `added` are medians from a message's actual send to its acknowledgement, and to its
+    arrival at a consumer of the very broker it was sent to: what the broker takes and what we add,
+    with no mirror between.
+    """
+
+    rate: int
+    seconds: int
+    sent_per_second: float
+    lag_p99: float
+    acked: float
+    added: float
+    producer_cpu: float
+    consumer_cpu: float
+    producer_resident: int
+    consumer_resident: int
+    ours: float
+
+    @property
+    def held(self) -> bool:
+        """Whether all was sent in time."""
+        return self.sent_per_second >= _HELD * self.rate and self.lag_p99 < _LAG_BOUND
+
+    def to_json(self) -> dict[str, Any]:
+        """Flat."""
+        return {**asdict(self), "held": self.held}
+
+
+def highest(lab: Lab, folder: Path, seconds: int, rates: Iterable[int] = RATES) -> list[Tried]:
+    """Try each of the rates."""
+    place = Place.of(lab, folder)
+    tried: list[Tried] = []
+    for rate in rates:
+        topic = f"bench.highest.{rate}"
+        lab.source.create_topic(topic, _PARTITIONS)
+        tried.append(_try(place, folder, topic, rate, seconds))
+        lab.source.delete_records(topic, -1)
+    return tried
+
+
+def _try(place: Place, folder: Path, topic: str, rate: int, seconds: int) -> Tried:
+    reading = Running(consumer(OURS, place, topic, 0, "--json"), folder, "consumer")
+    options = ("--warmup-records", str(2 * rate), "--json")
+    writing = Running(
+        producer(OURS, place, topic, rate * seconds, _SIZE, *options, rate=rate), folder, "producer"
+    )
+    sent, seen = writing.wait(), reading.wait()
+    told, heard = json.loads(writing.answer), json.loads(reading.answer)
+    steady = told["steady_state"]
+    return Tried(
+        rate=rate,
+        seconds=seconds,
+        sent_per_second=steady["records_per_second"],
+        lag_p99=steady["schedule_lag_seconds"]["p99"],
+        acked=steady["latency_seconds"]["from_sent"]["p50"],
+        added=heard["latency_seconds"][topic]["from_sent"]["p50"],
+        producer_cpu=sent.cpu,
+        consumer_cpu=seen.cpu,
+        producer_resident=sent.resident,
+        consumer_resident=seen.resident,
+        ours=(sent.cpu + seen.cpu) / (seen.wall * (os.cpu_count() or 1)),
+    )

@@ -10,6 +10,7 @@ from mirrortest.consume.consume_status import IN_SOURCE
 from mirrortest.model.findings import BY_LEDGER, OF_STREAM, Finding
 from mirrortest.model.verdict import Verdict
 from mirrortest.results.conditions import headline
+from mirrortest.results.latency_table import latency_table
 from mirrortest.results.summary import QUANTILES, Latency, Threshold
 from mirrortest.results.tables import escape
 from mirrortest.results.view import RunResult, compact_table
@@ -181,7 +182,7 @@ class ConsumeReport:
             inconclusive=self.inconclusive,
             latency=Latency.of(every),
             remarks=[*remarks, *self.notes],
-            details=[topics] if topics.row_count else [],
+            details=[topics, latency_table(every)] if topics.row_count else [],
             names=_names(self.role),
         )
         return replace(judged, why=headline(judged))

@@ -237,12 +237,12 @@ def up(
     with lab, contextlib.ExitStack() as ended:
         exported = serve_metrics(part_metrics(lab), address=ADDRESS, port=metrics_port)
         ended.enter_context(exported or contextlib.nullcontext())
-        ended.enter_context(observed(lab, observe))
         _show_use(lab.describe(), name)  # first: whoever waits for the socket has read it then
         with control.Control(lab, path) as served:
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, lambda *_: served.ending.set())
-            _watch(lab, served.ending)
+            with observed(lab, observe):
+                _watch(lab, served.ending)
             console.err.print("[dim]ending[/]")
             lab.down()  # before the socket goes: `lab down` waits for that
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -12,7 +11,7 @@ import typer
 
 from mirrortest.cli import console
 from mirrortest.cli.live import LiveLines
-from mirrortest.cli.options import Output, can_be_filled
+from mirrortest.cli.options import Output, can_be_filled, machine_name
 from mirrortest.cli.parameters import from_models
 from mirrortest.errors import UsageError
 from mirrortest.observe.options import Endpoint, ObserveOptions
@@ -117,7 +116,7 @@ def observe(
         if not Path(f"/proc/{each}").exists():
             raise UsageError(f"--pid {each}: no such process runs on this machine")
     request = options(
-        name=checked_name(_machine_name() if name is None else name),
+        name=checked_name(machine_name() if name is None else name),
         run=None if run is None else checked_run(run),
         matches=tuple(match or ()),
         pids=tuple(pid or ()),
@@ -151,11 +150,6 @@ def _existing(paths: list[Path] | None, option: str) -> tuple[Path, ...]:
         if not path.exists():
             raise UsageError(f"{option} {path}: there is no such file")
     return tuple(paths or ())
-
-
-def _machine_name() -> str:
-    """This machine's name as one of ours."""
-    return re.sub(r"[^A-Za-z0-9_-]", "-", os.uname().nodename).lstrip("-_")[:40] or "host"
 
 
 def _run(request: ObserveOptions) -> ObserveReport:

@@ -32,10 +32,15 @@ _HOST_SIGNS = 40
 """Of a host's name, which may have 63: a name has 64 at most, and workers add to it."""
 
 
+def machine_name() -> str:
+    """This machine's name, as one of our names."""
+    host = re.sub(r"[^A-Za-z0-9_-]", "-", os.uname().nodename.partition(".")[0])
+    return host[:_HOST_SIGNS].lstrip("-_") or "host"
+
+
 def named_after_host(what: str = "") -> str:
     """A name that no other process takes: this machine's, and the process's number."""
-    host = re.sub(r"[^A-Za-z0-9_-]", "-", os.uname().nodename.partition(".")[0])
-    return f"{what}{host[:_HOST_SIGNS].lstrip('-_') or 'host'}-{os.getpid()}"
+    return f"{what}{machine_name()}-{os.getpid()}"
 
 
 def given(context: typer.Context, name: str) -> bool:

@@ -85,7 +85,9 @@ def read_profile(files: ReadableFiles, pids: Iterable[int]) -> Profile:
         "settings": {name: files.setting(files.proc / "sys", name) for name in _SETTINGS},
         "disks": dict(_disks(files)),
         "file_systems": list(_file_systems(files)),
-        "processes": {str(pid): _process(files, pid) for pid in pids},
+        "processes": {
+            str(pid): found for pid in pids if (found := _process(files, pid)) is not None
+        },
     }
 
 
@@ -116,12 +118,17 @@ def _file_systems(files: ReadableFiles) -> Iterator[Profile]:
         yield {"device": device, "mount": place, "type": kind, "options": options, "bytes": size}
 
 
-def _process(files: ReadableFiles, pid: int) -> Profile:
+def _process(files: ReadableFiles, pid: int) -> Profile | None:
+    """A process's command, limits and Java; None where it has ended."""
+
     def read(name: str) -> str:
         return files.of_process(pid, name, f"process {pid}", read_text) or ""
 
+    command = read("cmdline").rstrip("\0")
+    if not command:
+        return None
     found: Profile = {
-        "command": command_without_secrets(read("cmdline").rstrip("\0").split("\0")),
+        "command": command_without_secrets(command.split("\0")),
         "limits": limits(read("limits")),
     }
     executable = files.of_process(pid, "exe", f"process {pid}", os.readlink)

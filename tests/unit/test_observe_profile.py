@@ -71,6 +71,17 @@ def test_this_machine_has_a_profile() -> None:
     assert json.loads(json.dumps(profile)) == profile
 
 
+def test_a_process_that_has_ended_is_in_no_profile(tmp_path: Path) -> None:
+    """One that ended after the last reading would be a change of all that it was."""
+    for pid, line in (("7", "java\0kafka.Kafka\0"), ("8", "")):
+        (tmp_path / pid).mkdir()
+        (tmp_path / pid / "cmdline").write_text(line)  # a zombie's is empty
+    profile = read_profile(ReadableFiles(tmp_path, tmp_path), [7, 8, 9])
+    assert {pid: each["command"] for pid, each in profile["processes"].items()} == {
+        "7": ["java", "kafka.Kafka"]
+    }
+
+
 @pytest.mark.parametrize(
     "key",
     [

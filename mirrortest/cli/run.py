@@ -128,6 +128,8 @@ def run(
     can_be_filled(output, "--output")
     series = Series(document, output.absolute(), arguments)
     console.err.print(f"results: {output}", markup=False)
+    if len(series.ended) == len(series.points):
+        console.err.print("every point has ended before: to run them again, name another --output")
     # SIGTERM ends it the way Ctrl-C does: all that runs is put away.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)

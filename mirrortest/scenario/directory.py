@@ -8,6 +8,8 @@ producer-command     ``mirrortest produce`` with its options, without an address
 consumer-command     ``mirrortest consume`` likewise
 env                  ``brokers=1``, ``producers=2``, ``consumers=1``, ``mirror=mirrormaker2``
 ==================== =================================================================
+
+The machine and the brokers are observed.
 """
 
 from __future__ import annotations
@@ -53,6 +55,7 @@ def read_directory(path: Path) -> Document:
                 if key not in _OF_THE_LAB_EXACTLY and not key.startswith(_OF_THE_LAB)
             },
         },
+        "observe": {"csv": True},
     }
     for verb, name in _CLIENTS.items():
         config = path / f"{name}.properties"

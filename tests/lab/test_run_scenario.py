@@ -33,6 +33,9 @@ expect = { verdict = "failed", findings = ["lost"] }
 mirror = "saboteur"
 faults = "drops.toml"
 
+[observe]
+csv = true
+
 [[produce]]
 id = "ann"
 topics = ["orders", "clicks.eu"]
@@ -117,6 +120,8 @@ def test_a_mirror_that_loses_messages_fails_as_expected(tmp_path: Path) -> None:
     assert "carl: kill" in (output / "point-001" / "report.html").read_text()
     for kept in ("configuration.json", "lab/logs/A1.log", "clients/ann.csv", "clients/carl.json"):
         assert (output / "point-001" / kept).stat().st_size
+    observed = {file.name for file in output.glob("point-001/observations/*/*.csv")}
+    assert {"host.csv", "process.csv", "broker.csv"} <= observed
 
 
 def _is_running(process: psutil.Process) -> bool:

@@ -43,6 +43,7 @@ def test_the_six_files_are_a_scenario(directory: Path, tmp_path: Path) -> None:
     assert scenario.lab is not None
     assert (scenario.lab.brokers, scenario.lab.mirror) == (2, "none")
     assert scenario.lab.broker == {"num.io.threads": "3"}
+    assert scenario.observe == {"csv": True}
     side = {"bootstrap-server": "a:1"}
     found = clients(scenario, Sides(side, side, ""), "r1", tmp_path, arguments)
     assert [(client.verb, client.name) for client in found] == [

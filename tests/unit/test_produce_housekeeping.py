@@ -90,6 +90,14 @@ def test_figures_are_of_all_topics(world: World) -> None:
     assert sum(status.latency.recent.counts) == 200
 
 
+def test_time_counts_from_the_start_of_sending(world: World) -> None:
+    """With --start-at a producer waits: nothing has elapsed, and all of its duration remains."""
+    world.housekeeping._context.began_ns = world.now + 30 * SECOND
+    waiting = world.tick(10)
+    assert (waiting.elapsed_seconds, waiting.remaining_seconds) == (0.0, 60.0)
+    assert world.tick(25).elapsed_seconds == 5.0
+
+
 def test_a_wait_for_acknowledgements_begins_with_the_first_message_in_flight(world: World) -> None:
     """Not when the machine was started, nor while nothing is underway."""
     assert world.tick(60).quiet_seconds == 0.0

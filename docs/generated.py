@@ -22,6 +22,7 @@ from mirrortest.cli import main
 from mirrortest.cli.help_layout import BY_ENVIRONMENT, Verbs, aliases_of
 from mirrortest.compare.document import Comparison
 from mirrortest.compare.figures import FIGURES as COMPARED
+from mirrortest.compare.trend import Trend
 from mirrortest.config.option_file import schema_of
 from mirrortest.config.threshold import COUNTS, Series, thresholds
 from mirrortest.consume.consume_summary import ConsumeSummary
@@ -62,6 +63,7 @@ SCHEMAS: dict[str, Any] = {
     "consume-status": ConsumeDocument,
     "calibration": Calibration,
     "comparison": Comparison,
+    "trend": Trend,
     "fault-specification": Spec,
     "fault-truth": Truth,
     "scenario": Scenario,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mirrortest.compare.repeat import Repeat
@@ -10,8 +11,6 @@ from mirrortest.model.findings import Outcome
 from tests.unit.golden import summaries
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     import numpy as np
 
 QUANTILES = {"p(50)": 4e-3, "p(90)": 7e-3, "p(99)": 2e-2, "p(99.9)": 5e-2, "max": 9e-2}
@@ -44,6 +43,19 @@ def drawn(draws: np.random.Generator, *, slow: float = 1.0, run: str = "r") -> R
         "rebalance_seconds": draws.gamma(2.0, 0.01),
     }
     return Repeat(run=run, started_ns=0, figures=figures)
+
+
+def recorded() -> dict[str, list[Repeat]]:
+    """Repeats of a small run on two clusters, on a busy machine of two cores.
+
+    ``base`` are ten runs with ``produce --throughput 1500 --duration 4s --linger-ms 20``, ``slow``
+    four with ``--linger-ms 250`` among them, in random order, as `read_side` read them.
+    """
+    sides = json.loads(Path(__file__).with_name("real_repeats.json").read_text())
+    return {
+        name: [Repeat(run="r", started_ns=0, figures=figures) for figures in repeats]
+        for name, repeats in sides.items()
+    }
 
 
 def produced(run: str = "run7", *, producer: str = "pa", **tally: float) -> dict[str, Any]:

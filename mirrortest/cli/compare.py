@@ -12,6 +12,7 @@ from mirrortest.cli import console
 from mirrortest.cli.options import Output, file_to_write
 from mirrortest.cli.parameters import from_models
 from mirrortest.config.option import Kind, option
+from mirrortest.errors import UsageError
 
 EXAMPLES = """
 [bold]Examples[/]
@@ -20,6 +21,7 @@ EXAMPLES = """
     mirrortest compare before/ after/ --threshold 'p(99)<+10%' --details
     mirrortest compare before/ after/ --html comparison.html
     mirrortest compare monday.json tuesday.json --json
+    mirrortest compare --history nightly/ --html trend.html
 """
 
 
@@ -38,14 +40,25 @@ class CompareOutput(Output):
 def compare(  # noqa: D103  # its help is below, with examples
     *,
     base: Annotated[
-        str,
+        str | None,
         typer.Argument(
             metavar="BASE",
             help="What to compare with: a summary as JSON, a result or log directory, or a "
             "directory with one for each repeat; a path or a URI.",
         ),
-    ],
-    new: Annotated[list[str], typer.Argument(metavar="NEW...", help="What to compare, likewise.")],
+    ] = None,
+    new: Annotated[
+        list[str] | None, typer.Argument(metavar="NEW...", help="What to compare, likewise.")
+    ] = None,
+    history: Annotated[
+        str | None,
+        typer.Option(
+            "--history",
+            metavar="DIR",
+            help="In place of BASE and NEW: the trend of all runs in a directory, and where it "
+            "changed.",
+        ),
+    ] = None,
     threshold: Annotated[
         list[str] | None,
         typer.Option(
@@ -59,15 +72,24 @@ def compare(  # noqa: D103  # its help is below, with examples
     ] = False,
     output: CompareOutput,
 ) -> None:
+    if output.html is not None:
+        from mirrortest.report.html import environment_of_templates
+
+        environment_of_templates()  # if Jinja is missing, fail before the work
+    if history is not None:
+        if base is not None or threshold or details:
+            raise UsageError(
+                "--history shows a trend: leave out BASE, NEW, --threshold and --details"
+            )
+        _show_trend(history, output)
+        return
+    if base is None or not new:
+        raise UsageError("name BASE and at least one NEW, or a directory with --history DIR")
     from mirrortest.compare.comparison import compare as compare_sides
     from mirrortest.compare.reading import read_side
     from mirrortest.compare.terminal import view
     from mirrortest.compare.thresholds import DifferenceThreshold
 
-    if output.html is not None:
-        from mirrortest.report.html import environment_of_templates
-
-        environment_of_templates()  # if Jinja is missing, fail before the work
     thresholds = [DifferenceThreshold.parse(text) for text in threshold or ()]
     found = compare_sides(read_side(base), [read_side(each) for each in new], thresholds)
     console.show(
@@ -78,12 +100,35 @@ def compare(  # noqa: D103  # its help is below, with examples
     )
     if output.html is not None:
         from mirrortest.compare.page import render
-        from mirrortest.report.result import write_text
-        from mirrortest.seqlog.location import Location
 
-        write_text(Location.parse(output.html), render(found))
+        _write_page(output.html, render(found))
     if found.exit_code:
         raise typer.Exit(found.exit_code)
+
+
+def _show_trend(place: str, output: CompareOutput) -> None:
+    from mirrortest.compare.reading import read_side
+    from mirrortest.compare.terminal import trend_view
+    from mirrortest.compare.trend import trend
+
+    found = trend(read_side(place))
+    console.show(
+        found.model_dump(mode="json"),
+        trend_view(found),
+        as_json=output.as_json,
+        report=output.report,
+    )
+    if output.html is not None:
+        from mirrortest.compare.page import render_trend
+
+        _write_page(output.html, render_trend(found))
+
+
+def _write_page(path: Path, text: str) -> None:
+    from mirrortest.report.result import write_text
+    from mirrortest.seqlog.location import Location
+
+    write_text(Location.parse(path), text)
 
 
 compare.__doc__ = f"""Say what got worse between runs, what better, and what cannot be told.
@@ -92,5 +137,6 @@ Give each side at least three repeats of its run, in directories of their own: a
 from chance by how much repeats differ among themselves.
 
 Exit codes: 0 passed, 1 error, 2 usage, 3 inconclusive (a threshold cannot be told, or nothing can
-be compared), 99 a threshold failed; without thresholds, a finding or a verdict got worse.
+be compared), 99 a threshold failed; without thresholds, a finding or a verdict got worse. With
+--history it is 0 if the trend is shown.
 {EXAMPLES}"""

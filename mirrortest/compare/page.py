@@ -1,4 +1,4 @@
-"""A comparison as one HTML page, with the report's template parts and charts."""
+"""A comparison, or a trend, as one HTML page, with the report's template parts and charts."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ from mirrortest.compare.terminal import exact_changes, why
 from mirrortest.config.threshold import Series
 from mirrortest.model.verdict import Verdict
 from mirrortest.report.html import render_page
+from mirrortest.results.words import moment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from mirrortest.compare.document import Comparison, FigureChange, Pair
+    from mirrortest.compare.trend import Trend
 
 _TONES = {Verdict.PASSED: "good", Verdict.INCONCLUSIVE: "doubt", Verdict.FAILED: "bad"}
 _CHANGES = {
@@ -66,6 +68,36 @@ def render(comparison: Comparison) -> str:
             "charts": {"slots": _SLOTS, "marks": [], "limits": [], "pairs": charts},
         },
     )
+
+
+def render_trend(trend: Trend) -> str:
+    """The page of a trend: a chart for each figure. Raises MirrortestError as `render` does."""
+    changed = sorted(trend.figures, key=lambda each: not each.changes)
+    figures = [
+        {
+            "name": each.name,
+            "seconds": each.unit == Unit.SECONDS,
+            "unit": "" if each.unit == Unit.SECONDS else each.unit,
+            "values": each.values,
+            "changes": [
+                {**change.model_dump(mode="json"), "tone": _CHANGES[change.change]}
+                for change in each.changes
+            ],
+            "text": "; ".join(
+                f"{change.change} by {percent(change.difference)} % since run "
+                f"{trend.runs[change.at].run}"
+                for change in each.changes
+            )
+            or "no change",
+        }
+        for each in changed
+    ]
+    names = [
+        each.run + (f", {moment(each.started_ns)}" if each.started_ns else "")
+        for each in trend.runs
+    ]
+    charts = {"slots": _SLOTS, "marks": [], "limits": [], "runs": names, "figures": figures}
+    return render_page("trend.html.j2", ("trend.js",), {"trend": trend, "charts": charts})
 
 
 def _row(each: FigureChange) -> _Row:

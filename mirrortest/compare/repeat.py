@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from mirrortest.compare.figures import BY_NAME, STATISTICS, statistic
 from mirrortest.config.threshold import Series
+from mirrortest.config.units import SECOND_NS
 from mirrortest.model.verdict import Verdict
 from mirrortest.seqlog.options import Role
 
@@ -59,7 +61,7 @@ def repeat(
 ) -> Repeat:
     """Put a repeat together from the summaries of its commands and the logs of its processes.
 
-    `started_ns` counts where no log has its start. Of latencies and findings, the reconciliation's
+    `started_ns` counts where neither has its start. Of latencies and findings, the reconciliation's
     replace the consumers' own. Raises KeyError, TypeError, ValueError or AttributeError for a
     summary that lacks what each has.
     """
@@ -76,7 +78,7 @@ def repeat(
         _add(values, _latencies(document))
     for role in Role:
         _add(values, _from_intervals(role, [each for each in logs if each.session.role is role]))
-    begun = [each.session.started_ns for each in logs]
+    begun = [each.session.started_ns for each in logs] or _begun(documents)
     return Repeat(
         run=run,
         started_ns=min(begun, default=started_ns),
@@ -92,6 +94,17 @@ def repeat(
         },
         settings=_settings(of["produce"], [each.session for each in logs]),
     )
+
+
+def _begun(documents: Sequence[Mapping[str, Any]]) -> list[int]:
+    """When producers' sessions and consumers' reading began, ns since the epoch."""
+    texts = [
+        each["session"].partition("-")[0] if each["kind"] == "produce" else each["reading"]["start"]
+        for each in documents
+        if each["kind"] in {"produce", "consume"}
+    ]
+    found = [int(datetime.fromisoformat(text).timestamp()) * SECOND_NS for text in texts]
+    return [each for each in found if each]
 
 
 def _kind(document: Mapping[str, Any]) -> str:

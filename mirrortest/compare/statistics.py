@@ -60,16 +60,12 @@ def relative(base: Sequence[float], new: Sequence[float]) -> float:
 
 
 def difference(base: Sequence[float], new: Sequence[float]) -> Difference:
-    """The difference with its interval, `FEWEST` values or more on each side.
-
-    Values that have no more than their measure's resolution between them do not differ.
-    """
-    estimate = relative(base, new)
-    everything = [*base, *new]
-    if max(everything) - min(everything) <= RESOLUTION * max(map(abs, everything)):
-        return Difference(estimate, estimate, estimate, 1.0)
+    """The difference with its interval, `FEWEST` values or more on each side."""
+    estimate, chance = relative(base, new), chance_of(base, new)
+    if chance == 1.0:
+        return Difference(estimate, estimate, estimate, chance)
     low, high = _interval(np.array(base, float), np.array(new, float))
-    return Difference(min(low, estimate), estimate, max(high, estimate), _welch(base, new))
+    return Difference(min(low, estimate), estimate, max(high, estimate), chance)
 
 
 def adjusted(chances: Sequence[float]) -> list[float]:
@@ -114,10 +110,18 @@ def welch(base: Sequence[float], new: Sequence[float], floor: float = 0.0) -> fl
     return two_sided(distance / error, freedom) if error else float(not distance)
 
 
-def _welch(base: Sequence[float], new: Sequence[float]) -> float:
-    if min(*base, *new) > 0:
+def chance_of(base: Sequence[float], new: Sequence[float]) -> float:
+    """The chance of such a difference by accident, for a single figure.
+
+    Values that have no more than their measure's resolution between them do not differ.
+    """
+    everything = [*base, *new]
+    scale = max(map(abs, everything))
+    if max(everything) - min(everything) <= RESOLUTION * scale:
+        return 1.0
+    if min(everything) > 0:
         return welch([log(each) for each in base], [log(each) for each in new], RESOLUTION / 2)
-    return welch(base, new, RESOLUTION / 2 * max(abs(each) for each in (*base, *new)))
+    return welch(base, new, RESOLUTION / 2 * scale)
 
 
 @lru_cache(maxsize=8)

@@ -17,7 +17,7 @@ from mirrortest.model.verdict import Verdict
 from mirrortest.results.summary import shorten
 from mirrortest.results.tables import escape, lines, verdict_line
 from mirrortest.results.view import compact_table
-from mirrortest.results.words import readable_name
+from mirrortest.results.words import moment, readable_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from mirrortest.compare.document import FigureChange
+    from mirrortest.compare.trend import Trend
 
 COLOURS = {
     Change.WORSE: "red",
@@ -35,6 +36,8 @@ COLOURS = {
 }
 _MARKS = {Change.NONE: "", Change.UNKNOWN: "?"}
 """Changes whose words have no room in a table."""
+_MOST_VALUES = 3
+"""Of a setting; the JSON document has all."""
 _ENDED = {True: ("met", None), False: ("failed", "red"), None: ("undecided", "yellow")}
 
 
@@ -63,6 +66,35 @@ def why(comparison: Comparison) -> str:
     return "No finding and no verdict got worse; --threshold bounds figures."
 
 
+def trend_view(trend: Trend) -> RenderableType:
+    """Where figures changed, the newest change first; then those that did not."""
+    runs = number(len(trend.runs), "run")
+    left_out = f"; {trend.left_out:,} older ones are left out" if trend.left_out else ""
+    parts: list[RenderableType] = [Text(visible(f"{trend.place}: {runs}{left_out}"))]
+    changes = [(change, each) for each in trend.figures for change in each.changes]
+    if changes:
+        made = compact_table(("", "figure", "since run", "before", "after", "%"), numbers=(3, 4, 5))
+        made.columns[1].no_wrap = True
+        for change, figure in sorted(changes, key=lambda pair: -pair[0].at):
+            unit, run = Unit(figure.unit), trend.runs[change.at]
+            since = f"{run.run}, {moment(run.started_ns)}" if run.started_ns else run.run
+            made.add_row(
+                change.change.value,
+                escape(figure.name),
+                escape(since),
+                *(escape(unit.show(mean)) for mean in (change.before, change.after)),
+                percent(change.difference),
+                style=COLOURS[change.change],
+            )
+        parts.append(made)
+    steady = [each.name for each in trend.figures if not each.changes]
+    if steady:
+        text = f"no change: {number(len(steady), 'figure')}: {', '.join(steady)}"
+        parts.append(Text(visible(text)))
+    parts += lines(shorten(trend.damage), "not read: ", "yellow")
+    return Group(*parts)
+
+
 def _pair(comparison: Comparison, pair: Pair, *, details: bool) -> Iterator[RenderableType]:
     yield Text.assemble(
         visible(f"{comparison.base} ({number(len(comparison.runs), 'run')}) and {pair.place} "),
@@ -82,10 +114,7 @@ def _pair(comparison: Comparison, pair: Pair, *, details: bool) -> Iterator[Rend
         if each.change is not Change.NONE or details:
             yield _line(each.change, each.text)
     yield from lines(
-        (
-            f"{each.name}: {', '.join(each.base) or 'none'} -> {', '.join(each.new) or 'none'}"
-            for each in pair.settings
-        ),
+        (f"{each.name}: {_some(each.base)} -> {_some(each.new)}" for each in pair.settings),
         "setting differs: ",
         "cyan",
     )
@@ -127,6 +156,11 @@ def _range(counts: Sequence[int]) -> str:
         return "not counted"
     low, high = min(counts), max(counts)
     return f"{low:,}" if low == high else f"{low:,} to {high:,}"
+
+
+def _some(values: Sequence[str]) -> str:
+    more = len(values) - _MOST_VALUES
+    return ", ".join([*values[:_MOST_VALUES], *([f"{more} more"] if more > 0 else [])]) or "none"
 
 
 def _thresholds(pair: Pair) -> RenderableType:

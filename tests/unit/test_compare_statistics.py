@@ -8,7 +8,7 @@ import pytest
 from mirrortest.compare.comparison import Side, compare
 from mirrortest.compare.document import Change
 from mirrortest.compare.statistics import adjusted, difference, relative, student, two_sided, welch
-from tests.compared import drawn
+from tests.compared import drawn, recorded
 
 PAIRS = 100
 
@@ -113,3 +113,28 @@ def test_a_slow_down_is_found_and_named(repeats: int) -> None:
     assert found >= 18
     wrong = [name for name in named if not name.startswith("ack_latency.")]
     assert len(wrong) <= 0.05 * len(named)
+
+
+@pytest.mark.parametrize("repeats", [3, 5])
+def test_equal_real_runs_do_not_differ(repeats: int) -> None:
+    """Of 100 pairs that are drawn from one run's real repeats, at least 95."""
+    draws = np.random.default_rng(repeats)
+    base = recorded()["base"]
+    equal = 0
+    for _ in range(PAIRS):
+        drawn_runs = draws.integers(0, len(base), (2, repeats))
+        sides = [Side("", [base[at] for at in chosen]) for chosen in drawn_runs]
+        (pair,) = compare(sides[0], sides[1:]).pairs
+        equal += pair.change is Change.NONE
+    assert equal >= 95
+
+
+def test_a_real_slow_down_is_found_and_named() -> None:
+    """Batches that wait longer: the lag behind the schedule, the batches' size, and the CPU."""
+    sides = recorded()
+    (pair,) = compare(Side("", sides["base"]), [Side("", sides["slow"])]).pairs
+    changed = {each.name: each.change for each in pair.figures}
+    assert changed["schedule_lag.p(50)"] is Change.WORSE
+    assert changed["batch_messages"] is Change.DIFFERS
+    assert changed["produce_cpu"] is Change.BETTER
+    assert pair.change is Change.WORSE

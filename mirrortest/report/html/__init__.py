@@ -30,7 +30,13 @@ if TYPE_CHECKING:
 
 ECHARTS_VERSION = "6.1.0"
 _LIBRARY = ("echarts/echarts.min.js", "drawing.js")
-_TEMPLATES = ("report.html.j2", "parts.html.j2", "points.html.j2", "comparison.html.j2")
+_TEMPLATES = (
+    "report.html.j2",
+    "parts.html.j2",
+    "points.html.j2",
+    "comparison.html.j2",
+    "trend.html.j2",
+)
 
 
 def render(result: Result) -> str:

@@ -1,0 +1,121 @@
+"""The figures of many runs in the order of their times, and where their levels changed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from mirrortest import __version__
+from mirrortest.compare.changepoints import changepoints
+from mirrortest.compare.document import Change
+from mirrortest.compare.figures import FIGURES, Figure, Worse
+from mirrortest.compare.statistics import relative
+from mirrortest.config.visible import visible_json
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from mirrortest.compare.comparison import Side
+
+MOST_RUNS = 2_000
+"""Of more runs the newest are shown: the search takes the square of their number."""
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+
+class Run(_Model):
+    """A run; `started_ns` since the epoch, 0: unknown."""
+
+    run: str
+    started_ns: int
+
+
+class LevelChange(_Model):
+    """From the run of number `at` on (from 0), a figure has another mean.
+
+    `difference` is a share of the mean before, None where that was 0. `chance` is that of such a
+    change by accident, adjusted for all runs and figures.
+    """
+
+    at: int
+    before: float
+    after: float
+    difference: float | None
+    chance: float
+    change: Change
+
+
+class FigureTrend(_Model):
+    """A figure of all runs; None where a run lacks it."""
+
+    name: str
+    unit: str
+    worse: Worse
+    values: list[float | None]
+    changes: list[LevelChange] = Field(default_factory=list)
+
+
+class Trend(_Model):
+    """All of them; `left_out` are older runs than those here."""
+
+    version: Literal[1] = 1
+    kind: Literal["trend"] = "trend"
+    mirrortest: str = __version__
+    place: str
+    runs: list[Run]
+    left_out: int = 0
+    figures: list[FigureTrend]
+    damage: list[str] = Field(default_factory=list)
+
+    def encode(self) -> str:
+        """The document."""
+        return visible_json(self.model_dump_json(indent=2)) + "\n"
+
+
+def trend(side: Side) -> Trend:
+    """The trend of all runs of a side."""
+    ordered = sorted(side.repeats, key=lambda each: each.started_ns)
+    repeats = ordered[-MOST_RUNS:]
+    present = [each for each in FIGURES if any(each.name in run.figures for run in repeats)]
+    return Trend(
+        place=side.shown,
+        runs=[Run(run=each.run, started_ns=each.started_ns) for each in repeats],
+        left_out=len(ordered) - len(repeats),
+        figures=[
+            FigureTrend(
+                name=figure.name,
+                unit=figure.unit.value,
+                worse=figure.worse,
+                values=(values := [each.figures.get(figure.name) for each in repeats]),
+                changes=list(_changes(figure, values, len(present))),
+            )
+            for figure in present
+        ],
+        damage=list(side.damage),
+    )
+
+
+def _changes(figure: Figure, values: Sequence[float | None], series: int) -> Iterator[LevelChange]:
+    known = [(at, value) for at, value in enumerate(values) if value is not None]
+    numbers = [value for _, value in known]
+    splits = changepoints(numbers, series=series)
+    ends = [0, *(each.at for each in splits), len(numbers)]
+    for split, start, end in zip(splits, ends, ends[2:], strict=False):
+        before, after = numbers[start : split.at], numbers[split.at : end]
+        share = relative(before, after)
+        higher = share > 0
+        yield LevelChange(
+            at=known[split.at][0],
+            before=sum(before) / len(before),
+            after=sum(after) / len(after),
+            difference=None if abs(share) == float("inf") else share,
+            chance=split.chance,
+            change=Change.DIFFERS
+            if figure.worse is Worse.NEITHER
+            else Change.WORSE
+            if higher is (figure.worse is Worse.HIGHER)
+            else Change.BETTER,
+        )

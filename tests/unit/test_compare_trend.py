@@ -1,0 +1,152 @@
+"""Where the levels of many runs change."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from mirrortest.cli.main import run as main
+from mirrortest.compare import trend as trend_module
+from mirrortest.compare.changepoints import changepoints
+from mirrortest.compare.comparison import Side
+from mirrortest.compare.document import Change
+from mirrortest.compare.page import render_trend
+from mirrortest.compare.repeat import Repeat
+from mirrortest.compare.terminal import trend_view
+from mirrortest.compare.trend import Trend, trend
+from tests.compared import produced, write
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def _levels(draws: np.random.Generator, *levels: tuple[float, int]) -> list[float]:
+    return [float(level * draws.lognormal(0, 0.1)) for level, size in levels for _ in range(size)]
+
+
+def _side(values: list[float], name: str = "p(99)") -> Side:
+    return Side(
+        "nightly",
+        [
+            Repeat(run=f"n{at}", started_ns=at, figures={name: each})
+            for at, each in enumerate(values)
+        ],
+    )
+
+
+def test_each_new_level_is_found_where_it_begins() -> None:
+    """Up and down again, within five runs: single ones next to a change may look like either."""
+    draws = np.random.default_rng(1)
+    for _ in range(20):
+        found = changepoints(_levels(draws, (1, 40), (1.5, 30), (1, 30)), series=30)
+        assert [each.at for each in found] == pytest.approx([40, 70], abs=5)
+
+
+def test_levels_that_do_not_change_have_no_changepoints() -> None:
+    """In at most 2 of 100 series, of any length."""
+    draws = np.random.default_rng(2)
+    lengths = draws.integers(6, 150, 100)
+    assert sum(bool(changepoints(_levels(draws, (1, int(size))))) for size in lengths) <= 2
+
+
+def test_a_single_slow_run_is_no_new_level() -> None:
+    """Nor are two."""
+    values = _levels(np.random.default_rng(3), (1, 30))
+    values[17] = values[18] = 9.0
+    assert changepoints(values) == []
+
+
+def test_few_or_equal_values_do_not_change() -> None:
+    """There is nothing to tell a level by."""
+    assert changepoints([]) == changepoints([1, 1, 9, 9, 9]) == changepoints([0.0] * 20) == []
+
+
+def test_a_change_has_a_direction_and_a_run() -> None:
+    """A rate that falls got worse; runs that lack the figure are passed over."""
+    side = _side(_levels(np.random.default_rng(4), (2, 20), (1, 20)), "produce_rate")
+    lacking = Repeat(run="lacking", started_ns=-1, figures={"lag": 0.0})
+    found = trend(Side("nightly", [*side.repeats, lacking]))
+    rate, lag = found.figures
+    assert rate.values[0] is None
+    (change,) = rate.changes
+    assert (change.change, found.runs[change.at].run) == (Change.WORSE, "n20")
+    assert change.difference == pytest.approx(-0.5, abs=0.1)
+    assert lag.changes == []
+    assert Trend.model_validate_json(found.encode()) == found
+
+
+def test_more_runs_than_can_be_searched_are_said_to_be_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The newest stay."""
+    monkeypatch.setattr(trend_module, "MOST_RUNS", 5)
+    found = trend(_side(_levels(np.random.default_rng(5), (1, 9))))
+    assert [each.run for each in found.runs] == ["n4", "n5", "n6", "n7", "n8"]
+    console = Console(width=80)
+    with console.capture() as captured:
+        console.print(trend_view(found))
+    assert "nightly: 5 runs; 4 older ones are left out" in captured.get()
+
+
+def test_the_page_draws_runs_and_levels() -> None:
+    """Those that changed first."""
+    values = _levels(np.random.default_rng(6), (1, 10), (2, 10))
+    side = Side(
+        "nightly",
+        [
+            Repeat(run=f"n{at}", started_ns=at, figures={"mean": 1.0, "p(99)": each})
+            for at, each in enumerate(values)
+        ],
+    )
+    page = render_trend(trend(side))
+    found = re.search(r'id="chart-data">(.*?)</script>', page)
+    assert found is not None
+    charts = json.loads(found[1])
+    assert [each["name"] for each in charts["figures"]] == ["p(99)", "mean"]
+    assert charts["figures"][0]["changes"][0]["tone"] == "bad"
+    assert len(charts["runs"]) == 20
+    assert page.count('id="chart-trend-') == 2
+
+
+def test_the_command_orders_runs_by_their_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Not by their names or the times of their files."""
+    for hour in reversed(range(20)):
+        document = produced(f"r{hour:02}", p99=(1.0 if hour < 12 else 2.0) + hour / 100)
+        document["session"] = f"20260101T{hour:02}0000Z-1"
+        write(tmp_path / f"{19 - hour}.json", document)
+    monkeypatch.setattr("sys.argv", ["mirrortest", "compare", "--history", str(tmp_path), "--json"])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 0
+    found = Trend.model_validate_json(capsys.readouterr().out)
+    assert [each.run for each in found.runs] == [f"r{hour:02}" for hour in range(20)]
+    changes = {each.name: [change.at for change in each.changes] for each in found.figures}
+    assert changes["ack_latency.p(99)"] == [12]
+
+
+@pytest.mark.parametrize(
+    ("words", "why"),
+    [
+        ("", "name BASE and at least one NEW, or a directory with --history DIR"),
+        ("a", "name BASE and at least one NEW"),
+        ("a --history b", "leave out BASE, NEW, --threshold and --details"),
+        ("--history b --threshold p(99)<+1%", "leave out BASE, NEW, --threshold and --details"),
+        ("--history nowhere", "nowhere: there is no such file or directory"),
+    ],
+)
+def test_mistakes_are_told(
+    words: str, why: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """In one line."""
+    monkeypatch.setattr("sys.argv", ["mirrortest", "compare", *words.split()])
+    with pytest.raises(SystemExit) as ended:
+        main()
+    assert ended.value.code == 2
+    assert why in " ".join(capsys.readouterr().err.split())

@@ -105,6 +105,7 @@ class Row(NamedTuple):
 _LEADER_CHANGES = Row(UnreachableError, retriable=True, failure=Failure.UNREACHABLE)
 _TOO_LARGE = Row(unwritten=True, failure=Failure.TOO_LARGE)
 _NOT_AUTHORIZED = Row(failure=Failure.NOT_AUTHORIZED)
+_WRITE_NOT_AUTHORIZED = Row(unwritten=True, failure=Failure.NOT_AUTHORIZED)
 _PRODUCER_STATE = Row(unwritten=True, failure=Failure.PRODUCER_STATE)
 _REFUSED_BATCH = Row(unwritten=True, failure=Failure.REFUSED)
 
@@ -135,8 +136,8 @@ ERRORS: dict[int, Row] = {
         UnreachableError, retriable=True, failure=Failure.NOT_ENOUGH_REPLICAS
     ),
     Code.INVALID_REQUIRED_ACKS: _REFUSED_BATCH,
-    Code.TOPIC_AUTHORIZATION_FAILED: _NOT_AUTHORIZED._replace(unwritten=True),
-    Code.CLUSTER_AUTHORIZATION_FAILED: _NOT_AUTHORIZED._replace(unwritten=True),
+    Code.TOPIC_AUTHORIZATION_FAILED: _WRITE_NOT_AUTHORIZED,
+    Code.CLUSTER_AUTHORIZATION_FAILED: _WRITE_NOT_AUTHORIZED,
     Code.INVALID_TIMESTAMP: _REFUSED_BATCH,
     Code.UNSUPPORTED_SASL_MECHANISM: _NOT_AUTHORIZED,
     Code.ILLEGAL_SASL_STATE: _NOT_AUTHORIZED,

@@ -36,19 +36,23 @@ _BLOCK = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 _SEPARATORS = {"&&", "||", ";", "|", "&"}
-_SHELL = {"cd", "wait"}
+_SHELL = {"cd", "jq", "wait"}
 _COMMAND = re.compile(
     r"^ *(?:mirrortest|make|helm|kubectl|docker|pip|python|curl) [a-z./-]", re.MULTILINE
 )
 
 
 def commands(block: str) -> Iterator[list[str]]:
-    """The words of each command of a block, without comments and assignments."""
+    """The words of each command of a block, without comments, assignments and redirections."""
     for line in block.replace("\\\n", " ").splitlines():
         words: list[str] = []
         lexer = shlex.shlex(line, posix=True, punctuation_chars=True)
         lexer.whitespace_split = True
+        redirected = False
         for word in [*lexer, ";"]:
+            if redirected or word == ">":
+                redirected = word == ">"
+                continue
             if word not in _SEPARATORS:
                 words.append(word)
                 continue
@@ -93,6 +97,9 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (specification,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     (tmp_path / "wrongs.toml").write_text(specification)
     (tmp_path / "orders-monday.csv").write_text("time,rate\n0,120\n15,135.5\n")
+    for workload in ("climb.toml", "bench.toml"):
+        (tmp_path / workload).write_text('throughput = "ramp(0, 20k, 30m)"\ntopics = "orders"\n')
+    (tmp_path / "workload.json").write_text('{"topics": "orders"}')
     (tmp_path / "client.properties").write_text("security.protocol=SSL\n")
     (tmp_path / "mirrortest-calibrate/r1a2b3c4").mkdir(parents=True)
     monkeypatch.chdir(tmp_path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import time
 import tomllib
@@ -137,10 +138,9 @@ def run(
         with _Show() as show:
             outcome = series.run(Board(show.show), _print_point)
     except KeyboardInterrupt:
-        console.err.print(
-            "[yellow]interrupted[/]: to go on at the same point: mirrortest run "
-            f"{escape(scenario)} --output {escape(str(output))}"
-        )
+        changes = [word for each in change or () for word in ("--set", each)]
+        again = shlex.join(["mirrortest", "run", scenario, "--output", str(output), *changes])
+        console.err.print(f"[yellow]interrupted[/]: to go on at the same point: {escape(again)}")
         raise typer.Exit(128 + signal.SIGINT) from None
     if as_json:
         typer.echo(outcome.model_dump_json(indent=2))

@@ -24,7 +24,6 @@ from mirrortest.compare.figures import BY_NAME, FIGURES, Figure, Worse
 from mirrortest.compare.statistics import (
     FALSE_ALARMS,
     FEWEST,
-    LEVEL,
     Difference,
     adjusted,
     difference,
@@ -89,7 +88,7 @@ class _Measured:
         apart = found.low > 0 or found.high < 0
         if not apart or self.chance > FALSE_ALARMS:
             # A figure's interval says nothing sure of one out of many.
-            return Change.UNKNOWN if apart and found.chance <= LEVEL else Change.NONE
+            return Change.UNKNOWN if apart else Change.NONE
         if self.figure.worse is Worse.NEITHER:
             return Change.DIFFERS
         higher = found.low > 0

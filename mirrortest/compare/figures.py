@@ -40,8 +40,12 @@ class Unit(StrEnum):
             case Unit.BYTES:
                 return f"{value / MIB:,.1f} MiB"
         digits = 0 if value == round(value) or abs(value) >= 1000 else 3 if abs(value) < 10 else 1
-        unit = {Unit.MESSAGES: "", Unit.MESSAGES_PER_SECOND: "/s"}.get(self, f" {self.value}")
-        return f"{value:,.{digits}f}{unit}"
+        return f"{value:,.{digits}f}{self.sign}"
+
+    @property
+    def sign(self) -> str:
+        """What stands behind a number."""
+        return {Unit.MESSAGES: "", Unit.MESSAGES_PER_SECOND: "/s"}.get(self, f" {self.value}")
 
 
 class Figure(NamedTuple):

@@ -77,7 +77,7 @@ def render_trend(trend: Trend) -> str:
         {
             "name": each.name,
             "seconds": each.unit == Unit.SECONDS,
-            "unit": "" if each.unit == Unit.SECONDS else each.unit,
+            "sign": Unit(each.unit).sign,
             "values": each.values,
             "changes": [
                 {**change.model_dump(mode="json"), "tone": _CHANGES[change.change]}

@@ -18,7 +18,7 @@ from mirrortest.compare.terminal import view
 from mirrortest.compare.thresholds import DifferenceThreshold
 from mirrortest.errors import UsageError
 from mirrortest.model.verdict import Verdict
-from tests.compared import drawn, produced, write
+from tests.compared import drawn, produced, recorded, write
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -121,6 +121,18 @@ def test_one_difference_of_many_that_chance_explains_is_not_claimed() -> None:
     assert by_itself.low > 0
     assert among["produce_memory"].change is Change.UNKNOWN
     assert among["produce_memory"].why == "may be chance, among so many figures"
+
+
+def test_no_difference_means_that_the_interval_contains_none() -> None:
+    """Of real runs, whose far latencies differ by a multiple among themselves."""
+    sides = recorded()
+    (pair,) = compare(Side("", sides["base"]), [Side("", sides["slow"])]).pairs
+    equal = [each for each in pair.figures if each.change is Change.NONE]
+    assert equal
+    for each in equal:
+        assert each.low is not None
+        assert each.high is not None
+        assert each.low <= 0 <= each.high, each.name
 
 
 @pytest.mark.parametrize(

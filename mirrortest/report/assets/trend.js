@@ -6,7 +6,7 @@
   if (!data) return;
 
   function drawFigure(figure, number) {
-    const show = (value) => (figure.seconds ? seconds(value) : `${short.format(value)} ${figure.unit}`);
+    const show = (value) => (figure.seconds ? seconds(value) : `${short.format(value)}${figure.sign}`);
     const last = data.runs.length - 1;
     const levels = figure.changes.map((change, at) => ({
       tone: change.tone,

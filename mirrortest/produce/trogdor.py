@@ -22,6 +22,7 @@ from mirrortest.errors import UsageError
 from mirrortest.produce.workload import LOAD_PROPERTIES, WholeWorkload
 from mirrortest.wire.form import Form
 from mirrortest.wire.message import value_size
+from mirrortest.wire.payload import MAX_SIZE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
 _COMMENT = re.compile(r"^\s*//.*$", re.MULTILINE)
 _OPTIONS = {"acks": "acks", "compression.type": "compression", "linger.ms": "linger-ms"}
 """Client properties that have options of their own."""
+_LONG_ID = 80
+"""Bytes of a producer's id with a long name."""
 _WINDOW_MS = 100
 """Trogdor's window where none is given."""
 
@@ -346,12 +349,12 @@ class _Import:
 
     def _size(self, size: int) -> None:
         self._document["message-size"] = size
-        least, _ = value_size(len("p1@abcdefgh.1"), Form.BODY, 0)
-        if size < least:
+        _, fill = value_size(_LONG_ID, Form.BODY, min(size, MAX_SIZE))
+        if fill is None:
+            self._document["form"] = Form.HEADERS.value
             self._remark(
                 "valueGenerator",
-                f"with its id in its body a message has about {least} bytes at least; with "
-                f'form = "headers" it has {size}',
+                f"{size} bytes are too few for a message's id and its proof: they are in headers",
             )
 
     def _choice(self, spec: _Table) -> None:

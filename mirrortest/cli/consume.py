@@ -145,6 +145,12 @@ def consume(  # noqa: D103  # the help text is an option of its own, with exampl
             help="Duplicates and reorders also fail the run; only committed messages are read.",
         ),
     ] = False,
+    use_message_headers: Annotated[  # noqa: ARG001  # as kafka-mirror-tester's consumer has it
+        bool,
+        typer.Option(
+            "--use-message-headers", hidden=True, help="Has no effect: both forms are read."
+        ),
+    ] = False,
     connection: Connection,
     ledger_connection: LedgerConnection,
     output: ConsumeOutput,

@@ -18,7 +18,7 @@ from mirrortest.config.visible import visible
 EXAMPLES = """
 [bold]Examples[/]
 
-  What has no counterpart is told on stderr; then the load is sent:
+  What has no counterpart is named on stderr; then the load is sent:
 
     mirrortest import trogdor bench.json --output bench.toml
 

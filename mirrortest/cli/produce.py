@@ -39,6 +39,7 @@ from mirrortest.wire.stream import checked_name, checked_run
 
 if TYPE_CHECKING:
     import asyncio
+    from collections.abc import Iterator
 
     from mirrortest.produce.produce_report import ProduceReport
     from mirrortest.results.windows import Windows
@@ -193,16 +194,8 @@ def produce(
     parts = split(request, workers.workers)
     begin_csv_file(request.csv)
     console.err.print(f"run {request.run}, producer {request.name}", markup=False)
-    if request.payloads is not None:
-        console.err.print(
-            f"{request.payloads.shown} were read from {request.payloads.source}.", markup=False
-        )
-    if request.warmup_records:
-        console.err.print(
-            f"The first {request.warmup_records:,} messages of each topic are warm-up: figures "
-            "without them follow those of the whole run.",
-            markup=False,
-        )
+    for notice in _notices(request):
+        console.err.print(notice, markup=False)
     if output.format is ResultFormat.KAFKA:
         display.windows = _windows(progress.reporting_interval)
     together = _run(request, parts, display)
@@ -218,6 +211,27 @@ def produce(
     if result.error is not None:
         raise result.error
     raise typer.Exit(result.exit_code)
+
+
+def _notices(request: ProduceOptions) -> Iterator[str]:
+    """What to know of the load before it is sent."""
+    from mirrortest.wire.message import least_proven
+    from mirrortest.wire.stream import ProducerId
+
+    size = request.message_size
+    least = least_proven(len(ProducerId(request.name, request.run, 1).encode()))
+    if request.form is Form.BODY and (size if isinstance(size, int) else size.smallest) < least:
+        yield (
+            f"Messages of less than {least} bytes have no room for their proof: they arrive "
+            f"unproven. Use --message-size {least} or more, or --form headers."
+        )
+    if request.payloads is not None:
+        yield f"{request.payloads.shown} were read from {request.payloads.source}."
+    if request.warmup_records:
+        yield (
+            f"The first {request.warmup_records:,} messages of each topic are warm-up: figures "
+            "without them follow those of the whole run."
+        )
 
 
 def _windows(seconds: float) -> Windows:

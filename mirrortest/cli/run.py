@@ -99,7 +99,7 @@ def run(
         Path | None,
         typer.Option(
             file_okay=False,
-            help="Directory for all results; one that an interrupted run left is gone on with.",
+            help="Directory for all results; one that an interrupted run left is continued.",
             show_default="mirrortest-NAME-TIME",
         ),
     ] = None,

@@ -7,7 +7,7 @@ from typing import Final
 
 
 class Failure(StrEnum):
-    """The category of a failure; texts beside it say more, and change."""
+    """The category of a failure; texts with it say more, and change."""
 
     TIMEOUT = "timeout"
     UNREACHABLE = "unreachable"

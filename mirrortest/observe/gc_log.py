@@ -40,11 +40,11 @@ class Kind(StrEnum):
     PAUSE = "pause"
     """Of a concurrent collection: its marks, and the like."""
     CONCURRENT = "concurrent"
-    """Work beside the program; with G1 a whole cycle of it."""
+    """Work while the program runs; with G1 a whole cycle of it."""
     PHASE = "phase"
     """A part of one of the others."""
     COLLECTION = "collection"
-    """One of ZGC's, with its pauses and its work beside the program."""
+    """One of ZGC's, with its pauses and its work while the program runs."""
 
 
 PAUSES = frozenset({Kind.YOUNG, Kind.FULL, Kind.PAUSE})

@@ -30,7 +30,7 @@ class Client(Part):
 
     Attributes:
         verb: produce or consume.
-        endless: it ends when it is told to, after all others.
+        endless: it ends when it is asked to, after all others.
     """
 
     def __init__(

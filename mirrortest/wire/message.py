@@ -94,6 +94,11 @@ class Decoded(NamedTuple):
     form: Form
 
 
+def least_proven(id_size: int) -> int:
+    """The least bytes of a record value in body form that has room for a descriptor."""
+    return id_size + FIXED_HEADER + descriptors.SIZE
+
+
 def value_size(id_size: int, form: Form, size: int) -> tuple[int, int | None]:
     """Bytes of the record value, and of the fill in it (None: no descriptor, no fill).
 
@@ -103,10 +108,10 @@ def value_size(id_size: int, form: Form, size: int) -> tuple[int, int | None]:
         raise ValueError(f"a message has 0 to {MAX_SIZE} bytes, not {size}")
     if form is Form.HEADERS:
         return size, size
-    header = id_size + FIXED_HEADER
-    if size < header + descriptors.SIZE:
-        return header, None
-    return size, size - header - descriptors.SIZE
+    least = least_proven(id_size)
+    if size < least:
+        return least - descriptors.SIZE, None
+    return size, size - least
 
 
 def encode(message: Message, form: Form) -> Record:

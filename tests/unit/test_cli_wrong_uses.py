@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from typing import TYPE_CHECKING
@@ -11,6 +12,8 @@ import pytest
 from mirrortest.cli import main
 from mirrortest.errors import JavaMissingError
 from mirrortest.host.java import find_java
+from mirrortest.wire.form import Form
+from mirrortest.wire.message import value_size
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -79,6 +82,7 @@ USES = [
     (f"{CONSUME} --topic-map L=mirrortest.ledger", 1, REFUSED),
     (f"{CONSUME} --run nightly-2025-11-24", 2, "letters and digits; did you mean nightly20251124?"),
     (f"{CONSUME} --run {'R' * 400}", 2, f"--run '{'R' * 80}...': a run's id is"),
+    (f"{CONSUME} --use-message-headers --role sorce", 2, "--role 'sorce': did you mean source?"),
     (f"{CONSUME} --role sorce", 2, "--role 'sorce': did you mean source?"),
     (f"{CONSUME} --until complet", 2, "--until 'complet': did you mean complete?"),
     ("reconcile nosuchdir", 2, "LOGDIR nosuchdir: there is no such directory"),
@@ -115,3 +119,33 @@ def test_java_home_that_does_not_exist_is_named(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("JAVA_HOME", "/nonexistent")
     with pytest.raises(JavaMissingError, match=r"JAVA_HOME=/nonexistent: .* or unset it"):
         find_java("Spark", "x")
+
+
+@pytest.mark.parametrize(
+    ("options", "noticed"),
+    [
+        ("--message-size 10", True),
+        ("--message-size 'uniform(10, 1000)'", True),
+        ("--message-size 10 --form headers", False),
+        ("--message-size 100", False),
+    ],
+)
+def test_messages_too_small_for_their_proof_are_reported_before_the_first(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    options: str,
+    noticed: bool,  # a column of the table
+) -> None:
+    """The size that has room for it is named, and messages of that size have it."""
+    monkeypatch.chdir(tmp_path)
+    line = f"mirrortest {PRODUCE} --id p --run r {options}"
+    monkeypatch.setattr(sys, "argv", shlex.split(line))
+    with pytest.raises(SystemExit):
+        main.run()
+    found = re.search(r"less than (\d+) bytes .* --form headers", capfd.readouterr().err)
+    assert (found is not None) == noticed
+    if found is not None:
+        least = int(found[1])
+        assert value_size(len(b"p@r.1"), Form.BODY, least) == (least, 0)
+        assert value_size(len(b"p@r.1"), Form.BODY, least - 1)[1] is None

@@ -103,9 +103,9 @@ def _pair(comparison: Comparison, pair: Pair, *, details: bool) -> Iterator[Rend
     )
     if pair.thresholds:
         yield _thresholds(pair)
-    told = [each for each in pair.figures if each.change is not Change.UNKNOWN or each.why]
-    changed = [each for each in told if each.change is not Change.NONE and each.low is not None]
-    if shown := [each for each in told if each.base and each.new] if details else changed:
+    judged = [each for each in pair.figures if each.change is not Change.UNKNOWN or each.why]
+    changed = [each for each in judged if each.change is not Change.NONE and each.low is not None]
+    if shown := [each for each in judged if each.base and each.new] if details else changed:
         yield _figures(shown)
     if not details:
         yield from _names(pair, Change.NONE)
@@ -176,15 +176,15 @@ def _figures(figures: Sequence[FigureChange]) -> RenderableType:
     made.columns[1].no_wrap = True
     for each in figures:
         unit = Unit(each.unit)
-        told = each.low is not None or each.high is not None
-        interval = f"{percent(each.low)} to {percent(each.high)}" if told else ""
+        bounded = each.low is not None or each.high is not None
+        interval = f"{percent(each.low)} to {percent(each.high)}" if bounded else ""
         made.add_row(
-            _MARKS.get(each.change, each.change.value) if told else "",
+            _MARKS.get(each.change, each.change.value) if bounded else "",
             escape(each.name),
             *(escape(unit.show(float(np.mean(side)))) for side in (each.base, each.new)),
             percent(each.difference),
             interval,
-            style=COLOURS[each.change] if told else None,
+            style=COLOURS[each.change] if bounded else None,
         )
     return made
 

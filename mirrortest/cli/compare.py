@@ -133,8 +133,8 @@ def _write_page(path: Path, text: str) -> None:
 
 compare.__doc__ = f"""Say what got worse between runs, what better, and what cannot be told.
 
-Give each side at least three repeats of its run, in directories of their own: a difference is told
-from chance by how much repeats differ among themselves.
+Give each side at least three repeats of its run, in directories of their own: how
+much repeats differ among themselves is what a difference is compared with.
 
 Exit codes: 0 passed, 1 error, 2 usage, 3 inconclusive (a threshold cannot be told, or nothing can
 be compared), 99 a threshold failed; without thresholds, a finding or a verdict got worse. With

@@ -115,13 +115,24 @@ def _without_alias(word: str, names: dict[str, str]) -> str:
 
 def _lay_out(command: Any) -> None:
     if command.help:
-        command.help = "\n".join(map(_wrapped, command.help.splitlines()))
+        command.help = "\n".join(map(_wrapped, _joined(command.help)))
     command.params.sort(key=_position)
     for option in command.params:
         if option.param_type_name == "option":
             _lay_out_option(option)
             if option.envvar:
                 command.epilog = ENVIRONMENT
+
+
+def _joined(text: str) -> list[str]:
+    """Its lines, where those of a paragraph are one: the terminal's width breaks it."""
+    lines: list[str] = []
+    for line in text.splitlines():
+        if lines and line[:1].strip() and lines[-1][:1].strip():
+            lines[-1] += f" {line}"
+        else:
+            lines.append(line)
+    return lines
 
 
 def _wrapped(line: str) -> str:

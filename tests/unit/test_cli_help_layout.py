@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from docs import generated
-from mirrortest.cli.help_layout import BY_ENVIRONMENT
+from mirrortest.cli.help_layout import BY_ENVIRONMENT, _joined
 from mirrortest.errors import UsageError
 
 if TYPE_CHECKING:
@@ -76,3 +76,9 @@ def test_an_alias_of_one_command_is_no_option_of_another() -> None:
     """`--group` is `--consumer-group` of consume alone."""
     with pytest.raises(Exception, match="No such option"):
         generated.program()(["doctor", "--group", "g"], standalone_mode=False)
+
+
+def test_a_paragraph_fills_its_lines() -> None:
+    """The terminal's width breaks it, not the line's end in the source; examples keep theirs."""
+    text = "a\nb\n\n[bold]Examples[/]\n\n  c:\n\n    d\n    e"
+    assert _joined(text) == ["a b", "", "[bold]Examples[/]", "", "  c:", "", "    d", "    e"]

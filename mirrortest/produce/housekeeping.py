@@ -13,6 +13,7 @@ from mirrortest.metrics import names
 from mirrortest.metrics.collector import Metrics
 from mirrortest.metrics.health import Health
 from mirrortest.metrics.server_process import serve_apart
+from mirrortest.model.failure import Failure
 from mirrortest.model.findings import Outcome
 from mirrortest.produce.incarnation import Backlog
 from mirrortest.produce.load import ProducerLoad
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from mirrortest.metrics.endpoint import Serve
-    from mirrortest.model.failure import Failure
     from mirrortest.model.topic_partition import TopicPartition
     from mirrortest.produce.context import ProducerContext
     from mirrortest.produce.incarnation import Incarnation
@@ -88,10 +88,11 @@ class ProducerMetrics:
             for outcome, count in numbers.outcomes.items():
                 name = outcome.name.lower()
                 metrics.counter(names.PRODUCER_MESSAGES, topic=topic, outcome=name).raise_to(count)
-            for failure, count in numbers.failures.items():
+            failures = numbers.failures
+            for failure in Failure:  # all of them: a series that begins above 0 has no rate
                 metrics.counter(
                     names.PRODUCER_NOT_ACKED, topic=topic, reason=failure.value
-                ).raise_to(count)
+                ).raise_to(failures[failure])
             metrics.counter(names.PRODUCER_BYTES, topic=topic).raise_to(numbers.wire_bytes)
             numbers.flush()
             target = _target(self._context, topic, now_ns)

@@ -117,7 +117,7 @@ def _told(sources: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.parametrize(
     "command",
     [
-        ("sabotage", "--help"),
+        ("consume", "--bootstrap-server", "127.0.0.1:1", "--topics", "A.t", "--run", "r"),
         ("produce", "--bootstrap-server", "127.0.0.1:1", "--topics", "t", "--log-dir", "logs"),
     ],
     ids=" ".join,

@@ -103,8 +103,8 @@ def render_trend(trend: Trend) -> str:
 def _row(each: FigureChange) -> _Row:
     unit = Unit(each.unit)
     base, new = (unit.show(float(np.mean(of))) if of else "" for of in (each.base, each.new))
-    told = each.low is not None or each.high is not None
-    interval = f"{percent(each.low)} to {percent(each.high)}" if told else ""
+    bounded = each.low is not None or each.high is not None
+    interval = f"{percent(each.low)} to {percent(each.high)}" if bounded else ""
     return _Row(each.name, base, new, percent(each.difference), interval, each.change, each.why)
 
 

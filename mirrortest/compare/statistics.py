@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 FEWEST = 3
-"""Repeats of each side, without which nothing can be told."""
+"""Repeats of each side, without which nothing can be said."""
 LEVEL = 0.05
 """The chance with which an interval does not contain the true difference."""
 FALSE_ALARMS = 0.02

@@ -64,7 +64,7 @@ class Lab:
         broker_properties: further properties of every broker.
         heap: of each Java process.
         jvm_options: further options of each; they win.
-        gc_logs: every Java process logs its garbage collections, beside its log.
+        gc_logs: every Java process logs its garbage collections, with its log.
         metrics: every Java process serves its JMX metrics for Prometheus. The addresses are in
             `targets`, and in targets.json in the directory, for Prometheus's `file_sd_configs`.
         on_step: called with one line of text at each step of the start.

@@ -23,7 +23,7 @@ def _of_endpoints(table: Observed) -> bool:
 
 
 class ObserverMetrics(Metrics):
-    """What a scrape gets: each figure by its table's keys. A subject that is gone has no figures.
+    """What a scrape gets: each figure by its table's keys. A subject that ended has no figures.
 
     Those of endpoints are as old as the last scrape of them.
     """
@@ -59,19 +59,19 @@ class ObserverMetrics(Metrics):
                     self.gauge(metric, **labels).set(value)
                     present.add((name, key))
         published = self._published.setdefault(table, set())
-        gone = published - present
+        ended = published - present
         if _of_endpoints(table):
             # Not each interval has a scrape of each endpoint.
             scraped = {key[0] for _, key in present}
-            gone = {each for each in gone if each[1][0] in scraped}
-        self._remove(table, gone)
+            ended = {each for each in ended if each[1][0] in scraped}
+        self._remove(table, ended)
         published |= present
 
-    def _remove(self, table: Observed, gone: set[tuple[str, _Key]]) -> None:
-        for name, key in gone:
+    def _remove(self, table: Observed, ended: set[tuple[str, _Key]]) -> None:
+        for name, key in ended:
             metric = names.OBSERVED[table][name]
             self.remove(metric, **dict(zip(metric.labels, key, strict=True)))
-        self._published[table] -= gone
+        self._published[table] -= ended
 
     def _count_events(self, rows: list[dict[str, object]]) -> None:
         for row in rows:

@@ -174,10 +174,10 @@ def _print_point(point: PointOutcome) -> None:
 
 
 def _print_results(series: Series, *, details: bool) -> None:
+    from mirrortest.report import REPORT_FILE
     from mirrortest.report.result import find_result, read_result
     from mirrortest.report.terminal import run_result
     from mirrortest.scenario.overview import PAGE
-    from mirrortest.scenario.point_run import REPORT
     from mirrortest.seqlog.location import Location
 
     for point in series.ended if len(series.ended) == 1 else ():
@@ -185,10 +185,10 @@ def _print_results(series: Series, *, details: bool) -> None:
         for client in point.clients:
             word = "no verdict" if client.verdict is None else client.verdict.value
             console.out.print(f"{client.verb} {client.name}: {word}", markup=False)
-        if (directory / REPORT).exists():
+        if (directory / REPORT_FILE).exists():
             place = find_result([Location.parse(directory / "logs")], point.run)
             console.out.print(run_result(read_result(place).summary).view(details=details))
-            console.out.print(f"report: {escape(str(directory / REPORT))}")
+            console.out.print(f"report: {escape(str(directory / REPORT_FILE))}")
     if len(series.ended) > 1:
         console.out.print(_table(series.outcome))
         console.out.print(f"page: {escape(str(series.output / PAGE))}")

@@ -14,6 +14,7 @@ from mirrortest.errors import MirrortestError, UsageError, WorkerError
 from mirrortest.lab.part import Part
 from mirrortest.lab.runtime import PartState
 from mirrortest.model.verdict import ExitCode, Verdict
+from mirrortest.report import REPORT_FILE
 from mirrortest.report.result import RESULT_FOLDER, SUMMARY_FILE, read_result
 from mirrortest.scenario.board import progress
 from mirrortest.scenario.clients import PROGRAM, Client, clients, observer
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
 _POLL = 0.25
 _DRAIN = 120.0
 """Seconds for a client to end once it is asked to."""
-REPORT = "report.html"
 
 
 def play(
@@ -208,7 +208,7 @@ class _Playing:
             options.append("--exactly-once")
         command = (
             *(*PROGRAM, "reconcile", str(self._logs), "--run", self._run, *options),
-            *("--html", str(self._directory / REPORT)),
+            *("--html", str(self._directory / REPORT_FILE)),
         )
         part = Part("reconcile", command, self._directory / "reconcile.log")
         part.spawn()

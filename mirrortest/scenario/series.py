@@ -17,12 +17,13 @@ from pydantic import BaseModel, ValidationError
 from mirrortest.config.units import span
 from mirrortest.config.visible import visible_json
 from mirrortest.errors import MirrortestError, UsageError
+from mirrortest.report import REPORT_FILE
 from mirrortest.scenario.clients import clients, observer
 from mirrortest.scenario.clusters import Sides
 from mirrortest.scenario.matrix import points
 from mirrortest.scenario.outcome import PointOutcome, SeriesOutcome
 from mirrortest.scenario.overview import PAGE, render
-from mirrortest.scenario.point_run import REPORT, play
+from mirrortest.scenario.point_run import play
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -98,9 +99,9 @@ class Series:
     def _write_all(self) -> None:
         write(self.output / SERIES_FILE, _encoded(self.outcome))
         reports = {
-            outcome.number: f"{self.directory(outcome.number).name}/{REPORT}"
+            outcome.number: f"{self.directory(outcome.number).name}/{REPORT_FILE}"
             for outcome in self.ended
-            if (self.directory(outcome.number) / REPORT).exists()
+            if (self.directory(outcome.number) / REPORT_FILE).exists()
         }
         write(self.output / PAGE, render(self.outcome, reports))
 

@@ -76,12 +76,8 @@ def read_profile(files: ReadableFiles, pids: Iterable[int]) -> Profile:
         "memory_bytes": sizes.get("MemTotal", 0) * 1024,
         "swap_bytes": sizes.get("SwapTotal", 0) * 1024,
         "huge_pages": sizes.get("HugePages_Total", 0),
-        "transparent_huge_pages": files.setting(
-            files.sys, "kernel/mm/transparent_hugepage/enabled"
-        ),
-        "clock_source": files.setting(
-            files.sys, "devices/system/clocksource/clocksource0/current_clocksource"
-        ),
+        "transparent_huge_pages": files.setting(files.sys, _HUGE_PAGES),
+        "clock_source": files.setting(files.sys, _CLOCK_SOURCE),
         "settings": {name: files.setting(files.proc / "sys", name) for name in _SETTINGS},
         "disks": dict(_disks(files)),
         "file_systems": list(_file_systems(files)),

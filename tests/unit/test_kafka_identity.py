@@ -12,6 +12,7 @@ from aiokafka import errors
 from aiokafka.client import AIOKafkaClient
 from aiokafka.protocol.fetch import FetchRequest as PlainFetch
 
+from mirrortest.kafka.fast.ends import Ends
 from mirrortest.kafka.fast.identity import Identity
 from mirrortest.kafka.fast.metadata import MetadataRequest
 from mirrortest.kafka.fast.requests import (
@@ -54,7 +55,8 @@ class Played:
         client.cluster.brokers = lambda: [SimpleNamespace(nodeId=node) for node in self.brokers]
         client.get_random_node = lambda: 1
         self.client = client
-        self.identity = Identity(client, committed=committed)
+        self.identity = Identity(client)
+        self.ends_of = Ends(self.identity, committed=committed).of
 
     async def send(self, node: int, request: Any, *, group: Any = None) -> Any:
         self.asked.append((node, request))
@@ -230,7 +232,7 @@ async def test_ends_come_from_the_newest_leader_that_any_broker_knows() -> None:
     old, new = Broker(epoch=5, leader=1, end=10), Broker(epoch=6, leader=2, end=14)
     new.epoch_end = EpochEnd(5, 10)
     played = Played(old, new)
-    assert await played.identity.ends({AT: ReadPosition(10, 5, "X")}) == {AT: End(14, 14, "X")}
+    assert await played.ends_of({AT: ReadPosition(10, 5, "X")}) == {AT: End(14, 14, "X")}
 
 
 async def test_a_leader_that_was_replaced_meanwhile_tells_no_end() -> None:
@@ -248,7 +250,7 @@ async def test_a_leader_that_was_replaced_meanwhile_tells_no_end() -> None:
         return answer
 
     played.identity._plain_send = changes
-    assert await played.identity.ends({AT: ReadPosition(0)}) == {AT: End(12, 12, "X")}
+    assert await played.ends_of({AT: ReadPosition(0)}) == {AT: End(12, 12, "X")}
     assert asked == 3  # in vain, and before and after the ends
 
 
@@ -256,7 +258,7 @@ async def test_while_brokers_are_upgraded_one_by_one_ends_are_told() -> None:
     """One of them has no topic ids yet, so that none counts; the leader has."""
     played = Played(*(Broker(epoch=-1, leader=2) for _ in range(3)))
     played.brokers[1].version = 5
-    assert await played.identity.ends({AT: ReadPosition(10)}) == {AT: End(10, 10, None)}
+    assert await played.ends_of({AT: ReadPosition(10)}) == {AT: End(10, 10, None)}
 
 
 async def test_no_end_is_told_where_most_brokers_are_silent() -> None:
@@ -265,9 +267,9 @@ async def test_no_end_is_told_where_most_brokers_are_silent() -> None:
     for node in (2, 3):
         played.brokers[node].away = True
     with pytest.raises(errors.NodeNotReadyError, match="1 of 3 brokers answered"):
-        await played.identity.ends({AT: ReadPosition(10, 5, "X")})
+        await played.ends_of({AT: ReadPosition(10, 5, "X")})
     played.brokers[3].away = False
-    assert await played.identity.ends({AT: ReadPosition(10, 5, "X")}) == {AT: End(10, 10, "X")}
+    assert await played.ends_of({AT: ReadPosition(10, 5, "X")}) == {AT: End(10, 10, "X")}
 
 
 async def test_no_end_is_told_of_a_topic_that_is_another_by_then() -> None:
@@ -281,10 +283,10 @@ async def test_no_end_is_told_of_a_topic_that_is_another_by_then() -> None:
         return answer
 
     played.identity._plain_send = changes
-    assert (await played.identity.ends({AT: ReadPosition(10, 5, "X")}))[AT].topic_id == "Y"
+    assert (await played.ends_of({AT: ReadPosition(10, 5, "X")}))[AT].topic_id == "Y"
     played.brokers[1].topic_id = ""
     with pytest.raises(errors.UnknownTopicOrPartitionError):
-        await played.identity.ends({AT: ReadPosition(10, 5, "X")})
+        await played.ends_of({AT: ReadPosition(10, 5, "X")})
 
 
 @pytest.mark.parametrize(
@@ -296,16 +298,14 @@ async def test_a_log_that_was_cut_back_and_grew_again_is_another(
     """F2, F12: it may end exactly where reading stands."""
     played = Played(Broker(epoch=6))
     played.brokers[1].epoch_end = EpochEnd(*end)
-    assert await played.identity.ends({AT: ReadPosition(10, 5, "X")}) == {
-        AT: End(10, 10, "X", agrees)
-    }
+    assert await played.ends_of({AT: ReadPosition(10, 5, "X")}) == {AT: End(10, 10, "X", agrees)}
 
 
 async def test_while_the_leader_is_the_same_nothing_was_cut_back() -> None:
     """Then nothing more is asked."""
     played = Played(Broker(epoch=5))
     played.brokers[1].epoch_end = EpochEnd(0, 0)
-    assert (await played.identity.ends({AT: ReadPosition(10, 5, "X")}))[AT].agrees
+    assert (await played.ends_of({AT: ReadPosition(10, 5, "X")}))[AT].agrees
     assert not any(isinstance(request, LeaderEpochRequest) for _, request in played.asked)
 
 
@@ -315,7 +315,7 @@ async def test_an_open_transaction_ends_nothing_for_a_reader_of_committed_record
     broker.stable = 7
     for committed, stable in ((True, 7), (False, 10)):
         played = Played(broker, committed=committed)
-        assert await played.identity.ends({AT: ReadPosition(0)}) == {AT: End(10, stable, "X")}
+        assert await played.ends_of({AT: ReadPosition(0)}) == {AT: End(10, stable, "X")}
 
 
 async def test_a_topic_that_is_not_there_has_no_id() -> None:

@@ -12,6 +12,7 @@ from aiokafka.consumer import fetcher
 
 from mirrortest.config.client_config import IsolationLevel
 from mirrortest.kafka.fast.connection import Client
+from mirrortest.kafka.fast.ends import Ends
 from mirrortest.kafka.fast.frames import Section
 from mirrortest.kafka.fast.identity import Identity
 from mirrortest.kafka.fast.rebinding import rebound
@@ -142,7 +143,8 @@ class FastConsumer(PublicConsumer):
     def __init__(self, config: ClientConfig, group: str | None = None) -> None:
         super().__init__(config, group)
         committed = config.isolation_level is IsolationLevel.READ_COMMITTED
-        self._identity = Identity(self.client._client, committed=committed)
+        self._identity = Identity(self.client._client)
+        self._ends = Ends(self._identity, committed=committed)
         self.client._key_deserializer = ReadState(self._identity)
         self._largest = _BATCH_BYTES
         """Bytes, uncompressed, of the largest batches that came as one; forgotten by halves."""
@@ -165,7 +167,7 @@ class FastConsumer(PublicConsumer):
     async def ends(self, read: Mapping[TopicPartition, ReadPosition]) -> dict[TopicPartition, End]:
         """See `ports.ConsumerPort`."""
         with request_errors():
-            return await self._identity.ends(read)
+            return await self._ends.of(read)
 
     async def fetch(
         self,

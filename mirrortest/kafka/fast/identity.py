@@ -25,13 +25,10 @@ from mirrortest.kafka.error_table import Code
 from mirrortest.kafka.fast.metadata import METADATA, MetadataRequest
 from mirrortest.kafka.fast.requests import (
     FETCH,
-    EndsRequest,
     FetchPosition,
     FetchRequest,
-    LeaderEpochRequest,
 )
-from mirrortest.kafka.fetched import Diverged, End, OutOfRange, ReadPosition, Recreated
-from mirrortest.model.topic_partition import TopicPartition
+from mirrortest.kafka.fetched import Diverged, OutOfRange, ReadPosition, Recreated
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -39,12 +36,12 @@ if TYPE_CHECKING:
     from aiokafka.client import AIOKafkaClient
 
     from mirrortest.kafka.fast.requests import FetchResponse
+    from mirrortest.model.topic_partition import TopicPartition
 
 _OTHER_TOPIC = frozenset({Code.UNKNOWN_TOPIC_ID, Code.INCONSISTENT_TOPIC_ID})
-_OTHER_LEADER = frozenset(
+OTHER_LEADER = frozenset(
     {Code.FENCED_LEADER_EPOCH, Code.UNKNOWN_LEADER_EPOCH, Code.OFFSET_NOT_AVAILABLE}
 )
-_UNCOMMITTED, _COMMITTED = 0, 1
 
 _METADATA_GROUP = "metadata"
 """The group of connections of all that is no fetch."""
@@ -54,7 +51,7 @@ _ANSWER_SECONDS = 2.0
 """How long brokers are waited for once half of them have answered."""
 
 
-class _Agreed(NamedTuple):
+class Agreed(NamedTuple):
     """What most brokers report of topics, and the newest leader that any of them reports."""
 
     topic_ids: dict[str, str | None]
@@ -66,12 +63,12 @@ class _Agreed(NamedTuple):
 class Identity:
     """One consumer's; it changes the requests and responses of its AIOKafkaClient."""
 
-    def __init__(self, client: AIOKafkaClient, *, committed: bool = False) -> None:
+    def __init__(self, client: AIOKafkaClient) -> None:
         self._client = client
-        self._committed = committed
-        """Whether nothing is read of open transactions."""
-        self._backoff = client._retry_backoff
-        self._patience = client._request_timeout_ms / 1000
+        self.backoff = client._retry_backoff
+        """Seconds between two tries."""
+        self.patience = client._request_timeout_ms / 1000
+        """Seconds for all tries."""
         self._plain_send = self._client.send
         self._plain_update = self._client.cluster.update_metadata
         self._client.send = self._send
@@ -105,7 +102,7 @@ class Identity:
             node = self._client.get_random_node()
             if node is None:
                 raise errors.NoBrokersAvailable
-            metadata = await self._ask(node, MetadataRequest([topic]))
+            metadata = await self.ask(node, MetadataRequest([topic]))
             self._learn(metadata)
             if topic not in self._ids and metadata.API_VERSION >= METADATA:
                 raise errors.UnknownTopicOrPartitionError(topic)
@@ -121,7 +118,7 @@ class Identity:
             found.append(reason)
         return found
 
-    async def _ask(self, node: int, request: Any) -> Any:
+    async def ask(self, node: int, request: Any) -> Any:
         """Ask a broker on another connection: on that of the fetches an answer waits for theirs."""
         return await self._plain_send(node, request, group=_METADATA_GROUP)
 
@@ -152,7 +149,7 @@ class Identity:
             self._leaders[at] = kept = reported
         return kept or reported
 
-    async def _agreed(self, topics: Iterable[str]) -> _Agreed:
+    async def agreed(self, topics: Iterable[str]) -> Agreed:
         """Ask several brokers for these topics.
 
         Raises:
@@ -167,7 +164,7 @@ class Identity:
             nodes = random.sample(nodes, _MOST_ASKED)
         request = MetadataRequest(sorted(topics))
         asked: list[asyncio.Future[Any]] = [
-            asyncio.ensure_future(self._ask(node, request)) for node in nodes
+            asyncio.ensure_future(self.ask(node, request)) for node in nodes
         ]
         try:
             answers = await self._answers(asked)
@@ -198,10 +195,10 @@ class Identity:
                 topic_id = answer.topic_ids.get(topic, "")
                 if topic_id and ids.get(topic) == topic_id:
                     leaders[topic, number] = self._newer((topic_id, number), reported)
-        return _Agreed(ids, leaders)
+        return Agreed(ids, leaders)
 
     async def _answers(self, asked: list[asyncio.Future[Any]]) -> list[Any]:
-        deadline = time.monotonic() + self._patience
+        deadline = time.monotonic() + self.patience
         pending = set(asked)
         while pending:
             half = (len(asked) - len(pending)) * 2 >= len(asked)
@@ -289,7 +286,7 @@ class Identity:
                 named.setdefault(topic, []).append((number, code, *rest))
         if wait:
             # Else it would be asked again at once, over and over.
-            await asyncio.sleep(self._backoff)
+            await asyncio.sleep(self.backoff)
         # A partition that was sought in another topic meanwhile gets nothing of this answer.
         pinned = {KafkaPartition(topic, n): topic_id for (topic_id, n), (topic, _) in asked.items()}
 
@@ -328,118 +325,20 @@ class Identity:
                 self._breaks[at] = Recreated(at.topic, at.partition, offset, now)
                 return Code.OFFSET_OUT_OF_RANGE, True
             return Code.NOT_LEADER_OR_FOLLOWER, True
-        if code in _OTHER_LEADER:
+        if code in OTHER_LEADER:
             return Code.NOT_LEADER_OR_FOLLOWER, True
         return code, False
 
     async def _other_id(self, topic: str, topic_id: str) -> str | None:
         """The id that most brokers report for a topic, where it is not this one."""
         try:
-            now = (await self._agreed([topic])).topic_ids.get(topic)
+            now = (await self.agreed([topic])).topic_ids.get(topic)
         except (errors.KafkaError, OSError):
             return None
         return None if now == topic_id else now
 
-    # -- ends -------------------------------------------------------------------------------------
 
-    async def ends(self, read: Mapping[TopicPartition, ReadPosition]) -> dict[TopicPartition, End]:
-        """See `ports.ConsumerPort`."""
-        deadline = time.monotonic() + self._patience
-        while True:
-            try:
-                return await self._ends_once(read)
-            except errors.UnknownTopicOrPartitionError:
-                raise
-            except errors.KafkaError as error:
-                if not error.retriable or time.monotonic() >= deadline:
-                    raise
-            await asyncio.sleep(self._backoff)
-
-    async def _ends_once(
-        self, read: Mapping[TopicPartition, ReadPosition]
-    ) -> dict[TopicPartition, End]:
-        agreed = await self._agreed({at.topic for at in read})
-        by_leader: dict[int, list[tuple[TopicPartition, int]]] = defaultdict(list)
-        for at in read:
-            if at.topic not in agreed.topic_ids:
-                raise errors.StaleMetadata(at)
-            epoch, leader = agreed.leaders.get(at, (-1, -1))
-            if leader < 0:
-                raise errors.LeaderNotAvailableError(at)
-            by_leader[leader].append((at, epoch))
-        found: dict[TopicPartition, End] = {}
-        asked = (
-            self._ends_at(node, led, read, agreed.topic_ids) for node, led in by_leader.items()
-        )
-        for ends in await asyncio.gather(*asked):
-            found |= ends
-        return found
-
-    async def _ends_at(
-        self,
-        node: int,
-        led: list[tuple[TopicPartition, int]],
-        read: Mapping[TopicPartition, ReadPosition],
-        topic_ids: Mapping[str, str | None],
-    ) -> dict[TopicPartition, End]:
-        """The ends that one leader reports. Raises StaleMetadata where a topic was replaced."""
-        topics: dict[str, list[tuple[int, int]]] = defaultdict(list)
-        for at, epoch in led:
-            topics[at.topic].append((at.partition, epoch))
-        high = await self._list_ends(node, _UNCOMMITTED, topics)
-        stable = await self._list_ends(node, _COMMITTED, topics) if self._committed else high
-        cut_back = await self._cut_back(node, led, read, topic_ids)
-        after = await self._ask(node, MetadataRequest(sorted(topics)))
-        ids = after.topic_ids if after.API_VERSION >= METADATA else {}
-        if any(topic_ids[topic] not in {None, ids.get(topic)} for topic in topics):
-            raise errors.StaleMetadata(sorted(topics))
-        return {
-            at: End(high[at], min(stable[at], high[at]), topic_ids[at.topic], at not in cut_back)
-            for at, _ in led
-        }
-
-    async def _list_ends(
-        self, node: int, isolation: int, topics: Mapping[str, list[tuple[int, int]]]
-    ) -> dict[TopicPartition, int]:
-        response = await self._ask(node, EndsRequest(isolation, topics))
-        found = {}
-        for topic, partitions in response.topics:
-            for number, code, _, offset, *_ in partitions:
-                _raise_for(code, topic, number)
-                found[TopicPartition(topic, number)] = int(offset)
-        return found
-
-    async def _cut_back(
-        self,
-        node: int,
-        led: list[tuple[TopicPartition, int]],
-        read: Mapping[TopicPartition, ReadPosition],
-        topic_ids: Mapping[str, str | None],
-    ) -> set[TopicPartition]:
-        """The partitions of which the leader's log has lost what was read.
-
-        While the leader is the one that wrote what was read last, nothing was cut back.
-        """
-        topics: dict[str, list[tuple[int, int, int]]] = defaultdict(list)
-        for at, epoch in led:
-            place = read[at]
-            same_topic = place.topic_id is None or place.topic_id == topic_ids[at.topic]
-            if same_topic and 0 <= place.leader_epoch < epoch:
-                topics[at.topic].append((at.partition, epoch, place.leader_epoch))
-        if not topics:
-            return set()
-        response = await self._ask(node, LeaderEpochRequest(topics))
-        found = set()
-        for topic, partitions in response.topics:
-            for code, number, epoch, end in partitions:
-                _raise_for(code, topic, number)
-                at = TopicPartition(topic, number)
-                if epoch < read[at].leader_epoch or end < read[at].offset:
-                    found.add(at)
-        return found
-
-
-def _by_name(answers: list[Any]) -> _Agreed:
+def _by_name(answers: list[Any]) -> Agreed:
     """Of brokers without topic ids: what the oldest version of them reports."""
     first = min(answers, key=lambda answer: answer.API_VERSION)
     topics = {topic: parts for code, topic, _, parts in first.topics if not code}
@@ -448,12 +347,4 @@ def _by_name(answers: list[Any]) -> _Agreed:
         for topic, parts in topics.items()
         for _, number, leader, *_ in parts
     }
-    return _Agreed(dict.fromkeys(topics), leaders)
-
-
-def _raise_for(code: int, topic: str, partition: int) -> None:
-    """Raise a broker's error; those that aiokafka has not are of another leader."""
-    if code in _OTHER_LEADER:
-        code = Code.NOT_LEADER_OR_FOLLOWER
-    if code:
-        raise errors.for_code(code)(f"{topic}-{partition}")
+    return Agreed(dict.fromkeys(topics), leaders)

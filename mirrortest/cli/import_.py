@@ -12,8 +12,8 @@ from mirrortest.cli import console
 from mirrortest.cli.help_layout import Verbs
 from mirrortest.cli.options import can_be_written
 from mirrortest.config.option_file import toml_of
-from mirrortest.config.toml_document import read_text
 from mirrortest.config.visible import visible
+from mirrortest.host.user_files import read_text
 
 EXAMPLES = """
 [bold]Examples[/]

@@ -19,6 +19,7 @@ from mirrortest.config.option import SECONDS, Kind, option
 from mirrortest.config.run import TopicMapping
 from mirrortest.config.units import parse_positive_seconds
 from mirrortest.errors import UsageError
+from mirrortest.host.user_files import read_properties
 
 MOST_WORKERS = 1024
 """More processes than any machine has cores."""
@@ -139,9 +140,10 @@ class Connection:
         Raises:
             UsageError: a property is unknown, or has a wrong value.
         """
+        file = self.command_config
         return ClientConfig.load(
             bootstrap_server=bootstrap_server,
-            config_file=self.command_config,
+            file_properties=read_properties(file) if file else None,
             command_properties=(*(self.command_property or ()), *more_properties),
             defaults=defaults,
             portable=self.portable,

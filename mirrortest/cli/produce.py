@@ -27,10 +27,11 @@ from mirrortest.cli.options import (
 )
 from mirrortest.cli.parameters import from_models
 from mirrortest.config.java_properties import parse_assignments
-from mirrortest.config.option_file import document_of, read_document, texts_of, toml_of
+from mirrortest.config.option_file import document_of, parse_document, texts_of, toml_of
 from mirrortest.config.run import run_id
 from mirrortest.doctor.options import DoctorOptions
 from mirrortest.errors import UsageError
+from mirrortest.host.user_files import read_text
 from mirrortest.produce.new_topics import NewTopics
 from mirrortest.produce.options import PRODUCER_DEFAULTS, ProduceOptions
 from mirrortest.produce.workload import Sending, WholeWorkload
@@ -81,7 +82,7 @@ def _use_workload(context: typer.Context, path: Path | None) -> Path | None:
     """Make a file's values the options' defaults."""
     if path is not None:
         where = f"--workload {path}"
-        texts = texts_of(read_document(path, where), WholeWorkload, where)
+        texts = texts_of(parse_document(read_text(path, where), where), WholeWorkload, where)
         properties = texts.pop("command_property", [])
         context.meta[_PROPERTIES] = parse_assignments(properties, option=where)
         context.default_map = texts

@@ -15,6 +15,7 @@ from mirrortest.config.client_config import ClientConfig
 from mirrortest.config.threshold import thresholds
 from mirrortest.config.units import checked_heap
 from mirrortest.errors import UsageError
+from mirrortest.host.user_files import read_properties
 from mirrortest.reconcile.options import DEFAULT_MASTER, DEFAULT_MEMORY, MOST_OFFSETS
 from mirrortest.wire.stream import checked_run
 
@@ -127,7 +128,7 @@ def reconcile(
     if bootstrap_server is not None or command_config is not None or command_property:
         client = ClientConfig.load(
             bootstrap_server=bootstrap_server,
-            config_file=command_config,
+            file_properties=read_properties(command_config) if command_config else None,
             command_properties=tuple(command_property or ()),
             portable=portable,
         )

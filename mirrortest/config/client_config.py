@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any
 from mirrortest.config import client_properties as keys
 from mirrortest.config.client_properties import prop
 from mirrortest.config.jaas import parse_jaas
-from mirrortest.config.java_properties import parse_assignments, read_properties
+from mirrortest.config.java_properties import parse_assignments
 from mirrortest.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
 
 
 class SecurityProtocol(StrEnum):
@@ -206,13 +205,13 @@ class ClientConfig:
         cls,
         *,
         bootstrap_server: str | None = None,
-        config_file: Path | None = None,
+        file_properties: Mapping[str, str] | None = None,
         command_properties: Sequence[str] = (),
         defaults: Mapping[str, str] | None = None,
         portable: bool = False,
     ) -> ClientConfig:
         """Merge the options of one cluster by their precedence, and check them."""
-        properties = read_properties(config_file) if config_file is not None else {}
+        properties = dict(file_properties or {})
         properties |= parse_assignments(command_properties, option="--command-property")
         if bootstrap_server:
             properties["bootstrap.servers"] = bootstrap_server

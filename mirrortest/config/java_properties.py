@@ -14,7 +14,6 @@ from mirrortest.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from pathlib import Path
 
 _BLANK = " \t\f"
 _LINE_END = re.compile(r"\r\n|\r|\n")
@@ -41,19 +40,6 @@ def parse_properties(text: str, *, origin: str = "properties") -> dict[str, str]
         except ValueError:
             raise UsageError(f"{origin}, line {number}: malformed \\uXXXX escape") from None
     return found
-
-
-def read_properties(path: Path) -> dict[str, str]:
-    r"""Read a properties file: with `toml_document`, what of the core opens files.
-
-    The encoding is ISO 8859-1, as Java's; other characters are written ``\uXXXX``.
-    Raises UsageError where the file cannot be read.
-    """
-    try:
-        text = path.read_text(encoding="iso-8859-1")
-    except OSError as error:
-        raise UsageError(f"cannot read properties file {path}: {error.strerror}") from error
-    return parse_properties(text, origin=str(path))
 
 
 def parse_assignments(items: Iterable[str], *, option: str) -> dict[str, str]:

@@ -15,13 +15,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_origin, get_type
 
 from mirrortest.config.option import Kind, Option, base_type, kind_of
 from mirrortest.config.suggestion import did_you_mean
-from mirrortest.config.toml_document import read_text
 from mirrortest.config.units import exact_number
 from mirrortest.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
 T = TypeVar("T")
 _NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?(e-?[0-9]+)?")
@@ -52,12 +50,11 @@ def _keys(model: type[Any]) -> Iterator[_Key]:
             yield _Key(name, field, base_type(hint), kind_of(option, hint))
 
 
-def read_document(path: Path, where: str) -> dict[str, Any]:
-    """Read a file: JSON if it begins with a brace, else TOML.
+def parse_document(text: str, where: str) -> dict[str, Any]:
+    """Read a document: JSON if it begins with a brace, else TOML.
 
-    Raises UsageError with `where` if it cannot be read.
+    Raises UsageError that begins with `where` if it is neither.
     """
-    text = read_text(path, where)
     is_json = text.lstrip().startswith("{")
     try:
         return dict(json.loads(text) if is_json else tomllib.loads(text))

@@ -12,7 +12,6 @@ from mirrortest.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-    from pathlib import Path
 
     from pydantic_core import ErrorDetails
 
@@ -61,20 +60,6 @@ def checked(document: Any, model: type[Model], where: str) -> Model:
         at = ".".join(map(str, first["loc"]))
         problem = _problem(first, model)
         raise UsageError(f"{where}: {at}: {problem}" if at else f"{where}: {problem}") from None
-
-
-def read_toml(path: Path, model: type[Model], where: str) -> Model:
-    """Read a file; raises UsageError in one line that begins with `where`."""
-    return parse_toml(read_text(path, where), model, where)
-
-
-def read_text(path: Path, where: str) -> str:
-    """What a user's file holds; raises UsageError in one line that begins with `where`."""
-    try:
-        return path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not text"
-        raise UsageError(f"{where}: cannot be read: {why}") from None
 
 
 def _problem(error: ErrorDetails, model: type[BaseModel]) -> str:

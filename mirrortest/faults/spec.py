@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NamedTuple, Self
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
-from mirrortest.config.toml_document import parse_toml, read_toml
+from mirrortest.config.toml_document import parse_toml
+from mirrortest.host.user_files import read_text
 from mirrortest.verify.anomaly import Anomaly
 from mirrortest.wire.digits import SEQ_LIMIT
 from mirrortest.wire.stream import NAME_PATTERN, RUN_PATTERN, ProducerId
@@ -310,7 +311,8 @@ class Spec(_Model):
 
 def read_spec(path: Path) -> Spec:
     """Read a specification's file; raises UsageError in one line."""
-    return read_toml(path, Spec, f"--spec {path}")
+    where = f"--spec {path}"
+    return Spec.parse(read_text(path, where), where)
 
 
 def message_id(text: str) -> MessageId:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from mirrortest.config.java_properties import read_properties
+from mirrortest.host.user_files import read_properties
 from mirrortest.metrics.endpoint import serve_metrics
 from mirrortest.model.observed import GC, LOG, PROCESS
 from mirrortest.observe.configuration import without_secrets

@@ -17,11 +17,10 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING, Any
 
-from mirrortest.config.java_properties import read_properties
 from mirrortest.config.suggestion import did_you_mean
-from mirrortest.config.toml_document import read_text
 from mirrortest.config.units import parse_count
 from mirrortest.errors import UsageError
+from mirrortest.host.user_files import read_properties, read_text
 from mirrortest.scenario.matrix import Document
 from mirrortest.scenario.specification import MirrorKind
 

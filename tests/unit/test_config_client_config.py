@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 import pytest
 
@@ -16,9 +15,6 @@ from mirrortest.config.client_config import (
     SecurityProtocol,
 )
 from mirrortest.errors import UsageError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SERVER = {"bootstrap.servers": "a:1"}
 JAAS = (
@@ -41,13 +37,12 @@ def test_defaults_are_javas() -> None:
     assert (plain.uses_sasl, plain.uses_tls, plain.warnings) == (False, False, ())
 
 
-def test_option_over_property_over_file_over_default(tmp_path: Path) -> None:
+def test_option_over_property_over_file_over_default() -> None:
     """Each source of values gives way to the next."""
-    path = tmp_path / "client.properties"
-    path.write_text("bootstrap.servers=file:1\nlinger.ms=2\nclient.id=file\nbatch.size=3\n")
+    file = {"bootstrap.servers": "file:1", "linger.ms": "2", "client.id": "file", "batch.size": "3"}
     merged = ClientConfig.load(
         bootstrap_server="flag:1",
-        config_file=path,
+        file_properties=file,
         command_properties=["client.id=property", "linger.ms = 7".replace(" ", "")],
         defaults={"linger.ms": "1", "batch.size": "1", "max.request.size": "1"},
     )

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from mirrortest.config.jaas import parse_jaas
-from mirrortest.config.java_properties import parse_assignments, parse_properties, read_properties
+from mirrortest.config.java_properties import parse_assignments, parse_properties
 from mirrortest.config.units import format_duration, parse_duration, parse_size
 from mirrortest.errors import UsageError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 TEXT = st.text(st.characters(codec="iso-8859-1", exclude_categories=["Cs"]), max_size=20)
 
@@ -85,19 +81,6 @@ def test_a_malformed_escape_is_told_by_its_line_and_not_its_content() -> None:
     with pytest.raises(UsageError, match=r"f\.properties, line 2") as caught:
         parse_properties("a=1\npassword=hush\\u00", origin="f.properties")
     assert "hush" not in str(caught.value)
-
-
-def test_a_file_that_is_not_there_is_a_usage_error(tmp_path: Path) -> None:
-    """The error names the file."""
-    with pytest.raises(UsageError, match="no-such-file"):
-        read_properties(tmp_path / "no-such-file")
-
-
-def test_a_file_is_read_as_latin_1(tmp_path: Path) -> None:
-    """As Java reads it."""
-    path = tmp_path / "client.properties"
-    path.write_bytes("client.id=\xe4".encode("latin-1"))
-    assert read_properties(path) == {"client.id": "ä"}
 
 
 def test_assignments_stand_as_they_are() -> None:

@@ -135,9 +135,23 @@ def test_the_core_reads_no_clock_and_does_no_io() -> None:
         if LEVEL[room] <= LEVEL["wire"]
         for name in _imports(path)
         if name.split(".")[0] in CORE_MAY_NOT
-        and not (room == "config" and name == "pathlib")  # a properties file is named by its path
+        and not (room == "config" and name == "pathlib")  # an option's type is Path
     ]
     assert reaching == []
+
+
+def test_the_core_opens_no_file() -> None:
+    """It takes texts and bytes, whoever read them."""
+    opening = {"open", "read_text", "read_bytes", "write_text", "write_bytes", "exists", "is_file"}
+    found = [
+        f"{path.relative_to(ROOT)}:{node.lineno}"
+        for room, path in _modules()
+        if LEVEL[room] <= LEVEL["wire"] and path.suffix == ".py"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and getattr(node.func, "attr", getattr(node.func, "id", "")) in opening
+    ]
+    assert found == []
 
 
 def test_imports_of_what_is_compiled_are_read() -> None:

@@ -1,7 +1,7 @@
 """The consumer: read, judge, log, and hand over.
 
 One task reads and judges; the followers of ledger and state topic run concurrently. Once a second a
-judging round runs between two reads.
+judging round runs between two reads, less often while there is nothing to judge.
 """
 
 from __future__ import annotations
@@ -45,6 +45,8 @@ if TYPE_CHECKING:
     from mirrortest.metrics.endpoint import Serve
 
 _ROUND_SECONDS = 1.0
+_IDLE_ROUND_SECONDS = 5.0
+"""While nothing comes, and nothing that has come waits for a verdict."""
 _ROUND_SHARE = 0.2
 """The most of the time that judging may take, and nothing is read meanwhile."""
 _MOST_SECONDS = 10.0
@@ -149,10 +151,11 @@ class Consumer:
     ) -> None:
         """Read until an end condition holds, or it is `enough`; an outage is no such condition."""
         options, metrics, outage = self.context.options, self.context.metrics, self.context.outage
-        started = next_round = time.monotonic()
+        started = next_round = next_idle_round = time.monotonic()
         metrics.last_message = metrics.last_of_run = started
         metrics.read_clock.begin()
         complete, complete_since = False, started
+        judged = self._arrived()
         status: ConsumeStatus | None = None
         await self.assignment.begin()
         metrics.health.started = True
@@ -169,8 +172,13 @@ class Consumer:
                 if now < next_round:
                     continue
                 self.load.end_if_due()
-                began = now
-                before, (complete, status) = complete, await self._judge()
+                began, arrived = now, self._arrived()
+                if status is not None and arrived == judged and now < next_idle_round:
+                    status = self._unchanged(status, now - started)
+                else:
+                    before, (complete, status) = complete, await self._judge()
+                    judged = arrived
+                    next_idle_round = began + (_IDLE_ROUND_SECONDS if self.rounds.idle else 0)
                 await self.takeover.take_abandoned(self.rounds.unread)
                 self.saves.save_if_due()
                 outage.over()
@@ -180,14 +188,7 @@ class Consumer:
                 next_round = time.monotonic() + _ROUND_SECONDS
                 now, before, complete = time.monotonic(), False, False
                 if status is not None:
-                    status = replace(
-                        status,
-                        elapsed_seconds=now - started,
-                        read_per_second=0.0,
-                        acked_per_second=0.0,
-                        outage=str(outage),
-                        quiet_seconds=now - metrics.last_message,
-                    )
+                    status = self._unchanged(status, now - started, outage=str(outage))
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(enough.wait(), _ROUND_SECONDS)
             if status is not None:
@@ -203,8 +204,25 @@ class Consumer:
         self.assignment.drop_fenced()
         await self.batches.judge_all()
 
+    def _arrived(self) -> tuple[int, int | None]:
+        """Another one whenever something came: a message, or a record of the ledger."""
+        return self.context.metrics.messages, self.context.ledger.last_record_ns
+
+    def _unchanged(
+        self, status: ConsumeStatus, elapsed_seconds: float, outage: str = ""
+    ) -> ConsumeStatus:
+        """The status while nothing was judged since."""
+        return replace(
+            status,
+            elapsed_seconds=elapsed_seconds,
+            read_per_second=0.0,
+            acked_per_second=0.0,
+            outage=outage,
+            quiet_seconds=time.monotonic() - self.context.metrics.last_message,
+        )
+
     async def _judge(self) -> tuple[bool, ConsumeStatus]:
-        """Once a second: a judging round of the partitions that there are now."""
+        """A judging round of the partitions that there are now."""
         topics = self.context.topics
         self.assignment.drop_fenced()
         await self.batches.judge_all()

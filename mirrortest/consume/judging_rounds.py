@@ -73,6 +73,8 @@ class JudgingRounds:
         self._closing = Closing(context, saves)
         self._unrecorded = UnrecordedProducers(context.options, context.ledger)
         self._slice = TimeSlice()
+        self.idle = False
+        """Whether the last round left nothing to judge, though producers may go on."""
         self._concluding = False
         """Whether nothing more is to be read: what arrived now would not be judged."""
         self._began_ns = time.monotonic_ns()
@@ -153,7 +155,7 @@ class JudgingRounds:
         async with asyncio.timeout(patience) if patience else contextlib.nullcontext():
             snapshot = await self._ends(views, now)
         ledger_complete = context.ledger.complete(options.run, options.expect_producers)
-        all_judged = ledger_complete
+        all_judged = True
         rounds: TopicRounds = {}
         for topic, judge in judges.items():
             checkers, ends = views[topic], snapshot.ends[topic]
@@ -178,7 +180,11 @@ class JudgingRounds:
             all_judged = not awaited and all_judged and ends_known and topic_round.judged
         if not ledger_complete:
             self._unrecorded.check(rounds.values(), now)
-        complete = self._closing.passed(views, snapshot, rounds, all_judged=all_judged)
+        found = 0 < len(rounds) <= len(rounds.keys() & context.topics.counts.keys())
+        self.idle = found and all_judged and not ledger_complete
+        complete = self._closing.passed(
+            views, snapshot, rounds, all_judged=all_judged and ledger_complete
+        )
         return _Round(complete, views, snapshot, rounds)
 
     async def _pause(self) -> None:

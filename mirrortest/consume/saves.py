@@ -18,7 +18,7 @@ from mirrortest.host.time_slice import TimeSlice
 from mirrortest.kafka.error_table import TRANSIENT_ERRORS
 
 if TYPE_CHECKING:
-    from collections.abc import Collection
+    from collections.abc import Collection, Coroutine, Iterable
 
     from mirrortest.consume.assigned_partition import AssignedPartition
     from mirrortest.consume.batch_judge import NextIncarnation
@@ -29,6 +29,8 @@ _log = structlog.get_logger()
 _LAST_SAVE_SECONDS = 30.0
 """The most that the last save may take, and how long it is tried again."""
 _RETRY_SECONDS = 1.0
+_AT_ONCE = 8
+"""States written at once, in shared requests; each is packed while nothing else runs."""
 
 
 class Saves:
@@ -182,8 +184,11 @@ class Saves:
         async with self._one_save:
             states = await self._states(partitions)
             await context.log.sync()
-            for assigned, state, _ in states:
-                await context.store.save(assigned.at, assigned.generation, state, parting=parting)
+            for at in range(0, len(states), _AT_ONCE):
+                await _all_done(
+                    context.store.save(assigned.at, assigned.generation, state, parting=parting)
+                    for assigned, state, _ in states[at : at + _AT_ONCE]
+                )
             await context.shared.write()
         context.metrics.saved()
         if context.options.group is not None and states and not parting:
@@ -202,3 +207,10 @@ class Saves:
             states.append((assigned, assigned.to_state(), assigned.checker.next_offset))
             await self._slice.over()
         return states
+
+
+async def _all_done(saves: Iterable[Coroutine[Any, Any, None]]) -> None:
+    """Wait for all of them, and raise what the first that failed has raised."""
+    for failure in await asyncio.gather(*saves, return_exceptions=True):
+        if failure is not None:
+            raise failure

@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 _log = structlog.get_logger()
 
 _POLL_SECONDS = 1.0
+_WAIT_MS = 5000
+"""How long a broker holds a fetch while nothing is written; it answers at once when there is."""
 _STOP_SECONDS = 2.0
 _MOST_AT_ONCE = 500
 """Records in flight; aiokafka wakes all that wait for room whenever there is some for one."""
@@ -222,7 +224,8 @@ class CompactedTopic:
                     f"topic {self.topic!r} does not exist at {addresses(self._config)}"
                 )
         self._there = False
-        reader = Reader(self._config)
+        wait_ms = min(_WAIT_MS, self._config.request_timeout_ms // 2)
+        reader = Reader(replace(self._config, fetch_max_wait_ms=wait_ms))
         self._readers.add(reader)
         try:
             await reader.start()

@@ -18,7 +18,7 @@ from mirrortest.wire.form import Form
 if TYPE_CHECKING:
     import asyncio
 
-    from mirrortest.selftest.matrix import Matrix
+    from mirrortest.selftest.calibration_plan import CalibrationPlan
 
 EXAMPLES = """
 [bold]Examples[/]
@@ -82,9 +82,9 @@ def calibrate(
     """Measure what mirrortest finds against what a faulty mirror did."""
     if again is None:
         console.require("lab", "spark")
-        from mirrortest.selftest.matrix import Matrix
+        from mirrortest.selftest.calibration_plan import CalibrationPlan
 
-        matrix = Matrix(
+        calibration = CalibrationPlan(
             run=run_id(secrets.token_bytes(8)),
             messages=messages,
             rate=rate,
@@ -95,8 +95,8 @@ def calibrate(
             deadline=parse_duration(deadline, option="--deadline") / 1e9,
         )
         can_be_filled(directory, "--directory")
-        folder = directory / matrix.run
-        _run(matrix, folder)
+        folder = directory / calibration.run
+        _run(calibration, folder)
     else:
         folder = again
     from mirrortest.selftest.calibration import calibration_view, judge
@@ -110,8 +110,8 @@ def calibrate(
         raise typer.Exit(result.exit_code)
 
 
-def _run(matrix: Matrix, folder: Path) -> None:
-    """Run the matrix on a new lab, and reconcile."""
+def _run(calibration: CalibrationPlan, folder: Path) -> None:
+    """Run it on a new lab, and reconcile."""
     from mirrortest.cli.application import run_application
     from mirrortest.cli.live import LiveLines
     from mirrortest.cli.spark import spark_session
@@ -121,12 +121,12 @@ def _run(matrix: Matrix, folder: Path) -> None:
     with LiveLines(console.err) as live:
 
         async def play(stop: asyncio.Event) -> None:
-            await run_calibration(lab, matrix, folder, stop, live.show)
+            await run_calibration(lab, calibration, folder, stop, live.show)
 
-        with lab_with_faulty_mirror(matrix, folder, live.show) as lab:
+        with lab_with_faulty_mirror(calibration, folder, live.show) as lab:
             run_application(play)
         live.show("reconciling the sequence logs of both sides")
-        logs = plan([str(folder / LOGS)], matrix.run)
+        logs = plan([str(folder / LOGS)], calibration.run)
         with spark_session() as spark:
             from mirrortest.reconcile.job import reconcile
 

@@ -29,7 +29,7 @@ from mirrortest.lab.testbed import Lab
 from mirrortest.model.findings import Outcome
 from mirrortest.produce import producer
 from mirrortest.produce.options import PRODUCER_DEFAULTS, ProduceOptions
-from mirrortest.selftest.matrix import MESSAGE_SIZE
+from mirrortest.selftest.calibration_plan import MESSAGE_SIZE
 from mirrortest.wire.form import Form  # noqa: TC001  # pydantic reads it
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from mirrortest.consume.consume_status import ConsumeStatus
     from mirrortest.produce.produce_report import ProduceReport
     from mirrortest.produce.produce_status import ProduceStatus
-    from mirrortest.selftest.matrix import Matrix, Sender
+    from mirrortest.selftest.calibration_plan import CalibrationPlan, Sender
 
 RUN_FILE = "stage.json"
 TRUTH, LOGS, ONLINE = "truth", "logs", "online"
@@ -112,7 +112,7 @@ class Progress:
         )
 
 
-def lab_with_faulty_mirror(matrix: Matrix, folder: Path, show: Callable[[str], None]) -> Lab:
+def lab_with_faulty_mirror(plan: CalibrationPlan, folder: Path, show: Callable[[str], None]) -> Lab:
     """A lab whose mirror is the faulty mirror, not started yet: use it as a context manager.
 
     Raises:
@@ -121,7 +121,7 @@ def lab_with_faulty_mirror(matrix: Matrix, folder: Path, show: Callable[[str], N
     file = folder / "spec.toml"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        file.write_text(matrix.specification())
+        file.write_text(plan.specification())
     except OSError as error:
         raise MirrortestError(f"--directory {folder}: {error.strerror}") from None
     return Lab(mirror=FaultyMirrorSettings(spec=file, truth=folder / TRUTH), on_step=show)
@@ -129,45 +129,43 @@ def lab_with_faulty_mirror(matrix: Matrix, folder: Path, show: Callable[[str], N
 
 async def run_calibration(
     lab: Lab,
-    matrix: Matrix,
+    plan: CalibrationPlan,
     folder: Path,
     stop: asyncio.Event,
     show: Callable[[Progress], None],
 ) -> CalibrationRun:
-    """Run the matrix on a lab whose mirror is the faulty mirror, up to the online verdicts.
+    """Run the plan on a lab whose mirror is the faulty mirror, up to the online verdicts.
 
     Whatever fails on the way is in the result's `reasons`.
     """
-    return await _Runner(lab, matrix, folder, show).run(stop)
+    return await _Runner(lab, plan, folder, show).run(stop)
 
 
 class _Runner:
     def __init__(
-        self, lab: Lab, matrix: Matrix, folder: Path, show: Callable[[Progress], None]
+        self, lab: Lab, plan: CalibrationPlan, folder: Path, show: Callable[[Progress], None]
     ) -> None:
         self._lab = lab
-        self._matrix = matrix
+        self._plan = plan
         self._folder = folder
         self._show = show
-        every = sum(len(each.topics) * each.messages for each in matrix.senders)
+        every = sum(len(each.topics) * each.messages for each in plan.senders)
         self._progress = Progress(every)
         self._reasons: list[str] = []
         self._ending = asyncio.Event()
         self._slowest = 0
 
     async def run(self, stop: asyncio.Event) -> CalibrationRun:
-        lab, matrix = self._lab, self._matrix
-        for topic, partitions in matrix.topics.items():
+        lab, plan = self._lab, self._plan
+        for topic, partitions in plan.topics.items():
             await asyncio.to_thread(lab.source.create_topic, topic, partitions)
-        for topic in matrix.topics:
+        for topic in plan.topics:
             await asyncio.to_thread(lab.mirror.wait_topic, topic)
         self._show_doing("mirroring with a faulty mirror")
         watching = asyncio.create_task(self._watch(stop))
-        readers = [
-            self._guarded(f"consumer {each}", self._consume(each)) for each in matrix.readers
-        ]
+        readers = [self._guarded(f"consumer {each}", self._consume(each)) for each in plan.readers]
         senders = [
-            self._guarded(f"producer {each.name}", self._produce(each)) for each in matrix.senders
+            self._guarded(f"producer {each.name}", self._produce(each)) for each in plan.senders
         ]
         try:
             reports, _ = await asyncio.gather(asyncio.gather(*readers), asyncio.gather(*senders))
@@ -183,17 +181,17 @@ class _Runner:
             topic: await asyncio.to_thread(
                 lab.destination.end_offsets, f"{lab.source.alias}.{topic}"
             )
-            for topic in matrix.topics
+            for topic in plan.topics
         }
         result = CalibrationRun(
-            run=matrix.run,
-            messages=matrix.messages,
-            rates=list(matrix.rates(matrix.rate)),
-            deadline=matrix.deadline,
-            seed=matrix.seed,
-            forms=list(matrix.forms),
-            senders={each.name: each.form for each in matrix.senders},
-            readers=list(matrix.readers),
+            run=plan.run,
+            messages=plan.messages,
+            rates=list(plan.rates(plan.rate)),
+            deadline=plan.deadline,
+            seed=plan.seed,
+            forms=list(plan.forms),
+            senders={each.name: each.form for each in plan.senders},
+            readers=list(plan.readers),
             alias=lab.source.alias,
             ends=ends,
             slowest=self._slowest / 1e9,
@@ -249,13 +247,13 @@ class _Runner:
 
     def _produce_options(self, sender: Sender) -> ProduceOptions:
         return ProduceOptions(
-            run=self._matrix.run,
+            run=self._plan.run,
             name=sender.name,
             client=ClientConfig.load(
                 bootstrap_server=self._lab.source.bootstrap_servers, defaults=PRODUCER_DEFAULTS
             ),
             topics=sender.topics,
-            throughput=sender.messages / self._matrix.seconds,
+            throughput=sender.messages / self._plan.seconds,
             num_records=sender.messages,
             message_size=MESSAGE_SIZE,
             form=sender.form,
@@ -289,9 +287,9 @@ class _Runner:
         self._slowest = max([self._slowest, *latencies])
 
     def _consume_options(self, name: str) -> ConsumeOptions:
-        alias, matrix = self._lab.source.alias, self._matrix
+        alias, plan = self._lab.source.alias, self._plan
         return ConsumeOptions(
-            run=matrix.run,
+            run=plan.run,
             name=name,
             client=ClientConfig.load(
                 bootstrap_server=self._lab.destination.bootstrap_servers,
@@ -299,10 +297,10 @@ class _Runner:
             ),
             mapping=TopicMapping.parse(source_alias=alias),
             thresholds=(),
-            topics=tuple(f"{alias}.{topic}" for topic in matrix.topics),
+            topics=tuple(f"{alias}.{topic}" for topic in plan.topics),
             group="calibrate",
-            expect_producers=tuple(each.name for each in matrix.senders),
-            deadline=matrix.deadline,
+            expect_producers=tuple(each.name for each in plan.senders),
+            deadline=plan.deadline,
             settle_time=_SETTLE_SECONDS,
             include_backlog=True,
             log_dir=str(self._folder / LOGS),

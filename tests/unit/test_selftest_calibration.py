@@ -21,9 +21,9 @@ from mirrortest.model.verdict import Verdict
 from mirrortest.results.summary import Partition, Summary
 from mirrortest.selftest import calibration_run as running
 from mirrortest.selftest.calibration import judge
+from mirrortest.selftest.calibration_plan import CalibrationPlan
 from mirrortest.selftest.calibration_run import CalibrationRun, Progress, _Runner
 from mirrortest.selftest.expected import read_injected
-from mirrortest.selftest.matrix import Matrix
 from mirrortest.selftest.sent import Numbers, Sent
 from mirrortest.seqlog import rows
 from mirrortest.seqlog.options import Role
@@ -244,7 +244,7 @@ class Mirror:
 
 
 def played(tmp_path: Path) -> _Runner:
-    matrix = Matrix(
+    plan = CalibrationPlan(
         run=RUN,
         messages=10_000,
         rate=0.01,
@@ -255,7 +255,7 @@ def played(tmp_path: Path) -> _Runner:
         deadline=20,
     )
     lab = SimpleNamespace(mirror=Mirror(), source=SimpleNamespace(alias="A"))
-    return running._Runner(cast("Lab", lab), matrix, tmp_path, lambda _: None)
+    return running._Runner(cast("Lab", lab), plan, tmp_path, lambda _: None)
 
 
 async def test_a_dead_faulty_mirror_ends_all(

@@ -1,4 +1,4 @@
-"""The matrix: what is sent and what the faulty mirror is to do, from one seed."""
+"""The plan: what is sent and what the faulty mirror is to do, from one seed."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import pytest
 
 from mirrortest.errors import UsageError
 from mirrortest.faults.spec import Spec
-from mirrortest.selftest.matrix import MAIN, MESSAGE_SIZE, RAREST, Matrix
+from mirrortest.selftest.calibration_plan import MAIN, MESSAGE_SIZE, RAREST, CalibrationPlan
 from mirrortest.verify.anomaly import EFFECTS, Anomaly
 from mirrortest.wire.form import HEADER_NAMES, Form
 
 BOTH = tuple(Form)
 
 
-def matrix(**changes: Any) -> Matrix:
+def plan(**changes: Any) -> CalibrationPlan:
     asked = {
         "run": "r7",
         "messages": 5_000_000,
@@ -26,13 +26,13 @@ def matrix(**changes: Any) -> Matrix:
         "throughput": 10_000,
         "deadline": 20,
     }
-    return Matrix(**{**asked, **changes})
+    return CalibrationPlan(**{**asked, **changes})
 
 
 @pytest.mark.parametrize("forms", [BOTH, (Form.BODY,), (Form.HEADERS,)])
 def test_every_kind_is_in_it(forms: tuple[Form, ...]) -> None:
     """All anomalies that the forms can have, every header, down to one in a million."""
-    acts = matrix(forms=forms).spec.acts
+    acts = plan(forms=forms).spec.acts
     wanted = {effect.kind for effect in EFFECTS if effect.form in forms}
     assert {act.kind for act in acts} == wanted
     stripped = {act.header for act in acts if act.kind is Anomaly.STRIP_HEADER}
@@ -44,7 +44,7 @@ def test_every_kind_is_in_it(forms: tuple[Form, ...]) -> None:
 
 def test_each_part_of_a_body_is_cut() -> None:
     """Values end within the descriptor, the numbers and the id, and with the header."""
-    made = matrix()
+    made = plan()
     header = len("ann@r7.1") + 34
     left = {
         MESSAGE_SIZE - (act.bytes or 0)
@@ -56,17 +56,17 @@ def test_each_part_of_a_body_is_cut() -> None:
 
 def test_as_many_as_asked_for_are_sent() -> None:
     """The two main topics share the messages; each form has its half; small ones come on top."""
-    made = matrix(messages=1_000_000)
+    made = plan(messages=1_000_000)
     sent = [s for s in made.senders if s.topics == MAIN and s.messages > made.few]
     assert sum(s.messages * len(s.topics) for s in sent) == 1_000_000
     assert {s.form for s in sent} == set(BOTH)
     assert len({s.name for s in made.senders}) == len(made.senders) == 6
-    assert {s.form for s in matrix(forms=(Form.HEADERS,)).senders} == {Form.HEADERS}
+    assert {s.form for s in plan(forms=(Form.HEADERS,)).senders} == {Form.HEADERS}
 
 
 def test_small_matrices_have_no_act_that_would_not_occur() -> None:
     """A rate at which less than one message is to be expected is left out, the highest never."""
-    acts = matrix(messages=20_000, rate=1e-3).spec.acts
+    acts = plan(messages=20_000, rate=1e-3).spec.acts
     assert min(act.rate for act in acts if act.rate) >= 1 / 20_000
     kinds = {act.kind for act in acts if act.rate}
     assert {Anomaly.REPLAY, Anomaly.DELAY, Anomaly.DROP_RUN} <= kinds
@@ -75,7 +75,7 @@ def test_small_matrices_have_no_act_that_would_not_occur() -> None:
 @pytest.mark.parametrize("forms", [BOTH, (Form.BODY,)])
 def test_the_file_says_the_same(forms: tuple[Form, ...]) -> None:
     """The specification as TOML is read back as it is."""
-    made = matrix(forms=forms)
+    made = plan(forms=forms)
     assert Spec.parse(made.specification()) == made.spec
 
 
@@ -93,4 +93,4 @@ def test_the_file_says_the_same(forms: tuple[Form, ...]) -> None:
 def test_what_cannot_be_measured_is_refused(change: dict[str, float], word: str) -> None:
     """One line that names the option."""
     with pytest.raises(UsageError, match=word):
-        matrix(**change)
+        plan(**change)

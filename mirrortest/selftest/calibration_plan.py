@@ -1,4 +1,4 @@
-"""The matrix: what each producer sends, and what the faulty mirror does to it, from one seed.
+"""The plan: what each producer sends, and what the faulty mirror does to it, from one seed.
 
 Most messages go to two topics, where every kind hits single messages and short runs at random, at
 rates in steps of ten down to one in a million. Kinds that hit all of a lane, a producer, a
@@ -49,7 +49,7 @@ _SINGLE = (
     Anomaly.RESTAMP,
     Anomaly.OTHER_RUN,
 )
-"""Kinds that hit single messages at the matrix's rate and have no other parameter."""
+"""Kinds that hit single messages at the plan's rate and have no other parameter."""
 _RUN_LENGTH, _REPLAY_LENGTH = 10, 50
 _FEWEST = 20
 """Messages that each kind is to hit, about."""
@@ -68,7 +68,7 @@ class Sender:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Matrix:
+class CalibrationPlan:
     """What a calibration measures.
 
     Attributes:

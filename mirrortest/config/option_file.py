@@ -11,7 +11,8 @@ import re
 import tomllib
 from dataclasses import MISSING, Field, fields
 from datetime import datetime
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, get_origin, get_type_hints
+from functools import cache
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast, get_origin, get_type_hints
 
 from mirrortest.config.option import Kind, Option, base_type, kind_of
 from mirrortest.config.suggestion import did_you_mean
@@ -19,7 +20,7 @@ from mirrortest.config.units import exact_number
 from mirrortest.errors import UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Hashable, Mapping, Sequence
 
 T = TypeVar("T")
 _NUMBER = re.compile(r"[0-9]+(\.[0-9]+)?(e-?[0-9]+)?")
@@ -40,14 +41,21 @@ class _Key(NamedTuple):
         return get_origin(self.type) is list
 
 
-def _keys(model: type[Any]) -> Iterator[_Key]:
+def _keys(model: type[Any]) -> Sequence[_Key]:
+    return _found_keys(cast("Hashable", model))  # as every class is, which mypy does not see
+
+
+@cache
+def _found_keys(model: Any) -> Sequence[_Key]:
     hints = get_type_hints(model)
+    keys = []
     for field in fields(model):
         option: Option | None = field.metadata.get("option")
         if option is not None:
             hint = hints[field.name]
             name = option.name_of(field.name).removeprefix("--")
-            yield _Key(name, field, base_type(hint), kind_of(option, hint))
+            keys.append(_Key(name, field, base_type(hint), kind_of(option, hint)))
+    return keys
 
 
 def parse_document(text: str, where: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
-from mirrortest.host import allocator, interpreter
+from mirrortest.host import allocator, interpreter, usage
 from mirrortest.kafka import library
 from mirrortest.kafka.sender import _Pending
 from mirrortest.produce.lane import Flight, Lane
@@ -69,6 +69,8 @@ def _replaced() -> AbstractContextManager[None]:
             (interpreter.favour_the_loop, _nothing),
             (allocator.keep_large_buffers, _nothing),
             (allocator.give_back, _nothing),
+            (usage.cpu_seconds, lambda: 0.0),
+            (usage.resident_bytes, _nothing),
         ]
     )
 

@@ -9,13 +9,12 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from mirrortest.kafka.error_table import Code, RequestError
 from mirrortest.kafka.fast.sending import ReadyBatch, WithdrawnError
-from mirrortest.wire.record_batch import decode_records
 
-from .batch import NO_PRODUCER, Record, encoded
+from .batch import NO_PRODUCER, Record, encoded, rows_of_raw
 from .cluster import message_id
 from .virtual_time import VIRTUAL_TIME
 
@@ -27,6 +26,7 @@ if TYPE_CHECKING:
     from .loop import Process
     from .world import World
 
+_Row: TypeAlias = "tuple[int, bytes | None, bytes | None, tuple[()]]"
 _ENDLESS = 1 << 62
 _MOST_RECORDS = 50
 
@@ -38,7 +38,7 @@ class _Item:
     future: asyncio.Future[Any]
     since: float
     batch: ReadyBatch | None = None
-    record: tuple[int, bytes | None, bytes | None, tuple[()]] | None = None
+    record: _Row | None = None
     begun: bool = False
 
 
@@ -207,6 +207,7 @@ class SimulatedProducer:
             sequence = self._numbers.get(at, 0)
             self._numbers[at] = (sequence + count) & 0x7FFFFFFF
         raw: Any = None
+        rows = [item.record for item in items if item.record is not None]
         numbered = False
         while True:
             if first.batch is not None:
@@ -215,13 +216,12 @@ class SimulatedProducer:
                     numbered = True
                 raw = first.batch._build()
             elif raw is None:
-                rows = [item.record for item in items if item.record is not None]
                 raw = encoded(rows, producer=self.producer, sequence=sequence)
             try:
                 return await self.world.net.ask(
                     self.cluster,
                     "produce",
-                    partial(self._append, at, raw, sequence),
+                    partial(self._append, at, raw, rows, sequence),
                     seconds=self.seconds,
                 )
             except RequestError as error:
@@ -231,20 +231,18 @@ class SimulatedProducer:
                     raise
             await asyncio.sleep(self.backoff)
 
-    def _append(self, at: tuple[str, int], raw: Any, sequence: int) -> int:
-        """At the broker."""
+    def _append(self, at: tuple[str, int], raw: Any, rows: list[_Row], sequence: int) -> int:
+        """At the broker; `rows` is empty where `raw` has to be taken apart."""
         world, cluster = self.world, self.cluster
         partition = cluster.partition(*at, world.now_ns)
         before = partition.repeated(self.producer, sequence)
         if before is not None:
             world.happened["repeated batch known"] += 1
             return before
-        found = decode_records(raw)
-        records = [
-            Record(0, key := found.key(index), message_id(at[0], key, found.value(index)))
-            for index in range(len(found))
-        ]
+        taken_apart = [row[-4:] for row in rows or rows_of_raw(raw)]
+        records = [Record(0, row[1], message_id(at[0], *row[1:3])) for row in taken_apart]
         base = partition.append(raw, records, world.now_ns)
+        partition.log[-1].rows = [(base + n, *row) for n, row in enumerate(taken_apart)]
         world.note(
             "append", self.process.name, cluster.name, *at, base, len(records), records[0].key
         )

@@ -16,7 +16,7 @@ _SLICE_NS = 3_000_000
 
 def _loop() -> SimulationLoop | None:
     loop = asyncio._get_running_loop()
-    return loop if isinstance(loop, SimulationLoop) else None
+    return loop if type(loop) is SimulationLoop else None
 
 
 class VirtualTime:

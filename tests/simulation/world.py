@@ -67,7 +67,8 @@ class World:
 
     def later(self, seconds: float, call: Callable[..., Any], *args: Any) -> asyncio.Handle:
         """Have something happen in the world, whatever becomes of the process that asks for it."""
-        return self.loop.call_later(seconds, call, *args, context=self.context)
+        when = self.loop.now_ns / 1e9 + seconds
+        return self.loop.call_at(when, call, *args, context=self.context)
 
     def task(self, work: Any) -> asyncio.Task[Any]:
         """Run a coroutine that belongs to no process; what it raises ends the history."""

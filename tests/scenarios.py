@@ -20,6 +20,8 @@ SMALL: dict[str, tuple[str, ...]] = {
     "kill-destination-broker": (*_BRIEF, "fault.until=30s"),
     "restart-mirror": (*_BRIEF, "fault.until=20s"),
     "freeze-mirror": (*_BRIEF, "fault.for=10s"),
+    "slow-link": (*_BRIEF, "fault.for=10s"),
+    "cut-link": (*_BRIEF, "fault.for=6s"),
     "random-faults": (*_BRIEF, "plan.until=30s"),
     "producers-alone": (
         *_FEW,

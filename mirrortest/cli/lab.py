@@ -30,6 +30,7 @@ from mirrortest.lab import control
 from mirrortest.lab.docker import engine
 from mirrortest.lab.docker.engine import KAFKA_IMAGE
 from mirrortest.lab.free_ports import ADDRESS
+from mirrortest.lab.link.condition import NO_LINKS
 from mirrortest.lab.mirrors import FaultyMirrorSettings, MirrorSettings
 from mirrortest.lab.observing import observed
 from mirrortest.lab.runtime import PartState
@@ -87,6 +88,14 @@ def up(
     no_mirror: Annotated[
         bool,
         typer.Option("--no-mirror", help="Start it later, by `lab fault start mirror`."),
+    ] = False,
+    links: Annotated[
+        bool,
+        typer.Option(
+            "--links",
+            help="Put a link between the mirror and each cluster, for `lab fault delay`, `rate`, "
+            "`cut` and `reset`.",
+        ),
     ] = False,
     spec: Annotated[
         Path | None,
@@ -213,6 +222,8 @@ def up(
         )
     if runtime is Runtime.DOCKER and metrics_port:
         raise UsageError("--metrics-port is for --runtime jvm")
+    if runtime is Runtime.DOCKER and links:
+        raise UsageError(NO_LINKS)
     if observe is not None:
         if runtime is Runtime.DOCKER:
             raise UsageError("--observe is for --runtime jvm")
@@ -225,6 +236,7 @@ def up(
         destination_alias=destination_alias,
         mirror=settings,
         start_mirror=not no_mirror,
+        links=links,
         broker_properties=broker_properties,
         heap=heap,
         jvm_options=jvm_option or (),

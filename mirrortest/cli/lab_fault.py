@@ -11,9 +11,11 @@ from rich.markup import escape
 
 from mirrortest.cli import console
 from mirrortest.cli.help_layout import Verbs
+from mirrortest.config.units import parse_positive_seconds, parse_seconds
 from mirrortest.errors import UsageError
 from mirrortest.lab import control
 from mirrortest.lab.cluster_client import ClusterClient
+from mirrortest.lab.link.condition import detail, parse_rate
 from mirrortest.seqlog.events import EventLog
 from mirrortest.wire.stream import checked_run
 
@@ -32,7 +34,8 @@ LogDir = Annotated[
 Run = Annotated[
     str | None, typer.Option("--run", help="The run that events.jsonl in --log-dir belongs to.")
 ]
-PartName = Annotated[str, typer.Argument(help="A1, B1, ... or mirror: see `lab status`.")]
+PartName = Annotated[str, typer.Argument(help="A1, B1, ..., mirror or a link: see `lab status`.")]
+LinkName = Annotated[str, typer.Argument(help="link-source or link-destination.")]
 
 
 def client_of(name: str, *, destination: bool) -> ClusterClient:
@@ -58,27 +61,76 @@ _MEANINGS = {
     "unpause": "Continue a paused part.",
     "disconnect": "Cut a part off the network, while it runs on: with --runtime docker.",
     "connect": "Connect a part again that was cut off the network.",
+    "cut": "Let nothing pass a link: connections stay open, new ones get no answer.",
+    "reset": "Reset a link's connections, and refuse new ones, until it is healed.",
+    "heal": "End all faults of a link.",
 }
+
+
+def _inject(
+    verb: str, part: str, name: str, log_dir: str | None, run: str | None, **values: float
+) -> None:
+    events = _events(log_dir, run)
+    began = time.time_ns()
+    answer = control.ask(control.socket_path(name), verb, part=part, values=values)
+    if events is not None:
+        events.note(verb, part, detail=detail(verb, values), time_ns=began)
+        if verb in {"start", "restart"}:
+            events.note("ready", part)
+    console.out.print(f"{escape(part)} {answer['state']}")
 
 
 def _command(verb: str) -> Callable[..., None]:
     def inject(
         part: PartName, *, name: Name = "default", log_dir: LogDir = None, run: Run = None
     ) -> None:
-        events = _events(log_dir, run)
-        began = time.time_ns()
-        answer = control.ask(control.socket_path(name), verb, part=part)
-        if events is not None:
-            events.note(verb, part, time_ns=began)
-            if verb in {"start", "restart"}:
-                events.note("ready", part)
-        console.out.print(f"{escape(part)} {answer['state']}")
+        _inject(verb, part, name, log_dir, run)
 
     return inject
 
 
 for _verb, _meaning in _MEANINGS.items():
     fault_app.command(_verb, help=_meaning)(_command(_verb))
+
+
+@fault_app.command()
+def delay(
+    link: LinkName,
+    length: Annotated[
+        str, typer.Argument(metavar="TIME", help="In each direction, for example 200ms.")
+    ],
+    *,
+    jitter: Annotated[
+        str, typer.Option(metavar="TIME", help="By how much it varies, up and down.")
+    ] = "0",
+    name: Name = "default",
+    log_dir: LogDir = None,
+    run: Run = None,
+) -> None:
+    """Delay all that passes a link."""
+    values = {
+        "delay": parse_positive_seconds(length, option="TIME"),
+        "jitter": parse_seconds(jitter, option="--jitter"),
+    }
+    _inject("delay", link, name, log_dir, run, **values)
+
+
+@fault_app.command()
+def rate(
+    link: LinkName,
+    limit: Annotated[
+        str,
+        typer.Argument(
+            metavar="RATE", help="Bytes per second in each direction, for example 1MB/s."
+        ),
+    ],
+    *,
+    name: Name = "default",
+    log_dir: LogDir = None,
+    run: Run = None,
+) -> None:
+    """Limit what passes a link, all connections together."""
+    _inject("rate", link, name, log_dir, run, rate=parse_rate(limit, option="RATE"))
 
 
 @fault_app.command("delete-records")

@@ -130,6 +130,8 @@ class Cluster(ClusterClient):
         cluster_id: Kafka's id of it.
         runtime: what its brokers run on.
         ports: two for each broker: for clients and for controllers.
+        link_ports: two more for each broker with a link to the mirror: where the link listens, and
+            where the broker takes what comes over it.
         brokers: its parts, by number.
     """
 
@@ -142,6 +144,7 @@ class Cluster(ClusterClient):
         brokers: int = 1,
         cluster_id: str | None = None,
         ports: Iterable[int] | None = None,
+        link_ports: Iterable[int] = (),
         properties: Mapping[str, str] | None = None,
     ) -> None:
         self.alias = alias
@@ -151,6 +154,7 @@ class Cluster(ClusterClient):
             raise LabError(
                 f"cluster {alias} was created with {len(self.ports) // 2} brokers, not {brokers}"
             )
+        self.link_ports = tuple(link_ports)
         self.runtime = runtime
         names = [f"{alias}{number}" for number in range(1, brokers + 1)]
         copies = str(min(brokers, 3))
@@ -165,6 +169,7 @@ class Cluster(ClusterClient):
                     "process.roles": "broker,controller",
                     "node.id": str(number),
                     **runtime.listeners(names, number, self.ports),
+                    **self._link_listener(number),
                     "default.replication.factor": copies,
                     "offsets.topic.replication.factor": copies,
                     "transaction.state.log.replication.factor": copies,
@@ -182,10 +187,38 @@ class Cluster(ClusterClient):
 
     @property
     def bootstrap_servers_for_parts(self) -> str:
-        """Where other parts of the lab reach the brokers."""
+        """Where other parts of the lab reach the brokers, over the link if there is one."""
+        if self.routes:
+            return self.bootstrap_servers_over_link
         return self.runtime.bootstrap_servers(
             {broker.name: broker.address for broker in self.brokers}
         )
+
+    @property
+    def bootstrap_servers_over_link(self) -> str:
+        """Where a mirror on this machine reaches the brokers; without a link as clients do."""
+        return ",".join(f"{ADDRESS}:{port}" for port in self.routes) or self.bootstrap_servers
+
+    @property
+    def routes(self) -> dict[int, int]:
+        """What the link relays: its port -> the broker's; empty without a link."""
+        return dict(zip(self.link_ports[::2], self.link_ports[1::2], strict=True))
+
+    def _link_listener(self, number: int) -> dict[str, str]:
+        """The properties of a broker whose answers lead the mirror over the link."""
+        if not self.routes:
+            return {}
+        port, controller = self.ports[2 * number - 2 : 2 * number]
+        link, own = self.link_ports[2 * number - 2 : 2 * number]
+        clients = f"PLAINTEXT://{ADDRESS}:{port}"
+        return {
+            "listeners": f"{clients},LINK://{ADDRESS}:{own},CONTROLLER://{ADDRESS}:{controller}",
+            "advertised.listeners": f"{clients},LINK://{ADDRESS}:{link}",
+            "listener.security.protocol.map": (
+                "PLAINTEXT:PLAINTEXT,LINK:PLAINTEXT,CONTROLLER:PLAINTEXT"
+            ),
+            "inter.broker.listener.name": "PLAINTEXT",
+        }
 
     def spawn(self) -> None:
         """Start every broker, without waiting for any."""

@@ -157,7 +157,9 @@ class Control:
                     self.ending.set()
                     return {"ok": True}
                 case verb if verb in FAULTS:
-                    return self._fault(str(verb), str(request.get("part")))
+                    return self._fault(
+                        str(verb), str(request.get("part")), request.get("values", {})
+                    )
                 case verb:
                     return {"error": f"the lab has no command {verb!r}"}
         except UsageError as error:
@@ -165,7 +167,7 @@ class Control:
         except MirrortestError as error:
             return {"error": str(error)}
 
-    def _fault(self, verb: str, name: str) -> dict[str, Any]:
+    def _fault(self, verb: str, name: str, values: dict[str, Any]) -> dict[str, Any]:
         part = self._lab.part(name)
-        inject(part, verb)
+        inject(part, verb, **values)
         return {"ok": True, "state": part.state}

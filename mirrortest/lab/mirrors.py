@@ -241,8 +241,8 @@ class FaultyMirror(Mirror):
         settings = self.settings
         self._command = (
             *(sys.executable, "-m", "mirrortest", "sabotage"),
-            *("--source-bootstrap-server", self.source.bootstrap_servers),
-            *("--destination-bootstrap-server", self.destination.bootstrap_servers),
+            *("--source-bootstrap-server", self.source.bootstrap_servers_over_link),
+            *("--destination-bootstrap-server", self.destination.bootstrap_servers_over_link),
             *("--source-alias", self.source.alias),
             *("--topics", settings.topics),
             *("--ledger-topic", settings.ledger_topic),
@@ -267,12 +267,12 @@ class MirrorMaker1(Part):
     ) -> None:
         self._properties = {
             "consumer": {
-                "bootstrap.servers": source.bootstrap_servers,
+                "bootstrap.servers": source.bootstrap_servers_over_link,
                 "group.id": "mirrormaker1",
                 "auto.offset.reset": "earliest",
                 "metadata.max.age.ms": "1000",
             },
-            "producer": {"bootstrap.servers": destination.bootstrap_servers},
+            "producer": {"bootstrap.servers": destination.bootstrap_servers_over_link},
         }
         self._files = {
             client: directory / "config" / f"mirrormaker1-{client}.properties"

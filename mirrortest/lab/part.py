@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import signal
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mirrortest.errors import LabError
+from mirrortest.lab.link import condition as link
 from mirrortest.lab.process.program import GuardedProcess
 from mirrortest.lab.runtime import PartState
 
@@ -19,14 +20,20 @@ if TYPE_CHECKING:
 LOG_LINES_IN_ERRORS = 20
 
 _CONTAINER_FAULTS = ("pause", "unpause", "disconnect", "connect")
-FAULTS = ("kill", "stop", "continue", "restart", "start", "terminate", *_CONTAINER_FAULTS)
-"""What can be done to a part."""
+FAULTS = (
+    *("kill", "stop", "continue", "restart", "start", "terminate"),
+    *_CONTAINER_FAULTS,
+    *link.FAULTS,
+    link.HEAL,
+)
+"""What can be done to a part; `delay` and `rate` need a measure."""
 CLEARED_BY = {
     "kill": "start",
     "terminate": "start",
     "stop": "continue",
     "pause": "unpause",
     "disconnect": "connect",
+    **dict.fromkeys(link.FAULTS, link.HEAL),
 }
 """The faults that last, and what ends each."""
 
@@ -178,16 +185,21 @@ class Part:
         self.program.end(number, timeout)
 
 
-def inject(part: Part, fault: str) -> None:
+def inject(part: Part, fault: str, /, **values: Any) -> None:
     """Do one of `FAULTS` to a part; returns once it is ready, where it is started.
 
+    `values` are those of the link's method of that name.
+
     Raises:
-        LabError: it is not in the state for that, did not start, or is not a container.
+        LabError: it is not in the state for that, did not start, or is no container or no link.
     """
     owner = part.program if fault in _CONTAINER_FAULTS else part
     method = getattr(owner, "cont" if fault == "continue" else fault, None)
-    if method is None:
+    if method is None and fault in _CONTAINER_FAULTS:
         raise LabError(f"{part.name} is not a container: {fault} needs `lab up --runtime docker`")
-    method()
+    if method is None:
+        names = " or ".join(link.LINKS)
+        raise LabError(f"{part.name} is not a link: {fault} is for {names}, of `lab up --links`")
+    method(**values)
     if fault in {"start", "restart"}:
         part.wait_ready()

@@ -17,6 +17,8 @@ from mirrortest.lab.cluster import Cluster
 from mirrortest.lab.docker.engine import Engine
 from mirrortest.lab.docker.runtime import ContainerRuntime
 from mirrortest.lab.free_ports import ADDRESS, free_ports
+from mirrortest.lab.link.condition import LINKS, NO_LINKS
+from mirrortest.lab.link.link import Link
 from mirrortest.lab.mirrors import NAME as MIRROR
 from mirrortest.lab.mirrors import FaultyMirror, FaultyMirrorSettings, MirrorMaker2, MirrorSettings
 from mirrortest.lab.process.runtime import Jvm, lab_java
@@ -61,6 +63,8 @@ class Lab:
             that injects faults; None: MirrorMaker 2 mirrors every topic.
         start_mirror: False leaves it for `lab.mirror.start()`.
         not_started: names of the mirror's workers that are left for later.
+        links: between the mirror and each cluster is a part, `link-source` and `link-destination`,
+            that can be as bad as a network.
         broker_properties: further properties of every broker.
         heap: of each Java process.
         jvm_options: further options of each; they win.
@@ -84,6 +88,7 @@ class Lab:
         mirror: MirrorSettings | FaultyMirrorSettings | None = None,
         start_mirror: bool = True,
         not_started: Collection[str] = (),
+        links: bool = False,
         broker_properties: Mapping[str, str] | None = None,
         heap: str = "512m",
         jvm_options: Sequence[str] = (),
@@ -93,6 +98,8 @@ class Lab:
     ) -> None:
         if metrics and image is not None:
             raise LabError("containers serve no metrics: use processes (--runtime jvm)")
+        if links and image is not None:
+            raise LabError(NO_LINKS)
         self._keep = directory is not None
         self._chosen = directory
         self._image = image
@@ -101,6 +108,7 @@ class Lab:
         self._mirror_settings: MirrorSettings | FaultyMirrorSettings = mirror or MirrorSettings()
         self._start_mirror = start_mirror
         self._not_started = frozenset(not_started)
+        self._with_links = links
         self._broker_properties = dict(broker_properties or {})
         self._heap = heap
         self._jvm_options = tuple(jvm_options)
@@ -113,14 +121,15 @@ class Lab:
         self.directory: Path
         self.source: Cluster
         self.destination: Cluster
+        self.links: list[Link] = []
         self.mirror: MirrorMaker2 | FaultyMirror
         self.more_workers: list[MirrorMaker2] = []
 
     @property
     def parts(self) -> dict[str, Part]:
-        """Every part by its name: A1, B1, ..., mirror."""
+        """Every part by its name: A1, B1, ..., links, mirror."""
         brokers = (*self.source.brokers, *self.destination.brokers)
-        every: list[Part] = [*brokers, self.mirror, *self.more_workers]
+        every: list[Part] = [*brokers, *self.links, self.mirror, *self.more_workers]
         return {part.name: part for part in every}
 
     def part(self, name: str) -> Part:
@@ -173,9 +182,13 @@ class Lab:
             for cluster in clusters:
                 self._on_step(f"cluster {cluster.alias}: starting")
                 cluster.spawn()
+            for link in self.links:
+                link.spawn()
             for cluster in clusters:
                 cluster.wait_ready()
                 self._on_step(f"cluster {cluster.alias}: ready at {cluster.bootstrap_servers}")
+            for link in self.links:
+                link.wait_ready()
             if self._start_mirror:
                 self._on_step("mirror: starting")
                 for mirror in (self.mirror, *self.more_workers):
@@ -274,10 +287,16 @@ class Lab:
                 brokers=self._brokers,
                 cluster_id=saved.get(alias, {}).get("cluster_id"),
                 ports=saved.get(alias, {}).get("ports"),
+                link_ports=self._link_ports(saved.get(alias, {})),
                 properties=self._broker_properties,
             )
             for alias in self._aliases
         ]
+        if self._with_links:
+            self.links = [
+                Link(name, self.directory, cluster.routes)
+                for name, cluster in zip(LINKS, clusters, strict=True)
+            ]
         settings = self._mirror_settings
         if isinstance(settings, FaultyMirrorSettings):
             self.mirror = FaultyMirror(
@@ -298,8 +317,21 @@ class Lab:
                 )
                 for name in self._worker_names
             ]
-        facts = {c.alias: {"cluster_id": c.cluster_id, "ports": c.ports} for c in clusters}
+        facts = {
+            cluster.alias: {
+                "cluster_id": cluster.cluster_id,
+                "ports": cluster.ports,
+                "link_ports": cluster.link_ports,
+            }
+            for cluster in clusters
+        }
         file.write_text(json.dumps({"v": _FORM, **facts}, indent=1))
+
+    def _link_ports(self, saved: dict[str, Any]) -> Sequence[int]:
+        """Those of a cluster's link, as they were; empty without links."""
+        if not self._with_links:
+            return ()
+        return saved.get("link_ports") or free_ports(2 * self._brokers)
 
 
 def part_metrics(lab: Lab) -> Metrics:

@@ -53,6 +53,7 @@ def running_clusters(
         mirror=_mirror(setup, directory, home),
         start_mirror=with_mirror,
         not_started=later,
+        links=scenario.with_links,
         broker_properties={key: _property(value) for key, value in setup.broker.items()},
         heap=setup.heap,
         metrics=scenario.observe is not None and setup.image is None,

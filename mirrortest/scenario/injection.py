@@ -6,10 +6,11 @@ import os
 import subprocess
 import threading
 import time
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from mirrortest.errors import LabError, MirrortestError
 from mirrortest.lab.cluster import Broker
+from mirrortest.lab.link.condition import HEAL, detail
 from mirrortest.lab.part import CLEARED_BY, inject
 from mirrortest.scenario.specification import (
     AFTER_PRODUCERS,
@@ -146,16 +147,16 @@ class Injection:
         if fault.do == DROP_PAGE_CACHE:
             self._drop_page_cache(part)
             return
-        self._inject(part, fault.do)
+        self._inject(part, fault.do, **fault.measures(fault.do))
         if clears is not None:
             if self._ending.wait(fault.for_):
                 return
-            self._inject(part, clears)
+            self._inject(part, clears, **({"fault": fault.do} if clears == HEAL else {}))
         self._starts.discard(index)
 
-    def _inject(self, part: Part, verb: str) -> None:
-        self._note(verb, part.name)
-        inject(part, verb)
+    def _inject(self, part: Part, verb: str, **values: Any) -> None:
+        self._note(verb, part.name, detail(verb, values))
+        inject(part, verb, **values)
         if verb in _STARTS:
             self._note("ready", part.name)
 
@@ -180,9 +181,9 @@ class Injection:
             self.discovery_seconds[topic] = time.monotonic() - began
             self._note("mirrored", topic)
 
-    def _note(self, what: str, subject: str) -> None:
-        self._events.note(what, subject)
-        self._on_action(what, subject)
+    def _note(self, what: str, subject: str, how: str = "") -> None:
+        self._events.note(what, subject, detail=how)
+        self._on_action(f"{what} {how}".strip(), subject)
 
 
 def run_command(command: str, environment: Mapping[str, str]) -> None:

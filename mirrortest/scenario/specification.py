@@ -7,7 +7,7 @@ Keys are spelled as options are, without the dashes. A client's table has the op
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
 
 from pydantic import (
     BaseModel,
@@ -23,9 +23,14 @@ from mirrortest.config.suggestion import did_you_mean
 from mirrortest.config.threshold import Threshold
 from mirrortest.config.units import parse_positive_seconds, parse_seconds
 from mirrortest.errors import UsageError
+from mirrortest.lab.link.condition import FAULTS as LINK_FAULTS
+from mirrortest.lab.link.condition import HEAL, LINKS, NO_LINKS, parse_rate
 from mirrortest.lab.part import CLEARED_BY, FAULTS
 from mirrortest.model.findings import Finding
 from mirrortest.model.verdict import Verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
 
 AFTER_PRODUCERS = "produced"
 """The time at which the last producer has ended."""
@@ -51,6 +56,15 @@ def _seconds(value: Any, *, positive: bool = False) -> float:
         raise ValueError(str(error).strip()) from None
 
 
+def _rate(value: Any) -> int:
+    if not isinstance(value, str):
+        raise ValueError('write a rate in quotes, with its unit: "1MB/s"')  # noqa: TRY004  # pydantic's
+    try:
+        return parse_rate(value, option="")
+    except UsageError as error:
+        raise ValueError(str(error).strip()) from None
+
+
 def _moment(value: Any) -> float | str:
     return AFTER_PRODUCERS if value == AFTER_PRODUCERS else _seconds(value)
 
@@ -62,6 +76,9 @@ Moment = Annotated[
     float | Literal["produced"],
     BeforeValidator(_moment),
     WithJsonSchema({"type": "string", "examples": ["30s", AFTER_PRODUCERS]}),
+]
+Rate = Annotated[
+    int, BeforeValidator(_rate), WithJsonSchema({"type": "string", "examples": ["1MB/s"]})
 ]
 Count = Annotated[int, Field(gt=0)]
 
@@ -91,7 +108,8 @@ class LabSetup(_Model):
     `offset-flush-ms`, `tasks`, `exactly-once`, `mirror-properties` and `mirror-workers` (processes:
     mirror, mirror2 and so on) are for MirrorMaker 2,
     `faults` is the faulty mirror's specification: a file next to the scenario's. `image` runs all
-    of it in containers.
+    of it in containers. `links` puts `link-source` and `link-destination` between the mirror and
+    the clusters; so does a fault of one of them.
     """
 
     brokers: Annotated[int, Field(ge=1, le=9)] = 1
@@ -102,6 +120,7 @@ class LabSetup(_Model):
     mirror_workers: Count = 1
     exactly_once: bool = False
     faults: str | None = None
+    links: bool = False
     image: str | None = None
     heap: str = "512m"
     broker: dict[str, Scalar] = Field(default_factory=dict)
@@ -112,7 +131,17 @@ class LabSetup(_Model):
         """The names of what faults can be done to."""
         brokers = [f"{alias}{n}" for alias in "AB" for n in range(1, self.brokers + 1)]
         more = [f"mirror{number}" for number in range(2, self.mirror_workers + 1)]
-        return brokers if self.mirror is MirrorKind.NONE else [*brokers, "mirror", *more]
+        if self.mirror is MirrorKind.NONE:
+            return brokers
+        return [*brokers, "mirror", *more, *(LINKS if self.image is None else ())]
+
+    @model_validator(mode="after")
+    def _can_have_links(self) -> Self:
+        if self.links and self.image is not None:
+            raise ValueError(NO_LINKS)
+        if self.links and self.mirror is MirrorKind.NONE:
+            raise ValueError("links lead to the mirror: with mirror none there are none")
+        return self
 
 
 class Clusters(_Model):
@@ -140,19 +169,51 @@ COMMAND = "command"
 DROP_PAGE_CACHE = "drop-page-cache"
 _OF_TOPICS = {change.value: "topic" for change in TopicChange}
 _ACTIONS = (*FAULTS, DROP_PAGE_CACHE, *TopicChange, COMMAND)
+_OF_LINKS = {*LINK_FAULTS, HEAL}
 
 
-class Fault(_Model):
+def suits(do: str, part: str | None) -> bool:
+    """Whether a fault can be done to a part: those of links to links alone, and no others."""
+    return (do in _OF_LINKS) == (part in LINKS)
+
+
+class _Measures(_Model):
+    """How bad the faults `delay` and `rate` are."""
+
+    delay: Period | None = None
+    jitter: Duration | None = None
+    rate: Rate | None = None
+
+    def measures(self, do: str) -> dict[str, float]:
+        """Those of one fault."""
+        names = {"delay": ("delay", "jitter"), "rate": ("rate",)}.get(do, ())
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+    def check_measures(self, faults: Collection[str]) -> None:
+        """Raise ValueError unless each of these faults has its measure, and no other has one."""
+        for name in ("delay", "rate"):
+            if (getattr(self, name) is not None) != (name in faults):
+                raise ValueError(
+                    f'{name} needs {name}, and no other fault has it: "200ms", "1MB/s"'
+                )
+        if self.jitter is not None and self.delay is None:
+            raise ValueError("jitter is for delay")
+
+
+class Fault(_Measures):
     """What is done during a point, and when.
 
     `do` is a verb of `mirrortest lab fault`, done to `part`: a broker (A1, B1, ...), the mirror, or
     a client by its id; or `add-partitions` or `create-topic`, done to `topic`, with `partitions`;
     or `drop-page-cache`, done to a broker, which then reads messages from the disk; or `command`,
-    which a shell runs. A part whose first action is `start` is not started before.
+    which a shell runs. A part whose first action is `start` is not started before. `link-source`
+    and `link-destination` take `delay` (with `delay`, in each direction, and `jitter`), `rate`
+    (with `rate`: bytes/s in each direction), `cut`, `reset` and `heal`, which ends all of these.
 
     `at` counts from when all clients work, or is `produced`: once all producers have ended.
     `after` counts from the end of the fault before. `for` is when the part is started or
-    continued again. `every` repeats it, until `until` or the end of the producers.
+    continued again, or the link healed of this fault. `every` repeats it, until `until` or the end
+    of the producers.
     """
 
     do: str
@@ -181,6 +242,10 @@ class Fault(_Model):
                 raise ValueError(f"{self.do} needs {needed}, and no other of part, topic, command")
         if (self.partitions is not None) != (self.do in set(TopicChange)):
             raise ValueError("partitions is for add-partitions and create-topic, which need it")
+        if self.part is not None and not suits(self.do, self.part):
+            names = ", ".join((*LINK_FAULTS, HEAL))
+            raise ValueError(f"{self.do} is not for {self.part}: links take {names}, and no others")
+        self.check_measures({self.do})
         if (self.at is None) == (self.after is None):
             raise ValueError("use either at or after")
         if self.for_ is not None and self.do not in CLEARED_BY:
@@ -197,11 +262,12 @@ class Fault(_Model):
         return self.part or self.topic or self.command or ""
 
 
-class Plan(_Model):
+class Plan(_Measures):
     """Faults at random times: the same for the same seed.
 
-    One of `do` is done to one of `parts`, after pauses of `every` on average, for `for` on average;
-    from `at` until `until`, both from when all clients work.
+    One of `do` is done to one of those `parts` that it suits, after pauses of `every` on average,
+    for `for` on average; from `at` until `until`, both from when all clients work. `delay`,
+    `jitter` and `rate` are as in a fault.
     """
 
     seed: Annotated[int, Field(ge=0)] = 0
@@ -219,6 +285,14 @@ class Plan(_Model):
             if each not in CLEARED_BY:
                 raise ValueError(f"{each!r}: {did_you_mean(each, CLEARED_BY)}")
         return value
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        for do in self.do:
+            if not any(suits(do, part) for part in self.parts):
+                raise ValueError(f"{do} suits none of the parts {', '.join(self.parts)}")
+        self.check_measures(self.do)
+        return self
 
 
 class Expectation(_Model):
@@ -287,7 +361,9 @@ class Scenario(_Model):
         if twice := [name for name in ids if ids.count(name) > 1]:
             raise ValueError(f"two clients have the id {twice[0]}: give each table an id")
         parts = [*([] if self.lab is None else self.lab.parts), *ids]
-        for part in (*(each.part for each in self.fault), *(self.plan.parts if self.plan else ())):
+        for part in self._faulted:
+            if self.lab is not None and self.lab.image is not None and part in LINKS:
+                raise ValueError(f"{part}: {NO_LINKS}")
             if part is not None and part not in parts:
                 raise ValueError(f"a fault is done to {part!r}: {did_you_mean(part, parts)}")
         for index, fault in enumerate(self.fault):
@@ -298,6 +374,18 @@ class Scenario(_Model):
             if self.clusters is not None and fault.topic is not None:
                 raise ValueError(f"fault.{index}: {fault.do} needs [lab]")
         return self
+
+    @property
+    def with_links(self) -> bool:
+        """Whether the lab has links: it says so, or something is done to one."""
+        return (self.lab is not None and self.lab.links) or any(
+            part in LINKS for part in self._faulted
+        )
+
+    @property
+    def _faulted(self) -> list[str | None]:
+        """What something is done to, in the order of the file."""
+        return [*(each.part for each in self.fault), *(self.plan.parts if self.plan else ())]
 
     @property
     def producers(self) -> list[tuple[str, Table]]:

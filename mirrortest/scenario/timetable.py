@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from mirrortest.scenario.specification import Fault
+from mirrortest.scenario.specification import Fault, suits
 
 if TYPE_CHECKING:
     from mirrortest.scenario.specification import Plan
@@ -21,15 +21,10 @@ def planned(plan: Plan) -> list[Fault]:
     moment = plan.at + draw.expovariate(1 / plan.every)
     while moment < plan.until:
         lasts = plan.for_ * draw.uniform(1 - _SPREAD, 1 + _SPREAD)
-        found.append(
-            Fault.model_validate(
-                {
-                    "do": draw.choice(plan.do),
-                    "part": draw.choice(plan.parts),
-                    "at": f"{moment:.3f}s",
-                    "for": f"{lasts:.3f}s",
-                }
-            )
-        )
+        do = draw.choice(plan.do)
+        part = draw.choice([each for each in plan.parts if suits(do, each)])
+        times = {"at": round(moment, 3), "for_": round(lasts, 3)}
+        values: dict[str, Any] = {"do": do, "part": part, **times, **plan.measures(do)}
+        found.append(Fault.model_construct(**values))
         moment += lasts + draw.expovariate(1 / plan.every)
     return found

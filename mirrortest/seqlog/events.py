@@ -1,8 +1,9 @@
 """Faults of the clusters during a run: ``LOGDIR/run=R/events.jsonl``, a JSON line each.
 
 ``{"time_ns": 1795242632417333643, "what": "kill", "part": "mirror"}``: `time_ns` is ns since the
-epoch; `what` is a verb of the lab's faults, or any text; `part` is what it was done to. Any script
-that injects faults may append a line. The report marks it on its time lines.
+epoch; `what` is a verb of the lab's faults, or any text; `part` is what it was done to; `detail`
+has a fault's measure, or names the only fault of a link that is healed. Any script that injects
+faults may append a line. The report marks it on its time lines.
 """
 
 from __future__ import annotations
@@ -22,12 +23,14 @@ if TYPE_CHECKING:
 EVENTS_FILE = "events.jsonl"
 
 _GOES_ON = frozenset({"ready", "continue"})
+LINK_FAULTS = frozenset({"delay", "rate", "cut", "reset"})
 UP_AFTER = {
     **dict.fromkeys(("kill", "terminate", "stop", "restart"), _GOES_ON),
     "pause": frozenset({"ready", "unpause", "resume"}),
     "disconnect": frozenset({"ready", "connect"}),
+    **dict.fromkeys(LINK_FAULTS, frozenset({"heal"})),
 }
-"""After one of these a part is down, until one of its values.
+"""After one of these a part is down, or a link is bad, until one of its values.
 
 A part is `ready` some time after its `start`.
 """
@@ -43,9 +46,23 @@ class Event(BaseModel):
     time_ns: int = Field(ge=0, le=_YEAR_2262)
     what: str
     part: str = ""
+    detail: str = ""
 
     def __str__(self) -> str:
-        return f"{self.part}: {self.what}" if self.part else self.what
+        what = f"{self.what} {self.detail}" if self.detail else self.what
+        return f"{self.part}: {what}" if self.part else what
+
+    def line(self) -> str:
+        """As it is written, without what is empty."""
+        return self.model_dump_json(exclude_defaults=True)
+
+    def ends(self, fault: Event) -> bool:
+        """Whether it ends a fault that was injected before it."""
+        return (
+            self.part == fault.part
+            and self.what in UP_AFTER.get(fault.what, ())
+            and self.detail in {"", fault.what}
+        )
 
 
 class EventLog:
@@ -60,14 +77,17 @@ class EventLog:
         if not self.place.local:
             raise UsageError(f"{self.place.shown}: events can be appended to a local file only")
 
-    def note(self, what: str, part: str = "", *, time_ns: int | None = None) -> Event:
+    def note(
+        self, what: str, part: str = "", *, detail: str = "", time_ns: int | None = None
+    ) -> Event:
         """Append an event, by default of now; raises SequenceLogError."""
-        event = Event(time_ns=time.time_ns() if time_ns is None else time_ns, what=what, part=part)
+        now_ns = time.time_ns() if time_ns is None else time_ns
+        event = Event(time_ns=now_ns, what=what, part=part, detail=detail)
         files = self.place.filesystem
         try:
             files.create_dir(self.place.parent.path, recursive=True)
             with files.open_append_stream(self.place.path) as sink:
-                sink.write(event.model_dump_json().encode() + b"\n")
+                sink.write(event.line().encode() + b"\n")
         except (pa.ArrowException, OSError) as error:
             raise SequenceLogError(f"{self.place.shown}: cannot be written: {error}") from error
         return event

@@ -20,8 +20,8 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The wishes that a lab would have been asked, all of them granted."""
     wishes = []
 
-    def ask(_path: Path, verb: str, *, part: str) -> dict[str, Any]:
-        wishes.append((verb, part))
+    def ask(_path: Path, verb: str, *, part: str, values: dict[str, float]) -> dict[str, Any]:
+        wishes.append((verb, part, *values.values()))
         return {"ok": True, "state": "running"}
 
     monkeypatch.setattr("mirrortest.lab.control.ask", ask)
@@ -47,7 +47,26 @@ def test_a_fault_is_noted_with_its_part(asked: list[Any], tmp_path: Path) -> Non
         "B1: restart", "B1: ready", "B1: terminate",
     ]  # fmt: skip
     ups = frozenset[str]().union(*UP_AFTER.values())
-    assert [verb for verb, _ in asked if verb not in ups | UP_AFTER.keys()] == ["start"]
+    assert [verb for verb, *_ in asked if verb not in ups | UP_AFTER.keys()] == ["start"]
+
+
+def test_a_links_fault_is_noted_with_its_measure(asked: list[Any], tmp_path: Path) -> None:
+    """As it was understood; what is no measure is refused."""
+    where = {"log_dir": str(tmp_path), "run": "r1"}
+    lab_fault.delay("link-source", "200ms", jitter="50ms", **where)
+    lab_fault.rate("link-source", "1MB/s", **where)
+    lab_fault._command("cut")("link-source", **where)
+    lab_fault._command("heal")("link-source", **where)
+    assert noted(tmp_path) == [
+        "link-source: delay 200 ms ± 50.0 ms", "link-source: rate 1,000,000 B/s",
+        "link-source: cut", "link-source: heal",
+    ]  # fmt: skip
+    assert asked[:2] == [("delay", "link-source", 0.2, 0.05), ("rate", "link-source", 1_000_000)]
+    with pytest.raises(UsageError, match="TIME must be longer than 0"):
+        lab_fault.delay("link-source", "0", **where)
+    with pytest.raises(UsageError, match="RATE 'fast': must be bytes per second"):
+        lab_fault.rate("link-source", "fast", **where)
+    assert len(asked) == 4
 
 
 def test_what_each_fault_does_and_undoes_is_known() -> None:

@@ -7,13 +7,27 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
+from mirrortest.errors import LabError
 from mirrortest.lab.control import Control
-from mirrortest.lab.part import Part
+from mirrortest.lab.part import Part, inject
+from mirrortest.lab.testbed import Lab
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from mirrortest.lab.testbed import Lab
+
+@pytest.mark.parametrize("verb", ["delay", "rate", "cut", "reset", "heal"])
+def test_what_is_no_link_has_no_faults_of_one(verb: str, tmp_path: Path) -> None:
+    """The answer names what has them."""
+    part = Part("A1", ["true"], tmp_path / "log")
+    with pytest.raises(LabError, match=f"A1 is not a link: {verb} is for link-source or link-dest"):
+        inject(part, verb)
+
+
+def test_links_are_refused_between_containers() -> None:
+    """In one line that says what else there is."""
+    with pytest.raises(LabError, match="not containers: for those use the fault disconnect"):
+        Lab(image="kafka", links=True)
 
 
 @pytest.mark.parametrize("verb", ["pause", "unpause", "disconnect", "connect"])

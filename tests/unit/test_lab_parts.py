@@ -127,6 +127,25 @@ def test_the_mirror_is_told_what_was_asked_for(two: SimpleNamespace) -> None:
     assert exact["listeners"].startswith("http://127.0.0.1:")
 
 
+def test_over_links_the_mirror_alone_is_led(two: SimpleNamespace) -> None:
+    """It starts at the link's ports, and brokers' answers there name those; clients go directly."""
+    ports = free_ports.free_ports(4)
+    linked = Cluster("A", two.jvm, two.directory, brokers=2, link_ports=ports)
+    mirror = MirrorMaker2(
+        two.jvm, two.directory, source=linked, destination=two.destination
+    ).properties()
+    links = [f"127.0.0.1:{port}" for port in ports[::2]]
+    assert mirror["A.bootstrap.servers"] == linked.bootstrap_servers_over_link == ",".join(links)
+    assert mirror["B.bootstrap.servers"] == two.destination.bootstrap_servers
+    assert linked.routes == dict(zip(ports[::2], ports[1::2], strict=True))
+    for number, broker in enumerate(linked.brokers):
+        advertised = broker.properties["advertised.listeners"].split(",")
+        assert advertised == [f"PLAINTEXT://{broker.address}", f"LINK://{links[number]}"]
+        assert f"LINK://127.0.0.1:{ports[2 * number + 1]}," in broker.properties["listeners"]
+        assert broker.address in linked.bootstrap_servers
+    assert "advertised.listeners" not in two.source.brokers[0].properties
+
+
 def test_directories_of_killed_owners_are_swept(tmp_path: Path) -> None:
     """Those whose owner is gone are removed; ours and others' are not."""
     gone = 2**22 + 1  # beyond the largest pid

@@ -29,6 +29,7 @@ from mirrortest.report.result import Result, find_result, read_result
 from mirrortest.report.story import failures
 from mirrortest.results.conditions import details, headline
 from mirrortest.results.summary import Partition
+from mirrortest.seqlog.events import EventLog
 from mirrortest.seqlog.location import Location
 from tests.made_result import RUN, SCHEMAS, START, Made, failed_run, note_events
 
@@ -471,6 +472,23 @@ def test_a_pause_and_a_cut_last_until_they_are_undone(tmp_path: Path) -> None:
         if mark["until"] > mark["at"]
     ]
     assert lasting == [(1, 5), (2, 6), (7, 8), (9, 10)]
+
+
+def test_a_links_faults_last_until_each_is_healed(tmp_path: Path) -> None:
+    """One alone or all of them; a link is not down meanwhile."""
+    place = Made(minutes=20).write(tmp_path, sessions=False)
+    log = EventLog(tmp_path, RUN)
+    for minute, what, detail in (
+        (1, "delay", "200 ms"), (2, "rate", "1,000 B/s"), (4, "heal", "rate"), (5, "cut", ""),
+        (6, "heal", ""), (7, "reset", ""),
+    ):  # fmt: skip
+        log.note(what, "link-source", detail=detail, time_ns=(START + minute * 60) * 10**9)
+    told = page(read_result(Location.parse(place)))
+    assert [mark["label"] for mark in told["marks"]] == [
+        "link-source: delay 200 ms, for 5 min", "link-source: rate 1,000 B/s, for 2 min",
+        "link-source: heal rate", "link-source: cut, for 1 min", "link-source: heal",
+        "link-source: reset, and was not healed",
+    ]  # fmt: skip
 
 
 def test_a_run_without_latencies_or_minutes_draws_nothing_empty(tmp_path: Path) -> None:

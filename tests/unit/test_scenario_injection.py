@@ -136,6 +136,34 @@ def test_a_part_that_has_ended_is_not_killed(tmp_path: Path) -> None:
     assert Events.read(events.place).events == []
 
 
+def test_a_link_is_healed_of_one_fault_alone(tmp_path: Path) -> None:
+    """A fault takes its measure to the link and into the event; others of the link go on."""
+    events = EventLog(tmp_path, "r1")
+    link = _Link("link-source", events)
+    faults = [
+        fault(do="delay", part="link-source", delay="200ms", at="0s", **{"for": "1ms"}),
+        fault(do="cut", part="link-source", after="0s"),
+    ]
+    with injection(events, faults, link):
+        until(lambda: len(link.done) == 3)
+    assert [what for what, _ in link.done] == ["delay {'delay': 0.2}", "heal delay", "cut"]
+    noted = [str(event) for event in Events.read(events.place).events]
+    assert noted == ["link-source: delay 200 ms", "link-source: heal delay", "link-source: cut"]
+
+
+class _Link(_Part):
+    """Takes note of what a link would be."""
+
+    def delay(self, **values: float) -> None:
+        self._do(f"delay {values}")
+
+    def cut(self) -> None:
+        self._do("cut")
+
+    def heal(self, fault: str) -> None:
+        self._do(f"heal {fault}")
+
+
 def test_a_new_topics_discovery_is_measured(tmp_path: Path) -> None:
     """From before it is created until the mirror's copy is complete."""
     events = EventLog(tmp_path, "r1")

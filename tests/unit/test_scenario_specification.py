@@ -16,6 +16,7 @@ from mirrortest.scenario.matrix import Document, points
 from mirrortest.scenario.specification import Plan
 from mirrortest.scenario.timetable import planned
 
+CUT = "[[fault]]\ndo='{}'\npart='{}'\nat='1s'\n"
 SMALL = """
 [lab]
 [[produce]]
@@ -48,7 +49,25 @@ def document(text: str) -> Document:
         (SMALL + "[[fault]]\ndo='kil'\npart='A1'\nat='1s'", "'kil': did you mean kill?"),
         (
             SMALL + "[[fault]]\ndo='kill'\npart='A2'\nat='1s'",
-            "use A1, B1, mirror, ann or carl",
+            "use A1, B1, mirror, link-source, link-destination, ann or carl",
+        ),
+        (SMALL + CUT.format("kill", "link-source"), "kill is not for link-source: links take"),
+        (SMALL + CUT.format("cut", "A1"), "cut is not for A1: links take delay, rate, cut, reset"),
+        (SMALL + CUT.format("delay", "link-source"), "delay needs delay, and no other fault"),
+        (SMALL + CUT.format("cut", "link-source") + "rate='1MB/s'", "rate needs rate, and no"),
+        (SMALL + CUT.format("rate", "link-source") + "rate='fast'", "must be bytes per second"),
+        (SMALL + CUT.format("cut", "link-source") + "jitter='1s'", "jitter is for delay"),
+        (
+            SMALL.replace("[lab]", "[lab]\nimage='k'") + CUT.format("cut", "link-source"),
+            "link-source: links are between processes, not containers",
+        ),
+        (
+            SMALL.replace("[lab]", "[lab]\nmirror='none'\nlinks=true"),
+            "with mirror none there are none",
+        ),
+        (
+            SMALL + "[plan]\ndo=['cut']\nparts=['A1']\nevery='1s'\nfor='1s'\nuntil='9s'",
+            "suits none",
         ),
         (SMALL + "[[fault]]\ndo='kill'\npart='A1'\nat=1", 'in quotes, with its unit: "30s"'),
         (SMALL + "[[fault]]\ndo='kill'\npart='A1'", "use either at or after"),
@@ -179,6 +198,39 @@ def test_a_plan_is_the_same_for_its_seed_and_its_faults_never_overlap() -> None:
         assert free - 0.01 <= fault.at < 3600
         assert 5.0 <= fault.for_ <= 15.0
         free = fault.at + fault.for_
+
+
+def test_a_plan_does_to_links_what_suits_them() -> None:
+    """With its measures; all else is done to the other parts."""
+    plan = {
+        "do": ["kill", "delay", "rate", "cut"],
+        "parts": ["A1", "link-source", "link-destination"],
+        "delay": "100ms",
+        "jitter": "10ms",
+        "rate": "1MB/s",
+        "every": "20s",
+        "for": "10s",
+        "until": "1h",
+    }
+    found = planned(Plan.model_validate(plan))
+    links = {"link-source", "link-destination"}
+    assert {(fault.do, fault.part) for fault in found} == {
+        ("kill", "A1"),
+        *((do, part) for do in ("delay", "rate", "cut") for part in links),
+    }
+    for fault in found:
+        expected = {"delay": {"delay": 0.1, "jitter": 0.01}, "rate": {"rate": 1_000_000}}
+        assert fault.measures(fault.do) == expected.get(fault.do, {})
+
+
+@pytest.mark.parametrize(
+    ("table", "links"), [("", False), (CUT.format("cut", "link-source"), True)]
+)
+def test_a_lab_has_links_where_something_is_done_to_one(table: str, links: bool) -> None:
+    """Or where it is asked for; a mirror without a relay is the default."""
+    assert document(SMALL + table).scenario().with_links is links
+    asked = document(SMALL.replace("[lab]", "[lab]\nlinks=true") + table)
+    assert asked.scenario().with_links
 
 
 @pytest.mark.parametrize("shipped", list(catalogue.shipped()), ids=lambda each: each.name)

@@ -114,9 +114,7 @@ def outages(events: Sequence[Event]) -> list[tuple[Event, int | None]]:
     for number, event in enumerate(events, start=1):
         up: int | None = event.time_ns
         if event.what in UP_AFTER:
-            later = (each for each in events[number:] if each.part == event.part)
-            ends = UP_AFTER[event.what]
-            up = next((each.time_ns for each in later if each.what in ends), None)
+            up = next((each.time_ns for each in events[number:] if each.ends(event)), None)
         found.append((event, up))
     return found
 

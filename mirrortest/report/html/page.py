@@ -43,6 +43,7 @@ from mirrortest.results.words import (
     rests_on,
     without_latency,
 )
+from mirrortest.seqlog.events import LINK_FAULTS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -259,12 +260,11 @@ def _no_timeline(result: Result) -> str:
 def _marks(events: Sequence[Event]) -> list[dict[str, str]]:
     texts = []
     for event, up in outages(events[:MOST_MARKS]):
-        down = (
-            ", and did not come up again"
-            if up is None
-            else f", down for {span(up - event.time_ns)}"
-        )
-        rest = "" if up == event.time_ns else down
+        of_link = event.what in LINK_FAULTS
+        rest = ", and was not healed" if of_link else ", and did not come up again"
+        if up is not None:
+            down = f", {'' if of_link else 'down '}for {span(up - event.time_ns)}"
+            rest = "" if up == event.time_ns else down
         texts.append({"at": moment(event.time_ns), "label": f"{event}{rest}"})
     return texts
 

@@ -58,7 +58,7 @@ def document() -> dict[str, Any]:
         "parquet": _parquet(),
         "journal frame": _frame(),
         "session": _session(),
-        "event": {EVENTS_FILE: Event(time_ns=START, what="kill", part="mirror").model_dump_json()},
+        "event": {EVENTS_FILE: Event(time_ns=START, what="kill", part="mirror").line()},
         "columns of a saboteur's truth": _columns(TRUTH),
     }
 

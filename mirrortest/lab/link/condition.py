@@ -1,0 +1,90 @@
+"""How good a link is at the moment."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, replace
+from typing import TYPE_CHECKING, Any, Self
+
+from mirrortest.config.units import format_duration, parse_size
+from mirrortest.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+LINKS = ("link-source", "link-destination")
+"""The names of a lab's links: between the mirror and either cluster."""
+NO_LINKS = (
+    "links are between processes, not containers: for those use the fault disconnect, or tc and "
+    "netem on the host"
+)
+HEAL = "heal"
+FAULTS = ("delay", "rate", "cut", "reset")
+"""What can be wrong with a link, each apart from the others; `HEAL` ends it."""
+
+
+@dataclass(frozen=True)
+class Condition:
+    """How a link treats what passes it; the default one is a good network.
+
+    Attributes:
+        delay: seconds, in each direction.
+        jitter: seconds by which the delay varies, up and down; bytes stay in order.
+        rate: bytes/s of all connections together, in each direction; None: no limit.
+        cut: nothing passes. Connections stay open, and new ones get no answer.
+        reset: connections are reset (RST), and new ones are refused.
+    """
+
+    delay: float = 0.0
+    jitter: float = 0.0
+    rate: int | None = None
+    cut: bool = False
+    reset: bool = False
+
+    def without(self, fault: str) -> Condition:
+        """The same without one of `FAULTS`."""
+        good: dict[str, Any] = {fault: getattr(Condition(), fault)}
+        if fault == "delay":
+            good["jitter"] = 0.0
+        return replace(self, **good)
+
+    def __str__(self) -> str:
+        found = [f"{fault} {detail(fault, asdict(self))}".strip() for fault in FAULTS]
+        wrong = [
+            text for fault, text in zip(FAULTS, found, strict=True) if self != self.without(fault)
+        ]
+        return ", ".join(wrong) or "good"
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """As `to_json` wrote it."""
+        return cls(**json.loads(text))
+
+    def to_json(self) -> str:
+        """As one line."""
+        return json.dumps(asdict(self))
+
+
+def detail(fault: str, values: Mapping[str, Any]) -> str:
+    """How bad a fault is: ``200 ms``, ``1,000,000 B/s``; of `HEAL` which one; empty if nothing."""
+    if fault == HEAL:
+        return str(values.get("fault") or "")
+    if fault == "rate":
+        return f"{values['rate'] or 0:,.0f} B/s"
+    if fault == "delay":
+        delay, jitter = (round((values.get(name) or 0) * 1e9) for name in ("delay", "jitter"))
+        return format_duration(delay) + (f" ± {format_duration(jitter)}" if jitter else "")
+    return ""
+
+
+def parse_rate(text: str, *, option: str) -> int:
+    """Read bytes per second: ``1MB/s``, ``64KiB/s``; raises UsageError with `option`."""
+    try:
+        found = parse_size(text.strip().removesuffix("/s"), option="")
+    except UsageError:
+        found = 0
+    if not found:
+        raise UsageError(
+            f"{option} {text!r}: must be bytes per second, for example 500kB/s or 1MB/s"
+        )
+    return found

@@ -1,0 +1,241 @@
+"""The program of a link: relays TCP connections to a cluster's brokers, under a condition.
+
+``python -m mirrortest.lab.link.relay FILE PORT=TARGET...``: what comes in at a port goes on to its
+target, on the loopback interface. `FILE` has the condition; it is read again at SIGHUP, and a line
+of the log says once it holds. A connection itself is established at once; all bytes are delayed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import random
+import signal
+import socket
+import struct
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+
+import uvloop
+
+from mirrortest.lab.free_ports import ADDRESS
+from mirrortest.lab.link.condition import Condition
+from mirrortest.timing.passage import Line, Passage
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable, Mapping
+
+_CHUNK = 1 << 16
+_MOST = 1 << 22
+"""Bytes underway of one connection in one direction; TCP then slows its sender down."""
+_QUEUE_SECONDS = 0.1
+"""How long bytes may queue up before a limited rate, as in a router."""
+_RESET = struct.pack("ii", 1, 0)
+
+
+class Relay:
+    """Relays the connections to several targets.
+
+    Args:
+        routes: port -> target.
+    """
+
+    def __init__(self, routes: Mapping[int, int]) -> None:
+        self.condition = Condition()
+        self.lines = (Line(), Line())
+        self.halves = set[_Half]()
+        self.healed = asyncio.Event()
+        self._routes = routes
+        self._servers: list[asyncio.Server] = []
+        self._connections = set[asyncio.Task[None]]()
+        self._random = random.Random()
+
+    async def apply(self, condition: Condition) -> None:
+        """Treat what passes by another condition from now on."""
+        self.condition = condition
+        now_ns = time.monotonic_ns()
+        for line in self.lines:
+            line.change(now_ns, condition.rate, is_cut=condition.cut)
+        for half in self.halves:
+            half.passage.change(now_ns + round(condition.delay * 1e9))
+            half.wake()
+        (self.healed.clear if condition.cut else self.healed.set)()
+        if condition.reset:
+            await self._reset()
+        elif not self._servers:
+            self._servers = [
+                await asyncio.start_server(self._accept(target), ADDRESS, port, limit=_CHUNK)
+                for port, target in self._routes.items()
+            ]
+
+    def due_ns(self) -> int:
+        """When what enters now may pass."""
+        condition = self.condition
+        delay = condition.delay + self._random.uniform(-condition.jitter, condition.jitter)
+        return time.monotonic_ns() + round(max(0.0, delay) * 1e9)
+
+    @property
+    def most(self) -> int:
+        """How many bytes of a connection may be underway in one direction."""
+        condition = self.condition
+        if condition.rate is None:
+            return _MOST
+        queue = round(condition.rate * (condition.delay + condition.jitter + _QUEUE_SECONDS))
+        return min(_MOST, max(_CHUNK, queue))
+
+    async def _reset(self) -> None:
+        for server in self._servers:
+            server.close()
+        self._servers = []
+        ended = list(self._connections)
+        for task in ended:
+            task.cancel()
+        await asyncio.gather(*ended, return_exceptions=True)
+
+    def _accept(self, target: int) -> Callable[..., Awaitable[None]]:
+        async def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            task = cast("asyncio.Task[None]", asyncio.current_task())
+            self._connections.add(task)
+            try:
+                await self._relay(reader, writer, target)
+            except* (OSError, asyncio.CancelledError):  # it broke, or is reset
+                pass
+            finally:
+                self._connections.discard(task)
+
+        return accept
+
+    async def _relay(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, target: int
+    ) -> None:
+        """Relay one connection until both of its directions have ended."""
+        writers = [writer]
+        halves: list[_Half] = []
+        try:
+            await self.healed.wait()
+            far_reader, far_writer = await asyncio.open_connection(ADDRESS, target, limit=_CHUNK)
+            writers.append(far_writer)
+            forth, back = self.lines
+            halves += [
+                _Half(self, forth, reader, far_writer),
+                _Half(self, back, far_reader, writer),
+            ]
+            self.halves.update(halves)
+            async with asyncio.TaskGroup() as group:
+                for half in halves:
+                    group.create_task(half.read())
+                    group.create_task(half.write())
+        except BaseException:
+            for each in writers:
+                _break(each)
+            raise
+        finally:
+            self.halves.difference_update(halves)
+            for each in writers:
+                each.close()
+
+
+class _Half:
+    """One direction of a connection."""
+
+    def __init__(
+        self, relay: Relay, line: Line, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        self.passage = Passage(line)
+        self._relay = relay
+        self._reader = reader
+        self._writer = writer
+        self._changed = asyncio.Event()
+        self._has_room = asyncio.Event()
+
+    def wake(self) -> None:
+        """The condition was changed."""
+        self._changed.set()
+        self._has_room.set()
+
+    async def read(self) -> None:
+        """Take in what comes, to its end; a broken connection ends, too."""
+        data = b"more"
+        while data:
+            while self.passage.size >= self._relay.most:
+                self._has_room.clear()
+                await self._has_room.wait()
+            try:
+                data = await self._reader.read(_CHUNK)
+            except OSError:
+                data = b""
+            self.passage.put(data, self._relay.due_ns())
+            self._changed.set()
+
+    async def write(self) -> None:
+        """Let pass what is due, to its end.
+
+        Raises:
+            OSError: the connection is broken.
+        """
+        loop = asyncio.get_running_loop()
+        while True:
+            now_ns = time.monotonic_ns()
+            at_ns = self.passage.next_ns(now_ns)
+            if at_ns is None or at_ns > now_ns:
+                self._changed.clear()
+                if at_ns is None:
+                    await self._changed.wait()
+                    continue
+                # uvloop rounds to milliseconds: rounded up, or it wakes too early, and then again.
+                wait = math.ceil((at_ns - now_ns) / 1e6) / 1e3
+                timer = loop.call_later(wait, self._changed.set)
+                try:
+                    await self._changed.wait()
+                finally:
+                    timer.cancel()
+                continue
+            data = self.passage.take()
+            self._has_room.set()
+            if self._writer.is_closing():
+                raise ConnectionResetError
+            if not data:
+                self._writer.write_eof()
+                return
+            self._writer.write(data)
+            await self._writer.drain()
+
+
+def _break(writer: asyncio.StreamWriter) -> None:
+    """End a connection by RST."""
+    if not writer.is_closing():
+        with contextlib.suppress(OSError):
+            writer.get_extra_info("socket").setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        writer.transport.abort()
+
+
+async def _main(file: Path, routes: Mapping[int, int]) -> None:
+    changed = asyncio.Event()
+    changed.set()
+    asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, changed.set)
+    relay = Relay(routes)
+    while True:
+        await changed.wait()
+        changed.clear()
+        number, condition = _read(file)
+        await relay.apply(condition)
+        sys.stdout.write(f"{holds(number)}{condition}\n")
+        sys.stdout.flush()
+
+
+def _read(file: Path) -> tuple[int, Condition]:
+    number, _, text = file.read_text().partition(" ")
+    return int(number), Condition.from_json(text)
+
+
+def holds(number: int) -> str:
+    """How the log's line begins that says that a condition holds."""
+    return f"condition {number}: "
+
+
+if __name__ == "__main__":
+    _pairs = (route.split("=") for route in sys.argv[2:])
+    uvloop.run(_main(Path(sys.argv[1]), {int(port): int(target) for port, target in _pairs}))

@@ -1,12 +1,13 @@
-"""The mirrors that the lab can run: MirrorMaker 2, MirrorMaker 1, and the faulty mirror."""
+"""The mirrors that the lab can run: MirrorMaker 2, MirrorMaker 1, the faulty one, any command."""
 
 from __future__ import annotations
 
 import sys
 from abc import abstractmethod
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
+from mirrortest.errors import UsageError
 from mirrortest.lab import jars
 from mirrortest.lab.free_ports import ADDRESS, free_ports
 from mirrortest.lab.part import Part
@@ -23,10 +24,16 @@ if TYPE_CHECKING:
 READY_TIMEOUT = 180.0
 NAME = "mirror"
 """The name of a lab's mirror, whichever it is."""
+SOURCE, DESTINATION = "{source}", "{destination}"
+"""What a mirror's command has where the addresses of the clusters belong."""
 
 
 class Mirror(Part):
-    """A mirror from one cluster to another that prefixes topics with the source's alias."""
+    """A mirror from one cluster to another.
+
+    Attributes:
+        alias: what it puts before topics' names, with a dot; empty: it keeps them.
+    """
 
     def __init__(
         self,
@@ -38,9 +45,11 @@ class Mirror(Part):
         environment: Mapping[str, str] | None = None,
         program: Program | None = None,
         name: str = NAME,
+        alias: str | None = None,
     ) -> None:
         self.source = source
         self.destination = destination
+        self.alias = source.alias if alias is None else alias
         log = directory / "logs" / f"{name}.log"
         super().__init__(name, command, log, environment=environment, program=program)
 
@@ -59,13 +68,17 @@ class Mirror(Part):
             LabError: it died, or `timeout` seconds have passed.
         """
         wanted = self.source.partitions(topic)
-        name = f"{self.source.alias}.{topic}"
+        name = self.copy_of(topic)
 
         def is_complete() -> bool:
             return self.destination.partitions(name) >= wanted > 0
 
         self.wait_until(is_complete, timeout, lambda: f"did not create {name}")
         return name
+
+    def copy_of(self, topic: str) -> str:
+        """What a topic of the source is called in the destination."""
+        return f"{self.alias}.{topic}" if self.alias else topic
 
     @abstractmethod
     def _is_ready(self) -> bool:
@@ -254,6 +267,53 @@ class FaultyMirror(Mirror):
 
     def _is_ready(self) -> bool:
         return "the mirror is ready" in self.log_since_start()
+
+
+@dataclass(frozen=True)
+class CommandSettings:
+    """A mirror that is any command.
+
+    Attributes:
+        command: its words, with `SOURCE` and `DESTINATION` for the addresses of the clusters. A
+            signal (SIGTERM) must end it.
+        alias: what it puts before topics' names, with a dot; empty: it keeps them.
+
+    Raises:
+        UsageError: the command has no place for one of the addresses.
+    """
+
+    command: Sequence[str]
+    alias: str = ""
+
+    def __post_init__(self) -> None:
+        for place in (SOURCE, DESTINATION):
+            if not any(place in word for word in self.command):
+                raise UsageError(
+                    f"the mirror's command has no {place}: put it where the addresses go"
+                )
+
+
+class CommandMirror(Mirror):
+    """A process of this machine; it is taken to mirror as soon as it runs."""
+
+    def __init__(
+        self, directory: Path, *, source: Cluster, destination: Cluster, settings: CommandSettings
+    ) -> None:
+        words = [
+            word.replace(SOURCE, source.bootstrap_servers_over_link).replace(
+                DESTINATION, destination.bootstrap_servers_over_link
+            )
+            for word in settings.command
+        ]
+        super().__init__(
+            words, directory, source=source, destination=destination, alias=settings.alias
+        )
+
+    def _is_ready(self) -> bool:
+        return self.alive
+
+
+AnySettings: TypeAlias = MirrorSettings | FaultyMirrorSettings | CommandSettings
 
 
 class MirrorMaker1(Part):

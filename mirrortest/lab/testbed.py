@@ -20,7 +20,15 @@ from mirrortest.lab.free_ports import ADDRESS, free_ports
 from mirrortest.lab.link.condition import LINKS, NO_LINKS
 from mirrortest.lab.link.link import Link
 from mirrortest.lab.mirrors import NAME as MIRROR
-from mirrortest.lab.mirrors import FaultyMirror, FaultyMirrorSettings, MirrorMaker2, MirrorSettings
+from mirrortest.lab.mirrors import (
+    CommandMirror,
+    CommandSettings,
+    FaultyMirror,
+    FaultyMirrorSettings,
+    Mirror,
+    MirrorMaker2,
+    MirrorSettings,
+)
 from mirrortest.lab.process.runtime import Jvm, lab_java
 from mirrortest.lab.runtime import PartState
 from mirrortest.lab.temporary_directories import temporary_directory
@@ -31,6 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from types import TracebackType
 
+    from mirrortest.lab.mirrors import AnySettings
     from mirrortest.lab.part import Part
     from mirrortest.lab.runtime import Runtime
 
@@ -60,7 +69,7 @@ class Lab:
         source_alias: the mirror's name for the source, and the prefix of mirrored topics.
         destination_alias: the mirror's name for the destination.
         mirror: its settings: `MirrorSettings` for MirrorMaker 2, `FaultyMirrorSettings` for one
-            that injects faults; None: MirrorMaker 2 mirrors every topic.
+            that injects faults, `CommandSettings` for any; None: MirrorMaker 2 mirrors every topic.
         start_mirror: False leaves it for `lab.mirror.start()`.
         not_started: names of the mirror's workers that are left for later.
         links: between the mirror and each cluster is a part, `link-source` and `link-destination`,
@@ -85,7 +94,7 @@ class Lab:
         brokers: int = 1,
         source_alias: str = "A",
         destination_alias: str = "B",
-        mirror: MirrorSettings | FaultyMirrorSettings | None = None,
+        mirror: AnySettings | None = None,
         start_mirror: bool = True,
         not_started: Collection[str] = (),
         links: bool = False,
@@ -105,7 +114,7 @@ class Lab:
         self._image = image
         self._brokers = brokers
         self._aliases = (source_alias, destination_alias)
-        self._mirror_settings: MirrorSettings | FaultyMirrorSettings = mirror or MirrorSettings()
+        self._mirror_settings = mirror or MirrorSettings()
         self._start_mirror = start_mirror
         self._not_started = frozenset(not_started)
         self._with_links = links
@@ -122,7 +131,7 @@ class Lab:
         self.source: Cluster
         self.destination: Cluster
         self.links: list[Link] = []
-        self.mirror: MirrorMaker2 | FaultyMirror
+        self.mirror: Mirror
         self.more_workers: list[MirrorMaker2] = []
 
     @property
@@ -156,6 +165,7 @@ class Lab:
         return {
             "directory": str(self.directory),
             "pid": os.getpid(),
+            "alias": self.mirror.alias,
             **clusters,
             "parts": {
                 name: {"state": part.state, "pid": part.pid, "log": str(part.log)}
@@ -298,23 +308,14 @@ class Lab:
                 for name, cluster in zip(LINKS, clusters, strict=True)
             ]
         settings = self._mirror_settings
+        sides = {"source": self.source, "destination": self.destination}
         if isinstance(settings, FaultyMirrorSettings):
-            self.mirror = FaultyMirror(
-                self.directory,
-                source=self.source,
-                destination=self.destination,
-                settings=settings,
-            )
+            self.mirror = FaultyMirror(self.directory, settings=settings, **sides)
+        elif isinstance(settings, CommandSettings):
+            self.mirror = CommandMirror(self.directory, settings=settings, **sides)
         else:
             self.mirror, *self.more_workers = [
-                MirrorMaker2(
-                    runtime,
-                    self.directory,
-                    source=self.source,
-                    destination=self.destination,
-                    settings=settings,
-                    name=name,
-                )
+                MirrorMaker2(runtime, self.directory, settings=settings, name=name, **sides)
                 for name in self._worker_names
             ]
         facts = {

@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from mirrortest.lab.part import Part
-from mirrortest.scenario.specification import as_list
+from mirrortest.scenario.fields import as_list
 from mirrortest.seqlog.options import Role
 
 if TYPE_CHECKING:
@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from mirrortest.scenario.clusters import Sides
-    from mirrortest.scenario.specification import Scenario, Table
+    from mirrortest.scenario.fields import Table
+    from mirrortest.scenario.specification import Scenario
 
 PROGRAM = (sys.executable, "-m", "mirrortest")
 Arguments: TypeAlias = "Callable[[str, Mapping[str, Any]], list[str]]"

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping
     from pathlib import Path
 
+    from mirrortest.lab.mirrors import AnySettings
     from mirrortest.scenario.board import Board
     from mirrortest.scenario.specification import Clusters, Scenario
 
@@ -64,7 +65,7 @@ def running_clusters(
             source = {"bootstrap-server": lab.source.bootstrap_servers}
             if with_mirror:
                 destination = {"bootstrap-server": lab.destination.bootstrap_servers}
-                yield lab, Sides(source, destination, lab.source.alias)
+                yield lab, Sides(source, destination, lab.mirror.alias)
             else:
                 yield lab, Sides(source, source, "")
         finally:
@@ -73,7 +74,9 @@ def running_clusters(
                     shutil.copytree(lab.directory / name, directory / "lab" / name)
 
 
-def _mirror(setup: LabSetup, directory: Path, home: Path) -> MirrorSettings | FaultyMirrorSettings:
+def _mirror(setup: LabSetup, directory: Path, home: Path) -> AnySettings:
+    if setup.command is not None:
+        return setup.command
     if setup.mirror is MirrorKind.SABOTEUR:
         spec = None if setup.faults is None else home / setup.faults
         return FaultyMirrorSettings(spec=spec, truth=directory / "truth")

@@ -12,19 +12,15 @@ from mirrortest.errors import LabError, MirrortestError
 from mirrortest.lab.cluster import Broker
 from mirrortest.lab.link.condition import HEAL, detail
 from mirrortest.lab.part import CLEARED_BY, inject
-from mirrortest.scenario.specification import (
-    AFTER_PRODUCERS,
-    COMMAND,
-    DROP_PAGE_CACHE,
-    TopicChange,
-)
+from mirrortest.scenario.fault import COMMAND, DROP_PAGE_CACHE, TopicChange
+from mirrortest.scenario.fields import AFTER_PRODUCERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from mirrortest.lab.part import Part
     from mirrortest.lab.testbed import Lab
-    from mirrortest.scenario.specification import Fault
+    from mirrortest.scenario.fault import Fault
     from mirrortest.seqlog.events import EventLog
 
 _POLL = 0.1

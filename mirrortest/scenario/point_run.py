@@ -41,8 +41,9 @@ if TYPE_CHECKING:
     from mirrortest.scenario.board import Board
     from mirrortest.scenario.clients import Arguments
     from mirrortest.scenario.clusters import Sides
+    from mirrortest.scenario.fault import Fault
     from mirrortest.scenario.matrix import Point
-    from mirrortest.scenario.specification import Fault, Scenario
+    from mirrortest.scenario.specification import Scenario
 
 _POLL = 0.25
 _DRAIN = 120.0

@@ -7,89 +7,19 @@ Keys are spelled as options are, without the dashes. A client's table has the op
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, TypeAlias
+from typing import Annotated, Any, Self
 
-from pydantic import (
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    WithJsonSchema,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, field_validator, model_validator
 
 from mirrortest.config.suggestion import did_you_mean
 from mirrortest.config.threshold import Threshold
-from mirrortest.config.units import parse_positive_seconds, parse_seconds
 from mirrortest.errors import UsageError
-from mirrortest.lab.link.condition import FAULTS as LINK_FAULTS
-from mirrortest.lab.link.condition import HEAL, LINKS, NO_LINKS, parse_rate
-from mirrortest.lab.part import CLEARED_BY, FAULTS
+from mirrortest.lab.link.condition import LINKS, NO_LINKS
+from mirrortest.lab.mirrors import CommandSettings
 from mirrortest.model.findings import Finding
 from mirrortest.model.verdict import Verdict
-
-if TYPE_CHECKING:
-    from collections.abc import Collection
-
-AFTER_PRODUCERS = "produced"
-"""The time at which the last producer has ended."""
-
-Scalar: TypeAlias = str | int | float | bool
-Table: TypeAlias = dict[str, Scalar | list[Scalar]]
-"""A client's options: by name, without the dashes."""
-
-
-def as_list(value: Scalar | list[Scalar]) -> list[str]:
-    """A list of texts, also where they are written as one, with commas."""
-    if isinstance(value, list):
-        return [str(each) for each in value]
-    return [each.strip() for each in str(value).split(",") if each.strip()]
-
-
-def _seconds(value: Any, *, positive: bool = False) -> float:
-    if not isinstance(value, str):
-        raise ValueError('write a duration in quotes, with its unit: "30s"')  # noqa: TRY004  # pydantic's
-    try:
-        return (parse_positive_seconds if positive else parse_seconds)(value, option="")
-    except UsageError as error:
-        raise ValueError(str(error).strip()) from None
-
-
-def _rate(value: Any) -> int:
-    if not isinstance(value, str):
-        raise ValueError('write a rate in quotes, with its unit: "1MB/s"')  # noqa: TRY004  # pydantic's
-    try:
-        return parse_rate(value, option="")
-    except UsageError as error:
-        raise ValueError(str(error).strip()) from None
-
-
-def _moment(value: Any) -> float | str:
-    return AFTER_PRODUCERS if value == AFTER_PRODUCERS else _seconds(value)
-
-
-_AS_TEXT = WithJsonSchema({"type": "string", "examples": ["30s", "5m"]})
-Duration = Annotated[float, BeforeValidator(_seconds), _AS_TEXT]
-Period = Annotated[float, BeforeValidator(lambda value: _seconds(value, positive=True)), _AS_TEXT]
-Moment = Annotated[
-    float | Literal["produced"],
-    BeforeValidator(_moment),
-    WithJsonSchema({"type": "string", "examples": ["30s", AFTER_PRODUCERS]}),
-]
-Rate = Annotated[
-    int, BeforeValidator(_rate), WithJsonSchema({"type": "string", "examples": ["1MB/s"]})
-]
-Count = Annotated[int, Field(gt=0)]
-
-
-class _Model(BaseModel):
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        strict=True,
-        alias_generator=lambda name: name.rstrip("_").replace("_", "-"),
-    )
+from mirrortest.scenario.fault import Fault, Plan  # noqa: TC001  # pydantic reads them
+from mirrortest.scenario.fields import AFTER_PRODUCERS, Count, Period, Scalar, Section, Table
 
 
 class MirrorKind(StrEnum):
@@ -100,7 +30,7 @@ class MirrorKind(StrEnum):
     NONE = "none"
 
 
-class LabSetup(_Model):
+class LabSetup(Section):
     """Two clusters and a mirror, started for each point and removed after it.
 
     With the mirror `none` consumers read the source. `partitions` is of the topics that producers
@@ -110,11 +40,17 @@ class LabSetup(_Model):
     `faults` is the faulty mirror's specification: a file next to the scenario's. `image` runs all
     of it in containers. `links` puts `link-source` and `link-destination` between the mirror and
     the clusters; so does a fault of one of them.
+
+    `mirror-command` is any other mirror: the words of a command, with `{source}` and
+    `{destination}` for the addresses; `mirror-alias` is what it puts before topics' names, with a
+    dot: empty, it keeps them.
     """
 
     brokers: Annotated[int, Field(ge=1, le=9)] = 1
     partitions: Count = 4
     mirror: Annotated[MirrorKind, Field(strict=False)] = MirrorKind.MIRRORMAKER2
+    mirror_command: list[str] | None = None
+    mirror_alias: str = ""
     offset_flush_ms: Count = 1000
     tasks: Count = 1
     mirror_workers: Count = 1
@@ -135,6 +71,29 @@ class LabSetup(_Model):
             return brokers
         return [*brokers, "mirror", *more, *(LINKS if self.image is None else ())]
 
+    @property
+    def command(self) -> CommandSettings | None:
+        """The mirror's own command, if it has one."""
+        if self.mirror_command is None:
+            return None
+        return CommandSettings(self.mirror_command, self.mirror_alias)
+
+    @model_validator(mode="after")
+    def _one_mirror(self) -> Self:
+        if self.mirror_command is None:
+            if self.mirror_alias:
+                raise ValueError("mirror-alias is for mirror-command")
+            return self
+        of_others = {"mirror", "faults", "tasks", "mirror_workers", "mirror_properties"}
+        of_others |= {"exactly_once", "offset_flush_ms"}
+        if others := sorted(of_others & self.model_fields_set):
+            raise ValueError(f"mirror-command: {others[0].replace('_', '-')} is for another mirror")
+        try:
+            CommandSettings(self.mirror_command)
+        except UsageError as error:
+            raise ValueError(f"mirror-command: {error}") from None
+        return self
+
     @model_validator(mode="after")
     def _can_have_links(self) -> Self:
         if self.links and self.image is not None:
@@ -144,7 +103,7 @@ class LabSetup(_Model):
         return self
 
 
-class Clusters(_Model):
+class Clusters(Section):
     """Clusters that exist, with a mirror from the source to the destination that runs.
 
     Without a destination consumers read the source. `source-alias` is the mirror's name for the
@@ -158,144 +117,7 @@ class Clusters(_Model):
     source_alias: str = ""
 
 
-class TopicChange(StrEnum):
-    """What can be done to a topic of the source."""
-
-    ADD_PARTITIONS = "add-partitions"
-    CREATE_TOPIC = "create-topic"
-
-
-COMMAND = "command"
-DROP_PAGE_CACHE = "drop-page-cache"
-_OF_TOPICS = {change.value: "topic" for change in TopicChange}
-_ACTIONS = (*FAULTS, DROP_PAGE_CACHE, *TopicChange, COMMAND)
-_OF_LINKS = {*LINK_FAULTS, HEAL}
-
-
-def suits(do: str, part: str | None) -> bool:
-    """Whether a fault can be done to a part: those of links to links alone, and no others."""
-    return (do in _OF_LINKS) == (part in LINKS)
-
-
-class _Measures(_Model):
-    """How bad the faults `delay` and `rate` are."""
-
-    delay: Period | None = None
-    jitter: Duration | None = None
-    rate: Rate | None = None
-
-    def measures(self, do: str) -> dict[str, float]:
-        """Those of one fault."""
-        names = {"delay": ("delay", "jitter"), "rate": ("rate",)}.get(do, ())
-        return {name: value for name in names if (value := getattr(self, name)) is not None}
-
-    def check_measures(self, faults: Collection[str]) -> None:
-        """Raise ValueError unless each of these faults has its measure, and no other has one."""
-        for name in ("delay", "rate"):
-            if (getattr(self, name) is not None) != (name in faults):
-                raise ValueError(
-                    f'{name} needs {name}, and no other fault has it: "200ms", "1MB/s"'
-                )
-        if self.jitter is not None and self.delay is None:
-            raise ValueError("jitter is for delay")
-
-
-class Fault(_Measures):
-    """What is done during a point, and when.
-
-    `do` is a verb of `mirrortest lab fault`, done to `part`: a broker (A1, B1, ...), the mirror, or
-    a client by its id; or `add-partitions` or `create-topic`, done to `topic`, with `partitions`;
-    or `drop-page-cache`, done to a broker, which then reads messages from the disk; or `command`,
-    which a shell runs. A part whose first action is `start` is not started before. `link-source`
-    and `link-destination` take `delay` (with `delay`, in each direction, and `jitter`), `rate`
-    (with `rate`: bytes/s in each direction), `cut`, `reset` and `heal`, which ends all of these.
-
-    `at` counts from when all clients work, or is `produced`: once all producers have ended.
-    `after` counts from the end of the fault before. `for` is when the part is started or
-    continued again, or the link healed of this fault. `every` repeats it, until `until` or the end
-    of the producers.
-    """
-
-    do: str
-    part: str | None = None
-    topic: str | None = None
-    partitions: Count | None = None
-    command: str | None = None
-    at: Moment | None = None
-    after: Duration | None = None
-    for_: Period | None = None
-    every: Period | None = None
-    until: Period | None = None
-
-    @field_validator("do")
-    @classmethod
-    def _known(cls, value: str) -> str:
-        if value not in _ACTIONS:
-            raise ValueError(f"{value!r}: {did_you_mean(value, _ACTIONS)}")
-        return value
-
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        needed = {COMMAND: "command", **_OF_TOPICS}.get(self.do, "part")
-        for name in ("part", "topic", "command"):
-            if (getattr(self, name) is not None) != (name == needed):
-                raise ValueError(f"{self.do} needs {needed}, and no other of part, topic, command")
-        if (self.partitions is not None) != (self.do in set(TopicChange)):
-            raise ValueError("partitions is for add-partitions and create-topic, which need it")
-        if self.part is not None and not suits(self.do, self.part):
-            names = ", ".join((*LINK_FAULTS, HEAL))
-            raise ValueError(f"{self.do} is not for {self.part}: links take {names}, and no others")
-        self.check_measures({self.do})
-        if (self.at is None) == (self.after is None):
-            raise ValueError("use either at or after")
-        if self.for_ is not None and self.do not in CLEARED_BY:
-            raise ValueError(f"for is for {', '.join(CLEARED_BY)}: what can be undone")
-        if self.every is not None and (self.for_ or 0) >= self.every:
-            raise ValueError("for must be shorter than every")
-        if self.until is not None and self.every is None:
-            raise ValueError("until is the end of every: add every, or use for")
-        return self
-
-    @property
-    def subject(self) -> str:
-        """What it is done to."""
-        return self.part or self.topic or self.command or ""
-
-
-class Plan(_Measures):
-    """Faults at random times: the same for the same seed.
-
-    One of `do` is done to one of those `parts` that it suits, after pauses of `every` on average,
-    for `for` on average; from `at` until `until`, both from when all clients work. `delay`,
-    `jitter` and `rate` are as in a fault.
-    """
-
-    seed: Annotated[int, Field(ge=0)] = 0
-    do: Annotated[list[str], Field(min_length=1)]
-    parts: Annotated[list[str], Field(min_length=1)]
-    every: Period
-    for_: Period
-    at: Duration = 0.0
-    until: Period
-
-    @field_validator("do")
-    @classmethod
-    def _known(cls, value: list[str]) -> list[str]:
-        for each in value:
-            if each not in CLEARED_BY:
-                raise ValueError(f"{each!r}: {did_you_mean(each, CLEARED_BY)}")
-        return value
-
-    @model_validator(mode="after")
-    def _consistent(self) -> Self:
-        for do in self.do:
-            if not any(suits(do, part) for part in self.parts):
-                raise ValueError(f"{do} suits none of the parts {', '.join(self.parts)}")
-        self.check_measures(self.do)
-        return self
-
-
-class Expectation(_Model):
+class Expectation(Section):
     """How a point is meant to end; of the `findings` there must be some, and they may fail it."""
 
     verdict: Annotated[Verdict, Field(strict=False)] = Verdict.PASSED
@@ -311,7 +133,7 @@ class Expectation(_Model):
         return value
 
 
-class Scenario(_Model):
+class Scenario(Section):
     """A whole test.
 
     `[lab]` starts clusters for it, `[clusters]` names some that exist. `timeout` is the longest

@@ -5,10 +5,10 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Any
 
-from mirrortest.scenario.specification import Fault, suits
+from mirrortest.scenario.fault import Fault, suits
 
 if TYPE_CHECKING:
-    from mirrortest.scenario.specification import Plan
+    from mirrortest.scenario.fault import Plan
 
 _SPREAD = 0.5
 """A fault lasts from half as long to half as long again as its mean."""

@@ -16,7 +16,7 @@ from mirrortest.errors import LabError, UsageError
 from mirrortest.host.java import Java
 from mirrortest.lab import control, free_ports
 from mirrortest.lab.cluster import Cluster
-from mirrortest.lab.mirrors import MirrorMaker2, MirrorSettings
+from mirrortest.lab.mirrors import CommandMirror, CommandSettings, MirrorMaker2, MirrorSettings
 from mirrortest.lab.part import Part
 from mirrortest.lab.process.runtime import Jvm
 from mirrortest.lab.properties_file import write_properties
@@ -144,6 +144,28 @@ def test_over_links_the_mirror_alone_is_led(two: SimpleNamespace) -> None:
         assert f"LINK://127.0.0.1:{ports[2 * number + 1]}," in broker.properties["listeners"]
         assert broker.address in linked.bootstrap_servers
     assert "advertised.listeners" not in two.source.brokers[0].properties
+
+
+def test_any_command_can_be_the_mirror(two: SimpleNamespace) -> None:
+    """It gets the addresses, over links if there are some; other braces are its own."""
+    linked = Cluster("A", two.jvm, two.directory, link_ports=free_ports.free_ports(2))
+    words = ["copy", "--from={source}", "{destination}", '{"a": 1}']
+
+    def mirror(alias: str) -> CommandMirror:
+        settings = CommandSettings(words, alias)
+        return CommandMirror(
+            two.directory, source=linked, destination=two.destination, settings=settings
+        )
+
+    assert mirror("")._command == (
+        "copy",
+        f"--from={linked.bootstrap_servers_over_link}",
+        two.destination.bootstrap_servers,
+        '{"a": 1}',
+    )
+    assert [mirror(alias).copy_of("orders") for alias in ("", "A")] == ["orders", "A.orders"]
+    with pytest.raises(UsageError, match=r"command has no \{destination\}: put it"):
+        CommandSettings(["copy", "{source}"])
 
 
 def test_directories_of_killed_owners_are_swept(tmp_path: Path) -> None:

@@ -186,6 +186,19 @@ def test_what_does_not_run_cannot_be_signalled(part: Part) -> None:
         part.start()
 
 
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_what_a_program_started_ends_with_it(tmp_path: Path, number: Signals) -> None:
+    """A mirror behind a script does not go on once the script was ended."""
+    script = "sleep 600 & echo $!; wait"
+    part = Part("script", ("sh", "-c", script), tmp_path / "log")
+    part.start()
+    until(part.tail)
+    child = int(part.tail())
+    assert not gone(child)
+    (part.kill if number is signal.SIGKILL else part.terminate)()
+    until(lambda: gone(child))
+
+
 def _owner(tmp_path: Path, before_waiting: str = "") -> subprocess.Popen[bytes]:
     """A process that owns a part, prints the part's and its guard's pid, and waits."""
     script = f"""

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 from mirrortest.errors import LabError
+from mirrortest.scenario.fault import Fault
 from mirrortest.scenario.injection import Injection
-from mirrortest.scenario.specification import Fault
 from mirrortest.seqlog.events import EventLog, Events
 from tests.lab.harness import until
 

@@ -12,8 +12,8 @@ from mirrortest.errors import UsageError
 from mirrortest.scenario import catalogue
 from mirrortest.scenario.clients import clients
 from mirrortest.scenario.clusters import Sides
+from mirrortest.scenario.fault import Plan
 from mirrortest.scenario.matrix import Document, points
-from mirrortest.scenario.specification import Plan
 from mirrortest.scenario.timetable import planned
 
 CUT = "[[fault]]\ndo='{}'\npart='{}'\nat='1s'\n"
@@ -51,6 +51,15 @@ def document(text: str) -> Document:
             SMALL + "[[fault]]\ndo='kill'\npart='A2'\nat='1s'",
             "use A1, B1, mirror, link-source, link-destination, ann or carl",
         ),
+        (
+            "[lab]\nmirror-command=['m', '{source}']\n",
+            "mirror-command: the mirror's command has no",
+        ),
+        (
+            "[lab]\ntasks=2\nmirror-command=['m', '{source}', '{destination}']\n",
+            "mirror-command: tasks is for another mirror",
+        ),
+        ("[lab]\nmirror-alias='A'\n", "mirror-alias is for mirror-command"),
         (SMALL + CUT.format("kill", "link-source"), "kill is not for link-source: links take"),
         (SMALL + CUT.format("cut", "A1"), "cut is not for A1: links take delay, rate, cut, reset"),
         (SMALL + CUT.format("delay", "link-source"), "delay needs delay, and no other fault"),

@@ -2,10 +2,10 @@ r"""Runs one program, and ends it with its owner.
 
 A script of its own, with the standard library alone, so that it starts in milliseconds:
 ``python guard.py OWNER_PID PROGRAM ARGUMENT...``, with a pipe from the owner as stdin and one to it
-as stdout. It leads a process group that the program is in.
+as stdout. The program leads a process group of its own.
 
 - It writes ``<pid of the program>\n`` to stdout, and exits as the program does: with its code, or
-  128 + the signal that ended it.
+  128 + the signal that ended it. What the program started and left behind is killed first.
 - A line ``<number>\n`` on stdin sends that signal to the program. The guard is the program's
   parent, so the signal can never hit another process that got the same pid. SIGSTOP is answered
   by a line ``stopped\n`` on stdout, once no thread of the program runs any more.
@@ -44,6 +44,16 @@ def _owner_watch(owner: int) -> int | None:
         return None
 
 
+def _has_ended(pid: int) -> bool:
+    """Whether the program has ended; it is not reaped, so no other process gets its pid."""
+    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+
+
+def _kill_group(leader: int) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # only a zombie is left
+        os.killpg(leader, signal.SIGKILL)
+
+
 def _is_stopped(pid: int) -> bool:
     """Whether all threads of the program are stopped: only its parent can see that."""
     return os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOHANG | os.WNOWAIT) is not None
@@ -65,6 +75,7 @@ def main() -> int:
         command,
         stdin=subprocess.DEVNULL,
         stdout=sys.stderr,  # the part's log
+        process_group=0,
         preexec_fn=lambda: _tie_to_parent(guard_pid),  # noqa: PLW1509  # the guard has one thread
     )
     os.write(1, b"%d\n" % program.pid)
@@ -73,24 +84,25 @@ def main() -> int:
     if owner_watch is not None:
         watched.append(owner_watch)
     pending, stopping = b"", False
-    while (code := program.poll()) is None:
+    while not _has_ended(program.pid):
         readable = select.select(watched, [], [])[0]
         if wake_read in readable:
             os.read(wake_read, 512)  # SIGCHLD, at the program's end or stop
         if owner_watch is not None and owner_watch in readable:
-            os.killpg(0, signal.SIGKILL)
+            _kill_group(program.pid)
         if 0 in readable:
             chunk = os.read(0, 512)
             if not chunk:
-                os.killpg(0, signal.SIGKILL)
+                _kill_group(program.pid)
             *lines, pending = (pending + chunk).split(b"\n")
             for line in lines:
-                with contextlib.suppress(ProcessLookupError):
-                    program.send_signal(int(line))
-                    stopping = stopping or int(line) == signal.SIGSTOP
+                os.kill(program.pid, int(line))
+                stopping = stopping or int(line) == signal.SIGSTOP
         if stopping and _is_stopped(program.pid):
             os.write(1, b"stopped\n")
             stopping = False
+    _kill_group(program.pid)
+    code = program.wait()
     return code if code >= 0 else 128 - code
 
 

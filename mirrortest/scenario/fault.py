@@ -1,0 +1,154 @@
+"""The faults of a scenario, at their times or at random ones."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import TYPE_CHECKING, Annotated, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from mirrortest.config.suggestion import did_you_mean
+from mirrortest.lab.link.condition import FAULTS as LINK_FAULTS
+from mirrortest.lab.link.condition import HEAL, LINKS
+from mirrortest.lab.part import CLEARED_BY, FAULTS
+from mirrortest.scenario.fields import Count, Duration, Moment, Period, Rate, Section
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+
+class TopicChange(StrEnum):
+    """What can be done to a topic of the source."""
+
+    ADD_PARTITIONS = "add-partitions"
+    CREATE_TOPIC = "create-topic"
+
+
+COMMAND = "command"
+DROP_PAGE_CACHE = "drop-page-cache"
+_OF_TOPICS = {change.value: "topic" for change in TopicChange}
+_ACTIONS = (*FAULTS, DROP_PAGE_CACHE, *TopicChange, COMMAND)
+_OF_LINKS = {*LINK_FAULTS, HEAL}
+
+
+def suits(do: str, part: str | None) -> bool:
+    """Whether a fault can be done to a part: those of links to links alone, and no others."""
+    return (do in _OF_LINKS) == (part in LINKS)
+
+
+class _Measures(Section):
+    """How bad the faults `delay` and `rate` are."""
+
+    delay: Period | None = None
+    jitter: Duration | None = None
+    rate: Rate | None = None
+
+    def measures(self, do: str) -> dict[str, float]:
+        """Those of one fault."""
+        names = {"delay": ("delay", "jitter"), "rate": ("rate",)}.get(do, ())
+        return {name: value for name in names if (value := getattr(self, name)) is not None}
+
+    def check_measures(self, faults: Collection[str]) -> None:
+        """Raise ValueError unless each of these faults has its measure, and no other has one."""
+        for name in ("delay", "rate"):
+            if (getattr(self, name) is not None) != (name in faults):
+                raise ValueError(
+                    f'{name} needs {name}, and no other fault has it: "200ms", "1MB/s"'
+                )
+        if self.jitter is not None and self.delay is None:
+            raise ValueError("jitter is for delay")
+
+
+class Fault(_Measures):
+    """What is done during a point, and when.
+
+    `do` is a verb of `mirrortest lab fault`, done to `part`: a broker (A1, B1, ...), the mirror, or
+    a client by its id; or `add-partitions` or `create-topic`, done to `topic`, with `partitions`;
+    or `drop-page-cache`, done to a broker, which then reads messages from the disk; or `command`,
+    which a shell runs. A part whose first action is `start` is not started before. `link-source`
+    and `link-destination` take `delay` (with `delay`, in each direction, and `jitter`), `rate`
+    (with `rate`: bytes/s in each direction), `cut`, `reset` and `heal`, which ends all of these.
+
+    `at` counts from when all clients work, or is `produced`: once all producers have ended.
+    `after` counts from the end of the fault before. `for` is when the part is started or
+    continued again, or the link healed of this fault. `every` repeats it, until `until` or the end
+    of the producers.
+    """
+
+    do: str
+    part: str | None = None
+    topic: str | None = None
+    partitions: Count | None = None
+    command: str | None = None
+    at: Moment | None = None
+    after: Duration | None = None
+    for_: Period | None = None
+    every: Period | None = None
+    until: Period | None = None
+
+    @field_validator("do")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        if value not in _ACTIONS:
+            raise ValueError(f"{value!r}: {did_you_mean(value, _ACTIONS)}")
+        return value
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        needed = {COMMAND: "command", **_OF_TOPICS}.get(self.do, "part")
+        for name in ("part", "topic", "command"):
+            if (getattr(self, name) is not None) != (name == needed):
+                raise ValueError(f"{self.do} needs {needed}, and no other of part, topic, command")
+        if (self.partitions is not None) != (self.do in set(TopicChange)):
+            raise ValueError("partitions is for add-partitions and create-topic, which need it")
+        if self.part is not None and not suits(self.do, self.part):
+            names = ", ".join((*LINK_FAULTS, HEAL))
+            raise ValueError(f"{self.do} is not for {self.part}: links take {names}, and no others")
+        self.check_measures({self.do})
+        if (self.at is None) == (self.after is None):
+            raise ValueError("use either at or after")
+        if self.for_ is not None and self.do not in CLEARED_BY:
+            raise ValueError(f"for is for {', '.join(CLEARED_BY)}: what can be undone")
+        if self.every is not None and (self.for_ or 0) >= self.every:
+            raise ValueError("for must be shorter than every")
+        if self.until is not None and self.every is None:
+            raise ValueError("until is the end of every: add every, or use for")
+        return self
+
+    @property
+    def subject(self) -> str:
+        """What it is done to."""
+        return self.part or self.topic or self.command or ""
+
+
+class Plan(_Measures):
+    """Faults at random times: the same for the same seed.
+
+    One of `do` is done to one of those `parts` that it suits, after pauses of `every` on average,
+    for `for` on average; from `at` until `until`, both from when all clients work. `delay`,
+    `jitter` and `rate` are as in a fault.
+    """
+
+    seed: Annotated[int, Field(ge=0)] = 0
+    do: Annotated[list[str], Field(min_length=1)]
+    parts: Annotated[list[str], Field(min_length=1)]
+    every: Period
+    for_: Period
+    at: Duration = 0.0
+    until: Period
+
+    @field_validator("do")
+    @classmethod
+    def _known(cls, value: list[str]) -> list[str]:
+        for each in value:
+            if each not in CLEARED_BY:
+                raise ValueError(f"{each!r}: {did_you_mean(each, CLEARED_BY)}")
+        return value
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        for do in self.do:
+            if not any(suits(do, part) for part in self.parts):
+                raise ValueError(f"{do} suits none of the parts {', '.join(self.parts)}")
+        self.check_measures(self.do)
+        return self

@@ -8,7 +8,6 @@ import sys
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from mirrortest.lab.part import Part
-from mirrortest.scenario.fields import as_list
 from mirrortest.seqlog.options import Role
 
 if TYPE_CHECKING:
@@ -110,10 +109,7 @@ def _consumer(scenario: Scenario, table: Table, sides: Sides) -> dict[str, Any]:
     found: dict[str, Any] = dict(sides.source if at_source else sides.destination)
     prefix = f"{sides.alias}." if sides.alias and not at_source else ""
     if not {"topics", "topic", "topic-pattern"} & set(table):
-        written = {
-            topic: None for each in scenario.produce for topic in as_list(each.get("topics", ""))
-        }
-        found["topics"] = [f"{prefix}{topic}" for topic in written]
+        found["topics"] = [f"{prefix}{topic}" for topic in scenario.topics]
     if not at_source:
         found["source-alias"] = sides.alias
         if scenario.produce:

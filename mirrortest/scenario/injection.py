@@ -11,12 +11,15 @@ from typing import TYPE_CHECKING, Any, Self
 from mirrortest.errors import LabError, MirrortestError
 from mirrortest.lab.cluster import Broker
 from mirrortest.lab.link.condition import HEAL, detail
+from mirrortest.lab.link.link import Link
+from mirrortest.lab.mirrors import Mirror
 from mirrortest.lab.part import CLEARED_BY, inject
+from mirrortest.scenario.catch_up import catch_up_seconds
 from mirrortest.scenario.fault import COMMAND, DROP_PAGE_CACHE, TopicChange
 from mirrortest.scenario.fields import AFTER_PRODUCERS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from mirrortest.lab.part import Part
     from mirrortest.lab.testbed import Lab
@@ -34,6 +37,7 @@ class Injection:
         faults: in the order of the file.
         parts: what faults are done to, by name.
         lab: whose topics are changed; None where the clusters are not of the lab.
+        topics: that producers write.
         events: where each action is noted before it is done.
         environment: of commands.
         on_action: called with what was done, and to what.
@@ -41,7 +45,9 @@ class Injection:
     Attributes:
         produced: to be set once all producers have ended.
         errors: of actions that failed.
-        discovery_seconds: by topic, how long the mirror took to create a new topic's copy.
+        figures: `discovery_seconds.TOPIC`, how long the mirror took to create a new topic's copy;
+            `catch_up_seconds.PART`, how long it took, after the longest fault of a link or of the
+            mirror, to copy what the source had when that fault ended.
     """
 
     def __init__(
@@ -49,16 +55,18 @@ class Injection:
         faults: Sequence[Fault],
         parts: Mapping[str, Part],
         lab: Lab | None,
+        topics: Collection[str],
         events: EventLog,
         environment: Mapping[str, str],
         on_action: Callable[[str, str], None],
     ) -> None:
         self.produced = threading.Event()
         self.errors: list[MirrortestError] = []
-        self.discovery_seconds: dict[str, float] = {}
+        self.figures: dict[str, float] = {}
         self._faults = faults
         self._parts = parts
         self._lab = lab
+        self._topics = topics
         self._events = events
         self._environment = environment
         self._on_action = on_action
@@ -147,8 +155,30 @@ class Injection:
         if clears is not None:
             if self._ending.wait(fault.for_):
                 return
+            self._measure_catch_up(part)
             self._inject(part, clears, **({"fault": fault.do} if clears == HEAL else {}))
         self._starts.discard(index)
+
+    def _measure_catch_up(self, part: Part) -> None:
+        """Measure, on a thread of its own, how long the mirror takes after a fault of its own."""
+        lab = self._lab
+        if lab is None or not self._topics or not isinstance(part, Link | Mirror):
+            return
+
+        def measure() -> None:
+            try:
+                seconds = catch_up_seconds(lab, self._topics, self._ending)
+            except MirrortestError as error:
+                self.errors.append(error)
+                return
+            if seconds is not None:
+                name = f"catch_up_seconds.{part.name}"
+                self.figures[name] = max(seconds, self.figures.get(name, 0.0))
+                self._on_action(f"caught up in {seconds:.1f} s", part.name)
+
+        thread = threading.Thread(target=measure, name=f"catch up {part.name}", daemon=True)
+        self._threads.append(thread)
+        thread.start()
 
     def _inject(self, part: Part, verb: str, **values: Any) -> None:
         self._note(verb, part.name, detail(verb, values))
@@ -174,7 +204,7 @@ class Injection:
             lab.source.create_topic(topic, partitions)
         if lab.mirror.alive:
             lab.mirror.wait_topic(topic)
-            self.discovery_seconds[topic] = time.monotonic() - began
+            self.figures[f"discovery_seconds.{topic}"] = time.monotonic() - began
             self._note("mirrored", topic)
 
     def _note(self, what: str, subject: str, how: str = "") -> None:

@@ -104,7 +104,7 @@ def play(
             ClientOutcome(name=client.name, verb=client.verb, verdict=_verdict(client))
             for client in playing.clients
         ],
-        figures={**figures([c.report for c in playing.clients], summary), **playing.discovery},
+        figures={**figures([c.report for c in playing.clients], summary), **playing.figures},
         findings={} if summary is None else findings(summary.counts),
     )
 
@@ -129,7 +129,7 @@ class _Playing:
         self.clients: list[Client] = []
         self.killed: set[str] = set()
         """The clients that a fault ended for good."""
-        self.discovery: dict[str, float] = {}
+        self.figures: dict[str, float] = {}
         self._scenario = scenario
         self._directory = directory
         self._home = home
@@ -171,16 +171,14 @@ class _Playing:
                     faults,
                     parts,
                     lab,
+                    scenario.topics,
                     EventLog(self._logs, self._run),
                     environment,
                     lambda what, subject: self._board.put(subject, what),
                 )
             )
             self._wait(injection, lab)
-            self.discovery = {
-                f"discovery_seconds.{topic}": seconds
-                for topic, seconds in injection.discovery_seconds.items()
-            }
+            self.figures = injection.figures
 
     def _observe(self, stack: ExitStack, lab: Lab | None) -> None:
         """Observe the point's processes, which have its run or the lab's directory as arguments."""

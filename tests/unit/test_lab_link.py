@@ -164,6 +164,19 @@ def test_a_fault_ends_apart_from_the_others(link: Link) -> None:
     assert "delay 1.00 ms, rate 9,000,000 B/s" in link.log_since_start()
 
 
+def test_faults_at_the_same_time_add_up(link: Link) -> None:
+    """Each on a thread of its own, as a scenario has them: none is lost."""
+    changes = [lambda: link.delay(0.001), lambda: link.rate(9_000_000), link.cut]
+    threads = [threading.Thread(target=change) for change in changes]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert link.condition == Condition(delay=0.001, rate=9_000_000, cut=True)
+    assert f"condition {link._number}: {link.condition}" in link.log_since_start()
+    assert "Warning" not in link.log_since_start()
+
+
 def test_a_restarted_link_is_as_bad_as_before(link: Link) -> None:
     """Its faults belong to the link, not to its process."""
     link.cut()

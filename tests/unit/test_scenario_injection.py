@@ -53,6 +53,7 @@ def injection(events: EventLog, faults: list[Fault], *parts: _Part, lab: Any = N
         faults,
         {part.name: cast("Part", part) for part in parts},
         cast("Lab | None", lab),
+        ("orders",),
         events,
         {},
         lambda *_: None,
@@ -175,7 +176,7 @@ def test_a_new_topics_discovery_is_measured(tmp_path: Path) -> None:
     create = fault(do="create-topic", topic="late", partitions=2, at="0s")
     with injection(events, [create], lab=lab) as running:
         until(running._ended[0].is_set)
-    assert running.discovery_seconds["late"] >= 0
+    assert running.figures["discovery_seconds.late"] >= 0
     found = [str(event) for event in Events.read(events.place).events]
     assert found == ["late: create-topic", "late: mirrored"]
 

@@ -65,6 +65,11 @@ class Condition:
         return json.dumps(asdict(self))
 
 
+def holds(number: int) -> str:
+    """How the line of a link's log begins that says that a condition holds."""
+    return f"condition {number}: "
+
+
 def detail(fault: str, values: Mapping[str, Any]) -> str:
     """How bad a fault is: ``200 ms``, ``1,000,000 B/s``; of `HEAL` which one; empty if nothing."""
     if fault == HEAL:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import signal
 import sys
+import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from mirrortest.errors import LabError
-from mirrortest.lab.link.condition import Condition
-from mirrortest.lab.link.relay import holds
+from mirrortest.lab.link.condition import Condition, holds
 from mirrortest.lab.part import Part
 from mirrortest.lab.runtime import PartState
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
 TIMEOUT = 60.0
@@ -33,6 +33,7 @@ class Link(Part):
         self.condition = Condition()
         self._file = directory / "config" / f"{name}.condition"
         self._number = 0
+        self._changing = threading.Lock()  # faults of a scenario come from a thread each
         pairs = (f"{port}={target}" for port, target in routes.items())
         command = (sys.executable, "-m", "mirrortest.lab.link.relay", str(self._file), *pairs)
         super().__init__(name, command, directory / "logs" / f"{name}.log")
@@ -70,19 +71,20 @@ class Link(Part):
 
     def heal(self, fault: str | None = None) -> None:
         """End a fault, or all of them. Raises LabError."""
-        self._apply(Condition() if fault is None else self.condition.without(fault))
+        self._apply(lambda now: Condition() if fault is None else now.without(fault))
 
     def _change(self, **values: Any) -> None:
-        self._apply(replace(self.condition, **values))
+        self._apply(lambda now: replace(now, **values))
 
-    def _apply(self, condition: Condition) -> None:
+    def _apply(self, change: Callable[[Condition], Condition]) -> None:
         """Change the condition; returns once the new one holds."""
-        if self.state is not PartState.RUNNING:
-            raise LabError(f"{self.name} is {self.state}: start or continue it first")
-        self.condition = condition
-        self._write()
-        self.program.send(signal.SIGHUP)
-        self.wait_ready()
+        with self._changing:
+            if self.state is not PartState.RUNNING:
+                raise LabError(f"{self.name} is {self.state}: start or continue it first")
+            self.condition = change(self.condition)
+            self._write()
+            self.program.send(signal.SIGHUP)
+            self.wait_ready()
 
     def _write(self) -> None:
         self._number += 1

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, cast
 import uvloop
 
 from mirrortest.lab.free_ports import ADDRESS
-from mirrortest.lab.link.condition import Condition
+from mirrortest.lab.link.condition import Condition, holds
 from mirrortest.timing.passage import Line, Passage
 
 if TYPE_CHECKING:
@@ -229,11 +229,6 @@ async def _main(file: Path, routes: Mapping[int, int]) -> None:
 def _read(file: Path) -> tuple[int, Condition]:
     number, _, text = file.read_text().partition(" ")
     return int(number), Condition.from_json(text)
-
-
-def holds(number: int) -> str:
-    """How the log's line begins that says that a condition holds."""
-    return f"condition {number}: "
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ SMALL: dict[str, tuple[str, ...]] = {
     "restart-mirror": (*_BRIEF, "fault.until=20s"),
     "freeze-mirror": (*_BRIEF, "fault.for=10s"),
     "slow-link": (*_BRIEF, "fault.for=10s"),
-    "cut-link": (*_BRIEF, "fault.for=6s"),
+    "cut-link": ("produce.duration=40s", "fault.for=6s"),
     "random-faults": (*_BRIEF, "plan.until=30s"),
     "producers-alone": (
         *_FEW,

@@ -55,7 +55,7 @@ class Link(Part):
 
     def delay(self, delay: float, jitter: float = 0.0) -> None:
         """Delay all bytes by so many seconds in each direction. Raises LabError."""
-        self._change(delay=delay, jitter=min(jitter, delay))
+        self._change(delay=delay, jitter=jitter)
 
     def rate(self, rate: float) -> None:
         """Let so many bytes/s pass in each direction, of all connections. Raises LabError."""

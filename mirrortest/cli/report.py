@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from mirrortest.cli import console
-from mirrortest.cli.options import can_be_written
+from mirrortest.cli.options import Observations, can_be_written, is_directory
 from mirrortest.errors import UsageError
 from mirrortest.report import REPORT_FILE
 from mirrortest.wire.stream import checked_run
@@ -50,6 +50,7 @@ def report(
         str | None,
         typer.Option("--run", help="The run in --log-dir; needed if there are several."),
     ] = None,
+    observations: Observations = None,
     output: Annotated[
         str | None,
         typer.Option("--output", metavar="FILE", help=f"The HTML file. [RESULT/{REPORT_FILE}]"),
@@ -72,6 +73,8 @@ def report(
     from mirrortest.seqlog.location import Location
 
     logs = [Location.parse(place) for place in log_dir or ()]
+    for each in observations or ():
+        is_directory(each, "--observations", "observations")
     if result is not None:
         if run is not None:
             raise UsageError(
@@ -92,7 +95,7 @@ def report(
     ):
         if document is not None and document.local:
             can_be_written(Path(document.path), option)
-    found = read_result(place, logs)
+    found = read_result(place, logs, [Location.parse(each) for each in observations or ()])
     write_text(target, render(found))
     console.err.print(run_result(found.summary).verdict_line())
     console.out.print(target.shown, markup=False)

@@ -5,9 +5,13 @@ They are the columns of an observation's Parquet files and of their copies as CS
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import NamedTuple
 
 from mirrortest.model.load import FLOAT, INT, TEXT
+
+OBSERVATIONS = "observations"
+"""The folder of observations, next to that of logs, where no other is chosen."""
 
 
 class Column(NamedTuple):
@@ -145,6 +149,7 @@ PROCESS = Observed(
         _rate("major_faults", "faults", "Page faults that needed a disk."),
         _rate("requested_read_bytes", "bytes", "Bytes that its reads returned, sockets' included."),
         _rate("requested_written_bytes", "bytes", "Bytes that its writes took, sockets' included."),
+        _rate("read_calls", "calls", "Its reads, of sockets, too."),
         _rate("read_bytes", "bytes", "Read from disks for it."),
         _rate("written_bytes", "bytes", "Written for it to the page cache, and so to disks."),
         _ratio(
@@ -154,6 +159,25 @@ PROCESS = Observed(
         ),
     ),
 )
+
+
+class GcKind(StrEnum):
+    """What an event is. Only pauses stop the program."""
+
+    YOUNG = "young pause"
+    FULL = "full pause"
+    PAUSE = "pause"
+    """Of a concurrent collection: its marks, and the like."""
+    CONCURRENT = "concurrent"
+    """Work while the program runs; with G1 a whole cycle of it."""
+    PHASE = "phase"
+    """A part of one of the others."""
+    COLLECTION = "collection"
+    """One of ZGC's, with its pauses and its work while the program runs."""
+
+
+PAUSES = frozenset({GcKind.YOUNG, GcKind.FULL, GcKind.PAUSE})
+
 
 GC = Observed(
     "gc",

@@ -10,6 +10,7 @@ from typing import NamedTuple, Self
 from mirrortest.config.option import POSITIVE_SECONDS, option
 from mirrortest.errors import UsageError
 from mirrortest.metrics.options import MetricsOptions
+from mirrortest.model.observed import OBSERVATIONS
 
 
 class Endpoint(NamedTuple):
@@ -47,7 +48,7 @@ class ObserveOptions(MetricsOptions):
         None, "End after this time. Default: at Ctrl-C or SIGTERM.", kind=POSITIVE_SECONDS, env=True
     )
     output: Path = option(
-        Path("observations"),
+        Path(OBSERVATIONS),
         "A folder for each observation is created here.",
         env=True,
         metavar="DIR",

@@ -13,6 +13,7 @@ from mirrortest.config.run import run_id
 from mirrortest.errors import MirrortestError, UsageError, WorkerError
 from mirrortest.lab.part import Part
 from mirrortest.lab.runtime import PartState
+from mirrortest.model.observed import OBSERVATIONS
 from mirrortest.model.verdict import ExitCode, Verdict
 from mirrortest.report import REPORT_FILE
 from mirrortest.report.result import RESULT_FOLDER, SUMMARY_FILE, read_result
@@ -191,7 +192,7 @@ class _Playing:
             found["scrape"] = [f"{part}=http://{at}/metrics" for part, at in lab.targets.items()]
             found["log"] = [str(part.log) for part in lab.parts.values()]
             found["config"] = [str(file) for file in lab.directory.glob("config/*.properties")]
-        output = self._directory / "observations"
+        output = self._directory / OBSERVATIONS
         observing = observer(found | table, self._run, output, self._arguments)
         stack.callback(observing.terminate)
         observing.start()

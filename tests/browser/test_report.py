@@ -12,6 +12,7 @@ import pytest
 from mirrortest.report.html import render
 from mirrortest.report.result import read_result
 from mirrortest.seqlog.location import Location
+from tests.made_observation import everything, write_observation
 from tests.made_result import Made, failed_run, note_events
 
 if TYPE_CHECKING:
@@ -20,7 +21,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.browser
 
 Scheme: TypeAlias = Literal["light", "dark"]
-CHARTS = ("strips", "percentiles", "heat", "curve", "load")
+OBSERVED = ("machine-0", "jvms", "brokers", "log-lines")
+CHARTS = ("strips", "percentiles", "heat", "curve", "load", *OBSERVED)
 WIDTHS = {"phone": 390, "desk": 1280}
 HOSTILE = "</script><img src=x onerror=alert(1)>{{7*7}}{a|b}"
 
@@ -122,8 +124,9 @@ class Sheet:
 @pytest.fixture(scope="module")
 def failed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report of a run in which much went wrong."""
-    made = replace(failed_run(), interval=5)
-    return _report(made, tmp_path_factory.mktemp("failed"))
+    made, folder = replace(failed_run(), interval=5), tmp_path_factory.mktemp("failed")
+    write_observation(folder / "observations", everything(60 * made.minutes, 60))
+    return _report(made, folder / "logs")
 
 
 def _report(made: Made, folder: Path, *events: tuple[float, str, str]) -> Path:
@@ -160,6 +163,8 @@ def test_it_is_whole_on_every_screen(
     # Eight panels: no message failed. A step is a minute of three hours.
     assert drawn["load"]["marks"] == [6] * 8
     assert set(drawn["load"]["points"]) == {180}
+    for name, panels in zip(OBSERVED, (16, 3, 20, 1), strict=True):
+        assert drawn[name]["marks"] == [6] * panels
     sheet.page.close()
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Self
 
+from mirrortest.config.client_config import ClientConfig
 from mirrortest.config.option import POSITIVE_SECONDS, option
 from mirrortest.errors import UsageError
 from mirrortest.metrics.options import MetricsOptions
@@ -74,6 +75,7 @@ class ObserveOptions(MetricsOptions):
     gc_logs: tuple[Path, ...] = ()
     logs: tuple[Path, ...] = ()
     configurations: tuple[Path, ...] = ()
+    clusters: tuple[ClientConfig, ...] = ()
     csv: bool = False
     once: bool = False
     """Read logs from their beginning and end, instead of observing what comes."""

@@ -125,6 +125,10 @@ def test_a_mirror_that_loses_messages_fails_as_expected(tmp_path: Path) -> None:
         assert (output / "point-001" / kept).stat().st_size
     observed = {file.name for file in output.glob("point-001/observations/*/*.csv")}
     assert {"host.csv", "process.csv", "broker.csv", "gc.csv"} <= observed
+    profile = _document(next(output.glob("point-001/observations/*/profile.json")))
+    source, destination = profile["clusters"].values()
+    for cluster in (source, destination):
+        assert cluster["brokers"]["1"]["num.io.threads"]
     processes = next(output.glob("point-001/observations/*/process.csv")).read_text()
     assert all(name in processes for name in ("/config/A1.,", "/config/B1.,", "/clients/ann.,"))
 

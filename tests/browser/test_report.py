@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import pytest
 
 from mirrortest.report.html import render
+from mirrortest.report.png import draw_charts
 from mirrortest.report.result import read_result
 from mirrortest.seqlog.location import Location
 from tests.made_observation import everything, write_observation
@@ -311,6 +313,17 @@ def test_what_is_not_there_is_not_drawn(browser: Browser, tmp_path: Path, made: 
     assert sheet.overflow == 0
     assert sheet.troubles == []
     sheet.page.close()
+
+
+def test_each_chart_is_written_as_a_png(browser: Browser, failed: Path, tmp_path: Path) -> None:
+    """With its title, as wide as the page's column, in double density."""
+    written = draw_charts(browser, failed.read_text(), tmp_path / "charts")
+    assert {path.stem for path in written} == set(CHARTS)
+    for path in written:
+        kind, width, height = struct.unpack(">8s8xII", path.read_bytes()[:24])
+        assert kind == b"\x89PNG\r\n\x1a\n"
+        assert width > 1800
+        assert height > 400
 
 
 def test_headings_tables_and_charts_have_names(browser: Browser, failed: Path) -> None:

@@ -247,6 +247,8 @@ BROKER = Observed(
         _rate("purgatory_expirations", "requests", "Fetch requests that waited in vain."),
         _rate("unclean_elections", "elections", "Leaders elected out of sync."),
         _rate("elections", "elections", "Leaders elected, where the controller counts them."),
+        _mean("election", "Mean time of an election in the interval, where it is measured."),
+        _rate("eligible_elections", "elections", "Leaders elected out of the eligible replicas."),
         _mean("quorum_election", "Mean time of the controllers' own elections."),
         _rate("quorum_high_watermark", "records", "Metadata records committed by the quorum."),
         _count("replica_max_lag", "messages", "The largest lag of a follower on this broker."),

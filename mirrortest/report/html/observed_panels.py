@@ -221,7 +221,8 @@ def broker_panels(found: Observations) -> Drawn:
             shrinks="isr_shrinks_per_second", expands="isr_expands_per_second"
         )),
         _panel("elections/s", "", together(
-            leaders="elections_per_second", unclean="unclean_elections_per_second"
+            leaders="elections_per_second", unclean="unclean_elections_per_second",
+            **{"of eligible replicas": "eligible_elections_per_second"},
         )),
         _panel("partitions in trouble", "", together(
             **{"miss a replica": "under_replicated_partitions"},

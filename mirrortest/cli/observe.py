@@ -139,6 +139,8 @@ def observe(
         once=once,
     )
     can_be_filled(request.output, "--output")
+    for client in request.clusters:
+        console.warn(client.warnings)
     report = _run(request)
     console.show(report.to_json(), report.view(), as_json=output.as_json, report=output.report)
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from mirrortest.results.summary import Summary
 
 _MOST_MACHINES = 8
-_MOST_LINES = 100
+_MOST_ENTRIES = 100
 _MEGA = 1e6
 
 
@@ -174,7 +174,7 @@ def _line_tables(found: Observations) -> list[Table]:
         totals[key] = totals[key].with_later(entries) if key in totals else entries
     short = short_names({log for log, _, _ in totals})
     often = sorted(totals.items(), key=lambda each: (-each[1].count, each[0]))
-    shown = often[:_MOST_LINES]
+    shown = often[:_MOST_ENTRIES]
     more = f"; {number(len(often) - len(shown), 'rarer one')} are not shown"
 
     def rows() -> Iterator[list[str]]:

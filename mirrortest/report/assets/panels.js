@@ -46,7 +46,17 @@ const panels = (() => {
     const logs = values.filter((value) => value > 0).map(log);
     if (!logs.length) logs.push(-3);
     const low = Math.floor(Math.min(...logs));
-    return logAxis(low, Math.max(Math.ceil(Math.max(...logs)), low + 1), more);
+    const high = Math.max(Math.ceil(Math.max(...logs)), low + 1);
+    // A panel has no room for more than decades, and for few of those.
+    const each = Math.ceil((high - low) / 4);
+    const customValues = [];
+    for (let at = low; at <= high; at += each) customValues.push(at);
+    return logAxis(low, high, {
+      axisTick: { show: false, customValues },
+      axisLabel: { ...text(), customValues, formatter: (at) => seconds(10 ** at) },
+      splitLine: { customValues, ...line("line") },
+      ...more,
+    });
   }
 
   // How many rows a panel's legend takes; its letters are about half as wide as they are high.
@@ -63,7 +73,7 @@ const panels = (() => {
   function draw(name, { start, step, panels }) {
     const width = byId(`chart-${name}`).clientWidth - LEFT - FRAME.right;
     const option = { title: [], legend: [], grid: [], xAxis: [], yAxis: [], series: [] };
-    let top = 0;
+    let top = 4;
     panels.forEach((panel, number) => {
       const { lines, unit } = panel;
       const head = 26 + 18 * legendRows(lines, width);
@@ -90,6 +100,7 @@ const panels = (() => {
         itemGap: 10,
         itemWidth: 22,
         itemHeight: 10,
+        itemStyle: { opacity: 0 },
         selectedMode: false,
         textStyle: { ...text() },
       });

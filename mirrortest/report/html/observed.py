@@ -91,7 +91,8 @@ def observed_sections(found: Observations, summary: Summary) -> list[Section]:
             f"machine-{at}",
             f"Machine {name}",
             "Processes are called by what they were chosen by. Of the bytes that processes read, "
-            "those of sockets count as served by the page cache.",
+            "those of sockets count as served by the page cache; calls are compared with the "
+            "disks' requests, which are of all processes.",
             machine_panels(found, name),
         )
     ]

@@ -319,9 +319,10 @@ def _sum(lines: Mapping[str, Steps]) -> Steps | None:
 
 
 def _leading(lines: Mapping[str, Steps]) -> list[str]:
-    """The names of lines, the highest first; without those that have no value."""
-    known = {name: values for name, values in lines.items() if not np.isnan(values).all()}
-    return sorted(known, key=lambda name: (-float(np.nanmean(known[name])), name))
+    """The names of lines, the highest first; without those that have no value, or only 0."""
+    known = {name: np.nanmean(v) for name, v in lines.items() if not np.isnan(v).all()}
+    busy = {name: mean for name, mean in known.items() if mean > 0} or known
+    return sorted(busy, key=lambda name: (-float(busy[name]), name))
 
 
 def _short(lines: Mapping[str, Steps], order: Iterable[str]) -> dict[str, Steps]:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 _WIDTH, _HEIGHT, _DENSITY = 1100, 900, 2
+_PATIENCE = 120_000.0
+"""Milliseconds."""
 
 
 def write_pngs(report: str, directory: Path) -> list[Path]:
@@ -38,12 +40,18 @@ def write_pngs(report: str, directory: Path) -> list[Path]:
         except Error as error:
             raise MirrortestError(
                 "--png needs Chromium: install it, or run `playwright install chromium` "
-                f"({error.message.partition(chr(10))[0]})"
+                f"({_first_line(error)})"
             ) from None
         try:
             return draw_charts(browser, report, directory)
+        except Error as error:
+            raise MirrortestError(f"--png: the browser failed: {_first_line(error)}") from None
         finally:
             browser.close()
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).partition("\n")[0]
 
 
 def draw_charts(browser: Browser, report: str, directory: Path) -> list[Path]:
@@ -51,6 +59,7 @@ def draw_charts(browser: Browser, report: str, directory: Path) -> list[Path]:
     page = browser.new_page(
         viewport={"width": _WIDTH, "height": _HEIGHT}, device_scale_factor=_DENSITY
     )
+    page.set_default_timeout(_PATIENCE)  # each chart is drawn anew, by the processor alone
     page.set_content(report)
     page.add_style_tag(content="nav { display: none !important; }")  # it covers what is below it
     written = []

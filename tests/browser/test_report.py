@@ -323,7 +323,7 @@ def test_each_chart_is_written_as_a_png(browser: Browser, failed: Path, tmp_path
         kind, width, height = struct.unpack(">8s8xII", path.read_bytes()[:24])
         assert kind == b"\x89PNG\r\n\x1a\n"
         assert width > 1800
-        assert height > 400
+        assert height > 200
 
 
 def test_headings_tables_and_charts_have_names(browser: Browser, failed: Path) -> None:

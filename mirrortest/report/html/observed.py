@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 _MOST_MACHINES = 8
 _MOST_ENTRIES = 100
+_MOST_IN_WORDS = 8
+"""Panels that a chart's text has the highest value of."""
 _MEGA = 1e6
 
 
@@ -75,7 +77,7 @@ def observed_sections(found: Observations, summary: Summary) -> list[Section]:
             Chart(
                 name,
                 title,
-                panels_text(found.slots, drawn.panels),
+                panels_text(found.slots, drawn.panels[:_MOST_IN_WORDS]),
                 about,
                 ", ".join(drawn.silent),
                 {"name": name, **times(found.slots), "panels": panels_data(drawn.panels)},

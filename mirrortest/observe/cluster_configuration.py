@@ -30,11 +30,13 @@ class ClusterConfigurations:
     Attributes:
         latest: by address: the cluster's id, and `brokers` and `topics` with their properties,
             without secrets. What is not answered stays as it was answered before.
+        first: the same as each broker and topic was first seen: a test's topics are created in it.
         left_out: what was not answered the last time, and why.
     """
 
     def __init__(self, clients: Sequence[ClientConfig]) -> None:
         self.latest: dict[str, dict[str, Any]] = {}
+        self.first: dict[str, dict[str, Any]] = {}
         self.left_out: dict[str, str] = {}
         self._clients = clients
 
@@ -77,3 +79,6 @@ class ClusterConfigurations:
             if each.name in before.get(each.kind, {}):
                 found[each.kind][each.name] = before[each.kind][each.name]
         self.latest[address] = found
+        seen = self.first.setdefault(address, {"cluster_id": cluster_id})
+        for kind in ("brokers", "topics"):
+            seen[kind] = found[kind] | seen.get(kind, {})

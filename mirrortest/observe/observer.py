@@ -140,7 +140,8 @@ async def run(
             observer.rows()
             observer.log_rows(last=True)  # what logs had before is not of this observation
             drift = DriftWatch(options, observer.profile)
-            recording.write_profile(drift.first | {"configurations": _configurations(options)})
+            configurations = {"configurations": _configurations(options)}
+            recording.write_profile(drift.first | configurations)
             asking = asyncio.ensure_future(observer.ask())
             try:
                 while not await _stopped(stop, _until(began, options)):
@@ -154,6 +155,9 @@ async def run(
                 asking.cancel()
             await observer.clusters.ask()
             drift.look()
+            if options.clusters:
+                clusters = {"clusters": observer.clusters.first}
+                recording.write_profile(drift.first | configurations | clusters)
         write(observer.log_rows(last=True))
         recording.finish(
             time.time_ns(), left_out=observer.left_out, drift=drift.found if drift else ()

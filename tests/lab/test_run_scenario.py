@@ -127,6 +127,7 @@ def test_a_mirror_that_loses_messages_fails_as_expected(tmp_path: Path) -> None:
     assert {"host.csv", "process.csv", "broker.csv", "gc.csv"} <= observed
     profile = _document(next(output.glob("point-001/observations/*/profile.json")))
     source, destination = profile["clusters"].values()
+    assert source["topics"]["orders"]["retention.ms"]
     for cluster in (source, destination):
         assert cluster["brokers"]["1"]["num.io.threads"]
     processes = next(output.glob("point-001/observations/*/process.csv")).read_text()

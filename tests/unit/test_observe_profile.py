@@ -240,6 +240,9 @@ async def test_changes_of_brokers_and_topics_are_found(
     await clusters.ask()
     watch.look()
     assert clusters.left_out == {"configuration of broker 2": "refused"}
+    first = clusters.first["a:1"]
+    assert first["brokers"]["1"]["num.io.threads"] == "8"
+    assert first["topics"] == {"orders": {"retention.ms": "1000"}, "gone": {}, "new": {}}
     answers["down"] = {}
     await clusters.ask()
     watch.look()

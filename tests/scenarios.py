@@ -22,6 +22,7 @@ SMALL: dict[str, tuple[str, ...]] = {
     "freeze-mirror": (*_BRIEF, "fault.for=10s"),
     "slow-link": (*_BRIEF, "fault.for=10s"),
     "cut-link": ("produce.duration=40s", "fault.for=6s"),
+    "shrink-clusters": ("produce.duration=45s",),
     "random-faults": (*_BRIEF, "plan.until=30s"),
     "producers-alone": (
         *_FEW,

@@ -53,6 +53,7 @@ def _events(log_dir: str | None, run: str | None) -> EventLog | None:
 _MEANINGS = {
     "kill": "End a part at once (SIGKILL).",
     "terminate": "End a part in order (SIGTERM).",
+    "remove": "Move a broker's partitions to the others for good, then end it in order.",
     "stop": "Freeze a part (SIGSTOP): it keeps its connections and answers nothing.",
     "continue": "Continue a frozen part.",
     "start": "Start a part that is not running, on its old port and data.",

@@ -20,8 +20,9 @@ if TYPE_CHECKING:
 LOG_LINES_IN_ERRORS = 20
 
 _CONTAINER_FAULTS = ("pause", "unpause", "disconnect", "connect")
+REMOVE = "remove"
 FAULTS = (
-    *("kill", "stop", "continue", "restart", "start", "terminate"),
+    *("kill", "stop", "continue", "restart", "start", "terminate", REMOVE),
     *_CONTAINER_FAULTS,
     *link.FAULTS,
     link.HEAL,
@@ -197,6 +198,8 @@ def inject(part: Part, fault: str, /, **values: Any) -> None:
     method = getattr(owner, "cont" if fault == "continue" else fault, None)
     if method is None and fault in _CONTAINER_FAULTS:
         raise LabError(f"{part.name} is not a container: {fault} needs `lab up --runtime docker`")
+    if method is None and fault == REMOVE:
+        raise LabError(f"{part.name} is not a broker: terminate it")
     if method is None:
         names = " or ".join(link.LINKS)
         raise LabError(f"{part.name} is not a link: {fault} is for {names}, of `lab up --links`")

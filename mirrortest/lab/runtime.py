@@ -98,8 +98,8 @@ class Runtime(ABC):
         """Prepare a broker's data directory before its start, unless that was done before."""
 
     @abstractmethod
-    def run(self, main: str, *arguments: str) -> None:
-        """Run one of Kafka's tools, by its Java class, to its end.
+    def run(self, main: str, *arguments: str) -> str:
+        """Run one of Kafka's tools, by its Java class, to its end; returns its output.
 
         Raises:
             LabError: it failed; the text ends with its output.

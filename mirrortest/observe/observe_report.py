@@ -21,7 +21,8 @@ from mirrortest.model.observed import (
     PROCESS,
     REQUEST,
 )
-from mirrortest.results.observed_totals import GcSummary, Occurrences
+from mirrortest.observe.gc_log import GcSummary
+from mirrortest.observe.log_lines import Occurrences
 from mirrortest.results.tables import lines, table
 from mirrortest.results.words import moment
 

@@ -48,7 +48,6 @@ def running_clusters(
         return
     setup = scenario.lab or LabSetup()
     with_mirror = setup.mirror is not MirrorKind.NONE
-    observed = scenario.observe is not None and setup.image is None
     lab = Lab(
         image=setup.image,
         brokers=setup.brokers,
@@ -58,8 +57,7 @@ def running_clusters(
         links=scenario.with_links,
         broker_properties={key: _property(value) for key, value in setup.broker.items()},
         heap=setup.heap,
-        metrics=observed,
-        gc_logs=observed,
+        metrics=scenario.observe is not None and setup.image is None,
         on_step=board.of("lab"),
     )
     with lab:

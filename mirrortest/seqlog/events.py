@@ -25,7 +25,7 @@ EVENTS_FILE = "events.jsonl"
 _GOES_ON = frozenset({"ready", "continue"})
 LINK_FAULTS = frozenset({"delay", "rate", "cut", "reset"})
 UP_AFTER = {
-    **dict.fromkeys(("kill", "terminate", "stop", "restart"), _GOES_ON),
+    **dict.fromkeys(("kill", "terminate", "remove", "stop", "restart"), _GOES_ON),
     "pause": frozenset({"ready", "unpause", "resume"}),
     "disconnect": frozenset({"ready", "connect"}),
     **dict.fromkeys(LINK_FAULTS, frozenset({"heal"})),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -17,7 +18,7 @@ from mirrortest.host.java import Java
 from mirrortest.lab import control, free_ports
 from mirrortest.lab.cluster import Cluster
 from mirrortest.lab.mirrors import CommandMirror, CommandSettings, MirrorMaker2, MirrorSettings
-from mirrortest.lab.part import Part
+from mirrortest.lab.part import Part, inject
 from mirrortest.lab.process.runtime import Jvm
 from mirrortest.lab.properties_file import write_properties
 from mirrortest.lab.temporary_directories import is_running, sweep
@@ -166,6 +167,47 @@ def test_any_command_can_be_the_mirror(two: SimpleNamespace) -> None:
     assert [mirror(alias).copy_of("orders") for alias in ("", "A")] == ["orders", "A.orders"]
     with pytest.raises(UsageError, match=r"command has no \{destination\}: put it"):
         CommandSettings(["copy", "{source}"])
+
+
+def test_a_broker_that_is_removed_gives_its_partitions_away_and_ends(tmp_path: Path) -> None:
+    """It ends once the others are up to date; Kafka's tools do the rest."""
+    line = "Topic: t\tPartition: 0\tLeader: 1\tReplicas: {}\tIsr: {}\tElr: \n".format
+    before, moving, moved = line("3,1", "3,1"), line("2,1", "1"), line("2,1", "1,2")
+    answers = iter([before, "started", moving, moved])
+    asked = []
+
+    class Tools(Jvm):
+        def run(self, main: str, *arguments: str) -> str:
+            asked.append((main.rpartition(".")[2], *arguments[2:]))
+            return next(answers)
+
+    tools = Tools(Java(Path("/java"), 17, "PATH"), "a.jar")
+    leaving = Cluster("A", tools, tmp_path, brokers=3).brokers[2]
+    leaving.properties_file.parent.mkdir()
+    leaving._command = (sys.executable, "-c", "import time; time.sleep(600)")
+    Part.spawn(leaving)
+    leaving.remove()
+    plan = leaving.properties_file.with_name("A3-leaves.json")
+    assert asked == [
+        ("TopicCommand", "--describe"),
+        ("ReassignPartitionsCommand", "--execute", "--reassignment-json-file", str(plan)),
+        ("TopicCommand", "--describe"),
+        ("TopicCommand", "--describe"),
+    ]
+    assert json.loads(plan.read_text())["partitions"] == [
+        {"topic": "t", "partition": 0, "replicas": [2, 1]}
+    ]
+    assert not leaving.alive
+    leaving.check()
+
+
+def test_a_broker_that_the_controllers_need_is_not_removed(two: SimpleNamespace) -> None:
+    """Without it the rest of two would have no majority; a mirror is no broker."""
+    with pytest.raises(LabError, match="without A1 controllers have no majority: use three"):
+        inject(two.source.brokers[0], "remove")
+    mirror = MirrorMaker2(two.jvm, two.directory, source=two.source, destination=two.destination)
+    with pytest.raises(LabError, match="mirror is not a broker: terminate it"):
+        inject(mirror, "remove")
 
 
 def test_directories_of_killed_owners_are_swept(tmp_path: Path) -> None:

@@ -208,7 +208,7 @@ def _owner(tmp_path: Path, before_waiting: str = "") -> subprocess.Popen[bytes]:
         part = Part("p", (sys.executable, "-c", "import time; time.sleep(600)"), Path("log"))
         part.start()
         {before_waiting}
-        print(part.pid, part._guard.pid, flush=True)
+        print(part.pid, part.program._guard.pid, flush=True)
         time.sleep(600)
     """
     return subprocess.Popen(
@@ -219,7 +219,8 @@ def _owner(tmp_path: Path, before_waiting: str = "") -> subprocess.Popen[bytes]:
 def _pids(owner: subprocess.Popen[bytes]) -> list[int]:
     assert owner.stdout is not None
     with owner.stdout:
-        return [int(word) for word in owner.stdout.readline().split()]
+        part, guard = map(int, owner.stdout.readline().split())
+    return [part, guard]
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])

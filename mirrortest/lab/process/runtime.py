@@ -122,8 +122,8 @@ class Jvm(Runtime):
                 *("format", "--cluster-id", cluster_id, "--config", str(properties_file)),
             )
 
-    def run(self, main: str, *arguments: str) -> None:
-        """Run one of Kafka's tools to its end.
+    def run(self, main: str, *arguments: str) -> str:
+        """Run one of Kafka's tools to its end; returns its output.
 
         Raises:
             LabError: it failed; the text ends with its output.
@@ -137,6 +137,7 @@ class Jvm(Runtime):
         )
         if done.returncode != 0:
             raise LabError(f"{main} failed: {(done.stdout + done.stderr).strip()[-2000:]}")
+        return done.stdout
 
     def log_dirs(self, data: Path) -> str:
         """The directory itself."""

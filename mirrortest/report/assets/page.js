@@ -120,8 +120,7 @@
   function draw() {
     drawStrips();
     if (data.latency) latency.draw(topic);
-    if (data.load) panels.draw("load", { ...data.load, panels: data.load.topics[topic] });
-    data.observed.forEach((each) => panels.draw(each.name, each));
+    if (data.load) load.draw(topic);
   }
 
   // -- what may change ------------------------------------------------------------------------

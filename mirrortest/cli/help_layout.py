@@ -36,7 +36,7 @@ _GROUPS = {
     ),
     "Output": (
         "--log-dir --log-detail --report --json --csv --format --show-detailed-stats --hide-header "
-        "--details --output --html --junit "
+        "--details --output --html --junit --png --observations "
         "--open --progress --reporting-interval --status-file --metrics-port"
     ),
     "Advanced": (
@@ -50,7 +50,7 @@ _ORDER = ["Options", *_GROUPS]
 _METAVARS = {
     "RUN": "--run",
     "NAME": "--id --name",
-    "DIR": "--output --log-dir --log-spool --directory --again --truth",
+    "DIR": "--output --log-dir --log-spool --directory --again --truth --observations --png",
     "FILE": "--csv --html --junit --report --spec --source-command-config "
     "--destination-command-config --ledger-command-config --command-config",
     "HOST:PORT": "--bootstrap-server --ledger-bootstrap-server",

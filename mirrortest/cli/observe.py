@@ -11,7 +11,7 @@ import typer
 
 from mirrortest.cli import console
 from mirrortest.cli.live import LiveLines
-from mirrortest.cli.options import Output, can_be_filled, machine_name
+from mirrortest.cli.options import Connection, Output, can_be_filled, machine_name
 from mirrortest.cli.parameters import from_models
 from mirrortest.errors import UsageError
 from mirrortest.observe.options import Endpoint, ObserveOptions
@@ -90,6 +90,16 @@ def observe(
             "repeatable.",
         ),
     ] = None,
+    bootstrap_server: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--bootstrap-server",
+            metavar="HOST:PORT[,...]",
+            help="Also record what this cluster's brokers and topics are configured with, without "
+            "secrets, and what changes of it; repeatable, for clusters of the same credentials.",
+        ),
+    ] = None,
+    connection: Connection,
     once: Annotated[
         bool,
         typer.Option("--once", help="Only read these logs, from their beginning, and end."),
@@ -124,10 +134,13 @@ def observe(
         logs=_readable(log, "--log"),
         configurations=_existing(config, "--config"),
         endpoints=tuple(map(Endpoint.parse, scrape or ())),
+        clusters=tuple(map(connection.client, bootstrap_server or ())),
         csv=csv,
         once=once,
     )
     can_be_filled(request.output, "--output")
+    for client in request.clusters:
+        console.warn(client.warnings)
     report = _run(request)
     console.show(report.to_json(), report.view(), as_json=output.as_json, report=output.report)
 

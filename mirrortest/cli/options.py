@@ -75,15 +75,15 @@ def can_be_filled(directory: Path, option: str) -> None:
         raise UsageError(f"{option} {directory}: cannot be written to: {error.strerror}") from error
 
 
-def has_logs(text: str, option: str) -> None:
-    """Refuse now a local directory of logs that does not exist; a URI is asked later."""
+def is_directory(text: str, option: str, of: str = "logs") -> None:
+    """Refuse now a local directory that does not exist; a URI is asked later."""
     from mirrortest.seqlog.location import Location
 
     place = Location.parse(text)
     if not place.local or Path(place.path).is_dir():
         return
     if Path(place.path).exists():
-        raise UsageError(f"{option} {text}: not a directory: name the directory of the logs")
+        raise UsageError(f"{option} {text}: not a directory: name the directory of the {of}")
     raise UsageError(f"{option} {text}: there is no such directory")
 
 
@@ -300,6 +300,16 @@ class Workers:
 
 Portable: TypeAlias = Annotated[
     bool, typer.Option("--portable", envvar="MIRRORTEST_PORTABLE", help=PORTABLE)
+]
+
+Observations: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--observations",
+        metavar="DIR",
+        help="Directory of observations (mirrortest observe --output), for the report; repeatable. "
+        "One called observations next to that of the logs is found.",
+    ),
 ]
 
 Details: TypeAlias = Annotated[

@@ -10,7 +10,14 @@ import typer
 
 from mirrortest.cli import compiled, console
 from mirrortest.cli.next_commands import report_next
-from mirrortest.cli.options import Details, Portable, can_be_filled, can_be_written, has_logs
+from mirrortest.cli.options import (
+    Details,
+    Observations,
+    Portable,
+    can_be_filled,
+    can_be_written,
+    is_directory,
+)
 from mirrortest.config.client_config import ClientConfig
 from mirrortest.config.threshold import thresholds
 from mirrortest.config.units import checked_heap
@@ -78,6 +85,7 @@ def reconcile(
     html: Annotated[
         str | None, typer.Option("--html", help="Also write the HTML report to this file.")
     ] = None,
+    observations: Observations = None,
     master: Annotated[
         str | None,
         typer.Option(
@@ -114,12 +122,16 @@ def reconcile(
                 f"{Location.parse(above or '.').shown}, with --run {name.removeprefix('run=')}"
             )
     for text in logdir:
-        has_logs(text, "LOGDIR")
+        is_directory(text, "LOGDIR")
     logs = plan(logdir, checked_run(run) if run is not None else None)
     place = Location.parse(output) if output is not None else logs.default_output
     if place.local:
         can_be_filled(Path(place.path), "--output")
     page = Location.parse(html) if html is not None else None
+    if observations and page is None:
+        raise UsageError("--observations are for the report: add --html FILE")
+    for text in observations or ():
+        is_directory(text, "--observations", "observations")
     if page is not None and page.local and not Path(page.path).is_relative_to(place.path):
         can_be_written(Path(page.path), "--html")
     if page is not None:
@@ -148,7 +160,14 @@ def reconcile(
         following = [] if page is not None else [report_next(place, logs.places, summary.run)]
         console.out.print(run_result(summary).view(details=details, next_commands=following))
     if page is not None:
-        write_text(page, render(read_result(place, logs.places)))
+        write_text(
+            page,
+            render(
+                read_result(
+                    place, logs.places, [Location.parse(each) for each in observations or ()]
+                )
+            ),
+        )
         console.err.print(page.shown, markup=False)
     if summary.exit_code:
         raise typer.Exit(summary.exit_code)

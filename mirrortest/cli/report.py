@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from mirrortest.cli import console
-from mirrortest.cli.options import can_be_written
+from mirrortest.cli.options import Observations, can_be_filled, can_be_written, is_directory
 from mirrortest.errors import UsageError
 from mirrortest.report import REPORT_FILE
 from mirrortest.wire.stream import checked_run
@@ -24,7 +24,7 @@ EXAMPLES = """
 
     mirrortest report mirrortest-logs/run=nightly/result --open
     mirrortest report --log-dir logs-dc1 --log-dir logs-dc2 --run nightly
-    mirrortest report --log-dir mirrortest-logs --output r.html --junit r.xml
+    mirrortest report --log-dir mirrortest-logs --output r.html --junit r.xml --png charts
 """
 
 
@@ -50,6 +50,7 @@ def report(
         str | None,
         typer.Option("--run", help="The run in --log-dir; needed if there are several."),
     ] = None,
+    observations: Observations = None,
     output: Annotated[
         str | None,
         typer.Option("--output", metavar="FILE", help=f"The HTML file. [RESULT/{REPORT_FILE}]"),
@@ -60,6 +61,14 @@ def report(
             "--junit", help="Also write JUnit XML to this file: a case for each condition."
         ),
     ] = None,
+    png: Annotated[
+        Path | None,
+        typer.Option(
+            "--png",
+            file_okay=False,
+            help="Also write each chart as a PNG file into this directory.",
+        ),
+    ] = None,
     open_it: Annotated[
         bool, typer.Option("--open", help="Open the file in the default browser.")
     ] = False,
@@ -67,11 +76,14 @@ def report(
     """Turn a reconciliation into one HTML file that opens without a network."""
     from mirrortest.report.html import render
     from mirrortest.report.junit import junit as as_junit
+    from mirrortest.report.png import write_pngs
     from mirrortest.report.result import find_result, read_result, result_at, write_text
     from mirrortest.report.terminal import run_result
     from mirrortest.seqlog.location import Location
 
     logs = [Location.parse(place) for place in log_dir or ()]
+    for each in observations or ():
+        is_directory(each, "--observations", "observations")
     if result is not None:
         if run is not None:
             raise UsageError(
@@ -92,13 +104,19 @@ def report(
     ):
         if document is not None and document.local:
             can_be_written(Path(document.path), option)
-    found = read_result(place, logs)
-    write_text(target, render(found))
+    if png is not None:
+        can_be_filled(png, "--png")
+    found = read_result(place, logs, [Location.parse(each) for each in observations or ()])
+    page = render(found)
+    write_text(target, page)
     console.err.print(run_result(found.summary).verdict_line())
     console.out.print(target.shown, markup=False)
     if xml is not None:
         write_text(xml, as_junit(found.summary))
         console.out.print(xml.shown, markup=False)
+    if png is not None:
+        for file in write_pngs(page, png):
+            console.out.print(str(file), markup=False)
     if open_it:
         webbrowser.open(Path(target.path).as_uri())
 

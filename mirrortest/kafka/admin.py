@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterable, Mapping
 
     from mirrortest.config.client_config import ClientConfig
-    from mirrortest.kafka.ports import AdminPort, ConsumerPort, Operation
+    from mirrortest.kafka.ports import AdminPort, Configuration, ConsumerPort, Operation
 
 T = TypeVar("T")
 
@@ -226,6 +226,11 @@ class Admin:
         return await self._asked(
             f"asking for the configuration of {topic}", lambda: client.topic_config(topic)
         )
+
+    async def configurations(self, topics: Iterable[str]) -> list[Configuration]:
+        """The configuration of every broker, and of these topics, or why one is unknown."""
+        client, wanted = self._started, sorted(set(topics))
+        return await self._asked("asking for configurations", lambda: client.configurations(wanted))
 
     async def permitted_operations(self, topics: Iterable[str]) -> dict[str, frozenset[Operation]]:
         """What we may do with each of these topics; those of which that is unknown are left out."""

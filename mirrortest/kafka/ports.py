@@ -207,6 +207,16 @@ class TopicDescription(NamedTuple):
     leaders: list[int]
 
 
+class Configuration(NamedTuple):
+    """What a broker or a topic is configured with, defaults included; or why that is unknown."""
+
+    kind: str
+    """``brokers`` or ``topics``."""
+    name: str
+    error: RequestError | None
+    values: Mapping[str, str]
+
+
 class AdminPort(ClientPort, Protocol):
     """Requests that neither read nor write records; each is sent once."""
 
@@ -232,6 +242,9 @@ class AdminPort(ClientPort, Protocol):
 
     async def topic_config(self, topic: str) -> dict[str, str]:
         """A topic's complete configuration, defaults included."""
+
+    async def configurations(self, topics: list[str]) -> list[Configuration]:
+        """Of every broker, and of these topics; secrets have no value."""
 
     async def permitted_operations(self, topics: list[str]) -> dict[str, frozenset[Operation]]:
         """What we may do with each of these topics; those of which that is unknown are left out."""

@@ -7,7 +7,6 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from mirrortest.lab.part import Part
-from mirrortest.lab.process.runtime import gc_log
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -16,12 +15,19 @@ if TYPE_CHECKING:
     from mirrortest.lab.testbed import Lab
 
 
-def observing_options(lab: Lab) -> list[str]:
-    """The options by which `mirrortest observe` reads all parts of a lab."""
-    found = [f"--match={lab.directory}"]
-    for name, part in lab.parts.items():
-        found += [f"--log={part.log}", f"--gc-log={gc_log(part.log.parent, name)}"]
-    return [*found, *(f"--scrape={name}=http://{at}/metrics" for name, at in lab.targets.items())]
+def observing_table(lab: Lab) -> dict[str, list[str]]:
+    """The options by which `mirrortest observe` reads all parts of a lab, without their dashes.
+
+    A part's process is found by the name of its configuration, and is called by that.
+    """
+    return {
+        "match": [*(f"{lab.directory}/config/{name}." for name in lab.parts), f"{lab.directory}/"],
+        "log": [str(part.log) for part in lab.parts.values()],
+        "gc-log": [str(log) for log in lab.gc_logs.values()],
+        "scrape": [f"{name}=http://{at}/metrics" for name, at in lab.targets.items()],
+        "bootstrap-server": [each.bootstrap_servers for each in (lab.source, lab.destination)],
+        "config": [str(file) for file in sorted(lab.directory.glob("config/*.properties"))],
+    }
 
 
 @contextmanager
@@ -34,10 +40,9 @@ def observed(lab: Lab, output: Path | None) -> Iterator[None]:
     if output is None:
         yield
         return
-    command = (sys.executable, "-m", "mirrortest", "observe", "--output", str(output.absolute()))
-    part = Part(
-        "observe", [*command, *observing_options(lab)], lab.directory / "logs" / "observe.log"
-    )
+    command = [sys.executable, "-m", "mirrortest", "observe", "--output", str(output.absolute())]
+    command += [f"--{key}={each}" for key, every in observing_table(lab).items() for each in every]
+    part = Part("observe", command, lab.directory / "logs" / "observe.log")
     part.spawn()
     try:
         yield

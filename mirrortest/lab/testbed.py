@@ -29,7 +29,7 @@ from mirrortest.lab.mirrors import (
     MirrorMaker2,
     MirrorSettings,
 )
-from mirrortest.lab.process.runtime import Jvm, lab_java
+from mirrortest.lab.process.runtime import Jvm, gc_log, lab_java
 from mirrortest.lab.runtime import PartState
 from mirrortest.lab.temporary_directories import temporary_directory
 from mirrortest.metrics import names
@@ -140,6 +140,13 @@ class Lab:
         brokers = (*self.source.brokers, *self.destination.brokers)
         every: list[Part] = [*brokers, *self.links, self.mirror, *self.more_workers]
         return {part.name: part for part in every}
+
+    @property
+    def gc_logs(self) -> dict[str, Path]:
+        """Each Java part's log of garbage collections, by its name; empty where none is written."""
+        if not self._gc_logs or self._image is not None:
+            return {}
+        return {name: gc_log(self.directory / "logs", name) for name in self._java_parts}
 
     def part(self, name: str) -> Part:
         """A part by its name.
@@ -258,9 +265,14 @@ class Lab:
         return replace(runtime, gc_logs=self.directory / "logs")
 
     def _metrics_ports(self) -> dict[str, int]:
-        parts = [f"{alias}{n + 1}" for alias in self._aliases for n in range(self._brokers)]
-        parts += self._worker_names
+        parts = self._java_parts
         return dict(zip(parts, free_ports(len(parts)), strict=True))
+
+    @property
+    def _java_parts(self) -> list[str]:
+        """The names of brokers, and of MirrorMaker 2's workers."""
+        brokers = [f"{alias}{n + 1}" for alias in self._aliases for n in range(self._brokers)]
+        return [*brokers, *self._worker_names]
 
     @property
     def _worker_names(self) -> list[str]:

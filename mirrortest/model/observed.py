@@ -5,9 +5,13 @@ They are the columns of an observation's Parquet files and of their copies as CS
 
 from __future__ import annotations
 
+from enum import StrEnum
 from typing import NamedTuple
 
 from mirrortest.model.load import FLOAT, INT, TEXT
+
+OBSERVATIONS = "observations"
+"""The folder of observations, next to that of logs, where no other is chosen."""
 
 
 class Column(NamedTuple):
@@ -145,6 +149,7 @@ PROCESS = Observed(
         _rate("major_faults", "faults", "Page faults that needed a disk."),
         _rate("requested_read_bytes", "bytes", "Bytes that its reads returned, sockets' included."),
         _rate("requested_written_bytes", "bytes", "Bytes that its writes took, sockets' included."),
+        _rate("read_calls", "calls", "Its reads, of sockets, too."),
         _rate("read_bytes", "bytes", "Read from disks for it."),
         _rate("written_bytes", "bytes", "Written for it to the page cache, and so to disks."),
         _ratio(
@@ -154,6 +159,25 @@ PROCESS = Observed(
         ),
     ),
 )
+
+
+class GcKind(StrEnum):
+    """What an event is. Only pauses stop the program."""
+
+    YOUNG = "young pause"
+    FULL = "full pause"
+    PAUSE = "pause"
+    """Of a concurrent collection: its marks, and the like."""
+    CONCURRENT = "concurrent"
+    """Work while the program runs; with G1 a whole cycle of it."""
+    PHASE = "phase"
+    """A part of one of the others."""
+    COLLECTION = "collection"
+    """One of ZGC's, with its pauses and its work while the program runs."""
+
+
+PAUSES = frozenset({GcKind.YOUNG, GcKind.FULL, GcKind.PAUSE})
+
 
 GC = Observed(
     "gc",
@@ -223,6 +247,8 @@ BROKER = Observed(
         _rate("purgatory_expirations", "requests", "Fetch requests that waited in vain."),
         _rate("unclean_elections", "elections", "Leaders elected out of sync."),
         _rate("elections", "elections", "Leaders elected, where the controller counts them."),
+        _mean("election", "Mean time of an election in the interval, where it is measured."),
+        _rate("eligible_elections", "elections", "Leaders elected out of the eligible replicas."),
         _mean("quorum_election", "Mean time of the controllers' own elections."),
         _rate("quorum_high_watermark", "records", "Metadata records committed by the quorum."),
         _count("replica_max_lag", "messages", "The largest lag of a follower on this broker."),

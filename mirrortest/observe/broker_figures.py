@@ -45,6 +45,7 @@ _TOPIC = "kafka_server_brokertopicmetrics_"
 _REPLICAS = "kafka_server_replicamanager_"
 _PURGATORY = "kafka_server_delayedoperationpurgatory_purgatorysize"
 _FLUSH = "kafka_log_logflushstats_logflushrateandtimems"
+_ELECTIONS = "kafka_controller_controllerstats_leaderelectionrateandtimems"
 _LAG = "kafka_server_fetcherlagmetrics_consumerlag"
 
 _BROKER: dict[str, Source] = {
@@ -84,8 +85,10 @@ _BROKER: dict[str, Source] = {
     "unclean_elections_per_second": _of(
         How.RATE, "kafka_controller_controllerstats_uncleanleaderelections"
     ),
-    "elections_per_second": _of(
-        How.RATE, "kafka_controller_controllerstats_leaderelectionrateandtimems"
+    "elections_per_second": _of(How.RATE, _ELECTIONS),
+    "election_seconds": _of(How.MEAN, _ELECTIONS),
+    "eligible_elections_per_second": _of(
+        How.RATE, "kafka_controller_controllerstats_electionfromeligibleleaderreplicas"
     ),
     "quorum_election_seconds": _of(How.MAX_MS, "kafka_server_raft_metrics_election_latency_avg"),
     "quorum_high_watermark_per_second": _of(How.RATE, "kafka_server_raft_metrics_high_watermark"),

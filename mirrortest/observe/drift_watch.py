@@ -1,9 +1,9 @@
-"""What changes of a machine while it is observed: its settings, disks, limits."""
+"""What changes while it is observed: a machine's settings, disks, limits; what clusters say."""
 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import structlog
 
@@ -12,7 +12,7 @@ from mirrortest.seqlog.events import EventLog
 from mirrortest.seqlog.observation import Drift
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Collection, Mapping
 
     from mirrortest.observe.machine_profile import Profile
     from mirrortest.observe.options import ObserveOptions
@@ -56,9 +56,7 @@ class DriftWatch:
         """Look now. Raises SequenceLogError for the event."""
         self._looked = self._monotonic()
         before, self._before = self._before, self._read()
-        # That processes come and go is the course of a test.
-        lasting = before["processes"].keys() & self._before["processes"].keys()
-        for change in changes(_only(before, lasting), _only(self._before, lasting)):
+        for change in changes(*_lasting(before, self._before)):
             drift = Drift.of(time.time_ns(), *change)
             self.found.append(drift)
             _log.warning("the machine has changed", what=drift.what, now=drift.after)
@@ -66,5 +64,20 @@ class DriftWatch:
                 self._events.note(f"changed: {drift.what}", self._name, time_ns=drift.time_ns)
 
 
-def _only(profile: Profile, pids: set[str]) -> Profile:
-    return profile | {"processes": {pid: profile["processes"][pid] for pid in pids}}
+def _lasting(before: Profile, now: Profile) -> tuple[Profile, Profile]:
+    """Both without what one of them has not: that processes and topics come and go is the test."""
+    pids = before["processes"].keys() & now["processes"].keys()
+    both = [each | {"processes": _only(each["processes"], pids)} for each in (before, now)]
+    shared = before.get("clusters", {}).keys() & now.get("clusters", {}).keys()
+    for each in both:
+        each["clusters"] = {}
+    for address in shared:
+        old, new = before["clusters"][address], now["clusters"][address]
+        topics = old["topics"].keys() & new["topics"].keys()
+        for each, cluster in zip(both, (old, new), strict=True):
+            each["clusters"][address] = cluster | {"topics": _only(cluster["topics"], topics)}
+    return both[0], both[1]
+
+
+def _only(found: Mapping[str, Any], keys: Collection[str]) -> dict[str, Any]:
+    return {key: found[key] for key in keys}

@@ -11,13 +11,13 @@ them, and Shenandoah its cleanups; their pauses have none.
 from __future__ import annotations
 
 import re
-from dataclasses import asdict, dataclass
 from datetime import datetime
-from enum import StrEnum
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+from mirrortest.model.observed import GcKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
 _DECORATION = re.compile(r"\[([^\]]*)\]")
 _UPTIME = re.compile(r"(\d+(?:\.\d+)?)(s|ms|ns)")
@@ -32,24 +32,6 @@ _BYTES = {"B": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
 _SECONDS = {"s": 1.0, "ms": 1e-3, "ns": 1e-9}
 
 
-class Kind(StrEnum):
-    """What an event is. Only pauses stop the program."""
-
-    YOUNG = "young pause"
-    FULL = "full pause"
-    PAUSE = "pause"
-    """Of a concurrent collection: its marks, and the like."""
-    CONCURRENT = "concurrent"
-    """Work while the program runs; with G1 a whole cycle of it."""
-    PHASE = "phase"
-    """A part of one of the others."""
-    COLLECTION = "collection"
-    """One of ZGC's, with its pauses and its work while the program runs."""
-
-
-PAUSES = frozenset({Kind.YOUNG, Kind.FULL, Kind.PAUSE})
-
-
 class Stamp(NamedTuple):
     """When a line was written: ns since the epoch, and seconds since the JVM's start."""
 
@@ -62,7 +44,7 @@ class GcEvent(NamedTuple):
 
     at: Stamp
     collector: str
-    kind: Kind
+    kind: GcKind
     name: str
     cause: str
     number: int
@@ -133,93 +115,24 @@ class GcLog:
             seconds, before, after, capacity_of, freed,
         )  # fmt: skip
 
-    def _kind(self, tags: str, text: str) -> Kind | None:
+    def _kind(self, tags: str, text: str) -> GcKind | None:
         top = tags == "gc" or (tags == "gc,phases" and self.collector == "ZGC")
         if text.startswith("Pause "):
             if not top:
                 return None  # G1 and others log it a second time, as a start
             young = text.startswith("Pause Young")
             return (
-                Kind.YOUNG if young else Kind.FULL if text.startswith("Pause Full") else Kind.PAUSE
+                GcKind.YOUNG
+                if young
+                else GcKind.FULL
+                if text.startswith("Pause Full")
+                else GcKind.PAUSE
             )
         if text.startswith("Concurrent "):
-            return Kind.CONCURRENT if top else Kind.PHASE
+            return GcKind.CONCURRENT if top else GcKind.PHASE
         if top and re.match(r"(Garbage|Minor|Major) Collection\b", text):
-            return Kind.COLLECTION
-        return Kind.PHASE if tags.split(",")[:2] == ["gc", "phases"] else None
-
-
-@dataclass(frozen=True)
-class PhaseTotal:
-    """All events of one kind and name."""
-
-    count: int = 0
-    seconds: float = 0.0
-    longest: float = 0.0
-
-
-class GcSummary:
-    """The collections of one log, of the rows of `model.observed.GC`."""
-
-    def __init__(self) -> None:
-        self.collector = ""
-        self.footprint = 0
-        """The largest heap, in bytes."""
-        self.freed = 0
-        self.phases: dict[tuple[Kind, str], PhaseTotal] = {}
-        self._started_ns: int | None = None
-        self._ended_ns = 0
-
-    def add(self, row: Mapping[str, Any]) -> None:
-        """Take an event."""
-        self.collector = row["collector"]
-        self.footprint = max(self.footprint, row["capacity_bytes"] or row["before_bytes"] or 0)
-        self.freed += row["freed_bytes"] or 0
-        seconds = row["seconds"] or 0.0
-        key = Kind(row["kind"]), row["name"]
-        before = self.phases.get(key, PhaseTotal())
-        self.phases[key] = PhaseTotal(
-            before.count + 1, before.seconds + seconds, max(before.longest, seconds)
-        )
-        started_ns = row["started_ns"]
-        if self._started_ns is None or started_ns < self._started_ns:
-            self._started_ns = started_ns
-        self._ended_ns = max(self._ended_ns, row["ended_ns"])
-
-    @property
-    def seconds(self) -> float:
-        """From the start of the first event to the end of the last."""
-        return (self._ended_ns - (self._started_ns or self._ended_ns)) / 1e9
-
-    def of(self, *kinds: Kind) -> PhaseTotal:
-        """All events of these kinds together."""
-        found = [each for (kind, _), each in self.phases.items() if kind in kinds]
-        return PhaseTotal(
-            sum(each.count for each in found),
-            sum(each.seconds for each in found),
-            max((each.longest for each in found), default=0.0),
-        )
-
-    def to_json(self, seconds: float | None = None) -> dict[str, Any]:
-        """Everything, for an observation of so many seconds; else for those of the events."""
-        seconds = self.seconds if seconds is None else seconds
-        pauses = self.of(*PAUSES)
-        return {
-            "collector": self.collector,
-            "seconds": seconds,
-            "footprint_bytes": self.footprint,
-            "freed_bytes": self.freed,
-            "freed_bytes_per_minute": self.freed * 60 / seconds if seconds else None,
-            "pause_seconds": pauses.seconds,
-            "longest_pause_seconds": pauses.longest,
-            "throughput_ratio": 1 - pauses.seconds / seconds if seconds else None,
-            "young_collections": self.of(Kind.YOUNG).count,
-            "full_collections": self.of(Kind.FULL).count,
-            "phases": [
-                {"kind": kind.value, "name": name, **asdict(total)}
-                for (kind, name), total in self.phases.items()
-            ],
-        }
+            return GcKind.COLLECTION
+        return GcKind.PHASE if tags.split(",")[:2] == ["gc", "phases"] else None
 
 
 def _size(number: str, unit: str) -> int:

@@ -10,10 +10,11 @@ and of the lab's; the lines up to the next one, such as a stack trace, belong to
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
+
+from mirrortest.results.observed_totals import Occurrences
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -42,25 +43,6 @@ class Kind(StrEnum):
 
 
 _KINDS = {"WARN": Kind.WARNING, "ERROR": Kind.ERROR, "FATAL": Kind.ERROR}
-
-
-@dataclass(frozen=True)
-class Occurrences:
-    """Entries of one kind and type; times in ns since the epoch."""
-
-    count: int
-    first_ns: int
-    last_ns: int
-    example: str
-
-    def with_later(self, later: Occurrences) -> Occurrences:
-        """These and later ones; the example stays."""
-        return replace(
-            self,
-            count=self.count + later.count,
-            first_ns=min(self.first_ns, later.first_ns),
-            last_ns=max(self.last_ns, later.last_ns),
-        )
 
 
 class _Entry(NamedTuple):

@@ -21,8 +21,7 @@ from mirrortest.model.observed import (
     PROCESS,
     REQUEST,
 )
-from mirrortest.observe.gc_log import GcSummary
-from mirrortest.observe.log_lines import Occurrences
+from mirrortest.results.observed_totals import GcSummary, Occurrences
 from mirrortest.results.tables import lines, table
 from mirrortest.results.words import moment
 

@@ -14,6 +14,7 @@ import structlog
 from mirrortest.host.user_files import read_properties
 from mirrortest.metrics.endpoint import serve_metrics
 from mirrortest.model.observed import GC, LOG, PROCESS
+from mirrortest.observe.cluster_configuration import ClusterConfigurations
 from mirrortest.observe.configuration import without_secrets
 from mirrortest.observe.drift_watch import DriftWatch
 from mirrortest.observe.logs import GcLogs, KafkaLogs
@@ -56,10 +57,12 @@ class Observer:
         ]
         self._gc_logs = GcLogs(files, options.gc_logs)
         self._kafka_logs = KafkaLogs(files, options.logs)
+        self.clusters = ClusterConfigurations(options.clusters)
 
     def profile(self) -> Profile:
-        """The machine as it is now, with the processes that the last reading had."""
-        return read_profile(self._files, self._processes.chosen)
+        """The machine with the processes that the last reading had; the clusters as they said."""
+        machine = read_profile(self._files, self._processes.chosen)
+        return machine | {"clusters": self.clusters.latest} if self.clusters.latest else machine
 
     def rows(self) -> Tables:
         """Rows by table; those without times are of the interval."""
@@ -73,9 +76,9 @@ class Observer:
                 found.setdefault(table, []).append(row)
         return found
 
-    async def scrape(self) -> None:
-        """Scrape the endpoints until it is cancelled."""
-        await asyncio.gather(*(scraper.run() for scraper in self._scrapers))
+    async def ask(self) -> None:
+        """Scrape the endpoints, and ask the clusters, until it is cancelled."""
+        await asyncio.gather(self.clusters.run(), *(scraper.run() for scraper in self._scrapers))
 
     @property
     def left_out(self) -> dict[str, str]:
@@ -83,7 +86,7 @@ class Observer:
         found = dict(self._files.left_out)
         for scraper in self._scrapers:
             found |= scraper.left_out
-        return found
+        return found | self.clusters.left_out
 
     def log_rows(self, *, last: bool = False) -> Tables:
         """Rows of the logs alone; with `last` nothing more is expected of them."""
@@ -133,11 +136,13 @@ async def run(
 
         drift: DriftWatch | None = None
         if not options.once:
+            await observer.clusters.ask()
             observer.rows()
             observer.log_rows(last=True)  # what logs had before is not of this observation
             drift = DriftWatch(options, observer.profile)
-            recording.write_profile(drift.first | {"configurations": _configurations(options)})
-            scraping = asyncio.ensure_future(observer.scrape())
+            configurations = {"configurations": _configurations(options)}
+            recording.write_profile(drift.first | configurations)
+            asking = asyncio.ensure_future(observer.ask())
             try:
                 while not await _stopped(stop, _until(began, options)):
                     write(observer.rows())
@@ -147,8 +152,12 @@ async def run(
                     if options.duration is not None and report.seconds >= options.duration:
                         break
             finally:
-                scraping.cancel()
+                asking.cancel()
+            await observer.clusters.ask()
             drift.look()
+            if options.clusters:
+                clusters = {"clusters": observer.clusters.first}
+                recording.write_profile(drift.first | configurations | clusters)
         write(observer.log_rows(last=True))
         recording.finish(
             time.time_ns(), left_out=observer.left_out, drift=drift.found if drift else ()

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 from mirrortest.metrics import names
 from mirrortest.metrics.collector import Metrics
-from mirrortest.model.observed import GC, LOG
-from mirrortest.observe.gc_log import PAUSES
+from mirrortest.model.observed import GC, LOG, PAUSES
 
 if TYPE_CHECKING:
     from collections.abc import Collection

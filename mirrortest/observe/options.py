@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, Self
 
+from mirrortest.config.client_config import ClientConfig
 from mirrortest.config.option import POSITIVE_SECONDS, option
 from mirrortest.errors import UsageError
 from mirrortest.metrics.options import MetricsOptions
+from mirrortest.model.observed import OBSERVATIONS
 
 
 class Endpoint(NamedTuple):
@@ -47,7 +49,7 @@ class ObserveOptions(MetricsOptions):
         None, "End after this time. Default: at Ctrl-C or SIGTERM.", kind=POSITIVE_SECONDS, env=True
     )
     output: Path = option(
-        Path("observations"),
+        Path(OBSERVATIONS),
         "A folder for each observation is created here.",
         env=True,
         metavar="DIR",
@@ -73,6 +75,7 @@ class ObserveOptions(MetricsOptions):
     gc_logs: tuple[Path, ...] = ()
     logs: tuple[Path, ...] = ()
     configurations: tuple[Path, ...] = ()
+    clusters: tuple[ClientConfig, ...] = ()
     csv: bool = False
     once: bool = False
     """Read logs from their beginning and end, instead of observing what comes."""

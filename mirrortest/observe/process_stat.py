@@ -48,6 +48,7 @@ def figures(
         "major_faults_per_second": change.per_second("major_faults"),
         "requested_read_bytes_per_second": change.per_second("rchar"),
         "requested_written_bytes_per_second": change.per_second("wchar"),
+        "read_calls_per_second": change.per_second("syscr"),
         "read_bytes_per_second": change.per_second("read_bytes"),
         "written_bytes_per_second": change.per_second("write_bytes"),
         # Pages that are read ahead, and mapped files, can make it negative: then nothing hit.

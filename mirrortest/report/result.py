@@ -19,9 +19,11 @@ from pydantic import ValidationError
 
 from mirrortest.config.units import number
 from mirrortest.errors import MirrortestError, SequenceLogError, UsageError
+from mirrortest.model.observed import OBSERVATIONS
 from mirrortest.results.summary import Summary
 from mirrortest.seqlog.events import EVENTS_FILE, Event, Events
 from mirrortest.seqlog.files import SessionFiles, find_sessions
+from mirrortest.seqlog.observation_files import ObservationFiles, find_observations
 from mirrortest.seqlog.options import Role
 
 if TYPE_CHECKING:
@@ -52,6 +54,7 @@ class Result:
     reports: dict[str, dict[str, Any]] = field(default_factory=dict)
     """Producers' own summaries, by session."""
     events: tuple[Event, ...] = ()
+    observations: tuple[ObservationFiles, ...] = ()
     absent: tuple[str, ...] = ()
 
     @property
@@ -113,11 +116,14 @@ def _parquet(place: Location) -> Iterator[pq.ParquetFile]:
         raise SequenceLogError(f"{place.shown}: cannot be read: {error}") from error
 
 
-def read_result(place: Location, logs: Sequence[Location] = ()) -> Result:
+def read_result(
+    place: Location, logs: Sequence[Location] = (), observations: Sequence[Location] = ()
+) -> Result:
     """Read what the reconciliation wrote to `place`.
 
     `logs` are the directories that hold the logs (LOGDIR); by default the one that `place` lies
-    in, where it is LOGDIR/run=R/result.
+    in, where it is LOGDIR/run=R/result. `observations` are directories of observations, besides
+    those with the name of `OBSERVATIONS` next to a LOGDIR.
 
     Raises:
         UsageError: there is no result, or it is of a version that this program does not know.
@@ -145,12 +151,23 @@ def read_result(place: Location, logs: Sequence[Location] = ()) -> Result:
         absent.append(
             "the run's logs are not here (use --log-dir): this report does not show its set-up"
         )
+    found: dict[str, ObservationFiles] = {}
+    for root in roots:
+        found |= _observations(
+            summary.run, root.parent.child(OBSERVATIONS), absent, unnamed=bool(sessions)
+        )
+    for base in observations:
+        there = _observations(summary.run, base, absent, unnamed=bool(sessions))
+        if not there:
+            absent.append(f"{base.shown}: there is no observation of run {summary.run}")
+        found |= there
     result = Result(
         summary=summary,
         place=place,
         sessions=tuple(_distinct(sessions)),
         reports=_reports(sessions),
         events=tuple(sorted(set(events), key=lambda event: (event.time_ns, event.part))),
+        observations=tuple(found[folder] for folder in sorted(found)),
         absent=tuple(absent),
     )
     missing = result.sessions_missing if sessions else {}
@@ -160,6 +177,20 @@ def read_result(place: Location, logs: Sequence[Location] = ()) -> Result:
         for role, count in missing.items()
     ]
     return replace(result, absent=(*result.absent, *lines))
+
+
+def _observations(
+    run: str, place: Location, absent: list[str], *, unnamed: bool
+) -> dict[str, ObservationFiles]:
+    """The observations of a run in a directory, by folder; also those of no run, if `unnamed`.
+
+    What of these was while the run lasted is found by its sessions' times.
+    """
+    return {
+        each.observation.folder: each
+        for each in find_observations(place, absent)
+        if each.observation.run == run or (unnamed and each.observation.run is None)
+    }
 
 
 def find_result(logdirs: Sequence[Location], run: str | None) -> Location:

@@ -48,6 +48,7 @@ def running_clusters(
         return
     setup = scenario.lab or LabSetup()
     with_mirror = setup.mirror is not MirrorKind.NONE
+    observed = scenario.observe is not None and setup.image is None
     lab = Lab(
         image=setup.image,
         brokers=setup.brokers,
@@ -57,7 +58,8 @@ def running_clusters(
         links=scenario.with_links,
         broker_properties={key: _property(value) for key, value in setup.broker.items()},
         heap=setup.heap,
-        metrics=scenario.observe is not None and setup.image is None,
+        metrics=observed,
+        gc_logs=observed,
         on_step=board.of("lab"),
     )
     with lab:

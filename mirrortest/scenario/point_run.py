@@ -11,8 +11,10 @@ from typing import TYPE_CHECKING
 
 from mirrortest.config.run import run_id
 from mirrortest.errors import MirrortestError, UsageError, WorkerError
+from mirrortest.lab.observing import observing_table
 from mirrortest.lab.part import Part
 from mirrortest.lab.runtime import PartState
+from mirrortest.model.observed import OBSERVATIONS
 from mirrortest.model.verdict import ExitCode, Verdict
 from mirrortest.report import REPORT_FILE
 from mirrortest.report.result import RESULT_FOLDER, SUMMARY_FILE, read_result
@@ -185,13 +187,11 @@ class _Playing:
         table = self._scenario.observe
         if table is None:
             return
-        found: dict[str, list[str]] = {"match": [self._run]}
-        if lab is not None:
-            found["match"].append(str(lab.directory))
-            found["scrape"] = [f"{part}=http://{at}/metrics" for part, at in lab.targets.items()]
-            found["log"] = [str(part.log) for part in lab.parts.values()]
-            found["config"] = [str(file) for file in lab.directory.glob("config/*.properties")]
-        output = self._directory / "observations"
+        found = {} if lab is None else observing_table(lab)
+        # First the clients by their names, then whatever else has the run's.
+        own = [str(self._directory / "clients" / f"{each.name}.") for each in self.clients]
+        found["match"] = [*own, *found.get("match", ()), self._run]
+        output = self._directory / OBSERVATIONS
         observing = observer(found | table, self._run, output, self._arguments)
         stack.callback(observing.terminate)
         observing.start()

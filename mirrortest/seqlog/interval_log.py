@@ -11,29 +11,28 @@ from dataclasses import dataclass, field
 from typing import IO, TYPE_CHECKING
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from mirrortest.config.units import SECOND_NS
 from mirrortest.host.usage import cpu_seconds, resident_bytes
 from mirrortest.model.load import FIGURES
-from mirrortest.seqlog.damage import Damage, DamageKind
-from mirrortest.seqlog.journal import read_frames
-from mirrortest.seqlog.session import (
-    INTERVALS_FILE,
-    JOURNAL,
-    PARQUET,
-    DigestingFile,
-    digest,
-    first_line,
+from mirrortest.seqlog.session import INTERVALS_FILE
+from mirrortest.seqlog.table_files import (
+    LISTS,
+    csv_line,
+    read_table,
+    schema_of,
+    utc,
+    write_table,
 )
-from mirrortest.seqlog.table_files import LISTS, conformed, csv_line, schema_of, utc, write_table
 from mirrortest.timing.histogram import Histogram
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
     from pathlib import Path
 
+    from mirrortest.seqlog.damage import Damage
     from mirrortest.seqlog.files import SessionFiles
+    from mirrortest.seqlog.session import DigestingFile
 
 SCHEMA = schema_of(FIGURES, never_null={"started_ns", "ended_ns", "topic"})
 
@@ -115,25 +114,7 @@ def read_intervals(found: SessionFiles, damage: list[Damage]) -> pa.Table:
 
     Without any the table is empty. What cannot be read is appended to `damage`.
     """
-    note = found.session.intervals
-    place = found.location.child(INTERVALS_FILE + (JOURNAL if note is None else PARQUET))
-    try:
-        with place.filesystem.open_input_file(place.path) as file:
-            data = file.read_buffer()
-        if note is None:
-            batches = [conformed(each, SCHEMA) for each in read_frames(data, place.shown, damage)]
-            return pa.Table.from_batches(batches, schema=SCHEMA)
-        if digest(memoryview(data)) != note.digest:
-            what = "its bytes are not those that were written (its digest differs)"
-            damage.append(Damage(DamageKind.CHANGED, place.shown, what, note.rows))
-            return SCHEMA.empty_table()
-        return conformed(pq.read_table(pa.BufferReader(data)), SCHEMA)
-    except FileNotFoundError as error:
-        if note is not None:
-            damage.append(Damage(DamageKind.MISSING, place.shown, first_line(error), note.rows))
-    except (pa.ArrowException, OSError, ValueError) as error:
-        damage.append(Damage(DamageKind.UNREADABLE, place.shown, first_line(error)))
-    return SCHEMA.empty_table()
+    return read_table(found.location, INTERVALS_FILE, found.session.intervals, SCHEMA, damage)
 
 
 # -- as CSV ---------------------------------------------------------------------------------------

@@ -5,17 +5,21 @@ from __future__ import annotations
 import csv
 import io
 from datetime import UTC, datetime
-from typing import IO, TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mirrortest.config.units import SECOND_NS
 from mirrortest.model.load import COUNTS, INTS
+from mirrortest.seqlog.damage import Damage, DamageKind
+from mirrortest.seqlog.journal import read_frames
+from mirrortest.seqlog.session import JOURNAL, PARQUET, digest, first_line
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
 
+    from mirrortest.seqlog.location import Location
     from mirrortest.seqlog.session import DigestingFile
 
 _GROUP_ROWS = 1 << 16
@@ -74,6 +78,45 @@ def conformed(rows: Any, schema: pa.Schema) -> Any:
         for each in schema
     ]
     return type(rows).from_arrays(columns, schema=schema)
+
+
+class Note(Protocol):
+    """What is noted of a finished file."""
+
+    @property
+    def rows(self) -> int | None:
+        """How many it has."""
+
+    @property
+    def digest(self) -> str | None:
+        """Of its bytes."""
+
+
+def read_table(
+    folder: Location, name: str, note: Note | None, schema: pa.Schema, damage: list[Damage]
+) -> pa.Table:
+    """The rows of a finished table, or of the journal that it is where `note` is None.
+
+    Without any the table is empty. What cannot be read is appended to `damage`.
+    """
+    place = folder.child(name + (JOURNAL if note is None else PARQUET))
+    try:
+        with place.filesystem.open_input_file(place.path) as file:
+            data = file.read_buffer()
+        if note is None:
+            batches = [conformed(each, schema) for each in read_frames(data, place.shown, damage)]
+            return pa.Table.from_batches(batches, schema=schema)
+        if digest(memoryview(data)) != note.digest:
+            what = "its bytes are not those that were written (its digest differs)"
+            damage.append(Damage(DamageKind.CHANGED, place.shown, what, note.rows))
+            return schema.empty_table()
+        return conformed(pq.read_table(pa.BufferReader(data)), schema)
+    except FileNotFoundError as error:
+        if note is not None:
+            damage.append(Damage(DamageKind.MISSING, place.shown, first_line(error), note.rows))
+    except (pa.ArrowException, OSError, ValueError) as error:
+        damage.append(Damage(DamageKind.UNREADABLE, place.shown, first_line(error)))
+    return schema.empty_table()
 
 
 def csv_line(values: Sequence[object]) -> str:

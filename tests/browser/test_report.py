@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -10,8 +11,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import pytest
 
 from mirrortest.report.html import render
+from mirrortest.report.png import draw_charts
 from mirrortest.report.result import read_result
 from mirrortest.seqlog.location import Location
+from tests.made_observation import everything, write_observation
 from tests.made_result import Made, failed_run, note_events
 
 if TYPE_CHECKING:
@@ -20,7 +23,8 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.browser
 
 Scheme: TypeAlias = Literal["light", "dark"]
-CHARTS = ("strips", "percentiles", "heat", "curve", "load")
+OBSERVED = ("machine-0", "jvms", "brokers", "log-lines")
+CHARTS = ("strips", "percentiles", "heat", "curve", "load", *OBSERVED)
 WIDTHS = {"phone": 390, "desk": 1280}
 HOSTILE = "</script><img src=x onerror=alert(1)>{{7*7}}{a|b}"
 
@@ -122,8 +126,9 @@ class Sheet:
 @pytest.fixture(scope="module")
 def failed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report of a run in which much went wrong."""
-    made = replace(failed_run(), interval=5)
-    return _report(made, tmp_path_factory.mktemp("failed"))
+    made, folder = replace(failed_run(), interval=5), tmp_path_factory.mktemp("failed")
+    write_observation(folder / "observations", everything(60 * made.minutes, 60))
+    return _report(made, folder / "logs")
 
 
 def _report(made: Made, folder: Path, *events: tuple[float, str, str]) -> Path:
@@ -160,6 +165,8 @@ def test_it_is_whole_on_every_screen(
     # Eight panels: no message failed. A step is a minute of three hours.
     assert drawn["load"]["marks"] == [6] * 8
     assert set(drawn["load"]["points"]) == {180}
+    for name, panels in zip(OBSERVED, (16, 3, 20, 1), strict=True):
+        assert drawn[name]["marks"] == [6] * panels
     sheet.page.close()
 
 
@@ -306,6 +313,17 @@ def test_what_is_not_there_is_not_drawn(browser: Browser, tmp_path: Path, made: 
     assert sheet.overflow == 0
     assert sheet.troubles == []
     sheet.page.close()
+
+
+def test_each_chart_is_written_as_a_png(browser: Browser, failed: Path, tmp_path: Path) -> None:
+    """With its title, as wide as the page's column, in double density."""
+    written = draw_charts(browser, failed.read_text(), tmp_path / "charts")
+    assert {path.stem for path in written} == set(CHARTS)
+    for path in written:
+        kind, width, height = struct.unpack(">8s8xII", path.read_bytes()[:24])
+        assert kind == b"\x89PNG\r\n\x1a\n"
+        assert width > 1800
+        assert height > 200
 
 
 def test_headings_tables_and_charts_have_names(browser: Browser, failed: Path) -> None:

@@ -117,11 +117,21 @@ def test_a_mirror_that_loses_messages_fails_as_expected(tmp_path: Path) -> None:
     events = next(output.glob("point-001/logs/run=*/events.jsonl")).read_text().splitlines()
     marks = [(event["what"], event["part"]) for event in map(json.loads, events)]
     assert marks == [("kill", "carl"), ("start", "carl"), ("ready", "carl")]
-    assert "carl: kill" in (output / "point-001" / "report.html").read_text()
+    report = (output / "point-001" / "report.html").read_text()
+    assert "carl: kill" in report
+    for section in ("machines", "jvms", "brokers"):
+        assert f'<section id="{section}">' in report
     for kept in ("configuration.json", "lab/logs/A1.log", "clients/ann.csv", "clients/carl.json"):
         assert (output / "point-001" / kept).stat().st_size
     observed = {file.name for file in output.glob("point-001/observations/*/*.csv")}
-    assert {"host.csv", "process.csv", "broker.csv"} <= observed
+    assert {"host.csv", "process.csv", "broker.csv", "gc.csv"} <= observed
+    profile = _document(next(output.glob("point-001/observations/*/profile.json")))
+    source, destination = profile["clusters"].values()
+    assert source["topics"]["orders"]["retention.ms"]
+    for cluster in (source, destination):
+        assert cluster["brokers"]["1"]["num.io.threads"]
+    processes = next(output.glob("point-001/observations/*/process.csv")).read_text()
+    assert all(name in processes for name in ("/config/A1.,", "/config/B1.,", "/clients/ann.,"))
 
 
 def _is_running(process: psutil.Process) -> bool:

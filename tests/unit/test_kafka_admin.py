@@ -14,6 +14,7 @@ from mirrortest.kafka.public.administration import PublicAdmin
 
 if TYPE_CHECKING:
     from aiokafka.admin import NewTopic
+    from aiokafka.admin.config_resource import ConfigResource
     from aiokafka.admin.new_partitions import NewPartitions
 
 
@@ -148,3 +149,34 @@ async def test_a_topic_that_never_comes_is_missing_after_a_while() -> None:
     admin = admin_of(brokers, **{"request.timeout.ms": "100"})
     admin.expect("t")
     assert await admin.partitions("t") is None
+
+
+class Configured:
+    """A cluster of two brokers and a topic; the second broker tells us nothing."""
+
+    async def describe_cluster(self) -> dict[str, Any]:
+        return {"cluster_id": "c", "brokers": [{"node_id": 1}, {"node_id": 2}]}
+
+    async def describe_configs(self, resources: list[ConfigResource]) -> list[Any]:
+        """Each broker is asked by itself, as aiokafka does it."""
+        entries = [("retention.ms", "1000", False, 4, False), ("ssl.key", None, False, 4, True)]
+        return [
+            SimpleNamespace(
+                resources=[
+                    (0 if each.name != "2" else 31, "not you", int(each.resource_type), each.name,
+                     entries if each.name != "2" else [])
+                ]
+            )
+            for each in resources
+        ]  # fmt: skip
+
+
+async def test_brokers_and_topics_are_described_each_by_itself() -> None:
+    """One that we may not see has its error; secrets have no value."""
+    found = await admin_of(Configured()).configurations(["t"])
+    assert [(each.kind, each.name, str(each.error), each.values) for each in found] == [
+        ("brokers", "1", "None", {"retention.ms": "1000"}),
+        ("brokers", "2", str(found[1].error), {}),
+        ("topics", "t", "None", {"retention.ms": "1000"}),
+    ]
+    assert "not you" in str(found[1].error)

@@ -14,10 +14,11 @@ from mirrortest.host.java import Java
 from mirrortest.lab import jars, testbed
 from mirrortest.lab.cluster import Cluster
 from mirrortest.lab.mirrors import MirrorMaker2, MirrorSettings
-from mirrortest.lab.observing import observing_options
+from mirrortest.lab.observing import observing_table
 from mirrortest.lab.process.runtime import Jvm
 from mirrortest.lab.runtime import PartState
 from mirrortest.lab.testbed import Lab, part_metrics
+from mirrortest.report.html.observations import short_names
 
 if TYPE_CHECKING:
     import pytest
@@ -54,12 +55,18 @@ def test_an_observed_lab_logs_its_collections_where_the_observer_reads_them(tmp_
     assert written == [
         f"-Xlog:gc*:file={logs}/{name}-gc.log:time,uptime,level,tags:filecount=0" for name in parts
     ]
-    lab = SimpleNamespace(directory=tmp_path, parts=parts, targets={"A1": "127.0.0.1:7001"})
-    options = observing_options(cast("Lab", lab))
-    assert [word for word in options if word.startswith("--gc-log=")] == [
-        f"--gc-log={logs}/{name}-gc.log" for name in parts
-    ]
-    assert "--scrape=A1=http://127.0.0.1:7001/metrics" in options
+    lab = Lab(tmp_path, gc_logs=True)
+    lab.directory, lab.source, lab.destination, lab.mirror = tmp_path, source, destination, mirror
+    lab.targets["A1"] = "127.0.0.1:7001"
+    table = observing_table(lab)
+    assert table["gc-log"] == [f"{logs}/{name}-gc.log" for name in parts]
+    assert table["scrape"] == ["A1=http://127.0.0.1:7001/metrics"]
+    by_match = {
+        name: next(match for match in table["match"] if match in " ".join(part._command))
+        for name, part in parts.items()
+    }
+    assert list(short_names(by_match.values()).values()) == list(parts)
+    options = [f"--{key}={each}" for key, every in table.items() for each in every]
     command = generated.program().commands["observe"]
     read = command.make_context("observe", options).params
     assert [path.name for path in read["log"]] == [f"{name}.log" for name in parts]

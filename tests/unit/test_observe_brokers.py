@@ -87,6 +87,7 @@ def test_the_labs_broker_has_every_figure() -> None:
     missing = {each.name for each in BROKER.figures} - present
     assert missing == {
         "elections_per_second",  # of ZooKeeper's time
+        "election_seconds",
         "quorum_election_seconds",  # none was held
         "replica_lag",  # no followers
         "flush_seconds",  # nothing was flushed between

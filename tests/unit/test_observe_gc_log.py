@@ -11,17 +11,19 @@ from pathlib import Path
 
 import pytest
 
-from mirrortest.model.observed import GC
-from mirrortest.observe.gc_log import PAUSES, GcLog, GcSummary, Kind
+from mirrortest.model.observed import GC, PAUSES, GcKind
+from mirrortest.observe.gc_log import GcLog
 from mirrortest.observe.logs import GcLogs
 from mirrortest.observe.readable_files import ReadableFiles
+from mirrortest.results.observed_totals import GcSummary
 
 LOGS = Path(__file__).with_name("gc_logs")
-OF = {"G1 Young Generation": [Kind.YOUNG], "G1 Old Generation": [Kind.FULL],
-      "G1 Concurrent GC": [Kind.PAUSE], "Copy": [Kind.YOUNG], "MarkSweepCompact": [Kind.FULL],
-      "PS Scavenge": [Kind.YOUNG], "PS MarkSweep": [Kind.FULL], "ZGC Cycles": [Kind.COLLECTION],
-      "ZGC Pauses": [Kind.PAUSE], "ZGC Major Cycles": [Kind.COLLECTION],
-      "ZGC Major Pauses": [Kind.PAUSE], "Shenandoah Pauses": [Kind.PAUSE]}  # fmt: skip
+OF = {"G1 Young Generation": [GcKind.YOUNG], "G1 Old Generation": [GcKind.FULL],
+      "G1 Concurrent GC": [GcKind.PAUSE], "Copy": [GcKind.YOUNG], "MarkSweepCompact": [GcKind.FULL],
+      "PS Scavenge": [GcKind.YOUNG], "PS MarkSweep": [GcKind.FULL],
+      "ZGC Cycles": [GcKind.COLLECTION],
+      "ZGC Pauses": [GcKind.PAUSE], "ZGC Major Cycles": [GcKind.COLLECTION],
+      "ZGC Major Pauses": [GcKind.PAUSE], "Shenandoah Pauses": [GcKind.PAUSE]}  # fmt: skip
 """What the JVM calls its collectors -> the events that are theirs."""
 
 
@@ -47,7 +49,7 @@ def test_collections_are_those_that_the_jvm_counted(name: str) -> None:
             continue
         total = found.of(*OF[bean])
         assert total.count == int(count), bean
-        if Kind.COLLECTION not in OF[bean]:  # ZGC's cycle is longer than its own log of it
+        if GcKind.COLLECTION not in OF[bean]:  # ZGC's cycle is longer than its own log of it
             assert 1000 * total.seconds == pytest.approx(
                 int(milliseconds), abs=int(count) + 0.1 * int(milliseconds)
             )
@@ -79,15 +81,15 @@ def test_the_heap_of_each_collector(name: str, collector: str, footprint: int, f
 def test_phases_are_each_collectors_own() -> None:
     """A full collection of Serial's has four; work beside the program is ZGC's and Shenandoah's."""
     serial = summary("serial-17").phases
-    assert [name for kind, name in serial if kind is Kind.PHASE] == [
+    assert [name for kind, name in serial if kind is GcKind.PHASE] == [
         "Phase 1: Mark live objects",
         "Phase 2: Compute new object addresses",
         "Phase 3: Adjust pointers",
         "Phase 4: Move objects",
     ]
-    assert (Kind.CONCURRENT, "Concurrent Relocate") in summary("z-25").phases
-    assert (Kind.CONCURRENT, "Concurrent marking") in summary("shenandoah-25").phases
-    assert (Kind.PHASE, "Evacuate Collection Set") in summary("g1-25").phases
+    assert (GcKind.CONCURRENT, "Concurrent Relocate") in summary("z-25").phases
+    assert (GcKind.CONCURRENT, "Concurrent marking") in summary("shenandoah-25").phases
+    assert (GcKind.PHASE, "Evacuate Collection Set") in summary("g1-25").phases
 
 
 def test_a_pause_as_a_row() -> None:

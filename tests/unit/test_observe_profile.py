@@ -7,11 +7,16 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 
-from mirrortest.errors import UsageError
+from mirrortest.config.client_config import ClientConfig
+from mirrortest.errors import UnreachableError, UsageError
+from mirrortest.kafka.error_table import RequestError
+from mirrortest.kafka.ports import Configuration
+from mirrortest.observe import cluster_configuration
+from mirrortest.observe.cluster_configuration import ClusterConfigurations
 from mirrortest.observe.configuration import (
     HIDDEN,
     command_without_secrets,
@@ -30,6 +35,9 @@ from mirrortest.observe.options import ObserveOptions
 from mirrortest.observe.readable_files import ReadableFiles
 from mirrortest.seqlog.events import Events
 from mirrortest.seqlog.location import Location
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 CPUINFO = """\
 processor\t: 0
@@ -177,3 +185,69 @@ def test_events_need_a_run() -> None:
     """They are in its directory."""
     with pytest.raises(UsageError, match="name it with --run"):
         ObserveOptions(name="here", log_dir=Path("logs"))
+
+
+class Cluster:
+    """What a cluster answers; `None` in place of properties: refused."""
+
+    def __init__(self, client: ClientConfig, answers: dict[str, dict[str, Any]]) -> None:
+        del client
+        self._answers = answers
+
+    async def __aenter__(self) -> Self:
+        if "down" in self._answers:
+            raise UnreachableError("no broker answers")
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        pass
+
+    async def cluster_id(self) -> str:
+        return "c"
+
+    async def matching(self, _: str) -> dict[str, int]:
+        return dict.fromkeys(self._answers["topics"], 1)
+
+    async def configurations(self, topics: Iterable[str]) -> list[Configuration]:
+        assert list(topics) == sorted(self._answers["topics"])
+        refused = RequestError(31, "refused")
+        return [
+            Configuration(kind, name, refused if values is None else None, values or {})
+            for kind, its in self._answers.items()
+            for name, values in its.items()
+        ]
+
+
+async def test_changes_of_brokers_and_topics_are_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Topics that come and go are no change, nor is what is not answered; secrets stay hidden."""
+    answers: dict[str, dict[str, Any]] = {
+        "brokers": {"1": {"num.io.threads": "8", "ssl.key.password": "geheim"}, "2": {"a": "b"}},
+        "topics": {"orders": {"retention.ms": "1000"}, "gone": {}},
+    }
+    monkeypatch.setattr(cluster_configuration, "Admin", lambda client: Cluster(client, answers))
+    clusters = ClusterConfigurations([ClientConfig.load(bootstrap_server="a:1")])
+    await clusters.ask()
+    assert clusters.left_out == {}
+    assert clusters.latest["a:1"]["brokers"]["1"]["ssl.key.password"] == HIDDEN
+    watch = DriftWatch(
+        ObserveOptions(name="m", output=tmp_path),
+        lambda: {"processes": {}, "clusters": dict(clusters.latest)},
+    )
+    answers["brokers"] = {"1": {"num.io.threads": "4", "ssl.key.password": "geheim"}, "2": None}
+    answers["topics"] = {"orders": {"retention.ms": "5"}, "new": {}}
+    await clusters.ask()
+    watch.look()
+    assert clusters.left_out == {"configuration of broker 2": "refused"}
+    first = clusters.first["a:1"]
+    assert first["brokers"]["1"]["num.io.threads"] == "8"
+    assert first["topics"] == {"orders": {"retention.ms": "1000"}, "gone": {}, "new": {}}
+    answers["down"] = {}
+    await clusters.ask()
+    watch.look()
+    assert clusters.left_out == {"configuration of a:1": "no broker answers"}
+    assert [(each.what, each.before, each.after) for each in watch.found] == [
+        ("clusters.a:1.brokers.1.num.io.threads", '"8"', '"4"'),
+        ("clusters.a:1.topics.orders.retention.ms", '"1000"', '"5"'),
+    ]

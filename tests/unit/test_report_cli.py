@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import webbrowser
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 import typer
 
 from mirrortest.cli.report import report
-from mirrortest.errors import UsageError
+from mirrortest.errors import MirrortestError, UsageError
 from tests.made_result import RUN, Made
 
 
@@ -54,6 +55,20 @@ def test_the_result_is_found_in_whichever_log_directory_has_it(
         UsageError, match=rf"no result of run nothere \(there are results of {RUN}\); run mirrort"
     ):
         report(log_dir=both, run="nothere")
+
+
+def test_pngs_need_playwright_and_a_browser(
+    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is missing, and how it is had; the page is there nevertheless."""
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setenv("PLAYWRIGHT_BROWSERS_PATH", str(tmp_path / "none"))
+    with pytest.raises(MirrortestError, match="--png needs Chromium: install it, or run"):
+        report(result=str(place), png=tmp_path / "charts")
+    monkeypatch.setitem(sys.modules, "playwright.sync_api", None)
+    with pytest.raises(MirrortestError, match=r"pip install 'mirrortest\[png\]'"):
+        report(result=str(place), png=tmp_path / "charts")
+    assert (place / "report.html").exists()
 
 
 def test_a_runs_directory_stands_for_the_result_in_it(

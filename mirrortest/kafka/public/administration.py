@@ -9,7 +9,7 @@ from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, Records
 from aiokafka.admin.config_resource import ConfigResource, ConfigResourceType
 
 from mirrortest.kafka.error_table import Code, RequestError
-from mirrortest.kafka.ports import TopicDescription
+from mirrortest.kafka.ports import Configuration, TopicDescription
 from mirrortest.kafka.public.connection import (
     arguments,
     broker_error,
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from mirrortest.model.topic_partition import TopicPartition
 
 T = TypeVar("T")
+_KINDS = {ConfigResourceType.BROKER: "brokers", ConfigResourceType.TOPIC: "topics"}
 
 
 class PublicAdmin:
@@ -106,13 +107,37 @@ class PublicAdmin:
 
     async def topic_config(self, topic: str) -> dict[str, str]:
         """See `ports.AdminPort`."""
-        resource = ConfigResource(ConfigResourceType.TOPIC, topic)
+        (found,) = await self._described([ConfigResource(ConfigResourceType.TOPIC, topic)])
+        if found.error is not None:
+            raise found.error
+        return dict(found.values)
+
+    async def configurations(self, topics: list[str]) -> list[Configuration]:
+        """See `ports.AdminPort`."""
         with request_errors():
-            (response,) = await self.client.describe_configs([resource])
-        ((code, message, _, _, entries),) = response.resources
-        if error := broker_error(code, message):
-            raise error
-        return {entry[0]: entry[1] for entry in entries if entry[1] is not None}
+            cluster = await self.client.describe_cluster()
+        brokers = [str(broker["node_id"]) for broker in cluster["brokers"]]
+        return await self._described(
+            [
+                ConfigResource(kind, name)
+                for kind, names in zip(_KINDS, (brokers, topics), strict=True)
+                for name in names
+            ]
+        )
+
+    async def _described(self, resources: list[ConfigResource]) -> list[Configuration]:
+        with request_errors():
+            responses = await self.client.describe_configs(resources)
+        return [
+            Configuration(
+                _KINDS[ConfigResourceType(kind)],
+                name,
+                broker_error(code, message),
+                {entry[0]: entry[1] for entry in entries if entry[1] is not None},
+            )
+            for response in responses
+            for code, message, kind, name, entries in response.resources
+        ]
 
     async def permitted_operations(
         self,

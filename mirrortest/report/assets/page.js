@@ -120,7 +120,8 @@
   function draw() {
     drawStrips();
     if (data.latency) latency.draw(topic);
-    if (data.load) load.draw(topic);
+    if (data.load) panels.draw("load", { ...data.load, panels: data.load.topics[topic] });
+    data.observed.forEach((each) => panels.draw(each.name, each));
   }
 
   // -- what may change ------------------------------------------------------------------------

@@ -32,6 +32,7 @@ ECHARTS_VERSION = "6.1.0"
 _LIBRARY = ("echarts/echarts.min.js", "drawing.js")
 _TEMPLATES = (
     "report.html.j2",
+    "observed.html.j2",
     "parts.html.j2",
     "points.html.j2",
     "comparison.html.j2",
@@ -47,7 +48,9 @@ def render(result: Result) -> str:
         SequenceLogError: a table or a log cannot be read.
     """
     environment_of_templates()  # if Jinja is missing, fail before the work
-    return render_page(_TEMPLATES[0], ("latency.js", "load.js", "page.js", "copy.js"), page(result))
+    return render_page(
+        _TEMPLATES[0], ("latency.js", "panels.js", "page.js", "copy.js"), page(result)
+    )
 
 
 def render_page(template: str, scripts: Sequence[str], variables: Mapping[str, Any]) -> str:

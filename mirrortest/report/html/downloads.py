@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, NamedTuple
 from mirrortest.report.html.charts import EVERY, PERCENTILES, drawn_topics, strip_names
 from mirrortest.report.html.figures import count_rows, fine
 from mirrortest.report.html.load_panels import load_table
+from mirrortest.report.html.panels import columns, csv_rows
 from mirrortest.results.words import moment
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from mirrortest.report.html.load import Load
-    from mirrortest.report.html.timeline import Timeline
+    from mirrortest.report.html.panels import Panel
+    from mirrortest.report.html.timeline import Slots, Timeline
     from mirrortest.results.summary import Summary
 
 
@@ -44,6 +46,14 @@ def load_download(summary: Summary, load: Load, topics: Sequence[str]) -> Downlo
     """The load of all topics together and of these."""
     heads, rows = load_table(load, topics)
     return _download("Load over time", summary, "load", heads, rows)
+
+
+def panels_download(
+    title: str, summary: Summary, what: str, slots: Slots, panels: Sequence[Panel]
+) -> Download:
+    """The lines of a chart."""
+    names = columns(panels)
+    return _download(title, summary, what, ["from_utc", *names], csv_rows(slots, panels, names))
 
 
 def _over_time(timeline: Timeline) -> Iterable[list[object]]:

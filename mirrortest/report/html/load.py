@@ -7,13 +7,13 @@ been the same all through. Its latencies belong to the step in which its middle 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mirrortest.config.units import SECOND_NS, number
+from mirrortest.config.units import number
 from mirrortest.report.html.latencies import Latencies
 from mirrortest.report.html.timeline import Slots, topic_numbers
 from mirrortest.seqlog.interval_log import read_intervals
@@ -24,12 +24,10 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from mirrortest.report.html.timeline import Steps
     from mirrortest.report.result import Result
     from mirrortest.seqlog.damage import Damage
     from mirrortest.seqlog.session import Session
-
-Steps: TypeAlias = "NDArray[np.float64]"
-"""A figure by step, or by topic and step."""
 
 MOST_ROWS = 1_000_000
 _COUNTS = {
@@ -150,18 +148,18 @@ def _load(found: Mapping[Role, _Rows], readings: Mapping[str, int]) -> Load:
     for role, rows in tables.items():
         begin, end = times[role]
         topic = topic_numbers(rows["topic"], topics)
-        at_work = _cuts(np.array([begin.min()]), np.array([end.max()]), slots)
+        at_work = slots.cuts(np.array([begin.min()]), np.array([end.max()]))
         seconds[role] = _sums(at_work.slot, at_work.seconds, slots)
         often = readings if role is Role.CONSUMER else {}
         weight = 1 / np.array([often.get(name, 1) for name in topics])[topic]
-        cuts = _cuts(begin, end, slots)
+        cuts = slots.cuts(begin, end)
         for name in (*_COUNTS[role], *_LEVELS[role]):
             share = cuts.seconds if name in _LEVELS[role] else cuts.share
             amounts = (_floats(rows[name]) * weight)[cuts.row] * share
             sums[role, name] = np.zeros((len(topics), slots.count))
             np.add.at(sums[role, name], (topic[cuts.row], cuts.slot), amounts)
         own = pa.concat_tables(found[role].processes)
-        cuts = _cuts(*_times(own), slots)
+        cuts = slots.cuts(*_times(own))
         for name, share in (("cpu_seconds", cuts.share), ("memory_bytes", cuts.seconds)):
             amounts = _floats(own[name])[cuts.row] * share
             processes[role, name] = _sums(cuts.slot, amounts, slots)
@@ -178,27 +176,6 @@ def _load(found: Mapping[Role, _Rows], readings: Mapping[str, int]) -> Load:
         slots, topics, seconds, sums, processes, acknowledgements,
         max(readings.values(), default=1),
     )  # fmt: skip
-
-
-class _Cuts(NamedTuple):
-    """Intervals cut along the steps: of which row, in which step, how much of the row."""
-
-    row: NDArray[np.int64]
-    slot: NDArray[np.int64]
-    seconds: Steps
-    share: Steps
-
-
-def _cuts(begin: NDArray[np.int64], end: NDArray[np.int64], slots: Slots) -> _Cuts:
-    first, last = slots.of(begin), slots.of(np.maximum(end - 1, begin))
-    count = last - first + 1
-    row = np.repeat(np.arange(len(count)), count)
-    slot = first[row] + np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
-    left = slots.start_ns + slot * slots.step_ns
-    overlap = np.minimum(end[row], left + slots.step_ns) - np.maximum(begin[row], left)
-    # An interval without length is in one step, with all that it has.
-    share = np.where(count[row] == 1, 1.0, overlap / np.maximum(end - begin, 1)[row])
-    return _Cuts(row, slot, overlap / SECOND_NS, share)
 
 
 def _sums(slot: NDArray[np.int64], amounts: Steps, slots: Slots) -> Steps:

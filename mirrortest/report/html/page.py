@@ -27,8 +27,11 @@ from mirrortest.report.html.figures import (
     slot_rows,
 )
 from mirrortest.report.html.load import read_load
-from mirrortest.report.html.load_panels import load_columns, load_data, load_rows, load_text
+from mirrortest.report.html.load_panels import load_data, panels
 from mirrortest.report.html.log_timeline import best_timeline
+from mirrortest.report.html.observations import read_observations
+from mirrortest.report.html.observed import observed_sections
+from mirrortest.report.html.panels import columns, panels_text, rows
 from mirrortest.report.html.positions import MOST, positions
 from mirrortest.report.html.setting import changes, run_events, setting
 from mirrortest.report.html.tones import Tones
@@ -50,6 +53,7 @@ if TYPE_CHECKING:
 
     from mirrortest.report.html.latencies import Distribution
     from mirrortest.report.html.load import Load
+    from mirrortest.report.html.observed import Section
     from mirrortest.report.html.setting import Setting
     from mirrortest.report.html.timeline import Timeline
     from mirrortest.report.result import Result
@@ -84,10 +88,14 @@ def page(result: Result) -> dict[str, Any]:
     charts = None if timeline is None else chart_data(summary, timeline, events, tones)
     latency = charts is not None and charts["latency"] is not None
     load, load_absent = read_load(result) if charts is not None else (None, [])
-    absent = [*_not_shown(result, timeline), *load_absent]
+    found, observed_absent = read_observations(result) if charts is not None else (None, [])
+    observed = [] if found is None else observed_sections(found, summary)
+    absent = [*_not_shown(result, timeline), *load_absent, *observed_absent]
     topics = [] if charts is None else charts["topics"][1:]
     if charts is not None and load is not None:
         charts["load"] = load_data(load, topics)
+    if charts is not None:
+        charts["observed"] = [each.data for section in observed for each in section.charts]
     marks = _marks(events)
     return {
         "summary": summary,
@@ -102,7 +110,7 @@ def page(result: Result) -> dict[str, Any]:
         "figures": head_figures(summary, tones),
         "tone_of": tones.of,
         "downloads": downloads(summary, timeline),
-        "sections": _sections(summary, load, absent),
+        "sections": _sections(summary, load, observed, absent),
         "conditions": [condition_result(each) for each in summary.thresholds],
         "reasons": shorten(summary.inconclusive, _MOST_LINES),
         "charts": charts,
@@ -126,6 +134,7 @@ def page(result: Result) -> dict[str, Any]:
         "slot_rows": [] if timeline is None else slot_rows(timeline),
         "slot_caption": "" if timeline is None else f"{_resolution(timeline)} Latencies of copies.",
         "load": None if load is None else _load(summary, load, topics),
+        "observed": observed,
         "grid": grid(summary.partitions, tones),
         "ids": ids,
         "places": _places(result, ids, ran),
@@ -149,12 +158,13 @@ def page(result: Result) -> dict[str, Any]:
 
 
 def _load(summary: Summary, load: Load, topics: Sequence[str]) -> dict[str, Any]:
+    drawn = panels(load)
     return {
         "step": span(load.slots.step_ns),
         "readings": load.readings,
-        "text": load_text(load),
-        "columns": load_columns(load),
-        "rows": load_rows(load),
+        "text": panels_text(load.slots, drawn),
+        "columns": columns(drawn),
+        "rows": rows(load.slots, drawn),
         "download": load_download(summary, load, topics),
     }
 
@@ -199,12 +209,15 @@ def _when(timeline: Timeline | None, ran: Setting) -> tuple[str, str]:
     return moment(slots.start_ns, slots.step_ns), f"sent for {span(slots.count * slots.step_ns)}"
 
 
-def _sections(summary: Summary, load: Load | None, absent: Sequence[str]) -> list[tuple[str, str]]:
+def _sections(
+    summary: Summary, load: Load | None, observed: Sequence[Section], absent: Sequence[str]
+) -> list[tuple[str, str]]:
     return [
         ("conditions", "Conditions"),
         ("time", "Over time"),
         ("latency", "Latency"),
         *([("load", "Load")] if load is not None else []),
+        *((each.name, each.title) for each in observed),
         ("places", "By partition"),
         ("ids", "Which messages"),
         *([("attribution", "Who lost it")] if summary.attribution else []),

@@ -7,7 +7,7 @@ This timeline comes from the result's tables by minute; a long run has several m
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -31,6 +31,19 @@ _STEPS = tuple(
         *(60 * minutes for minutes in (1, 2, 5, 10, 15, 30, 60, 120, 180, 360, 720)),
     )
 )
+
+
+Steps: TypeAlias = "NDArray[np.float64]"
+"""A figure by slot, or by what it is of and slot."""
+
+
+class Cuts(NamedTuple):
+    """Intervals cut along the slots: of which row, in which slot, how much of the row."""
+
+    row: NDArray[np.int64]
+    slot: NDArray[np.int64]
+    seconds: Steps
+    share: Steps
 
 
 @dataclass(frozen=True)
@@ -57,6 +70,17 @@ class Slots:
         """The slots of times within."""
         slots: NDArray[np.int64] = (times_ns - self.start_ns) // self.step_ns
         return slots
+
+    def cuts(self, begin: NDArray[np.int64], end: NDArray[np.int64]) -> Cuts:
+        """Cut intervals within: one without length is in one slot, with all that it has."""
+        first, last = self.of(begin), self.of(np.maximum(end - 1, begin))
+        count = last - first + 1
+        row = np.repeat(np.arange(len(count)), count)
+        slot = first[row] + np.arange(len(row)) - np.repeat(np.cumsum(count) - count, count)
+        left = self.start_ns + slot * self.step_ns
+        overlap = np.minimum(end[row], left + self.step_ns) - np.maximum(begin[row], left)
+        share = np.where(count[row] == 1, 1.0, overlap / np.maximum(end - begin, 1)[row])
+        return Cuts(row, slot, overlap / SECOND_NS, share)
 
 
 @dataclass(frozen=True)

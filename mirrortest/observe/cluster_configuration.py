@@ -1,0 +1,84 @@
+"""What clusters are configured with, as their brokers say: of every broker and topic."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import structlog
+
+from mirrortest.errors import MirrortestError
+from mirrortest.kafka.admin import Admin
+from mirrortest.observe.configuration import without_secrets
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from mirrortest.config.client_config import ClientConfig
+
+_log = structlog.get_logger()
+
+SECONDS = 60.0
+_PATIENCE = 10.0
+MOST_TOPICS = 1000
+
+
+class ClusterConfigurations:
+    """Asks clusters for their configurations.
+
+    Attributes:
+        latest: by address: the cluster's id, and `brokers` and `topics` with their properties,
+            without secrets. What is not answered stays as it was answered before.
+        first: the same as each broker and topic was first seen: a test's topics are created in it.
+        left_out: what was not answered the last time, and why.
+    """
+
+    def __init__(self, clients: Sequence[ClientConfig]) -> None:
+        self.latest: dict[str, dict[str, Any]] = {}
+        self.first: dict[str, dict[str, Any]] = {}
+        self.left_out: dict[str, str] = {}
+        self._clients = clients
+
+    async def run(self) -> None:
+        """Ask each minute until it is cancelled."""
+        while self._clients:
+            await asyncio.sleep(SECONDS)
+            await self.ask()
+
+    async def ask(self) -> None:
+        """Ask all clusters once; what fails is logged when it begins to."""
+        before, self.left_out = self.left_out, {}
+        await asyncio.gather(*(self._ask(client) for client in self._clients))
+        for what, why in self.left_out.items():
+            if what not in before:
+                _log.warning("configuration is unknown", of=what, why=why)
+
+    async def _ask(self, client: ClientConfig) -> None:
+        address = ",".join(client.bootstrap_servers)
+        try:
+            async with asyncio.timeout(_PATIENCE), Admin(client) as admin:
+                topics = await admin.matching(".*")
+                answers = await admin.configurations(islice(sorted(topics), MOST_TOPICS))
+                cluster_id = await admin.cluster_id()
+        except (MirrortestError, TimeoutError) as error:
+            why = str(error).partition("\n")[0] or f"no answer within {_PATIENCE:g} s"
+            self.left_out[f"configuration of {address}"] = why
+            return
+        if len(topics) > MOST_TOPICS:
+            what = f"topics of {address} beyond the first {MOST_TOPICS:,}"
+            self.left_out[what] = "there are too many"
+        before = self.latest.get(address, {})
+        found: dict[str, Any] = {"cluster_id": cluster_id, "brokers": {}, "topics": {}}
+        for each in answers:
+            if each.error is None:
+                found[each.kind][each.name] = without_secrets(each.values)
+                continue
+            kind = each.kind.removesuffix("s")
+            self.left_out[f"configuration of {kind} {each.name}"] = str(each.error)
+            if each.name in before.get(each.kind, {}):
+                found[each.kind][each.name] = before[each.kind][each.name]
+        self.latest[address] = found
+        seen = self.first.setdefault(address, {"cluster_id": cluster_id})
+        for kind in ("brokers", "topics"):
+            seen[kind] = found[kind] | seen.get(kind, {})

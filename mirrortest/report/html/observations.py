@@ -1,0 +1,223 @@
+"""What was observed of a run, by step; `observed_panels` draws it.
+
+An interval's figures are taken to have been the same all through. What is outside the run's time is
+left out.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import PurePath
+from types import MappingProxyType
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mirrortest.config.units import SECOND_NS, number
+from mirrortest.model.observed import HOST, LOG, TABLES
+from mirrortest.report.html.timeline import Slots
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from mirrortest.model.observed import Observed
+    from mirrortest.report.html.timeline import Cuts, Steps
+    from mirrortest.report.result import Result
+    from mirrortest.seqlog.damage import Damage
+
+MOST_ROWS = 2_000_000
+MACHINE = "observation"
+"""The column of tables that says whose they are: the observation's name."""
+_EVERY: Mapping[str, str] = MappingProxyType({})
+
+
+class _Series(NamedTuple):
+    """A table's rows by their keys: the observation's name first, then the table's own."""
+
+    keys: list[tuple[str, ...]]
+    of_row: NDArray[np.int64]
+    cuts: Cuts
+
+
+@dataclass(frozen=True, eq=False)
+class Observations:
+    """All observations of a run; their tables have a column more, `MACHINE`."""
+
+    slots: Slots
+    tables: Mapping[Observed, pa.Table]
+    _known: dict[Observed, _Series] = field(default_factory=dict, repr=False)
+
+    @cached_property
+    def machines(self) -> list[str]:
+        """The names of the observations that measured a machine."""
+        rows = self.tables.get(HOST)
+        return [] if rows is None else sorted(rows[MACHINE].unique().to_pylist())
+
+    def of(
+        self,
+        table: Observed,
+        figure: str,
+        by: str = MACHINE,
+        only: Mapping[str, str] = _EVERY,
+        *,
+        together: Callable[..., Steps] = np.nansum,
+        weight: str = "",
+    ) -> dict[str, Steps]:
+        """A figure's means by step, NaN where there is none, of each value of a key.
+
+        What has the same value becomes one: by `together`, or the mean by another figure. `only`
+        has the values that other keys must have.
+        """
+        if table not in self.tables:
+            return {}
+        series, values = self._series(table), self._means(table, figure)
+        weights = self._means(table, weight) if weight else None
+        names = [MACHINE, *(key.name for key in table.keys)]
+        groups: dict[str, list[int]] = defaultdict(list)
+        for at, key in enumerate(series.keys):
+            its = dict(zip(names, key, strict=True))
+            if only.items() <= its.items():
+                groups[its[by]].append(at)
+        found = {}
+        for name, members in sorted(groups.items()):
+            own = values[members]
+            if weights is not None:
+                of_both = np.where(np.isnan(own), np.nan, weights[members])
+                with np.errstate(invalid="ignore", divide="ignore"):
+                    found[name] = np.nansum(own * of_both, axis=0) / np.nansum(of_both, axis=0)
+                continue
+            found[name] = np.full(self.slots.count, np.nan)
+            here = ~np.isnan(own).all(axis=0)
+            found[name][here] = together(own[:, here], axis=0)
+        return found
+
+    def _means(self, table: Observed, figure: str) -> Steps:
+        """A figure's mean of each series by step."""
+        series, count = self._series(table), self.slots.count
+        values = self.tables[table][figure].cast(pa.float64()).to_numpy()[series.cuts.row]
+        seconds = np.where(np.isnan(values), 0, series.cuts.seconds)
+        at, size = (
+            series.of_row[series.cuts.row] * count + series.cuts.slot,
+            len(series.keys) * count,
+        )
+        sums = np.bincount(at, np.nan_to_num(values) * seconds, size)
+        lasted = np.bincount(at, seconds, size)
+        means = np.full(size, np.nan)
+        np.divide(sums, lasted, out=means, where=lasted > 0)
+        return means.reshape(-1, count)
+
+    def _series(self, table: Observed) -> _Series:
+        if table not in self._known:
+            self._known[table] = self._find_series(table)
+        return self._known[table]
+
+    def _find_series(self, table: Observed) -> _Series:
+        rows = self.tables[table]
+        columns = [rows[MACHINE], *(rows[key.name].cast(pa.string()) for key in table.keys)]
+        whole = pc.binary_join_element_wise(*columns, "\0")
+        different = whole.unique()
+        return _Series(
+            [tuple(key.split("\0")) for key in different.to_pylist()],
+            pc.index_in(whole, different).to_numpy().astype(np.int64),
+            self.slots.cuts(*_times(rows)),
+        )
+
+    def events(
+        self, table: Observed, figure: str, by: str, kinds: Iterable[str] | None = None
+    ) -> dict[str, tuple[NDArray[np.int64], Steps]]:
+        """Each value of a figure and the step of its row's end, in the order of time."""
+        rows = self.tables.get(table)
+        if rows is None:
+            return {}
+        if kinds is not None:
+            rows = rows.filter(pc.is_in(rows["kind"], pa.array(kinds, pa.string())))
+        rows = rows.filter(pc.is_valid(rows[figure])).sort_by("ended_ns")
+        found = {}
+        for name in sorted(rows[by].unique().to_pylist()):
+            own = rows.filter(pc.equal(rows[by], name))
+            _, ended = _times(own)
+            values = own[figure].cast(pa.float64()).to_numpy()
+            found[name] = self.slots.of(ended), values
+        return found
+
+
+def read_observations(result: Result) -> tuple[Observations | None, list[str]]:
+    """What was observed while the run lasted, None where nothing was; and what is not shown."""
+    noted = sum(
+        note.rows for each in result.observations for note in each.observation.tables.values()
+    )
+    if noted > MOST_ROWS:
+        rows = number(noted, "row")
+        return None, [f"the observations have {rows}: they are shown of at most {MOST_ROWS:,}"]
+    began, ended = _run_time(result)
+    damage: list[Damage] = []
+    left_out: dict[str, str] = {}
+    tables: dict[Observed, pa.Table] = {}
+    for table in TABLES:
+        parts = []
+        for each in result.observations:
+            rows = _within(_with_own_times(table, each.read(table, damage)), began, ended)
+            if rows.num_rows:
+                its = each.observation
+                left_out |= {f"{its.name}: {what}": why for what, why in its.left_out.items()}
+            name = pa.array([each.observation.name] * rows.num_rows, pa.string())
+            parts.append(rows.append_column(MACHINE, name))
+        if parts and (whole := pa.concat_tables(parts)).num_rows:
+            tables[table] = whole
+    absent = [f"what was observed is incomplete: {each}" for each in damage]
+    absent += [f"{what}: not observed: {why}" for what, why in left_out.items()]
+    if not tables:
+        return None, absent
+    times = [_times(rows) for rows in tables.values()]
+    steps = [end - begin for begin, end in times]
+    host = tables.get(HOST)
+    finest = SECOND_NS if host is None else int(np.median(steps[list(tables).index(HOST)]) / 1.1)
+    first = min(int(begin.min()) for begin, _ in times)
+    last = max(int(np.maximum(end - 1, begin).max()) for begin, end in times)
+    return Observations(Slots.over(first, last, finest), tables), absent
+
+
+def short_names(texts: Iterable[str]) -> dict[str, str]:
+    """Names of files and directories without their paths, where these differ nevertheless."""
+    found = {text: PurePath(text).name.partition(".")[0] or text for text in texts if "/" in text}
+    short = list(found.values())
+    return {text: found[text] if short.count(found.get(text, "")) == 1 else text for text in texts}
+
+
+def _run_time(result: Result) -> tuple[int, int]:
+    """From when to when the run lasted, as far as its sessions say."""
+    sessions = [each.session for each in result.sessions]
+    began = min((each.started_ns for each in sessions), default=0)
+    ends = [each.ended_ns for each in sessions]
+    known = [each for each in ends if each is not None]
+    return began, max(known) if known and len(known) == len(ends) else np.iinfo(np.int64).max
+
+
+def _with_own_times(table: Observed, rows: pa.Table) -> pa.Table:
+    """A log's entries were written when they say, which may be long before they were read."""
+    if table is LOG:
+        for name, own in (("started_ns", "first_ns"), ("ended_ns", "last_ns")):
+            rows = rows.set_column(rows.schema.get_field_index(name), name, rows[own])
+    return rows
+
+
+def _within(rows: pa.Table, began: int, ended: int) -> pa.Table:
+    """The rows of a time, cut off at its ends."""
+    begin, end = _times(rows)
+    rows = rows.filter(pa.array((end >= began) & (begin <= ended)))
+    for name in ("started_ns", "ended_ns"):
+        times = pa.array(np.clip(rows[name].to_numpy(), began, ended))
+        rows = rows.set_column(rows.schema.get_field_index(name), name, times)
+    return rows
+
+
+def _times(rows: pa.Table) -> Sequence[NDArray[np.int64]]:
+    begin: NDArray[np.int64] = rows["started_ns"].to_numpy()
+    # A wall clock may be set back.
+    return begin, np.maximum(rows["ended_ns"].to_numpy(), begin)

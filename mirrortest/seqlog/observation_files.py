@@ -1,0 +1,58 @@
+"""Observations found and read, whoever wrote them; those that last yet, too."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyarrow import fs
+from pydantic import ValidationError
+
+from mirrortest.seqlog.observation import OBSERVATION_FILE, SCHEMAS, Observation
+from mirrortest.seqlog.session import first_line
+from mirrortest.seqlog.table_files import read_table
+
+if TYPE_CHECKING:
+    from mirrortest.model.observed import Observed
+    from mirrortest.seqlog.damage import Damage
+    from mirrortest.seqlog.location import Location
+
+
+@dataclass(frozen=True)
+class ObservationFiles:
+    """An observation, and the folder of its files."""
+
+    observation: Observation
+    location: Location
+
+    def read(self, table: Observed, damage: list[Damage]) -> pa.Table:
+        """The rows of a table, none where it has none; what is unreadable goes to `damage`."""
+        note = self.observation.tables.get(table.name)
+        return read_table(self.location, table.name, note, SCHEMAS[table.name], damage)
+
+
+def find_observations(base: Location, wrong: list[str]) -> list[ObservationFiles]:
+    """The observations in a directory, or the one that it is; none where there is no directory.
+
+    What cannot be read is appended to `wrong`.
+    """
+    try:
+        inside = base.filesystem.get_file_info(fs.FileSelector(base.path, allow_not_found=True))
+        folders = [base, *(base.child(each.base_name) for each in inside if not each.is_file)]
+        notes = base.filesystem.get_file_info(
+            [folder.child(OBSERVATION_FILE).path for folder in folders]
+        )
+    except (pa.ArrowException, OSError) as error:
+        wrong.append(f"{base.shown}: cannot be read: {first_line(error)}")
+        return []
+    found = []
+    for folder, note in zip(folders, notes, strict=True):
+        if note.is_file:
+            try:
+                with base.filesystem.open_input_file(note.path) as file:
+                    observation = Observation.model_validate_json(file.read())
+                found.append(ObservationFiles(observation, folder))
+            except (OSError, ValidationError):
+                wrong.append(f"{folder.shown}: {OBSERVATION_FILE} is damaged: it is not shown")
+    return found

@@ -7,9 +7,9 @@ PEERS := $(VENV)/.peers
 KEPT := $(VENV)/.kept
 SITE := $(VENV)/.site
 
-# Each file's tests in one process, in the order of tests/conftest.py. They wait for clusters and for
-# deadlines: three of them keep two cores busy, a fourth costs a lab and a Spark of its own.
-WORKERS ?= 3
+# Each file's tests in one process, in the order of tests/scheduling.py. They wait for clusters and for
+# deadlines: four of them keep two cores busy, and two of the four have no lab.
+WORKERS ?= 4
 BY_FILE := --dist loadfile --no-loadscope-reorder
 
 # Many processes are started here: none of them is to compile its modules anew.

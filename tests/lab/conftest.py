@@ -9,6 +9,7 @@ import itertools
 import os
 import time
 import uuid
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,11 +26,14 @@ from mirrortest.wire.batch import LaneEncoder
 from mirrortest.wire.form import Form
 from mirrortest.wire.stream import ProducerId
 from tests.lab.harness import Scene
+from tests.scheduling import needs_lab
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Callable, Iterator
+    from collections.abc import AsyncIterator, Callable, Generator, Iterator
 
 
+_lab = ExitStack()
+"""What the session's lab ends with."""
 TIMEOUT = 600
 """Seconds for a test with all that it needs; a busy machine takes a multiple of a quiet one's."""
 
@@ -51,8 +55,18 @@ def lab() -> Iterator[Lab]:
     image = None
     if os.environ.get("MIRRORTEST_LAB_RUNTIME") == "docker":
         image = os.environ.get("MIRRORTEST_KAFKA_IMAGE", KAFKA_IMAGE)
-    with Lab(image=image) as running:
-        yield running
+    with _lab:
+        yield _lab.enter_context(Lab(image=image))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_teardown(
+    item: pytest.Item, nextitem: pytest.Item | None
+) -> Generator[None, None, None]:
+    """The lab ends with the last test that needs it: idle, it costs a tenth of a core."""
+    yield
+    if nextitem is None or not needs_lab(nextitem.nodeid):
+        _lab.close()
 
 
 @pytest.fixture
@@ -138,6 +152,7 @@ def _lab_runs_again(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     if not isinstance(lab, Lab):
         return
+    assert needs_lab(request.node.nodeid), "OWN_CLUSTERS names a file that needs the lab"
     for part in lab.parts.values():
         if part.state is PartState.STOPPED:
             part.cont()

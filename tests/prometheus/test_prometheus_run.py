@@ -27,8 +27,12 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.prometheus, pytest.mark.lab, pytest.mark.slow, pytest.mark.timeout(900)]
 
-LIMITS = Limits(window="8s", patience="5s", latency=8, silence=10, duplicates=0.001)
-"""The same rules, but quicker: a test cannot wait for minutes."""
+LIMITS = Limits(window="8s", patience="5s", latency=12, silence=10, duplicates=0.001)
+"""The same rules, but quicker: a test cannot wait for minutes.
+
+Published latencies are in buckets of 5, 10 and 20 s. A stop of the mirror that is told after
+`silence` and `patience` fills the last one; a clean run on a busy machine may fill the first.
+"""
 HURT, CLEAN = "hurt", "clean"
 SPEC = """
 seed = 7

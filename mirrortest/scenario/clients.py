@@ -8,6 +8,7 @@ import sys
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from mirrortest.lab.part import Part
+from mirrortest.lab.process.program import GuardedProcess
 from mirrortest.seqlog.options import Role
 
 if TYPE_CHECKING:
@@ -18,7 +19,8 @@ if TYPE_CHECKING:
     from mirrortest.scenario.fields import Table
     from mirrortest.scenario.specification import Scenario
 
-PROGRAM = (sys.executable, "-m", "mirrortest")
+PROGRAM = (sys.executable, "-P", "-m", "mirrortest")
+"""Without the directory in which it runs among those that modules are imported from."""
 Arguments: TypeAlias = "Callable[[str, Mapping[str, Any]], list[str]]"
 """Writes a table as a command's arguments: called with the verb and the table."""
 
@@ -34,7 +36,14 @@ class Client(Part):
     """
 
     def __init__(
-        self, name: str, verb: str, arguments: Sequence[str], directory: Path, *, endless: bool
+        self,
+        name: str,
+        verb: str,
+        arguments: Sequence[str],
+        directory: Path,
+        home: Path,
+        *,
+        endless: bool,
     ) -> None:
         self.verb = verb
         self.endless = endless
@@ -45,7 +54,8 @@ class Client(Part):
             *("--report", str(self._report), "--status-file", str(self._status)),
             *("--csv", str(directory / f"{name}.csv"), "--progress", "lines"),
         )
-        super().__init__(name, command, directory / f"{name}.log")
+        log = directory / f"{name}.log"
+        super().__init__(name, command, log, program=GuardedProcess(name, home))
 
     def spawn(self) -> None:
         """Start it and return at once; what an earlier life reported is removed."""
@@ -65,9 +75,11 @@ class Client(Part):
 
 
 def clients(
-    scenario: Scenario, sides: Sides, run: str, directory: Path, arguments: Arguments
+    scenario: Scenario, sides: Sides, run: str, directory: Path, home: Path, arguments: Arguments
 ) -> list[Client]:
     """The clients of a point, not started yet; their files go into `directory`.
+
+    They run in `home`, which names of files in the scenario count from.
 
     Raises:
         UsageError: an option of one is wrong.
@@ -82,6 +94,7 @@ def clients(
             "produce",
             arguments("produce", {**sides.source, **new_topics, **logs, **_without_id(table)}),
             directory,
+            home,
             endless=False,
         )
         for name, table in scenario.producers
@@ -92,6 +105,7 @@ def clients(
             "consume",
             arguments("consume", _consumer(scenario, table, sides) | logs),
             directory,
+            home,
             endless=table.get("until") == "forever" and not set(_ENDS) & set(table),
         )
         for name, table in scenario.consumers
@@ -134,12 +148,15 @@ def _document(path: Path) -> dict[str, Any]:
     return {}
 
 
-def observer(table: Mapping[str, Any], run: str, output: Path, arguments: Arguments) -> Part:
-    """A `mirrortest observe`, not started yet; `table` has its options.
+def observer(
+    table: Mapping[str, Any], run: str, output: Path, home: Path, arguments: Arguments
+) -> Part:
+    """A `mirrortest observe`, not started yet; `table` has its options. It runs in `home`.
 
     Raises:
         UsageError: an option is wrong.
     """
     found = {"run": run, "output": str(output), **table}
     command = (*PROGRAM, "observe", *arguments("observe", found))
-    return Part("observe", command, output.with_name("observe.log"))
+    program = GuardedProcess("observe", home)
+    return Part("observe", command, output.with_name("observe.log"), program=program)

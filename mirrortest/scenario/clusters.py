@@ -44,7 +44,7 @@ def running_clusters(
         LabError: a part did not start.
     """
     if scenario.clusters is not None:
-        yield None, _existing(scenario.clusters, home)
+        yield None, _existing(scenario.clusters)
         return
     setup = scenario.lab or LabSetup()
     with_mirror = setup.mirror is not MirrorKind.NONE
@@ -91,10 +91,10 @@ def _mirror(setup: LabSetup, directory: Path, home: Path) -> AnySettings:
     )
 
 
-def _existing(clusters: Clusters, home: Path) -> Sides:
+def _existing(clusters: Clusters) -> Sides:
     def side(servers: str, config: str | None) -> dict[str, str]:
         found = {"bootstrap-server": servers}
-        return found if config is None else {**found, "command-config": str(home / config)}
+        return found if config is None else {**found, "command-config": config}
 
     source = side(clusters.source_bootstrap_server, clusters.source_command_config)
     if clusters.destination_bootstrap_server is None:

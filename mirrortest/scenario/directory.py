@@ -59,7 +59,7 @@ def read_directory(path: Path) -> Document:
     for verb, name in _CLIENTS.items():
         config = path / f"{name}.properties"
         read_properties(config)  # a mistake is found before anything is started
-        table = {"command-config": str(config.absolute()), **_command(path, verb)}
+        table = {"command-config": config.name, **_command(path, verb)}
         content[verb] = [dict(table) for _ in range(_count(path, numbers, f"{name}s"))]
     return Document(path.name, str(path), path, content)
 

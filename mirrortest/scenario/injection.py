@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
 import threading
 import time
 from typing import TYPE_CHECKING, Any, Self
@@ -15,14 +13,17 @@ from mirrortest.lab.link.link import Link
 from mirrortest.lab.mirrors import Mirror
 from mirrortest.lab.part import CLEARED_BY, inject
 from mirrortest.scenario.catch_up import catch_up_seconds
+from mirrortest.scenario.deadline import run_command
 from mirrortest.scenario.fault import COMMAND, DROP_PAGE_CACHE, TopicChange
 from mirrortest.scenario.fields import AFTER_PRODUCERS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
+    from pathlib import Path
 
     from mirrortest.lab.part import Part
     from mirrortest.lab.testbed import Lab
+    from mirrortest.scenario.deadline import Deadline
     from mirrortest.scenario.fault import Fault
     from mirrortest.seqlog.events import EventLog
 
@@ -40,6 +41,8 @@ class Injection:
         topics: that producers write.
         events: where each action is noted before it is done.
         environment: of commands.
+        directory: where commands run.
+        deadline: by when commands end.
         on_action: called with what was done, and to what.
 
     Attributes:
@@ -58,6 +61,8 @@ class Injection:
         topics: Collection[str],
         events: EventLog,
         environment: Mapping[str, str],
+        directory: Path,
+        deadline: Deadline,
         on_action: Callable[[str, str], None],
     ) -> None:
         self.produced = threading.Event()
@@ -69,6 +74,8 @@ class Injection:
         self._topics = topics
         self._events = events
         self._environment = environment
+        self._directory = directory
+        self._deadline = deadline
         self._on_action = on_action
         self._ending = threading.Event()
         self._ended = [threading.Event() for _ in faults]
@@ -89,8 +96,10 @@ class Injection:
             thread.start()
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._ending.set()
+        if kind is not None:
+            self._deadline.cancel()
         for thread in self._threads:
             thread.join()
 
@@ -134,7 +143,7 @@ class Injection:
     def _do(self, index: int, fault: Fault) -> None:
         if fault.do == COMMAND:
             self._note(COMMAND, fault.subject)
-            run_command(fault.subject, self._environment)
+            run_command(fault.subject, self._environment, self._directory, self._deadline)
         elif fault.do in set(TopicChange):
             self._change_topic(fault)
         else:
@@ -210,25 +219,3 @@ class Injection:
     def _note(self, what: str, subject: str, how: str = "") -> None:
         self._events.note(what, subject, detail=how)
         self._on_action(f"{what} {how}".strip(), subject)
-
-
-def run_command(command: str, environment: Mapping[str, str]) -> None:
-    """Run a command of the user's by a shell, to its end.
-
-    Raises:
-        MirrortestError: its exit code is not 0; the text ends with its last line.
-    """
-    ended = subprocess.run(  # noqa: S602  # the user's own line
-        command,
-        shell=True,
-        env={**os.environ, **environment},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        errors="replace",
-        check=False,
-    )
-    if ended.returncode:
-        last = (ended.stdout.strip().splitlines() or ["no output"])[-1]
-        raise MirrortestError(f"{command}: exit code {ended.returncode}: {last}")

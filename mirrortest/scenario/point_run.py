@@ -21,7 +21,8 @@ from mirrortest.report.result import RESULT_FOLDER, SUMMARY_FILE, read_result
 from mirrortest.scenario.board import progress
 from mirrortest.scenario.clients import PROGRAM, Client, clients, observer
 from mirrortest.scenario.clusters import running_clusters
-from mirrortest.scenario.injection import Injection, run_command
+from mirrortest.scenario.deadline import Deadline, run_command
+from mirrortest.scenario.injection import Injection
 from mirrortest.scenario.outcome import (
     ClientOutcome,
     PointOutcome,
@@ -139,6 +140,7 @@ class _Playing:
         self._board = board
         self._arguments = arguments
         self._logs = directory / "logs"
+        self._deadline = Deadline(None)
 
     def play(self) -> None:
         """Start it all, wait for its end, end it all; raises MirrortestError where that fails."""
@@ -152,12 +154,15 @@ class _Playing:
             )
             directory = self._directory / "clients"
             directory.mkdir()
-            self.clients = clients(scenario, sides, self._run, directory, self._arguments)
+            self.clients = clients(
+                scenario, sides, self._run, directory, self._home, self._arguments
+            )
             parts: dict[str, Part] = {} if lab is None else dict(lab.parts)
             parts |= {client.name: client for client in self.clients}
             environment = self._environment(sides)
+            self._deadline = Deadline(scenario.timeout)
             for command in scenario.set_up:
-                run_command(command, environment)
+                run_command(command, environment, self._home, self._deadline)
             stack.callback(self._tear_down, environment)
             self._observe(stack, lab)
             for client in self.clients:
@@ -165,21 +170,24 @@ class _Playing:
             first = [client for client in self.clients if client.name not in later]
             for client in first:
                 client.start()
-            while not all(client.status or not client.alive for client in first):
+            while silent := [each.name for each in first if each.alive and not each.status]:
                 self._check(lab)
+                self._deadline.check(f"the first figures of {', '.join(silent)}")
                 time.sleep(_POLL)
-            injection = stack.enter_context(
-                Injection(
-                    faults,
-                    parts,
-                    lab,
-                    scenario.topics,
-                    EventLog(self._logs, self._run),
-                    environment,
-                    lambda what, subject: self._board.put(subject, what),
-                )
-            )
-            self._wait(injection, lab)
+            with Injection(
+                faults,
+                parts,
+                lab,
+                scenario.topics,
+                EventLog(self._logs, self._run),
+                environment,
+                self._home,
+                self._deadline,
+                lambda what, subject: self._board.put(subject, what),
+            ) as injection:
+                self._wait(injection, lab)
+            if injection.errors:  # of a command that ended after the clients
+                raise injection.errors[0]
             self.figures = injection.figures
 
     def _observe(self, stack: ExitStack, lab: Lab | None) -> None:
@@ -192,11 +200,13 @@ class _Playing:
         own = [str(self._directory / "clients" / f"{each.name}.") for each in self.clients]
         found["match"] = [*own, *found.get("match", ()), self._run]
         output = self._directory / OBSERVATIONS
-        observing = observer(found | table, self._run, output, self._arguments)
+        observing = observer(found | table, self._run, output, self._home, self._arguments)
         stack.callback(observing.terminate)
         observing.start()
-        while observing.alive and not (output.is_dir() and any(output.iterdir())):
-            time.sleep(_POLL)
+        self._deadline.wait(
+            lambda: not observing.alive or (output.is_dir() and any(output.iterdir())),
+            "what mirrortest observe writes first",
+        )
         observing.check()
 
     def reconcile(self) -> Summary:
@@ -212,8 +222,7 @@ class _Playing:
         part = Part("reconcile", command, self._directory / "reconcile.log")
         part.spawn()
         try:
-            while part.alive:
-                time.sleep(_POLL)
+            self._deadline.wait(lambda: not part.alive, "reconcile")
         finally:
             part.kill()
         place = self._logs / f"run={self._run}" / RESULT_FOLDER
@@ -231,13 +240,12 @@ class _Playing:
         }
 
     def _tear_down(self, environment: Mapping[str, str]) -> None:
+        deadline = Deadline(self._scenario.timeout)
         for command in self._scenario.tear_down:
-            run_command(command, environment)
+            run_command(command, environment, self._home, deadline)
 
     def _wait(self, injection: Injection, lab: Lab | None) -> None:
         """Wait until every client has ended, or one failed; end those that have no end."""
-        timeout = self._scenario.timeout
-        deadline = None if timeout is None else time.monotonic() + timeout
         while True:
             running = [c for c in self.clients if c.alive or injection.will_start(c.name)]
             if injection.errors:
@@ -248,9 +256,7 @@ class _Playing:
                 injection.produced.set()
             if all(client.endless for client in running):
                 break
-            if deadline is not None and time.monotonic() > deadline:
-                names = ", ".join(client.name for client in running)
-                raise WorkerError(f"after {timeout:g} s there are still clients: {names}")
+            self._deadline.check(f"the end of {', '.join(client.name for client in running)}")
             time.sleep(_POLL)
         self.killed = {c.name for c in self.clients if c.state is PartState.DOWN and not c.report}
         _end([client for client in running if client.alive])

@@ -128,12 +128,12 @@ class Series:
 
     def _check_clients(self) -> None:
         """Refuse a wrong option of any client before anything is started."""
-        sides = Sides(_ANYWHERE, _ANYWHERE, "A")
+        sides, home = Sides(_ANYWHERE, _ANYWHERE, "A"), self._document.directory
         try:
             for point in self.points:
-                clients(point.scenario, sides, "check", self.output / "clients", self._arguments)
+                clients(point.scenario, sides, "check", self.output, home, self._arguments)
                 if point.scenario.observe is not None:
-                    observer(point.scenario.observe, "check", self.output, self._arguments)
+                    observer(point.scenario.observe, "check", self.output, home, self._arguments)
         except UsageError as error:
             raise UsageError(f"{self._document.where}: {error}") from None
 

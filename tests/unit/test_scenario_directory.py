@@ -45,14 +45,14 @@ def test_the_six_files_are_a_scenario(directory: Path, tmp_path: Path) -> None:
     assert scenario.lab.broker == {"num.io.threads": "3"}
     assert scenario.observe == {"csv": True}
     side = {"bootstrap-server": "a:1"}
-    found = clients(scenario, Sides(side, side, ""), "r1", tmp_path, arguments)
+    found = clients(scenario, Sides(side, side, ""), "r1", tmp_path, tmp_path, arguments)
     assert [(client.verb, client.name) for client in found] == [
         ("produce", "p1"),
         ("produce", "p2"),
         ("consume", "c1"),
     ]
     for option in (
-        f"--command-config={directory / 'producer.properties'}",
+        "--command-config=producer.properties",
         "--topics=load",
         "--num-records=2000",
         "--topic-config=retention.ms=60000",

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, cast
 
 from mirrortest.errors import LabError
+from mirrortest.scenario.deadline import Deadline
 from mirrortest.scenario.fault import Fault
 from mirrortest.scenario.injection import Injection
 from mirrortest.seqlog.events import EventLog, Events
 from tests.lab.harness import until
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from mirrortest.lab.part import Part
     from mirrortest.lab.testbed import Lab
 
@@ -56,6 +56,8 @@ def injection(events: EventLog, faults: list[Fault], *parts: _Part, lab: Any = N
         ("orders",),
         events,
         {},
+        Path(),
+        Deadline(None),
         lambda *_: None,
     )
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from pathlib import Path
+import time
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -15,6 +16,7 @@ from mirrortest.lab.temporary_directories import is_running
 from mirrortest.model.verdict import Verdict
 from mirrortest.results.summary import Summary, Threshold
 from mirrortest.scenario import clients as client_processes
+from mirrortest.scenario import deadline, point_run
 from mirrortest.scenario.board import Board
 from mirrortest.scenario.matrix import Document
 from mirrortest.scenario.outcome import PointOutcome, judged, worst
@@ -25,10 +27,14 @@ from tests.lab.harness import until
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
 CLIENT = """
 import json, pathlib, signal, sys, time
 words = sys.argv[1:]
+if words[0] == "reconcile" or "--do=hang" in words:
+    pathlib.Path(HUNG).touch()
+    time.sleep(600)
 if words[0] == "observe":
     def observed(*_):
         pathlib.Path(OBSERVED).write_text("ended in order")
@@ -42,7 +48,8 @@ value = {word: words[at + 1] for at, word in enumerate(words) if word.startswith
 told = next((word.removeprefix("--do=") for word in words if word.startswith("--do=")), "pass")
 report = pathlib.Path(value["--report"])
 def end(*_):
-    report.write_text(json.dumps({"kind": "none", "verdict": told, "error": None}))
+    report.write_text(json.dumps({"kind": "none", "verdict": told, "error": None,
+                                  "directory": str(pathlib.Path.cwd())}))
     sys.exit(0)
 signal.signal(signal.SIGTERM, end)
 pathlib.Path(value["--status-file"]).write_text(json.dumps(
@@ -64,11 +71,12 @@ def _scripted_clients(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     script = tmp_path / "client.py"
     point = tmp_path / "out" / "point-001"
     script.write_text(
-        CLIENT.replace("OBSERVED", repr(str(point / "observed"))).replace(
-            "OUTPUT", repr(str(point / "observations"))
-        )
+        CLIENT.replace("OBSERVED", repr(str(point / "observed")))
+        .replace("OUTPUT", repr(str(point / "observations")))
+        .replace("HUNG", repr(str(tmp_path / "hung")))
     )
-    monkeypatch.setattr(client_processes, "PROGRAM", (sys.executable, str(script)))
+    for module in (client_processes, point_run):
+        monkeypatch.setattr(module, "PROGRAM", (sys.executable, str(script)))
 
 
 def arguments(_verb: str, table: Mapping[str, Any]) -> list[str]:
@@ -77,7 +85,7 @@ def arguments(_verb: str, table: Mapping[str, Any]) -> list[str]:
 
 
 def series(text: str, output: Path) -> Series:
-    document = Document("small", "small.toml", Path(), parse_table(text, "small.toml"))
+    document = Document("small", "small.toml", output.parent, parse_table(text, "small.toml"))
     return Series(document, output, arguments)
 
 
@@ -145,7 +153,59 @@ def test_a_point_that_takes_too_long_is_ended(tmp_path: Path) -> None:
     text = 'timeout = "1ms"\n' + PRODUCER + "until = 'x'\n"
     outcome = play(text, tmp_path / "out")
     assert outcome.exit_code == 1
-    assert "there are still clients: p1" in outcome.reasons[0]
+    assert "still waiting for" in outcome.reasons[0]
+
+
+HANG = "touch hung; sleep 600 & echo $! > pid; wait"
+CONSUMER = "[[consume]]\n"
+BROKEN = """
+[[fault]]
+do = "command"
+command = "%s"
+at = "0s"
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "awaited"),
+    [
+        (f"{PRODUCER}do = 'hang'\n", "the first figures of p1"),
+        (f"[observe]\ndo = 'hang'\n{PRODUCER}", "what mirrortest observe writes first"),
+        (PRODUCER + CONSUMER, "reconcile"),
+        (f"set-up = ['{HANG}']\n{PRODUCER}", HANG),
+        (f"tear-down = ['{HANG}']\n{PRODUCER}", HANG),
+        (PRODUCER + BROKEN % HANG, HANG),
+    ],
+)
+def test_whatever_a_point_waits_for_counts_into_its_timeout(
+    text: str, awaited: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And what hangs is ended with all that it started."""
+    hung = tmp_path / "hung"
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + 1000 * hung.exists())
+    monkeypatch.setattr(deadline, "time", clock)
+    outcome = play(f'timeout = "500s"\n{text}', tmp_path / "out")
+    assert outcome.exit_code == 1
+    assert outcome.reasons == [f"after 500 s (timeout) still waiting for {awaited}"]
+    if awaited == HANG:
+        child = int((tmp_path / "pid").read_text())
+        until(lambda: not is_running(child))
+
+
+def test_a_command_that_fails_after_the_clients_have_ended_is_an_error(tmp_path: Path) -> None:
+    """It was to be a part of the test."""
+    produced = BROKEN % "echo no; exit 3"
+    outcome = play(PRODUCER + produced.replace("0s", "produced"), tmp_path / "out")
+    assert outcome.reasons == ["echo no; exit 3: exit code 3: no"]
+
+
+def test_names_of_files_count_from_the_scenario_s_directory(tmp_path: Path) -> None:
+    """Those of clients and those in commands."""
+    text = f"set-up = ['pwd > \"$SCENARIO_DIRECTORY/told\"']\n{PRODUCER}"
+    play(text, tmp_path / "out")
+    point = tmp_path / "out" / "point-001"
+    assert (point / "told").read_text().strip() == str(tmp_path)
+    assert json.loads((point / "clients/p1.json").read_text())["directory"] == str(tmp_path)
 
 
 def test_set_up_and_tear_down_are_run_around_a_point(tmp_path: Path) -> None:

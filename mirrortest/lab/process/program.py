@@ -20,10 +20,14 @@ GUARD = Path(__file__).with_name("guard.py")
 
 
 class GuardedProcess(Program):
-    """A process that leads a process group of its own, started and signalled by its guard."""
+    """A process that leads a process group of its own, started and signalled by its guard.
 
-    def __init__(self, name: str) -> None:
+    It runs in `directory`; by default where this process runs.
+    """
+
+    def __init__(self, name: str, directory: Path | None = None) -> None:
         self._name = name
+        self._directory = directory
         self._guard: subprocess.Popen[bytes] | None = None
         self._pid: int | None = None
         self._stopped = False
@@ -40,6 +44,7 @@ class GuardedProcess(Program):
                 stdout=subprocess.PIPE,
                 stderr=output,
                 bufsize=0,
+                cwd=self._directory,
                 env={**os.environ, **environment},
                 start_new_session=True,
             )

@@ -1,0 +1,79 @@
+"""How long a point may take, and commands of the user's, which end by then."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import tempfile
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from mirrortest.errors import MirrortestError, WorkerError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from pathlib import Path
+
+_POLL = 0.1
+
+
+class Deadline:
+    """All waiting of a point ends once `seconds` have passed; None: it has no limit."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self._seconds = seconds
+        self._began = time.monotonic()
+        self._cancelled = threading.Event()
+
+    def cancel(self) -> None:
+        """End all waiting now."""
+        self._cancelled.set()
+
+    def check(self, awaited: str) -> None:
+        """Raise WorkerError where the time has passed; `awaited` is what has not happened yet."""
+        if self._cancelled.is_set():
+            raise WorkerError(f"given up: {awaited}")
+        if self._seconds is not None and time.monotonic() - self._began > self._seconds:
+            raise WorkerError(f"after {self._seconds:g} s (timeout) still waiting for {awaited}")
+
+    def wait(self, done: Callable[[], bool], awaited: str) -> None:
+        """Wait until `done()`; raises as `check` does."""
+        while not done():
+            self.check(awaited)
+            self._cancelled.wait(_POLL)
+
+
+def run_command(
+    command: str, environment: Mapping[str, str], directory: Path, deadline: Deadline
+) -> None:
+    """Run a command of the user's by a shell in `directory`, to its end.
+
+    Raises:
+        MirrortestError: its exit code is not 0 (the text ends with its last line), or it took too
+            long: what it started is then killed with it.
+    """
+    # A file, not a pipe: what the command leaves in the background may keep it open.
+    with tempfile.TemporaryFile() as output:
+        process = subprocess.Popen(  # noqa: S602  # the user's own line
+            command,
+            shell=True,
+            cwd=directory,
+            env={**os.environ, **environment},
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            deadline.wait(lambda: process.poll() is not None, command)
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+        if process.returncode:
+            output.seek(0)
+            lines = output.read().decode(errors="replace").strip().splitlines()
+            last = lines[-1] if lines else "no output"
+            raise MirrortestError(f"{command}: exit code {process.returncode}: {last}")

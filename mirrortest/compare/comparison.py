@@ -58,6 +58,15 @@ class Side:
         """Their run ids."""
         return [each.run for each in self.repeats]
 
+    @property
+    def points(self) -> list[str]:
+        """The points of a scenario that they are of, each once."""
+        return [*dict.fromkeys(each.point for each in self.repeats)]
+
+    def at(self, point: str) -> Side:
+        """The repeats of one point."""
+        return replace(self, repeats=[each for each in self.repeats if each.point == point])
+
     def figure(self, name: str) -> list[float]:
         """The values of those repeats that have the figure."""
         return [each.figures[name] for each in self.repeats if name in each.figures]
@@ -115,16 +124,25 @@ class _Measured:
 def compare(
     base: Side, sides: Sequence[Side], thresholds: Sequence[DifferenceThreshold] = ()
 ) -> Comparison:
-    """Compare each side with the base."""
-    measured = [[*_figures(base, side)] for side in sides]
+    """Compare each side with the base, point by point where they are of a scenario's points."""
+    reasons = [f"{each.shown}: {text}" for each in (base, *sides) for text in each.damage]
+    couples: list[tuple[str, Side, Side]] = []
+    for side in sides:
+        if len(base.points) == len(side.points) == 1:
+            couples.append(("", base, side))  # also where what varies has another value
+            continue
+        common = [point for point in base.points if point in side.points]
+        couples += [(point, base.at(point), side.at(point)) for point in common]
+        missing = {*base.points, *side.points}.difference(common)
+        reasons += [f"{side.shown}: only one side has the point {each}" for each in sorted(missing)]
+    measured = [[*_figures(before, after)] for _, before, after in couples]
     differences = [each.difference for row in measured for each in row]
     chances = iter(adjusted([each.chance for each in differences if each is not None]))
     measured = [
         [replace(m, chance=next(chances)) if m.difference is not None else m for m in row]
         for row in measured
     ]
-    pairs = [_pair(base, side, row, thresholds) for side, row in zip(sides, measured, strict=True)]
-    reasons = [f"{each.shown}: {text}" for each in (base, *sides) for text in each.damage]
+    pairs = [_pair(*couple, row, thresholds) for couple, row in zip(couples, measured, strict=True)]
     for pair in pairs:
         reasons += _reasons(pair, bool(thresholds))
     verdict = Verdict.of(failed=any(map(_failed, pairs)), inconclusive=bool(reasons))
@@ -147,6 +165,7 @@ def _figures(base: Side, side: Side) -> Iterable[_Measured]:
 
 
 def _pair(
+    point: str,
     base: Side,
     side: Side,
     measured: Sequence[_Measured],
@@ -157,6 +176,8 @@ def _pair(
     verdicts = _verdicts(base, side)
     return Pair(
         place=side.shown,
+        point=point,
+        base_runs=base.runs,
         runs=side.runs,
         change=_sum_up(
             [each.change for each in figures], [each.change for each in (*counts, *verdicts)]
@@ -295,20 +316,21 @@ def _failed(pair: Pair) -> bool:
 
 def _reasons(pair: Pair, by_thresholds: bool) -> list[str]:
     """Why a pair can neither pass nor fail."""
+    at = f"{pair.point}: " if pair.point else ""
     if by_thresholds:
         return [
-            f"threshold {each.expression}: {each.why}"
+            f"{at}threshold {each.expression}: {each.why}"
             for each in pair.thresholds
             if each.passed is None
         ]
     reasons = [
-        f"the verdict of {each.command} is inconclusive, or missing, on one of the sides"
+        f"{at}the verdict of {each.command} is inconclusive, or missing, on one of the sides"
         for each in pair.verdicts
         if each.change is Change.UNKNOWN
     ]
     whys = {each.why: None for each in pair.figures if each.change is Change.UNKNOWN}
     if all(each.change is Change.UNKNOWN for each in pair.figures):
-        reasons += [f"no figure can be compared: {why}" for why in whys]
+        reasons += [f"{at}no figure can be compared: {why}" for why in whys]
     return reasons
 
 

@@ -86,9 +86,14 @@ class ThresholdChange(_Model):
 
 
 class Pair(_Model):
-    """The base and one other side. `change` sums it up: figures, findings and verdicts."""
+    """The base and one other side. `change` sums it up: figures, findings and verdicts.
+
+    `point` is that of a scenario, where there are several: both sides' `runs` are of it alone.
+    """
 
     place: str
+    point: str = ""
+    base_runs: list[str] = Field(default_factory=list)
     runs: list[str]
     change: Change
     figures: list[FigureChange] = Field(default_factory=list)

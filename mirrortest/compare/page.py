@@ -75,7 +75,7 @@ def render_trend(trend: Trend) -> str:
     changed = sorted(trend.figures, key=lambda each: not each.changes)
     figures = [
         {
-            "name": each.name,
+            "name": each.title,
             "seconds": each.unit == Unit.SECONDS,
             "sign": Unit(each.unit).sign,
             "values": each.values,

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from mirrortest.seqlog.damage import Damage
 
 KINDS = ("produce", "consume", "reconcile")
+_SCENARIO = "scenario"
 VERSION = 1
 _OF_A_RUN = re.compile("(?:run|role)=.*|result")
 """Directories within a directory of logs: what they contain is of one repeat."""
@@ -72,6 +73,7 @@ def read_side(where: str) -> Side:
     root = Location.parse(where)
     found: dict[tuple[str, str], _Found] = defaultdict(_Found)
     damage: list[Damage] = []
+    points: dict[str, str] = {}
     infos = _files(root)
     folders = {info.path.rpartition("/")[0] for info in infos if info.base_name == SESSION_FILE}
     for info in infos:
@@ -90,13 +92,18 @@ def read_side(where: str) -> Side:
             document = _document(place, required=info.path == root.path)
             if document is None:
                 continue
+            if document["kind"] == _SCENARIO:
+                points |= {each["run"]: each["label"] for each in document["points"]}
+                continue
             of = found[home, document["run"]]
             of.written_ns = max(of.written_ns, info.mtime_ns or 0)
             if folder in folders:
                 of.of_logs.append(document)
             else:
                 of.add(place.shown, document)
-    repeats = [_repeat(root, run, each) for (_, run), each in sorted(found.items())]
+    repeats = [
+        _repeat(root, run, each, points.get(run, "")) for (_, run), each in sorted(found.items())
+    ]
     if not any(each.figures or each.counts for each in repeats):
         raise UsageError(f"{root.shown}: no summary of a run; {_WRITE}")
     return Side(
@@ -119,7 +126,7 @@ def _files(root: Location) -> list[Any]:
 
 
 def _document(place: Location, *, required: bool) -> dict[str, Any] | None:
-    """A summary; None for another JSON file of a directory."""
+    """A summary, or a scenario's points; None for another JSON file of a directory."""
     try:
         with place.filesystem.open_input_file(place.path) as file:
             raw = file.read()
@@ -129,11 +136,13 @@ def _document(place: Location, *, required: bool) -> dict[str, Any] | None:
         document = json.loads(raw)
     except ValueError:
         document = None
-    if not isinstance(document, dict) or document.get("kind") not in KINDS:
+    kinds = KINDS if required else (*KINDS, _SCENARIO)
+    if not isinstance(document, dict) or document.get("kind") not in kinds:
         if required:
             raise UsageError(f"{place.shown}: not a summary of a run; {_WRITE}")
         return None
-    if document.get("version") != VERSION or not isinstance(document.get("run"), str):
+    named = document["kind"] == _SCENARIO or isinstance(document.get("run"), str)
+    if document.get("version") != VERSION or not named:
         raise UsageError(
             f"{place.shown}: a summary of version {document.get('version')}; this program reads "
             f"version {VERSION}: use the mirrortest that wrote it"
@@ -141,12 +150,12 @@ def _document(place: Location, *, required: bool) -> dict[str, Any] | None:
     return document
 
 
-def _repeat(root: Location, run: str, found: _Found) -> Repeat:
+def _repeat(root: Location, run: str, found: _Found, point: str) -> Repeat:
     documents: list[Mapping[str, Any]] = [document for _, document in found.documents.values()]
     if not any(each["kind"] == "produce" for each in documents):
         documents += found.of_logs
     try:
-        return repeat(run, documents, found.logs, started_ns=found.written_ns)
+        return repeat(run, documents, found.logs, started_ns=found.written_ns, point=point)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UsageError(
             f"{root.shown}: a summary of run {run} lacks what each has ({first_line(error)}): "

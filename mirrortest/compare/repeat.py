@@ -50,6 +50,8 @@ class Repeat:
     counts: Mapping[str, int] = field(default_factory=dict)
     verdicts: Mapping[str, Verdict] = field(default_factory=dict)
     settings: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    point: str = ""
+    """What sets it apart from other points of its scenario; empty: nothing."""
 
 
 def repeat(
@@ -58,6 +60,7 @@ def repeat(
     logs: Sequence[ProcessLog] = (),
     *,
     started_ns: int = 0,
+    point: str = "",
 ) -> Repeat:
     """Put a repeat together from the summaries of its commands and the logs of its processes.
 
@@ -93,6 +96,7 @@ def repeat(
             if found
         },
         settings=_settings(of["produce"], [each.session for each in logs]),
+        point=point,
     )
 
 

@@ -80,14 +80,14 @@ def trend_view(trend: Trend) -> RenderableType:
             since = f"{run.run}, {moment(run.started_ns)}" if run.started_ns else run.run
             made.add_row(
                 change.change.value,
-                escape(figure.name),
+                escape(figure.title),
                 escape(since),
                 *(escape(unit.show(mean)) for mean in (change.before, change.after)),
                 percent(change.difference),
                 style=COLOURS[change.change],
             )
         parts.append(made)
-    steady = [each.name for each in trend.figures if not each.changes]
+    steady = [each.title for each in trend.figures if not each.changes]
     if steady:
         text = f"no change: {number(len(steady), 'figure')}: {', '.join(steady)}"
         parts.append(Text(visible(text)))
@@ -96,9 +96,10 @@ def trend_view(trend: Trend) -> RenderableType:
 
 
 def _pair(comparison: Comparison, pair: Pair, *, details: bool) -> Iterator[RenderableType]:
+    at = f", {pair.point}" if pair.point else ""
     yield Text.assemble(
-        visible(f"{comparison.base} ({number(len(comparison.runs), 'run')}) and {pair.place} "),
-        visible(f"({number(len(pair.runs), 'run')}): "),
+        visible(f"{comparison.base} ({number(len(pair.base_runs), 'run')}) and {pair.place} "),
+        visible(f"({number(len(pair.runs), 'run')}){at}: "),
         (pair.change.value, f"bold {COLOURS[pair.change] or ''}"),
     )
     if pair.thresholds:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from mirrortest.compare.comparison import Side
+    from mirrortest.compare.repeat import Repeat
 
 MOST_RUNS = 2_000
 """Of more runs the newest are shown: the search takes the square of their number."""
@@ -49,13 +50,19 @@ class LevelChange(_Model):
 
 
 class FigureTrend(_Model):
-    """A figure of all runs; None where a run lacks it."""
+    """A figure of all runs; None where a run lacks it, or is of another point of the scenario."""
 
     name: str
+    point: str = ""
     unit: str
     worse: Worse
     values: list[float | None]
     changes: list[LevelChange] = Field(default_factory=list)
+
+    @property
+    def title(self) -> str:
+        """The figure and the point."""
+        return f"{self.name}, {self.point}" if self.point else self.name
 
 
 class Trend(_Model):
@@ -79,7 +86,12 @@ def trend(side: Side) -> Trend:
     """The trend of all runs of a side."""
     ordered = sorted(side.repeats, key=lambda each: each.started_ns)
     repeats = ordered[-MOST_RUNS:]
-    present = [each for each in FIGURES if any(each.name in run.figures for run in repeats)]
+    present = [
+        (figure, point)
+        for figure in FIGURES
+        for point in side.points
+        if any(run.point == point and figure.name in run.figures for run in repeats)
+    ]
     return Trend(
         place=side.shown,
         runs=[Run(run=each.run, started_ns=each.started_ns) for each in repeats],
@@ -87,15 +99,20 @@ def trend(side: Side) -> Trend:
         figures=[
             FigureTrend(
                 name=figure.name,
+                point=point,
                 unit=figure.unit.value,
                 worse=figure.worse,
-                values=(values := [each.figures.get(figure.name) for each in repeats]),
+                values=(values := [_value(each, figure, point) for each in repeats]),
                 changes=list(_changes(figure, values, len(present))),
             )
-            for figure in present
+            for figure, point in present
         ],
         damage=list(side.damage),
     )
+
+
+def _value(run: Repeat, figure: Figure, point: str) -> float | None:
+    return run.figures.get(figure.name) if run.point == point else None
 
 
 def _changes(figure: Figure, values: Sequence[float | None], series: int) -> Iterator[LevelChange]:

@@ -133,7 +133,10 @@ class Injection:
         """Wait for a moment; whether the fault is done then."""
         if fault.until is not None and moment >= fault.until:
             return False
-        if self._ending.wait(max(0.0, moment - self._elapsed())):
+        left = moment - self._elapsed()
+        # A command may have more to do than with what ends; at `produced` clients may end, too.
+        whatever = left <= 0 and fault.do == COMMAND and fault.after is None
+        if not whatever and self._ending.wait(max(0.0, left)):
             return False
         return fault.every is None or fault.until is not None or not self.produced.is_set()
 

@@ -147,8 +147,8 @@ class Scenario(Section):
 
     `[lab]` starts clusters for it, `[clusters]` names some that exist. `timeout` is the longest
     time that a point may take, once its clusters work. `set-up` and `tear-down` are commands that
-    a shell runs before and after each point. `[observe]` has options of `mirrortest observe`, which then
-    observes this machine and the point's processes. `[vary]` has the matrix
+    a shell runs before and after each point. `[observe]` has options of `mirrortest observe`,
+    which then observes this machine and the point's processes. `[vary]` has the matrix
     (``produce.acks = ["1", "all"]``), `repeats` of each of its points, and the `seed` of their
     order.
     """

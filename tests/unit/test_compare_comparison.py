@@ -309,3 +309,39 @@ def test_the_command_compares_and_exits(
     assert ended.value.code == 99
     document = json.loads(capsys.readouterr().out)
     assert document["pairs"][0]["thresholds"][0]["passed"] is False
+
+
+def _points(shown: str, **values: float) -> Side:
+    """Four repeats of each point, in turns as a scenario runs them."""
+    return Side(
+        shown,
+        [
+            Repeat(
+                run=f"{point}{repeat}",
+                started_ns=0,
+                figures={"p(99)": value + repeat / 100},
+                point=point,
+            )
+            for repeat in range(4)
+            for point, value in values.items()
+        ],
+    )
+
+
+def test_the_points_of_a_scenario_are_compared_each_with_its_own() -> None:
+    """What differs between points is no difference between sides; a point without one is named."""
+    found = compare(
+        _points("before", slow=9.0, fast=1.0, left=1.0), [_points("after", fast=2.0, slow=9.0)]
+    )
+    assert [(each.point, each.change) for each in found.pairs] == [
+        ("slow", Change.NONE),
+        ("fast", Change.WORSE),
+    ]
+    assert found.pairs[0].base_runs == ["slow0", "slow1", "slow2", "slow3"]
+    assert found.inconclusive == ["after: only one side has the point left"]
+
+
+def test_sides_of_one_point_each_are_compared_whatever_it_is() -> None:
+    """So that a value of what varies may be compared with another."""
+    (pair,) = compare(_points("before", one=1.0), [_points("after", two=2.0)]).pairs
+    assert (pair.point, pair.change) == ("", Change.WORSE)

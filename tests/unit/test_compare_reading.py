@@ -212,3 +212,14 @@ def test_mistakes_are_told(tmp_path: Path) -> None:
     write(tmp_path / "again.json", produced(records_per_second=2.0))
     with pytest.raises(UsageError, match="put each repeat into a directory of its own"):
         read_side(str(tmp_path))
+
+
+def test_a_scenario_s_runs_are_of_its_points(tmp_path: Path) -> None:
+    """One that is given by itself is of none: it may be compared with any other."""
+    for number, run in enumerate(("r1", "r2"), 1):
+        write(tmp_path / f"point-00{number}/clients/p1.json", produced(run))
+    points = [{"run": "r1", "label": "acks 1"}, {"run": "r2", "label": "acks all"}]
+    scenario = {"kind": "scenario", "version": 1, "points": points}
+    write(tmp_path / "scenario.json", scenario)
+    assert read_side(str(tmp_path)).points == ["acks 1", "acks all"]
+    assert read_side(str(tmp_path / "point-001")).points == [""]

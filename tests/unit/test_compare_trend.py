@@ -150,3 +150,17 @@ def test_mistakes_are_told(
         main()
     assert ended.value.code == 2
     assert why in " ".join(capsys.readouterr().err.split())
+
+
+def test_each_point_of_a_scenario_has_a_level_of_its_own() -> None:
+    """Points that differ among themselves do not hide what changes in one of them."""
+    draws = np.random.default_rng(7)
+    slow, fast = _levels(draws, (9, 40)), _levels(draws, (1, 20), (1.5, 20))
+    repeats = [
+        Repeat(run=f"{point}{at}", started_ns=at, figures={"p(99)": value}, point=point)
+        for at, pair in enumerate(zip(slow, fast, strict=True))
+        for point, value in zip(("slow", "fast"), pair, strict=True)
+    ]
+    found = trend(Side("nightly", repeats))
+    changes = {each.title: [found.runs[c.at].run for c in each.changes] for each in found.figures}
+    assert changes == {"p(99), slow": [], "p(99), fast": ["fast20"]}

@@ -156,13 +156,13 @@ def test_a_point_that_takes_too_long_is_ended(tmp_path: Path) -> None:
     assert "still waiting for" in outcome.reasons[0]
 
 
-HANG = "touch hung; sleep 600 & echo $! > pid; wait"
+HANG = "sleep 600 & echo $! > pid; touch hung; wait"
 CONSUMER = "[[consume]]\n"
-BROKEN = """
+COMMAND = """
 [[fault]]
 do = "command"
 command = "%s"
-at = "0s"
+at = "produced"
 """
 
 
@@ -174,7 +174,7 @@ at = "0s"
         (PRODUCER + CONSUMER, "reconcile"),
         (f"set-up = ['{HANG}']\n{PRODUCER}", HANG),
         (f"tear-down = ['{HANG}']\n{PRODUCER}", HANG),
-        (PRODUCER + BROKEN % HANG, HANG),
+        (PRODUCER + COMMAND % HANG, HANG),
     ],
 )
 def test_whatever_a_point_waits_for_counts_into_its_timeout(
@@ -194,8 +194,7 @@ def test_whatever_a_point_waits_for_counts_into_its_timeout(
 
 def test_a_command_that_fails_after_the_clients_have_ended_is_an_error(tmp_path: Path) -> None:
     """It was to be a part of the test."""
-    produced = BROKEN % "echo no; exit 3"
-    outcome = play(PRODUCER + produced.replace("0s", "produced"), tmp_path / "out")
+    outcome = play(PRODUCER + COMMAND % "echo no; exit 3", tmp_path / "out")
     assert outcome.reasons == ["echo no; exit 3: exit code 3: no"]
 
 

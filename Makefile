@@ -15,13 +15,17 @@ BY_FILE := --dist loadfile --no-loadscope-reorder
 # Many processes are started here: none of them is to compile its modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-failed test-unit check bench instructions profile bench-reconcile calibrate scenarios oracle simulate \
+.PHONY: demo nightly test test-failed test-unit check bench instructions profile bench-reconcile calibrate scenarios oracle simulate \
   flips mutants peers lock clean images kafka-image prometheus-image test-docker local-base \
   check-chart kept-lab kept-spark e2e-kubernetes dashboards check-dashboards dashboard-linter \
   e2e-prometheus docs reference screenshots wheel
 
 demo: $(READY)  ## the main job: two Kafka clusters, a mirror that is killed, the verdict
 	$(BIN)/mirrortest run demo
+
+NIGHTLY ?= one-pair latency-at-rates kill-source-broker restart-mirror
+nightly: $(READY)  ## scenarios compared with the nights before; NIGHTLY="NAME..." ARGS="--set KEY=VALUE"
+	$(BIN)/mirrortest run $(NIGHTLY) --history build/nightly --keep 30 $(ARGS)
 
 test: $(KEPT)  ## every check, on the real lab
 	$(BIN)/python -m pytest -n $(WORKERS) $(BY_FILE)

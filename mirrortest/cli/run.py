@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import shlex
 import signal
 import time
 import tomllib
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
@@ -19,12 +20,16 @@ from mirrortest.cli import console
 from mirrortest.cli.interrupt import end_at_once
 from mirrortest.cli.options import Details, can_be_filled
 from mirrortest.config.visible import visible
-from mirrortest.errors import UsageError
+from mirrortest.errors import MirrortestError, UsageError
+from mirrortest.model.verdict import ExitCode
 
 if TYPE_CHECKING:
     from types import FrameType
 
+    from rich.console import Console
+
     from mirrortest.scenario.board import Board
+    from mirrortest.scenario.matrix import Document
     from mirrortest.scenario.outcome import PointOutcome, SeriesOutcome
     from mirrortest.scenario.series import Series
 
@@ -41,9 +46,14 @@ EXAMPLES = """
 
   A file of your own, with a matrix; once interrupted, the same command goes on at the next point:
 
-    mirrortest run nightly.toml --output results
+    mirrortest run matrix.toml --output results
 
-Exit codes: that of the worst point. A point that ended as its file expects has 0.
+  Each night, compared with the night before and the trend of thirty:
+
+    mirrortest run one-pair long.toml --history nights --keep 30
+
+Exit codes: that of the worst point. A point that ended as its file expects has 0. With --history
+it is 99 if a figure, a finding or a verdict got worse.
 """
 
 _WORDS = {"passed": "green", "failed": "red", "inconclusive": "yellow", "error": "red"}
@@ -89,18 +99,36 @@ class _Show:
 def run(
     *,
     scenario: Annotated[
-        str,
+        list[str],
         typer.Argument(
-            metavar="SCENARIO",
-            help="A TOML file, a directory of six, or a name that `mirrortest scenarios` lists.",
+            metavar="SCENARIO...",
+            help="A TOML file, a directory of six, or a name that `mirrortest scenarios` lists; "
+            "several are run one after the other.",
         ),
     ],
     output: Annotated[
         Path | None,
         typer.Option(
             file_okay=False,
-            help="Directory for all results; one that an interrupted run left is continued.",
+            help="Directory for all results, with one for each of several scenarios; what an "
+            "interrupted run left there is continued.",
             show_default="mirrortest-NAME-TIME",
+        ),
+    ] = None,
+    history: Annotated[
+        Path | None,
+        typer.Option(
+            "--history",
+            file_okay=False,
+            help="In place of --output: keep the results as DIR/NAME/TIME, and compare them with "
+            "those before; exit code 99 if something got worse.",
+            metavar="DIR",
+        ),
+    ] = None,
+    keep: Annotated[
+        int | None,
+        typer.Option(
+            min=2, help="With --history: how many results of each scenario are kept.", metavar="N"
         ),
     ] = None,
     change: Annotated[
@@ -117,36 +145,97 @@ def run(
     details: Details = False,
 ) -> None:
     """Run a whole test from one file: clusters, clients, faults, the verdict of each point."""
-    console.require("lab", "report", "spark")
-    from mirrortest.cli.client_tables import arguments
+    console.require("report", "spark")
     from mirrortest.scenario import catalogue
-    from mirrortest.scenario.board import Board
-    from mirrortest.scenario.series import Series
+    from mirrortest.scenario.outcome import worst
 
-    document = catalogue.find(scenario).changed(dict(map(_change, change or ())))
-    if output is None:
-        output = Path(f"mirrortest-{document.name}-{datetime.now():%Y%m%d-%H%M%S}")  # noqa: DTZ005  # for people
-    can_be_filled(output, "--output")
-    series = Series(document, output.absolute(), arguments)
-    console.err.print(f"results: {output}", markup=False)
-    if len(series.ended) == len(series.points):
-        console.err.print("every point has ended before: to run them again, name another --output")
+    changes = dict(map(_change, change or ()))
+    documents = [catalogue.find(each).changed(changes) for each in scenario]
+    if any("lab" in each.content for each in documents):
+        console.require("lab")
+    names = [each.name for each in documents]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise UsageError(f"two scenarios are called {twice[0]}: rename the file of one")
+    if history is not None and output is not None:
+        raise UsageError("use either --output or --history")
+    if keep is not None and history is None:
+        raise UsageError("--keep is for --history DIR: add it, or leave out --keep")
+    if history is None and output is None:
+        name = names[0] if len(names) == 1 else ""
+        now = datetime.now()  # noqa: DTZ005  # for people
+        output = Path("-".join(filter(None, ("mirrortest", name, f"{now:%Y%m%d-%H%M%S}"))))
+    all_series = [_series(each, output, history, len(names)) for each in documents]
     # SIGTERM ends it the way Ctrl-C does: all that runs is put away.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, _interrupt)
+    codes: list[int] = []
     try:
-        with _Show() as show:
-            outcome = series.run(Board(show.show), _print_point)
+        for series in all_series:
+            codes.append(_play(series, as_json=as_json, details=details))
+            if history is not None:
+                codes.append(_judge(series, keep, console.err if as_json else console.out))
     except KeyboardInterrupt:
-        changes = [word for each in change or () for word in ("--set", each)]
-        again = shlex.join(["mirrortest", "run", scenario, "--output", str(output), *changes])
+        place = ("--output", str(output)) if history is None else ("--history", str(history))
+        words = [word for each in change or () for word in ("--set", each)]
+        again = shlex.join(["mirrortest", "run", *scenario, *place, *words])
         console.err.print(f"[yellow]interrupted[/]: to go on at the same point: {escape(again)}")
         raise typer.Exit(128 + signal.SIGINT) from None
+    raise typer.Exit(worst(codes))
+
+
+def _series(document: Document, output: Path | None, history: Path | None, several: int) -> Series:
+    """Where the results go; in a history, on with the last ones if they are not complete."""
+    from mirrortest.cli.client_tables import arguments
+    from mirrortest.compare.history import TIME, nights
+    from mirrortest.scenario.series import Series
+
+    if output is not None:
+        can_be_filled(output, "--output")
+        place = output / document.name if several > 1 else output
+        return Series(document, place.absolute(), arguments)
+    place = (history or Path()).absolute() / document.name
+    can_be_filled(place, "--history")
+    for last in nights(place)[-1:]:
+        with contextlib.suppress(UsageError):  # of another version of the scenario
+            series = Series(document, last, arguments)
+            if len(series.ended) < len(series.points):
+                return series
+    return Series(document, place / f"{datetime.now(UTC):{TIME}}", arguments)
+
+
+def _play(series: Series, *, as_json: bool, details: bool) -> int:
+    from mirrortest.scenario.board import Board
+
+    console.err.print(f"results: {series.output}", markup=False)
+    if len(series.ended) == len(series.points):
+        console.err.print("every point has ended before: to run them again, name another --output")
+    with _Show() as show:
+        outcome = series.run(Board(show.show), _print_point)
     if as_json:
         typer.echo(outcome.model_dump_json(indent=2))
     else:
         _print_results(series, details=details)
-    raise typer.Exit(outcome.exit_code)
+    return outcome.exit_code
+
+
+def _judge(series: Series, keep: int | None, out: Console) -> int:
+    """Print a line that says what got worse since the last results, and more of each thing."""
+    from mirrortest.compare.history import judge, prune
+
+    outcome = series.outcome
+    met = sum(point.as_expected for point in outcome.points)
+    ended = f"{outcome.name}: {met} of {outcome.planned} as expected"
+    try:
+        judgement = judge(series.output)
+    except MirrortestError as error:  # the other scenarios are to be run
+        out.print(f"{ended}; not compared: {visible(str(error))}", markup=False)
+        return ExitCode.ERROR
+    out.print(visible(f"{ended}; {judgement.text}"), markup=False)
+    for each in judgement.worse:
+        out.print(f"  [red]worse[/]: {escape(visible(each))}")
+    if keep is not None:
+        prune(series.output.parent, keep)
+    return ExitCode.FAILED if judgement.worse else ExitCode.PASSED
 
 
 def _change(text: str) -> tuple[str, Any]:

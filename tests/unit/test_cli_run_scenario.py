@@ -1,23 +1,73 @@
-"""`mirrortest run` on the command line: what an interrupted run is to be gone on with."""
+"""`mirrortest run` on the command line: where results go, and what they are compared with."""
 
 from __future__ import annotations
 
 import shlex
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 import typer
 
 from mirrortest.cli.run import run
+from mirrortest.compare.history import TIME, nights
+from mirrortest.errors import UsageError
+from mirrortest.model.verdict import Verdict
 from mirrortest.scenario.catalogue import find
+from mirrortest.scenario.outcome import PointOutcome
 from mirrortest.scenario.series import Series
+from tests.compared import produced, write
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from mirrortest.scenario.matrix import Point
 
+PRODUCER = """
+[clusters]
+source-bootstrap-server = "a:1"
+[[produce]]
+topics = "load"
+num-records = 1
+[vary]
+repeats = 4
+"""
+
+
+@pytest.fixture(autouse=True)
+def _no_signals(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mirrortest.cli.run.signal.signal", lambda *_: None)
+
+
+def _code(*scenarios: str, **options: object) -> int:
+    with pytest.raises(typer.Exit) as ended:
+        run(scenario=list(scenarios), **options)  # type: ignore[arg-type]
+    return ended.value.exit_code
+
+
+def _outcome(point: Point, document: dict[str, Any], directory: Path) -> PointOutcome:
+    """A point that ended as expected, with a producer's summary in its directory."""
+    write(directory / "p1.json", document)
+    return PointOutcome(
+        number=point.number,
+        label="",
+        settings={},
+        repeat=point.repeat,
+        run=document["run"],
+        verdict=Verdict.PASSED,
+        expected=Verdict.PASSED,
+        as_expected=True,
+        exit_code=0,
+        began="",
+        seconds=1.0,
+    )
+
+
+@pytest.mark.parametrize("place", ["output", "history"])
 def test_an_interrupted_run_names_the_command_that_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    place: str,
 ) -> None:
     """With the values that were changed: without them it would be another scenario."""
 
@@ -25,13 +75,91 @@ def test_an_interrupted_run_names_the_command_that_goes_on(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(Series, "run", interrupted)
-    monkeypatch.setattr("mirrortest.cli.run.signal.signal", lambda *_: None)
-    output, changes = tmp_path / "two words", ["produce.duration=5s", "fault.at='2s'"]
-    with pytest.raises(typer.Exit) as ended:
-        run(scenario="demo", output=output, change=changes)
-    assert ended.value.exit_code == 130
+    directory, changes = tmp_path / "two words", ["produce.duration=5s", "fault.at='2s'"]
+    assert _code("demo", change=changes, **{place: directory}) == 130
     command = capsys.readouterr().err.partition("to go on at the same point: ")[2]
     assert shlex.split(command) == [
-        *("mirrortest", "run", find("demo").name, "--output", str(output)),
+        *("mirrortest", "run", find("demo").name, f"--{place}", str(directory)),
         *("--set", changes[0], "--set", changes[1]),
     ]
+
+
+def test_nights_are_kept_and_what_got_worse_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A line for each scenario; the worst exit code of all; old nights are removed."""
+    for name in ("one", "two"):
+        (tmp_path / f"{name}.toml").write_text(PRODUCER)
+    history, slow, hour = tmp_path / "nights", {"one": 1.0, "two": 1.0}, 0
+
+    class Clock:
+        @staticmethod
+        def now(_: object) -> Clock:
+            return Clock()
+
+        def __format__(self, form: str) -> str:
+            assert form == TIME
+            return f"20260101T{hour:02}0000Z"
+
+    def play(point: Point, directory: Path, *_: object) -> PointOutcome:
+        name = directory.parent.parent.name
+        document = produced(f"{name}{hour}x{point.number}", p99=slow[name] + point.number / 100)
+        document["session"] = f"20260101T{hour:02}000{point.number}Z-1"
+        return _outcome(point, document, directory)
+
+    monkeypatch.setattr("mirrortest.cli.run.datetime", Clock)
+    monkeypatch.setattr("mirrortest.scenario.series.play", play)
+    scenarios = [str(tmp_path / f"{name}.toml") for name in slow]
+    printed, codes = [], []
+    for hour in range(4):
+        slow["two"] = 2.0 if hour == 3 else 1.0
+        codes.append(_code(*scenarios, history=history, keep=2))
+        printed.append(capsys.readouterr().out.splitlines())
+    assert codes == [0, 0, 0, 99]
+    assert "one: 4 of 4 as expected; the first of its history" in printed[0]
+    assert "one: 4 of 4 as expected; not worse than 20260101T020000Z" in printed[3]
+    assert "two: 4 of 4 as expected; worse than 20260101T020000Z" in printed[3]
+    assert any("worse: ack_latency.p(99) +9" in line for line in printed[3])
+    for name in slow:
+        kept = [night.name for night in nights(history / name)]
+        assert kept == ["20260101T020000Z", "20260101T030000Z"]
+
+
+def test_a_night_that_was_interrupted_is_gone_on_with(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the same command; the next one begins another night."""
+    (tmp_path / "one.toml").write_text(PRODUCER)
+    begun: list[Path] = []
+
+    def play(point: Point, directory: Path, *_: object) -> PointOutcome:
+        begun.append(directory)
+        if len(begun) == 2:
+            raise KeyboardInterrupt
+        return _outcome(point, produced(f"r{len(begun)}"), directory)
+
+    monkeypatch.setattr("mirrortest.scenario.series.play", play)
+    history = tmp_path / "nights"
+    one = str(tmp_path / "one.toml")
+    assert [_code(one, history=history) for _ in range(2)] == [130, 0]
+    (night,) = nights(history / "one")
+    numbers = [each.name for each in begun]
+    assert numbers == ["point-001", "point-002", "point-002", "point-003", "point-004"]
+    assert {each.parent for each in begun} == {night}
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"keep": 3}, "--keep is for --history"),
+        ({"output": "a", "history": "b"}, "use either --output or --history"),
+        ({"scenario": ["demo", "demo"]}, "two scenarios are called demo"),
+    ],
+)
+def test_mistakes_are_said_before_anything_is_run(
+    options: dict[str, object], why: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In one line."""
+    monkeypatch.setattr(Series, "run", lambda *_: pytest.fail("it was run"))
+    with pytest.raises(UsageError, match=why):
+        run(**{"scenario": ["demo"], **options})  # type: ignore[arg-type]

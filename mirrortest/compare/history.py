@@ -1,0 +1,122 @@
+"""The results of a scenario over many nights: what got worse in the last one.
+
+Each night is a directory that is called by its time. Tonight is compared with the night before, and
+with all of them: what is too small for two nights shows in the trend of many.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+from typing import TYPE_CHECKING, NamedTuple
+
+from mirrortest.compare.comparison import Side, compare, percent
+from mirrortest.compare.document import Change
+from mirrortest.compare.page import render, render_trend
+from mirrortest.compare.reading import read_side
+from mirrortest.compare.statistics import FEWEST
+from mirrortest.compare.terminal import exact_changes
+from mirrortest.compare.trend import trend
+from mirrortest.errors import UsageError
+from mirrortest.report.result import write_text
+from mirrortest.seqlog.location import Location
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from mirrortest.compare.document import Pair
+    from mirrortest.compare.trend import Trend
+
+TIME = "%Y%m%dT%H%M%SZ"
+"""A night's name: when it began."""
+COMPARISON_PAGE, TREND_PAGE = "comparison.html", "trend.html"
+_NAME = re.compile(r"\d{8}T\d{6}Z")
+
+
+class Judgement(NamedTuple):
+    """What got worse, in words; `text` sums it up."""
+
+    worse: list[str]
+    text: str
+
+
+def nights(history: Path) -> list[Path]:
+    """The nights of a scenario, the oldest first."""
+    found = history.iterdir() if history.is_dir() else ()
+    return sorted(each for each in found if each.is_dir() and _NAME.fullmatch(each.name))
+
+
+def prune(history: Path, keep: int) -> None:
+    """Remove all nights but the newest."""
+    for night in nights(history)[:-keep]:
+        shutil.rmtree(night)
+
+
+def judge(night: Path) -> Judgement:
+    """Compare a night with the one before and with all before; write a page of each.
+
+    Nights without any figure, as where nothing could be started, are passed over.
+
+    Raises:
+        MirrortestError: logs cannot be read, or a page cannot be written.
+    """
+    history = night.parent
+    read = {each: side for each in nights(history) if (side := _read(each)) is not None}
+    if night not in read:
+        return Judgement([], "no figures to compare")
+    *earlier, tonight = read.values()
+    before = _together(history, earlier)
+    now = trend(_together(history, [*earlier, tonight]))
+    write_text(Location.parse(history / TREND_PAGE), render_trend(now))
+    if not earlier:
+        return Judgement([], "the first of its history")
+    found = compare(earlier[-1], [tonight])
+    write_text(Location.parse(night / COMPARISON_PAGE), render(found))
+    last = [*read][-2].name
+    worse = [
+        *(text for pair in found.pairs for text in _worse(pair)),
+        *(f"{text} (trend)" for text in _new_levels(trend(before), now)),
+    ]
+    if worse:
+        return Judgement(worse, f"worse than {last}")
+    untold = found.inconclusive or [
+        each.change for each in found.pairs if each.change is Change.UNKNOWN
+    ]
+    return Judgement([], f"{'cannot be told from' if untold else 'not worse than'} {last}")
+
+
+def _read(night: Path) -> Side | None:
+    try:
+        return read_side(str(night))
+    except UsageError:
+        return None
+
+
+def _together(history: Path, sides: list[Side]) -> Side:
+    repeats = [repeat for side in sides for repeat in side.repeats]
+    return Side(str(history), repeats, [text for side in sides for text in side.damage])
+
+
+def _worse(pair: Pair) -> Iterator[str]:
+    at = f"{pair.point}: " if pair.point else ""
+    for each in exact_changes(pair):
+        if each.change is Change.WORSE:
+            yield f"{at}{each.text}"
+    for figure in pair.figures:
+        if figure.change is Change.WORSE:
+            yield f"{at}{figure.name} {percent(figure.difference)} %"
+
+
+def _new_levels(before: Trend, now: Trend) -> Iterator[str]:
+    """Changes to worse that were not there yet; where a level begins is not certain to a run."""
+    known = {
+        (figure.title, change.at + near)
+        for figure in before.figures
+        for change in figure.changes
+        for near in range(1 - FEWEST, FEWEST)
+    }
+    for figure in now.figures:
+        for change in figure.changes:
+            if change.change is Change.WORSE and (figure.title, change.at) not in known:
+                yield f"{figure.title} {percent(change.difference)} %"

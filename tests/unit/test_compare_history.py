@@ -1,0 +1,93 @@
+"""What is said of a night, compared with those before it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from mirrortest.compare.history import COMPARISON_PAGE, TREND_PAGE, judge, nights, prune
+from tests.compared import produced, reconciled, write
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def _night(history: Path, day: int, *seconds: float, lost: int = 0) -> Path:
+    """A night's results, with a repeat for each of these latencies."""
+    night = history / f"202601{day:02}T020000Z"
+    for number, value in enumerate(seconds):
+        run = f"d{day:02}r{number}"
+        document = produced(run, p99=value)
+        document["session"] = f"202601{day:02}T02000{number}Z-1"
+        clients = night / f"point-00{number}"
+        write(clients / "p1.json", document)
+        write(clients / "summary.json", reconciled(run, counts={"acked": 20, "lost": lost}))
+    return night
+
+
+def test_the_first_night_has_nothing_to_be_compared_with(tmp_path: Path) -> None:
+    """Only its trend is drawn."""
+    assert judge(_night(tmp_path, 1, 1.0)) == ([], "the first of its history")
+    assert (tmp_path / TREND_PAGE).exists()
+
+
+def test_a_night_is_compared_with_the_one_before(tmp_path: Path) -> None:
+    """By its repeats; equal nights are not worse, and a figure that is worse is named."""
+    _night(tmp_path, 1, 9.0, 9.1, 8.9, 9.05)
+    _night(tmp_path, 2, 1.0, 1.01, 0.99, 1.02)
+    same = _night(tmp_path, 3, 1.01, 1.0, 0.99, 1.02)
+    assert judge(same) == ([], "not worse than 20260102T020000Z")
+    slow = _night(tmp_path, 4, 2.01, 2.0, 1.99, 2.02)
+    worse, text = judge(slow)
+    assert text == "worse than 20260103T020000Z"
+    assert "ack_latency.p(99) +99.5 %" in worse
+    assert (slow / COMPARISON_PAGE).exists()
+
+
+def test_one_lost_message_is_worse_without_repeats(tmp_path: Path) -> None:
+    """Findings are exact."""
+    _night(tmp_path, 1, 1.0)
+    worse, _ = judge(_night(tmp_path, 2, 1.0, lost=1))
+    assert worse == ["lost: 0 -> 1 messages"]
+
+
+def test_few_repeats_cannot_be_told(tmp_path: Path) -> None:
+    """Which is not the same as no difference."""
+    _night(tmp_path, 1, 1.0)
+    assert judge(_night(tmp_path, 2, 2.0)) == ([], "cannot be told from 20260101T020000Z")
+
+
+def test_a_new_level_is_said_once(tmp_path: Path) -> None:
+    """In the night in which the trend is first sure of it, though no two nights can be told."""
+    draws = np.random.default_rng(3)
+    said = [
+        day
+        for day in range(1, 26)
+        if judge(_night(tmp_path, day, (1 if day < 16 else 1.5) * draws.lognormal(0, 0.02)))[0]
+    ]
+    assert len(said) == 1
+    assert 18 <= said[0] <= 21
+
+
+def test_a_night_without_figures_is_passed_over(tmp_path: Path) -> None:
+    """So is what else is in the directory."""
+    _night(tmp_path, 1, 1.0, 1.01, 0.99, 1.02)
+    empty = tmp_path / "20260102T020000Z"
+    empty.mkdir()
+    (tmp_path / "notes").mkdir()
+    assert judge(empty) == ([], "no figures to compare")
+    _, text = judge(_night(tmp_path, 3, 1.0, 1.01, 0.99, 1.02))
+    assert text == "not worse than 20260101T020000Z"
+
+
+@pytest.mark.parametrize(("keep", "left"), [(2, [3, 4]), (9, [1, 2, 3, 4])])
+def test_only_the_newest_nights_are_kept(keep: int, left: list[int], tmp_path: Path) -> None:
+    """And whatever is no night."""
+    for day in range(1, 5):
+        _night(tmp_path, day, 1.0)
+    (tmp_path / TREND_PAGE).touch()
+    prune(tmp_path, keep)
+    assert [int(each.name[6:8]) for each in nights(tmp_path)] == left
+    assert (tmp_path / TREND_PAGE).exists()

@@ -15,6 +15,8 @@ from typer.main import get_command
 
 from grafana.alerts import rules
 from grafana.links import Addresses
+from mirrortest.config.toml_document import parse_table
+from mirrortest.scenario.matrix import Document
 from tests.chart.rendering import CHART, OPERATORS, Manifest, of_part, rendered
 
 if TYPE_CHECKING:
@@ -240,6 +242,29 @@ def test_a_cron_job_s_jobs_are_found_as_any_other_s(helm: Helm) -> None:
     assert labels == cron["metadata"]["labels"]
 
 
+def test_nights_are_scenarios_against_the_release_s_clusters(helm: Helm) -> None:
+    """What its pod reads is what `mirrortest run` accepts, and the results outlive the pod."""
+    manifests = _examples(helm, CHART / "ci" / "consumers-values.yaml")
+    files = of_part(manifests, "ConfigMap", "nightly")["data"]
+    assert sorted(files) == ["burst.toml", "steady.toml"]
+    for name, text in files.items():
+        clusters = Document(name, name, CHART, parse_table(text, name)).scenario().clusters
+        assert clusters is not None
+        assert clusters.source_bootstrap_server == "dc1-kafka:9092"
+        assert clusters.destination_bootstrap_server == "dc2-kafka:9092"
+        assert clusters.source_alias == "A"
+        properties = clusters.source_command_config
+    job = of_part(manifests, "CronJob", "nightly")["spec"]["jobTemplate"]["spec"]
+    pod = job["template"]["spec"]
+    mounts = {each["name"]: each["mountPath"] for each in pod["containers"][0]["volumeMounts"]}
+    words = pod["containers"][0]["args"]
+    assert words[1:3] == [f"{mounts['scenarios']}/{name}" for name in sorted(files)]
+    assert words[words.index("--history") + 1].startswith(mounts["logs"])
+    assert str(properties).startswith(mounts["source-properties"])
+    assert mounts["payloads"] == "/payloads"
+    assert job["backoffLimit"] == 0  # a night that has ended is not begun again
+
+
 def test_verdicts_are_not_tried_again(helm: Helm) -> None:
     """2, 3 and 99 end the Job; an eviction counts as nothing."""
     manifests = _examples(helm, CHART / "ci" / "consumers-values.yaml")
@@ -272,6 +297,11 @@ def test_verdicts_are_not_tried_again(helm: Helm) -> None:
         ("{c},monitoring.podMonitor.enabled=true", "Prometheus operator"),
         ("{c},monitoring.grafanaUrl=grafana.example", "grafanaUrl"),
         ("{c},monitoring.runbookUrl=https://docs.example/", "runbookUrl"),
+        ("nightly.enabled=true,source.bootstrapServers=a:1", "nightly.scenarios is empty"),
+        ("nightly.enabled=true,nightly.scenarios.a=b", "source.bootstrapServers is not set"),
+        ("{n}[lab]", "has a table [lab] or [clusters]"),
+        ("{n}b,logs.uri=s3://b/l", "the nights are kept on the volume"),
+        ("{n}b,nightly.keep=1", "keep"),
         ("{c},logs.uri=s3://b/l,logs.volume.existingClaim=c", "logs.volume.existingClaim exclude"),
     ],
 )
@@ -279,7 +309,10 @@ def test_wrong_values_are_refused(helm: Helm, wrong: str, told: str) -> None:
     """By the schema or by a sentence that says what to set."""
     producing = "run=r,producers.enabled=true,source.bootstrapServers=a:1"
     consuming = "run=r,consumers.enabled=true,consumers.topics={a},destination.bootstrapServers=b:1"
-    values = wrong.replace("{p}", producing).replace("{c}", consuming)
+    nightly = "nightly.enabled=true,source.bootstrapServers=a:1,nightly.scenarios.a="
+    values = wrong
+    for name, common in (("{p}", producing), ("{c}", consuming), ("{n}", nightly)):
+        values = values.replace(name, common)
     done = helm("template", "dc1", str(CHART), *(("--set", values) if values else ()))
     assert done.returncode != 0
     assert told in done.stderr

@@ -5,7 +5,7 @@ The pod of a part: (dict "root" $ "part" NAME "it" VALUES "image" IMAGE "sides" 
 {{- define "mirrortest.pod" -}}
 {{- $root := .root }}
 {{- $v := .root.Values }}
-{{- $serves := ne .part "reconciliation" }}
+{{- $serves := not (has .part (list "reconciliation" "nightly")) }}
 metadata:
   labels:
     {{- include "mirrortest.selectorLabels" $root | nindent 4 }}

@@ -1,8 +1,8 @@
 {{- /* What the schema cannot say: each refusal is a sentence that tells what to set. */}}
 {{- define "mirrortest.validate" -}}
 {{- $v := .Values }}
-{{- if not (or $v.producers.enabled $v.consumers.enabled $v.observers.enabled $v.reconciliation.enabled $v.monitoring.prometheusRule.enabled $v.monitoring.dashboards.enabled) }}
-{{- fail "nothing is switched on: set producers.enabled, consumers.enabled, observers.enabled or reconciliation.enabled" }}
+{{- if not (or $v.producers.enabled $v.consumers.enabled $v.observers.enabled $v.reconciliation.enabled $v.nightly.enabled $v.monitoring.prometheusRule.enabled $v.monitoring.dashboards.enabled) }}
+{{- fail "nothing is switched on: set producers.enabled, consumers.enabled, observers.enabled, reconciliation.enabled or nightly.enabled" }}
 {{- end }}
 {{- $work := or $v.producers.enabled $v.consumers.enabled $v.observers.enabled $v.reconciliation.enabled }}
 {{- if and $work (not $v.run) }}
@@ -65,6 +65,24 @@
 {{- end }}
 {{- if and $v.reconciliation.enabled (eq $v.reconciliation.kind "SparkApplication") (not (.Capabilities.APIVersions.Has "sparkoperator.k8s.io/v1beta2")) }}
 {{- fail "reconciliation.kind=SparkApplication needs the Spark operator, and this cluster does not know sparkoperator.k8s.io/v1beta2: install it, or set reconciliation.kind=Job" }}
+{{- end }}
+{{- with $v.nightly }}
+{{- if .enabled }}
+{{- if not .scenarios }}
+{{- fail "nightly.scenarios is empty: name at least one, for example --set-file nightly.scenarios.small=small.toml" }}
+{{- end }}
+{{- if not $v.source.bootstrapServers }}
+{{- fail "source.bootstrapServers is not set: nightly needs the brokers of the cluster that the mirror reads, for example dc1:9092" }}
+{{- end }}
+{{- if $v.logs.uri }}
+{{- fail "logs.uri and nightly.enabled exclude each other: the nights are kept on the volume: leave logs.uri out, in a release of its own" }}
+{{- end }}
+{{- range $name, $text := .scenarios }}
+{{- if regexMatch "(?m)^\\s*\\[\\s*(lab|clusters)\\s*\\]" $text }}
+{{- fail (printf "nightly.scenarios.%s has a table [lab] or [clusters]: leave it out, the clusters are the release's" $name) }}
+{{- end }}
+{{- end }}
+{{- end }}
 {{- end }}
 {{- range $what, $kind := dict "podMonitor" "PodMonitor" "serviceMonitor" "ServiceMonitor" "prometheusRule" "PrometheusRule" }}
 {{- if and (index $v.monitoring $what).enabled (not ($.Capabilities.APIVersions.Has "monitoring.coreos.com/v1")) }}

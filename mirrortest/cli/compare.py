@@ -91,7 +91,9 @@ def compare(  # noqa: D103  # its help is below, with examples
     from mirrortest.compare.thresholds import DifferenceThreshold
 
     thresholds = [DifferenceThreshold.parse(text) for text in threshold or ()]
-    found = compare_sides(read_side(base), [read_side(each) for each in new], thresholds)
+    drawn = output.html is not None
+    sides = [read_side(each, with_logs=drawn) for each in (base, *new)]
+    found = compare_sides(sides[0], sides[1:], thresholds)
     console.show(
         found.model_dump(mode="json"),
         view(found, details=details),
@@ -101,7 +103,7 @@ def compare(  # noqa: D103  # its help is below, with examples
     if output.html is not None:
         from mirrortest.compare.page import render
 
-        _write_page(output.html, render(found))
+        _write_page(output.html, render(found, sides))
     if found.exit_code:
         raise typer.Exit(found.exit_code)
 

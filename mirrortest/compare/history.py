@@ -62,7 +62,11 @@ def judge(night: Path) -> Judgement:
         MirrortestError: logs cannot be read, or a page cannot be written.
     """
     history = night.parent
-    read = {each: side for each in nights(history) if (side := _read(each)) is not None}
+    several = nights(history)
+    recent = several[-2:]
+    read = {
+        each: side for each in several if (side := _read(each, drawn=each in recent)) is not None
+    }
     if night not in read:
         return Judgement([], "no figures to compare")
     *earlier, tonight = read.values()
@@ -72,7 +76,7 @@ def judge(night: Path) -> Judgement:
     if not earlier:
         return Judgement([], "the first of its history")
     found = compare(earlier[-1], [tonight])
-    write_text(Location.parse(night / COMPARISON_PAGE), render(found))
+    write_text(Location.parse(night / COMPARISON_PAGE), render(found, [earlier[-1], tonight]))
     last = [*read][-2].name
     worse = [
         *(text for pair in found.pairs for text in _worse(pair)),
@@ -86,9 +90,9 @@ def judge(night: Path) -> Judgement:
     return Judgement([], f"{'cannot be told from' if untold else 'not worse than'} {last}")
 
 
-def _read(night: Path) -> Side | None:
+def _read(night: Path, *, drawn: bool) -> Side | None:
     try:
-        return read_side(str(night))
+        return read_side(str(night), with_logs=drawn)
     except UsageError:
         return None
 

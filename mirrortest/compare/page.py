@@ -11,13 +11,18 @@ from mirrortest.compare.document import Change
 from mirrortest.compare.figures import QUANTILES, Unit, statistic
 from mirrortest.compare.terminal import exact_changes, why
 from mirrortest.config.threshold import Series
+from mirrortest.config.units import SECOND_NS
 from mirrortest.model.verdict import Verdict
 from mirrortest.report.html import render_page
+from mirrortest.report.html.load import load_of
+from mirrortest.report.html.load_panels import panels
+from mirrortest.report.html.panels import panels_data
 from mirrortest.results.words import moment
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from mirrortest.compare.comparison import Side
     from mirrortest.compare.document import Comparison, FigureChange, Pair
     from mirrortest.compare.trend import Trend
 
@@ -33,6 +38,18 @@ _SLOTS = {"start": 0, "step": 1, "count": 1}
 """The report's charts over time have these; a comparison has none."""
 
 
+_OVER_TIME = {
+    ("messages/s", "acknowledged"): "Messages acknowledged per second",
+    ("messages/s", "arrived"): "Messages arrived per second",
+    ("acknowledgement latency", "p99"): "Acknowledgement latency, p99",
+    ("messages that wait", "lag of consumers"): "Lag of the consumers, messages",
+    ("messages in a batch", "mean"): "Messages in a batch",
+    ("CPU, in cores", "producers"): "CPU of the producers, cores",
+    ("CPU, in cores", "consumers"): "CPU of the consumers, cores",
+}
+"""The lines of the report's panels that are drawn here, with their titles."""
+
+
 class _Row(NamedTuple):
     name: str
     base: str
@@ -43,9 +60,12 @@ class _Row(NamedTuple):
     why: str
 
 
-def render(comparison: Comparison) -> str:
-    """The page. Raises MirrortestError where Jinja is not installed."""
-    charts = [_charts(pair) for pair in comparison.pairs]
+def render(comparison: Comparison, sides: Sequence[Side] = ()) -> str:
+    """The page; `sides` are those compared, the base first, whose logs are drawn over time.
+
+    Raises MirrortestError where Jinja is not installed.
+    """
+    charts = [_charts(pair) | {"times": _times(pair, sides)} for pair in comparison.pairs]
     return render_page(
         "comparison.html.j2",
         ("comparison.js",),
@@ -62,6 +82,7 @@ def render(comparison: Comparison) -> str:
                     "drawn": bool(drawn["figures"]),
                     "text": _text(pair),
                     "curves": drawn["curves"],
+                    "times": drawn["times"],
                 }
                 for pair, drawn in zip(comparison.pairs, charts, strict=True)
             ],
@@ -153,6 +174,31 @@ def _curve(series: Series, figures: dict[str, FigureChange]) -> dict[str, Any] |
         "base": _lines([each.base for _, each in found]),
         "new": _lines([each.new for _, each in found]),
     }
+
+
+def _times(pair: Pair, sides: Sequence[Side]) -> list[dict[str, Any]]:
+    """Figures over time, a line for each repeat, from its start; those that both sides have."""
+    names = {"base": sides[0].shown, "new": pair.place} if sides else {}
+    found: dict[tuple[str, str], dict[str, Any]] = {}
+    for key, shown in names.items():
+        side = next(each for each in sides if each.shown == shown)
+        for repeat in (side.at(pair.point) if pair.point else side).repeats:
+            load = load_of(repeat.logs)
+            if load is None:
+                continue
+            step = load.slots.step_ns / SECOND_NS
+            for panel in panels_data(panels(load)):
+                for line in panel["lines"]:
+                    of = found.setdefault(
+                        (panel["title"], line["name"]),
+                        {"unit": panel["unit"], "base": [], "new": []},
+                    )
+                    of[key].append({"step": step, "values": line["values"]})
+    return [
+        {"title": title, **found[line]}
+        for line, title in _OVER_TIME.items()
+        if line in found and found[line]["base"] and found[line]["new"]
+    ]
 
 
 def _lines(columns: Sequence[Sequence[float]]) -> list[tuple[float, ...]]:

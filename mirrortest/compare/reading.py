@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -63,8 +63,8 @@ class _Found:
             )
 
 
-def read_side(where: str) -> Side:
-    """The repeats that an argument names.
+def read_side(where: str, *, with_logs: bool = False) -> Side:
+    """The repeats that an argument names; `with_logs` keeps the rows of their intervals.
 
     Raises:
         UsageError: there are none, or two summaries contradict each other.
@@ -102,7 +102,10 @@ def read_side(where: str) -> Side:
             else:
                 of.add(place.shown, document)
     repeats = [
-        _repeat(root, run, each, points.get(run, "")) for (_, run), each in sorted(found.items())
+        replace(
+            _repeat(root, run, each), point=points.get(run, ""), logs=each.logs if with_logs else ()
+        )
+        for (_, run), each in sorted(found.items())
     ]
     if not any(each.figures or each.counts for each in repeats):
         raise UsageError(f"{root.shown}: no summary of a run; {_WRITE}")
@@ -150,12 +153,12 @@ def _document(place: Location, *, required: bool) -> dict[str, Any] | None:
     return document
 
 
-def _repeat(root: Location, run: str, found: _Found, point: str) -> Repeat:
+def _repeat(root: Location, run: str, found: _Found) -> Repeat:
     documents: list[Mapping[str, Any]] = [document for _, document in found.documents.values()]
     if not any(each["kind"] == "produce" for each in documents):
         documents += found.of_logs
     try:
-        return repeat(run, documents, found.logs, started_ns=found.written_ns, point=point)
+        return repeat(run, documents, found.logs, started_ns=found.written_ns)
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise UsageError(
             f"{root.shown}: a summary of run {run} lacks what each has ({first_line(error)}): "

@@ -52,6 +52,8 @@ class Repeat:
     settings: Mapping[str, frozenset[str]] = field(default_factory=dict)
     point: str = ""
     """What sets it apart from other points of its scenario; empty: nothing."""
+    logs: Sequence[ProcessLog] = ()
+    """What the figures over time are drawn from, where that is asked for."""
 
 
 def repeat(
@@ -60,7 +62,6 @@ def repeat(
     logs: Sequence[ProcessLog] = (),
     *,
     started_ns: int = 0,
-    point: str = "",
 ) -> Repeat:
     """Put a repeat together from the summaries of its commands and the logs of its processes.
 
@@ -96,7 +97,6 @@ def repeat(
             if found
         },
         settings=_settings(of["produce"], [each.session for each in logs]),
-        point=point,
     )
 
 

@@ -8,10 +8,16 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 
 from mirrortest.compare.comparison import Side, compare
 from mirrortest.compare.page import render
+from mirrortest.compare.repeat import ProcessLog, Repeat
+from mirrortest.config.units import SECOND_NS
 from mirrortest.model.verdict import Verdict
+from mirrortest.seqlog.interval_log import SCHEMA
+from mirrortest.seqlog.options import Role
+from mirrortest.seqlog.session import Session
 from tests.compared import drawn
 
 
@@ -65,3 +71,52 @@ def test_names_from_outside_are_escaped() -> None:
     """A directory may be called anything."""
     base, new = _sides(3)
     assert "<after>" not in render(compare(base, [new]))
+
+
+def _log(run: str, acked: int, lag: int | None = None) -> ProcessLog:
+    """A process's intervals of 5 s, some time after those of other repeats."""
+    began = 10**15 * (1 + sum(map(ord, run)))
+    role = Role.PRODUCER if lag is None else Role.CONSUMER
+    rows = [
+        {"started_ns": at, "ended_ns": at + 5 * SECOND_NS, "topic": "t", "acked": acked * 5}
+        | {"lag": lag, "arrived": acked * 5}
+        for at in range(began, began + 30 * SECOND_NS, 5 * SECOND_NS)
+    ]
+    return ProcessLog(
+        Session(run=run, role=role, name="a", session="s", started_ns=began),
+        pa.Table.from_pylist(rows, SCHEMA),
+    )
+
+
+def test_the_repeats_are_drawn_over_each_other_from_their_starts() -> None:
+    """Figures that both sides have; where a scenario has points, each point's own."""
+    sides = [
+        Side(
+            name,
+            [
+                Repeat(
+                    run=(run := f"{name}{point}{at}"),
+                    started_ns=0,
+                    figures={"produce_rate": rate + at},
+                    point=point,
+                    logs=[_log(run, rate + at), *([_log(run, rate, 7)] if name == "old" else [])],
+                )
+                for point, rate in (("small", 100), ("large", 10))
+                for at in range(3)
+            ],
+        )
+        for name in ("old", "new")
+    ]
+    charts = _charts(render(compare(sides[0], sides[1:]), sides))["pairs"]
+    for times, rate in ((charts[0]["times"], 100), (charts[1]["times"], 10)):
+        by_title = {each["title"]: each for each in times}
+        assert "Messages arrived per second" not in by_title  # only the base has consumers
+        acknowledged = by_title["Messages acknowledged per second"]
+        for side in ("base", "new"):
+            assert [max(each["values"]) for each in acknowledged[side]] == [
+                rate,
+                rate + 1,
+                rate + 2,
+            ]
+            assert {each["step"] for each in acknowledged[side]} == {5}
+            assert {len(each["values"]) for each in acknowledged[side]} == {6}

@@ -1,7 +1,7 @@
 // Draws a comparison's charts: each figure's repeats and interval, and latencies over each other.
 "use strict";
 (() => {
-  const { data, charts, colour, byId, literal, seconds, log, text, line, tooltip, logAxis, put } =
+  const { data, charts, colour, byId, literal, seconds, short, log, text, line, tooltip, logAxis, put } =
     drawing;
   window.mirrortest = { charts };
   if (!data) return;
@@ -127,10 +127,64 @@
     );
   }
 
+  // A figure over time, from the start of each repeat.
+  function drawTime(time, name) {
+    const latency = time.unit === "s";
+    const scaled = (value) => (latency && value !== null ? (value > 0 ? log(value) : null) : value);
+    const show = (value) => (latency ? seconds(10 ** value) : short.format(value));
+    const lines = (side, tone) =>
+      time[side].map(({ step, values }, at) => ({
+        type: "line",
+        name: `${side} ${at + 1}`,
+        showSymbol: values.length === 1,
+        symbolSize: 4,
+        itemStyle: { color: colour(tone) },
+        lineStyle: { color: colour(tone), width: 1, type: side === "base" ? "dashed" : "solid" },
+        data: values.map((value, slot) => [(slot + 0.5) * step, scaled(value)]),
+      }));
+    const series = [...lines("base", "muted"), ...lines("new", "accent")];
+    const all = series.flatMap((each) => each.data.map(([, value]) => value)).filter((value) => value !== null);
+    const low = Math.floor(Math.min(...all));
+    put(
+      name,
+      {
+        grid: { left: 58, right: 22, top: 12, bottom: 30, outerBoundsMode: "none" },
+        xAxis: {
+          type: "value",
+          min: 0,
+          axisLine: { ...line("line"), onZero: false },
+          axisTick: { show: false },
+          splitLine: { show: false },
+          axisLabel: { ...text(), hideOverlap: true, formatter: (at) => `${at} s` },
+        },
+        yAxis: latency
+          ? logAxis(low, Math.max(Math.ceil(Math.max(...all)), low + 1))
+          : {
+              type: "value",
+              splitNumber: 3,
+              axisLabel: { ...text(), formatter: show },
+              splitLine: line("line"),
+            },
+        series,
+        tooltip: tooltip("axis", (items) =>
+          [
+            `${short.format(items[0].value[0])} s`,
+            ...items
+              .filter(({ value }) => value[1] !== null)
+              .slice(0, 12)
+              .map(({ seriesName, value }) => `${seriesName}  ${show(value[1])}`),
+          ].join("\n"),
+        ),
+      },
+      170,
+    );
+  }
+
   function draw() {
     data.pairs.forEach((pair, number) => {
       if (byId(`chart-differences-${number}`)) drawDifferences(pair, number);
       pair.curves.forEach((curve, at) => drawCurve(curve, `curve-${number}-${at}`));
+      pair.times.forEach((time, at) => drawTime(time, `time-${number}-${at}`));
     });
   }
 

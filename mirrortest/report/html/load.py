@@ -20,7 +20,7 @@ from mirrortest.seqlog.interval_log import read_intervals
 from mirrortest.seqlog.options import Role
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -106,22 +106,26 @@ def read_load(result: Result) -> tuple[Load | None, list[str]]:
         rows = number(noted, "row")
         return None, [f"the files of intervals have {rows}: the load is shown of {MOST_ROWS:,}"]
     damage: list[Damage] = []
+    load = load_of((each.session, read_intervals(each, damage)) for each in result.sessions)
+    return load, [f"the load is incomplete: {each}" for each in damage]
+
+
+def load_of(logs: Iterable[tuple[Session, pa.Table]]) -> Load | None:
+    """The load of processes with the rows of their intervals; None without any row."""
     found: dict[Role, _Rows] = {}
     readers: dict[str, set[tuple[str, str]]] = {}
-    for each in result.sessions:
-        rows = read_intervals(each, damage)
+    for session, rows in logs:
         if not rows.num_rows:
             continue
-        its = found.setdefault(each.session.role, _Rows())
+        its = found.setdefault(session.role, _Rows())
         its.tables.append(rows)
         its.processes.append(rows.filter(pc.equal(rows["topic"], rows["topic"][0])))
-        if each.session.role is Role.CONSUMER:
+        if session.role is Role.CONSUMER:
             for topic in rows["topic"].unique().to_pylist():
-                readers.setdefault(topic, set()).add(_reader(each.session))
-    absent = [f"the load is incomplete: {each}" for each in damage]
+                readers.setdefault(topic, set()).add(_reader(session))
     if not found:
-        return None, absent
-    return _load(found, {topic: len(each) for topic, each in readers.items()}), absent
+        return None
+    return _load(found, {topic: len(each) for topic, each in readers.items()})
 
 
 def _reader(session: Session) -> tuple[str, str]:

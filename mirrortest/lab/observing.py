@@ -25,7 +25,7 @@ def observing_table(lab: Lab) -> dict[str, list[str]]:
         "log": [str(part.log) for part in lab.parts.values()],
         "gc-log": [str(log) for log in lab.gc_logs.values()],
         "scrape": [f"{name}=http://{at}/metrics" for name, at in lab.targets.items()],
-        "bootstrap-server": [each.bootstrap_servers for each in (lab.source, lab.destination)],
+        "bootstrap-server": [each.bootstrap_servers for each in lab.clusters],
         "config": [str(file) for file in sorted(lab.directory.glob("config/*.properties"))],
     }
 

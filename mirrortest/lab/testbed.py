@@ -74,6 +74,7 @@ class Lab:
         not_started: names of the mirror's workers that are left for later.
         links: between the mirror and each cluster is a part, `link-source` and `link-destination`,
             that can be as bad as a network.
+        source_alone: the destination is not started, nor the mirror.
         broker_properties: further properties of every broker.
         heap: of each Java process.
         jvm_options: further options of each; they win.
@@ -98,6 +99,7 @@ class Lab:
         start_mirror: bool = True,
         not_started: Collection[str] = (),
         links: bool = False,
+        source_alone: bool = False,
         broker_properties: Mapping[str, str] | None = None,
         heap: str = "512m",
         jvm_options: Sequence[str] = (),
@@ -115,7 +117,8 @@ class Lab:
         self._brokers = brokers
         self._aliases = (source_alias, destination_alias)
         self._mirror_settings = mirror or MirrorSettings()
-        self._start_mirror = start_mirror
+        self._start_mirror = start_mirror and not source_alone
+        self._source_alone = source_alone
         self._not_started = frozenset(not_started)
         self._with_links = links
         self._broker_properties = dict(broker_properties or {})
@@ -137,9 +140,15 @@ class Lab:
     @property
     def parts(self) -> dict[str, Part]:
         """Every part by its name: A1, B1, ..., links, mirror."""
-        brokers = (*self.source.brokers, *self.destination.brokers)
-        every: list[Part] = [*brokers, *self.links, self.mirror, *self.more_workers]
+        every: list[Part] = [broker for cluster in self.clusters for broker in cluster.brokers]
+        if not self._source_alone:
+            every += [*self.links, self.mirror, *self.more_workers]
         return {part.name: part for part in every}
+
+    @property
+    def clusters(self) -> list[Cluster]:
+        """Those that are started."""
+        return [self.source] if self._source_alone else [self.source, self.destination]
 
     @property
     def gc_logs(self) -> dict[str, Path]:
@@ -195,13 +204,12 @@ class Lab:
         try:
             self._build(self._with_gc_logs(runtime))
             self._write_targets()
-            clusters = (self.source, self.destination)
-            for cluster in clusters:
+            for cluster in self.clusters:
                 self._on_step(f"cluster {cluster.alias}: starting")
                 cluster.spawn()
             for link in self.links:
                 link.spawn()
-            for cluster in clusters:
+            for cluster in self.clusters:
                 cluster.wait_ready()
                 self._on_step(f"cluster {cluster.alias}: ready at {cluster.bootstrap_servers}")
             for link in self.links:
@@ -271,8 +279,9 @@ class Lab:
     @property
     def _java_parts(self) -> list[str]:
         """The names of brokers, and of MirrorMaker 2's workers."""
-        brokers = [f"{alias}{n + 1}" for alias in self._aliases for n in range(self._brokers)]
-        return [*brokers, *self._worker_names]
+        aliases = self._aliases[:1] if self._source_alone else self._aliases
+        brokers = [f"{alias}{n + 1}" for alias in aliases for n in range(self._brokers)]
+        return brokers if self._source_alone else [*brokers, *self._worker_names]
 
     @property
     def _worker_names(self) -> list[str]:

@@ -53,7 +53,7 @@ def running_clusters(
         image=setup.image,
         brokers=setup.brokers,
         mirror=_mirror(setup, directory, home),
-        start_mirror=with_mirror,
+        source_alone=not with_mirror,
         not_started=later,
         links=scenario.with_links,
         broker_properties={key: _property(value) for key, value in setup.broker.items()},

@@ -42,13 +42,13 @@ class MirrorKind(StrEnum):
 class LabSetup(Section):
     """Two clusters and a mirror, started for each point and removed after it.
 
-    With the mirror `none` consumers read the source. `partitions` is of the topics that producers
-    name. `broker` and `mirror-properties` have properties of every broker and of MirrorMaker 2.
-    `offset-flush-ms`, `tasks`, `exactly-once`, `mirror-properties` and `mirror-workers` (processes:
-    mirror, mirror2 and so on) are for MirrorMaker 2,
-    `faults` is the faulty mirror's specification: a file next to the scenario's. `image` runs all
-    of it in containers. `links` puts `link-source` and `link-destination` between the mirror and
-    the clusters; so does a fault of one of them.
+    With the mirror `none` there is the source alone, which consumers read. `partitions` is of the
+    topics that producers name. `broker` and `mirror-properties` have properties of every broker
+    and of MirrorMaker 2. `offset-flush-ms`, `tasks`, `exactly-once`, `mirror-properties` and
+    `mirror-workers` (processes: mirror, mirror2 and so on) are for MirrorMaker 2. `faults` is the
+    faulty mirror's specification: a file next to the scenario's. `image` runs all of it in
+    containers. `links` puts `link-source` and `link-destination` between the mirror and the
+    clusters; so does a fault of one of them.
 
     `mirror-command` is any other mirror: the words of a command, with `{source}` and
     `{destination}` for the addresses; `mirror-alias` is what it puts before topics' names, with a
@@ -74,7 +74,8 @@ class LabSetup(Section):
     @property
     def parts(self) -> list[str]:
         """The names of what faults can be done to."""
-        brokers = [f"{alias}{n}" for alias in "AB" for n in range(1, self.brokers + 1)]
+        aliases = "A" if self.mirror is MirrorKind.NONE else "AB"
+        brokers = [f"{alias}{n}" for alias in aliases for n in range(1, self.brokers + 1)]
         more = [f"mirror{number}" for number in range(2, self.mirror_workers + 1)]
         if self.mirror is MirrorKind.NONE:
             return brokers

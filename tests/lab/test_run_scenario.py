@@ -80,7 +80,7 @@ def test_a_run_that_is_killed_leaves_nothing_and_goes_on_at_the_next_point(tmp_p
     begun = output / "point-002" / "clients" / "p1.log"
     until(begun.exists, seconds=300, what="the second point")
     running = psutil.Process(first.pid).children(recursive=True)
-    assert len(running) >= 4  # two brokers and a client, each with its guard
+    assert len(running) >= 4  # a broker and a client, each with its guard
     first.kill()
     first.communicate()
     until(lambda: not any(_is_running(each) for each in running), what="all have ended")

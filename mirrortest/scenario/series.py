@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -24,6 +25,7 @@ from mirrortest.scenario.matrix import points
 from mirrortest.scenario.outcome import PointOutcome, SeriesOutcome
 from mirrortest.scenario.overview import PAGE, render
 from mirrortest.scenario.point_run import play
+from mirrortest.seqlog.session_directory import lock_directory
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,9 +74,20 @@ class Series:
         """Run the points that have not ended; `on_end` is called with each as it ends.
 
         Raises:
+            BusyError: another run writes there: it would be at the same point.
             MirrortestError: a result cannot be written.
         """
         self.output.mkdir(parents=True, exist_ok=True)
+        lock = None
+        with contextlib.suppress(OSError):  # a file system without locks
+            lock = lock_directory(self.output)
+        try:
+            return self._run(board, on_end)
+        finally:
+            if lock is not None:
+                os.close(lock)
+
+    def _run(self, board: Board, on_end: Callable[[PointOutcome], None]) -> SeriesOutcome:
         self._keep_source()
         self._write_all()
         done = {outcome.number for outcome in self.ended}

@@ -23,6 +23,7 @@ from mirrortest.scenario.outcome import PointOutcome, judged, worst
 from mirrortest.scenario.overview import PAGE
 from mirrortest.scenario.series import POINT_FILE, SERIES_FILE, Series
 from mirrortest.scenario.specification import Expectation
+from mirrortest.seqlog.session_directory import BusyError
 from tests.lab.harness import until
 
 if TYPE_CHECKING:
@@ -284,6 +285,19 @@ def test_results_of_another_scenario_are_not_gone_on_with(tmp_path: Path) -> Non
         series(PRODUCER + "acks = 1\n", tmp_path / "out")
     with pytest.raises(UsageError, match="it is not empty"):
         series(PRODUCER, tmp_path)
+
+
+def test_two_runs_do_not_write_to_one_directory(tmp_path: Path) -> None:
+    """The second would begin the point anew that the first is at."""
+    text, output = PRODUCER + "[vary]\nrepeats = 2\n", tmp_path / "out"
+
+    def second(_: PointOutcome) -> None:
+        with pytest.raises(BusyError, match="another process is writing here"):
+            series(text, output).run(Board(lambda _: None), lambda _: None)
+
+    first = series(text, output)
+    first.run(Board(lambda _: None), second)
+    assert len(first.ended) == 2
 
 
 FAILED = Summary(

@@ -23,6 +23,7 @@ SMALL: dict[str, tuple[str, ...]] = {
     "slow-link": (*_BRIEF, "fault.for=10s"),
     "cut-link": ("produce.duration=40s", "fault.for=6s"),
     "shrink-clusters": ("produce.duration=45s",),
+    "mirror-workers": (),
     "random-faults": (*_BRIEF, "plan.until=30s"),
     "producers-alone": (
         *_FEW,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import cache
 from typing import TYPE_CHECKING
 
+from grafana.brokers import brokers
 from grafana.comparison import comparison
 from grafana.consumer import consumer
 from grafana.frame import panel_id
@@ -16,7 +17,7 @@ from grafana.runbooks import runbooks
 if TYPE_CHECKING:
     from grafana_foundation_sdk.models.dashboard import Dashboard
 
-_BUILDERS = (overview, producer, consumer, mirror, comparison, runbooks)
+_BUILDERS = (overview, producer, consumer, mirror, brokers, comparison, runbooks)
 
 
 @cache

@@ -252,7 +252,7 @@ def up(
         with control.Control(lab, path) as served:
             for number in (signal.SIGINT, signal.SIGTERM):
                 signal.signal(number, lambda *_: served.ending.set())
-            with observed(lab, observe):
+            with observed(lab, observe, metrics=bool(metrics_port)):
                 _watch(lab, served.ending)
             console.err.print("[dim]ending[/]")
             lab.down()  # before the socket goes: `lab down` waits for that

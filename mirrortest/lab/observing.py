@@ -6,6 +6,7 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from mirrortest.lab.free_ports import ADDRESS, free_ports
 from mirrortest.lab.part import Part
 
 if TYPE_CHECKING:
@@ -31,8 +32,10 @@ def observing_table(lab: Lab) -> dict[str, list[str]]:
 
 
 @contextmanager
-def observed(lab: Lab, output: Path | None) -> Iterator[None]:
+def observed(lab: Lab, output: Path | None, *, metrics: bool = False) -> Iterator[None]:
     """Observe a running lab into a folder of `output` until the context ends; None: do not.
+
+    With `metrics` the observer serves its own, and the lab's targets have their address.
 
     Raises:
         LabError: the observer cannot be started.
@@ -42,6 +45,10 @@ def observed(lab: Lab, output: Path | None) -> Iterator[None]:
         return
     command = [sys.executable, "-m", "mirrortest", "observe", "--output", str(output.absolute())]
     command += [f"--{key}={each}" for key, every in observing_table(lab).items() for each in every]
+    if metrics:
+        (port,) = free_ports(1)
+        command.append(f"--metrics-port={port}")
+        lab.add_target("observe", f"{ADDRESS}:{port}")
     part = Part("observe", command, lab.directory / "logs" / "observe.log")
     part.spawn()
     try:

@@ -297,6 +297,11 @@ class Lab:
         chosen.mkdir(parents=True, exist_ok=True)
         return chosen
 
+    def add_target(self, name: str, address: str) -> None:
+        """Add another program's metrics to what Prometheus finds."""
+        self.targets[name] = address
+        self._write_targets()
+
     def _write_targets(self) -> None:
         groups = [
             {"targets": [target], "labels": {"part": part}} for part, target in self.targets.items()

@@ -16,7 +16,9 @@ from grafana.alerts import Limits, rules
 from mirrortest.lab import control
 from mirrortest.lab.cluster_client import ClusterClient
 from mirrortest.lab.free_ports import ADDRESS, free_ports
+from mirrortest.metrics import names
 from mirrortest.metrics.kernel_clock import clock_error_bound
+from mirrortest.model.observed import MIRROR
 from tests.lab.harness import GATHER_MS, Command, until, write
 from tests.prometheus.server import Firing, Prometheus
 from tests.unit.dashboard_queries import DASHBOARDS, filled_in, panels_of, queries_of
@@ -102,6 +104,7 @@ class Stage:
             "lab",
             *("lab", "up", "--name", self.name, "--directory", str(self.directory)),
             *("--metrics-port", str(self.ports["lab"])),
+            *("--observe", str(self.folder / "observations")),
             *self.lab_options,
         )
 
@@ -234,6 +237,8 @@ def _leave_alone(seen: Seen, stage: Stage) -> None:
         lambda: seen.prometheus.now("kafka_connect_mirror_source_records_total"),
         what="MirrorMaker 2 was scraped",
     )
+    latency = names.OBSERVED[MIRROR]["replication_latency_seconds"].full_name
+    until(lambda: seen.prometheus.now(latency), what="the observer has seen the mirror's latency")
 
 
 def _always(run: str) -> set[Firing]:

@@ -14,7 +14,15 @@ from grafana.frame import TAG
 from grafana.process import PROCESS_METRICS
 from grafana.written import files
 from mirrortest.lab import jars
-from mirrortest.metrics.names import TABLE
+from mirrortest.metrics.names import (
+    OBSERVED,
+    OBSERVED_LINES,
+    OBSERVED_PAUSES,
+    OBSERVER_TABLE,
+    TABLE,
+    Kind,
+)
+from mirrortest.model.observed import PARTITION
 from tests.unit.dashboard_queries import (
     DASHBOARDS,
     ROOT,
@@ -25,9 +33,16 @@ from tests.unit.dashboard_queries import (
 )
 
 BY_NAME = pytest.mark.parametrize("name", sorted(DASHBOARDS))
-METRICS = (ROOT / "docs/reference/metrics.md").read_text()
-DOCUMENTED = set(re.findall(r"^\| `(mirrortest_\w+)`", METRICS, re.MULTILINE))
-COUNTERS = {metric.full_name for metric in TABLE if metric.name.endswith("_total")}
+DOCUMENTED = {
+    name
+    for page in ("metrics", "observations")
+    for name in re.findall(
+        r"^\| `(mirrortest_\w+)`",
+        (ROOT / f"docs/reference/{page}.md").read_text(),
+        re.MULTILINE,
+    )
+}
+COUNTERS = {metric.full_name for metric in (*TABLE, *OBSERVER_TABLE) if metric.kind is Kind.COUNTER}
 EXPORTED = {
     rule["name"].replace("$4", kind)
     for rule in yaml.safe_load(Path(jars.__file__).with_name("jmx_exporter.yaml").read_text())[
@@ -126,6 +141,12 @@ def test_every_metric_of_ours_is_shown_somewhere() -> None:
         for metric, _, _ in selectors(query)
     }
     assert {metric.full_name for metric in TABLE} - shown == set()
+    # Of what is observed each table; not every machine has all figures of one.
+    for table, metrics in OBSERVED.items():
+        if table is PARTITION:
+            continue  # only with --by-partition
+        assert shown & {metric.full_name for metric in metrics.values()}
+    assert {OBSERVED_PAUSES.full_name, OBSERVED_LINES.full_name} <= shown
 
 
 @BY_NAME

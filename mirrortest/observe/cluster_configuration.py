@@ -49,12 +49,18 @@ class ClusterConfigurations:
     async def ask(self) -> None:
         """Ask all clusters once; what fails is logged when it begins to."""
         before, self.left_out = self.left_out, {}
-        await asyncio.gather(*(self._ask(client) for client in self._clients))
+        answers = await asyncio.gather(*(self._ask(client) for client in self._clients))
+        for address, found in filter(None, answers):
+            self.latest[address] = found
+            seen = self.first.setdefault(address, {"cluster_id": found["cluster_id"]})
+            for kind in ("brokers", "topics"):
+                seen[kind] = found[kind] | seen.get(kind, {})
         for what, why in self.left_out.items():
             if what not in before:
                 _log.warning("configuration is unknown", of=what, why=why)
 
-    async def _ask(self, client: ClientConfig) -> None:
+    async def _ask(self, client: ClientConfig) -> tuple[str, dict[str, Any]] | None:
+        """A cluster's address and its configurations; None without an answer."""
         address = ",".join(client.bootstrap_servers)
         try:
             async with asyncio.timeout(_PATIENCE), Admin(client) as admin:
@@ -64,7 +70,7 @@ class ClusterConfigurations:
         except (MirrortestError, TimeoutError) as error:
             why = str(error).partition("\n")[0] or f"no answer within {_PATIENCE:g} s"
             self.left_out[f"configuration of {address}"] = why
-            return
+            return None
         if len(topics) > MOST_TOPICS:
             what = f"topics of {address} beyond the first {MOST_TOPICS:,}"
             self.left_out[what] = "there are too many"
@@ -78,7 +84,4 @@ class ClusterConfigurations:
             self.left_out[f"configuration of {kind} {each.name}"] = str(each.error)
             if each.name in before.get(each.kind, {}):
                 found[each.kind][each.name] = before[each.kind][each.name]
-        self.latest[address] = found
-        seen = self.first.setdefault(address, {"cluster_id": cluster_id})
-        for kind in ("brokers", "topics"):
-            seen[kind] = found[kind] | seen.get(kind, {})
+        return address, found

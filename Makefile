@@ -137,10 +137,10 @@ prometheus-image:  ## Prometheus as PROMETHEUS_IMAGE, likewise
 
 # Without an engine that runs, as root: `tests/docker/with-engine make test-docker`.
 test-docker: $(READY)  ## images, Compose, and the lab's own tests in containers: needs a Docker Engine
-	$(BIN)/python -m pytest tests/docker
 	MIRRORTEST_LAB_RUNTIME=docker $(if $(shell $(DOCKER) image inspect -f 1 $(KAFKA_IMAGE) 2>/dev/null),\
 	  MIRRORTEST_KAFKA_IMAGE=$(KAFKA_IMAGE)) \
-	  $(BIN)/python -m pytest tests/lab/test_lab_mirror.py tests/lab/test_scenarios_mirror.py
+	  $(BIN)/python -m pytest -n 2 $(BY_FILE) tests/docker \
+	  tests/lab/test_lab_mirror.py tests/lab/test_scenarios_mirror.py
 
 local-base:  ## base images of Debian's packages, as root, where none can be pulled
 	deploy/local-base

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.markup import escape
@@ -14,10 +14,12 @@ from mirrortest.cli.help_layout import Verbs
 from mirrortest.config.units import parse_positive_seconds, parse_seconds
 from mirrortest.errors import UsageError
 from mirrortest.lab import control
-from mirrortest.lab.cluster_client import ClusterClient
 from mirrortest.lab.link.condition import detail, parse_rate
-from mirrortest.seqlog.events import EventLog
 from mirrortest.wire.stream import checked_run
+
+if TYPE_CHECKING:
+    from mirrortest.lab.cluster_client import ClusterClient
+    from mirrortest.seqlog.events import EventLog
 
 fault_app = typer.Typer(cls=Verbs, no_args_is_help=True, help="Inject and clear faults.")
 
@@ -40,6 +42,8 @@ LinkName = Annotated[str, typer.Argument(help="link-source or link-destination."
 
 def client_of(name: str, *, destination: bool) -> ClusterClient:
     """A client of a running lab's source or destination."""
+    from mirrortest.lab.cluster_client import ClusterClient
+
     status = control.ask(control.socket_path(name), "status")
     return ClusterClient(status["destination" if destination else "source"]["bootstrap_servers"])
 
@@ -47,7 +51,11 @@ def client_of(name: str, *, destination: bool) -> ClusterClient:
 def _events(log_dir: str | None, run: str | None) -> EventLog | None:
     if (log_dir is None) != (run is None):
         raise UsageError("--log-dir and --run go together: use both, or neither")
-    return None if log_dir is None or run is None else EventLog(log_dir, checked_run(run))
+    if log_dir is None or run is None:
+        return None
+    from mirrortest.seqlog.events import EventLog
+
+    return EventLog(log_dir, checked_run(run))
 
 
 _MEANINGS = {

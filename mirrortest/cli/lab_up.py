@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Mapping
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
@@ -22,21 +22,15 @@ from mirrortest.cli.lab_fault import Name
 from mirrortest.cli.options import can_be_filled, given
 from mirrortest.config.units import checked_heap
 from mirrortest.errors import LabError, UsageError
-from mirrortest.faults.spec import read_spec
 from mirrortest.lab import control
 from mirrortest.lab.docker.engine import KAFKA_IMAGE
 from mirrortest.lab.free_ports import ADDRESS
 from mirrortest.lab.link.condition import NO_LINKS
-from mirrortest.lab.mirrors import (
-    AnySettings,
-    CommandSettings,
-    FaultyMirrorSettings,
-    MirrorSettings,
-)
-from mirrortest.lab.observing import observed
 from mirrortest.lab.runtime import PartState
-from mirrortest.lab.testbed import Lab, part_metrics
-from mirrortest.metrics.endpoint import serve_metrics
+
+if TYPE_CHECKING:
+    from mirrortest.lab.mirrors import AnySettings
+    from mirrortest.lab.testbed import Lab
 
 
 class MirrorKind(StrEnum):
@@ -177,6 +171,12 @@ def up(
     name: Name = "default",
 ) -> None:
     """Start two clusters and a mirror; they run until Ctrl-C, or until `lab down`."""
+    from mirrortest.faults.spec import read_spec
+    from mirrortest.lab.mirrors import CommandSettings, FaultyMirrorSettings, MirrorSettings
+    from mirrortest.lab.observing import observed
+    from mirrortest.lab.testbed import Lab, part_metrics
+    from mirrortest.metrics.endpoint import serve_metrics
+
     command = None
     if mirror_command is not None:
         for option in ("mirror", "topics", "exclude"):

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from mirrortest.lab.cluster import Broker, Cluster
-from mirrortest.lab.mirrors import (
-    CommandSettings,
-    FaultyMirror,
-    FaultyMirrorSettings,
-    Mirror,
-    MirrorSettings,
-)
-from mirrortest.lab.part import Part
-from mirrortest.lab.runtime import PartState
-from mirrortest.lab.testbed import Lab
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from mirrortest.lab.cluster import Broker, Cluster
+    from mirrortest.lab.mirrors import (
+        CommandSettings,
+        FaultyMirror,
+        FaultyMirrorSettings,
+        Mirror,
+        MirrorSettings,
+    )
+    from mirrortest.lab.part import Part
+    from mirrortest.lab.runtime import PartState
+    from mirrortest.lab.testbed import Lab
 
 __all__ = [
     "Broker",
@@ -26,3 +30,17 @@ __all__ = [
     "Part",
     "PartState",
 ]
+_HOMES = dict.fromkeys(__all__, "mirrors") | {
+    "Broker": "cluster",
+    "Cluster": "cluster",
+    "Lab": "testbed",
+    "Part": "part",
+    "PartState": "runtime",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Import a name where it is used: a command's help needs none of them."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

@@ -121,9 +121,9 @@ def test_help_and_version_import_no_verb(option: str) -> None:
     assert all(verb in shown for verb in main._VERBS) or option == "--version"
 
 
-@pytest.mark.parametrize("verb", sorted({*main._VERBS} - {"lab"}))
+@pytest.mark.parametrize("verb", sorted(main._VERBS))
 def test_help_of_a_verb_imports_only_its_options(verb: str) -> None:
-    """Not the application, and none of its libraries; but for `lab`."""
+    """Not the application, and none of its libraries."""
     imported, shown = _imported([verb, "--help"])
     assert f"mirrortest {verb}" in shown
     assert not imported & _HEAVY

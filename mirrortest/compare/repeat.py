@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 
 _OF_ONE_PROCESS = frozenset({"worker", "start"})
 """Settings in which processes of one run differ."""
+_ADDRESSES = "bootstrap servers"
+_HERE = re.compile(r"(127\.[\d.]+|localhost|\[::1\]):\d+")
+"""A broker of this machine: a lab's have other ports each time."""
 _ALL_TOPICS = "all"
 """What a reconciliation calls all topics together, where there are several."""
 
@@ -222,7 +226,9 @@ def _settings(
     for role, settings in asked:
         for name, value in settings.items():
             if name not in _OF_ONE_PROCESS:
-                found[f"{role}: {name}"].add(value)
+                found[f"{role}: {name}"].add(
+                    _HERE.sub(r"\1", value) if name == _ADDRESSES else value
+                )
     for session in sessions:
         found["mirrortest"].add(session.mirrortest)
     return {name: frozenset(values) for name, values in found.items()}

@@ -136,6 +136,13 @@ def test_intervals_give_cpu_memory_batches_and_lag() -> None:
     assert found.settings["producer: throughput"] == {"5"}
 
 
+def test_ports_of_this_machine_are_no_setting() -> None:
+    """A lab has others each time; another cluster is a difference."""
+    addresses = "127.0.0.1:20041,localhost:9092,dc1:9092"
+    found = repeat("run7", [], [_log(Role.PRODUCER, **{"bootstrap servers": addresses})])
+    assert found.settings["producer: bootstrap servers"] == {"127.0.0.1,localhost,dc1:9092"}
+
+
 @pytest.mark.parametrize(
     ("places", "repeats"),
     [

@@ -77,7 +77,9 @@ def play(
     except UsageError:
         raise
     except MirrortestError as error:
-        reasons.append(str(error).partition("\n")[0])  # logs follow, which are kept
+        # The text of a part that died ends with its log's last lines.
+        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+        reasons.append(" ".join(dict.fromkeys((lines[0], lines[-1]))))
     ended = [
         (client.name, _verdict(client))
         for client in playing.clients

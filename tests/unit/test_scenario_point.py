@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from mirrortest.config.toml_document import parse_table
-from mirrortest.errors import UsageError
+from mirrortest.errors import LabError, UsageError
 from mirrortest.lab.temporary_directories import is_running
 from mirrortest.model.verdict import Verdict
 from mirrortest.results.summary import Summary, Threshold
@@ -105,6 +105,19 @@ def test_a_point_has_the_verdict_of_its_clients(tmp_path: Path) -> None:
     assert json.loads((directory / POINT_FILE).read_text())["clients"] == [
         {"name": "p1", "verb": "produce", "verdict": "passed"}
     ]
+
+
+def test_a_part_that_died_is_named_with_the_last_line_of_its_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not only with where the log is."""
+
+    def broken(*_: object) -> None:
+        raise LabError("mirror died with exit code 1; the end of m.log:\nstarting\nBoom: no\n\n")
+
+    monkeypatch.setattr(point_run, "running_clusters", broken)
+    outcome = play(PRODUCER, tmp_path / "out")
+    assert outcome.reasons == ["mirror died with exit code 1; the end of m.log: Boom: no"]
 
 
 def test_a_client_that_fails_ends_the_point_with_its_own_words(tmp_path: Path) -> None:

@@ -125,6 +125,8 @@ def observe(
     for each in pid or ():
         if not Path(f"/proc/{each}").exists():
             raise UsageError(f"--pid {each}: no such process runs on this machine")
+    # Properties may have the cluster's address.
+    addresses: list[str | None] = [*(bootstrap_server or ())] or [None] * connection.given
     request = options(
         name=checked_name(machine_name() if name is None else name),
         run=None if run is None else checked_run(run),
@@ -134,7 +136,7 @@ def observe(
         logs=_readable(log, "--log"),
         configurations=_existing(config, "--config"),
         endpoints=tuple(map(Endpoint.parse, scrape or ())),
-        clusters=tuple(map(connection.client, bootstrap_server or ())),
+        clusters=tuple(map(connection.client, addresses)),
         csv=csv,
         once=once,
     )

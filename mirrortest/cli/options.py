@@ -128,6 +128,11 @@ class Connection:
     )
     portable: bool = option(False, PORTABLE, env=True)
 
+    @property
+    def given(self) -> bool:
+        """Whether there are any properties."""
+        return self.command_config is not None or bool(self.command_property)
+
     def client(
         self,
         bootstrap_server: str | None,

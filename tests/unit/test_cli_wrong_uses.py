@@ -87,6 +87,7 @@ USES = [
     (f"{CONSUME} --until complet", 2, "--until 'complet': did you mean complete?"),
     ("reconcile nosuchdir", 2, "LOGDIR nosuchdir: there is no such directory"),
     ("reconcile afile", 2, "LOGDIR afile: not a directory: name the directory of the logs"),
+    ("observe --command-property acks=1", 2, "no cluster is given: use --bootstrap-server"),
     ("consme", 2, "did you mean 'consume', 'compare'?"),
     ("recncile", 2, "did you mean 'reconcile'?"),
 ]

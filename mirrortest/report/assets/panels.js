@@ -83,7 +83,8 @@ const panels = (() => {
       const axes = { xAxisIndex: number, yAxisIndex: number };
       const values = lines.flatMap((each) => each.values).filter((value) => value !== null);
       option.title.push({
-        text: panel.title,
+        // One line has no legend.
+        text: lines.length > 1 ? panel.title : full(lines[0]),
         left: LEFT,
         top,
         padding: 0,

@@ -79,8 +79,13 @@ def test_a_run_that_is_killed_leaves_nothing_and_goes_on_at_the_next_point(tmp_p
     first = _run(file, output)
     begun = output / "point-002" / "clients" / "p1.log"
     until(begun.exists, seconds=300, what="the second point")
-    running = psutil.Process(first.pid).children(recursive=True)
-    assert len(running) >= 4  # a broker and a client, each with its guard
+
+    def processes() -> list[psutil.Process]:
+        """A broker and a client, each with its guard."""
+        found = psutil.Process(first.pid).children(recursive=True)
+        return found if len(found) >= 4 else []
+
+    running = until(processes, what="the second point's processes")
     first.kill()
     first.communicate()
     until(lambda: not any(_is_running(each) for each in running), what="all have ended")

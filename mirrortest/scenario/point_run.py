@@ -49,6 +49,8 @@ if TYPE_CHECKING:
     from mirrortest.scenario.specification import Scenario
 
 _POLL = 0.25
+_FIRST_FIGURES = 300.0
+"""Seconds for the first clients to say how far they are, in a scenario without a timeout."""
 _DRAIN = 120.0
 """Seconds for a client to end once it is asked to."""
 
@@ -172,9 +174,10 @@ class _Playing:
             first = [client for client in self.clients if client.name not in later]
             for client in first:
                 client.start()
+            starting = Deadline(_FIRST_FIGURES) if scenario.timeout is None else self._deadline
             while silent := [each.name for each in first if each.alive and not each.status]:
                 self._check(lab)
-                self._deadline.check(f"the first figures of {', '.join(silent)}")
+                starting.check(f"the first figures of {', '.join(silent)}")
                 time.sleep(_POLL)
             with Injection(
                 faults,

@@ -180,6 +180,19 @@ at = "produced"
 """
 
 
+def test_clients_that_never_say_how_far_they_are_are_ended_without_a_timeout_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A test may last for days, its start may not."""
+    hung = tmp_path / "hung"
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + 1000 * hung.exists())
+    monkeypatch.setattr(deadline, "time", clock)
+    outcome = play(f"{PRODUCER}do = 'hang'\n", tmp_path / "out")
+    assert outcome.reasons == [
+        "after 300 s (timeout) still waiting for the first figures of p1",
+    ]
+
+
 @pytest.mark.parametrize(
     ("text", "awaited"),
     [

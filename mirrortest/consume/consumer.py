@@ -151,7 +151,7 @@ class Consumer:
     ) -> None:
         """Read until an end condition holds, or it is `enough`; an outage is no such condition."""
         options, metrics, outage = self.context.options, self.context.metrics, self.context.outage
-        started = next_round = next_idle_round = time.monotonic()
+        started = next_round = judged_at = time.monotonic()
         metrics.last_message = metrics.last_of_run = started
         metrics.read_clock.begin()
         complete, complete_since = False, started
@@ -173,12 +173,12 @@ class Consumer:
                     continue
                 self.load.end_if_due()
                 began, arrived = now, self._arrived()
-                if status is not None and arrived == judged and now < next_idle_round:
+                idle = self.rounds.idle and arrived == judged
+                if status is not None and idle and now < judged_at + _IDLE_ROUND_SECONDS:
                     status = self._unchanged(status, now - started)
                 else:
                     before, (complete, status) = complete, await self._judge()
-                    judged = arrived
-                    next_idle_round = began + (_IDLE_ROUND_SECONDS if self.rounds.idle else 0)
+                    judged, judged_at = arrived, began
                 await self.takeover.take_abandoned(self.rounds.unread)
                 self.saves.save_if_due()
                 outage.over()

@@ -16,11 +16,11 @@ from mirrortest.compare.document import (
     CountChange,
     FigureChange,
     Pair,
-    SettingChange,
     ThresholdChange,
     VerdictChange,
 )
 from mirrortest.compare.figures import BY_NAME, FIGURES, Figure, Worse
+from mirrortest.compare.settings import differing
 from mirrortest.compare.statistics import (
     FALSE_ALARMS,
     FEWEST,
@@ -35,7 +35,7 @@ from mirrortest.model.verdict import Verdict
 from mirrortest.results.words import rank
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
 
     from mirrortest.compare.repeat import Repeat
     from mirrortest.compare.thresholds import DifferenceThreshold
@@ -185,7 +185,9 @@ def _pair(
         figures=figures,
         counts=counts,
         verdicts=verdicts,
-        settings=_settings(base, side),
+        settings=differing(
+            [each.settings for each in base.repeats], [each.settings for each in side.repeats]
+        ),
         thresholds=[_evaluate(each, measured, base, side) for each in thresholds],
     )
 
@@ -254,24 +256,6 @@ def _verdict_change(base: Sequence[Verdict], new: Sequence[Verdict]) -> Change:
         worse = _BADNESS.index(after) > _BADNESS.index(before)
         return Change.WORSE if worse else Change.BETTER
     return Change.UNKNOWN if Verdict.INCONCLUSIVE in {*base, *new} else Change.NONE
-
-
-def _settings(base: Side, side: Side) -> list[SettingChange]:
-    """What differs, between the sides or within one of them."""
-    before, after = _by_name(base.repeats), _by_name(side.repeats)
-    return [
-        SettingChange(name=name, base=sorted(before.get(name, ())), new=sorted(after.get(name, ())))
-        for name in sorted({*before, *after})
-        if before.get(name) != after.get(name)
-    ]
-
-
-def _by_name(repeats: Sequence[Repeat]) -> Mapping[str, set[str]]:
-    found: dict[str, set[str]] = {}
-    for each in repeats:
-        for name, values in each.settings.items():
-            found.setdefault(name, set()).update(values)
-    return found
 
 
 def _evaluate(

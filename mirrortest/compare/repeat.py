@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from mirrortest.compare.figures import BY_NAME, STATISTICS, statistic
+from mirrortest.compare.settings import settings_of
 from mirrortest.config.threshold import Series
 from mirrortest.config.units import SECOND_NS
 from mirrortest.model.verdict import Verdict
@@ -21,13 +21,9 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from mirrortest.compare.settings import RecordedConfigurations, Settings
     from mirrortest.seqlog.session import Session
 
-_OF_ONE_PROCESS = frozenset({"worker", "start"})
-"""Settings in which processes of one run differ."""
-_ADDRESSES = "bootstrap servers"
-_HERE = re.compile(r"(127\.[\d.]+|localhost|\[::1\]):\d+")
-"""A broker of this machine: a lab's have other ports each time."""
 _ALL_TOPICS = "all"
 """What a reconciliation calls all topics together, where there are several."""
 
@@ -44,7 +40,7 @@ class Repeat:
     """One repeat.
 
     `figures` are by the names of `figures.FIGURES`, `counts` are findings and outcomes of sends,
-    `verdicts` are by the command that gave them, `settings` by ``ROLE: NAME``.
+    `verdicts` are by the command that gave them.
     """
 
     run: str
@@ -53,7 +49,7 @@ class Repeat:
     figures: Mapping[str, float]
     counts: Mapping[str, int] = field(default_factory=dict)
     verdicts: Mapping[str, Verdict] = field(default_factory=dict)
-    settings: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    settings: Settings = field(default_factory=dict)
     point: str = ""
     """What sets it apart from other points of its scenario; empty: nothing."""
     logs: Sequence[ProcessLog] = ()
@@ -64,14 +60,16 @@ def repeat(
     run: str,
     documents: Sequence[Mapping[str, Any]],
     logs: Sequence[ProcessLog] = (),
+    recorded: Sequence[RecordedConfigurations] = (),
     *,
     started_ns: int = 0,
 ) -> Repeat:
     """Put a repeat together from the summaries of its commands and the logs of its processes.
 
-    `started_ns` counts where neither has its start. Of latencies and findings, the reconciliation's
-    replace the consumers' own. Raises KeyError, TypeError, ValueError or AttributeError for a
-    summary that lacks what each has.
+    `recorded` are the configurations that observers of the run found. `started_ns` counts where
+    neither has its start. Of latencies and findings, the reconciliation's replace the consumers'
+    own. Raises KeyError, TypeError, ValueError or AttributeError for a summary that lacks what each
+    has.
     """
     of = {
         kind: [each for each in documents if _kind(each) == kind]
@@ -100,7 +98,11 @@ def repeat(
             for kind, found in of.items()
             if found
         },
-        settings=_settings(of["produce"], [each.session for each in logs]),
+        settings=settings_of(
+            [each.session for each in logs],
+            [each.get("settings", {}) for each in of["produce"]],
+            recorded,
+        ),
     )
 
 
@@ -214,21 +216,3 @@ def _counts(of: Mapping[str, Sequence[Mapping[str, Any]]]) -> dict[str, int]:
             if of["produce"]:
                 counts[name] = sum(each["whole"][name] for each in of["produce"])
     return counts
-
-
-def _settings(
-    produced: Sequence[Mapping[str, Any]], sessions: Sequence[Session]
-) -> dict[str, frozenset[str]]:
-    found: dict[str, set[str]] = defaultdict(set)
-    asked = [(each.role.value, each.settings) for each in sessions] or [
-        (Role.PRODUCER.value, each.get("settings", {})) for each in produced
-    ]
-    for role, settings in asked:
-        for name, value in settings.items():
-            if name not in _OF_ONE_PROCESS:
-                found[f"{role}: {name}"].add(
-                    _HERE.sub(r"\1", value) if name == _ADDRESSES else value
-                )
-    for session in sessions:
-        found["mirrortest"].add(session.mirrortest)
-    return {name: frozenset(values) for name, values in found.items()}

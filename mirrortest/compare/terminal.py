@@ -115,7 +115,9 @@ def _pair(comparison: Comparison, pair: Pair, *, details: bool) -> Iterator[Rend
         if each.change is not Change.NONE or details:
             yield _line(each.change, each.text)
     yield from lines(
-        (f"{each.name}: {_some(each.base)} -> {_some(each.new)}" for each in pair.settings),
+        shorten(
+            [f"{each.name}: {_some(each.base)} -> {_some(each.new)}" for each in pair.settings]
+        ),
         "setting differs: ",
         "cyan",
     )

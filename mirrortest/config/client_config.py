@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from enum import StrEnum
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 from mirrortest.config import client_properties as keys
 from mirrortest.config.client_properties import prop
 from mirrortest.config.jaas import parse_jaas
 from mirrortest.config.java_properties import parse_assignments
+from mirrortest.config.redaction import HIDDEN, without_secrets
 from mirrortest.errors import UsageError
 
 if TYPE_CHECKING:
@@ -74,6 +76,9 @@ ASSIGNORS = {
     "cooperative-sticky": Assignor.STICKY,
     "cooperativestickyassignor": Assignor.STICKY,
 }
+
+
+_LONGEST_RECORDED = 500
 
 
 def _assignors(text: str) -> tuple[Assignor, ...]:
@@ -221,6 +226,22 @@ class ClientConfig:
         """These properties, which must be none of the secret ones, as Kafka's tools take them."""
         names = {item.metadata["key"]: item.name for item in fields(self) if item.metadata}
         return {key: _as_text(getattr(self, names[key])) for key in keys}
+
+    @property
+    def recorded(self) -> dict[str, str]:
+        """What the client uses, by Kafka's names, defaults, too; secrets are hidden.
+
+        Of a text as long as certificates there is a digest.
+        """
+        found: dict[str, str] = {}
+        for item in fields(self):
+            if not item.metadata or (value := getattr(self, item.name)) is None:
+                continue
+            text = ",".join(value) if isinstance(value, tuple) else _as_text(value)
+            if len(text) > _LONGEST_RECORDED:
+                text = f"sha256:{sha256(text.encode()).hexdigest()}"
+            found[item.metadata["key"]] = text if item.repr else HIDDEN
+        return without_secrets(found)
 
     @property
     def uses_sasl(self) -> bool:

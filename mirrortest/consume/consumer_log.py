@@ -72,6 +72,7 @@ class ConsumerLog:
                 "source" if options.role is Role.SOURCE else "destination": cluster,
             },
             settings=options.settings,
+            client=options.client.recorded,
         )
         spool = Path(options.log_spool)
         log = await SequenceLog.open(options.log_dir, about, spool=spool, csv=options.csv)

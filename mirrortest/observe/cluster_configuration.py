@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
+from mirrortest.config.redaction import without_secrets
 from mirrortest.errors import MirrortestError
 from mirrortest.kafka.admin import Admin
-from mirrortest.observe.configuration import without_secrets
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

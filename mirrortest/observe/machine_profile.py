@@ -8,8 +8,8 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from mirrortest.config.redaction import command_without_secrets
 from mirrortest.observe import memory
-from mirrortest.observe.configuration import command_without_secrets
 from mirrortest.observe.readable_files import read_text
 
 if TYPE_CHECKING:

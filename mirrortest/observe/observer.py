@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import structlog
 
+from mirrortest.config.redaction import without_secrets
 from mirrortest.host.user_files import read_properties
 from mirrortest.metrics.endpoint import serve_metrics
 from mirrortest.model.observed import GC, LOG, PROCESS
 from mirrortest.observe.cluster_configuration import ClusterConfigurations
-from mirrortest.observe.configuration import without_secrets
 from mirrortest.observe.drift_watch import DriftWatch
 from mirrortest.observe.logs import GcLogs, KafkaLogs
 from mirrortest.observe.machine import Machine

@@ -186,6 +186,7 @@ class Producer:
             },
             clusters={"source": cluster},
             settings=options.settings,
+            client=options.client.recorded,
             workload=document_of(options.workload, defaults=False),
         )
 

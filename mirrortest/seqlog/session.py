@@ -145,6 +145,8 @@ class Session(_Model):
         spooled: the last files may still be in a spool, until a salvage.
         clusters: cluster ids of `source` and `destination`.
         settings: the options as the user gave them, without secrets, for people to read.
+        client: the properties of its Kafka client as it uses them, by Kafka's names, without
+            secrets; empty in logs of older versions.
         workload: what a producer was asked to send, as `produce --workload` reads it, without
             what is the default.
         intervals: the file with the figures of each reporting interval, once it is finished.
@@ -173,6 +175,7 @@ class Session(_Model):
     deadline_ns: int | None = None
     clusters: dict[str, str] = Field(default_factory=dict)
     settings: dict[str, str] = Field(default_factory=dict)
+    client: dict[str, str] = Field(default_factory=dict)
     workload: dict[str, Any] = Field(default_factory=dict)
     files: tuple[FileNote, ...] = ()
     intervals: FileNote | None = None

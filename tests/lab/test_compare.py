@@ -43,8 +43,8 @@ def test_smaller_batches_and_a_longer_linger_are_found_and_named(
     changed = {each["name"]: each["change"] for each in pair["figures"]}
     assert changed["schedule_lag.p(50)"] == "worse"
     assert changed["batch_messages"] == "differs"
-    linger = next(each for each in pair["settings"] if each["name"] == "producer: linger")
-    assert (linger["base"], linger["new"]) == (["5 ms"], ["300 ms"])
+    linger = next(each for each in pair["settings"] if each["name"] == "producer: linger.ms")
+    assert (linger["base"], linger["new"]) == (["5"], ["300"])
     again = run_here(compare, sides[0], sides[0], *threshold, "--json")
     assert again.code == 0
     assert json.loads(again.stdout)["pairs"][0]["change"] == "no difference"

@@ -14,6 +14,7 @@ from mirrortest.cli import main
 from mirrortest.compare.comparison import Side, compare
 from mirrortest.compare.document import Change, Comparison
 from mirrortest.compare.repeat import Repeat
+from mirrortest.compare.settings import ASKED
 from mirrortest.compare.terminal import view
 from mirrortest.compare.thresholds import DifferenceThreshold
 from mirrortest.errors import UsageError
@@ -42,7 +43,9 @@ def side(
                 figures=figures[at] if at < len(figures) else {},
                 counts=counts[at] if at < len(counts) else {},
                 verdicts={"consume": verdicts[at]} if at < len(verdicts) else {},
-                settings={name: frozenset({text}) for name, text in (settings or {}).items()},
+                settings={
+                    ASKED: {name: frozenset({text}) for name, text in (settings or {}).items()}
+                },
             )
             for at in range(size)
         ],

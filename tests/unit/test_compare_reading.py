@@ -10,12 +10,14 @@ import pytest
 
 from mirrortest.compare.reading import read_side
 from mirrortest.compare.repeat import ProcessLog, repeat
+from mirrortest.compare.settings import ASKED
 from mirrortest.errors import UsageError
 from mirrortest.model.verdict import Verdict
 from mirrortest.seqlog.interval_log import SCHEMA
 from mirrortest.seqlog.options import Role
 from mirrortest.seqlog.session import Session
 from tests.compared import consumed, produced, reconciled, write
+from tests.made_observation import write_observation
 from tests.made_result import Made
 
 if TYPE_CHECKING:
@@ -133,14 +135,7 @@ def test_intervals_give_cpu_memory_batches_and_lag() -> None:
         "lag": 9,
     }
     assert found.started_ns == 17
-    assert found.settings["producer: throughput"] == {"5"}
-
-
-def test_ports_of_this_machine_are_no_setting() -> None:
-    """A lab has others each time; another cluster is a difference."""
-    addresses = "127.0.0.1:20041,localhost:9092,dc1:9092"
-    found = repeat("run7", [], [_log(Role.PRODUCER, **{"bootstrap servers": addresses})])
-    assert found.settings["producer: bootstrap servers"] == {"127.0.0.1,localhost,dc1:9092"}
+    assert found.settings[ASKED]["producer: throughput"] == {"5"}
 
 
 @pytest.mark.parametrize(
@@ -171,7 +166,7 @@ def test_a_runs_directory_is_read_with_its_logs(tmp_path: Path) -> None:
         (found,) = read_side(str(named)).repeats
         assert "p(99)" in found.figures
     assert found.started_ns > 0
-    assert found.settings["mirrortest"]
+    assert found.settings[ASKED]["mirrortest"]
 
 
 def test_a_producers_summary_in_its_log_counts_unless_the_command_wrote_one(
@@ -230,3 +225,46 @@ def test_a_scenario_s_runs_are_of_its_points(tmp_path: Path) -> None:
     write(tmp_path / "scenario.json", scenario)
     assert read_side(str(tmp_path)).points == ["acks 1", "acks all"]
     assert read_side(str(tmp_path / "point-001")).points == [""]
+
+
+def test_the_directory_of_a_points_is_one_repeat(tmp_path: Path) -> None:
+    """Its clients' summaries and its logs are in two directories."""
+    session = Session(run="r1", role=Role.PRODUCER, name="a", session="s", started_ns=17)
+    folder = tmp_path / "logs" / "run=r1" / "role=producer" / "a-s"
+    write(folder / "summary.json", produced("r1"))
+    (folder / "session.json").write_bytes(session.encode())
+    write(tmp_path / "clients" / "p1.json", produced("r1"))
+    assert len(read_side(str(tmp_path)).repeats) == 1
+
+
+BROKER = {"clusters": {"a:1": {"cluster_id": "X", "brokers": {"1": {"num.io.threads": "4"}}}}}
+
+
+@pytest.mark.parametrize("named", [True, False])
+def test_what_an_observer_recorded_belongs_to_the_run(tmp_path: Path, named: bool) -> None:
+    """To the one that it names, or without a name to those that went on meanwhile."""
+    place = Made(minutes=1).write(tmp_path)
+    run = place.parent.name.removeprefix("run=")
+    observation = write_observation(tmp_path / "observations", {}, run=run if named else None)
+    write(observation / "profile.json", BROKER)
+    (found,) = read_side(str(tmp_path)).repeats
+    brokers = [of for of in found.settings if of.endswith("brokers")]
+    assert [found.settings[of]["num.io.threads"] for of in brokers] == [{"4"}]
+
+
+def test_what_an_observer_recorded_of_another_run_is_not_taken(tmp_path: Path) -> None:
+    """Runs one after the other may lie in one directory."""
+    Made(minutes=1).write(tmp_path)
+    observation = write_observation(tmp_path / "observations", {}, run="another")
+    write(observation / "profile.json", BROKER)
+    (found,) = read_side(str(tmp_path)).repeats
+    assert not [of for of in found.settings if of.endswith("brokers")]
+
+
+def test_damaged_configurations_are_reported(tmp_path: Path) -> None:
+    """A difference could be in them."""
+    Made(minutes=1).write(tmp_path)
+    observation = write_observation(tmp_path / "observations", {})
+    (observation / "profile.json").write_text("{")
+    (damage,) = read_side(str(tmp_path)).damage
+    assert damage.endswith("profile.json is damaged: settings of clusters are not compared")

@@ -180,3 +180,19 @@ def test_properties_without_effect_are_warned_of() -> None:
 def test_defaults_of_the_application_are_not_warned_of() -> None:
     """Only what the user wrote is worth a warning."""
     assert ClientConfig.from_properties(SERVER, defaults={"group.id": "g"}).warnings == ()
+
+
+def test_what_is_recorded_of_a_client_has_defaults_and_no_secret() -> None:
+    """As its sequence log keeps it, under Kafka's names."""
+    found = config(
+        security_protocol="SASL_PLAINTEXT", sasl_mechanism="SCRAM-SHA-256", sasl_jaas_config=JAAS,
+        ssl_truststore_certificates="-----BEGIN CERTIFICATE-----" + 1000 * "A", linger_ms="9",
+    ).recorded  # fmt: skip
+    assert "hush" not in str(found)
+    assert found["sasl.password"] == found["sasl.jaas.config"] == "(hidden)"
+    shown = {"linger.ms": "9", "batch.size": "16384", "bootstrap.servers": "a:1"}
+    shown |= {"enable.idempotence": "true", "partition.assignment.strategy": "range"}
+    assert found.items() >= shown.items()
+    assert found["ssl.truststore.certificates"].startswith("sha256:")
+    assert "client.rack" in found
+    assert "transactional.id" not in found

@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any, Self
 import pytest
 
 from mirrortest.config.client_config import ClientConfig
+from mirrortest.config.redaction import (
+    HIDDEN,
+    command_without_secrets,
+    without_secrets,
+)
 from mirrortest.errors import UnreachableError, UsageError
 from mirrortest.kafka.error_table import RequestError
 from mirrortest.kafka.ports import Configuration
 from mirrortest.observe import cluster_configuration
 from mirrortest.observe.cluster_configuration import ClusterConfigurations
-from mirrortest.observe.configuration import (
-    HIDDEN,
-    command_without_secrets,
-    without_secrets,
-)
 from mirrortest.observe.drift_watch import DriftWatch
 from mirrortest.observe.machine_profile import (
     changes,

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from aiokafka import conn
+from aiokafka.protocol import produce
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.metadata import MetadataRequest
 from aiokafka.protocol.produce import ProduceRequest
@@ -128,6 +129,44 @@ async def test_a_produce_request_is_byte_for_byte_aiokafkas() -> None:
         prepared = request.prepare(VERSIONS)
         header = prepared.build_request_header(correlation_id=1, client_id="aiokafka")
         assert broker.requests == [header.encode() + prepared.encode()]
+        await connection.close()
+
+
+STORED = [("t", [(0, 0, 5, -1), (3, 6, -1, -1)]), ("\xfc", [(1, 0, 2**40, 1_700_000_000_000)])]
+"""Of two topics, as brokers up to Kafka 0.11 answer a produce request."""
+
+
+@pytest.mark.parametrize("version", [3, 4, 5, 6, 7])
+async def test_an_answer_to_a_produce_request_is_what_aiokafka_reads(version: int) -> None:
+    """Of each version: partitions, errors, offsets, times, and the log's start if it has one."""
+    kind = getattr(produce, f"ProduceResponse_v{version}")
+    start = (7,) if version >= 5 else ()
+    topics = [(topic, [(*each, *start) for each in stored]) for topic, stored in STORED]
+    async with Broker(lambda raw: raw[4:8] + kind(topics, 30).encode()) as port:
+        connection = await connected(port)
+        connection._versions = {0: (3, version)}
+        response = await connection.send(ProduceRequest(None, -1, 1000, []))
+        assert (type(response), response) == (kind, kind(topics, 30))
+        await connection.close()
+
+
+async def test_an_answer_to_a_produce_request_that_is_cut_off_ends_its_connection() -> None:
+    """What was sent has no answer then, and is sent again."""
+    answer = produce.ProduceResponse_v4(STORED, 0).encode()[:-9]
+    async with Broker(lambda raw: raw[4:8] + answer) as port:
+        connection = await connected(port)
+        connection._versions = {0: (3, 4)}
+        with pytest.raises(conn.Errors.KafkaConnectionError, match="closed"):
+            await connection.send(ProduceRequest(None, -1, 1000, []))
+
+
+async def test_a_broker_without_record_batches_is_refused() -> None:
+    """By an error of aiokafka's that fails the batches, not by one that ends the sender."""
+    async with Broker(lambda _: None) as port:
+        connection = await connected(port)
+        connection._versions = {0: (0, 2)}
+        with pytest.raises(conn.Errors.IncompatibleBrokerVersion, match=r"0\.11"):
+            await connection.send(ProduceRequest(None, -1, 1000, []))
         await connection.close()
 
 

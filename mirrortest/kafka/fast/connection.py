@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import struct
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -13,14 +12,16 @@ from aiokafka.client import AIOKafkaClient, ConnectionGroup
 from aiokafka.errors import KafkaConnectionError, RequestTimedOutError
 from aiokafka.protocol.fetch import FetchRequest
 from aiokafka.protocol.produce import ProduceRequest
-from aiokafka.protocol.types import Array, Bytes, Int32, Schema
 
+from mirrortest.kafka.fast import produce_request
 from mirrortest.kafka.fast.frames import Cursor, FrameProtocol
 from mirrortest.kafka.fast.metadata import MetadataRequest
 from mirrortest.kafka.fast.rebinding import rebound
 
 if TYPE_CHECKING:
     import asyncio
+
+    from mirrortest.kafka.fast.frames import Frame
 
 
 def frame_protocol(
@@ -58,23 +59,16 @@ class Connection(_conn.AIOKafkaConnection):  # type: ignore[misc]  # aiokafka is
                 return self._send_joined(request, expect_response)
             except RuntimeError as error:
                 raise self._broken(error) from error
-        prepared = request.prepare(self._versions)
+        made = produce_request.prepared(request, self._versions)
         correlation_id = self._next_correlation_id()
-        header = prepared.build_request_header(
-            correlation_id=correlation_id, client_id=self._client_id
-        )
-        schema = prepared.SCHEMA
-        values = [getattr(prepared, name) for name in schema.names]
-        pieces: list[bytes] = [header.encode()]
-        _put(pieces, schema, values)
         try:
-            self._writer.writelines([struct.pack(">i", sum(map(len, pieces))), *pieces])
+            self._writer.writelines(produce_request.pieces(made, correlation_id, self._client_id))
         except (OSError, RuntimeError) as error:
             raise self._broken(error) from error
         if not expect_response:
             return self._writer.drain()
         future = self._loop.create_future()
-        self._requests.append((correlation_id, prepared, future))
+        self._requests.append((correlation_id, made, future))
         return _answered(future, self._request_timeout)
 
     def _broken(self, error: Exception) -> KafkaConnectionError:
@@ -103,16 +97,28 @@ class Connection(_conn.AIOKafkaConnection):  # type: ignore[misc]  # aiokafka is
 
     def _handle_frame(self, frame: Any) -> None:
         correlation_id, request, future = self._requests[0]
-        if request is not None and request.API_KEY == FetchRequest.API_KEY:
-            cursor = Cursor(frame)
-            received = request.parse_response_header(cursor).correlation_id
-            if received == correlation_id:
-                if not future.done():
-                    future.set_result(request.RESPONSE_TYPE.decode(cursor))
-                self._last_action = time.monotonic()
-                self._requests.popleft()
-                return
-        super()._handle_frame(frame.data.tobytes())
+        decode = None if request is None else _DECODERS.get(request.API_KEY)
+        if decode is None or int.from_bytes(frame.data[:4], "big") != correlation_id:
+            super()._handle_frame(frame.data.tobytes())
+            return
+        if not future.done():
+            future.set_result(decode(request, frame))
+        self._last_action = time.monotonic()
+        self._requests.popleft()
+
+
+def _fetched(request: Any, frame: Frame) -> Any:
+    cursor = Cursor(frame)
+    request.parse_response_header(cursor)
+    return request.RESPONSE_TYPE.decode(cursor)
+
+
+def _produced(request: Any, frame: Frame) -> Any:
+    return produce_request.answer(request, frame.data)
+
+
+_DECODERS = {FetchRequest.API_KEY: _fetched, ProduceRequest.API_KEY: _produced}
+"""Of answers that come often, or are large."""
 
 
 create_connection = rebound(_conn.create_conn, AIOKafkaConnection=Connection)
@@ -143,19 +149,3 @@ class Client(AIOKafkaClient):  # type: ignore[misc]  # aiokafka is untyped
             if error.args != ((node_id, group),):
                 raise
             raise RequestTimedOutError from error
-
-
-def _put(pieces: list[bytes], field: Any, value: Any) -> None:
-    """Append what `field.encode(value)` would join: bytes as they are, the rest encoded."""
-    if isinstance(field, Schema):
-        for each, part in zip(field.fields, value, strict=True):
-            _put(pieces, each, part)
-    elif isinstance(field, Array) and value is not None:
-        pieces.append(Int32.encode(len(value)))
-        for item in value:
-            _put(pieces, field.array_of, item)
-    elif field is Bytes and value is not None:
-        pieces.append(Int32.encode(len(value)))
-        pieces.append(value)
-    else:
-        pieces.append(field.encode(value))

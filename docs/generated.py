@@ -13,13 +13,11 @@ from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import typer
 from pydantic import TypeAdapter
-from rich.text import Text
 from typer.main import get_command
 
 from mirrortest.cli import main
-from mirrortest.cli.help_layout import BY_ENVIRONMENT, Verbs, aliases_of
+from mirrortest.cli.help_layout import BY_ENVIRONMENT, Program, aliases_of
 from mirrortest.compare.document import Comparison
 from mirrortest.compare.figures import FIGURES as COMPARED
 from mirrortest.compare.trend import Trend
@@ -82,7 +80,7 @@ Generated from the program: `mirrortest COMMAND --help` shows the same.
 
 def program() -> Any:
     """The whole command line, as typer's command."""
-    app = typer.Typer(cls=Verbs, help=main.app.info.help, epilog=main.app.info.epilog)
+    app = Program(help=main.app.info.help, epilog=main.app.info.epilog)
     app.callback()(main.main)
     for verb in main._VERBS:  # noqa: SLF001  # the list of the verbs, which only the program needs
         main.add_verb(app, verb)
@@ -135,7 +133,7 @@ def _cell(text: str) -> str:
 def _command(command: Any, path: list[str]) -> Iterator[str]:
     """A command's section, then those of the commands below it."""
     yield f"\n{'#' * max(len(path), 2)} {' '.join(path)}\n\n"
-    yield from _help(Text.from_markup(command.help or "").plain)
+    yield from _help(command.help or "")
     panels: dict[str, list[Any]] = {}
     for parameter in command.params:
         if "completion" not in parameter.opts[0] and not parameter.hidden:
@@ -156,7 +154,7 @@ def _help(text: str) -> Iterator[str]:
             code = "\n".join(line.removeprefix("    ") for line in lines)
             language = "sh" if code.startswith("mirrortest ") else "text"
             yield f"```{language}\n{code}\n```\n\n"
-        elif paragraph.strip() == "Examples":
+        elif paragraph.strip() == "Examples:":
             yield "**Examples**\n\n"
         else:
             yield "\n".join(line.strip() for line in lines).replace("<", r"\<") + "\n\n"
@@ -179,8 +177,7 @@ def _default(parameter: Any) -> str:
 
 
 def _meaning(parameter: Any) -> str:
-    text = (parameter.help or "").removesuffix(BY_ENVIRONMENT)
-    text = Text.from_markup(text).plain.replace("<", r"\<")
+    text = (parameter.help or "").removesuffix(BY_ENVIRONMENT).replace("<", r"\<")
     return f"{text} (`{parameter.envvar}`)" if parameter.envvar else text
 
 

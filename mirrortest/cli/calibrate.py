@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mirrortest.selftest.calibration_plan import CalibrationPlan
 
 EXAMPLES = """
-[bold]Examples[/]
+Examples:
 
     mirrortest calibrate
     mirrortest calibrate --messages 5000000 --rate 0.0001 --seed 7

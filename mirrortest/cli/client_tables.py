@@ -6,11 +6,10 @@ import functools
 from collections.abc import Mapping
 from typing import Any
 
-import typer
 from typer.main import get_command
 
 from mirrortest.cli.consume import consume
-from mirrortest.cli.help_layout import Verbs, aliases_of
+from mirrortest.cli.help_layout import Program, aliases_of
 from mirrortest.cli.main import ParserError, in_our_words
 from mirrortest.cli.observe import observe
 from mirrortest.cli.produce import produce
@@ -61,7 +60,7 @@ def arguments(verb: str, table: Mapping[str, Any]) -> list[str]:
 
 @functools.cache
 def _commands() -> dict[str, Any]:
-    app = typer.Typer(cls=Verbs)
+    app = Program()
     app.command("produce")(produce)
     app.command("consume")(consume)
     app.command("observe")(observe)

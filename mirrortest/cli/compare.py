@@ -15,7 +15,7 @@ from mirrortest.config.option import Kind, option
 from mirrortest.errors import UsageError
 
 EXAMPLES = """
-[bold]Examples[/]
+Examples:
 
     mirrortest compare before/ after/
     mirrortest compare before/ after/ --threshold 'p(99)<+10%' --details

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from mirrortest.workers.worker_pool import PoolReport
 
 EXAMPLES = """
-[bold]Examples[/]
+Examples:
 
   Judge two topics that MirrorMaker 2 copies from the cluster it calls A:
 

@@ -11,7 +11,7 @@ from mirrortest.cli.parameters import from_models
 from mirrortest.doctor.options import DoctorOptions
 
 EXAMPLES = """
-[bold]Examples[/]
+Examples:
 
   Before a test of MirrorMaker 2, from any machine that reaches both clusters:
 

@@ -1,20 +1,34 @@
-"""How help shows options: their groups and metavars, the same in all commands."""
+"""How help is shown: paragraphs, examples, and options in groups, the same in all commands.
+
+Plain text, as its parser writes it: rich's panels are narrower, and cost half of the time.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import textwrap
+from typing import TYPE_CHECKING, Any
 
-from typer.core import TyperGroup
+import typer
+from typer.core import TyperCommand, TyperGroup
 
-BY_ENVIRONMENT = r" \[env]"
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from typer.models import CommandFunctionType
+
+BY_ENVIRONMENT = " [env]"
 """Behind the help of an option that the environment can give."""
 ENVIRONMENT = (
-    r"\[env]: also by an environment variable, MIRRORTEST_ and the option's name: "
+    "[env]: also by an environment variable, MIRRORTEST_ and the option's name: "
     "MIRRORTEST_LOG_DIR for --log-dir."
 )
 
 _WIDTH = 78
-"""Columns of a help's lines: a terminal's, less the help's margins."""
+"""Columns of a help's lines, as the parser has them."""
+_CODE = 4
+"""Columns from which on a line is a command or a file's."""
+_NAMES = 34
+"""Columns of the options' names; a longer one has a line of its own."""
 
 _GROUPS = {
     "Connection": (
@@ -53,8 +67,8 @@ _METAVARS = {
     "DIR": "--output --log-dir --log-spool --directory --again --truth --observations --png",
     "FILE": "--csv --html --junit --report --spec --source-command-config "
     "--destination-command-config --ledger-command-config --command-config",
-    "HOST:PORT": "--bootstrap-server --ledger-bootstrap-server",
-    "": "--source-bootstrap-server --destination-bootstrap-server",  # no room, see their help
+    "HOST:PORT": "--bootstrap-server --ledger-bootstrap-server --source-bootstrap-server "
+    "--destination-bootstrap-server",
     "ALIAS": "--source-alias --destination-alias",
     "TEXT": "--separator",
     "ADDRESS": "--metrics-address",
@@ -74,32 +88,102 @@ _METAVARS = {
 _METAVAR_OF = {name: metavar for metavar, names in _METAVARS.items() for name in names.split()}
 
 
-class Verbs(TyperGroup):
-    """The commands, with their options laid out.
+class _PlainHelp:
+    """Help as text: of a command, or of commands that have others below them."""
 
-    An alias is not shown: with it a name would not fit into 80 columns.
+    help: str | None
+    epilog: str | None
+    get_params: Any
+
+    def format_help_text(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002  # the parser's
+        """See click; examples keep their lines."""
+        _write(formatter, self.help)
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002  # the parser's
+        """See click."""
+        _write(formatter, self.epilog)
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """See click; an argument is called there as below."""
+        arguments = [each for each in self.get_params(ctx) if each.param_type_name == "argument"]
+        return [
+            "[OPTIONS]",
+            *(
+                name if each.required else f"[{name}]"
+                for each in arguments
+                for name in [_name(each)]
+            ),
+            *(["COMMAND", "..."] if isinstance(self, Verbs) else []),
+        ]
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """See click; in groups."""
+        groups: dict[str, list[tuple[str, str]]] = {"Arguments": []}
+        for parameter in self.get_params(ctx):
+            if record := parameter.get_help_record(ctx):
+                if parameter.param_type_name == "argument":
+                    groups["Arguments"].append((_name(parameter), record[1]))
+                else:
+                    groups.setdefault(_group(parameter), []).append(record)
+        for group, records in groups.items():
+            if records:
+                with formatter.section(typer.style(group, bold=True)):
+                    formatter.write_dl(records, col_max=_NAMES)
+
+
+class Verb(_PlainHelp, TyperCommand):
+    """A command, with its options laid out.
+
+    An alias is not shown: it is a name of Kafka's tools, for those who type it.
     """
 
-    def __init__(self, **how: Any) -> None:
-        super().__init__(**how)
-        for command in self.commands.values():
-            _lay_out(command)
+    def __init__(self, *arguments: Any, **how: Any) -> None:
+        super().__init__(*arguments, **how)
+        self.help = "\n".join(map(_wrapped, _joined(self.help or "")))
+        self.params.sort(key=lambda parameter: _ORDER.index(_group(parameter)))
+        for option in self.params:
+            if option.param_type_name == "option":
+                _lay_out(option)
+        if any(getattr(option, "envvar", None) for option in self.params):
+            self.epilog = ENVIRONMENT
 
-    def get_params(self, ctx: Any) -> list[Any]:
-        """See click; typer adds options of its own."""
-        return [_without_type(option) for option in super().get_params(ctx)]
+
+class Verbs(_PlainHelp, TyperGroup):
+    """Commands, one of which is chosen."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        """See click; the commands come first."""
+        with formatter.section(typer.style("Commands", bold=True)):
+            # The first paragraph of each one's help.
+            texts = ((name, command.help or "") for name, command in self.commands.items())
+            formatter.write_dl([(name, text.partition("\n\n")[0]) for name, text in texts])
+        super().format_options(ctx, formatter)
 
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         """See click; aliases become the names that they stand for."""
         name, command, rest = super().resolve_command(ctx, args)
-        if command is not None and (help_option := command.get_help_option(ctx)):
-            _without_type(help_option)
         names = {
             alias: option.opts[0]
             for option in getattr(command, "params", ())
             for alias in aliases_of(option)
         }
         return name, command, [_without_alias(word, names) for word in rest]
+
+
+class Program(typer.Typer):
+    """Commands whose help is laid out here."""
+
+    def __init__(self, **how: Any) -> None:
+        super().__init__(cls=Verbs, rich_markup_mode=None, **how)
+
+    def command(  # type: ignore[override]  # no other parameter is used
+        self,
+        name: str | None = None,
+        *,
+        help: str | None = None,  # noqa: A002  # the name that typer has
+    ) -> Callable[[CommandFunctionType], CommandFunctionType]:
+        """See typer."""
+        return super().command(name, cls=Verb, help=help)
 
 
 def aliases_of(option: Any) -> list[str]:
@@ -113,15 +197,14 @@ def _without_alias(word: str, names: dict[str, str]) -> str:
     return names.get(option, option) + equals + value
 
 
-def _lay_out(command: Any) -> None:
-    if command.help:
-        command.help = "\n".join(map(_wrapped, _joined(command.help)))
-    command.params.sort(key=_position)
-    for option in command.params:
-        if option.param_type_name == "option":
-            _lay_out_option(option)
-            if option.envvar:
-                command.epilog = ENVIRONMENT
+def _write(formatter: Any, text: str | None) -> None:
+    if text:
+        formatter.write_paragraph()
+        formatter.write("\n".join(map(_filled, text.splitlines())) + "\n")
+
+
+def _name(argument: Any) -> str:
+    return str(argument.metavar or argument.name.upper())
 
 
 def _joined(text: str) -> list[str]:
@@ -149,23 +232,38 @@ def _wrapped(line: str) -> str:
     return " \\\n".join(lines)
 
 
-def _without_type(option: Any) -> Any:
-    if getattr(option, "is_flag", False):
-        option.metavar = ""
-    return option
+def _filled(line: str) -> str:
+    """Text, in as many lines as it takes; code as it is."""
+    text = line.lstrip()
+    margin = line[: len(line) - len(text)]
+    if len(margin) >= _CODE:
+        return line
+    return textwrap.fill(
+        text,
+        _WIDTH,
+        initial_indent=margin,
+        subsequent_indent=margin,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
 
 
-def _position(parameter: Any) -> int:
-    return _ORDER.index(_GROUP_OF.get(parameter.opts[0], "Options"))
+def _group(parameter: Any) -> str:
+    return _GROUP_OF.get(parameter.opts[0], "Options")
 
 
-def _lay_out_option(option: Any) -> None:
+def _lay_out(option: Any) -> None:
     name = option.opts[0]
     option.rich_help_panel = _GROUP_OF.get(name)
     option.aliases = [each for each in option.opts[1:] if each.startswith("--")]
     option.opts = [each for each in option.opts if each not in option.aliases]
-    if option.metavar is None and not _without_type(option).is_flag:
-        option.metavar = _METAVAR_OF.get(name)
+    if not option.is_flag:
+        option.metavar = option.metavar or _METAVAR_OF.get(name) or _choices(option)
     if option.envvar:
         option.help = f"{option.help}{BY_ENVIRONMENT}"
         option.show_envvar = False
+
+
+def _choices(option: Any) -> str | None:
+    choices = option.type_descriptor.choices
+    return "|".join(str(getattr(each, "value", each)) for each in choices) if choices else None

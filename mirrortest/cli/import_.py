@@ -9,14 +9,14 @@ from typing import Annotated
 import typer
 
 from mirrortest.cli import console
-from mirrortest.cli.help_layout import Verbs
+from mirrortest.cli.help_layout import Program
 from mirrortest.cli.options import can_be_written
 from mirrortest.config.option_file import toml_of
 from mirrortest.config.visible import visible
 from mirrortest.host.user_files import read_text
 
 EXAMPLES = """
-[bold]Examples[/]
+Examples:
 
   What has no counterpart is named on stderr; then the load is sent:
 
@@ -25,8 +25,7 @@ EXAMPLES = """
     mirrortest produce --bootstrap-server dc1:9092 --workload bench.toml
 """
 
-import_app = typer.Typer(
-    cls=Verbs,
+import_app = Program(
     no_args_is_help=True,
     help="Read other programs' descriptions of loads as workloads.",
 )

@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from mirrortest.cli import console
-from mirrortest.cli.help_layout import Verbs
+from mirrortest.cli.help_layout import Program
 from mirrortest.cli.lab_fault import Name, client_of, fault_app
 from mirrortest.cli.lab_up import pairs, up
 from mirrortest.config.run import checked_topic
@@ -23,8 +23,7 @@ from mirrortest.lab import control
 from mirrortest.lab.docker import engine
 from mirrortest.lab.runtime import PartState
 
-lab_app = typer.Typer(
-    cls=Verbs,
+lab_app = Program(
     no_args_is_help=True,
     help=(
         "Two local Kafka clusters with a mirror between them, as processes of this machine. "

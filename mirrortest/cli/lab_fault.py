@@ -10,7 +10,7 @@ import typer
 from rich.markup import escape
 
 from mirrortest.cli import console
-from mirrortest.cli.help_layout import Verbs
+from mirrortest.cli.help_layout import Program
 from mirrortest.config.units import parse_positive_seconds, parse_seconds
 from mirrortest.errors import UsageError
 from mirrortest.lab import control
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from mirrortest.lab.cluster_client import ClusterClient
     from mirrortest.seqlog.events import EventLog
 
-fault_app = typer.Typer(cls=Verbs, no_args_is_help=True, help="Inject and clear faults.")
+fault_app = Program(no_args_is_help=True, help="Inject and clear faults.")
 
 Name = Annotated[
     str,

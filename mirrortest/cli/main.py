@@ -15,7 +15,7 @@ from rich.markup import escape
 
 import mirrortest
 from mirrortest.cli import compiled, console
-from mirrortest.cli.help_layout import Verbs
+from mirrortest.cli.help_layout import Program
 from mirrortest.config.suggestion import closest
 from mirrortest.config.visible import shortened, visible
 from mirrortest.errors import MirrortestError
@@ -25,11 +25,9 @@ if TYPE_CHECKING:
 
 _HELP = {"-h", "--help"}
 
-app = typer.Typer(
+app = Program(
     name="mirrortest",
-    cls=Verbs,
     no_args_is_help=True,
-    rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": sorted(_HELP)},
     help=(

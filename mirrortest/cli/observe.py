@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from mirrortest.observe.observe_report import ObserveReport
 
 EXAMPLES = """
-[bold]Examples[/]
+Examples:
 
   This machine and its brokers, each second, until Ctrl-C, also as CSV:
 

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from mirrortest.workers.worker_pool import PoolReport
 
 EXAMPLES = """
-[bold]Examples[/]
+Examples:
 
   Two topics, 1000 messages/s of 1 kB each, for an hour, from the first of several producers:
 

@@ -20,7 +20,7 @@ ABOUT = (
     "the run ended."
 )
 EXAMPLES = """
-[bold]Examples[/]
+Examples:
 
     mirrortest report mirrortest-logs/run=nightly/result --open
     mirrortest report --log-dir logs-dc1 --log-dir logs-dc2 --run nightly

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from mirrortest.scenario.series import Series
 
 EXAMPLES = """
-[bold]Examples[/]
+Examples:
 
   Two Kafka clusters and MirrorMaker 2 on this machine, which is killed and restarted:
 

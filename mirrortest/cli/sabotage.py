@@ -7,7 +7,6 @@ from functools import partial
 from typing import Annotated
 
 import typer
-from rich.markup import escape
 
 from mirrortest.cli import console
 from mirrortest.cli.options import BothClusters, Output
@@ -36,7 +35,7 @@ SPECIFICATION = """
     kind = "drop"
     rate = 1e-6
 
-    [[acts]]                      # two runs of 50 in the middle of each lane of ann's to orders
+    [[acts]]                      # two runs of 50 in each lane of ann's
     kind = "drop-run"
     count = 2
     length = 50
@@ -103,7 +102,7 @@ def sabotage(  # noqa: D103  # the help text is an option of its own, with examp
 sabotage.__doc__ = (
     "A mirror that copies faithfully, but for the wrongs that a specification orders; "
     "it writes down each of them.\n\n"
-    f"[bold]Examples[/]\n{escape(EXAMPLES)}\n"
-    f"[bold]A specification[/], wrongs.toml:\n{escape(SPECIFICATION)}\n"
-    f"[bold]Kinds[/], and what may be said of them:\n\n{escape(_kinds())}\n"
+    f"Examples:\n{EXAMPLES}\n"
+    f"A specification, wrongs.toml:\n{SPECIFICATION}\n"
+    f"Kinds, and what may be said of them:\n\n{_kinds()}\n"
 )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from mirrortest.seqlog.session import Session
 
 EXAMPLES = """
-[bold]Examples[/]
+Examples:
 
     mirrortest salvage mirrortest-spool --log-dir s3://bucket/logs
     mirrortest salvage /spool --log-dir s3://bucket/logs --run nightly --json

@@ -17,7 +17,7 @@ from mirrortest.errors import MirrortestError
 from mirrortest.selftest.synthetic_options import KINDS, SynthOptions, parse_count, spread
 
 EXAMPLES = """
-[bold]Examples[/]
+Examples:
 
     mirrortest synth --log-dir logs --run big --messages 1e9 --anomalies 1000
     mirrortest synth --log-dir logs --run each --messages 1e8 --log-detail messages

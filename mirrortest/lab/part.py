@@ -170,8 +170,10 @@ class Part:
         return self._log_text(self._log_start)
 
     def failure(self, problem: str) -> LabError:
-        """An error about this part that ends with its log's last lines."""
-        return LabError(f"{self.name} {problem}; the end of {self.log}:\n{self.tail()}")
+        """An error about this part that ends with its log's last lines, where there are any."""
+        tail = self.tail()
+        end = f"; the end of {self.log}:\n{tail}" if tail else ""
+        return LabError(f"{self.name} {problem}{end}")
 
     def _log_text(self, start: int = 0) -> str:
         try:

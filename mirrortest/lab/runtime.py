@@ -1,4 +1,4 @@
-"""Where the lab's programs run: one interface, with `process` and `docker` behind it."""
+"""Where programs run: one interface, with `process`, `docker` and `kubernetes` behind it."""
 
 from __future__ import annotations
 
@@ -50,6 +50,11 @@ class Program(ABC):
     @abstractmethod
     def exit_code(self) -> int | None:
         """How it ended."""
+
+    @property
+    def awaited(self) -> str:
+        """Why it does not run yet, where its start takes long; empty otherwise."""
+        return ""
 
     @abstractmethod
     def send(self, number: Signals) -> None:

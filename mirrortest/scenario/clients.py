@@ -1,11 +1,11 @@
-"""The producers and consumers of a point, as processes of their own."""
+"""The producers and consumers of a point, each a program of its own."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import sys
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from mirrortest.lab.part import Part
 from mirrortest.lab.process.program import GuardedProcess
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from mirrortest.lab.runtime import Program
     from mirrortest.scenario.clusters import Sides
     from mirrortest.scenario.fields import Table
     from mirrortest.scenario.specification import Scenario
@@ -24,11 +25,37 @@ PROGRAM = (sys.executable, "-P", "-m", "mirrortest")
 Arguments: TypeAlias = "Callable[[str, Mapping[str, Any]], list[str]]"
 """Writes a table as a command's arguments: called with the verb and the table."""
 
+CLIENTS, LOGS = "clients", "logs"
+"""Directories of a point: of what clients write, and of the sequence logs."""
 _ENDS = ("duration", "num-records", "messages", "idle-timeout")
 
 
+class Place(NamedTuple):
+    """Where clients run.
+
+    Attributes:
+        command: how mirrortest is started there.
+        point: the point's directory, as clients see it.
+        program: creates what runs a client, by its id.
+    """
+
+    command: tuple[str, ...]
+    point: Path
+    program: Callable[[str], Program]
+
+
+def here(point: Path, home: Path) -> Place:
+    """Processes of this machine, in `home`: names of files in the scenario count from there."""
+    return Place(PROGRAM, point, lambda name: GuardedProcess(name, home))
+
+
+def status_file(name: str) -> str:
+    """What a client's file of its present figures is called."""
+    return f"{name}.status.json"
+
+
 class Client(Part):
-    """A `mirrortest produce` or `mirrortest consume` of a point.
+    """A `mirrortest produce` or `mirrortest consume` of a point, whose directory is `point`.
 
     Attributes:
         verb: produce or consume.
@@ -40,22 +67,24 @@ class Client(Part):
         name: str,
         verb: str,
         arguments: Sequence[str],
-        directory: Path,
-        home: Path,
+        point: Path,
+        place: Place,
         *,
         endless: bool,
     ) -> None:
         self.verb = verb
         self.endless = endless
-        self._report = directory / f"{name}.json"
-        self._status = directory / f"{name}.status.json"
+        report, status = f"{name}.json", status_file(name)
+        self._report = point / CLIENTS / report
+        self._status = point / CLIENTS / status
+        there = place.point / CLIENTS
         command = (
-            *(*PROGRAM, verb, *arguments, "--id", name),
-            *("--report", str(self._report), "--status-file", str(self._status)),
-            *("--csv", str(directory / f"{name}.csv"), "--progress", "lines"),
+            *(*place.command, verb, *arguments, "--id", name),
+            *("--report", str(there / report), "--status-file", str(there / status)),
+            *("--csv", str(there / f"{name}.csv"), "--progress", "lines"),
         )
-        log = directory / f"{name}.log"
-        super().__init__(name, command, log, program=GuardedProcess(name, home))
+        log = point / CLIENTS / f"{name}.log"
+        super().__init__(name, command, log, program=place.program(name))
 
     def spawn(self) -> None:
         """Start it and return at once; what an earlier life reported is removed."""
@@ -75,16 +104,14 @@ class Client(Part):
 
 
 def clients(
-    scenario: Scenario, sides: Sides, run: str, directory: Path, home: Path, arguments: Arguments
+    scenario: Scenario, sides: Sides, run: str, point: Path, place: Place, arguments: Arguments
 ) -> list[Client]:
-    """The clients of a point, not started yet; their files go into `directory`.
-
-    They run in `home`, which names of files in the scenario count from.
+    """The clients of a point, not started yet; all that they write goes into its directory.
 
     Raises:
         UsageError: an option of one is wrong.
     """
-    logs = {"run": run, "log-dir": str(directory.parent / "logs")}
+    logs = {"run": run, "log-dir": str(place.point / LOGS)}
     new_topics: dict[str, Any] = {"create-topics": True}
     if scenario.lab is not None:
         new_topics["partitions"] = scenario.lab.partitions
@@ -93,8 +120,8 @@ def clients(
             name,
             "produce",
             arguments("produce", {**sides.source, **new_topics, **logs, **_without_id(table)}),
-            directory,
-            home,
+            point,
+            place,
             endless=False,
         )
         for name, table in scenario.producers
@@ -104,8 +131,8 @@ def clients(
             name,
             "consume",
             arguments("consume", _consumer(scenario, table, sides) | logs),
-            directory,
-            home,
+            point,
+            place,
             endless=table.get("until") == "forever" and not set(_ENDS) & set(table),
         )
         for name, table in scenario.consumers

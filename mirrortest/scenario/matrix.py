@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
     from pathlib import Path
 
-_TABLES = ("lab", "clusters", "produce", "consume", "fault", "plan", "expect")
+_TABLES = ("lab", "clusters", "kubernetes", "produce", "consume", "fault", "plan", "expect")
 _MOST = 10_000
 
 

@@ -19,7 +19,7 @@ from mirrortest.model.verdict import ExitCode, Verdict
 from mirrortest.report import REPORT_FILE
 from mirrortest.report.result import RESULT_FOLDER, SUMMARY_FILE, read_result
 from mirrortest.scenario.board import progress
-from mirrortest.scenario.clients import PROGRAM, Client, clients, observer
+from mirrortest.scenario.clients import CLIENTS, LOGS, PROGRAM, Client, clients, observer
 from mirrortest.scenario.clusters import running_clusters
 from mirrortest.scenario.deadline import Deadline, run_command
 from mirrortest.scenario.injection import Injection
@@ -31,6 +31,7 @@ from mirrortest.scenario.outcome import (
     judged,
     reconciled,
 )
+from mirrortest.scenario.pods import running_place
 from mirrortest.scenario.timetable import planned
 from mirrortest.seqlog.events import EventLog
 from mirrortest.seqlog.location import Location
@@ -143,7 +144,7 @@ class _Playing:
         self._run = run
         self._board = board
         self._arguments = arguments
-        self._logs = directory / "logs"
+        self._logs = directory / LOGS
         self._deadline = Deadline(None)
 
     def play(self) -> None:
@@ -156,10 +157,12 @@ class _Playing:
             lab, sides = stack.enter_context(
                 running_clusters(scenario, self._directory, self._home, later, self._board)
             )
-            directory = self._directory / "clients"
-            directory.mkdir()
+            (self._directory / CLIENTS).mkdir()
+            place = stack.enter_context(
+                running_place(scenario, self._run, self._directory, self._home)
+            )
             self.clients = clients(
-                scenario, sides, self._run, directory, self._home, self._arguments
+                scenario, sides, self._run, self._directory, place, self._arguments
             )
             parts: dict[str, Part] = {} if lab is None else dict(lab.parts)
             parts |= {client.name: client for client in self.clients}
@@ -175,9 +178,9 @@ class _Playing:
             for client in first:
                 client.start()
             starting = Deadline(_FIRST_FIGURES) if scenario.timeout is None else self._deadline
-            while silent := [each.name for each in first if each.alive and not each.status]:
+            while silent := [each for each in first if each.alive and not each.status]:
                 self._check(lab)
-                starting.check(f"the first figures of {', '.join(silent)}")
+                starting.check(f"the first figures of {', '.join(map(self._awaited, silent))}")
                 time.sleep(_POLL)
             with Injection(
                 faults,
@@ -195,6 +198,13 @@ class _Playing:
                 raise injection.errors[0]
             self.figures = injection.figures
 
+    def _awaited(self, client: Client) -> str:
+        """A client that has no figures yet, and why it does not run, which is shown, too."""
+        if not (reason := client.program.awaited):
+            return client.name
+        self._board.put(client.name, f"waits: {reason}")
+        return f"{client.name} ({reason})"
+
     def _observe(self, stack: ExitStack, lab: Lab | None) -> None:
         """Observe the point's processes, which have its run or the lab's directory as arguments."""
         table = self._scenario.observe
@@ -202,7 +212,7 @@ class _Playing:
             return
         found = {} if lab is None else observing_table(lab)
         # First the clients by their names, then whatever else has the run's.
-        own = [str(self._directory / "clients" / f"{each.name}.") for each in self.clients]
+        own = [str(self._directory / CLIENTS / f"{each.name}.") for each in self.clients]
         found["match"] = [*own, *found.get("match", ()), self._run]
         output = self._directory / OBSERVATIONS
         observing = observer(found | table, self._run, output, self._home, self._arguments)

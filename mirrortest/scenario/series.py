@@ -19,11 +19,12 @@ from mirrortest.config.units import span
 from mirrortest.config.visible import visible_json
 from mirrortest.errors import MirrortestError, UsageError
 from mirrortest.report import REPORT_FILE
-from mirrortest.scenario.clients import clients, observer
+from mirrortest.scenario.clients import clients, here, observer
 from mirrortest.scenario.clusters import Sides
 from mirrortest.scenario.matrix import points
 from mirrortest.scenario.outcome import PointOutcome, SeriesOutcome
 from mirrortest.scenario.overview import PAGE, render
+from mirrortest.scenario.pods import check_pods
 from mirrortest.scenario.point_run import play
 from mirrortest.seqlog.session_directory import lock_directory
 
@@ -144,7 +145,9 @@ class Series:
         sides, home = Sides(_ANYWHERE, _ANYWHERE, "A"), self._document.directory
         try:
             for point in self.points:
-                clients(point.scenario, sides, "check", self.output, home, self._arguments)
+                place = here(self.output, home)
+                clients(point.scenario, sides, "check", self.output, place, self._arguments)
+                check_pods(point.scenario, home)
                 if point.scenario.observe is not None:
                     observer(point.scenario.observe, "check", self.output, home, self._arguments)
         except UsageError as error:

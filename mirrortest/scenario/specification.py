@@ -7,7 +7,7 @@ Keys are spelled as options are, without the dashes. A client's table has the op
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, field_validator, model_validator
 
@@ -127,6 +127,23 @@ class Clusters(Section):
     source_alias: str = ""
 
 
+class KubernetesSetup(Section):
+    """Clients are pods, created by kubectl; `[clusters]` then has the addresses that pods see.
+
+    `context` and `namespace` are kubeconfig's current ones by default, `image` the published one
+    of this version. `files` are those that the clients' own files name, such as a CA: files that
+    options name go along anyway. `pod` is put over the spec of each pod: tables by key, lists by
+    the `name` of what is in them; the client's container is called `client`.
+    """
+
+    context: str | None = None
+    namespace: str | None = None
+    image: str | None = None
+    image_pull_policy: Literal["Always", "IfNotPresent", "Never"] | None = None
+    files: list[str] = Field(default_factory=list)
+    pod: dict[str, Any] = Field(default_factory=dict)
+
+
 class Expectation(Section):
     """How a point is meant to end; of the `findings` there must be some, and they may fail it."""
 
@@ -146,7 +163,8 @@ class Expectation(Section):
 class Scenario(Section):
     """A whole test.
 
-    `[lab]` starts clusters for it, `[clusters]` names some that exist. `timeout` is the longest
+    `[lab]` starts clusters for it, `[clusters]` names some that exist; `[kubernetes]` has the
+    clients of the latter run as pods. `timeout` is the longest
     time that a point may take, once its clusters work. `set-up` and `tear-down` are commands that
     a shell runs before and after each point. `[observe]` has options of `mirrortest observe`,
     which then observes this machine and the point's processes. `[vary]` has the matrix
@@ -161,6 +179,7 @@ class Scenario(Section):
     timeout: Period | None = None
     lab: LabSetup | None = None
     clusters: Clusters | None = None
+    kubernetes: KubernetesSetup | None = None
     produce: list[Table] = Field(default_factory=list)
     consume: list[Table] = Field(default_factory=list)
     fault: list[Fault] = Field(default_factory=list)
@@ -184,6 +203,10 @@ class Scenario(Section):
     def _consistent(self) -> Self:
         if (self.lab is None) == (self.clusters is None):
             raise ValueError("use either [lab] or [clusters]")
+        if self.kubernetes is not None and self.clusters is None:
+            raise ValueError("[kubernetes] needs [clusters], with addresses that pods can reach")
+        if self.kubernetes is not None and self.timeout is None:
+            raise ValueError("[kubernetes] needs timeout: Kubernetes itself ends the pods after it")
         if not self.produce and not self.consume:
             raise ValueError("there is no client: add [[produce]] or [[consume]]")
         for table in self.produce:

@@ -9,7 +9,7 @@ import pytest
 from mirrortest.cli.client_tables import arguments
 from mirrortest.errors import UsageError
 from mirrortest.scenario import catalogue
-from mirrortest.scenario.clients import clients
+from mirrortest.scenario.clients import clients, here
 from mirrortest.scenario.clusters import Sides
 
 if TYPE_CHECKING:
@@ -45,7 +45,9 @@ def test_the_six_files_are_a_scenario(directory: Path, tmp_path: Path) -> None:
     assert scenario.lab.broker == {"num.io.threads": "3"}
     assert scenario.observe == {"csv": True}
     side = {"bootstrap-server": "a:1"}
-    found = clients(scenario, Sides(side, side, ""), "r1", tmp_path, tmp_path, arguments)
+    found = clients(
+        scenario, Sides(side, side, ""), "r1", tmp_path, here(tmp_path, tmp_path), arguments
+    )
     assert [(client.verb, client.name) for client in found] == [
         ("produce", "p1"),
         ("produce", "p2"),

@@ -10,7 +10,7 @@ from mirrortest.cli.client_tables import arguments
 from mirrortest.config.toml_document import parse_table
 from mirrortest.errors import UsageError
 from mirrortest.scenario import catalogue
-from mirrortest.scenario.clients import clients
+from mirrortest.scenario.clients import clients, here
 from mirrortest.scenario.clusters import Sides
 from mirrortest.scenario.fault import Plan
 from mirrortest.scenario.matrix import Document, points
@@ -147,7 +147,7 @@ def test_lists_flags_and_repeated_options_are_written_as_a_user_types_them() -> 
 def test_consumers_follow_from_the_rest_of_the_scenario(tmp_path: Path) -> None:
     """They read the copies of all topics, and expect every worker of every producer."""
     scenario = document(SMALL).scenario()
-    _, consumer = clients(scenario, SIDES, "r1", tmp_path, tmp_path, arguments)
+    _, consumer = clients(scenario, SIDES, "r1", tmp_path, here(tmp_path, tmp_path), arguments)
     for option in (
         "--bootstrap-server=b:1",
         "--topics=A.orders,A.clicks",
@@ -161,7 +161,7 @@ def test_consumers_follow_from_the_rest_of_the_scenario(tmp_path: Path) -> None:
 def test_an_observer_reads_the_source(tmp_path: Path) -> None:
     """With `role = "source"`, under the topics' own names."""
     scenario = document(SMALL + 'role = "source"').scenario()
-    _, observer = clients(scenario, SIDES, "r1", tmp_path, tmp_path, arguments)
+    _, observer = clients(scenario, SIDES, "r1", tmp_path, here(tmp_path, tmp_path), arguments)
     assert "--bootstrap-server=a:1" in observer._command
     assert "--topics=orders,clicks" in observer._command
 
@@ -247,4 +247,4 @@ def test_what_comes_with_it_can_be_run(shipped: Document, tmp_path: Path) -> Non
     """Each has a description, and every point's clients are accepted by their commands."""
     assert shipped.content["description"].endswith(".")
     for point in points(shipped):
-        assert clients(point.scenario, SIDES, "r1", tmp_path, tmp_path, arguments)
+        assert clients(point.scenario, SIDES, "r1", tmp_path, here(tmp_path, tmp_path), arguments)

@@ -1,0 +1,123 @@
+"""kubectl, as users have it: one context and namespace, with errors that say why."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import tarfile
+import tempfile
+from typing import TYPE_CHECKING, Any
+
+from mirrortest.config.suggestion import did_you_mean
+from mirrortest.errors import LabError, UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+_SECONDS = 60
+"""How long one call may take, but for those that copy files."""
+_PREFIX = re.compile(r'^(error: |Error from server( \(\w+\))?: )?(error when creating "STDIN": )?')
+_END_OF_ARCHIVE = bytes(1024)
+
+
+class Kubectl:
+    """Calls kubectl; without a context or a namespace, it takes those of kubeconfig."""
+
+    def __init__(self, context: str | None = None, namespace: str | None = None) -> None:
+        self._options = [
+            *(["--context", context] if context else ()),
+            *(["--namespace", namespace] if namespace else ()),
+        ]
+        self._context = context
+
+    def check(self) -> None:
+        """Refuse what cannot work, without asking the cluster.
+
+        Raises:
+            UsageError: there is no kubectl, or no such context.
+        """
+        if shutil.which("kubectl") is None:
+            raise UsageError("there is no kubectl: install it; pods are created by it")
+        names = self("config", "get-contexts", "--output=name").split()
+        if not names:
+            raise UsageError("kubectl has no context: set KUBECONFIG, or create ~/.kube/config")
+        if self._context is not None and self._context not in names:
+            valid = did_you_mean(self._context, names)
+            raise UsageError(f"kubectl has no context {self._context!r}: {valid}")
+
+    def __call__(self, *arguments: str, given: str | None = None) -> str:
+        """What it prints; `given` is its input.
+
+        Raises:
+            LabError: it failed; the text ends with its reason.
+        """
+        try:
+            done = subprocess.run(
+                ["kubectl", *self._options, *arguments],
+                input=given,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=_SECONDS,
+                check=False,
+                process_group=0,  # Ctrl-C is for us
+            )
+        except subprocess.TimeoutExpired:
+            raise LabError(f"kubectl {arguments[0]}: no answer within {_SECONDS} s") from None
+        except OSError as error:
+            raise LabError(f"kubectl cannot be run: {error.strerror}") from None
+        if done.returncode:
+            raise LabError(f"kubectl {arguments[0]}: {_reason(done.stderr)}")
+        return done.stdout
+
+    def create(self, manifest: dict[str, Any]) -> str:
+        """Create an object; its name. Raises LabError."""
+        printed = self("create", "--filename=-", "--output=name", given=json.dumps(manifest))
+        return printed.strip().rpartition("/")[2]
+
+    def delete(self, kinds: str, *which: str, wait: bool) -> None:
+        """Delete objects by name or selector, with a second to end. Raises LabError."""
+        how = ("--ignore-not-found", "--grace-period=1", f"--wait={str(wait).lower()}")
+        self("delete", kinds, *which, *how, f"--timeout={_SECONDS - 5}s")
+
+    def fetch(
+        self, pod: str, container: str, directory: str, names: Sequence[str], into: Path
+    ) -> None:
+        """Copy what is in a container's `directory` by these names, in their order, by its tar.
+
+        Raises:
+            LabError: it failed, or not all of it came.
+        """
+        command = [
+            *("kubectl", *self._options, "exec", pod, f"--container={container}", "--"),
+            *("tar", "--create", "--file=-", f"--directory={directory}", *names),
+        ]
+        with tempfile.TemporaryFile(dir=into) as file:
+            done = subprocess.run(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.PIPE,
+                check=False,
+                process_group=0,
+            )
+            if done.returncode:
+                raise LabError(f"kubectl exec: {_reason(done.stderr.decode(errors='replace'))}")
+            file.seek(max(0, file.tell() - len(_END_OF_ARCHIVE)))
+            if file.read() != _END_OF_ARCHIVE:
+                raise LabError("kubectl exec: only a part of the files came")
+            file.seek(0)
+            try:
+                with tarfile.open(fileobj=file) as archive:
+                    archive.extractall(into, filter="data")
+            except tarfile.TarError as error:
+                raise LabError(f"files of {pod} cannot be written: {error}") from None
+
+
+def _reason(said: str) -> str:
+    """The last line of what kubectl said, without how it begins."""
+    lines = [line.strip() for line in said.splitlines() if line.strip()]
+    return _PREFIX.sub("", lines[-1]) if lines else ""

@@ -1,0 +1,171 @@
+"""The objects that are created for clients in pods, as data."""
+
+from __future__ import annotations
+
+import base64
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from mirrortest import __version__
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+IMAGE = f"mirrortest/mirrortest:{__version__}"
+"""What the chart's pods have by default."""
+CLIENT, KEEPER = "client", "keeper"
+"""The containers of a pod: the client's, and the one that keeps its files."""
+RUN, OWNER = "mirrortest.run", "mirrortest.output"
+"""Labels: the run, and a hash of the output directory that it writes to."""
+POINT = "/point"
+"""Where clients write, in directories that are volumes."""
+HOME = "/scenario"
+"""Where the scenario's files are, and clients run."""
+_TMP = "/tmp"  # noqa: S108  # a volume of the pod's own
+MOST_FILES_BYTES = 1 << 20
+"""What a Secret can hold."""
+_CONTAINER_SECURITY = {
+    "allowPrivilegeEscalation": False,
+    "readOnlyRootFilesystem": True,
+    "capabilities": {"drop": ["ALL"]},
+}
+_POD_SECURITY = {
+    "runAsNonRoot": True,
+    "runAsUser": 10001,
+    "runAsGroup": 10001,
+    "fsGroup": 10001,
+    "fsGroupChangePolicy": "OnRootMismatch",
+    "seccompProfile": {"type": "RuntimeDefault"},
+}
+"""As the chart's: what the Pod Security Standard "restricted" asks for."""
+
+
+@dataclass(frozen=True)
+class PodSettings:
+    """What the pods of a run have in common.
+
+    Attributes:
+        labels: of all objects.
+        directories: that clients write to, below POINT.
+        seconds: after which Kubernetes itself ends a pod.
+        pull_policy: when the image is pulled; None: as Kubernetes has it.
+        secret: the name of the Secret with the scenario's files; None without any.
+        files: their paths, as the Secret's keys number them.
+        overlay: fields of a pod's spec that are put over those here.
+    """
+
+    labels: Mapping[str, str]
+    directories: Sequence[str]
+    seconds: int
+    image: str = IMAGE
+    pull_policy: str | None = None
+    secret: str | None = None
+    files: Sequence[str] = ()
+    overlay: Mapping[str, Any] = field(default_factory=dict)
+
+
+def client_pod(
+    settings: PodSettings,
+    name: str,
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    keeper: Sequence[str],
+) -> dict[str, Any]:
+    """The pod of one client, whose name begins with the run's and the client's.
+
+    It is never restarted by itself: what ended is to be seen, and its files fetched.
+    """
+    volumes: list[dict[str, Any]] = [
+        {"name": each, "emptyDir": {}} for each in (*settings.directories, "tmp")
+    ]
+    mounts: list[dict[str, Any]] = [
+        {"name": each, "mountPath": f"{POINT}/{each}"} for each in settings.directories
+    ]
+    mounts.append({"name": "tmp", "mountPath": _TMP})
+    of_client, home = list(mounts), _TMP
+    if settings.secret is not None:
+        home = HOME
+        items = [{"key": f"file-{n}", "path": path} for n, path in enumerate(settings.files)]
+        secret = {"secretName": settings.secret, "items": items}
+        volumes.append({"name": "scenario", "secret": secret})
+        of_client.append({"name": "scenario", "mountPath": HOME, "readOnly": True})
+    variables = {"HOME": _TMP, "NO_COLOR": "1", **environment}
+    common: dict[str, Any] = {
+        "image": settings.image,
+        "securityContext": _CONTAINER_SECURITY,
+        **({"imagePullPolicy": settings.pull_policy} if settings.pull_policy else {}),
+    }
+    spec: dict[str, Any] = {
+        "restartPolicy": "Never",
+        "activeDeadlineSeconds": settings.seconds,
+        "terminationGracePeriodSeconds": 120,
+        "shareProcessNamespace": True,  # the keeper sends signals to the client
+        "enableServiceLinks": False,
+        "automountServiceAccountToken": False,
+        "securityContext": _POD_SECURITY,
+        "containers": [
+            {
+                **common,
+                "name": CLIENT,
+                "command": list(command),
+                "workingDir": home,
+                "env": [{"name": each, "value": value} for each, value in variables.items()],
+                "volumeMounts": of_client,
+                "resources": {
+                    "requests": {"cpu": "500m", "memory": "512Mi"},
+                    "limits": {"memory": "2Gi"},
+                },
+            },
+            {
+                **common,
+                "name": KEEPER,
+                "command": list(keeper),
+                "volumeMounts": mounts,
+                "resources": {
+                    "requests": {"cpu": "10m", "memory": "32Mi"},
+                    "limits": {"memory": "256Mi"},
+                },
+            },
+        ],
+        "volumes": volumes,
+    }
+    metadata = {
+        "generateName": f"mirrortest-{settings.labels[RUN]}-{_name_part(name)}-",
+        "labels": {**settings.labels},
+        "annotations": {
+            "mirrortest.client": name,
+            "kubectl.kubernetes.io/default-container": CLIENT,
+        },
+    }
+    overlaid = _overlaid(spec, dict(settings.overlay))
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": overlaid}
+
+
+def files_secret(name: str, labels: Mapping[str, str], files: Sequence[bytes]) -> dict[str, Any]:
+    """The Secret with the scenario's files, numbered in their order."""
+    data = {f"file-{n}": base64.b64encode(each).decode() for n, each in enumerate(files)}
+    metadata = {"name": name, "labels": {**labels}}
+    return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": data}
+
+
+def _name_part(name: str) -> str:
+    """A client's id as a part of a pod's name."""
+    return re.sub(r"[^a-z0-9]+", "-", name.lower())[:20].strip("-") or "client"
+
+
+def _overlaid(base: Any, over: Any) -> Any:
+    """One value over another: tables by key, lists of what has a name by its name."""
+    if isinstance(base, dict) and isinstance(over, dict):
+        changed = {key: _overlaid(base.get(key), value) for key, value in over.items()}
+        return {**base, **changed}
+    if isinstance(base, list) and isinstance(over, list) and all(map(_has_name, (*base, *over))):
+        named = {each["name"]: each for each in base}
+        for each in over:
+            named[each["name"]] = _overlaid(named.get(each["name"], {}), each)
+        return list(named.values())
+    return over
+
+
+def _has_name(value: Any) -> bool:
+    return isinstance(value, dict) and "name" in value

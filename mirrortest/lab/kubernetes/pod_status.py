@@ -1,0 +1,68 @@
+"""How a client's pod is, of what Kubernetes answers."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Self
+
+from mirrortest.lab.kubernetes.manifest import CLIENT, KEEPER
+
+_HOPELESS = {
+    "ImagePullBackOff",
+    "InvalidImageName",
+    "ErrImageNeverPull",
+    "CreateContainerConfigError",
+    "CreateContainerError",
+    "RunContainerError",
+}
+"""Reasons for which a container waits that end only if somebody does something."""
+
+
+@dataclass(frozen=True)
+class PodStatus:
+    """How a pod is.
+
+    Attributes:
+        started: the client's container runs, or did.
+        exit_code: of the client's container; None before its end.
+        reason: why that container ended, or why the pod did, or why it does not start yet.
+        hopeless: it will not start.
+    """
+
+    started: bool = False
+    exit_code: int | None = None
+    reason: str = ""
+    hopeless: bool = False
+
+    @classmethod
+    def of(cls, pod: dict[str, Any]) -> Self:
+        """Read a pod as the API has it."""
+        status = pod.get("status", {})
+        states = {
+            each["name"]: each.get("state", {}) for each in status.get("containerStatuses", ())
+        }
+        client, keeper = states.get(CLIENT, {}), states.get(KEEPER, {})
+        of_pod = _text(status) if status.get("phase") == "Failed" else ""
+        if ended := client.get("terminated"):
+            why = "" if ended.get("reason") in {"Completed", "Error"} else _text(ended)
+            return cls(started=True, exit_code=int(ended["exitCode"]), reason=of_pod or why)
+        if of_pod:  # evicted before anything ran, or its node is lost
+            return cls(reason=of_pod, hopeless=True)
+        if "running" in client:
+            return cls(started=True)
+        waiting = client.get("waiting", {}), keeper.get("waiting", {})
+        for each in waiting:
+            if each.get("reason") in _HOPELESS:
+                return cls(reason=_text(each), hopeless=True)
+        conditions = status.get("conditions", ())
+        unscheduled = (
+            _text(each)
+            for each in conditions
+            if each.get("type") == "PodScheduled" and each.get("status") == "False"
+        )
+        return cls(reason=next(unscheduled, "") or _text(waiting[0]))
+
+
+def _text(of: dict[str, Any]) -> str:
+    """A reason with its message, where there is one."""
+    return ": ".join(filter(None, (of.get("reason", ""), of.get("message", ""))))

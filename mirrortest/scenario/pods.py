@@ -1,0 +1,130 @@
+"""A scenario's clients as pods of a Kubernetes, and the files that go along with them."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import socket
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from mirrortest.errors import UsageError
+from mirrortest.lab.kubernetes.kubectl import Kubectl
+from mirrortest.lab.kubernetes.manifest import (
+    IMAGE,
+    MOST_FILES_BYTES,
+    OWNER,
+    POINT,
+    RUN,
+    PodSettings,
+)
+from mirrortest.lab.kubernetes.pods import Pods
+from mirrortest.lab.kubernetes.program import PodProgram
+from mirrortest.scenario.clients import CLIENTS, LOGS, Place, here, status_file
+from mirrortest.scenario.fields import as_list
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from mirrortest.scenario.specification import KubernetesSetup, Scenario
+
+_DIRECTORIES = (LOGS, CLIENTS)
+"""Summaries come last: where there is one, the sequence log that it is about is there, too."""
+_SPARE_SECONDS = 900
+"""After the point's timeout, before Kubernetes ends its pods: for their files to be fetched."""
+_SHAPE = re.compile(r"\w+\((?P<path>.+)\)")
+"""A value that names a file as `replay(FILE)` does."""
+
+
+@contextmanager
+def running_place(scenario: Scenario, run: str, point: Path, home: Path) -> Iterator[Place]:
+    """Where the scenario's clients run; what was created for them is removed at the end.
+
+    `home` is where names of files in the scenario count from.
+
+    Raises:
+        UsageError: a file cannot be read.
+        LabError: the Kubernetes refuses.
+    """
+    setup = scenario.kubernetes
+    if setup is None:
+        yield here(point, home)
+        return
+    files = _files(scenario, setup, home)
+    output = hashlib.blake2b(f"{socket.gethostname()}:{point.parent}".encode(), digest_size=8)
+    settings = PodSettings(
+        labels={
+            "app.kubernetes.io/name": "mirrortest",
+            "app.kubernetes.io/managed-by": "mirrortest",
+            RUN: run,
+            OWNER: output.hexdigest(),
+        },
+        directories=_DIRECTORIES,
+        seconds=round(scenario.timeout or 0) + _SPARE_SECONDS,
+        image=setup.image or IMAGE,
+        pull_policy=setup.image_pull_policy,
+        secret=f"mirrortest-{run}-files" if files else None,
+        files=list(files),
+        overlay=setup.pod,
+    )
+    with Pods(_kubectl(setup), settings, list(files.values())) as pods:
+
+        def program(name: str) -> PodProgram:
+            status = status_file(name)
+            followed = {f"{POINT}/{CLIENTS}/{status}": point / CLIENTS / status}
+            return PodProgram(
+                pods, name, followed=followed, directories=_DIRECTORIES, directory=point
+            )
+
+        yield Place(("mirrortest",), Path(POINT), program)
+
+
+def check_pods(scenario: Scenario, home: Path) -> None:
+    """Refuse what cannot work, before anything is started.
+
+    Raises:
+        UsageError: there is no kubectl or no such context, or a file cannot go along.
+    """
+    if scenario.kubernetes is not None:
+        _kubectl(scenario.kubernetes).check()
+        _files(scenario, scenario.kubernetes, home)
+
+
+def _kubectl(setup: KubernetesSetup) -> Kubectl:
+    return Kubectl(setup.context, setup.namespace)
+
+
+def _files(scenario: Scenario, setup: KubernetesSetup, home: Path) -> dict[str, bytes]:
+    """The files of the scenario that clients read, by their names in it."""
+    names = dict.fromkeys(setup.files)
+    if (clusters := scenario.clusters) is not None:
+        configs = (clusters.source_command_config, clusters.destination_command_config)
+        names |= dict.fromkeys(each for each in configs if each and not Path(each).is_absolute())
+    for table in (*scenario.produce, *scenario.consume):
+        for text in (each for value in table.values() for each in as_list(value)):
+            shape = _SHAPE.fullmatch(text)
+            name = shape["path"] if shape else text
+            if not Path(name).is_absolute() and (home / name).is_file():
+                names[name] = None
+    found = {name: _read(name, home) for name in names}
+    size = sum(map(len, found.values()))
+    if size > MOST_FILES_BYTES:
+        raise UsageError(
+            f"[kubernetes]: the files {', '.join(found)} have {size:,} bytes, and a Secret holds "
+            f"{MOST_FILES_BYTES:,}: put the largest on a volume, mount it by kubernetes.pod, and "
+            "name them by their paths in the pod"
+        )
+    return found
+
+
+def _read(name: str, home: Path) -> bytes:
+    path = Path(name)
+    if path.is_absolute() or ".." in path.parts:
+        raise UsageError(
+            f"[kubernetes]: {name}: a file that goes along must be in the scenario's directory"
+        )
+    try:
+        return (home / path).read_bytes()
+    except OSError as error:
+        raise UsageError(f"[kubernetes]: {name} cannot be read: {error.strerror}") from None

@@ -1,0 +1,427 @@
+"""Programs in pods: their manifests, their life, and what comes back, without a Kubernetes."""
+
+from __future__ import annotations
+
+import io
+import json
+import signal
+import tarfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from mirrortest.errors import LabError, UsageError
+from mirrortest.lab.kubernetes.kubectl import Kubectl
+from mirrortest.lab.kubernetes.manifest import (
+    CLIENT,
+    IMAGE,
+    KEEPER,
+    OWNER,
+    RUN,
+    PodSettings,
+    client_pod,
+    files_secret,
+)
+from mirrortest.lab.kubernetes.pod_status import PodStatus
+from mirrortest.lab.kubernetes.pods import LogLine, Pods
+from mirrortest.lab.kubernetes.program import PodProgram
+from mirrortest.lab.part import Part
+from mirrortest.lab.runtime import PartState
+from tests.lab.harness import until
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+
+ROOT = Path(__file__).parents[2]
+SETTINGS = PodSettings(
+    labels={RUN: "r1", OWNER: "o1"},
+    directories=("logs", "clients"),
+    seconds=60,
+    secret="r1-files",
+    files=("source.properties", "tls/ca.pem"),
+    overlay={
+        "nodeSelector": {"disk": "fast"},
+        "securityContext": {"runAsUser": 20000},
+        "containers": [{"name": "client", "resources": {"requests": {"cpu": "2"}}}],
+        "volumes": [{"name": "more", "emptyDir": {}}],
+    },
+)
+STATUS = "/point/clients/p1.status.json"
+RUNNING = PodStatus(started=True)
+
+
+def manifest(settings: PodSettings = SETTINGS) -> dict[str, Any]:
+    return client_pod(settings, "P.1", ["mirrortest", "produce"], {"A": "b"}, ["keep"])
+
+
+def test_a_pod_is_as_restricted_as_the_chart_s() -> None:
+    """Both of its containers, with what Kubernetes itself enforces: its end after a time."""
+    values = yaml.safe_load((ROOT / "helm/mirrortest/values.yaml").read_text())
+    spec = manifest(PodSettings(labels={RUN: "r1"}, directories=(), seconds=60))["spec"]
+    assert spec["securityContext"] == values["podSecurityContext"]
+    assert [each["securityContext"] for each in spec["containers"]] == [
+        values["securityContext"]
+    ] * 2
+    assert spec["restartPolicy"] == "Never"
+    assert spec["activeDeadlineSeconds"] == 60
+    chart = yaml.safe_load((ROOT / "helm/mirrortest/Chart.yaml").read_text())
+    assert f"{values['image']['repository']}:{chart['appVersion']}" == IMAGE
+
+
+def test_fields_of_the_users_are_put_over_those_of_the_pod() -> None:
+    """Containers and volumes by their names: all else of them stays."""
+    pod = manifest()
+    spec = pod["spec"]
+    client, keeper = spec["containers"]
+    assert client["resources"] == {
+        "requests": {"cpu": "2", "memory": "512Mi"},
+        "limits": {"memory": "2Gi"},
+    }
+    assert keeper["resources"]["requests"]["cpu"] == "10m"
+    assert spec["nodeSelector"] == {"disk": "fast"}
+    assert spec["securityContext"]["runAsUser"] == 20000
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    names = [volume["name"] for volume in spec["volumes"]]
+    assert names == ["logs", "clients", "tmp", "scenario", "more"]
+    assert pod["metadata"]["generateName"] == "mirrortest-r1-p-1-"
+    assert {"name": "A", "value": "b"} in client["env"]
+
+
+def test_files_are_in_a_secret_that_the_client_alone_sees() -> None:
+    """Under their own names, and nothing of them is in the pod."""
+    content = b"sasl.jaas.config=... password=hunter2"
+    secret = files_secret("r1-files", SETTINGS.labels, [content, b"PEM"])
+    assert set(secret["data"]) == {"file-0", "file-1"}
+    pod = manifest()
+    client, keeper = pod["spec"]["containers"]
+    assert client["workingDir"] == "/scenario"
+    assert "/scenario" in [mount["mountPath"] for mount in client["volumeMounts"]]
+    assert "/scenario" not in [mount["mountPath"] for mount in keeper["volumeMounts"]]
+    (volume,) = (each["secret"] for each in pod["spec"]["volumes"] if "secret" in each)
+    assert [item["path"] for item in volume["items"]] == list(SETTINGS.files)
+    assert "hunter2" not in json.dumps(pod)
+
+
+def answer(client: dict[str, Any], keeper: dict[str, Any] | None = None, **more: Any) -> PodStatus:
+    states = ((CLIENT, client), (KEEPER, keeper or {"running": {}}))
+    found = [{"name": name, "state": state} for name, state in states]
+    return PodStatus.of({"status": {"phase": "Running", "containerStatuses": found, **more}})
+
+
+def test_what_kubernetes_answers_is_a_client_s_state() -> None:
+    """With its own words where a container does not start, or ends for a reason."""
+    assert answer({"running": {}}) == RUNNING
+    assert answer({"terminated": {"exitCode": 3, "reason": "Error"}}) == PodStatus(True, 3)
+    killed = answer({"terminated": {"exitCode": 137, "reason": "OOMKilled"}})
+    assert (killed.exit_code, killed.reason) == (137, "OOMKilled")
+    creating = answer({"waiting": {"reason": "ContainerCreating"}})
+    assert (creating.started, creating.hopeless) == (False, False)
+    waiting = {"reason": "ImagePullBackOff", "message": 'Back-off pulling image "x"'}
+    for state in (
+        answer({"waiting": waiting}),
+        answer({"waiting": {"reason": "ContainerCreating"}}, {"waiting": waiting}),
+    ):
+        assert state.hopeless
+        assert state.reason == 'ImagePullBackOff: Back-off pulling image "x"'
+    condition = {
+        "type": "PodScheduled",
+        "status": "False",
+        "reason": "Unschedulable",
+        "message": "0/3 nodes are available",
+    }
+    pending = PodStatus.of({"status": {"phase": "Pending", "conditions": [condition]}})
+    assert pending == PodStatus(reason="Unschedulable: 0/3 nodes are available")
+    evicted = PodStatus.of({"status": {"phase": "Failed", "reason": "Evicted", "message": "full"}})
+    assert (evicted.hopeless, evicted.reason) == (True, "Evicted: full")
+
+
+class FakePods:
+    """In the place of a run's pods: notes what is asked of it."""
+
+    trouble = ""
+
+    def __init__(self) -> None:
+        self.created: list[str] = []
+        self.deleted: list[str] = []
+        self.signals: list[int] = []
+        self.unreachable = False
+        self.on_signal: Any = lambda _: None
+
+    def create(self, name: str, *_: object) -> str:
+        self.created.append(f"{name}-{len(self.created)}")
+        return self.created[-1]
+
+    def delete(self, pod: str) -> None:
+        self.deleted.append(pod)
+
+    def execute(self, pod: str, container: str, *command: str) -> str:
+        assert (pod, container, command[-1]) == (self.created[-1], KEEPER, STATUS)
+        self.signals.append(int(command[-2]))
+        self.on_signal(self.signals[-1])
+        return ""
+
+    def fetch(self, _pod: str, _container: str, _from: str, names: object, into: Path) -> None:
+        assert names == ("logs", "clients")
+        if self.unreachable:
+            raise LabError("kubectl exec: the node does not answer")
+        (into / "fetched").touch()
+
+
+@pytest.fixture
+def pods() -> FakePods:
+    return FakePods()
+
+
+@pytest.fixture
+def program(pods: FakePods, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PodProgram:
+    monkeypatch.setattr("mirrortest.lab.kubernetes.program._FETCH_PAUSE", 0)
+    found = PodProgram(
+        pods,  # type: ignore[arg-type]
+        "p1",
+        followed={STATUS: tmp_path / "p1.status.json"},
+        directories=("logs", "clients"),
+        directory=tmp_path,
+    )
+    found.start(["mirrortest"], {}, tmp_path / "log")
+    return found
+
+
+def is_down(program: PodProgram) -> bool:
+    return program.state is PartState.DOWN
+
+
+def test_a_client_is_down_once_its_files_are_here(
+    pods: FakePods, program: PodProgram, tmp_path: Path
+) -> None:
+    """Its output is in the log, its figures in the file, before that."""
+    assert program.state is PartState.RUNNING
+    program.update("p1-0", PodStatus(reason="ContainerCreating"), ())
+    assert program.awaited == "ContainerCreating"
+    figures = json.dumps({"file": STATUS, "text": '{"acked": 1}'})
+    lines = [LogLine(CLIENT, "t1", "hello"), LogLine(KEEPER, "t2", figures)]
+    program.update("p1-0", RUNNING, lines)
+    assert (program.awaited, program.state) == ("", PartState.RUNNING)
+    assert (tmp_path / "p1.status.json").read_text() == '{"acked": 1}'
+    program.update("p1-0", PodStatus(True, 3), [LogLine(CLIENT, "t3", "bye")])
+    until(lambda: is_down(program))
+    assert (tmp_path / "fetched").exists()
+    assert (tmp_path / "log").read_text() == "hello\nbye\n"
+    assert (program.exit_code, pods.deleted) == (3, ["p1-0"])
+    program.end(signal.SIGKILL, 1)
+    assert pods.signals == []
+
+
+def test_a_killed_client_is_started_again_in_another_pod(
+    pods: FakePods, program: PodProgram, tmp_path: Path
+) -> None:
+    """What is seen of its first pod any more is not its second one's."""
+    program.update("p1-0", RUNNING, ())
+    pods.on_signal = lambda _: program.update("p1-0", PodStatus(True, 137), ())
+    program.end(signal.SIGKILL, 1)
+    assert (pods.signals, pods.deleted) == ([signal.SIGKILL], ["p1-0"])
+    program.start(["mirrortest"], {}, tmp_path / "log")
+    program.update("p1-0", None, ())
+    assert program.state is PartState.RUNNING
+    assert program.exit_code is None
+
+
+def test_a_frozen_client_goes_on_to_see_that_it_is_to_end(
+    pods: FakePods, program: PodProgram
+) -> None:
+    """A frozen process sees no SIGTERM."""
+    program.update("p1-0", RUNNING, ())
+    program.stop()
+    assert program.state is PartState.STOPPED
+
+    def end(number: int) -> None:
+        if number == signal.SIGCONT:
+            program.update("p1-0", PodStatus(True, 0), ())
+
+    pods.on_signal = end
+    program.end(signal.SIGTERM, 1)
+    assert pods.signals == [signal.SIGSTOP, signal.SIGTERM, signal.SIGCONT]
+
+
+def test_a_pod_that_does_not_run_yet_is_only_deleted(pods: FakePods, program: PodProgram) -> None:
+    """There is nothing to fetch, and nobody to send a signal to."""
+    with pytest.raises(LabError, match="not running"):
+        program.send(signal.SIGTERM)
+    program.end(signal.SIGTERM, 1)
+    assert (pods.signals, pods.deleted, is_down(program)) == ([], ["p1-0"], True)
+
+
+@pytest.mark.parametrize(
+    ("status", "answer"),
+    [
+        (None, "its pod was deleted by another"),
+        (PodStatus(reason="ImagePullBackOff: x", hopeless=True), "not start: ImagePullBackOff: x"),
+    ],
+)
+def test_a_pod_that_cannot_go_on_says_why_in_the_client_s_log(
+    program: PodProgram, tmp_path: Path, status: PodStatus | None, answer: str
+) -> None:
+    """The log's last line is what the point's result shows."""
+    program.update("p1-0", status, ())
+    assert is_down(program)
+    assert answer in (tmp_path / "log").read_text().splitlines()[-1]
+
+
+def test_files_that_cannot_be_fetched_fail_whoever_ended_the_client(
+    pods: FakePods, program: PodProgram, tmp_path: Path
+) -> None:
+    """A client that a fault ends for good has no verdict that would be missed."""
+    pods.unreachable = True
+    program.update("p1-0", RUNNING, ())
+    pods.on_signal = lambda _: program.update("p1-0", PodStatus(True, 137), ())
+    with pytest.raises(LabError, match=r"cannot be fetched from pod p1-0: .*does not answer"):
+        program.end(signal.SIGKILL, 1)
+    assert "cannot be fetched" in (tmp_path / "log").read_text()
+
+
+def test_a_pod_that_is_refused_is_one_line(tmp_path: Path) -> None:
+    """With the reason; there is no log whose end could be shown."""
+
+    class Refusing(FakePods):
+        def create(self, name: str, *_: object) -> str:
+            raise LabError(f"kubectl create: pods {name} is forbidden")
+
+    program = PodProgram(
+        Refusing(),  # type: ignore[arg-type]
+        "p1",
+        followed={},
+        directories=(),
+        directory=tmp_path,
+    )
+    with pytest.raises(LabError) as caught:
+        Part("p1", ["x"], tmp_path / "log", program=program).spawn()
+    assert str(caught.value) == "p1 has no pod: kubectl create: pods p1 is forbidden"
+
+
+class FakeKubectl:
+    """Answers as kubectl does; logs have what `printed` has, as often as it is asked."""
+
+    def __init__(self) -> None:
+        self.printed = ""
+        self.items: list[dict[str, Any]] = []
+        self.deleted: list[tuple[str, ...]] = []
+        self.failing = False
+
+    def __call__(self, *arguments: str, given: str | None = None) -> str:
+        del given
+        if self.failing:
+            raise LabError("kubectl get: no route to host")
+        return self.printed if arguments[0] == "logs" else json.dumps({"items": self.items})
+
+    def create(self, _manifest: Mapping[str, Any]) -> str:
+        return "pod-1"
+
+    def delete(self, *which: str, wait: bool) -> None:
+        del wait
+        self.deleted.append(which)
+
+
+class Seen:
+    """Collects what is seen of a pod."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.statuses: list[PodStatus | None] = []
+
+    def update(self, _pod: str, status: PodStatus | None, lines: Sequence[LogLine]) -> None:
+        self.statuses.append(status)
+        self.lines += [line.text for line in lines]
+
+
+def test_each_line_is_seen_once_though_calls_overlap(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While the cluster does not answer nothing changes; the pods are removed at both ends."""
+    monkeypatch.setattr("mirrortest.lab.kubernetes.pods.PAUSE", 0.01)
+    kubectl, seen = FakeKubectl(), Seen()
+    kubectl.items = [{"metadata": {"name": "pod-1"}, "status": {}}]
+    with Pods(kubectl, SETTINGS, [b"x"]) as pods:  # type: ignore[arg-type]
+        assert kubectl.deleted == [("pods,secrets", "--selector=mirrortest.output=o1")]
+        pods.create("p1", ["c"], {}, ["k"], seen)
+        kubectl.printed = (
+            'error: container "client" is waiting to start\n[pod/pod-1/client] t1 one\n'
+        )
+        until(lambda: len(seen.statuses) > 2)
+        kubectl.printed += "[pod/pod-1/client] t2 one\n[pod/pod-1/client] t3 \n"
+        until(lambda: len(seen.lines) == 3)
+        kubectl.failing = True
+        until(lambda: pods.trouble == "kubectl get: no route to host")
+        kubectl.failing = False
+        kubectl.items = []
+        until(lambda: seen.statuses[-1] is None)
+    assert seen.lines == ["one", "one", ""]
+    assert kubectl.deleted[-1] == ("pods,secrets", "--selector=mirrortest.run=r1")
+
+
+@pytest.fixture
+def kubectl(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A program of this name, which prints a file and fails as another one says."""
+    script = tmp_path / "bin" / "kubectl"
+    script.parent.mkdir()
+    script.write_text('#!/bin/sh\ncat "$ANSWER"\n[ -z "$SAID" ] || { echo "$SAID" >&2; exit 1; }\n')
+    script.chmod(0o755)
+    monkeypatch.setenv("PATH", str(script.parent), prepend=":")
+    answer = tmp_path / "answer"
+    answer.touch()
+    monkeypatch.setenv("ANSWER", str(answer))
+    monkeypatch.setenv("SAID", "")
+    return answer
+
+
+def archive() -> bytes:
+    file = io.BytesIO()
+    with tarfile.open(fileobj=file, mode="w") as tar:
+        for name in ("logs/a", "clients/b"):
+            entry = tarfile.TarInfo(name)
+            entry.size = 3
+            tar.addfile(entry, io.BytesIO(b"abc"))
+    return file.getvalue()
+
+
+def test_files_come_whole_or_not_at_all(kubectl: Path, tmp_path: Path) -> None:
+    """A stream that breaks off between two files looks like an archive that has ended."""
+    into = tmp_path / "into"
+    into.mkdir()
+    kubectl.write_bytes(archive()[:1024])
+    with pytest.raises(LabError, match="only a part"):
+        Kubectl().fetch("p", KEEPER, "/point", ["logs"], into)
+    assert list(into.iterdir()) == []
+    kubectl.write_bytes(archive())
+    Kubectl().fetch("p", KEEPER, "/point", ["logs"], into)
+    assert (into / "clients" / "b").read_bytes() == b"abc"
+
+
+def test_what_kubectl_says_is_the_reason(
+    kubectl: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its last line, without its own beginning."""
+    monkeypatch.setenv("SAID", 'Error from server (NotFound): namespaces "x" not found')
+    for call in (
+        lambda: Kubectl().create({}),
+        lambda: Kubectl().fetch("p", KEEPER, "/point", ["logs"], tmp_path),
+    ):
+        with pytest.raises(LabError) as caught:
+            call()
+        assert str(caught.value).partition(": ")[2] == 'namespaces "x" not found'
+
+
+def test_a_context_that_does_not_exist_is_refused_with_what_was_meant(kubectl: Path) -> None:
+    """As is a kubectl that has none, and no kubectl."""
+    with pytest.raises(UsageError, match="kubectl has no context: set KUBECONFIG"):
+        Kubectl().check()
+    kubectl.write_text("staging\nproduction\n")
+    Kubectl("staging").check()
+    with pytest.raises(UsageError, match=r"no context 'stagin': did you mean staging\?"):
+        Kubectl("stagin").check()
+
+
+def test_without_kubectl_the_user_is_told_to_install_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before anything is started."""
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(UsageError, match="there is no kubectl: install it"):
+        Kubectl().check()

@@ -12,7 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from mirrortest.kafka.error_table import Code, RequestError
-from mirrortest.kafka.fast.sending import ReadyBatch, WithdrawnError
+from mirrortest.kafka.fast.delivery import ReadyBatch, WithdrawnError
 
 from .batch import NO_PRODUCER, Record, encoded, rows_of_raw
 from .cluster import message_id
@@ -202,7 +202,7 @@ class SimulatedProducer:
         loop = self.world.loop
         first = items[0]
         sequence = -1
-        count = first.batch.record_count() if first.batch is not None else len(items)
+        count = first.batch.count if first.batch is not None else len(items)
         if self.idempotent:
             sequence = self._numbers.get(at, 0)
             self._numbers[at] = (sequence + count) & 0x7FFFFFFF
@@ -212,9 +212,9 @@ class SimulatedProducer:
         while True:
             if first.batch is not None:
                 if self.idempotent and not numbered:
-                    first.batch._set_producer_state(self.producer, 0, sequence)
+                    first.batch.seal(self.producer, 0, sequence)
                     numbered = True
-                raw = first.batch._build()
+                raw = first.batch.data()
             elif raw is None:
                 raw = encoded(rows, producer=self.producer, sequence=sequence)
             try:

@@ -14,17 +14,16 @@ from aiokafka.client import ConnectionGroup
 from aiokafka.consumer import fetcher
 from aiokafka.consumer.subscription_state import SubscriptionState
 from aiokafka.errors import KafkaError, OffsetOutOfRangeError, RequestTimedOutError
-from aiokafka.producer.message_accumulator import MessageAccumulator
-from aiokafka.producer.transaction_manager import TransactionManager
 from aiokafka.record.default_records import DefaultRecordBatchBuilder
 
 from mirrortest.config.client_config import ClientConfig
 from mirrortest.errors import ClusterError
 from mirrortest.kafka.fast import contract
 from mirrortest.kafka.fast.connection import Client
+from mirrortest.kafka.fast.delivery import ReadyBatch
 from mirrortest.kafka.fast.fetching import Fetcher, ReadState
 from mirrortest.kafka.fast.rebinding import rebound
-from mirrortest.kafka.fast.sending import ReadyBatch, WithdrawnError, abandon, correct
+from mirrortest.kafka.fast.sending import abandon, correct
 from mirrortest.kafka.fetched import FetchedBatches, Unreadable
 from mirrortest.kafka.library import SERIES, library
 
@@ -185,50 +184,21 @@ async def test_an_offset_out_of_range_is_an_error_with_partition_and_offset() ->
     assert caught.value.args[0] == {TP: 7}
 
 
-class Cluster:
-    def leader_for_partition(self, tp: Any) -> int:
-        return 1
-
-
-async def test_a_ready_batch_goes_through_aiokafkas_accumulator() -> None:
-    """It is taken at once, gets its state once, and gives the same bytes for a repetition."""
-    manager = TransactionManager(None, 60_000)
-    manager.set_pid_and_epoch(77, 3)
-    accumulator = MessageAccumulator(Cluster(), 16_384, 0, 30, txn_manager=manager, linger_ms=9999)
-    encoded = Encoded()
-    ready = ReadyBatch(encoded)
-    future = await accumulator.add_batch(ready, TP, 1)
-    nodes, _ = accumulator.drain_by_nodes(ignore_nodes=())
-    batch = nodes[1][TP]
-    assert encoded.sealed == [(77, 3, 0)]
-    assert manager.sequence_number(TP) == 3
-    assert ready.handed_over == 0
-    assert batch.get_data_buffer() is encoded.buffer
-    accumulator.reenqueue(batch)
-    nodes, _ = accumulator.drain_by_nodes(ignore_nodes=())
-    assert nodes[1][TP].get_data_buffer() is encoded.buffer
-    assert encoded.sealed == [(77, 3, 0)]
-    assert ready.handed_over == 2
-    batch.done(40, -1)
-    assert (await future).offset == 40
-
-
 async def test_a_ready_batch_without_a_producer_id_is_sealed_once() -> None:
     """Where nobody gives a producer state the batch says so, and has its CRC."""
     encoded = Encoded()
     ready = ReadyBatch(encoded)
-    ready._build()
-    ready._build()
+    ready.data()
+    ready.data()
     assert encoded.sealed == [(-1, -1, -1)]
 
 
-async def test_a_withdrawn_batch_is_never_given_out() -> None:
-    """After it was given up its bytes cannot reach a connection any more."""
-    ready = ReadyBatch(Encoded())
-    ready.withdrawn = True
-    with pytest.raises(WithdrawnError):
-        ready._build()
-    assert ready.handed_over == 0
+def built(producer: AIOKafkaProducer) -> Any:
+    """A batch of a record, as aiokafka builds them."""
+    builder = producer.create_batch()
+    builder.append(timestamp=None, key=b"k", value=b"v")
+    builder.close()
+    return builder
 
 
 async def test_abandoned_deliveries_fail_without_a_word_on_the_log(
@@ -237,13 +207,13 @@ async def test_abandoned_deliveries_fail_without_a_word_on_the_log(
     """All futures of an abandoned producer fail, those queued and those not yet."""
     producer = AIOKafkaProducer(bootstrap_servers="127.0.0.1:9")
     accumulator = producer._message_accumulator
-    future = await accumulator.add_batch(ReadyBatch(Encoded()), TP, 1)
+    future = await accumulator.add_batch(built(producer), TP, 1)
     with caplog.at_level(logging.WARNING):
         abandon(producer, "as asked")
         with pytest.raises(KafkaError, match="as asked"):
             await future
         with pytest.raises(KafkaError, match="as asked"):
-            await accumulator.add_batch(ReadyBatch(Encoded()), TP, 1)
+            await accumulator.add_batch(built(producer), TP, 1)
     await producer.stop()
     assert not caplog.records
 
@@ -276,7 +246,7 @@ async def test_delivery_that_fails_fails_no_transaction_where_there_is_none() ->
     loop.set_exception_handler(None)
     assert not reported
     with pytest.raises(KafkaError, match="over"):
-        await ours._message_accumulator.add_batch(ReadyBatch(Encoded()), TP, 1)
+        await ours._message_accumulator.add_batch(built(ours), TP, 1)
     for producer in (plain, ours):
         await producer.stop()
 
@@ -291,7 +261,7 @@ async def test_a_batch_that_waits_to_be_sent_again_may_fail_there(mended: bool) 
     reported: list[dict[str, Any]] = []
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, context: reported.append(context))
-    future = await accumulator.add_batch(ReadyBatch(Encoded()), TP, 1)
+    future = await accumulator.add_batch(built(producer), TP, 1)
     batch = accumulator._pop_batch(TP)
     assert batch in accumulator._pending_batches
     accumulator.reenqueue(batch)

@@ -11,7 +11,7 @@ import pytest
 from mirrortest.config.client_config import ClientConfig
 from mirrortest.errors import UsageError
 from mirrortest.kafka.error_table import ERRORS, Code, RequestError
-from mirrortest.kafka.fast.sending import ReadyBatch, WithdrawnError
+from mirrortest.kafka.fast.delivery import ReadyBatch, WithdrawnError
 from mirrortest.kafka.sender import Sender, SenderDeadError
 from mirrortest.model.failure import Failure
 from mirrortest.model.findings import Outcome
@@ -92,8 +92,8 @@ async def test_an_acknowledgement_is_acked_at_its_offset(producer: Producer) -> 
     made = sender(producer)
     ended = await made.send("t", 0, Encoded())
     batch, _ = producer.queued[0]
-    batch._build()
-    batch._build()
+    batch.data()
+    batch.data()
     producer.acknowledge(0, 42)
     sent = await ended
     assert (sent.outcome, sent.base_offset, sent.error) == (Outcome.ACKED, 42, None)
@@ -105,7 +105,7 @@ async def test_without_acknowledgements_nothing_is_known(producer: Producer) -> 
     """acks=0: what was sent may have arrived or not."""
     made = sender(producer, acks=0, enable_idempotence=False)
     ended = await made.send("t", 0, Encoded())
-    producer.queued[0][0]._build()
+    producer.queued[0][0].data()
     producer.acknowledge(0, None)
     sent = await ended
     assert (sent.outcome, sent.base_offset) == (Outcome.UNKNOWN, -1)
@@ -122,7 +122,7 @@ async def test_a_refusal_proves_something_of_the_only_try(
     ended = await made.send("t", 0, Encoded())
     batch, _ = producer.queued[0]
     for _ in range(tries):
-        batch._build()
+        batch.data()
     producer.fail(0, error)
     assert (await ended).outcome is outcome
 
@@ -145,7 +145,7 @@ async def test_what_a_broker_says_after_writing_proves_nothing(
     """Errors that a broker may raise after the append, and lost connections, leave it unknown."""
     made = sender(producer)
     ended = await made.send("t", 0, Encoded())
-    producer.queued[0][0]._build()
+    producer.queued[0][0].data()
     producer.fail(0, error)
     assert (await ended).outcome is Outcome.UNKNOWN
 
@@ -172,7 +172,7 @@ async def test_an_idempotent_sender_ends_with_its_first_failure(producer: Produc
     answered = await made.send("t", 2, Encoded())
     waiting = await made.send("t", 0, Encoded())
     for batch, _ in producer.queued[:3]:
-        batch._build()
+        batch.data()
     producer.fail(0, Code.MESSAGE_TOO_LARGE)
     # In the same response another batch is acknowledged.
     producer.acknowledge(2, 5)
@@ -189,7 +189,7 @@ async def test_an_idempotent_sender_ends_with_its_first_failure(producer: Produc
     with pytest.raises(SenderDeadError, match="broke off"):
         await made.send("t", 0, Encoded())
     with pytest.raises(WithdrawnError):
-        producer.queued[3][0]._build()
+        producer.queued[3][0].data()
 
 
 async def test_a_delivery_timeout_ends_the_sender(producer: Producer) -> None:
@@ -197,7 +197,7 @@ async def test_a_delivery_timeout_ends_the_sender(producer: Producer) -> None:
     made = sender(producer, delivery_timeout_ms=1)
     ended = await made.send("t", 0, Encoded())
     batch = producer.queued[0][0]
-    batch._build()
+    batch.data()
     sent = await ended
     assert sent.outcome is Outcome.UNKNOWN
     assert sent.error == "t-0: no acknowledgement within 0.001 s"
@@ -211,7 +211,7 @@ async def test_a_stop_settles_everything(producer: Producer) -> None:
     made = sender(producer)
     unknown = await made.send("t", 0, Encoded())
     failed = await made.send("t", 1, Encoded())
-    producer.queued[0][0]._build()
+    producer.queued[0][0].data()
     assert not await made.flush(0)
     await made.stop()
     await made.stop()
@@ -229,7 +229,7 @@ async def test_sends_of_one_partition_keep_their_order(producer: Producer) -> No
     async def send(batch: Any, topic: str, partition: int, on_delivery: OnDelivery) -> None:
         if not taken:
             await gate.wait()
-        taken.append(batch.record_count())
+        taken.append(batch.count)
 
     producer.send = send  # type: ignore[method-assign]  # what is played may change
     made = sender(producer)

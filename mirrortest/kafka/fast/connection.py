@@ -134,6 +134,11 @@ class Client(AIOKafkaClient):  # type: ignore[misc]  # aiokafka is untyped
     _metadata_update = rebound(AIOKafkaClient._metadata_update, MetadataRequest=MetadataRequest)
     _get_conn = rebound(AIOKafkaClient._get_conn, create_conn=create_connection)
 
+    def connected(self, node_id: int) -> Connection | None:
+        """The open connection to a broker; where there is none, `ready` opens it."""
+        found = self._conns.get((node_id, ConnectionGroup.DEFAULT))
+        return found if found is not None and found.connected() else None
+
     async def send(
         self, node_id: int, request: Any, *, group: Any = ConnectionGroup.DEFAULT
     ) -> Any:

@@ -1,4 +1,4 @@
-"""A producer of batches that are encoded already."""
+"""A producer of batches that are encoded already, and of single records."""
 
 # ruff: noqa: SLF001  # private members are this package's business, and no other's
 
@@ -10,9 +10,11 @@ from aiokafka import AIOKafkaProducer
 from aiokafka.errors import KafkaError
 
 from mirrortest.kafka.fast.connection import Client
+from mirrortest.kafka.fast.delivery import Delivery, ReadyBatch
 from mirrortest.kafka.fast.rebinding import rebound
-from mirrortest.kafka.public.connection import reason, stopped_in_order
-from mirrortest.kafka.public.sending import PublicProducer, delivery
+from mirrortest.kafka.public.connection import request_errors, stopped_in_order
+from mirrortest.kafka.public.sending import PublicProducer, no_partition
+from mirrortest.model.topic_partition import TopicPartition
 
 if TYPE_CHECKING:
     from mirrortest.config.client_config import ClientConfig
@@ -20,55 +22,6 @@ if TYPE_CHECKING:
 
 _MAX_SEQUENCE = 2**31 - 1
 _ENDLESS = 1 << 62
-
-
-class WithdrawnError(KafkaError):  # type: ignore[misc]  # aiokafka is untyped
-    """A batch was asked for after it had been given up: the sender ends with it."""
-
-
-class ReadyBatch:
-    """What `send_batch` takes for a BatchBuilder.
-
-    `handed_over` counts the times the bytes were taken for transmission: whether the network took
-    them, too, cannot be seen. Once `withdrawn` they are never given out again.
-    """
-
-    def __init__(self, encoded: Encoded) -> None:
-        self._encoded = encoded
-        self._sealed = False
-        self.handed_over = 0
-        self.withdrawn = False
-
-    def record_count(self) -> int:
-        """Number of records."""
-        return self._encoded.count
-
-    def size(self) -> int:
-        """Bytes of the batch."""
-        return len(self._encoded.buffer)
-
-    def closed(self) -> bool:
-        """Nothing can be added, so nothing is waited for."""
-        return True
-
-    def close(self) -> None:
-        """Nothing to do."""
-
-    def append(self, **_: Any) -> None:
-        """Refuse, as a full batch does."""
-
-    def _set_producer_state(self, producer_id: int, producer_epoch: int, base: int) -> None:
-        self._encoded.seal(producer_id, producer_epoch, base)
-        self._sealed = True
-
-    def _build(self) -> bytearray | memoryview:
-        if self.withdrawn:
-            raise WithdrawnError("the batch was given up")
-        if not self._sealed:
-            self._encoded.seal(-1, -1, -1)
-            self._sealed = True
-        self.handed_over += 1
-        return self._encoded.buffer
 
 
 class _InFlight(set[Any]):
@@ -135,6 +88,13 @@ class FastProducer(PublicProducer):
         self._abandoned = "the producer was stopped"
         """Why what is queued is not delivered."""
         correct(self.client)
+        self._delivery = Delivery(
+            self.client.client,
+            self.client._txn_manager,
+            acks=config.acks,
+            seconds=config.request_timeout_ms / 1000,
+            backoff=config.retry_backoff_ms / 1000,
+        )
 
     def _batch_options(self, config: ClientConfig) -> dict[str, Any]:  # noqa: ARG002  # encoded
         return {}
@@ -145,30 +105,33 @@ class FastProducer(PublicProducer):
 
     async def send(self, batch: Any, topic: str, partition: int, on_delivery: OnDelivery) -> None:
         """See `ports.ProducerPort`."""
-        delivered = await self._queue(batch, topic, partition)
-        delivered.add_done_callback(lambda future: on_delivery(*delivery(future)))
+        client, at = self.client.client, TopicPartition(topic, partition)
+        if client.cluster.leader_for_partition(at) is None:
+            with request_errors():
+                partitions = await client._wait_on_metadata(topic)
+            if partition not in partitions:
+                raise no_partition()
+        self._delivery.queue(batch, at, on_delivery)
 
     def numbers_left(self, topic: str, partition: int) -> int:  # noqa: ARG002  # they begin anew
         """See `ports.ProducerPort`."""
         return _ENDLESS
 
     def failure(self) -> str | None:
-        """See `ports.ProducerPort`."""
-        task = self.client._sender.sender_task
-        if task is None or not task.done() or task.cancelled():
-            return None
-        failure = task.exception()
-        return reason(failure) if failure else None
+        """See `ports.ProducerPort`: it ends only when it is asked to."""
+        return None
 
     def abandon(self, why: str) -> None:
         """See `ports.ProducerPort`."""
         self._abandoned = why
-        abandon(self.client, why)
+        self._delivery.abandon(why)
 
     async def stop(self, seconds: float) -> None:
-        """See `ports.ClientPort`."""
+        """See `ports.ClientPort`; answers are waited for as long as that, too."""
+        await self._delivery.answered(seconds)
         if not await stopped_in_order(self.client.stop, seconds):
             await self.client.client.close()
+        self._delivery.abandon(self._abandoned)
         abandon(self.client, self._abandoned)
 
     async def wait_closed(self) -> None:

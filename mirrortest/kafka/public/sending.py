@@ -124,7 +124,7 @@ class PublicProducer:
         except (errors.KafkaError, OSError) as error:
             raise request_error(error) from error
         except AssertionError as error:
-            raise _no_partition() from error
+            raise no_partition() from error
         return future
 
     async def write(
@@ -137,7 +137,7 @@ class PublicProducer:
                     topic, value=value, key=key, partition=partition
                 )
         except AssertionError as error:
-            raise _no_partition() from error
+            raise no_partition() from error
         return int(metadata.offset) if metadata.offset >= 0 else None
 
     def partition_count(self, topic: str) -> int:
@@ -181,7 +181,8 @@ def delivery(future: asyncio.Future[Any]) -> tuple[int | None, RequestError | No
     return (None if metadata is None else int(metadata.offset)), None
 
 
-def _no_partition() -> RequestError:
+def no_partition() -> RequestError:
+    """The error of a send to a partition that a topic does not have."""
     return RequestError(Code.NO_PARTITION, "the partition does not exist")
 
 

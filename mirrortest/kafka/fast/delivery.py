@@ -1,0 +1,341 @@
+"""Brings encoded batches to their partitions' leaders, in order, and reports how each ended.
+
+In place of aiokafka's accumulator and sender, which serve single records and transactions, too: a
+batch passes a dozen of their coroutines, futures and tasks. As there, a broker has one request at
+a time, with one batch of a partition at most, so that a batch that is sent again is not overtaken.
+Where sends are idempotent, a batch is sent again until it is stored.
+"""
+
+# ruff: noqa: SLF001  # private members are this package's business, and no other's
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from aiokafka.conn import CloseReason
+from aiokafka.errors import (
+    DuplicateSequenceNumber,
+    InvalidProducerEpoch,
+    KafkaConnectionError,
+    KafkaError,
+    LeaderNotAvailableError,
+    NodeNotReadyError,
+    NoError,
+    NotLeaderForPartitionError,
+    ProducerFenced,
+    RequestTimedOutError,
+    TopicAuthorizationFailedError,
+    for_code,
+)
+from aiokafka.protocol.produce import ProduceRequest
+
+from mirrortest.kafka.error_table import Code, RequestError
+from mirrortest.kafka.public.connection import request_error
+from mirrortest.model.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from aiokafka.producer.transaction_manager import TransactionManager
+
+    from mirrortest.kafka.fast.connection import Client, Connection
+    from mirrortest.kafka.ports import Encoded, OnDelivery
+
+_NO_LEADER = (None, -1)
+
+
+class WithdrawnError(KafkaError):  # type: ignore[misc]  # aiokafka is untyped
+    """A batch was to be handed over after it had been given up."""
+
+
+class ReadyBatch:
+    """An encoded batch that is being sent; see `ports.Batch`.
+
+    `handed_over` counts the times the bytes were taken for transmission: whether the network took
+    them, too, cannot be seen. Once `withdrawn` they are never given out again.
+    """
+
+    def __init__(self, encoded: Encoded) -> None:
+        self._encoded = encoded
+        self._sealed = False
+        self.handed_over = 0
+        self.withdrawn = False
+
+    @property
+    def count(self) -> int:
+        """Number of records."""
+        return self._encoded.count
+
+    @property
+    def sealed(self) -> bool:
+        """Whether it has its producer's state, which never changes."""
+        return self._sealed
+
+    def seal(self, producer_id: int, epoch: int, base_sequence: int) -> None:
+        """Write the producer's state and the CRC."""
+        self._encoded.seal(producer_id, epoch, base_sequence)
+        self._sealed = True
+
+    def data(self) -> bytearray | memoryview:
+        """What is sent, from now on handed over.
+
+        Raises:
+            WithdrawnError: the batch was given up.
+        """
+        if self.withdrawn:
+            raise WithdrawnError("the batch was given up")
+        if not self._sealed:
+            self.seal(-1, -1, -1)
+        self.handed_over += 1
+        return self._encoded.buffer
+
+
+@dataclass(slots=True, eq=False)
+class _Queued:
+    batch: ReadyBatch
+    on_delivery: OnDelivery
+    expires: float
+
+    def fail(self, error: BaseException) -> None:
+        self.on_delivery(None, request_error(error))
+
+
+class Delivery:
+    """Delivers batches by a client's connections; everything happens on the event loop.
+
+    `numbers` are the producer's id and sequence numbers where sends are idempotent. `seconds` is
+    how long a broker may take, and how long a batch may wait for a leader, or, where sends are not
+    idempotent, be sent again; `backoff` how long it waits in between.
+    """
+
+    def __init__(
+        self,
+        client: Client,
+        numbers: TransactionManager | None,
+        *,
+        acks: int,
+        seconds: float,
+        backoff: float,
+    ) -> None:
+        self._client = client
+        self._numbers = numbers
+        self._acks = acks
+        self._seconds = seconds
+        self._backoff = backoff
+        self._loop = asyncio.get_running_loop()
+        self._waiting: dict[TopicPartition, deque[_Queued]] = {}
+        self._held: set[TopicPartition] = set()
+        """Partitions with a batch in a request, or with one that waits for its next try."""
+        self._busy: dict[int, asyncio.Future[Any]] = {}
+        """Brokers with a request underway, or that are being connected to."""
+        self._scheduled = False
+        self._over: str | None = None
+
+    def queue(self, batch: ReadyBatch, at: TopicPartition, on_delivery: OnDelivery) -> None:
+        """Send a batch once it is its turn.
+
+        Raises:
+            RequestError: nothing is delivered any more.
+        """
+        if self._over is not None:
+            raise RequestError(Code.BROKE_OFF, self._over)
+        queued = _Queued(batch, on_delivery, self._loop.time() + self._seconds)
+        self._waiting.setdefault(at, deque()).append(queued)
+        self._schedule()
+
+    def abandon(self, why: str) -> None:
+        """Fail what waits, and take up nothing any more; what is underway still gets its answer."""
+        self._over = self._over or why
+        waiting, self._waiting = self._waiting, {}
+        for queue in waiting.values():
+            for queued in queue:
+                queued.fail(KafkaError(why))
+
+    async def answered(self, seconds: float) -> None:
+        """Wait until no request is underway, so many seconds at most."""
+        deadline = self._loop.time() + seconds
+        while self._busy and (left := deadline - self._loop.time()) > 0:
+            await asyncio.wait(self._busy.values(), timeout=left)
+
+    # -- to the broker ----------------------------------------------------------------------------
+
+    def _schedule(self) -> None:
+        """Batches that come together go out together."""
+        if not self._scheduled:
+            self._scheduled = True
+            self._loop.call_soon(self._send)
+
+    def _send(self) -> None:
+        self._scheduled = False
+        leaders: dict[int, list[TopicPartition]] = {}
+        leaderless = []
+        for at in self._waiting:
+            if at in self._held:
+                continue
+            leader = self._client.cluster.leader_for_partition(at)
+            if leader in _NO_LEADER:
+                leaderless.append(at)
+            elif leader not in self._busy:
+                leaders.setdefault(leader, []).append(at)
+        for leader, partitions in leaders.items():
+            connection = self._client.connected(leader)
+            if connection is None:
+                self._connect(leader, partitions)
+            else:
+                self._request(leader, connection, partitions)
+        if leaderless:
+            self._find_leaders(leaderless)
+
+    def _next(self, at: TopicPartition) -> _Queued:
+        queue = self._waiting[at]
+        queued = queue.popleft()
+        if not queue:
+            del self._waiting[at]
+        return queued
+
+    def _connect(self, node: int, partitions: list[TopicPartition]) -> None:
+        connecting = self._loop.create_task(self._client.ready(node))
+        self._busy[node] = connecting
+
+        def connected(future: asyncio.Future[bool]) -> None:
+            del self._busy[node]
+            if not future.cancelled() and future.exception() is None and future.result():
+                self._schedule()
+                return
+            if self._numbers is None:
+                self._fail_expired(partitions, NodeNotReadyError)
+            self._held.update(partitions)
+            self._loop.call_later(self._backoff, self._release, partitions)
+
+        connecting.add_done_callback(connected)
+
+    def _find_leaders(self, partitions: list[TopicPartition]) -> None:
+        unknown = [at for at in partitions if self._client.cluster.leader_for_partition(at) is None]
+        self._fail_expired(unknown, NotLeaderForPartitionError)
+        self._fail_expired(set(partitions).difference(unknown), LeaderNotAvailableError)
+        self._held.update(partitions)
+        self._client.force_metadata_update().add_done_callback(
+            lambda _: self._loop.call_later(self._backoff, self._release, partitions)
+        )
+
+    def _fail_expired(self, partitions: Iterable[TopicPartition], error: type[KafkaError]) -> None:
+        for at in partitions:
+            if at in self._waiting and self._waiting[at][0].expires < self._loop.time():
+                self._next(at).fail(error())
+
+    def _request(self, node: int, connection: Connection, partitions: list[TopicPartition]) -> None:
+        batches: dict[TopicPartition, _Queued] = {}
+        topics: dict[str, list[tuple[int, Any]]] = {}
+        for at in partitions:
+            queued = self._next(at)
+            try:
+                topics.setdefault(at.topic, []).append((at.partition, self._data(at, queued)))
+            except WithdrawnError as error:
+                queued.fail(error)
+                self._schedule()
+            else:
+                batches[at] = queued
+        if not batches:
+            return
+        self._held.update(batches)
+        milliseconds = int(self._seconds * 1000)
+        request = ProduceRequest(None, self._acks, milliseconds, list(topics.items()))
+        try:
+            answer = asyncio.ensure_future(
+                connection.send(request, expect_response=self._acks != 0)
+            )
+        except Exception as error:  # noqa: BLE001  # whatever it is, the batches end with it
+            self._failed(batches, error)
+            return
+        self._busy[node] = answer
+        answer.add_done_callback(lambda _: self._answered(node, connection, batches, answer))
+
+    def _data(self, at: TopicPartition, queued: _Queued) -> bytearray | memoryview:
+        batch, numbers = queued.batch, self._numbers
+        if numbers is not None and not batch.sealed and not batch.withdrawn:
+            first = numbers.sequence_number(at)
+            numbers.increment_sequence_number(at, batch.count)
+            batch.seal(numbers.producer_id, numbers.producer_epoch, first)
+        return batch.data()
+
+    # -- its answer -------------------------------------------------------------------------------
+
+    def _answered(
+        self,
+        node: int,
+        connection: Connection,
+        batches: dict[TopicPartition, _Queued],
+        answer: asyncio.Future[Any],
+    ) -> None:
+        del self._busy[node]
+        error = KafkaConnectionError() if answer.cancelled() else answer.exception()
+        if isinstance(error, TimeoutError):
+            # It is renewed by the next request.
+            connection.close(reason=CloseReason.CONNECTION_TIMEOUT)
+            error = RequestTimedOutError()
+        if error is not None:
+            self._failed(batches, error)
+        elif self._acks == 0:
+            self._held.difference_update(batches)
+            for queued in batches.values():
+                queued.on_delivery(None, None)
+        else:
+            self._stored(batches, answer.result())
+        if self._waiting:
+            self._schedule()
+
+    def _stored(self, batches: dict[TopicPartition, _Queued], response: Any) -> None:
+        refused: dict[TopicPartition, _Queued] = {}
+        errors: dict[TopicPartition, KafkaError] = {}
+        for topic, partitions in response.topics:
+            for partition, code, offset, *_ in partitions:
+                at = TopicPartition(topic, partition)
+                queued = batches.pop(at, None)
+                if queued is None:
+                    continue
+                kind = for_code(code)
+                # A duplicate was stored by a try whose answer was lost.
+                if kind is NoError or kind is DuplicateSequenceNumber:
+                    self._held.discard(at)
+                    queued.on_delivery(offset, None)
+                    continue
+                if kind is InvalidProducerEpoch:
+                    errors[at] = ProducerFenced()
+                else:
+                    errors[at] = kind(topic) if kind is TopicAuthorizationFailedError else kind()
+                refused[at] = queued
+        for at, queued in refused.items():
+            self._failed({at: queued}, errors[at])
+        if batches:
+            self._failed(batches, KafkaError("the broker's answer lacks a partition"))
+
+    def _failed(self, batches: dict[TopicPartition, _Queued], error: BaseException) -> None:
+        """Send batches again after a while, if that may help."""
+        if getattr(error, "invalid_metadata", False):
+            self._client.force_metadata_update()
+        again = []
+        for at, queued in batches.items():
+            expired = self._numbers is None and queued.expires < self._loop.time()
+            if self._over is not None or expired or not getattr(error, "retriable", False):
+                self._held.discard(at)
+                queued.fail(error)
+                continue
+            self._waiting.setdefault(at, deque()).appendleft(queued)
+            again.append(at)
+        if again:
+            self._loop.call_later(self._backoff, self._try_again, again)
+
+    def _try_again(self, partitions: list[TopicPartition]) -> None:
+        """Send batches again, but not to a leader that may have changed."""
+        update = self._client._md_update_fut
+        if update is None:
+            self._release(partitions)
+        else:
+            update.add_done_callback(lambda _: self._release(partitions))
+
+    def _release(self, partitions: Iterable[TopicPartition]) -> None:
+        self._held.difference_update(partitions)
+        self._schedule()

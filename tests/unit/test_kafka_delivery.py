@@ -1,0 +1,379 @@
+"""Batches reach their leaders in order, once each, and every one of them is reported."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from aiokafka.errors import IncompatibleBrokerVersion, KafkaConnectionError
+from aiokafka.producer.transaction_manager import TransactionManager
+from aiokafka.protocol.produce import ProduceResponse_v7
+
+from mirrortest.kafka.error_table import Code, RequestError
+from mirrortest.kafka.fast.delivery import Delivery, ReadyBatch, WithdrawnError
+from mirrortest.model.topic_partition import TopicPartition
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+A, B, C = (TopicPartition("t", number) for number in range(3))
+BACKOFF = 0.001
+OK, DUPLICATE = 0, 46
+
+
+def failed(code: int) -> str:
+    """How a batch's end by an error is noted."""
+    return f"error {int(code)}"
+
+
+class Encoded:
+    def __init__(self, name: str) -> None:
+        self.buffer = bytearray(name.encode())
+        self.count = 3
+        self.sealed: list[tuple[int, int, int]] = []
+
+    def seal(self, producer_id: int, epoch: int, base_sequence: int) -> None:
+        self.sealed.append((producer_id, epoch, base_sequence))
+
+
+class Connection:
+    """Takes requests; the test answers them."""
+
+    def __init__(self) -> None:
+        self.requests: list[dict[TopicPartition, str]] = []
+        self.answers: list[asyncio.Future[Any]] = []
+        self.refusal: Exception | None = None
+        self.closed: list[Any] = []
+
+    def send(self, request: Any, expect_response: bool = True) -> Any:
+        if self.refusal is not None:
+            raise self.refusal
+        self.requests.append(
+            {
+                TopicPartition(topic, partition): bytes(data).decode()
+                for topic, batches in request._topics
+                for partition, data in batches
+            }
+        )
+        if not expect_response:
+            return asyncio.sleep(0)
+        answer = asyncio.get_running_loop().create_future()
+        self.answers.append(answer)
+        return answer
+
+    def answer(self, *codes: int, first: int = 100) -> None:
+        """Answer the newest request: a code for each partition; offsets from `first` on."""
+        stored = [
+            (at.topic, [(at.partition, code, first + index if code == OK else -1, -1, 0)])
+            for index, (at, code) in enumerate(zip(self.requests[-1], codes, strict=False))
+        ]
+        self.answers[-1].set_result(ProduceResponse_v7(stored, 0))
+
+    def close(self, reason: Any = None) -> None:
+        self.closed.append(reason)
+
+
+class Client:
+    """Two brokers, and what a client knows of them."""
+
+    def __init__(self) -> None:
+        self.brokers = {1: Connection(), 2: Connection()}
+        self.leaders: dict[TopicPartition, int | None] = {A: 1, B: 1, C: 2}
+        self.open = {1, 2}
+        self.reachable = True
+        self.connects = 0
+        self.updates = 0
+        self._md_update_fut: asyncio.Future[bool] | None = None
+        self.cluster = self
+
+    def leader_for_partition(self, at: TopicPartition) -> int | None:
+        return self.leaders[at]
+
+    def connected(self, node: int) -> Connection | None:
+        return self.brokers[node] if node in self.open else None
+
+    async def ready(self, node: int) -> bool:
+        self.connects += 1
+        if self.reachable:
+            self.open.add(node)
+        return self.reachable
+
+    def force_metadata_update(self) -> asyncio.Future[bool]:
+        self.updates += 1
+        done = asyncio.get_running_loop().create_future()
+        done.set_result(True)
+        return done
+
+
+class Sending:
+    """A delivery with what it reported, by the name of a batch."""
+
+    def __init__(self, *, idempotent: bool = True, acks: int = -1, seconds: float = 60) -> None:
+        self.client = Client()
+        self.numbers = None
+        if idempotent:
+            self.numbers = TransactionManager(None, 60_000)
+            self.numbers.set_pid_and_epoch(77, 3)
+        self.delivery = Delivery(
+            self.client,  # type: ignore[arg-type]  # it plays one
+            self.numbers,
+            acks=acks,
+            seconds=seconds,
+            backoff=BACKOFF,
+        )
+        self.reported: dict[str, list[int | str | None]] = {}
+        self.batches: dict[str, ReadyBatch] = {}
+        self.encoded: dict[str, Encoded] = {}
+
+    def queue(self, name: str, at: TopicPartition = A) -> None:
+        encoded = self.encoded[name] = Encoded(name)
+        batch = self.batches[name] = ReadyBatch(encoded)
+
+        def report(offset: int | None, error: RequestError | None) -> None:
+            word = offset if error is None else failed(error.code)
+            self.reported.setdefault(name, []).append(word)
+
+        self.delivery.queue(batch, at, report)
+
+    def broker(self, node: int = 1) -> Connection:
+        return self.client.brokers[node]
+
+    async def until(self, condition: Callable[[], object]) -> None:
+        """Wait until it holds; ten seconds at most."""
+        async with asyncio.timeout(10):
+            while not condition():  # noqa: ASYNC110  # nothing that is awaited is told of all
+                await asyncio.sleep(0)
+
+    async def sent(self, count: int, node: int = 1) -> dict[TopicPartition, str]:
+        """The count-th request of a broker."""
+        requests = self.broker(node).requests
+        await self.until(lambda: len(requests) >= count)
+        return requests[count - 1]
+
+
+async def test_batches_that_come_together_go_out_in_one_request_for_each_broker() -> None:
+    """Of a partition it has one; the next one waits for the answer, and keeps its place."""
+    sending = Sending()
+    for name, at in (("a1", A), ("b1", B), ("a2", A), ("c1", C)):
+        sending.queue(name, at)
+    assert await sending.sent(1) == {A: "a1", B: "b1"}
+    assert await sending.sent(1, node=2) == {C: "c1"}
+    assert not sending.reported
+    sending.broker().answer(OK, OK)
+    assert await sending.sent(2) == {A: "a2"}
+    assert sending.reported == {"a1": [100], "b1": [101]}
+    assert sending.encoded["a1"].sealed == [(77, 3, 0)]
+    assert sending.encoded["a2"].sealed == [(77, 3, 3)]
+
+
+@pytest.mark.parametrize("code", [Code.NOT_LEADER_OR_FOLLOWER, Code.NOT_ENOUGH_REPLICAS])
+async def test_a_batch_that_is_sent_again_has_its_number_and_is_not_overtaken(code: int) -> None:
+    """Its partition's next batch waits behind it; other partitions do not."""
+    sending = Sending()
+    sending.queue("a1")
+    sending.queue("b1", B)
+    await sending.sent(1)
+    sending.queue("a2")
+    sending.queue("b2", B)
+    sending.broker().answer(code, OK)
+    assert await sending.sent(2) == {B: "b2"}
+    sending.broker().answer(OK)
+    assert await sending.sent(3) == {A: "a1"}
+    sending.broker().answer(OK)
+    assert await sending.sent(4) == {A: "a2"}
+    assert sending.encoded["a1"].sealed == [(77, 3, 0)]
+    assert sending.batches["a1"].handed_over == 2
+    assert sending.reported == {"a1": [100], "b1": [101], "b2": [100]}
+    assert sending.client.updates == (1 if code == Code.NOT_LEADER_OR_FOLLOWER else 0)
+
+
+async def test_a_new_leader_gets_what_the_old_one_refused() -> None:
+    """Once the metadata that was asked for has come, and not before."""
+    sending = Sending()
+    sending.queue("a1")
+    await sending.sent(1)
+    update = sending.client._md_update_fut = asyncio.get_running_loop().create_future()
+    sending.broker().answer(Code.NOT_LEADER_OR_FOLLOWER)
+    await asyncio.sleep(10 * BACKOFF)
+    assert len(sending.broker().requests) == 1
+    sending.client.leaders[A] = 2
+    update.set_result(True)
+    assert await sending.sent(1, node=2) == {A: "a1"}
+
+
+async def test_a_request_that_times_out_ends_its_connection_and_is_repeated() -> None:
+    """The broker may have stored it: it has been handed over twice."""
+    sending = Sending()
+    sending.queue("a1")
+    await sending.sent(1)
+    sending.broker().answers[-1].set_exception(TimeoutError())
+    await sending.sent(2)
+    sending.broker().answer(DUPLICATE)
+    await sending.until(lambda: sending.reported)
+    assert sending.reported == {"a1": [-1]}
+    assert sending.batches["a1"].handed_over == 2
+    assert len(sending.broker().closed) == 1
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        Code.MESSAGE_TOO_LARGE,
+        Code.TOPIC_AUTHORIZATION_FAILED,
+        Code.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        Code.INVALID_PRODUCER_EPOCH,
+    ],
+)
+async def test_a_refusal_for_good_is_reported(code: int) -> None:
+    """No second try is made, and the next batch has its turn."""
+    sending = Sending()
+    sending.queue("a1")
+    sending.queue("a2")
+    await sending.sent(1)
+    sending.broker().answer(code)
+    assert await sending.sent(2) == {A: "a2"}
+    assert sending.reported == {"a1": [failed(code)]}
+
+
+async def test_an_answer_without_a_partition_leaves_no_batch_waiting() -> None:
+    """Whatever the broker meant, it is not known to be stored."""
+    sending = Sending()
+    sending.queue("a1")
+    sending.queue("b1", B)
+    await sending.sent(1)
+    sending.broker().answer(OK)
+    await sending.until(lambda: len(sending.reported) == 2)
+    assert sending.reported == {"a1": [100], "b1": [failed(Code.BROKE_OFF)]}
+
+
+@pytest.mark.parametrize("refusal", [IncompatibleBrokerVersion("too old"), ValueError("odd")])
+async def test_a_request_that_cannot_be_made_fails_its_batches(refusal: Exception) -> None:
+    """Of whatever kind the error is: nobody would hear of it otherwise."""
+    sending = Sending()
+    sending.broker().refusal = refusal
+    sending.queue("a1")
+    await sending.until(lambda: sending.reported)
+    sending.broker().refusal = None
+    sending.queue("a2")
+    assert await sending.sent(1) == {A: "a2"}
+
+
+async def test_a_connection_that_breaks_is_opened_anew() -> None:
+    """A batch is handed over only once there is one."""
+    sending = Sending()
+    sending.client.open.clear()
+    sending.client.reachable = False
+    sending.queue("a1")
+    await sending.until(lambda: sending.client.connects > 1)
+    assert sending.batches["a1"].handed_over == 0
+    sending.client.reachable = True
+    await sending.sent(1)
+    sending.broker().answers[-1].set_exception(KafkaConnectionError())
+    await sending.sent(2)
+    sending.broker().answer(OK)
+    await sending.until(lambda: sending.reported)
+    assert sending.reported == {"a1": [100]}
+
+
+@pytest.mark.parametrize("leader", [None, -1])
+async def test_a_partition_without_leader_waits_for_one(leader: int | None) -> None:
+    """Metadata is asked for until one is there."""
+    sending = Sending()
+    sending.client.leaders[A] = leader
+    sending.queue("a1")
+    sending.queue("b1", B)
+    assert await sending.sent(1) == {B: "b1"}
+    await sending.until(lambda: sending.client.updates > 1)
+    sending.client.leaders[A] = 2
+    assert await sending.sent(1, node=2) == {A: "a1"}
+
+
+@pytest.mark.parametrize(
+    ("leader", "code"), [(None, Code.NOT_LEADER_OR_FOLLOWER), (-1, Code.LEADER_NOT_AVAILABLE)]
+)
+async def test_it_does_not_wait_for_ever(leader: int | None, code: int) -> None:
+    """Also where sends are idempotent: nothing was handed over, so nothing is lost track of."""
+    sending = Sending(seconds=0)
+    sending.client.leaders[A] = leader
+    sending.queue("a1")
+    await sending.until(lambda: sending.reported)
+    assert sending.reported == {"a1": [failed(code)]}
+    assert sending.batches["a1"].handed_over == 0
+
+
+async def test_only_idempotent_sends_are_repeated_without_end() -> None:
+    """Others are once their time is over: the broker would not see that it has them already."""
+    endless, ending = Sending(seconds=0), Sending(seconds=0, idempotent=False)
+    for sending in (endless, ending):
+        sending.queue("a1")
+        await sending.sent(1)
+        sending.broker().answer(Code.NOT_LEADER_OR_FOLLOWER)
+    await ending.until(lambda: ending.reported)
+    assert ending.reported == {"a1": [failed(Code.NOT_LEADER_OR_FOLLOWER)]}
+    assert ending.encoded["a1"].sealed == [(-1, -1, -1)]
+    await endless.sent(2)
+    assert not endless.reported
+    ending.client.open.clear()
+    ending.client.reachable = False
+    ending.queue("a2")
+    await ending.until(lambda: "a2" in ending.reported)
+    assert ending.batches["a2"].handed_over == 0
+
+
+async def test_without_acknowledgements_what_is_written_has_no_offset() -> None:
+    """Nobody answers; the next batch follows once the connection took the one before."""
+    sending = Sending(acks=0, idempotent=False)
+    sending.queue("a1")
+    sending.queue("a2")
+    assert await sending.sent(2) == {A: "a2"}
+    await sending.until(lambda: len(sending.reported) == 2)
+    assert sending.reported == {"a1": [None], "a2": [None]}
+
+
+async def test_a_withdrawn_batch_is_never_given_out() -> None:
+    """After it was given up its bytes cannot reach a connection; it has used no numbers."""
+    sending = Sending()
+    sending.queue("a1")
+    sending.queue("a2")
+    sending.batches["a1"].withdrawn = True
+    assert await sending.sent(1) == {A: "a2"}
+    assert sending.reported == {"a1": [failed(Code.UNKNOWN)]}
+    assert sending.batches["a1"].handed_over == 0
+    assert sending.encoded["a2"].sealed == [(77, 3, 0)]
+    with pytest.raises(WithdrawnError):
+        sending.batches["a1"].data()
+
+
+async def test_once_abandoned_only_what_is_underway_gets_its_answer() -> None:
+    """What waits fails at once, and what would be sent again when its answer comes."""
+    sending = Sending()
+    for name, at in (("a1", A), ("b1", B), ("a2", A)):
+        sending.queue(name, at)
+    await sending.sent(1)
+    sending.delivery.abandon("as asked")
+    assert sending.reported == {"a2": [failed(Code.BROKE_OFF)]}
+    with pytest.raises(RequestError, match="as asked"):
+        sending.queue("a3")
+    answered = asyncio.ensure_future(sending.delivery.answered(60))
+    await asyncio.sleep(0)
+    assert not answered.done()
+    sending.broker().answer(OK, Code.NOT_LEADER_OR_FOLLOWER)
+    await answered
+    assert sending.reported == {
+        "a2": [failed(Code.BROKE_OFF)], "a1": [100], "b1": [failed(Code.NOT_LEADER_OR_FOLLOWER)],
+    }  # fmt: skip
+    assert len(sending.broker().requests) == 1
+
+
+async def test_what_waits_for_its_next_try_fails_when_all_is_abandoned() -> None:
+    """Each batch is reported once."""
+    sending = Sending()
+    sending.queue("a1")
+    await sending.sent(1)
+    sending.broker().answer(Code.NOT_LEADER_OR_FOLLOWER)
+    await sending.until(lambda: sending.client.updates)
+    sending.delivery.abandon("as asked")
+    await asyncio.sleep(10 * BACKOFF)
+    assert sending.reported == {"a1": [failed(Code.BROKE_OFF)]}
+    assert len(sending.broker().requests) == 1

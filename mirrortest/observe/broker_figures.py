@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from enum import Enum
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from mirrortest.model.observed import BROKER, MIRROR, PARTITION, REQUEST
 
@@ -133,102 +133,129 @@ _MIRROR = {
 }
 
 _Group = tuple[str, ...]
+_Raw = float | tuple[float, float]
+"""A figure's value in one scrape; of a mean, how often it was measured and the sum."""
+Reading = dict["Observed", dict[_Group, dict[str, _Raw]]]
+"""What one scrape says of all figures, by table, subject and name."""
+
+
+def keys(*, by_partition: bool) -> frozenset[str]:
+    """Which series the figures are of, by their keys."""
+    tables = _tables(by_partition=by_partition)
+    return frozenset(key for _, of, _ in tables for source in of.values() for key in source.keys)
+
+
+def read(series: Iterable[Series], *, by_partition: bool) -> Reading:
+    """What the series of one scrape say."""
+    found: _ByKey = defaultdict(list)
+    for each in series:
+        found[each.key, each.attribute].append(each)
+    reading: Reading = {}
+    for table, sources, group in _tables(by_partition=by_partition):
+        of_table = reading[table] = defaultdict(dict)
+        for name, source in sources.items():
+            for key, value in _raw(source, found, group).items():
+                of_table[key][name] = value
+    return reading
 
 
 def rows(
-    endpoint: str,
-    before: Iterable[Series],
-    now: Iterable[Series],
-    seconds: float,
-    *,
-    by_partition: bool,
+    endpoint: str, before: Reading, now: Reading, seconds: float
 ) -> dict[Observed, list[dict[str, object]]]:
-    """The rows of an endpoint by table, without their times."""
-
-    def request(labels: Mapping[str, str]) -> _Group | None:
-        kind = labels.get("request", "")
-        return (kind,) if kind in _KINDS else None
-
-    def partition(labels: Mapping[str, str]) -> _Group | None:
-        topic, number = labels.get("topic"), labels.get("partition")
-        return None if topic is None or number is None else (topic, number)
-
-    def copied(labels: Mapping[str, str]) -> _Group | None:
-        found = partition(labels)
-        return found if found is None or by_partition else (found[0], "")
-
-    wanted: list[tuple[Observed, dict[str, Source], Callable[[Mapping[str, str]], _Group | None]]]
-    wanted = [(BROKER, _BROKER, lambda _: ()), (REQUEST, _REQUEST, request)]
-    wanted += [(MIRROR, _MIRROR, copied)]
-    if by_partition:
-        wanted.append((PARTITION, _PARTITIONS, partition))
-    first, second = _by_key(before), _by_key(now)
+    """The rows of an endpoint by table, without their times, of two scrapes so far apart."""
     found: dict[Observed, list[dict[str, object]]] = {}
-    for table, sources, group in wanted:
-        figures: dict[_Group, dict[str, object]] = defaultdict(dict)
-        for name, source in sources.items():
-            for key, value in _figures(source, first, second, seconds, group).items():
-                figures[key][name] = value
+    for table, groups in now.items():
         names = [each.name for each in table.keys]
-        found[table] = [
-            dict(zip(names, (endpoint, *key), strict=True)) | row
-            for key, row in sorted(figures.items())
-            if any(value is not None for value in row.values())
-        ]
+        found[table] = []
+        for key, raw in sorted(groups.items()):
+            earlier = before[table].get(key, {})
+            row: dict[str, object] = {
+                name: _figure(_SOURCES[table][name].how, earlier.get(name), value, seconds)
+                for name, value in raw.items()
+            }
+            if any(value is not None for value in row.values()):
+                found[table].append({**dict(zip(names, (endpoint, *key), strict=True)), **row})
     return found
 
 
 _ByKey = dict[tuple[str, str], list["Series"]]
+_Grouping: TypeAlias = "Callable[[Mapping[str, str]], _Group | None]"
+_SOURCES = {BROKER: _BROKER, REQUEST: _REQUEST, MIRROR: _MIRROR, PARTITION: _PARTITIONS}
 
 
-def _by_key(series: Iterable[Series]) -> _ByKey:
-    found: _ByKey = defaultdict(list)
-    for each in series:
-        found[each.key, each.attribute].append(each)
-    return found
+def _request(labels: Mapping[str, str]) -> _Group | None:
+    kind = labels.get("request", "")
+    return (kind,) if kind in _KINDS else None
 
 
-def _figures(
-    source: Source,
-    before: _ByKey,
-    now: _ByKey,
-    seconds: float,
-    group: Callable[[Mapping[str, str]], _Group | None],
-) -> dict[_Group, float | None]:
-    """A figure by group; None where a counter fell or is new."""
+def _partition(labels: Mapping[str, str]) -> _Group | None:
+    topic, number = labels.get("topic"), labels.get("partition")
+    return None if topic is None or number is None else (topic, number)
 
-    def of(scrape: _ByKey, *attributes: str) -> dict[_Group, list[Series]]:
+
+def _topic(labels: Mapping[str, str]) -> _Group | None:
+    found = _partition(labels)
+    return found if found is None else (found[0], "")
+
+
+def _broker(_: Mapping[str, str]) -> _Group:
+    return ()
+
+
+def _tables(*, by_partition: bool) -> list[tuple[Observed, dict[str, Source], _Grouping]]:
+    """The tables that an endpoint has rows in, and how its series are of their subjects."""
+    grouping: dict[Observed, _Grouping] = {BROKER: _broker, REQUEST: _request}
+    grouping[MIRROR] = _partition if by_partition else _topic
+    if by_partition:
+        grouping[PARTITION] = _partition
+    return [(table, _SOURCES[table], group) for table, group in grouping.items()]
+
+
+def _raw(source: Source, scrape: _ByKey, group: _Grouping) -> dict[_Group, _Raw]:
+    """A figure by group."""
+
+    def of(*attributes: str) -> dict[_Group, list[Series]]:
         for key in source.keys:
             for attribute in attributes:
-                if found := _grouped(scrape.get((key, attribute), ()), source.only, group):
+                if (series := scrape.get((key, attribute))) and (
+                    found := _grouped(series, source.only, group)
+                ):
                     return found
         return {}
 
-    def each(
-        reduce: Callable[[Iterable[float]], float], scrape: _ByKey, *attributes: str
-    ) -> dict[_Group, float]:
-        return {
-            key: reduce(one.value for one in found)
-            for key, found in of(scrape, *attributes).items()
-        }
+    def each(reduce: Callable[[Iterable[float]], float], *attributes: str) -> dict[_Group, _Raw]:
+        return {key: reduce(one.value for one in found) for key, found in of(*attributes).items()}
 
-    if source.how is How.RATE:
-        attributes = "count", "value"
-        return _rises(each(sum, before, *attributes), each(sum, now, *attributes), seconds)
-    if source.how is How.MEAN:
-        counts = _rises(each(sum, before, "count"), each(sum, now, "count"), 1)
-        # The broker's mean is that of all it ever measured.
-        totals = _rises(_totals(of, before), _totals(of, now), 1)
-        return {
-            key: total * _MS / count
-            for key, count in counts.items()
-            if count and (total := totals.get(key)) is not None
-        }
-    if source.how is How.SUM:
-        return dict(each(sum, now, "value"))
-    highest = each(max, now, *(("p99",) if source.how is How.P99 else ("value",)))
-    factor = 1 if source.how is How.MAX else _MS
-    return {key: value * factor for key, value in highest.items()}
+    match source.how:
+        case How.RATE:
+            return each(sum, "count", "value")
+        case How.MEAN:
+            # The broker's mean is that of all it ever measured.
+            means, counts = of("mean"), of("count")
+            return {
+                key: (count[0].value, mean[0].value * count[0].value)
+                for key, count in counts.items()
+                if len(mean := means.get(key, [])) == len(count) == 1
+            }
+        case How.SUM:
+            return each(sum, "value")
+        case How.P99:
+            return each(max, "p99")
+    return each(max, "value")
+
+
+def _figure(how: How, before: _Raw | None, now: _Raw, seconds: float) -> float | None:
+    """A figure of an interval; None where a counter fell, or is new, or nothing was measured."""
+    if isinstance(now, tuple):
+        if not isinstance(before, tuple):
+            return None
+        count, total = (after - earlier for earlier, after in zip(before, now, strict=True))
+        return total * _MS / count if count > 0 and total >= 0 else None
+    if how is How.RATE:
+        if before is None or isinstance(before, tuple) or now < before:
+            return None
+        return (now - before) / seconds
+    return now * _MS if how in {How.P99, How.MAX_MS} else now
 
 
 def _grouped(
@@ -239,28 +266,9 @@ def _grouped(
     found: dict[_Group, list[Series]] = defaultdict(list)
     for each in series:
         key = group(each.labels)
-        if key is not None and only.items() <= each.labels.items():
+        if key is not None and (not only or only.items() <= each.labels.items()):
             found[key].append(each)
     # Of a broker in all, the series of all topics together, where there is one.
     if () in found and (whole := [each for each in found[()] if "topic" not in each.labels]):
         found[()] = whole
     return found
-
-
-def _totals(of: Callable[..., dict[_Group, list[Series]]], scrape: _ByKey) -> dict[_Group, float]:
-    means, counts = of(scrape, "mean"), of(scrape, "count")
-    return {
-        key: means[key][0].value * counts[key][0].value
-        for key in means
-        if len(means[key]) == len(counts.get(key, ())) == 1
-    }
-
-
-def _rises(
-    before: Mapping[_Group, float], now: Mapping[_Group, float], seconds: float
-) -> dict[_Group, float | None]:
-    """By how much each rose in a second; a fallen one was reset, a new one has no rise yet."""
-    return {
-        key: (value - before[key]) / seconds if key in before and value >= before[key] else None
-        for key, value in now.items()
-    }

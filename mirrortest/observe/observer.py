@@ -132,7 +132,8 @@ async def run(
             for table, found in rows.items():
                 recording.write(table, [times | row for row in found])
             report.add(rows)
-            metrics.publish(rows, observer.left_out)
+            if options.metrics_port:
+                metrics.publish(rows, observer.left_out)
 
         drift: DriftWatch | None = None
         if not options.once:

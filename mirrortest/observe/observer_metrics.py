@@ -11,6 +11,7 @@ from mirrortest.model.observed import GC, LOG, PAUSES
 if TYPE_CHECKING:
     from collections.abc import Collection
 
+    from mirrortest.metrics.collector import Gauge
     from mirrortest.model.observed import Observed
     from mirrortest.observe.machine import Tables
 
@@ -31,7 +32,7 @@ class ObserverMetrics(Metrics):
         super().__init__()
         if run is not None:
             self.gauge(names.RUN_INFO, run=run, role="observer", name=name).set(1)
-        self._published: dict[Observed, set[tuple[str, _Key]]] = {}
+        self._published: dict[Observed, dict[tuple[str, _Key], Gauge]] = {}
 
     def publish(self, tables: Tables, failing: Collection[str] = ()) -> None:
         """Take an interval's rows; the endpoints of `failing` cannot be scraped now."""
@@ -49,28 +50,30 @@ class ObserverMetrics(Metrics):
 
     def _set(self, table: Observed, rows: list[dict[str, object]]) -> None:
         present = set()
+        published = self._published.setdefault(table, {})
         for row in rows:
             key = tuple(str(row[each.name]) for each in table.keys)
             for name, metric in names.OBSERVED[table].items():
                 value = row.get(name)
                 if isinstance(value, int | float):
-                    labels = dict(zip(metric.labels, key, strict=True))
-                    self.gauge(metric, **labels).set(value)
-                    present.add((name, key))
-        published = self._published.setdefault(table, set())
-        ended = published - present
+                    figure = name, key
+                    if figure not in published:
+                        labels = dict(zip(metric.labels, key, strict=True))
+                        published[figure] = self.gauge(metric, **labels)
+                    published[figure].set(value)
+                    present.add(figure)
+        ended = published.keys() - present
         if _of_endpoints(table):
             # Not each interval has a scrape of each endpoint.
             scraped = {key[0] for _, key in present}
             ended = {each for each in ended if each[1][0] in scraped}
         self._remove(table, ended)
-        published |= present
 
     def _remove(self, table: Observed, ended: set[tuple[str, _Key]]) -> None:
         for name, key in ended:
             metric = names.OBSERVED[table][name]
             self.remove(metric, **dict(zip(metric.labels, key, strict=True)))
-        self._published[table] -= ended
+            del self._published[table][name, key]
 
     def _count_events(self, rows: list[dict[str, object]]) -> None:
         for row in rows:

@@ -17,13 +17,22 @@ from typing import TYPE_CHECKING, NamedTuple
 from prometheus_client.parser import text_string_to_metric_families
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Container, Mapping
 
 _ATTRIBUTES = {
     "count": "count", "total": "count", "value": "value", "mean": "mean",
     "99thpercentile": "p99", "oneminuterate": "value",
 }  # fmt: skip
 _P99 = {"0.99", "0.990"}
+
+
+_KAFKA = "kafka_"
+
+
+class _Name(NamedTuple):
+    key: str
+    attribute: str
+    labels: Mapping[str, str]
 
 
 class Series(NamedTuple):
@@ -35,27 +44,59 @@ class Series(NamedTuple):
     value: float
 
 
-def parse(text: str) -> list[Series]:
-    """Kafka's series of a scrape; those that are not a number are left out.
+class Parser:
+    """Reads an endpoint's scrapes, one after the other.
 
-    Raises ValueError for what is not of the format.
+    From one scrape to the next little but values changes: what a series is called is read once.
+    Of all series, those with the `wanted` keys are given.
     """
-    lines = (line for line in text.splitlines() if line.lower().startswith("kafka_"))
-    return list(_series("\n".join(lines) + "\n"))
+
+    def __init__(self, wanted: Container[str]) -> None:
+        self._wanted = wanted
+        self._known: dict[str, _Name | None] = {}
+
+    def parse(self, text: str) -> list[Series]:
+        """The wanted series of a scrape; those that are not a number are left out.
+
+        Raises ValueError for what is not of the format, and where nothing is of Kafka.
+        """
+        found: list[Series] = []
+        before, self._known = self._known, {}
+        for line in text.split("\n"):
+            head, _, value = line.rpartition(" ")
+            if head not in before:
+                if line[:6].lower() != _KAFKA:
+                    continue
+                head, value = _split(line)
+            name = before[head] if head in before else self._name_of(head)
+            self._known[head] = name
+            if name is not None and not math.isnan(number := float(value)):
+                found.append(Series(*name, number))
+        if not self._known:
+            raise ValueError
+        return found
+
+    def _name_of(self, head: str) -> _Name | None:
+        """What a line is of that begins so, None if it is not wanted; raises ValueError."""
+        (family,) = text_string_to_metric_families(f"{head} 0\n")
+        (sample,) = family.samples
+        labels = {name.lower(): value for name, value in sample.labels.items()}
+        key, attribute = sample.name.lower(), "value"
+        start, _, last = key.rpartition("_")
+        if last in _ATTRIBUTES:
+            key, attribute = start, _ATTRIBUTES[last]
+        if (name := labels.pop("name", None)) is not None:
+            key = f"{key}_{name.lower()}"
+        if labels.pop("quantile", None) in _P99:
+            attribute = "p99"
+        key = key.removesuffix("persec")
+        return _Name(key, attribute, labels) if key in self._wanted else None
 
 
-def _series(text: str) -> Iterator[Series]:
-    for family in text_string_to_metric_families(text):
-        for sample in family.samples:
-            if math.isnan(sample.value):
-                continue
-            labels = {name.lower(): value for name, value in sample.labels.items()}
-            key, attribute = sample.name.lower(), "value"
-            head, _, last = key.rpartition("_")
-            if last in _ATTRIBUTES:
-                key, attribute = head, _ATTRIBUTES[last]
-            if (name := labels.pop("name", None)) is not None:
-                key = f"{key}_{name.lower()}"
-            if labels.pop("quantile", None) in _P99:
-                attribute = "p99"
-            yield Series(key.removesuffix("persec"), attribute, labels, sample.value)
+def _split(line: str) -> tuple[str, str]:
+    """A series with its labels, which end with the last brace, and its value; a time may follow."""
+    end = line.rfind("}") + 1
+    head, *rest = (line[:end], *line[end:].split()) if end else line.split()
+    if not rest:
+        raise ValueError
+    return head, rest[0]

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
-from mirrortest.observe import broker_figures, scraped_metrics
+from mirrortest.observe import broker_figures
+from mirrortest.observe.scraped_metrics import Parser
 
 if TYPE_CHECKING:
     from mirrortest.model.observed import Observed
     from mirrortest.observe.options import Endpoint
-    from mirrortest.observe.scraped_metrics import Series
 
 _log = structlog.get_logger()
 
@@ -27,7 +27,7 @@ _MOST_BYTES = 64 << 20
 class _Scrape(NamedTuple):
     time_ns: int
     monotonic: float
-    series: list[Series]
+    reading: broker_figures.Reading
 
 
 class Scraper:
@@ -37,6 +37,7 @@ class Scraper:
         self._endpoint = endpoint
         self._seconds = seconds
         self._by_partition = by_partition
+        self._parser = Parser(broker_figures.keys(by_partition=by_partition))
         self._before: _Scrape | None = None
         self._rows: list[tuple[Observed, dict[str, object]]] = []
         self._failing = ""
@@ -79,19 +80,17 @@ class Scraper:
         request = urllib.request.Request(self._endpoint.url, headers={"Accept": "text/plain"})  # noqa: S310  # checked
         with urllib.request.urlopen(request, timeout=_TIMEOUT) as answer:  # noqa: S310  # checked
             text = answer.read(_MOST_BYTES).decode(errors="replace")
-        series = scraped_metrics.parse(text)
-        if not series:
-            raise ValueError
-        return _Scrape(time.time_ns(), time.monotonic(), series)
+        series = self._parser.parse(text)
+        reading = broker_figures.read(series, by_partition=self._by_partition)
+        return _Scrape(time.time_ns(), time.monotonic(), reading)
 
     def _compare(self, before: _Scrape, now: _Scrape) -> None:
         times = {"started_ns": before.time_ns, "ended_ns": now.time_ns}
         found = broker_figures.rows(
             self._endpoint.name,
-            before.series,
-            now.series,
+            before.reading,
+            now.reading,
             now.monotonic - before.monotonic,
-            by_partition=self._by_partition,
         )
         self._rows += [(table, times | row) for table, rows in found.items() for row in rows]
 

@@ -15,13 +15,17 @@ import pytest
 
 from mirrortest.errors import UsageError
 from mirrortest.model.observed import BROKER, MIRROR, PARTITION, REQUEST
-from mirrortest.observe.broker_figures import rows
+from mirrortest.observe import broker_figures
+from mirrortest.observe.broker_figures import keys
 from mirrortest.observe.options import Endpoint
-from mirrortest.observe.scraped_metrics import Series, parse
+from mirrortest.observe.scraped_metrics import Parser, Series
 from mirrortest.observe.scraping import Scraper
+from tests.work import calls
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from mirrortest.model.observed import Observed
 
 SCRAPES = Path(__file__).with_name("scrapes")
 OWN = """\
@@ -44,6 +48,19 @@ kafka_network_requestmetrics_totaltimems{request="Produce",quantile="0.99"} 50.0
 kafka_server_brokertopicmetrics_bytesin_total 1000.0
 kafka_server_brokertopicmetrics_bytesin_total{topic="t"} 900.0
 """
+
+
+def parse(text: str) -> list[Series]:
+    """A first scrape."""
+    return Parser(keys(by_partition=True)).parse(text)
+
+
+def rows(
+    endpoint: str, before: list[Series], now: list[Series], seconds: float, *, by_partition: bool
+) -> dict[Observed, list[dict[str, object]]]:
+    """What two scrapes give."""
+    first, second = (broker_figures.read(each, by_partition=by_partition) for each in (before, now))
+    return broker_figures.rows(endpoint, first, second, seconds)
 
 
 def later(text: str) -> str:
@@ -121,8 +138,45 @@ def test_the_labs_mirror_by_topic_and_by_partition() -> None:
 
 def test_what_is_no_number_is_left_out() -> None:
     """An exporter has NaN for a mean of nothing."""
-    assert parse("kafka_server_raft_metrics_election_latency_avg NaN\n") == []
-    assert parse("kafka_x 1\n") == [Series("kafka_x", "value", {}, 1.0)]
+    nothing = "kafka_server_raft_metrics_election_latency_avg NaN\n"
+    assert parse(nothing) == []
+    key = "kafka_server_replicamanager_leadercount"
+    assert parse(f"{nothing}{key} 1\n") == [Series(key, "value", {}, 1.0)]
+
+
+def test_what_a_series_is_called_is_read_once() -> None:
+    """A scrape each second would cost a core some percent else; only values change."""
+    text = (SCRAPES / "broker.txt").read_text()
+    parser = Parser(keys(by_partition=True))
+    first, second = (calls(lambda: parser.parse(text)) for _ in range(2))
+    assert second < first / 8
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'kafka_server_ReplicaManager_Value{name="LeaderCount",} 3.0 1700000000000',
+        'kafka_server_ReplicaManager_Value{name="LeaderCount",a="} 7 \u2028{"}\t3',
+        "kafka_server_replicamanager_leadercount  3e0",
+    ],
+)
+def test_values_are_read_again_in_each_scrape(line: str) -> None:
+    """Labels may contain what else ends them; a time may follow."""
+    parser = Parser(keys(by_partition=False))
+    for text, value in ((line, 3), (line.replace("3", "4", 1), 4), (line, 3)):
+        (series,) = parser.parse(f"# HELP {text}\n{text}\njvm_threads 7\n")
+        assert (series.key, series.value) == ("kafka_server_replicamanager_leadercount", value)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "jvm_threads 7\n", "kafka_x\n", "kafka_x y\n", "kafka_x{ 1\n"]
+)
+def test_what_is_no_scrape_of_kafka_is_refused(text: str) -> None:
+    """Another server's page, or an exporter without Kafka's metrics."""
+    parser = Parser({"kafka_x"})
+    with pytest.raises(ValueError):  # noqa: PT011  # it has no text: the scraper names the endpoint
+        parser.parse(text)
+    assert parser.parse("kafka_x 1\n")
 
 
 @pytest.mark.parametrize("text", ["http://h/metrics", "a=h:9404", "=http://h", "a=file:///etc/x"])

@@ -106,14 +106,18 @@ def _give(load: str, names: tuple[str, ...], archive: Path) -> None:
     archive.unlink()
 
 
-@pytest.fixture(scope="module")
-def outside(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory, host: str
-) -> Iterator[Outside]:
-    """Both clusters and the mirror; pods come by the doors that the module says it wants."""
-    folder = tmp_path_factory.mktemp("kafka")
-    wanted = doors(folder, host) if getattr(request.module, "SECURED", False) else None
-    with Outside(folder, host, wanted).running() as running:
+@pytest.fixture(scope="session")
+def outside(tmp_path_factory: pytest.TempPathFactory, host: str) -> Iterator[Outside]:
+    """Both clusters and the mirror; pods come in by open doors."""
+    with Outside(tmp_path_factory.mktemp("kafka"), host).running() as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
+def secured(tmp_path_factory: pytest.TempPathFactory, host: str) -> Iterator[Outside]:
+    """The same, but the clusters ask pods who they are."""
+    folder = tmp_path_factory.mktemp("kafka-secured")
+    with Outside(folder, host, doors(folder, host)).running() as running:
         yield running
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import time
 from pathlib import PurePosixPath
@@ -51,12 +52,12 @@ class Kube:
     """Talks to the cluster of KUBECONFIG, and knows what it made there.
 
     Attributes:
-        preparing: the namespace in which the test itself may do what it must.
+        preparing: the namespace in which the test itself may do what it must; one of a test's own,
+            for two of them may run at once.
     """
 
-    preparing = "mirrortest-e2e"
-
     def __init__(self) -> None:
+        self.preparing = f"mirrortest-e2e-{os.getpid()}"
         self._namespaces: list[str] = []
         self._volumes: list[str] = []
 

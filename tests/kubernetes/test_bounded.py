@@ -1,7 +1,8 @@
-"""A run that ends by itself: Jobs on both sides, logs in an object store, a verdict as a status.
+"""Runs that end by themselves: Jobs on both sides, logs in an object store, a verdict as a status.
 
-Each pod has two workers; the clusters ask who comes, and the secrets tell it; the reconciliation is
-a CronJob's. It is all Helm 3's work where that is to be had: the walk is Helm 4's.
+So does a night's run of scenarios, a CronJob's. Each pod has two workers; the clusters ask who comes,
+and the secrets tell it; the reconciliation is a CronJob's. It is all Helm 3's work where that is to
+be had: the walk is Helm 4's.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import yaml
 from moto.server import ThreadedMotoServer
 
 from tests.chart.tools import helm as helm_program
-from tests.kubernetes.kube import SMALL, Kube, image, summary, until
+from tests.kubernetes.kube import LOGS_CLASS, SMALL, Kube, image, summary, until
 from tests.tools import ToolMissingError
 
 if TYPE_CHECKING:
@@ -31,8 +32,15 @@ pytestmark = [pytest.mark.kubernetes, pytest.mark.slow, pytest.mark.timeout(900)
 CHART = Path(__file__).parents[2] / "helm" / "mirrortest"
 KEY = {"AWS_ACCESS_KEY_ID": "test", "AWS_SECRET_ACCESS_KEY": "test"}
 DC1, DC2 = "mirrortest-bounded-dc1", "mirrortest-bounded-dc2"
-SECURED = True
-"""The clusters ask pods who they are."""
+NIGHTLY = "mirrortest-nightly"
+SCENARIO = """
+timeout = "2m"
+[[produce]]
+topics = "clicks.eu"
+throughput = 200
+duration = "5s"
+[[consume]]
+"""
 PARTS = (2, 2)
 """Pods, and workers in each."""
 RATE, SECONDS = 300, 25
@@ -101,10 +109,22 @@ def _side(outside: Outside, side: str) -> dict[str, Any]:
     }
 
 
+def _keys(outside: Outside, namespace: str) -> list[dict[str, Any]]:
+    """The secrets that `_side` names."""
+    return [
+        secret
+        for name, door in outside.doors.items()
+        for secret in (
+            _secret(f"{name}-files", namespace, door.files),
+            _secret(f"{name}-properties", namespace, {"kafka": door.client}),
+        )
+    ]
+
+
 def test_jobs_end_with_the_verdict(
     kube: Kube,
     images: tuple[str, str],
-    outside: Outside,
+    secured: Outside,
     store: str,
     helm: Callable[..., str],
     host: str,
@@ -115,17 +135,13 @@ def test_jobs_end_with_the_verdict(
         kube.restricted_namespace(namespace)
         kube.apply(
             _secret("store", namespace, KEY),
-            *(_secret(f"{n}-files", namespace, door.files) for n, door in outside.doors.items()),
-            *(
-                _secret(f"{n}-properties", namespace, {"kafka": door.client})
-                for n, door in outside.doors.items()
-            ),
+            *_keys(secured, namespace),
         )
     shared = {
         "run": "bounded",
         "image": image(images[0]),
         "logs": {"uri": store, "credentials": {"existingSecret": "store"}},
-        "source": _side(outside, "source"),
+        "source": _side(secured, "source"),
         # Whether a policy is enforced is the cluster's own affair: where it is, this one is enough.
         "networkPolicy": {
             "enabled": True,
@@ -148,7 +164,7 @@ def test_jobs_end_with_the_verdict(
     }
     judging: dict[str, Any] = {
         **shared,
-        "destination": _side(outside, "destination"),
+        "destination": _side(secured, "destination"),
         "consumers": {
             **SMALL,
             "enabled": True,
@@ -178,7 +194,7 @@ def test_jobs_end_with_the_verdict(
     told = helm("install", "dc2", DC2, judging)
     assert "get jobs" in told
     kube.wait_ready(DC2, "consumer", pods)
-    until(lambda: bool(outside.destination.partitions("A.orders")), "the copy is there")
+    until(lambda: bool(secured.destination.partitions("A.orders")), "the copy is there")
     kube.evict(DC2, next(iter(kube.pods(DC2, "consumer"))))
     _finished(kube, DC1, "producer")
     _finished(kube, DC2, "consumer")
@@ -206,3 +222,41 @@ def test_jobs_end_with_the_verdict(
             ),
             "nothing is left",
         )
+
+
+def test_a_night_runs_a_scenario_and_keeps_it(
+    kube: Kube, images: tuple[str, str], secured: Outside, helm: Callable[..., str]
+) -> None:
+    """Its Job succeeds if nothing got worse; what it wrote outlives the release."""
+    kube.restricted_namespace(NIGHTLY)
+    kube.shared_volume(images[0], (NIGHTLY,))
+    kube.apply(*_keys(secured, NIGHTLY))
+    values = {
+        "source": _side(secured, "source"),
+        "destination": _side(secured, "destination"),
+        "logs": {
+            "volume": {
+                "storageClassName": LOGS_CLASS,
+                "selector": {"matchLabels": {"logs": NIGHTLY}},
+            }
+        },
+        "reconciliation": {"image": image(images[1])},
+        "nightly": {
+            **SMALL,
+            "enabled": True,
+            "schedule": "0 0 30 2 *",  # no day that comes
+            "sourceAlias": "A",
+            "scenarios": {"small": SCENARIO},
+        },
+    }
+    told = helm("install", "nights", NIGHTLY, values)
+    command = "create job tonight --from=cronjob/nights-mirrortest-nightly"
+    assert command in told
+    kube.kubectl(*command.split(), "--namespace", NIGHTLY)
+    _finished(kube, NIGHTLY, "nightly")
+    printed = kube.kubectl("logs", "job/tonight", "--namespace", NIGHTLY)
+    assert "passed. All 1,000 acknowledged messages arrived" in printed
+    assert printed.endswith("small: 1 of 1 as expected; the first of its history\n")
+    helm("uninstall", "nights", NIGHTLY)
+    (claim,) = kube.items("pvc", NIGHTLY)
+    assert claim["metadata"]["name"] == "nights-mirrortest-logs"

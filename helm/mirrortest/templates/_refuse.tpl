@@ -78,8 +78,8 @@
 {{- fail "logs.uri and nightly.enabled exclude each other: the nights are kept on the volume: leave logs.uri out, in a release of its own" }}
 {{- end }}
 {{- range $name, $text := .scenarios }}
-{{- if regexMatch "(?m)^\\s*\\[\\s*(lab|clusters)\\s*\\]" $text }}
-{{- fail (printf "nightly.scenarios.%s has a table [lab] or [clusters]: leave it out, the clusters are the release's" $name) }}
+{{- if regexMatch "(?m)^\\s*\\[\\s*(lab|clusters|kubernetes)\\s*[.\\]]" $text }}
+{{- fail (printf "nightly.scenarios.%s has a table [lab], [clusters] or [kubernetes]: leave it out, the clusters are the release's, and the clients run in the night's own pod" $name) }}
 {{- end }}
 {{- end }}
 {{- end }}

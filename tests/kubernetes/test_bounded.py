@@ -1,6 +1,6 @@
 """Runs that end by themselves: Jobs on both sides, logs in an object store, a verdict as a status.
 
-So does a night's run of scenarios, a CronJob's. Each pod has two workers; the clusters ask who comes,
+So does a night's run of scenarios. Each pod of the Jobs has two workers; clusters ask who comes,
 and the secrets tell it; the reconciliation is a CronJob's. It is all Helm 3's work where that is to
 be had: the walk is Helm 4's.
 """

@@ -12,8 +12,10 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import yaml
 
 from mirrortest.errors import UsageError
+from mirrortest.lab import jars
 from mirrortest.model.observed import BROKER, MIRROR, PARTITION, REQUEST
 from mirrortest.observe import broker_figures
 from mirrortest.observe.broker_figures import keys
@@ -114,6 +116,14 @@ def test_the_labs_broker_has_every_figure() -> None:
     for table, of_table in found.items():
         known = {each.name for each in (*table.keys, *table.figures)}
         assert all(set(row) <= known for row in of_table)
+
+
+def test_the_labs_exporter_leaves_out_only_what_nobody_reads() -> None:
+    """It is not asked for the percentiles of a request's stages: each would sort samples."""
+    config = yaml.safe_load(Path(jars.__file__).with_name("jmx_exporter.yaml").read_text())
+    for name, attributes in config["excludeObjectNameAttributes"].items():
+        assert not {"Count", "Mean"} & set(attributes), name
+        assert ("99thPercentile" in attributes) is ("name=TotalTimeMs" not in name), name
 
 
 def test_the_labs_mirror_by_topic_and_by_partition() -> None:

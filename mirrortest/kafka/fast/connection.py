@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from mirrortest.kafka.fast.frames import Frame
 
 
+_CORRELATION = 4
+"""Bytes of a correlation id."""
+
+
 def frame_protocol(
     closed: asyncio.Future[None], reader: asyncio.StreamReader, *, loop: asyncio.AbstractEventLoop
 ) -> FrameProtocol:
@@ -98,7 +102,7 @@ class Connection(_conn.AIOKafkaConnection):  # type: ignore[misc]  # aiokafka is
     def _handle_frame(self, frame: Any) -> None:
         correlation_id, request, future = self._requests[0]
         decode = None if request is None else _DECODERS.get(request.API_KEY)
-        if decode is None or int.from_bytes(frame.data[:4], "big") != correlation_id:
+        if decode is None or int.from_bytes(frame.data[:_CORRELATION], "big") != correlation_id:
             super()._handle_frame(frame.data.tobytes())
             return
         if not future.done():
@@ -108,8 +112,9 @@ class Connection(_conn.AIOKafkaConnection):  # type: ignore[misc]  # aiokafka is
 
 
 def _fetched(request: Any, frame: Frame) -> Any:
-    cursor = Cursor(frame)
-    request.parse_response_header(cursor)
+    cursor = Cursor(frame, _CORRELATION)
+    if request.FLEXIBLE_VERSION:
+        cursor.tags()
     return request.RESPONSE_TYPE.decode(cursor)
 
 

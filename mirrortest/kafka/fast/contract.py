@@ -12,6 +12,7 @@ from aiokafka import client as _client
 from aiokafka import cluster as _cluster
 from aiokafka import conn as _conn
 from aiokafka.consumer import fetcher as _fetcher
+from aiokafka.consumer import subscription_state as _subscriptions
 from aiokafka.producer import message_accumulator as _accumulator
 from aiokafka.producer import sender as _sender
 from aiokafka.producer import transaction_manager as _transactions
@@ -30,6 +31,10 @@ _SIGNATURES: tuple[tuple[Any, str], ...] = (
     ),
     (_fetcher.FetchResult.__init__, "self tp assignment partition_records backoff"),
     (_fetcher.Fetcher._proc_fetch_request, "self assignment node_id request"),
+    (_fetcher.Fetcher._get_actions_per_node, "self assignment"),
+    (_fetcher.Fetcher._update_fetch_positions, "self assignment node_id tps"),
+    (_fetcher.Fetcher.fetched_records, "self partitions timeout max_records"),
+    (_subscriptions.SubscriptionState.wait_for_assignment, "self"),
     (_accumulator.MessageBatch.failure, "self exception"),
     (_accumulator.MessageAccumulator.fail_all, "self exception"),
     (_sender.Sender.close, "self"),

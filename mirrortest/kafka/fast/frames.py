@@ -8,9 +8,10 @@ own, and is stamped when its last byte arrives, not when somebody gets around to
 from __future__ import annotations
 
 import asyncio
+import struct
 import time
 from collections import deque
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,6 +20,9 @@ _SCRATCH = 16 << 10
 """Bytes read at once before the next answer's length has come."""
 _LONG = 4 << 10
 """Bytes from which a part of an answer is not copied any more."""
+_TOO_EARLY = "a broker's answer ends too early"
+_MORE, _MOST_BITS = 0x80, 28
+"""What a byte of a number is at least where another one follows; of 32 bits it has five bytes."""
 
 
 class Frame(NamedTuple):
@@ -39,19 +43,63 @@ class Section(NamedTuple):
 
 
 class Cursor:
-    """Reads a frame as if it were a file; its long parts come as `Section`, uncopied."""
+    """Reads a frame from a byte on, as if it were a file; its long parts come uncopied.
 
-    def __init__(self, frame: Frame) -> None:
+    All but `read` raise ValueError where the frame ends too early.
+    """
+
+    def __init__(self, frame: Frame, at: int = 0) -> None:
         self._frame = frame
-        self._at = 0
+        self._at = at
 
     def read(self, size: int) -> bytes | Section:
-        """The next `size` bytes, or what is left of them."""
+        """The next `size` bytes, or what is left of them; many as a `Section`."""
         piece = self._frame.data[self._at : self._at + size]
         self._at += len(piece)
         if size >= _LONG:
             return Section(piece, self._frame.arrived_ns)
         return piece.tobytes()
+
+    def section(self, size: int) -> Section:
+        """The next `size` bytes, uncopied."""
+        piece = self._frame.data[self._at : self._at + size]
+        if len(piece) != size:
+            raise ValueError(_TOO_EARLY)
+        self._at += size
+        return Section(piece, self._frame.arrived_ns)
+
+    def unpack(self, layout: struct.Struct) -> tuple[Any, ...]:
+        """The next values of this layout."""
+        try:
+            values = layout.unpack_from(self._frame.data, self._at)
+        except struct.error:
+            raise ValueError(_TOO_EARLY) from None
+        self._at += layout.size
+        return values
+
+    def varint(self) -> int:
+        """The next unsigned number of variable length."""
+        value = shift = 0
+        try:
+            while True:
+                byte = self._frame.data[self._at]
+                self._at += 1
+                value |= (byte & 0x7F) << shift
+                if byte < _MORE:
+                    return value
+                shift += 7
+                if shift > _MOST_BITS:
+                    raise ValueError("a number in a broker's answer is too long")
+        except IndexError:
+            raise ValueError(_TOO_EARLY) from None
+
+    def tags(self) -> dict[int, bytes]:
+        """The next tagged fields (KIP-482), of which there are mostly none."""
+        found = {}
+        for _ in range(self.varint()):
+            tag, size = self.varint(), self.varint()
+            found[tag] = bytes(self.section(size).data)
+        return found
 
 
 class FrameCutter:

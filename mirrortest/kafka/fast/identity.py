@@ -268,7 +268,7 @@ class Identity:
             for number, offset, _ in partitions
         }
         named: dict[str, list[Any]] = {}
-        wait = False
+        errors_found = wait = False
         for topic_id, partitions in response.topics:
             for number, code, *rest in partitions:
                 if (topic_id, number) not in asked:
@@ -278,6 +278,7 @@ class Identity:
                 if self._asked[at] is not request:
                     continue
                 if code or (topic_id, number) in response.diverging:
+                    errors_found = True
                     self._breaks.pop(at, None)
                     code, waits = await self._error_for_aiokafka(  # noqa: PLW2901
                         node_id, at, offset, topic_id, code, response
@@ -287,6 +288,9 @@ class Identity:
         if wait:
             # Else it would be asked again at once, over and over.
             await asyncio.sleep(self.backoff)
+        if not errors_found:
+            response.topics = list(named.items())
+            return response
         # A partition that was sought in another topic meanwhile gets nothing of this answer.
         pinned = {KafkaPartition(topic, n): topic_id for (topic_id, n), (topic, _) in asked.items()}
 

@@ -26,10 +26,12 @@ from aiokafka.protocol.types import (
     UnsignedVarInt32,
 )
 
-from mirrortest.kafka.fast.wire_types import Uuid, exactly, length, supported
+from mirrortest.kafka.fast.wire_types import Uuid, supported
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    from mirrortest.kafka.fast.frames import Cursor
 
 FETCH = 13
 """The first version of Fetch that names topics by their id; since Kafka 3.1."""
@@ -46,6 +48,9 @@ _NO_START = -1
 """A consumer has no log that starts anywhere."""
 _DIVERGING_EPOCH_TAG = 0
 
+_REQUEST_HEAD = struct.Struct(">hhih")  # API key, version, correlation id, bytes of client id
+_RESPONSE_HEAD = struct.Struct(">ihi")  # throttle, error, session
+_REPLICA = struct.Struct(">i")
 _FETCHED = struct.Struct(">ihqqq")  # partition, error, high watermark, last stable offset, start
 _EPOCH_END = struct.Struct(">iq")  # epoch, end offset
 _ABORTED = struct.Struct(">qq")
@@ -88,33 +93,47 @@ class FetchResponse(Response):  # type: ignore[misc]  # untyped
     diverging: dict[tuple[str, int], EpochEnd]
 
     @classmethod
-    def decode(cls, data: Any) -> FetchResponse:
-        """Read one; long record sections stay views (`frames.Section`)."""
-        throttle = Int32.decode(data)
-        error, session = Int16.decode(data), Int32.decode(data)
+    def decode(cls, data: Cursor) -> FetchResponse:
+        """Read one; record sections stay views (`frames.Section`)."""
+        throttle, error, session = data.unpack(_RESPONSE_HEAD)
         diverging: dict[tuple[str, int], EpochEnd] = {}
         topics = []
-        for _ in range(length(data)):
+        for _ in range(data.varint() - 1):
             topic_id = Uuid.decode(data)
             partitions = []
-            for _ in range(length(data)):
-                head = _FETCHED.unpack(exactly(data, _FETCHED.size))
+            for _ in range(data.varint() - 1):
+                head = data.unpack(_FETCHED)
                 aborted = []
-                for _ in range(max(length(data), 0)):
-                    aborted.append(_ABORTED.unpack(exactly(data, _ABORTED.size)))
-                    TaggedFields.decode(data)
-                replica, size = Int32.decode(data), length(data)
-                records = exactly(data, size) if size > 0 else b""
-                tags = TaggedFields.decode(data)
+                for _ in range(data.varint() - 1):
+                    aborted.append(data.unpack(_ABORTED))
+                    data.tags()
+                (replica,) = data.unpack(_REPLICA)
+                size = data.varint() - 1
+                records = data.section(size) if size > 0 else b""
+                tags = data.tags()
                 if _DIVERGING_EPOCH_TAG in tags:
                     raw = tags[_DIVERGING_EPOCH_TAG][: _EPOCH_END.size]
                     diverging[topic_id, head[0]] = EpochEnd(*_EPOCH_END.unpack(raw))
                 partitions.append((*head, aborted, replica, records))
-            TaggedFields.decode(data)
+            data.tags()
             topics.append((topic_id, partitions))
         made = cls(throttle, error, session, topics)
         made.diverging = diverging
         return made
+
+
+class _Header(NamedTuple):
+    """A flexible request's header without tags, as aiokafka asks for one."""
+
+    api_key: int
+    api_version: int
+    correlation_id: int
+    client_id: str
+
+    def encode(self) -> bytes:
+        """See aiokafka's `Struct`."""
+        name = self.client_id.encode()
+        return b"".join((_REQUEST_HEAD.pack(*self[:3], len(name)), name, _NO_TAGS))
 
 
 class FetchRequest_v13(RequestStruct):  # type: ignore[misc]  # noqa: N801  # as aiokafka names them
@@ -155,6 +174,10 @@ class FetchRequest_v13(RequestStruct):  # type: ignore[misc]  # noqa: N801  # as
         ("rack_id", CompactString("utf-8")),
         ("tags", TaggedFields),
     )
+
+    def build_request_header(self, correlation_id: int, client_id: str) -> _Header:
+        """See aiokafka's `RequestStruct`."""
+        return _Header(self.API_KEY, self.API_VERSION, correlation_id, client_id)
 
     def encode(self) -> bytes:
         """What the schema encodes, in a fifth of its time: a request for each answer."""

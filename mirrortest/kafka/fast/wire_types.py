@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import struct
 from typing import TYPE_CHECKING, Any
 
@@ -21,18 +22,27 @@ class Uuid:
     @classmethod
     def encode(cls, value: str) -> bytes:
         """16 bytes; zeros for the empty string."""
-        return base64.urlsafe_b64decode(f"{value}==") if value else _NO_ID
+        return _raw(value)
 
     @classmethod
     def decode(cls, data: Any) -> str:
         """Empty where a broker has no id for the topic."""
-        raw = bytes(exactly(data, _UUID))
-        return "" if raw == _NO_ID else base64.urlsafe_b64encode(raw).decode().rstrip("=")
+        return _spelled(bytes(exactly(data, _UUID)))
 
     @classmethod
     def repr(cls, value: str) -> str:
         """See aiokafka's types."""
         return value
+
+
+@functools.lru_cache
+def _raw(topic_id: str) -> bytes:
+    return base64.urlsafe_b64decode(f"{topic_id}==") if topic_id else _NO_ID
+
+
+@functools.lru_cache
+def _spelled(raw: bytes) -> str:
+    return "" if raw == _NO_ID else base64.urlsafe_b64encode(raw).decode().rstrip("=")
 
 
 def supported(versions: Mapping[int, tuple[int, int]], api: int, version: int) -> bool:
